@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -25,8 +25,12 @@ import pytest
 from pytest_bandwidth.domain.units import format_percent
 
 BASELINE_TRIES = 5
-OURS, MEDIAN, MINIMUM = "pytest-bandwidth", "pytest-benchmark, median:5%", "pytest-benchmark, min:5%"
-JUDGES = (OURS, MEDIAN, MINIMUM)
+OURS, STRICT = "pytest-bandwidth", "pytest-bandwidth, strict"
+MEDIAN, MINIMUM = "pytest-benchmark, median:5%", "pytest-benchmark, min:5%"
+PEERS = (MEDIAN, MINIMUM)
+# The option takes all of its values at once: given twice, the last one counts alone.
+LIMITS = ("--benchmark-compare", "--benchmark-compare-fail", "median:5%", "min:5%")
+MODES = MappingProxyType({OURS: (), STRICT: ("--bandwidth-strict",)})
 # What each is: kernels of a kind share what disturbs them.
 KERNELS = MappingProxyType(
     {
@@ -163,41 +167,79 @@ def test_theirs(benchmark, kernel):
 """
 IGNORED = "/ours.*\n/code/\n/theirs/\n__pycache__/\n.pytest_cache/\n"
 FAILED = re.compile(r"test_theirs\[(\w+)\].* - Field '(median|min)' has failed")
+# What pytest's summary of -rA says became of a test.
+REPORTED = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) test_kernels\.py::test_ours\[(\w+)\]", re.MULTILINE)
+# Of a test that failed before it was judged.
+UNJUDGED = "unjudged"
 
 
 @dataclass
 class Tally:
-    """Count which status was given, by judge, circumstance, kernel and drop; keep the seconds of a row.
+    """Count which status was given, and to what pytest failed, by judge, circumstance, kernel and drop.
+
+    Seconds of a row are kept as well.
 
     A circumstance is the kind of neighbours, or whatever else the caller names.
     """
 
     statuses: dict[tuple[str, str, str, float], Counter[str]] = field(default_factory=dict)
+    failures: dict[tuple[str, str, str, float], Counter[str]] = field(default_factory=dict)
     seconds: dict[tuple[str, str, float], list[float]] = field(default_factory=dict)
 
-    def add(self, judge: str, beside: str, drop: float, statuses: Mapping[str, str], seconds: float) -> None:
+    def add(
+        self,
+        judge: str,
+        beside: str,
+        drop: float,
+        statuses: Mapping[str, str],
+        failed: Collection[str],
+        seconds: float,
+    ) -> None:
+        """Take in a run's statuses by kernel, and which kernels' tests pytest failed."""
         for kernel, status in statuses.items():
             self.statuses.setdefault((judge, beside, kernel, drop), Counter())[status] += 1
+            self.failures.setdefault((judge, beside, kernel, drop), Counter())[status] += kernel in failed
         self.seconds.setdefault((judge, beside, drop), []).append(seconds / len(statuses))
 
     def count(self, judge: str, beside: Sequence[str], kernels: Sequence[str], drop: float) -> Counter[str]:
-        found: Counter[str] = Counter()
-        for kind in beside:
-            for kernel in kernels:
-                found.update(self.statuses.get((judge, kind, kernel, drop), Counter()))
-        return found
+        return _sum(self.statuses, judge, beside, kernels, drop)
+
+    def failed(self, judge: str, beside: Sequence[str], kernels: Sequence[str], drop: float) -> Counter[str]:
+        """Count the statuses of tests that pytest failed."""
+        return _sum(self.failures, judge, beside, kernels, drop)
+
+
+def _sum(
+    counts: Mapping[tuple[str, str, str, float], Counter[str]],
+    judge: str,
+    beside: Sequence[str],
+    kernels: Sequence[str],
+    drop: float,
+) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for kind in beside:
+        for kernel in kernels:
+            found.update(counts.get((judge, kind, kernel, drop), Counter()))
+    return found
 
 
 class Arena:
     """Keep a repository with the kernels' tests, and both tools' baselines in it."""
 
     def __init__(
-        self, folder: Path, kept: Tally, *, mib: int, kernels: Sequence[str], tolerance: str, strict: bool = False
+        self,
+        folder: Path,
+        kept: Tally,
+        *,
+        mib: int,
+        kernels: Sequence[str],
+        tolerance: str,
+        modes: Sequence[str] = (OURS,),
     ) -> None:
         self.folder = folder
         self._kernels = tuple(kernels)
         self._kept = kept
-        self._judged = (f"--bandwidth-tolerance={tolerance}", *(["--bandwidth-strict"] if strict else []))
+        self._tolerance, self._modes = f"--bandwidth-tolerance={tolerance}", tuple(modes)
         (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
         (folder / "test_kernels.py").write_text(
             TEST.replace("{mib}", str(mib)).replace("{kernels}", repr(list(kernels)))
@@ -241,27 +283,36 @@ class Arena:
         (self.folder / "drop.py").write_text(f"DROP = {drop!r}\nEDITED = {edited or drop > 0!r}\n")
 
     def _judge_ours(self, beside: str, drop: float) -> None:
+        for mode in self._modes:
+            self._judge_in(mode, beside, drop)
+
+    def _judge_in(self, mode: str, beside: str, drop: float) -> None:
         document = self.folder / "ours.json"
         document.unlink(missing_ok=True)
-        code, text, seconds = self._pytest("ours", *self._judged, f"--bandwidth-json={document.name}")
-        if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or not document.is_file():
+        options = (self._tolerance, *MODES[mode], "-rA", f"--bandwidth-json={document.name}")
+        code, text, seconds = self._pytest("ours", *options)
+        failed = failed_by_pytest(code, text, self._kernels)
+        if not document.is_file():
             raise SystemExit(f"nothing was judged:\n{text}")
         rows = json.loads(document.read_text())["results"]
-        statuses = {row["nodeid"].partition("[")[2].rstrip("]"): row["status"] for row in rows}
-        self._kept.add(OURS, beside, drop, statuses, seconds)
+        statuses = dict.fromkeys(self._kernels, UNJUDGED)
+        statuses |= {row["nodeid"].partition("[")[2].rstrip("]"): row["status"] for row in rows}
+        self._kept.add(mode, beside, drop, statuses, failed, seconds)
         expected = {"REGRESSED"} if drop else {"UNCHANGED", "WITHIN", "IMPROVED"}
         for row in rows:
             if row["status"] not in expected:
-                said = f"{beside}, {format_percent(drop)}: {row['nodeid']}: {row['status']}: {row['reason']}"
+                said = f"{mode}, {beside}, {format_percent(drop)}: {row['nodeid']}: {row['status']}: {row['reason']}"
                 print(f"  {said}", file=sys.stderr, flush=True)
 
     def _judge_theirs(self, beside: str, drop: float) -> None:
-        fails = ("--benchmark-compare", "--benchmark-compare-fail=median:5%", "--benchmark-compare-fail=min:5%")
-        _, text, seconds = self._pytest("theirs", *fails)
-        failed = set(FAILED.findall(text))
+        code, text, seconds = self._pytest("theirs", *LIMITS)
+        found = set(FAILED.findall(text))
+        if (code == 0) is bool(found):
+            raise SystemExit(f"pytest-benchmark ended with {code}, and found {len(found)} regressions:\n{text}")
         for judge, figure in ((MEDIAN, "median"), (MINIMUM, "min")):
-            statuses = {name: "REGRESSED" if (name, figure) in failed else "WITHIN" for name in self._kernels}
-            self._kept.add(judge, beside, drop, statuses, seconds)
+            failed = {name for name in self._kernels if (name, figure) in found}
+            statuses = {name: "REGRESSED" if name in failed else "WITHIN" for name in self._kernels}
+            self._kept.add(judge, beside, drop, statuses, failed, seconds)
 
     def _pytest(self, tool: str, *args: str) -> tuple[int, str, float]:
         begun = time.monotonic()
@@ -269,6 +320,22 @@ class Arena:
             [*command(tool), *args], cwd=self.folder, env=environment(), capture_output=True, text=True, check=False
         )
         return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
+
+
+def failed_by_pytest(code: int, text: str, kernels: Sequence[str]) -> set[str]:
+    """Return the kernels whose tests a run failed. Raises SystemExit where its exit status says otherwise.
+
+    text: what the run printed, with -rA.
+    """
+    reported: dict[str, set[str]] = {kernel: set() for kernel in kernels}
+    for word, kernel in REPORTED.findall(text):
+        reported.setdefault(kernel, set()).add(word)
+    if silent := [kernel for kernel, words in reported.items() if not words]:
+        raise SystemExit(f"no outcome of {', '.join(silent)}:\n{text}")
+    failed = {kernel for kernel, words in reported.items() if words & {"FAILED", "ERROR"}}
+    if code != (pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK):
+        raise SystemExit(f"pytest ended with {code}, and failed {len(failed)} tests:\n{text}")
+    return failed
 
 
 def command(tool: str) -> list[str]:

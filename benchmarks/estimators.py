@@ -91,7 +91,7 @@ def measure_here(mib: int, seconds: float | None) -> dict[str, Any]:
     traffic = Traffic(b.nbytes + c.nbytes, a.nbytes, 2 * n)
     workload = Workload(device.launcher(launch, None), traffic, launch=launch, reads=(b, c), writes=(a,))
     # Disturbed rounds count where no others are left: it is said who disturbed them.
-    budget = Budget(tolerates_run_delay=True)
+    budget = Budget(tolerates_run_delay="all")
     if seconds is not None:
         budget = replace(budget, max_seconds=seconds, precision=0.0)
     found = device.measure(workload, budget, lambda _: None)

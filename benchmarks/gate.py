@@ -5,13 +5,13 @@
     python benchmarks/gate.py --judged 40 --dropped 2 --over 120   # what is left of two hours is waited
     python benchmarks/gate.py --judged 8 --drop 3% --tolerance 2% --kernel triad --kernel sum
 
-As in CI: in a git repository, with --bandwidth-strict, every run a fresh process (benchmarks/arena.py has the kernels,
-and how they are slowed). Baselines: five fresh processes for this plugin, one saved run for pytest-benchmark, renewed
-for every ten rounds. The two tools take turns. Unchanged code is the baseline's, known as such by its hash; edited code
-is another that does the same in the same time, so that pairs of processes have to tell. Prints false alarms on both,
-found drops, what got no verdict, and seconds, with one-sided 95 % limits; in the end, by kinds of kernels. What was
-judged otherwise than it should be is told while it runs, and so is the table so far: an end by Ctrl-C or SIGTERM loses
-nothing.
+As in CI: in a git repository, with and without --bandwidth-strict, every run a fresh process (benchmarks/arena.py has
+the kernels, and how they are slowed). Baselines: five fresh processes for this plugin, one saved run for
+pytest-benchmark, renewed for every ten rounds. The two tools take turns. Unchanged code is the baseline's, as its hash
+says; edited code is another that does the same in the same time, so that pairs of processes have to tell. What
+is red is what pytest failed, whatever its status. Prints that, found drops, what got no verdict, and seconds, with
+one-sided 95 % limits; in the end, by kinds of kernels. What was judged otherwise than it should be is told while it
+runs, and so is the table so far: an end by Ctrl-C or SIGTERM loses nothing.
 """
 
 from __future__ import annotations
@@ -28,13 +28,28 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from statistics import fmean, median
 
-from arena import EDITED, JUDGES, KERNELS, OURS, UNCHANGED, Arena, Tally, evenly, rounds_of, said, table
+from arena import (
+    EDITED,
+    KERNELS,
+    OURS,
+    PEERS,
+    STRICT,
+    UNCHANGED,
+    Arena,
+    Tally,
+    evenly,
+    rounds_of,
+    said,
+    table,
+)
 
 from pytest_bandwidth.domain.judging.error_rates import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 
 ROUNDS_PER_BASELINE = 10
+MODES = (STRICT, OURS)
+JUDGES = (*MODES, *PEERS)
 # This code lost nothing, or it lost something: all else leaves the user without an answer.
 FINE, RED = ("UNCHANGED", "WITHIN", "IMPROVED"), "REGRESSED"
 
@@ -52,13 +67,13 @@ def result(kept: Tally, kernels: Sequence[str], drops: Sequence[float]) -> str:
 
 def cells(kept: Tally, judge: str, kernels: Sequence[str], drops: Sequence[float]) -> Iterator[str]:
     for name in (UNCHANGED, EDITED):
-        as_fast = kept.count(judge, [name], kernels, drops[0])
-        yield limited(as_fast[RED], as_fast.total(), at_most=True)
-        yield str(as_fast.total() - as_fast[RED] - fine(as_fast)) if judge == OURS else ""
+        as_fast, failed = (of(judge, [name], kernels, drops[0]) for of in (kept.count, kept.failed))
+        yield limited(failed.total(), as_fast.total(), at_most=True)
+        yield str(as_fast.total() - as_fast[RED] - fine(as_fast)) if judge in MODES else ""
     for drop in drops[1:]:
-        slowed = kept.count(judge, [EDITED], kernels, drop)
-        passed = f", {fine(slowed)} passed" if judge == OURS else ""
-        yield limited(slowed[RED], slowed.total(), at_most=False) + passed
+        slowed, failed = (of(judge, [EDITED], kernels, drop) for of in (kept.count, kept.failed))
+        passed = f", {slowed.total() - failed.total()} passed" if judge in MODES else ""
+        yield limited(failed[RED], slowed.total(), at_most=False) + passed
 
 
 def fine(statuses: Counter[str]) -> int:
@@ -76,12 +91,12 @@ def limited(count: int, judged: int, *, at_most: bool) -> str:
 
 def spent(kept: Tally, drops: Sequence[float]) -> Iterator[str]:
     """Tell the seconds of a row, start-up and settling included, of unchanged and of slowed kernels."""
-    for judge in JUDGES[:2]:
+    for judge in JUDGES[:-1]:  # both peers are one run
         for name, drop in rounds_of(drops):
             seconds = kept.seconds.get((judge, name, drop))
             if seconds:
                 told = f"median {median(seconds):.1f}, mean {fmean(seconds):.1f}, at most {max(seconds):.1f}"
-                row = f"{judge.split(',')[0]}, {said(name, drop)}"
+                row = f"{judge}, {said(name, drop)}"
                 yield f"- {row}: seconds a row, means of {len(seconds)} runs: {told}"
 
 
@@ -109,7 +124,7 @@ def main() -> None:
     begun = datetime.now(timezone.utc)
     with tempfile.TemporaryDirectory() as folder, signals_as_interrupts():
         given = {"mib": options.mib, "kernels": kernels, "tolerance": options.tolerance}
-        arena = Arena(Path(folder), kept, **given, strict=True)
+        arena = Arena(Path(folder), kept, **given, modes=MODES)
         try:
             for i in range(options.judged):
                 wait_until(begun + timedelta(minutes=options.over * i / options.judged))
@@ -119,7 +134,7 @@ def main() -> None:
                 for name, drop in asked[i % len(asked) :] + asked[: i % len(asked)]:
                     arena.judge(name, drop, ours_first=i % 2 == 0, edited=name == EDITED)
                 counts = "; ".join(
-                    f"{said(n, d)}: {dict(kept.count(OURS, [n], kernels, d))}" for n, d in rounds_of(drops)
+                    f"{said(n, d)}: {dict(kept.count(STRICT, [n], kernels, d))}" for n, d in rounds_of(drops)
                 )
                 now = datetime.now(timezone.utc)
                 print(f"… {now:%H:%M} UTC, {i + 1} of {options.judged}; {counts}", file=sys.stderr, flush=True)
@@ -131,9 +146,11 @@ def main() -> None:
     print(f"arrays of {options.mib} MiB\n")
     print(result(kept, kernels, drops), end="\n\n")
     print("\n".join(spent(kept, drops)))
-    for name, drop in rounds_of(drops):
-        counts = kept.count(OURS, [name], kernels, drop)
-        print(f"- {said(name, drop)}: {', '.join(f'{n} {status}' for status, n in counts.most_common())}")
+    for mode in MODES:
+        for name, drop in rounds_of(drops):
+            counts = kept.count(mode, [name], kernels, drop)
+            told = ", ".join(f"{n} {status}" for status, n in counts.most_common())
+            print(f"- {mode}, {said(name, drop)}: {told}")
 
 
 if __name__ == "__main__":

@@ -31,9 +31,9 @@ from statistics import fmean
 
 from arena import (
     EDITED,
-    JUDGES,
     KERNELS,
     OURS,
+    PEERS,
     UNCHANGED,
     Arena,
     Tally,
@@ -103,7 +103,7 @@ def result(kept: Tally, kinds: Sequence[str], kernels: Sequence[str], drops: Seq
     head = (each, "judged by", *as_fast, *slower, *(["seconds a row, unchanged", "edited"] * of_kinds))
     lines = []
     for name in kinds if of_kinds else kernels:
-        for judge in JUDGES:
+        for judge in (OURS, *PEERS):
             figures = cells(kept, judge, (name,) if of_kinds else kinds, kernels if of_kinds else (name,), drops)
             lines.append([name, judge, *figures, *(seconds(kept, judge, name, drops) if of_kinds else [])])
     return table(head, lines)
@@ -114,12 +114,14 @@ def cells(
 ) -> Iterator[str]:
     """Give red and INVALID of code that lost nothing, then of each drop what was found, INVALID and passed."""
     for name in (UNCHANGED, EDITED):
-        as_fast = kept.count(judge, [circumstance(kind, name) for kind in kinds], kernels, drops[0])
-        yield f"{as_fast['REGRESSED']} of {as_fast.total()}"
+        beside = [circumstance(kind, name) for kind in kinds]
+        as_fast, failed = (of(judge, beside, kernels, drops[0]) for of in (kept.count, kept.failed))
+        yield f"{failed.total()} of {as_fast.total()}"
         yield str(as_fast["INVALID"]) if judge == OURS else ""
     for drop in drops[1:]:
-        slowed = kept.count(judge, [circumstance(kind, EDITED) for kind in kinds], kernels, drop)
-        yield f"{slowed['REGRESSED']} of {slowed.total()}"
+        beside = [circumstance(kind, EDITED) for kind in kinds]
+        slowed, failed = (of(judge, beside, kernels, drop) for of in (kept.count, kept.failed))
+        yield f"{failed['REGRESSED']} of {slowed.total()}"
         yield str(slowed["INVALID"]) if judge == OURS else ""
         yield str(sum(slowed[status] for status in ("UNCHANGED", "WITHIN", "IMPROVED")))
 

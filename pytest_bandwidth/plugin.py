@@ -167,11 +167,14 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     bandwidth_session = session.config.stash.get(_SESSION, None)
     if bandwidth_session is not None:
-        bandwidth_session.finish()
+        bandwidth_session.finish(session.items)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    session = item.config.stash.get(_SESSION, None)
+    if session is not None:
+        session.begin(item)
     return (yield from _failing_in_one_line(item))
 
 
@@ -241,4 +244,5 @@ def pytest_runtest_makereport(
         vars(report)["bandwidth_unjudged"] = call.excinfo.exconly()
         if session is not None:
             session.attach_device(report)
+            session.note_failed(item, call.excinfo.exconly())
     return report

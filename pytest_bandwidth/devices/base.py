@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape
@@ -150,16 +150,16 @@ class Turns(Protocol):
 class Budget:
     """Limit how long one measurement may take and how exact it should be (see `domain.statistics.precision_of_median`).
 
-    rounds_share: of the time, the share for rounds. tolerates_run_delay: whether rounds in which a thread waited for a
-    processor count where too few others are left. turns: with another process, beside which no probe is sampled; None =
-    with none.
+    rounds_share: of the time, the share for rounds. tolerates_run_delay: which rounds in which a thread waited for a
+    processor count where too few others are left: none, those in which the probe alone waited, or all. turns: with
+    another process, beside which no probe is sampled; None = with none.
     """
 
     min_samples: int = 30
     max_seconds: float = 1.0
     precision: float = 0.005
     rounds_share: float = 1.0
-    tolerates_run_delay: bool = False
+    tolerates_run_delay: Literal["none", "probe", "all"] = "none"
     turns: Turns | None = None
 
     @property

@@ -80,6 +80,9 @@ class _Tally:
     kept: list[_Round] = field(default_factory=list)
     spoilt: list[_Round] = field(default_factory=list)
     disturbed: int = 0
+    # Of those disturbed, the rounds in which the probe alone waited.
+    probe_waited: int = 0
+    disturbed_count: bool = False
     spoilt_seconds: float = 0.0
 
     def add(self, taken: _Round, seconds: float) -> None:
@@ -90,12 +93,21 @@ class _Tally:
         self.spoilt.append(taken)
         self.spoilt_seconds += seconds
         self.disturbed += taken.drop.code == RUN_DELAY
+        self.probe_waited += _probe_waited(taken)
 
-    def count_disturbed(self) -> None:
-        """Let rounds in which only a thread waited count after all."""
-        self.kept = sorted((*self.kept, *filter(_only_waited, self.spoilt)), key=lambda taken: taken.number)
-        self.spoilt = [taken for taken in self.spoilt if not _only_waited(taken)]
-        self.disturbed = 0
+    def count_disturbed(self, budget: Budget) -> None:
+        """Let rounds in which only a thread waited count after all; if they will do, those in which the probe did."""
+        only_probes = not too_few_undisturbed(len(self.kept) + self.probe_waited, self.disturbed - self.probe_waited)
+        if not only_probes and budget.tolerates_run_delay != "all":
+            return
+        counts = _probe_waited if only_probes else _only_waited
+        self.kept = sorted((*self.kept, *filter(counts, self.spoilt)), key=lambda taken: taken.number)
+        self.spoilt = [taken for taken in self.spoilt if not counts(taken)]
+        self.disturbed_count = True
+
+    def may_count(self, budget: Budget) -> int:
+        """Return how many of the disturbed rounds are to count where too few others are left."""
+        return {"none": 0, "probe": self.probe_waited, "all": self.disturbed}[budget.tolerates_run_delay]
 
     def drop_held_up(self) -> None:
         """Put those rounds aside in which something else had the GPU, as the probe tells by its time."""
@@ -131,6 +143,12 @@ class _Tally:
 
 def _only_waited(taken: _Round) -> bool:
     return all(sample.drop is None or sample.drop.code == RUN_DELAY for sample in taken.samples)
+
+
+def _probe_waited(taken: _Round) -> bool:
+    """Return whether in a round nothing was disturbed but its probe."""
+    others = (taken.kernel, *taken.interleaved)
+    return taken.probe is not None and _only_waited(taken) and all(sample.drop is None for sample in others)
 
 
 def measure_timed(device: MeasuringDevice, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
@@ -227,6 +245,7 @@ def take_rounds(
             warmup_seconds=warmed - started,
             warmup_runs=warm_runs,
             run_delay=tally.run_delay,
+            disturbed_count=tally.disturbed_count,
             wall_seconds=ended - started,
         ),
         before,
@@ -315,8 +334,8 @@ def _rounds(
             before, now = now, device.now()
             started += now - before  # the other's round is no part of what this one spends
         if stop is not None:
-            if budget.tolerates_run_delay and too_few_undisturbed(len(tally.kept), tally.disturbed):
-                tally.count_disturbed()
+            if tally.may_count(budget) and too_few_undisturbed(len(tally.kept), tally.disturbed):
+                tally.count_disturbed(budget)
                 stop = "max-time" if tally.kept else stop
             return tally, stop
         if now - told >= PROGRESS_SECONDS:
@@ -345,7 +364,7 @@ def _stop(tally: _Tally, spent: float, budget: Budget) -> StopReason | None:
     kept, dropped = len(tally.kept), len(tally.spoilt)
     # Time that spoilt rounds took is given once more, no longer than the rounds may take.
     over = spent - min(tally.spoilt_seconds, budget.rounds_seconds) >= budget.rounds_seconds
-    counting = kept + (tally.disturbed if budget.tolerates_run_delay else 0)
+    counting = kept + tally.may_count(budget)
     enough = counting >= min(FEWEST_ROUNDS, budget.min_samples)
     vain = tally.attempts > counting and spent >= 2 * budget.rounds_seconds
     if dropped >= MOST_DROPPED or (over and (enough or vain)):

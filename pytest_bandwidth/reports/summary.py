@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_bandwidth.domain.outcomes.run_findings import OF_UNMEASURED, UNJUDGED
+from pytest_bandwidth.domain.outcomes.run_findings import HIDDEN, OF_UNMEASURED, UNJUDGED
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.storage.saved_run import RunDocument
@@ -65,6 +65,7 @@ def summary_of_run(run: RunDocument) -> RunSummary:
     )
     total = len(run.outcomes)
     broken = sum(note.code == UNJUDGED for note in run.findings)
+    hidden = sum(note.code == HIDDEN for note in run.findings)
     unmeasured = any(note.code in OF_UNMEASURED for note in run.findings)
     failed = sum(c.count for c in counts if c.severity == "bad")
     unjudged = sum(c.count for c in counts if c.severity == "warn")
@@ -77,6 +78,9 @@ def summary_of_run(run: RunDocument) -> RunSummary:
     if broken:
         explanation = f"{_capital(listed)}." if counts else "Nothing else was measured."
         return RunSummary(f"{counted(broken, 'test')} failed before being judged", explanation, "bad", counts)
+    if hidden:
+        explanation = f"{_capital(listed)}." if counts else "Nothing else was measured."
+        return RunSummary(f"{counted(hidden, 'test')} failed and hid it", explanation, "bad", counts)
     if unmeasured and run.strict:
         sentence = "Entries of the baseline were not measured"
         return RunSummary(sentence, f"{_capital(listed)}." if counts else "Nothing was measured.", "bad", counts)

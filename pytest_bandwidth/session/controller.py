@@ -38,6 +38,10 @@ class Controller:
         self._gathered: Gathered | None = None
         # Worker ("" without xdist) and test: with --dist=each a test may fail on one device and pass on another.
         self._failed: set[tuple[str, str]] = set()
+        # Those that a mark or their entry expects to fail.
+        self._expected: set[tuple[str, str]] = set()
+        self._ran: set[str] = set()
+        self._session: pytest.Session | None = None
         self._reports: list[DeviceReport] = []
         self._interrupted = False
 
@@ -77,15 +81,24 @@ class Controller:
         """Gather what a worker of xdist told at its end."""
         told = told_by_worker(node)
         if told is not None:
-            self._gather().add_told(told)
+            self._gather().add_told(told, node.gateway.id)
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Keep what holds the exit status: everybody may set it, until pytest has ended."""
+        self._session = session
+        self._config.add_cleanup(self._hold_exit_status)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         worker = str(getattr(report, "worker_id", ""))
-        told = vars(report)
+        told, test = vars(report), (worker, report.nodeid)
+        if report.when == "call" or not report.passed:
+            self._ran.add(report.nodeid)
         if report.failed or told.get("bandwidth_subtest_failed"):
-            self._failed.add((worker, report.nodeid))
+            self._failed.add(test)
         elif report.when == "call":
-            self._failed.discard((worker, report.nodeid))
+            self._failed.discard(test)
+        if report.when == "call":
+            (self._expected.add if report.skipped and "wasxfail" in told else self._expected.discard)(test)
         if "bandwidth_device" not in told and "bandwidth_unjudged" not in told:  # two of a test's three reports
             return
         rows, unjudged, missing = (told.get(f"bandwidth_{name}") for name in ("rows", "unjudged", "missing"))
@@ -109,7 +122,9 @@ class Controller:
             self._gather().add_told(told)
         if self._gathered is None:
             return
-        reports = self._gathered.reports(self._failed)
+        # What stopped early with a status that says so need not name what it left.
+        ran = self._ran if session.exitstatus in _UNFAILED else None
+        reports = self._gathered.reports(self._failed, self._expected, ran)
         if not reports:
             return
         if self.is_child:
@@ -131,13 +146,18 @@ class Controller:
 
         publish(self._config, reports, self._started, interrupted=self._interrupted)
         self._reports = reports
-        if self._interrupted:  # its exit status is told already, and `pytest.exit` may have chosen it
-            return
-        if any(one.interrupted for one in self._reports):
+        if any(one.interrupted for one in self._reports) and not self._interrupted:
             session.exitstatus = pytest.ExitCode.INTERRUPTED
-        elif any(one.problems for one in self._reports) and session.exitstatus == pytest.ExitCode.OK:
+        self._hold_exit_status()
+
+    def _hold_exit_status(self) -> None:
+        """Give a run that has to fail a status that says so; also last of all, since a conftest.py may change it."""
+        session = self._session
+        if session is None or self._gathered is None or self.is_child or session.exitstatus not in _UNFAILED:
+            return
+        if any(one.problems for one in self._reports) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
-        elif any(one.failures for one in self._reports) and session.exitstatus in _UNFAILED:
+        elif any(one.failures for one in self._reports) or self._gathered.failing(self._expected):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _gather(self) -> Gathered:

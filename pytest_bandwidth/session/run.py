@@ -367,7 +367,7 @@ class Run(MeasuringRun):
 
     def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
         del label  # only a parent's request tells labels apart
-        return self._budget_of(marker, 1.0)
+        return self._budget_of(marker, 1.0, exact=self.settings.writes_baseline)
 
     def _old_kernels(
         self, test: MeasuredTest, timeout_seconds: float, progress: Progress, looks: Looks

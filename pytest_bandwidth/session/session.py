@@ -35,7 +35,7 @@ from pytest_bandwidth.reports.terminal import disabled_line, header_line, uncomm
 from pytest_bandwidth.reports.text_safe import printable, printable_lines, printable_sentence
 from pytest_bandwidth.session.at_end import tell_controller
 from pytest_bandwidth.session.code_change import code_change
-from pytest_bandwidth.session.collection.collected import COLLECTED, key_of, reason_of, start_of_empty_set
+from pytest_bandwidth.session.collection.collected import COLLECTED, entries_of, key_of, reason_of
 from pytest_bandwidth.session.collection.stale_entries import by_test
 from pytest_bandwidth.session.fixture import Bandwidth, refuse_other_devices
 from pytest_bandwidth.session.fresh.child import request_of
@@ -43,7 +43,7 @@ from pytest_bandwidth.session.fresh.child_run import ChildRun
 from pytest_bandwidth.session.fresh.whole_runs import further_runs
 from pytest_bandwidth.session.measuring.measuring_run import AskedTest, MeasuredTest, MeasuringRun
 from pytest_bandwidth.session.measuring.progress import ProgressLine
-from pytest_bandwidth.session.publishing.device_report import Row
+from pytest_bandwidth.session.publishing.device_report import Row, verdict_said
 from pytest_bandwidth.session.publishing.environment import uncommitted_beside
 from pytest_bandwidth.session.publishing.run_files import check_outputs
 from pytest_bandwidth.session.run import Run
@@ -77,6 +77,8 @@ class BandwidthSession:
         self._line = ProgressLine(config)
         self._writes = False
         self._unmeasurable = Unmeasurable()
+        # What tests failed by, by node id.
+        self._failing: dict[str, str] = {}
         # The device and its peak, and their text on reports: the same for every test.
         self._told_device: tuple[DeviceIdentity, Peak | None, str] | None = None
         # Node ids of the bandwidth tests by file, once one asks for the fixture.
@@ -136,12 +138,10 @@ class BandwidthSession:
             return
         if not fixture.measurements:
             if self._run.strict and item.get_closest_marker("bandwidth") is not None:
-                pytest.fail("marked bandwidth, and measured nothing: there is nothing to judge", pytrace=False)
+                self._fail(item, "marked bandwidth, and measured nothing: there is nothing to judge")
             if self._run.strict and fixture.called:
-                pytest.fail(
-                    "called bandwidth, caught its error, and measured nothing: there is nothing to judge; let it raise",
-                    pytrace=False,
-                )
+                caught = "called bandwidth, caught its error, and measured nothing: there is nothing to judge"
+                self._fail(item, f"{caught}; let it raise")
             return
         judged = self._judged(item, fixture)
         messages = self._record(item, fixture, judged)
@@ -161,11 +161,8 @@ class BandwidthSession:
         if self._problem is not None or self._run.settings.disable or not self._run.strict:
             return
         if any(mark.name == "bandwidth" for mark in marks):
-            pytest.fail(
-                "marked bandwidth, and does not take the fixture `bandwidth`: there is nothing to judge; "
-                "take it, or remove the marker",
-                pytrace=False,
-            )
+            without = "marked bandwidth, and does not take the fixture `bandwidth`: there is nothing to judge"
+            self._fail(item, f"{without}; take it, or remove the marker")
 
     def judge_failed(self, item: pytest.Item, fixture: Bandwidth) -> None:
         """Judge what was counted in a test whose body failed, and show it with the failure: it may be why.
@@ -184,6 +181,19 @@ class BandwidthSession:
             messages = {"": printable_lines(str(error))}
         if messages:
             item.add_report_section("call", "bandwidth verdict", "\n".join(messages.values()))
+
+    def begin(self, item: pytest.Item) -> None:
+        """Forget what an earlier attempt at the test failed by: a plugin may run it again."""
+        self._failing.pop(item.nodeid, None)
+
+    def note_failed(self, item: pytest.Item, said: str) -> None:
+        """Keep in mind that a test failed: its report may say otherwise before it arrives."""
+        if self._problem is None and not self._run.settings.disable:
+            self._failing.setdefault(item.nodeid, said)
+
+    def _fail(self, item: pytest.Item, said: str) -> None:
+        self.note_failed(item, said)
+        pytest.fail(said, pytrace=False)
 
     def has_entries(self, item: pytest.Item) -> bool:
         """Return whether the baseline has entries of the test, which need not take the fixture any more."""
@@ -212,6 +222,7 @@ class BandwidthSession:
             report.outcome = "failed"
             said = (printable_sentence(f"{key} is in the baseline, and {why}") for key, why in not_measured.items())
             report.longrepr = "\n".join(said)
+            self.note_failed(item, report.longrepr)
         if not_measured or reason is not None:
             vars(report)["bandwidth_missing"] = {"not_measured": not_measured, "skipped": reason}
             self.attach_device(report)
@@ -225,17 +236,29 @@ class BandwidthSession:
             self._told_device = identity, peak, json.dumps(device_plain(identity, peak))
         vars(report)["bandwidth_device"] = self._told_device[2]
 
-    def finish(self) -> None:
-        """Tell the controller what the collection left unmeasured, and an update's further runs.
+    def finish(self, running: Sequence[pytest.Item]) -> None:
+        """Tell the controller what failed, what no test was to measure, what runs, and an update's further runs.
 
         Those are taken here in a worker with a device of its own, which only it may be able to reach.
+        running: the tests that were to run in the end.
         """
-        settings = self._run.settings
+        settings, unmeasurable, due = self._run.settings, self._unmeasurable, {}
         takes_further = self._writes and settings.runs > 1 and runs_every_test(self._config)
-        if not takes_further and self._unmeasurable == Unmeasurable():
+        collected = self._config.stash.get(COLLECTED, None)
+        if collected is not None and self._entries_by_test:
+            left_out, exempt = collected.left_out(self._config, self._baseline_keys, running)
+            not_measured = left_out | unmeasurable.not_measured
+            unmeasurable = replace(unmeasurable, not_measured=not_measured, exempt=unmeasurable.exempt + exempt)
+            due = {item.nodeid: sorted(keys) for item in running if (keys := self._entries_of(item))}
+        if not (takes_further or self._failing or due or unmeasurable != Unmeasurable()):
             return
         identity = self._run.device.identity
-        given: Plain = {"device": device_plain(identity, self._run.peak), "unmeasurable": asdict(self._unmeasurable)}
+        given: Plain = {
+            "device": device_plain(identity, self._run.peak),
+            "unmeasurable": asdict(unmeasurable),
+            "failing": self._failing,
+            "due": due,
+        }
         if takes_further:
             try:
                 self._run.device.release()
@@ -265,10 +288,7 @@ class BandwidthSession:
 
     def _entries_of(self, item: pytest.Item) -> set[str]:
         """Return the keys of the test's entries in the baseline; none where nothing is compared."""
-        empty = start_of_empty_set(item)
-        if empty is not None:
-            return {key for key in self._baseline_keys if key.startswith(empty)}
-        return self._entries_by_test.get(key_of(item), set())
+        return entries_of(item, self._entries_by_test)
 
     @property
     def _baseline_keys(self) -> Collection[str]:
@@ -315,6 +335,7 @@ class BandwidthSession:
                 message = wording.untouched_message(one.measurement, place)
             if message is not None:
                 failures[key] = message = printable_lines(message)
+                self.note_failed(item, verdict_said(one.decision.status))
             outcome = outcome_of(
                 item.nodeid,
                 key,

@@ -67,6 +67,18 @@ def test_a_slowed_kernel_fails_and_a_new_test_has_no_baseline(repo):
     assert worktrees(repo) == 1
 
 
+def test_a_hidden_regression_fails_the_run(repo):
+    repo.file(
+        "conftest.py",
+        "import pytest\n@pytest.hookimpl(wrapper=True, tryfirst=True)\ndef pytest_runtest_makereport():\n"
+        "    report = yield\n    report.outcome = 'passed'\n    return report\n",
+    )
+    result = repo.run("--bandwidth-against=HEAD", "--bandwidth-pairs=3", "test_kernel.py::test_kernel")
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["FAILED: test_kernel.py::test_kernel failed by its verdict REGRESSED, and was not *"])
+
+
 def test_workers_of_xdist_share_the_controllers_worktree(repo):
     pytest.importorskip("xdist")
     repo.file("pytest.ini", "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\naddopts = -p xdist\n")

@@ -155,23 +155,139 @@ def test_a_file_that_is_there_and_was_left_out_is_not_gone(project):
     assert result.ret == 1
     assert told(result, "NOT MEASURED 1 entry of the baseline: test_left.py::test_takes (its file was not collected)")
     assert not told(result, "1 entry has no test")
-    # Nor is one that pytest collects only where it is named.
-    project.file("bench_k.py", TAKES)
-    entries(project, "bench_k.py::test_takes", "bench_k.py::test_before")
-    assert project.run_here(*STRICT).ret == 0
-    assert project.run_here(*STRICT, "bench_k.py").ret == 1
 
 
-def test_tests_that_a_plugin_leaves_to_other_runs_are_not_gone(project):
-    project.file("test_k.py", TAKES + "\ndef test_other(bandwidth):\n    pass\n")
-    # As plugins do that split a run, without a word to pytest.
-    project.file(
-        "conftest.py",
-        "def pytest_collection_modifyitems(items):\n    items[:] = [i for i in items if i.name != 'test_other']\n",
-    )
-    entries(project, "test_k.py::test_other")
-    result = project.run_here(*STRICT)
+REMOVES = """
+import pytest
+
+@pytest.hookimpl({how})
+def pytest_collection_modifyitems(items):
+    {first}
+    items[:] = [item for item in items if item.name != "test_left"]
+    {last}
+"""
+LEAVES = """
+def pytest_{hook}({given}):
+    return {condition} or None
+"""
+EXITS = "import pytest\ndef pytest_runtest_setup(item):\n    pytest.exit('enough', returncode=0)\n"
+LEFT = """
+import pytest
+
+def test_kept(bandwidth):
+    pass
+
+@pytest.mark.slow
+def test_left(bandwidth):
+    pass
+"""
+BY_OPTIONS = "its test was left out by addopts or PYTEST_ADDOPTS"
+BY_OTHERS = "its test was left out by a conftest.py or a plugin"
+UNREAD, UNRUN = "its file was not collected", "its test did not run"
+# What leaves a test out although no command line says so: files of the project, and why its entry was not measured.
+LEFT_OUT = {
+    "conftest.py": ({"conftest.py": REMOVES.format(how="", first="", last="return")}, BY_OTHERS),
+    "conftest.py, after everybody": (
+        {"conftest.py": REMOVES.format(how="wrapper=True, tryfirst=True", first="yield", last="return")}, BY_OTHERS
+    ),
+    "conftest.py, its file": ({"conftest.py": "collect_ignore = ['sub']\n"}, UNREAD),
+    "conftest.py, its loop": (
+        {"conftest.py": LEAVES.format(hook="runtestloop", given="", condition="True")}, UNRUN
+    ),
+    "conftest.py, its protocol": (
+        {"conftest.py": LEAVES.format(hook="runtest_protocol", given="item", condition="True")},
+        UNRUN,
+    ),
+    "conftest.py, an exit": ({"conftest.py": EXITS}, UNRUN),
+    "addopts -m": ({"pytest.ini": "addopts = -m 'not slow'"}, BY_OPTIONS),
+    "addopts -k": ({"pytest.ini": "addopts = -k kept"}, BY_OPTIONS),
+    "addopts --deselect": ({"pytest.ini": "addopts = --deselect sub/test_s.py::test_left"}, BY_OPTIONS),
+    "addopts --ignore": ({"pytest.ini": "addopts = --ignore sub"}, UNREAD),
+    "addopts --ignore-glob": ({"pytest.ini": "addopts = --ignore-glob=*test_s*"}, UNREAD),
+    "addopts, a file": ({"pytest.ini": "addopts = test_k.py"}, UNREAD),
+    "PYTEST_ADDOPTS": ({"PYTEST_ADDOPTS": "-k kept"}, BY_OPTIONS),
+    "testpaths": ({"pytest.ini": "testpaths = test_k.py"}, UNREAD),
+    "python_files": ({"pytest.ini": "python_files = test_k.py"}, UNREAD),
+    "norecursedirs": ({"pytest.ini": "norecursedirs = sub"}, UNREAD),
+}  # fmt: skip
+
+
+@pytest.fixture
+def left(project, monkeypatch, request):
+    """A project that has a test and its entry, and a way to leave the test out that no command line names."""
+    project.file("test_k.py", TAKES)
+    project.file("sub/test_s.py", LEFT)
+    entries(project, "sub/test_s.py::test_left")
+    for name, text in LEFT_OUT[request.param][0].items():
+        if name == "PYTEST_ADDOPTS":
+            monkeypatch.setenv(name, text)
+        else:
+            ini = "[pytest]\nmarkers = slow: takes long\n" if name == "pytest.ini" else ""
+            project.file(name, f"{ini}{text}\n")
+    return project, LEFT_OUT[request.param][1]
+
+
+@pytest.mark.parametrize("left", list(LEFT_OUT), indirect=True)
+@pytest.mark.filterwarnings("ignore:Unknown pytest.mark.slow")
+def test_what_configuration_leaves_out_is_not_measured(left):
+    project, why = left
+    lenient = project.run_here("--bandwidth-baseline=b.yaml")
+    assert lenient.ret in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
+    (line,) = told(lenient, "NOT MEASURED 1 entry of the baseline: sub/test_s.py::test_left (")
+    assert why in line
+    strict = project.run_here(*STRICT)
+    assert strict.ret == pytest.ExitCode.TESTS_FAILED
+    (line,) = told(strict, "FAILED with --bandwidth-strict")
+    assert "sub/test_s.py::test_left" in line
+
+
+ASKED = {
+    "-k": (("-k", "kept"), True),
+    "-m": (("-m", "not slow"), True),
+    "--deselect": (("--deselect=sub/test_s.py::test_left",), True),
+    "a node id": (("sub/test_s.py::test_kept",), True),
+    "--ignore": (("--ignore=sub",), False),
+    "another file": (("test_k.py",), False),
+}
+
+
+@pytest.mark.parametrize("kind", list(ASKED))
+@pytest.mark.parametrize("runs", [pytest.param((), id="one"), pytest.param(("-n1",), id="worker")])
+@pytest.mark.filterwarnings("ignore:Unknown pytest.mark.slow")
+def test_what_the_command_line_leaves_out_is_counted(project, kind, runs):
+    less, counted = ASKED[kind]
+    project.file("test_k.py", TAKES)
+    project.file("sub/test_s.py", LEFT)
+    skipped = "sub/test_s.py::test_kept"  # its test passes, and measures nothing
+    entries(project, "sub/test_s.py::test_left", skipped)
+    result = (project.run if runs else project.run_here)("--bandwidth-baseline=b.yaml", *less, *runs)
     assert result.ret == 0
+    assert len(told(result, "left out on the command line: 1 of the baseline's entries")) == counted
+    named = [line for line in told(result, "NOT MEASURED") if "test_left" in line]
+    assert not named
+    entries(project, "sub/test_s.py::test_left")
+    assert (project.run if runs else project.run_here)(*STRICT, *less, *runs).ret == 0
+
+
+@pytest.mark.filterwarnings("ignore:Unknown pytest.mark.slow")
+def test_a_command_line_spares_only_what_it_names(project):
+    project.file("conftest.py", REMOVES.format(how="", first="", last="return"))
+    project.file("sub/test_s.py", LEFT + "\ndef test_third(bandwidth):\n    pass\n")
+    entries(project, "sub/test_s.py::test_left", "sub/test_s.py::test_third")
+    result = project.run_here(*STRICT, "-k", "kept or left")
+    assert result.ret == 1
+    (line,) = told(result, "NOT MEASURED 1 entry of the baseline: sub/test_s.py::test_left (")
+    assert BY_OTHERS in line
+    assert told(result, "left out on the command line: 1 of the baseline's entries")
+
+
+@pytest.mark.filterwarnings("ignore:Unknown pytest.mark.slow")
+def test_what_a_first_failure_ends_names_no_more(project):
+    project.file("sub/test_s.py", LEFT.replace("pass", "assert False", 1))
+    entries(project, "sub/test_s.py::test_left")
+    result = project.run_here(*STRICT, "-x")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert not told(result, "NOT MEASURED")
 
 
 @pytest.mark.processes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 import sys
@@ -100,6 +101,43 @@ def test_script_runs_to_its_end(script):
     result = run(sys.executable, ROOT / "benchmarks" / script, *args, cwd=ROOT, PYTEST_ADDOPTS=SHORT)
     assert result.returncode == 0, result.stdout + result.stderr
     assert re.search(printed, result.stdout)
+
+
+@pytest.fixture(scope="module")
+def arena():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        yield importlib.import_module("arena")
+
+
+def test_both_limits_reach_the_other_tool(arena, pytester):
+    """Given twice, the option keeps its last value: a median that nothing looks at is never red."""
+    pytest.importorskip("pytest_benchmark")
+    config = pytester.parseconfig(*arena.LIMITS)
+    assert [limit.field for limit in config.getoption("benchmark_compare_fail")] == ["median", "min"]
+
+
+REPORTED = "PASSED test_kernels.py::test_ours[add]\nFAILED test_kernels.py::test_ours[sum] - sum moved 1 MB\n"
+
+
+def test_what_pytest_failed_is_red_whatever_its_status(arena):
+    failed = arena.failed_by_pytest(1, REPORTED, ("add", "sum"))
+    kept = arena.Tally()
+    kept.add(arena.STRICT, arena.UNCHANGED, 0.0, {"add": "REGRESSED", "sum": "WITHIN"}, failed, 2.0)
+    gate = importlib.import_module("gate")
+    red, no_verdict = list(gate.cells(kept, arena.STRICT, ("add", "sum"), [0.0]))[:2]
+    assert (red.partition(" (")[0], no_verdict) == ("1 of 2", "0")
+    assert kept.failed(arena.STRICT, [arena.UNCHANGED], ("add", "sum"), 0.0) == {"WITHIN": 1, "REGRESSED": 0}
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [(0, REPORTED), (1, REPORTED.replace("FAILED", "PASSED")), (1, REPORTED.partition("FAILED")[0]), (4, "")],
+    ids=["status 0", "status 1", "no outcome", "usage error"],
+)
+def test_an_exit_status_that_outcomes_contradict_ends_it(arena, code, text):
+    with pytest.raises(SystemExit):
+        arena.failed_by_pytest(code, text, ("add", "sum"))
 
 
 @pytest.mark.slow

@@ -35,6 +35,16 @@ def test_a_job_that_may_write_never_runs_beside_a_pull_requests_code(job):
         assert not any("pip " in step.get("run", "") or "make " in step.get("run", "") for step in job["steps"])
 
 
+def test_every_gate_is_strict():
+    """What could not be judged would pass otherwise: in workflows, and in what docs/ci.md advises."""
+    texts = [file.read_text(encoding="utf-8") for file in (*WORKFLOWS, ROOT / "docs" / "ci.md")]
+    steps = [step for text in texts for step in re.split(r"\n\s*- |\n\n|\n\||`", text)]
+    gates = [step for step in steps if re.search(r"--bandwidth-(against|baseline)=", step)]
+    gates = [step for step in gates if "pytest" in step and "--bandwidth-update" not in step]
+    assert len(gates) >= 8
+    assert [step for step in gates if "--bandwidth-strict" not in step] == []
+
+
 # By a job's target what it installs without a hash, as SECURITY.md says.
 WITHOUT_HASHES = {
     "frameworks": ["torch", "triton"],

@@ -78,15 +78,14 @@ def middle_of(seen: Sequence[Metrics]) -> Metrics:
 def choose_metric(asked: Metric | None, entry: Entry | None, figures: Metrics, regime: str | None) -> Metric:
     """Return `relative` where the probe shares the kernel's fate, GB/s otherwise.
 
-    Entry and marker decide where they speak.
+    Entry and marker decide where they speak, although this measurement may have lost its share.
     """
     wanted = asked or (entry.judged_on if entry else None)
     if wanted is None:
         shared = figures.share_told and (figures.relative or 0.0) >= SHARED_FATE and regime != "compute-bound"
         wanted = "relative" if shared else "gbps"
-    if wanted == "relative" and (figures.relative is None or (entry is not None and not _holds_share(entry))):
-        return "gbps"
-    return wanted
+    holds_share = figures.relative is not None if entry is None else _holds_share(entry)
+    return "gbps" if wanted == "relative" and not holds_share else wanted
 
 
 def steadier_metric(figure: Metric, processes: int, spread_of: Callable[[Metric], float]) -> Metric:
@@ -102,7 +101,7 @@ def steadier_metric(figure: Metric, processes: int, spread_of: Callable[[Metric]
 def disbelief(figures: Metrics) -> str:
     """Return why the share of the probe tells nothing; figures: those of which `share_told` is False."""
     if figures.relative is None:
-        return "no probe ran beside the kernel"
+        return "no probe ran beside the kernel, or its threads waited for a processor"
     return (
         f"{format_percent(figures.relative)} of the probe's bandwidth, past {format_percent(LARGEST_SHARE)}, tell "
         "nothing: the probe was hindered, or less moved than was declared"

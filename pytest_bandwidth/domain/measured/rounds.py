@@ -53,7 +53,7 @@ class Rounds:
     All tuples have the same length, except `probe_seconds`, which is empty where no probe ran.
     interleaved: seconds of further callables that were sampled in the same rounds, in the order they were given.
     run_delay: the share of all rounds, the dropped ones too, in which a thread waited for a processor; None where the
-    system does not account for it.
+    system does not account for it. disturbed_count: whether some of those rounds count all the same.
     """
 
     kernel_seconds: tuple[float, ...] = ()
@@ -68,6 +68,7 @@ class Rounds:
     warmup_seconds: float = 0.0
     warmup_runs: int = 0
     run_delay: float | None = None
+    disturbed_count: bool = False
     wall_seconds: float = field(default=0.0, compare=False)
 
     @property

@@ -184,6 +184,9 @@ def _busy(measurement: Measurement, used: float | None, limit: float | None) -> 
 def validated(measurement: Measurement, peak: Peak | None, busy_processors: float | None = None) -> Measurement:
     """Return a device's measurement with the peak that the run goes by, and with why it is invalid.
 
+    Where rounds count in which a thread waited for a processor, it has no share of the probe: a probe that waited is
+    slow by another cause than memory, and beside it a kernel that became slower has the share that it had.
+
     peak: the user's, or else the device's. busy_processors: the limit of `busy_with_others`; where none is said and the
     system accounts for threads that wait, only what a hypervisor took is held to it: that account has the rest.
     """
@@ -192,7 +195,8 @@ def validated(measurement: Measurement, peak: Peak | None, busy_processors: floa
         return held
     after, accounted = held.conditions_after, busy_processors is None and held.rounds.run_delay is not None
     used = after.stolen_processors if accounted else after.others_processors
-    return replace(held, invalid=why_invalid(held) or _busy(held, used, busy_processors))
+    held = replace(held, invalid=why_invalid(held) or _busy(held, used, busy_processors))
+    return replace(held, rounds=replace(held.rounds, probe_seconds=())) if held.rounds.disturbed_count else held
 
 
 def with_earlier_tries(measurement: Measurement, why: Sequence[str]) -> Measurement:

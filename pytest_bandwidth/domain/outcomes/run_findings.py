@@ -15,6 +15,7 @@ from pytest_bandwidth.domain.verdict import Rule, Status
 
 DEVICE_LOSS = "device-loss"
 UNJUDGED = "failed-unjudged"
+HIDDEN = "failure-hidden"
 NOT_MEASURED = "not-measured"
 ABSENT = "absent"
 ONE_CAUSE = "one-cause"
@@ -39,13 +40,20 @@ class Unmeasurable:
 
     not_measured: why, by key, of those whose test may exist. gone: keys of those whose test does not. moved: a test
     without an entry, and the entry that names the same test from another folder; None where there is no such.
-    elsewhere: by key, the other rootdir whose runs measure the entry.
+    elsewhere: by key, the other rootdir whose runs measure the entry. exempt: how many of entries that a person left
+    out on the command line.
     """
 
     not_measured: dict[str, str] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
     moved: tuple[str, str] | None = None
     elsewhere: dict[str, str] = field(default_factory=dict)
+    exempt: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to tell of, unless tests were measured."""
+        return not (self.not_measured or self.gone or self.moved or self.elsewhere)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +158,16 @@ def unjudged_finding(nodeid: str, said: str) -> dict[str, str]:
     """
     first = said.strip().partition("\n")[0][:SAID_AT_MOST]
     return {"code": UNJUDGED, "text": f"{nodeid} failed before it was judged: {first}"}
+
+
+def hidden_finding(nodeid: str, said: str) -> dict[str, str]:
+    """Name a test that failed and was not reported as failed, as the document holds it. said: what it failed by."""
+    first = said.strip().partition("\n")[0][:SAID_AT_MOST]
+    return {
+        "code": HIDDEN,
+        "text": f"{nodeid} failed by {first}, and was not reported as failed: look for what changes reports or "
+        "outcomes (a conftest.py, a plugin, the test)",
+    }
 
 
 def not_measured_finding(key: str, why: str) -> dict[str, str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from os.path import exists, normpath  # of a path that no file system takes, Path.exists raises
 from pathlib import Path
@@ -12,15 +11,14 @@ import pytest
 
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.outcomes.run_findings import Unmeasurable
-from pytest_bandwidth.session.collection.stale_entries import has_test, near_miss, of_other_rootdirs
+from pytest_bandwidth.session.collection.asked import Asked
+from pytest_bandwidth.session.collection.stale_entries import by_test, has_test, near_miss, of_other_rootdirs
 from pytest_bandwidth.session.user.options import RUNS_NOTHING, usage_error
 from pytest_bandwidth.session.user.settings import settings_of
 
 COLLECTED = pytest.StashKey["Collected"]()
 # A test's node id, which xdist's groups change once collected, and its key by that: asked for again and again.
 _KEY = pytest.StashKey[tuple[str, str]]()
-# pytest's options that leave tests out, by their names in its namespace.
-_NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
 _SUITE = Path(__file__).resolve().parent.parent.parent / "suite"
 
 
@@ -54,10 +52,15 @@ class Collected:
         without_fixture = _of_tests(keys, {key_of(item) for item in dropped})
         not_measured = dict.fromkeys(without_fixture, "the test does not take the fixture `bandwidth`")
         gone: list[str] = []
-        covers, root = _covers(config), config.rootpath
+        asked, root = Asked(config), config.rootpath
+        covers = _covers(config, asked)
         empty = tuple(start for item in self._items if (start := start_of_empty_set(item)))
+        files, exempt = {_file_of(test) for test in tests}, 0
         for key in keys:
-            if key in not_measured or not covers(key) or has_test(key, tests):
+            if key in not_measured or has_test(key, tests):
+                continue
+            if not covers(key):
+                exempt += asked.for_single_tests and _file_of(key) in files
                 continue
             why = self._why_unread(config, key)
             if why:
@@ -69,16 +72,41 @@ class Collected:
             # The baseline may be of another rootdir, of which nothing can be told here.
             moved = near_miss(tests, [key for key in keys if not exists(root / _file_of(key))])
         if moved:
-            return Unmeasurable(not_measured, (), moved)
+            return Unmeasurable(not_measured, (), moved, exempt=exempt)
         baseline = settings_of(config).baseline
         elsewhere = {} if baseline is None else of_other_rootdirs(gone, root, baseline)
-        return Unmeasurable(not_measured, tuple(key for key in gone if key not in elsewhere), None, elsewhere)
+        return Unmeasurable(not_measured, tuple(key for key in gone if key not in elsewhere), None, elsewhere, exempt)
+
+    def left_out(
+        self, config: pytest.Config, entries: Iterable[str], running: Sequence[pytest.Item]
+    ) -> tuple[dict[str, str], int]:
+        """Return which entries' tests were collected and are not to run, and why; and how many the command line spares.
+
+        running: the tests that are to run.
+        """
+        run = {key_of(item) for item in running}
+        others = [item for item in self._items if key_of(item) not in run]
+        found = by_test(entries) if others else {}
+        of_item = {item: keys for item in others if (keys := entries_of(item, found))}
+        if not of_item:
+            return {}, 0
+        asked = Asked(config)
+        spared, by_options = asked.left_out(of_item), asked.left_out_by_options(of_item)
+        not_measured = {
+            key: "its test was left out by "
+            + ("addopts or PYTEST_ADDOPTS" if item in by_options else "a conftest.py or a plugin")
+            for item, keys in of_item.items()
+            if item not in spared
+            for key in sorted(keys)
+        }
+        return not_measured, sum(len(of_item[item]) for item in spared)
 
     def concerns(self, config: pytest.Config, entries: Iterable[str], items: Sequence[pytest.Item]) -> bool:
         """Return whether entries are of tests that are to run, or cannot be measured though they were to be."""
         keys = list(entries)
         found = self.unmeasurable(config, keys, ())
-        return bool(found.not_measured or found.gone or _of_tests(keys, {key_of(item) for item in items}))
+        ran = _of_tests(keys, {key_of(item) for item in items})
+        return bool(found.not_measured or found.gone or ran or self.left_out(config, keys, items)[0])
 
     def _why_unread(self, config: pytest.Config, key: str) -> str | None:
         """Return why the entry's file was not collected; "" where that is nobody's fault or told; None where it was."""
@@ -86,11 +114,7 @@ class Collected:
             if key.startswith((f"{nodeid}::", f"{nodeid}/")):
                 return why and f"its file was skipped: {why}"
         file = _file_of(key)
-        if file in self._read or not exists(config.rootpath / file):
-            return None
-        # A file of another name than tests have is measured where it is named.
-        is_test = any(fnmatch(Path(file).name, pattern) for pattern in config.getini("python_files"))
-        return "its file was not collected" if is_test else ""
+        return None if file in self._read or not exists(config.rootpath / file) else "its file was not collected"
 
 
 def begin_to_collect(config: pytest.Config) -> None:
@@ -138,12 +162,19 @@ def start_of_empty_set(item: pytest.Item) -> str | None:
     return key_of(item).removesuffix(f"[{call.id}]") + "["
 
 
-def _covers(config: pytest.Config) -> Callable[[str], bool]:
-    """Return whether this run was to collect the file of an entry, and all of its tests."""
-    if any(getattr(config.option, name, None) for name in _NARROWING) or config.option.pyargs:
+def entries_of(item: pytest.Item, by_name: Mapping[str, set[str]]) -> set[str]:
+    """Return the entries of a test. by_name: entries by what may be their test (`by_test`)."""
+    empty = start_of_empty_set(item)
+    if empty is None:
+        return by_name.get(key_of(item), set())
+    return {key for keys in by_name.values() for key in keys if key.startswith(empty)}
+
+
+def _covers(config: pytest.Config, asked: Asked) -> Callable[[str], bool]:
+    """Return whether a person asked for the file of an entry, and for all of its tests."""
+    if asked.for_less or config.option.pyargs:
         return lambda _: False
-    folder, root = config.invocation_params.dir, config.rootpath
-    places = [Path(normpath(folder / arg)) for arg in map(str, config.args) if "::" not in arg]
+    root, places = config.rootpath, asked.places
 
     def covers(key: str) -> bool:
         file = _file_of(key)

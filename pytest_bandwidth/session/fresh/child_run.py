@@ -151,7 +151,7 @@ class ChildRun(MeasuringRun):
         return super()._users_peak() if self._request.peak is None else Peak(*self._request.peak)
 
     def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
-        budget = self._budget_of(marker, self._request.rounds_share)
+        budget = self._budget_of(marker, self._request.rounds_share, exact=True)
         turns = None if self._beside is None else self._beside.of(label)
         return replace(budget, turns=turns)
 

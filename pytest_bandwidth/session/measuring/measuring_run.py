@@ -276,14 +276,15 @@ class MeasuringRun(ABC):
     def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
         """Give the sampling budget of the test's measurement of that label."""
 
-    def _budget_of(self, marker: MarkerOptions, rounds_share: float) -> Budget:
+    def _budget_of(self, marker: MarkerOptions, rounds_share: float, *, exact: bool) -> Budget:
+        """Return the budget. exact: whether it is what others are compared with: then no kernel may have waited."""
         settings = self.settings
         return Budget(
             marker.min_samples or settings.min_samples,
             marker.max_time or settings.max_time,
             settings.precision,
             rounds_share=rounds_share,
-            tolerates_run_delay=settings.busy_processors is not None,
+            tolerates_run_delay="none" if settings.busy_processors is None else "probe" if exact else "all",
         )
 
     def _users_peak(self) -> Peak | None:

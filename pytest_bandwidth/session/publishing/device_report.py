@@ -6,8 +6,8 @@ Under pytest-xdist's --dist=each every worker may have a device of its own; othe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,7 @@ class DeviceReport:
     not_measured: entries of the baseline that were not measured though their test ran, and why. skipped: how many tests
     skipped on this device, by reason.
     unmeasurable: entries of the baseline for which no test was to run.
+    hidden: what tests failed by that were not reported as failed, by node id.
 
     name: tells it from the run's other devices. baseline: what it was judged by, or written to.
     unlike: how it differs from others of its model. changes: of the baseline.
@@ -90,6 +91,7 @@ class DeviceReport:
     not_measured: Mapping[str, str] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
     unmeasurable: Unmeasurable = field(default_factory=Unmeasurable)
+    hidden: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
     baseline: str | None = None
     unlike: Finding | None = None
@@ -130,6 +132,8 @@ class Gathered:
         # By device: why, by the entry's key; and the reason of each test that skipped on it.
         self._not_measured: dict[_Told, dict[str, str]] = {}
         self._skipped: dict[_Told, dict[str, str]] = {}
+        # What tests failed by, as the process that ran them knows it: by worker and test.
+        self._failing: dict[tuple[str, str], str] = {}
         # A worker opens one device.
         self._opened: dict[str, _Told] = {}
 
@@ -155,22 +159,56 @@ class Gathered:
         if skipped is not None:
             self._skipped.setdefault(told, {})[nodeid] = skipped
 
-    def add_told(self, given: Mapping[str, Any]) -> None:
-        """Take in what a process told at its end: `device`, `unmeasurable`; of an update, `further` or `trouble`."""
-        told = _told_by(given["device"])
+    def add_told(self, given: Mapping[str, Any], worker: str = "") -> None:
+        """Take in what a process told at its end.
+
+        `device`, `unmeasurable`, `failing`, `due`; of an update, `further` or `trouble`.
+        """
+        told = self._opened[worker] = _told_by(given["device"])
+        self._failing.update({(worker, nodeid): said for nodeid, said in given.get("failing", {}).items()})
         self._devices.setdefault(told, given["device"])
         self._rows.setdefault(told, {})
         self._told[told] = given
 
-    def reports(self, failed: set[tuple[str, str]]) -> list[DeviceReport]:
-        """Report on each device that there is something to tell of, in a lasting order. failed: (worker, node id)."""
-        found = [self._report(told, failed) for told in sorted(self._devices)]
-        return [r for r in found if r.rows or r.unjudged or r.not_measured or r.unmeasurable != Unmeasurable()]
+    def failing(self, expected: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        """Say of each test that has to fail by what. expected: those that were expected to, as (worker, node id)."""
+        rows = [row for rows in self._rows.values() for row in rows.values()]
+        by_row = {
+            (worker, row.outcome.nodeid): verdict_said(row.outcome.status)
+            for worker, row in rows
+            if row.outcome.message
+        }
+        return {test: said for test, said in {**self._failing, **by_row}.items() if test not in expected}
 
-    def _report(self, told: _Told, failed: set[tuple[str, str]]) -> DeviceReport:
+    def reports(
+        self,
+        failed: Collection[tuple[str, str]],
+        expected: Collection[tuple[str, str]] = (),
+        ran: Collection[str] | None = None,
+    ) -> list[DeviceReport]:
+        """Report on each device that there is something to tell of, in a lasting order.
+
+        failed, expected: tests that did, and those that were expected to and did, as (worker, node id).
+        ran: node ids of tests that ran; None where the run ended early and says so.
+        """
+        hidden = {test: said for test, said in self.failing(expected).items() if test not in failed}
+        found = [self._report(told, failed, hidden, ran) for told in sorted(self._devices)]
+        return [r for r in found if r.rows or r.unjudged or r.not_measured or r.hidden or not r.unmeasurable.is_empty]
+
+    def _report(
+        self,
+        told: _Told,
+        failed: Collection[tuple[str, str]],
+        hidden: Mapping[tuple[str, str], str],
+        ran: Collection[str] | None,
+    ) -> DeviceReport:
         rows = self._rows[told].values()
         given = self._told.get(told, {})
         unmeasurable = Unmeasurable(**given.get("unmeasurable", {}))
+        if ran is not None:
+            due = (key for nodeid, keys in given.get("due", {}).items() if nodeid not in ran for key in keys)
+            not_run = dict.fromkeys(due, "its test did not run")
+            unmeasurable = replace(unmeasurable, not_measured=not_run | unmeasurable.not_measured)
         return DeviceReport(
             self._devices[told],
             [row for _, row in rows],
@@ -181,15 +219,21 @@ class Gathered:
             {**self._not_measured.get(told, {}), **unmeasurable.not_measured},
             Counter(self._skipped.get(told, {}).values()),
             unmeasurable,
+            {nodeid: said for (worker, nodeid), said in hidden.items() if self._opened.get(worker) == told},
         )
 
-    def _unjudged_on(self, told: _Told, failed: set[tuple[str, str]]) -> dict[str, str]:
+    def _unjudged_on(self, told: _Told, failed: Collection[tuple[str, str]]) -> dict[str, str]:
         """Return those that failed in the end, on this device: all of them where there is no other."""
         return {
             nodeid: said
             for (worker, nodeid), said in self._unjudged.items()
             if (worker, nodeid) in failed and (len(self._devices) == 1 or self._opened.get(worker) == told)
         }
+
+
+def verdict_said(status: str) -> str:
+    """Say what a test failed by, where a verdict fails it."""
+    return f"its verdict {status}"
 
 
 def _told_by(device: Mapping[str, Any]) -> _Told:

@@ -17,6 +17,7 @@ from pytest_bandwidth.domain.outcomes.run_findings import (
     DEVICE_LOSS,
     MOVED,
     device_loss,
+    hidden_finding,
     not_measured_finding,
     shared_causes,
     unjudged_finding,
@@ -106,6 +107,7 @@ def _findings(report: DeviceReport) -> list[dict[str, str]]:
     found = [] if report.unlike is None else [asdict(report.unlike)]
     found += [asdict(cause.finding()) for cause in shared_causes(report.outcomes)]
     found += [unjudged_finding(nodeid, said) for nodeid, said in report.unjudged.items()]
+    found += [hidden_finding(nodeid, said) for nodeid, said in report.hidden.items()]
     return found + [not_measured_finding(key, why) for key, why in report.not_measured.items()]
 
 
@@ -122,6 +124,8 @@ def _tell_unmeasurable(report: DeviceReport, settings: Settings, root: Path) -> 
         text = moved_sentence(entries.moved, root)
         report.findings.append({"code": MOVED, "text": text})
         told.append(text)
+    if entries.exempt:
+        report.notes.append(f"left out on the command line: {entries.exempt} of the baseline's entries")
     if entries.not_measured and settings.strict:
         told.append(unmeasured_sentence(entries.not_measured))
 
@@ -204,6 +208,8 @@ def _show_device(reporter: pytest.TerminalReporter, report: DeviceReport, width:
         reporter.write_line(line_of_ci)
     if report.interrupted:
         _write_line(reporter, (Span("interrupted: the baseline was not updated", ("red", "bold")),))
+    for nodeid, said in report.hidden.items():
+        _write_line(reporter, (Span(f"FAILED: {printable(hidden_finding(nodeid, said)['text'])}", ("red", "bold")),))
     for failure in report.failures:
         _write_line(reporter, (Span(f"FAILED: {printable(failure)}", ("red", "bold")),))
     for problem in report.problems:
