@@ -85,12 +85,12 @@ def test_the_same_code_that_became_slower_is_the_devices(judged: Any) -> None:
 
 def test_runs_record_what_the_card_tells_and_its_change_is_named(judged: Any, folder: Path) -> None:
     (entry,) = baseline_files.load(folder / "base.yaml").entries.values()
-    status, shown, row = judged(SLOW_KERNELS="triad_f32=1.1", POWER_LIMIT_W=250, CUDA_VERSION=13030)
+    status, shown, row = judged(SLOW_KERNELS="triad_f32=1.1", POWER_LIMIT_W=250, CUDA_VERSION=13080)
     assert (status, row["status"]) == (0, "DEVICE"), shown
     recorded = entry.runs[-1].extra
     assert (recorded["power_limit_w"], recorded["driver_version"]) == ("300.0", "595.45.04")
-    assert {"cuda_runtime", "numpy", "cupy", "python"} <= recorded.keys()
-    assert f"what differs is power limit 300.0 → 250.0 W, cuda driver {recorded['cuda_driver']} → 13.3" in shown
+    assert {"cuda_runtime", "nvrtc", "numpy", "cupy", "python"} <= recorded.keys()
+    assert f"what differs is power limit 300.0 → 250.0 W, cuda driver {recorded['cuda_driver']} → 13.8" in shown
 
 
 def test_another_of_the_same_cards_is_judged_alike(judged: Any) -> None:

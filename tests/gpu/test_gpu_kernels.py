@@ -16,6 +16,7 @@ from gpu_work import COPY, measured, quiet
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice, open_cuda
 from pytest_bandwidth.devices.kernel_source import shipped_folder
+from pytest_bandwidth.domain.code.ptx_version import in_version
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelError, OutOfMemory, UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -100,6 +101,31 @@ def test_a_launch_with_too_many_threads_for_its_kernel_is_refused(device: CudaDe
     text = 'extern "C" __global__ void __launch_bounds__(128) f() {}'
     with pytest.raises(UsageError, match="this kernel allows 128"):
         launch(device, device.kernel(KernelSource(text, "f")))
+
+
+ADD = 'extern "C" __global__ void add(float* x, int n) { for (int i = threadIdx.x; i < n; i += 256) x[i] += BY; }'
+
+
+@pytest.mark.usefixtures("nvidia")
+def test_old_code_runs_from_machine_code_and_newer_ptx(device: CudaDevice) -> None:
+    x = device.xp.full(1024, 5, np.float32)
+    kernels = [device.kernel(KernelSource(ADD, "add", options=(f"-DBY={by}",))) for by in (2, 1)]
+    old, new = (Launch(kernel, (1, 1, 1), (256, 1, 1), (x, np.int32(1024))) for kernel in kernels)
+    told, now = device.code(old), device.code(new)
+    assert told.ptx is not None
+    assert now.ptx is not None
+    assert device.newest_ptx is not None
+    newer = in_version(told.ptx, (device.newest_ptx[0] + 1, 0))
+    work = Workload(device.launcher(new, None), Traffic(4096, 4096), launch=new)
+    for ptx, cubin in ((told.ptx, None), (newer, None), (told.ptx, told.cubin)):
+        code = device.old_code(work, ptx, now.ptx, cubin=cubin)
+        assert (x == 5).all()
+        code.calls[0]()
+        assert (x == 7).all()
+        code.restore()
+        assert device.why_not_loaded(ptx, cubin) is None
+    # Where CuPy loads machine code, it is held to the old one's without a detour by the driver's compiler.
+    assert (len(code.calls) == 1) == (told.cubin is not None or not device._codes.loads_machine_code)
 
 
 def test_resources_of_a_kernel(device: CudaDevice) -> None:
