@@ -121,7 +121,7 @@ def _relocations(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
     """Yield which addresses are put into a section: of what lies where, whatever its name."""
     for at in elf.relocations(section):
         symbol = elf.symbol(at.symbol)
-        where = elf.by_number.get(symbol.section)
+        where = elf.section_of(symbol)
         if where is None:
             target = symbol.name
         elif said.texts and where.name == _VALUES:  # where it lies changes with the texts before it

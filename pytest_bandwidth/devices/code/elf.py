@@ -65,23 +65,32 @@ class Elf:
     flags: int
     sections: tuple[Section, ...]
 
-    @cached_property
-    def by_number(self) -> dict[int, Section]:
-        """Return the sections by their number."""
-        return {section.number: section for section in self.sections}
+    def section_of(self, symbol: Symbol) -> Section | None:
+        """Return the section that a symbol lies in; None where another file has it."""
+        return self.sections[symbol.section] if 0 < symbol.section < len(self.sections) else None
 
     @cached_property
-    def _symbols(self) -> tuple[Section, Section]:
+    def _symbols(self) -> tuple[Section, bytes]:
+        """Return the table of symbols, and their names."""
         table = next((section for section in self.sections if section.kind == _SYMBOLS), None)
         if table is None:
             raise ValueError("found no table of symbols")
-        return table, self.by_number[table.link]
+        return table, bytes(self.sections[table.link].data)
+
+    @cached_property
+    def _relocating(self) -> dict[int, list[Section]]:
+        """Return the tables of relocations, by the number of the section that they are for."""
+        found: dict[int, list[Section]] = {}
+        for section in self.sections:
+            if section.kind in (_WITH_ADDENDS, _WITHOUT):
+                found.setdefault(section.info, []).append(section)
+        return found
 
     def symbol(self, number: int) -> Symbol:
         """Return a symbol by its number. Raises one of UNREADABLE."""
         table, names = self._symbols
         name, _, _, section, value, size = _SYMBOL.unpack_from(table.data, number * _SYMBOL.size)
-        return Symbol(_text(names.data, name), section, value, size)
+        return Symbol(_text(names, name), section, value, size)
 
     def symbols(self) -> Iterator[Symbol]:
         """Yield all symbols. Raises one of UNREADABLE."""
@@ -89,9 +98,7 @@ class Elf:
 
     def relocations(self, section: Section) -> Iterator[Relocation]:
         """Yield what is put into a section. Raises one of UNREADABLE."""
-        for one in self.sections:
-            if one.info != section.number or one.kind not in (_WITH_ADDENDS, _WITHOUT):
-                continue
+        for one in self._relocating.get(section.number, ()):
             form = _RELA if one.kind == _WITH_ADDENDS else _REL
             for offset, info, *addend in form.iter_unpack(one.data):
                 yield Relocation(offset, info & 0xFFFFFFFF, info >> 32, *(addend or (0,)))
@@ -109,7 +116,7 @@ def read_elf(data: bytes | memoryview) -> Elf:
     headers = [_HEADER.unpack_from(whole, start + size * number) for number in range(count)]
     if sum(header[5] for header in headers if header[1] != NO_BITS) > _MOST_OVERLAP * len(whole):
         raise ValueError("found sections that are larger than the file")
-    text = _part(whole, headers[names][4], headers[names][5])
+    text = bytes(_part(whole, headers[names][4], headers[names][5]))
     found = []
     for number, (name, kind, section_flags, _, offset, length, link, info, *_) in enumerate(headers):
         part = whole[:0] if kind == NO_BITS else _part(whole, offset, length)
@@ -123,8 +130,5 @@ def _part(data: memoryview, offset: int, length: int) -> memoryview:
     return data[offset : offset + length]
 
 
-def _text(data: memoryview, at: int) -> str:
-    found, end, _ = bytes(data[at : at + _LONGEST_NAME]).partition(b"\0")
-    if not end:
-        raise ValueError("found a name without an end")
-    return found.decode("utf-8", "replace")
+def _text(data: bytes, at: int) -> str:
+    return data[at : data.index(b"\0", at, at + _LONGEST_NAME)].decode("utf-8", "replace")

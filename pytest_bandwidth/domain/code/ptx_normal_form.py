@@ -37,7 +37,7 @@ _LABEL = re.compile(r"(?:^|(?<=[;{}:]))\s*([%$A-Za-z_][\w$]*)\s*:(?!:)", re.MULT
 _DEPOT = re.compile(r"__local_depot\d+")
 # `39_INTERNAL_00000000_9_kernel_cu_2f1254c8`: the length of what follows, a hash, the length of the file's name, that
 # name, and another hash or a name from the file. `__nv_static_29__3951c593_9_kernel_cu_weights_` is of what is linked.
-_OF_FILE = re.compile(r"(\d+)(_INTERNAL_|_GLOBAL__N_|(?<=__nv_static_\d\d)_)_?[0-9a-f]{8}_\d+_", re.ASCII)
+_OF_FILE = re.compile(r"(\d{1,5})(_INTERNAL_|_GLOBAL__N_|(?<=__nv_static_\d\d)_)_?[0-9a-f]{8}_\d+_", re.ASCII)
 _NUMBERED = re.compile(r"%([A-Za-z_]+)(\d+)\b", re.ASCII)
 
 
