@@ -110,9 +110,8 @@ def main() -> None:
         print(line("raw kernel of CuPy's", raw))
         print(line("its source, compiled once more", sources))
     size, seconds = indices(options.indices_mib, repeat)
-    print(
-        f"indices: {size / 1e6:,.0f} MB in {seconds:.3f} s here, {size / seconds / 1e9:.2f} GB/s; a card reads them once:"
-    )
+    rate = size / seconds / 1e9
+    print(f"indices: {size / 1e6:,.0f} MB in {seconds:.3f} s here, {rate:.2f} GB/s; a card reads them once:")
     print(f"{1e3 * size / 3350e9:.2f} ms at 3,350 GB/s (H100 SXM), 5 ms from {size / 5e-3 / 1e9:,.0f} GB/s on")
     print(f"normal forms: {min(sizes) / 1e3:.1f} to {max(sizes) / 1e3:.1f} kB, {sum(sizes) / 1e6:.2f} MB in all")
 
