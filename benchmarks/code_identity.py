@@ -1,12 +1,13 @@
 """Measure what it costs a test to identify its code, beside compiling it.
 
-    python benchmarks/code_identity.py [--repeat 5]
+    python benchmarks/code_identity.py [--repeat 5] [--indices-mib 1024]
 
 For each shipped kernel: the normal form of its PTX, its machine code out of the cubin, and both hashes, as a test's
 first launch of it takes them (later ones find them remembered). For each of its twins on the host: the Numba function's
 hash, which every test takes. Where CuPy is installed, for its raw kernels too, and how long their source takes that is
 compiled once more, once for all its kernels; no GPU is needed. Prints milliseconds of the processor: median, longest,
-and which took longest.
+and which took longest. Last, the seconds that an index array of so many MiB takes to be hashed on this host, by the
+clock, and what a card takes that reads it once.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.devices.code.launch import launch_digest
 from pytest_bandwidth.devices.code.numba_functions import function_digest
+from pytest_bandwidth.devices.contents import sums_of
 from pytest_bandwidth.devices.cpu.kernels.table import HOST_KERNELS
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes
 from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, shipped_folder
@@ -71,6 +73,17 @@ def raw_kernels() -> tuple[dict[str, float], dict[str, float]]:
     return found, compiled
 
 
+def indices(mebibytes: int, repeat: int) -> tuple[int, float]:
+    """Return an index array's bytes, and the least seconds by the clock that its hash takes here."""
+    array = np.arange(mebibytes * 2**20 // 4, dtype=np.int32)
+    taken = []
+    for _ in range(repeat):
+        begun = time.perf_counter()
+        sums_of(array)
+        taken.append(time.perf_counter() - begun)
+    return array.nbytes, min(taken)
+
+
 def line(what: str, found: dict[str, float]) -> str:
     """Return a table's row."""
     slowest = max(found, key=lambda name: found[name])
@@ -80,7 +93,9 @@ def line(what: str, found: dict[str, float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=5, help="calls of which the median counts (default: 5)")
-    repeat = parser.parse_args().repeat
+    parser.add_argument("--indices-mib", type=int, default=1024, help="MiB of indices to hash (default: 1024)")
+    options = parser.parse_args()
+    repeat = options.repeat
     of_kernels, sizes = kernels(repeat)
     of_functions = {
         name: milliseconds(lambda k=k: function_digest(k.function), repeat) for name, k in HOST_KERNELS.items()
@@ -94,6 +109,10 @@ def main() -> None:
     if raw:
         print(line("raw kernel of CuPy's", raw))
         print(line("its source, compiled once more", sources))
+    size, seconds = indices(options.indices_mib, repeat)
+    rate = size / seconds / 1e9
+    print(f"indices: {size / 1e6:,.0f} MB in {seconds:.3f} s here, {rate:.2f} GB/s; a card reads them once:")
+    print(f"{1e3 * size / 3350e9:.2f} ms at 3,350 GB/s (H100 SXM), 5 ms from {size / 5e-3 / 1e9:,.0f} GB/s on")
     print(f"normal forms: {min(sizes) / 1e3:.1f} to {max(sizes) / 1e3:.1f} kB, {sum(sizes) / 1e6:.2f} MB in all")
 
 

@@ -15,7 +15,10 @@ from making import run
 SMALLEST = {
     "against.py": (("--rounds=1",), r"right|WRONG"),
     "ceiling.py": (("--rounds=1", "--mib=8"), r"\| triad \|"),
-    "code_identity.py": (("--repeat=1",), r"\| Numba function \|"),
+    "code_identity.py": (
+        ("--repeat=1", "--indices-mib=8"),
+        r"\| Numba function \|(?s:.*)indices: 8 MB in 0\.\d+ s here",
+    ),
     "estimators.py": (("--processes=2", "--mib=8"), r"\| ratio of medians \|"),
     "faster_memory.py": (("--seconds=3", "--mib=8"), r"\| NumPy's copy \|"),
     "fleet.py": (("--cards=3", "--tests=2", "--repeat=1"), r"\| 3 \|"),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.code.launch import NO_ADDRESSES, Addresses, argument_text
+from pytest_bandwidth.devices.code.makers import launched_as
 from pytest_bandwidth.devices.code.walk import Unknown, Walk
 
 
@@ -45,6 +46,8 @@ class _Around(Walk):
             yield from self.of(function.__func__)
         elif isinstance(function, FunctionType):
             yield from self.function(function)
+        else:
+            yield from launched_as(function)
 
     def _object(self, value: Any) -> Iterator[str]:
         if isinstance(value, list):

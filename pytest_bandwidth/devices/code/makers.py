@@ -1,4 +1,4 @@
-"""Take the code out of objects that hold it: cuda.core's ObjectCode, numba-cuda's dispatchers, Warp's kernels.
+"""Take the code out of objects that hold it: of cuda.core, numba-cuda, Warp and the CuTe DSL.
 
 None of these libraries is imported here: an object is known by the module and name of its class.
 """
@@ -31,7 +31,16 @@ def held_code(value: Any) -> Any:
         return code_digest(list(_of_numba(value)))
     if name.startswith("warp.") and kind.__name__ in ("Kernel", "Module"):
         return code_digest(list(_of_warp(value if kind.__name__ == "Module" else value.module)))
+    if any(one.__module__.startswith("cutlass.") and one.__name__ == "JitCompiledFunction" for one in kind.__mro__):
+        return code_digest([_of_cute(value)])
     return value
+
+
+def launched_as(function: Any) -> Iterator[str]:
+    """Yield how a dispatcher of numba-cuda's is launched, where grid and block are given: ``kernel[grid, block]``."""
+    kind = type(function)
+    if kind.__module__.startswith("numba.cuda.") and kind.__name__ == "_LaunchConfiguration":
+        yield repr((function.griddim, function.blockdim, function.sharedmem))
 
 
 def code_digest(parts: list[bytes]) -> str:
@@ -45,9 +54,11 @@ def _digest_of(data: bytes) -> str:
     if (found := code_of_file(data)) is not None:
         return digest(*found)
     text = data.rstrip(b"\0").decode("utf-8", "replace")
-    modules = [normal_form(text, name) for name in sorted(set(_ENTRY.findall(text)))]
-    hashes = [ptx_digest(module.text) for module in modules if module is not None]
-    return digest(*hashes) if hashes and len(hashes) == len(modules) else digest(data)
+    names = sorted(set(_ENTRY.findall(text)))
+    modules = [(name, module) for name in names if (module := normal_form(text, name)) is not None]
+    # A name is no code: Numba numbers what it compiles.
+    hashes = [ptx_digest(module.text.replace(name, "kernel")) for name, module in modules]
+    return digest(*hashes) if hashes and len(hashes) == len(names) else digest(data)
 
 
 def _bytes_of(code: Any) -> bytes:
@@ -61,6 +72,15 @@ def _of_numba(dispatcher: Any) -> Iterator[bytes]:
         library = getattr(overload, "_codelibrary", None)  # numba-cuda 0.30 has no other way to a cubin
         cubins = [_bytes_of(cubin.code) for cubin in getattr(library, "_cubin_cache", {}).values()]
         yield from cubins or (text.encode() for text in [dispatcher.inspect_asm(overload.signature.args)])
+
+
+def _of_cute(compiled: Any) -> bytes:
+    """Return the cubin or the PTX that a compiled function keeps where it is told to."""
+    if isinstance(compiled.__cubin__, bytes):
+        return compiled.__cubin__
+    if compiled.__ptx__ is None:
+        raise UsageError("code=: a function of the CuTe DSL that kept no cubin: compile it with CUTE_DSL_KEEP_CUBIN=1")
+    return str(compiled.__ptx__).encode()
 
 
 def _of_warp(module: Any) -> Iterator[bytes]:
