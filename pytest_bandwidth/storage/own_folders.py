@@ -1,4 +1,4 @@
-"""Find the folders that are this user's own: where copies are kept, where nobody else writes, what a process leaves.
+"""Find the folders that are this user's own: where copies are kept, where no other user writes, and temporary ones.
 
 A temporary folder has an owner: the process that made it and keeps its `owner.lock` locked. The kernel unlocks it
 however that process ends, and a later process removes the folder. Its name says on which machine it was made, and
@@ -65,9 +65,9 @@ class OwnedFolder:
         making = Path(tempfile.mkdtemp(prefix=f".{name}")).resolve()
         self.path = making.with_name(making.name[1:])
         self._descriptor: int | None = os.open(making / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        with suppress(OSError):  # a file system without locks: nobody can take the folder for a dead process's
+        with suppress(OSError):  # a file system without locks: the folder is never swept
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Nobody sees it by this name before it is locked.
+        # No other process sees it by this name before it is locked.
         making.rename(self.path)
 
     def release(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_bandwidth.domain.text import INVISIBLE, escaped, shown
+from pytest_bandwidth.domain.text import INVISIBLE, escaped, short_commit, shown
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,11 @@ def test_a_value_is_shown_on_one_line() -> None:
     assert shown([0] * 100) == "a list"
     assert shown(dict.fromkeys(range(100))) == "a mapping"
     assert shown(10**5000) == "<int>"
+
+
+@pytest.mark.parametrize(
+    ("commit", "short"),
+    [("0123456789abcdef" * 4, "0123456789"), ("a" * 40, "a" * 10), ("a" * 39, "a" * 39), ("v1", "v1")],
+)
+def test_a_full_hash_is_shown_short(commit, short):
+    assert short_commit(commit) == short

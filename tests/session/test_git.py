@@ -140,16 +140,19 @@ def test_asking_writes_nothing_below_dot_git(repo):
 
 
 def test_what_takes_too_long_leaves_no_lock(repo, tmp_path, monkeypatch):
-    put(tmp_path / "bin", "slow", "#!/bin/sh\nexec sleep 600\n")
+    """A submodule is asked while git holds the lock of the index, where it takes one."""
+    git(tmp_path, "clone", "-q", repo.as_uri(), "other")
+    git(repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", (tmp_path / "other").as_uri(), "sub")
+    commit(repo, "with a submodule")
+    put(tmp_path, "bin/slow", "#!/bin/sh\nexec sleep 600\n")
     (tmp_path / "bin" / "slow").chmod(0o755)
-    put(repo, ".gitattributes", "*.bin filter=slow\n")
-    git(repo, "add", ".gitattributes")
-    git(repo, "config", "filter.slow.clean", str(tmp_path / "bin" / "slow"))
-    put(repo, "data.bin", "x")
+    put(repo, ".git/modules/sub/info/attributes", "*.bin filter=slow\n")
+    git(repo / "sub", "config", "filter.slow.clean", str(tmp_path / "bin" / "slow"))
+    put(repo, "sub/data.bin", "x")
     monkeypatch.setattr("pytest_bandwidth.session.git._SHORT_SECONDS", 0.5)
     assert uncommitted_files(repo) is None
     assert not (repo / ".git" / "index.lock").exists()
-    git(repo, "config", "--unset", "filter.slow.clean")
+    git(repo / "sub", "config", "--unset", "filter.slow.clean")
     commit(repo, "goes on")
 
 

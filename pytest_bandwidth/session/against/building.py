@@ -52,7 +52,7 @@ def build_of(command: str | None, folder: Path) -> Build | None:
 def make_environment(folder: Path) -> None:
     """Make a virtual environment on top of this one: it has all that this one has, and keeps what is installed there.
 
-    It takes 20 ms: pip is this environment's, run by the other one's interpreter.
+    pip itself is this environment's, run by the new one's interpreter: to install another takes seconds.
     """
     venv.EnvBuilder(symlinks=True).create(folder)
     places = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]

@@ -2,7 +2,7 @@
 
 CACHE/builds/KEY                 KEY: of all that the build depends on
 CACHE/builds/KEY/owner.lock      shared by the processes that use the build; one that makes or removes it is alone
-CACHE/builds/KEY/mark.json       as beside any worktree
+CACHE/builds/KEY/mark.json       as for any worktree
 CACHE/builds/KEY/tree            the worktree, with what was built in it
 CACHE/builds/KEY/environment     what the build installed lies there
 CACHE/builds/KEY/build.log       what the command said
@@ -44,7 +44,7 @@ LOG, BUILT, ENVIRONMENT = "build.log", "built.json", "environment"
 MOST_KEPT, MOST_KEPT_BYTES = 8, 10 * 2**30
 LARGEST_BUILT_BYTES = 4096
 _POLL_SECONDS = 0.2
-# What compilers are told by the environment.
+# Variables that compilers read.
 _COMPILERS_READ = (
     *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CMAKE_ARGS", "CUDA_HOME", "CUDA_PATH", "ROCM_HOME"),
     *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "TORCH_CUDA_ARCH_LIST", "CUDAARCHS", "PYTORCH_ROCM_ARCH"),
@@ -203,7 +203,7 @@ def folder_of_editable(distribution: metadata.Distribution) -> str | None:
 
 
 def _state(tree: Path, commit: str) -> str:
-    """Return a hash of the commit that is checked out in a tree, and of what differs from it among its files."""
+    """Return a hash of the commit that is checked out in a tree, and of the changes to its files."""
     changes = git(tree, "diff", "--no-ext-diff", "--no-textconv", "--binary", "--no-color", commit)
     head = git(tree, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     return hashlib.sha256(f"{head}{changes}".encode("utf-8", "surrogateescape")).hexdigest()

@@ -168,7 +168,9 @@ def test_a_build_that_installs_into_this_environment_is_refused(failure, tmp_pat
     place.mkdir()
     found = sysconfig.get_path
     mine = {"purelib": str(place), "platlib": str(place)}
-    monkeypatch.setattr(sysconfig, "get_path", lambda name, **more: found(name, **more) if more else mine[name])
+    monkeypatch.setattr(
+        sysconfig, "get_path", lambda name, **more: mine[name] if not more and name in mine else found(name, **more)
+    )
     why, _ = failure(f"touch {place}/__editable__.ext.pth")
     assert "wrote into this Python environment at HEAD" in why
 
