@@ -55,6 +55,7 @@ class Settings:
     busy_processors: float | None = None
     utilization_classes: tuple[float, float, float] | None = None
     lock_timeout: float = 600.0
+    private: bool = False
     html: Path | None = None
     json: Path | None = None
     csv: Path | None = None
