@@ -25,6 +25,7 @@ from pytest_bandwidth.session.measuring.progress import begin_line
 from pytest_bandwidth.session.publishing.device_report import DeviceReport
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
 from pytest_bandwidth.session.publishing.publish import publish, show
+from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted
 from pytest_bandwidth.session.publishing.run_files import check_outputs
 from pytest_bandwidth.session.user.options import RUNS_NOTHING, usage_error
 from pytest_bandwidth.session.user.settings import Settings, places_of, settings_of
@@ -49,6 +50,7 @@ class FleetCaller:
         self._connect, self._choose, self._task_of = connect, choose, task_of
         self._retries = retries
         self._environment: dict[str, object] = {}
+        self._clean: Clean | None = None
         self._started = time.time()
         self._cards: list[Card] = []
         self._rows: dict[int, CardRow] = {}
@@ -124,14 +126,17 @@ class FleetCaller:
         if self._reports:
             publish(config, self._devices(), self._started, interrupted=self._interrupted)
         self._published = True
-        self._environment = describe(config.rootpath, self._started, settings_of(config).baseline)
+        settings = settings_of(config)
+        self._environment = describe(config.rootpath, self._started, settings.baseline)
+        self._clean = cleaner(config.rootpath, [card.node for card in self._cards], private=settings.private)
 
     def document(self) -> dict[str, Any] | None:
         """Return the fleet's document once pytest has ended; None where no card was found."""
         if not self._published:
             return None
         unlike = {number: report.unlike.text for number, report in self._reports.items() if report.unlike is not None}
-        return fleet_document(new_run_id(), self._environment, self._in_order(), unlike, self.status)
+        told = fleet_document(new_run_id(), self._environment, self._in_order(), unlike, self.status)
+        return None if self._clean is None else dict(redacted(told, self._clean))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self._cards:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.domain.address import Address
+from pytest_bandwidth.domain.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.outcomes.run_findings import (
     ABSENT,
     DEVICE_LOSS,
@@ -32,6 +33,7 @@ from pytest_bandwidth.session.collection.stale_entries import elsewhere_sentence
 from pytest_bandwidth.session.publishing.device_report import DeviceReport, fleet_findings, names_of, suffixes_of
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
 from pytest_bandwidth.session.publishing.github_actions import commands, is_github, write_summary
+from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted
 from pytest_bandwidth.session.publishing.run_files import KINDS, write_files
 from pytest_bandwidth.session.publishing.update import update_baselines
 from pytest_bandwidth.session.user.errors import UserHookFailed, called_hook
@@ -169,12 +171,21 @@ def _write(
         whole = changed
     except UserHookFailed as error:
         report.problems.append(str(error))
-    report.written, problems = write_files(settings, config.invocation_params.dir, whole, report.outcomes, suffix)
+    clean = cleaner(config.rootpath, private=settings.private)
+    whole = redacted(whole, clean)
+    outcomes = [_redacted(outcome, clean) for outcome in report.outcomes]
+    report.written, problems = write_files(settings, config.invocation_params.dir, whole, outcomes, suffix)
     report.problems += problems
     if is_github():
         report.commands = commands(whole, config.rootpath)
         if refusal := write_summary(whole):
             report.notes.append(refusal)
+
+
+def _redacted(outcome: Outcome, clean: Clean) -> Outcome:
+    plain = outcome.to_plain()
+    cleaned = redacted(plain, clean)
+    return outcome if cleaned is plain else from_plain(cleaned)
 
 
 def show(config: pytest.Config, reporter: pytest.TerminalReporter, reports: Sequence[DeviceReport]) -> None:

@@ -53,6 +53,7 @@ INI_ONLY: tuple[tuple[str, str | None, str], ...] = (
     ("utilization-classes", "P P P", "shares above which a utilization is excellent, good, fair (80% 60% 35%)"),
     ("build", "COMMAND", "builds another revision in its worktree, such as pip install -e . --no-build-isolation"),
     ("lock-timeout", "S", "seconds to wait for another process that measures on the device (default: 600)"),
+    ("private", None, "leave host name, user name and absolute paths out of documents, reports and the history"),
 )
 
 

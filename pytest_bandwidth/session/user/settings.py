@@ -56,6 +56,7 @@ class Settings:
     utilization_classes: tuple[float, float, float] | None = None
     build: str | None = None
     lock_timeout: float = 600.0
+    private: bool = False
     html: Path | None = None
     json: Path | None = None
     csv: Path | None = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -11,11 +13,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pytest_bandwidth.domain.errors import UsageError
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 MISSING = "the history needs DuckDB and ruptures: pip install 'pytest-bandwidth[history]'"
 MEMORY_AT_MOST = "2GB"
+THREADS_AT_MOST = 4
+# What DuckDB does not count: long texts, and an answer as Python has it.
+PROCESS_MEMORY_AT_MOST = 3 * 2**30
 # Between two looks whether a question that was interrupted has ended.
 _PAUSE_SECONDS = 0.05
 
@@ -34,12 +44,46 @@ def database() -> Iterator[DuckDBPyConnection]:
         "autoload_known_extensions": False,
         "memory_limit": MEMORY_AT_MOST,
         "temp_directory": "",
+        "max_temp_directory_size": "0B",
+        "threads": min(THREADS_AT_MOST, os.cpu_count() or 1),
     }
     connection = duckdb.connect(":memory:", config=settings)
     try:
         yield connection
     finally:
         connection.close()
+
+
+@contextmanager
+def memory_bounded() -> Iterator[None]:
+    """Let this process take no more than `PROCESS_MEMORY_AT_MOST` beside what it has, where the system can bound it.
+
+    Raises UsageError where that is not enough.
+    """
+    held = _data_bytes()
+    if resource is None or held is None:
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    bounds = [held + PROCESS_MEMORY_AT_MOST, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
+    try:
+        yield
+    except MemoryError:
+        most = PROCESS_MEMORY_AT_MOST // 2**20
+        raise UsageError(f"found an answer that takes more than {most} MiB of memory: ask for less") from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _data_bytes() -> int | None:
+    """Return what this process has of the memory that RLIMIT_DATA bounds; None where the system does not tell."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    found = re.search(r"^VmData:\s*([0-9]+) kB$", status, re.MULTILINE)
+    return None if found is None else int(found[1]) * 1024
 
 
 def within(connection: DuckDBPyConnection, seconds: float, question: Callable[[], Answer]) -> Answer | None:

@@ -15,6 +15,7 @@ from pytest_bandwidth.storage.history.database import (
     database,
     first_line,
     literal_pattern,
+    memory_bounded,
     quoted,
     within,
 )
@@ -33,6 +34,8 @@ PAUSE_SECONDS = 0.01
 # A user's question may be of any kind: a join of everything with everything ends here.
 ANSWER_SECONDS = 60.0
 ANSWER_ROWS = 100_000
+ANSWER_CHARACTERS = 64 * 2**20
+_ROWS_AT_ONCE = 100
 
 Row = tuple[Any, ...]
 Answer = TypeVar("Answer")
@@ -64,11 +67,14 @@ class History:
             raise UsageError(f"--sql: {first_line(error)}") from None
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise UsageError(f"--sql: found {query[:80]!r}, expected one SELECT")
-        found = within(self._connection, ANSWER_SECONDS, lambda: self._asked(query, (), "--sql", ANSWER_ROWS + 1))
+        try:
+            with memory_bounded():
+                found = within(self._connection, ANSWER_SECONDS, lambda: self._asked(query, (), "--sql", ANSWER_ROWS))
+        except UsageError as error:
+            said = str(error)
+            raise UsageError(said if said.startswith("--sql: ") else f"--sql: {said}") from None
         if found is None:
             raise UsageError(f"--sql: found no answer in {ANSWER_SECONDS:g} s, expected one: ask for less")
-        if len(found[1]) > ANSWER_ROWS:
-            raise UsageError(f"--sql: found more than {ANSWER_ROWS:,} rows, expected no more: add a LIMIT or GROUP BY")
         return found
 
     def _asked(
@@ -77,7 +83,23 @@ class History:
         with named_in_errors(self._connection, self._files, where):
             result = self._connection.execute(query, list(values))
             names = [str(column[0]) for column in result.description or ()]
-            return names, result.fetchall() if at_most is None else result.fetchmany(at_most)
+            return names, result.fetchall() if at_most is None else _fetched(result, at_most)
+
+
+def _fetched(result: DuckDBPyConnection, at_most: int) -> list[Row]:
+    """Return the rows of an answer. Raises UsageError for more than a person reads."""
+    rows: list[Row] = []
+    characters = 0
+    while some := result.fetchmany(_ROWS_AT_ONCE):
+        rows += some
+        characters += sum(len(value) for row in some for value in row if isinstance(value, str | bytes | list))
+        if len(rows) > at_most:
+            raise UsageError(f"--sql: found more than {at_most:,} rows, expected no more: add a LIMIT or GROUP BY")
+        if characters > ANSWER_CHARACTERS:
+            raise UsageError(
+                f"--sql: found more than {ANSWER_CHARACTERS // 2**20} MiB of text, expected no more: ask for less"
+            )
+    return rows
 
 
 def ask(place: Place, question: Callable[[History], Answer]) -> Answer:

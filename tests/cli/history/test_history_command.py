@@ -302,6 +302,40 @@ def test_sql_of_more_rows_than_people_read_is_refused(command, folder, monkeypat
     assert said.err.endswith("--sql: found more than 10 rows, expected no more: add a LIMIT or GROUP BY\n")
 
 
+# Each takes some GiB where nothing bounds it: as DuckDB has it, or as Python has the answer.
+LARGE_ANSWERS = [
+    "SELECT repeat('x', 1000000000)",
+    "SELECT range(100000000)",
+    "SELECT range(1000000) FROM range(1000)",
+    "SELECT repeat('x', 1000000) || i FROM range(20000) t(i)",
+    "SELECT lpad('a', 1000000000, 'b')",
+]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not bound a process's memory")
+@pytest.mark.parametrize("question", LARGE_ANSWERS)
+def test_sql_of_a_large_answer_ends_in_bounded_memory(folder, question):
+    program = (
+        "import resource, sys\nfrom pytest_bandwidth.storage.history import database\n"
+        "from pytest_bandwidth.cli.main import main\ndatabase.PROCESS_MEMORY_AT_MOST = 2**29\n"
+        "status = main(sys.argv[1:])\n"
+        "assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\nsys.exit(status)"
+    )
+    asked = [sys.executable, "-c", program, "history", str(folder), "--sql", question]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=HANGS_SECONDS)
+    assert done.returncode == 2, done.stderr
+    assert re.fullmatch(r"pytest-bandwidth history: --sql: .*\n", done.stderr)
+    assert int(done.stdout) < 1000
+
+
+def test_sql_of_more_text_than_people_read_is_refused(command, folder, monkeypatch):
+    monkeypatch.setattr("pytest_bandwidth.storage.history.reading.ANSWER_CHARACTERS", 2**20)
+    said = command("history", folder, "--sql", "SELECT repeat('x', 300) FROM range(10000)")
+    assert said.status == 2
+    assert said.err.endswith("--sql: found more than 1 MiB of text, expected no more: ask for less\n")
+
+
 def test_ctrl_c_ends_sql_with_the_status_of_an_interrupt(folder):
     """130, not 1, which says that something regressed."""
     asked = [sys.executable, "-m", "pytest_bandwidth.cli", "history", str(folder), "--sql", ENDLESS]
