@@ -56,12 +56,19 @@ class Reference:
         return self.gate(tolerance, processes) <= log_of_drop(tolerance) * _ROUNDING
 
     def detects(self, tolerance: float, processes: int) -> float:
-        """Return the log drop that is found 95 times in 100: past the gate, and slow enough in the first process."""
-        of_median = math.sqrt((math.pi / 2 if processes > 1 else 1.0) / processes + _inverse(self.runs))
-        past_gate = self.gate(tolerance, processes) + DETECTION_QUANTILE * self.spread * of_median
-        first = math.sqrt(1.0 + _inverse(self.runs))
-        slow_at_first = SLOW_SHARE * log_of_drop(tolerance) + DETECTION_QUANTILE * self.spread * first
-        return max(past_gate, slow_at_first)
+        """Return the log drop that is found 95 times in 100: past the gate, and slow enough in the first process.
+
+        The noise that the gate allows for is by an estimated spread, and so as uncertain as that is.
+        """
+        of_median = self.spread * math.sqrt((math.pi / 2 if processes > 1 else 1.0) / processes + _inverse(self.runs))
+        noise = _noise(self.spread, self.degrees, self.runs, processes)
+        of_gate = math.hypot(of_median, noise / math.sqrt(2 * self.degrees))
+        of_first = self.spread * math.sqrt(1.0 + _inverse(self.runs))
+        return max(
+            log_of_drop(tolerance) + DETECTION_QUANTILE * of_median,
+            noise + DETECTION_QUANTILE * of_gate,
+            SLOW_SHARE * log_of_drop(tolerance) + DETECTION_QUANTILE * of_first,
+        )
 
 
 def prior_spread(figure: Metric, on_host: bool) -> float:
