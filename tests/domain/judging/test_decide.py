@@ -82,9 +82,7 @@ def test_pairs_with_a_revision_measure_anew_whatever_disturbed_this_process():
     assert ruled(decide(impossible, LIMITS)) == (MISMATCH, "no-work")
 
 
-@pytest.mark.parametrize(
-    ("known", "rule"), [(None, Rule.NO_BASELINE), (replace(FIVE, entries={}), Rule.NO_ENTRY)]
-)
+@pytest.mark.parametrize(("known", "rule"), [(None, Rule.NO_BASELINE), (replace(FIVE, entries={}), Rule.NO_ENTRY)])
 def test_without_an_entry_only_floors_decide(known, rule):
     assert ruled(decide(evidence(measured(90.0), known), LIMITS)) == (UNDECIDED, rule)
     floor = with_floor(min_gbps=90.0)

@@ -13,9 +13,7 @@ from pytest_bandwidth.domain.judging.other_device import code_alone, has_code
 from pytest_bandwidth.domain.verdict import Rule, Status
 
 ENTRY = Entry(KEY, gbps=1000.0, tolerance=0.03, bytes_read=5 * 10**8, code=CODE.known(), runs=(Run(1000.0),))
-THEIRS = Baseline(
-    BaselineDevice("That card", peak_gbps=2000.0), {KEY: ENTRY, "old": Entry("old", gbps=1.0)}, path="b"
-)
+THEIRS = Baseline(BaselineDevice("That card", peak_gbps=2000.0), {KEY: ENTRY, "old": Entry("old", gbps=1.0)}, path="b")
 THERE = code_alone(THEIRS)
 SAME = replace(CODE, sass="f" * 32)
 
