@@ -20,6 +20,7 @@ from judged_kernels import (
     processes,
 )
 
+from pytest_bandwidth.domain.judging.evidence import Ask
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.measured.metrics import Metrics
@@ -154,6 +155,7 @@ def test_without_the_resolver_that_it_needs_each_is_decided_all_the_same(resolve
 def test_a_resolver_that_gives_up_in_the_middle_ends_the_comparison():
     class GivesUp(OldCode):
         def gather(self, asking, rule):
+            assert all(rule(one) is Ask.OLD_CODE for one in asking.values())
             return {key: replace(one, compared=compared(0.1, 0.1, 0.1)) for key, one in asking.items()}
 
     found = decided(measured(90.0), FIVE, GivesUp())
@@ -163,6 +165,7 @@ def test_a_resolver_that_gives_up_in_the_middle_ends_the_comparison():
 def test_old_code_that_is_the_same_elsewhere_settles_it_as_unchanged():
     class Same(OldCode):
         def gather(self, asking, rule):
+            assert all(rule(one) is Ask.OLD_CODE for one in asking.values())
             return {key: replace(one, is_same_code=True) for key, one in asking.items()}
 
     assert decided(measured(80.0), FIVE, Same(), processes(80.0)).rule == Rule.CODE_UNCHANGED

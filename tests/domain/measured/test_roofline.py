@@ -122,7 +122,7 @@ def test_the_bounds_of_the_classes_are_settings():
     row = measured(1e-3, traffic.copy(10**6, "float32"), peak=Peak(10e9, "said"))
     decision = Decision(Status.UNDECIDED, Rule.NO_BASELINE)
     assert outcome_of("t.py::t", "t.py::t", row, decision, "").utilization_class == "good"
-    stricter = outcome_of("t.py::t", "t.py::t", row, verdict, class_bounds=(0.99, 0.95, 0.9))
+    stricter = outcome_of("t.py::t", "t.py::t", row, decision, "", class_bounds=(0.99, 0.95, 0.9))
     assert stricter.utilization_class == "poor"
 
 
