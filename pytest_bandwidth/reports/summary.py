@@ -1,17 +1,15 @@
-"""Sum a run up in a sentence, and sort its results by the attention that they deserve."""
+"""Sum a run up in a sentence, with the counts of its statuses."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
 
 from pytest_bandwidth.domain.outcomes.run_findings import OF_UNMEASURED, UNJUDGED
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import Rule, Status
+from pytest_bandwidth.reports.attention import Severity, gravity, severity_of
 from pytest_bandwidth.storage.saved_run import RunDocument
-
-Severity = Literal["bad", "warn", "good", "plain"]
 
 _MINUS = "\N{MINUS SIGN}"
 _WORDS = {
@@ -45,15 +43,6 @@ class RunSummary:
     explanation: str
     severity: Severity
     counts: tuple[StatusCount, ...]
-
-
-def severity_of(status: Status, *, strict: bool) -> Severity:
-    """Grade a status: bad fails its test, warn could not be judged, good is welcome news, plain is as it should be."""
-    if status.fails(strict=strict):
-        return "bad"
-    if status.warns:
-        return "warn"
-    return "good" if status is Status.IMPROVED else "plain"
 
 
 def summary_of_run(run: RunDocument) -> RunSummary:
@@ -110,12 +99,6 @@ def summary_of_run(run: RunDocument) -> RunSummary:
         )
     whole = "The measurement" if total == 1 else f"All {counted(total, 'measurement')}"
     return RunSummary(f"{whole} passed", f"{_capital(listed)}.", "good", counts)
-
-
-def gravity(status: Status, *, strict: bool) -> tuple[int, int]:
-    """Sort key: what fails first, then what could not be judged, then the rest; inside those by precedence."""
-    rank = {"bad": 0, "warn": 1, "good": 2, "plain": 3}[severity_of(status, strict=strict)]
-    return rank, list(Status).index(status)
 
 
 def signed_percent(fraction: float) -> str:
