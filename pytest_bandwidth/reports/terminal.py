@@ -153,7 +153,7 @@ def _detects(outcome: Outcome) -> str:
 
 def _verdict(outcome: Outcome) -> str:
     detail = detail_of(Status(outcome.status), outcome.reason_code, outcome.verdict)
-    return f"{outcome.status}  {detail}" if detail else outcome.status
+    return f"{outcome.status}{_GAP}{detail}" if detail else outcome.status
 
 
 def _table(heading: str, rows: list[tuple[str, ...]], statuses: list[Status], width: int) -> list[TerminalLine]:
@@ -182,8 +182,8 @@ def _table(heading: str, rows: list[tuple[str, ...]], statuses: list[Status], wi
 def _fitted(columns: Mapping[str, Sequence[str]], width: int) -> tuple[Mapping[str, Sequence[str]], list[str]]:
     """Move below its row, leave out or shorten what does not fit, the least missed first; return the lines below, too.
 
-    Access patterns but the plain one go below, what bounds a row is told by -v, too, and a change without its
-    reference is one still.
+    Access patterns but the plain one go below, what bounds a row is told by -v, too, a change without its reference is
+    one still, and the verdict's detail goes below last.
     """
     below = [""] * max(map(len, columns.values()))
     without = {title: cells for title, cells in columns.items() if title != "access"}
@@ -200,6 +200,10 @@ def _fitted(columns: Mapping[str, Sequence[str]], width: int) -> tuple[Mapping[s
             else cells
             for title, cells in columns.items()
         }
+    if _too_wide(columns, width):
+        parted = [cell.partition(_GAP) for cell in columns["verdict"]]
+        columns = {**columns, "verdict": [status for status, _, _ in parted]}
+        below = [", ".join(filter(None, (detail, more))) for (_, _, detail), more in zip(parted, below, strict=True)]
     return columns, below
 
 

@@ -30,6 +30,7 @@ _SHARE_OF_FLOOR = {"min_utilization": "of peak", "min_relative": "of the probe"}
 # A failure's message has no more lines; what is cut stands in the documents.
 MOST_LINES = 12
 COUNTS_SHOWN = 3
+_OTHER_DATA = "the code is the baseline's, so the test's data are others"
 _SINGULAR = {"bandwidth": "bandwidth and no runs", "counts": "counts"}
 # What a verdict is about, in two or three words, by its rule.
 _DETAILS = {
@@ -126,17 +127,18 @@ def failure_message(
     measurement: Measurement, decision: Decision, entry: Entry | None, context: Context = Context()
 ) -> str:
     """Write the message of a failing test: verdict, number and limit first, then aligned facts, cause and remedy."""
-    rows = [("measured", observation(measurement))]
+    rows = [] if decision.rule == Rule.COUNTS else [("measured", observation(measurement))]
     rows += _fact_rows(measurement, decision, entry)
     if context.causes:
         rows.append(("likely cause", "; ".join(context.causes)))
-    if decision.why_not:
-        rows.append(("note", "; ".join(decision.why_not)))
+    same_code = (_OTHER_DATA,) if decision.rule == Rule.COUNTS and decision.facts.get("same_code") else ()
+    if notes := (*same_code, *decision.why_not):
+        rows.append(("note", "; ".join(notes)))
     if context.profile is not None:
         rows.append(("profile", context.profile))
     if (remedy := remedy_of(decision, context)) is not None:
         rows.append(remedy)
-    width = max(len(label) for label, _ in rows)
+    width = max((len(label) for label, _ in rows), default=0)
     lines = [title_of(decision), *(f"    {label:{width}}  {in_a_line(text)}" for label, text in rows)]
     return "\n".join(lines if context.place is None else [*lines, f"{context.place}: {decision.status}"])
 
@@ -344,7 +346,7 @@ def _no_probe(decision: Decision) -> str:
 def _unsteady(decision: Decision) -> str:
     facts = decision.facts
     return (
-        f"{facts.get('compared')} pairs can be compared with {facts.get('other')}: between the processes of "
+        f"{counted(facts.get('compared', 0), 'pair')} can be compared with {facts.get('other')}: between the processes of "
         f"{facts.get('uneven')} the probe's GB/s differed by more than 10 %"
     )
 
@@ -449,8 +451,6 @@ def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str,
         rows.append(("at", line))
     if decision.facts.get("pattern"):
         rows.append(("baseline", str(decision.facts["pattern"])))
-    if decision.facts.get("same_code"):
-        rows.append(("note", "the code is the baseline's, so the test's data are others"))
     return rows
 
 

@@ -172,11 +172,11 @@ def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
         zip(*[iter(data["texts"][n] for n in (*panel["verdict"], *panel["measured"], *panel["work"]))] * 2, strict=True)
     )
     assert facts["allowed drop"] == "5.0 %"
-    assert facts["baseline runs"] == "5"
+    assert facts["runs"] == "5"
     assert facts["samples"] == "40 kept, 1 dropped"
     assert facts["dropped for"] == "throttled"
     assert facts["registers"] == "32"
-    assert "Likely cause: registers 32 → 96" in panel["message"].replace("\xa0", " ")
+    assert "likely cause  registers 32 → 96" in panel["message"].replace("\xa0", " ")
     assert panel["source"].startswith("tests/kernels/test_copy.py:")
     assert [data["texts"][n] for n in panel["conditions"][:3]] == ["SM clock", "1410 MHz", "1380 MHz"]
     assert len(panel["history"]["runs"]) == 2 * 5
@@ -185,10 +185,10 @@ def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
 
 def test_a_floor_on_a_share_of_the_peak_is_shown_in_shares() -> None:
     outcome = run_documents.outcomes(1)[0]
-    missed = {**outcome.verdict, "code": "floor:min_utilization", "reference": 0.8, "confirmations": [0.41, 0.42]}
+    missed = {**outcome.verdict, "rule": "floor:min_utilization", "reference": 0.8, "confirmations": [0.41, 0.42]}
     page = Page(render_html(run_documents.run_document([replace(outcome, status="REGRESSED", verdict=missed)])))
     facts = facts_of(page, data_of(page)["panels"][0])
-    assert (facts["baseline"], facts["fresh processes"]) == ("80.0 %", "41.0 %, 42.0 %")
+    assert (facts["baseline"], facts["new processes"]) == ("80.0 %", "41.0 %, 42.0 %")
 
 
 @pytest.mark.parametrize(
