@@ -89,8 +89,14 @@ _SETUP = (Rule.BYTES, Rule.METHOD)
 
 def reason_of(decision: Decision) -> str:
     """Return the decision's reason as one sentence without a full stop."""
-    remedy = (_noise_remedy(decision),) if decision.rule == Rule.TOO_NOISY else ()
-    return "; ".join((_sentence(decision), *remedy, *decision.why_not))
+    return "; ".join((sentence_of(decision), *_advice(decision), *decision.why_not))
+
+
+def _advice(decision: Decision) -> tuple[str, ...]:
+    if decision.rule == Rule.TOO_NOISY:
+        return (_noise_remedy(decision),)
+    keeps = decision.status is Status.IMPROVED and decision.rule in (Rule.STORED, Rule.COUNTS)
+    return ("--bandwidth-update keeps it",) if keeps else ()
 
 
 def observation(measurement: Measurement) -> str:
@@ -166,7 +172,7 @@ def title_of(decision: Decision) -> str:
     """Return the first line of a failure: ``REGRESSED: 25.5 % slower than the old code (tolerance 3 %)``."""
     detail = detail_of(decision.status, decision.rule, _plain(decision.numbers))
     named = f" ({detail})" if decision.status in (Status.UNDECIDED, Status.OK) and detail else ""
-    return f"{decision.status}{named}: {in_a_line(_sentence(decision))}"
+    return f"{decision.status}{named}: {in_a_line(sentence_of(decision))}"
 
 
 def in_a_line(text: str) -> str:
@@ -206,7 +212,8 @@ _BY_UPDATE = (
 )
 
 
-def _sentence(decision: Decision) -> str:
+def sentence_of(decision: Decision) -> str:
+    """Return what was found and the limit, without advice."""
     name = decision.rule
     if (floor := floor_of(name)) is not None:
         return _floor_sentence(floor, decision)
@@ -228,11 +235,7 @@ def _by_old_code(decision: Decision) -> str:
 
 def _by_stored(decision: Decision) -> str:
     numbers = decision.numbers
-    tolerance = f"tolerance {format_percent(numbers.tolerance or 0.0, 1)}"
-    moved = _moved(numbers.drop or 0.0, "the baseline")
-    if decision.status is Status.IMPROVED:
-        return f"{moved}: --bandwidth-update keeps it"
-    return f"{moved} ({tolerance})"
+    return f"{_moved(numbers.drop or 0.0, 'the baseline')} (tolerance {format_percent(numbers.tolerance or 0.0, 1)})"
 
 
 def _not_reproduced(decision: Decision) -> str:
@@ -346,8 +349,8 @@ def _no_probe(decision: Decision) -> str:
 def _unsteady(decision: Decision) -> str:
     facts = decision.facts
     return (
-        f"{counted(facts.get('compared', 0), 'pair')} can be compared with {facts.get('other')}: between the processes of "
-        f"{facts.get('uneven')} the probe's GB/s differed by more than 10 %"
+        f"{counted(facts.get('compared', 0), 'pair')} can be compared with {facts.get('other')}: between the processes "
+        f"of {facts.get('uneven')} the probe's GB/s differed by more than 10 %"
     )
 
 

@@ -87,7 +87,7 @@ DECISIONS = [
     ),
     (
         Decision(Status.IMPROVED, Rule.STORED, replace(STORED, drop=-0.1)),
-        "IMPROVED: 10.0 % faster than the baseline: --bandwidth-update keeps it",
+        "IMPROVED: 10.0 % faster than the baseline (tolerance 5.0 %)",
     ),
     (
         Decision(Status.OK, Rule.NOT_REPRODUCED, STORED, {"first_drop": 0.111}),
@@ -393,6 +393,12 @@ def test_noise_has_a_remedy_in_message_and_reason(facts, runs, remedy):
 def test_noise_of_the_old_kernel_is_between_processes():
     found = decide_comparison(compared(*[0.1, -0.1] * 6, rule=Rule.OLD_KERNEL), 0.05, Looks())
     assert "12 processes differ by " in reason_of(found)
+
+
+@pytest.mark.parametrize(("decision", "first"), [pair for pair in DECISIONS if pair[0].status is Status.IMPROVED])
+def test_a_gain_against_the_baseline_ends_with_how_to_keep_it(decision, first):
+    advice = "; --bandwidth-update keeps it" if decision.rule != Rule.PAIRS else ""
+    assert f"IMPROVED: {reason_of(decision)}" == f"{first}{advice}"
 
 
 def test_why_better_evidence_was_not_had_is_in_message_and_reason():

@@ -16,6 +16,7 @@ import run_documents
 from hostile_documents import hostile_document
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.html import page as html_module
 from pytest_bandwidth.reports.html.page import render_html
 
@@ -273,6 +274,41 @@ def test_device_findings_stand_above_the_table() -> None:
         )
     ).visible()
     assert shown.index("the probe is down 6") < shown.index("Results")
+
+
+def test_what_the_device_lost_stands_out_in_the_box() -> None:
+    findings = [{"code": "device-loss", "text": "unchanged tests run 11.0 % below"}, {"code": "other", "text": "else"}]
+    page = Page(render_html(run_documents.run_document(run_documents.outcomes(2), findings=findings)))
+    assert [item for item in page.named("li") if item.get("class") == "notable"] == [{"class": "notable"}]
+    shown = page.visible()
+    assert shown.index("About the run") < shown.index("unchanged tests run 11.0") < shown.index("Results")
+
+
+def test_the_table_begins_with_the_largest_loss() -> None:
+    outcomes = run_documents.outcomes(6)
+    drops = (0.05, 0.3, 0.07, 0.2, 0.01, 0.1)
+    rows = [
+        replace(o, status="REGRESSED", verdict={**o.verdict, "drop": drop})
+        for o, drop in zip(outcomes, drops, strict=True)
+    ]
+    page = Page(render_html(run_documents.run_document(rows)))
+    named = [panel["name"] for panel in data_of(page)["panels"]]
+    assert named == [rows[i].key for i in sorted(range(6), key=lambda i: -drops[i])]
+
+
+def test_each_verdict_is_explained(failing: Page) -> None:
+    shown = failing.visible()
+    reading = shown[shown.index("How to read this", shown.index("Environment")) :]
+    assert all(f" {status} " in reading for status in Status)
+
+
+def test_a_failure_shows_its_first_line_and_the_facts() -> None:
+    document = run_documents.run_document(run_documents.outcomes(10, failing=1))
+    message = next(r["message"] for r in document["results"] if r["message"])
+    first, *others = [" ".join(line.split()) for line in message.splitlines()]
+    shown = " ".join(Page(render_html(document)).visible().replace("\xa0", " ").split())
+    place = shown.index(first.removeprefix("REGRESSED: "))
+    assert shown.index("What failed") < place < shown.index(others[0], place) < shown.index(others[-1], place)
 
 
 def test_without_charts_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
