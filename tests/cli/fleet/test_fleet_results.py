@@ -16,7 +16,7 @@ from pytest_bandwidth.reports.json import document, render_json
 
 CARD = Card(0, "gpu1 GPU 3", "gpu1", "ab" * 14, "gpu1", "192.0.2.7", "H100", 1)
 DEVICE = {"kind": "cuda", "name": "NVIDIA H100", "serial": "GPU-1", "memory_gib": 80, "peak": None}
-ROW = Outcome("t.py::t", "t.py::t", None, "UPDATED", "written", "", gbps=90.0, bytes_read=8, method="events")
+ROW = Outcome("t.py::t", "t.py::t", None, "SAVED", "written", "", gbps=90.0, bytes_read=8, method="events")
 
 
 def a_document(**changed: object) -> dict:
@@ -35,7 +35,7 @@ def read(outcome: Returned | Lost):
 def test_a_document_becomes_a_row_and_a_devices_report():
     row, report = read(returned(a_document()))
     assert (row.state, row.reason, row.tail) == ("measured", "", ())
-    assert (row.statuses, row.gbps) == ({"UPDATED": 1}, {"t.py::t": 90.0})
+    assert (row.statuses, row.gbps) == ({"SAVED": 1}, {"t.py::t": 90.0})
     assert report.device["serial"] == "GPU-1"
     assert [one.outcome.gbps for one in report.rows] == [90.0]
     assert report.environment["host"] == "gpu1"
