@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from pytest_bandwidth.domain.outcomes.run_findings import OF_UNMEASURED, UNJUDGED
+from pytest_bandwidth.domain.outcomes.run_findings import DEVICE_LOSS, OF_UNMEASURED, UNJUDGED
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.reports.attention import Severity, gravity, severity_of
@@ -66,6 +66,8 @@ def summary_of_run(run: RunDocument) -> RunSummary:
     if broken:
         explanation = f"{_capital(listed)}." if counts else "Nothing else was measured."
         return RunSummary(f"{counted(broken, 'test')} failed before being judged", explanation, "bad", counts)
+    if _device_failed(run):
+        return RunSummary("The device lost more than it may", f"{_capital(listed)}.", "bad", counts)
     if unmeasured and run.strict:
         sentence = "Entries of the baseline were not measured"
         return RunSummary(sentence, f"{_capital(listed)}." if counts else "Nothing was measured.", "bad", counts)
@@ -99,6 +101,12 @@ def summary_of_run(run: RunDocument) -> RunSummary:
         )
     whole = "The measurement" if total == 1 else f"All {counted(total, 'measurement')}"
     return RunSummary(f"{whole} passed", f"{_capital(listed)}.", "good", counts)
+
+
+def _device_failed(run: RunDocument) -> bool:
+    """Return whether unchanged tests lost more than --bandwidth-device-tolerance; without it a loss is only told."""
+    lost = any(note.code == DEVICE_LOSS for note in run.findings)
+    return lost and run.settings.get("device_tolerance") is not None
 
 
 def signed_percent(fraction: float) -> str:
