@@ -189,7 +189,27 @@ def test_a_floor_on_a_share_of_the_peak_is_shown_in_shares() -> None:
     missed = {**outcome.verdict, "rule": "floor:min_utilization", "reference": 0.8, "confirmations": [0.41, 0.42]}
     page = Page(render_html(run_documents.run_document([replace(outcome, status="REGRESSED", verdict=missed)])))
     facts = facts_of(page, data_of(page)["panels"][0])
-    assert (facts["baseline"], facts["new processes"]) == ("80.0 %", "41.0 %, 42.0 %")
+    assert (facts["floor"], facts["new processes"]) == ("80.0 %", "41.0 %, 42.0 %")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "label"),
+    [
+        ({"rule": "stored"}, "baseline"),
+        ({"rule": "too-noisy", "facts": {"by": "stored"}}, "baseline"),
+        ({"rule": "pairs"}, "old code"),
+        ({"rule": "old-kernel"}, "old code"),
+        ({"rule": "too-noisy", "facts": {"by": "pairs"}}, "old code"),
+    ],
+)
+def test_what_was_compared_stands_against_what_it_was_compared_with(verdict: dict[str, Any], label: str) -> None:
+    outcome = run_documents.outcomes(1)[0]
+    judged = {**outcome.verdict, "facts": {}, "figure": "gbps", "observed": 90.0, "reference": 100.0, **verdict}
+    page = Page(render_html(run_documents.run_document([replace(outcome, verdict=judged)])))
+    panel = data_of(page)["panels"][0]
+    facts = facts_of(page, panel)
+    assert (facts["compared"], facts[label]) == ("90.0 GB/s", "100 GB/s")
+    assert label in str(panel["history"]["limits"])
 
 
 @pytest.mark.parametrize(
