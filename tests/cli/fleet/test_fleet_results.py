@@ -95,6 +95,15 @@ def test_what_is_no_result_is_a_row_of_one_line(outcome, reason):
     assert "\n" not in row.reason
 
 
+def test_the_largest_loss_is_named_of_what_failed():
+    failed = [
+        replace(ROW, nodeid=f"t.py::{name}", key=name, status=status, verdict={"drop": drop}, message="slow")
+        for name, status, drop in (("a", "REGRESSED", 0.1), ("b", "REGRESSED", 0.3), ("c", "UNDECIDED", 0.5))
+    ]
+    row, _ = read(returned({**a_document(), "results": [one.to_plain() for one in failed]}, status=1))
+    assert (row.state, row.reason) == ("failed", "t.py::b failed, and 2 others")
+
+
 def test_output_of_a_node_shows_no_control_characters():
     row, _ = read(Returned(4, 1.0, ("\x1b[2Jgone", "x" * 1000), plugin="0.1.0"))
     assert row.tail == ("\\x1b[2Jgone", "x" * 300)
