@@ -463,9 +463,10 @@ def test_without_confirmation_the_first_look_decides_by_a_gate_of_its_own():
 
 
 @pytest.mark.parametrize(("side", "status"), [(-STEP, OK), (STEP, IMPROVED)])
-@pytest.mark.parametrize("tolerance", [0.05, 0.04])
+@pytest.mark.parametrize("tolerance", [0.05, 0.025])
 def test_improved_is_past_the_gate_of_one_process(side, status, tolerance):
     gain = KNOWN.gate(tolerance, 1)
+    assert KNOWN.sees(tolerance, 3)
     assert stored(math.exp(gain + side), tolerance=tolerance).status is status
 
 
