@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         write_output(output, text, options.format)
     for one in runs:
-        _say(one.name, one.left_out, "not timed, or INVALID")
+        _say(one.name, one.left_out, "not timed, or not valid")
     if options.format == "otava":
         _say("otava", columns_of(runs)[1], "not in every run, and Otava's columns have no gaps")
     return 0

@@ -1,7 +1,7 @@
 """Summarise samples, and compute the quantiles that verdicts rest on.
 
-Quantile, IQR noise and the precision of a median; Student's t and Fisher's F from the regularised incomplete beta
-function, since the standard library has neither and this room uses nothing else.
+Quantile, IQR noise and the precision of a median; Student's t from the regularised incomplete beta function, since the
+standard library does not have it and this room uses nothing else.
 """
 
 from __future__ import annotations
@@ -51,12 +51,6 @@ def precision_of_median(values: Sequence[float]) -> float:
 def upper_tail(t: float, degrees: float) -> float:
     """Return P(T > t) for t ≥ 0 and `degrees` of freedom."""
     return 0.5 * _incomplete_beta(degrees / 2.0, 0.5, degrees / (degrees + t * t))
-
-
-def variance_ratio_below(ratio: float, degrees_above: float, degrees_below: float) -> float:
-    """Return P(F ≤ ratio), F being one variance over another of the same noise, each with its degrees of freedom."""
-    above = degrees_above * ratio
-    return _incomplete_beta(degrees_above / 2.0, degrees_below / 2.0, above / (above + degrees_below))
 
 
 @lru_cache(maxsize=512)

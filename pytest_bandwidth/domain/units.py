@@ -171,8 +171,9 @@ def parse_moment(text: str) -> datetime:
 
 
 def counted(count: int, noun: str) -> str:
-    """Count things in words: 1 test, 2 tests."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """Count things in words: 1 test, 2 tests, 2 processes."""
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{count} {noun}{'' if count == 1 else ending}"
 
 
 def digits(value: float) -> str:

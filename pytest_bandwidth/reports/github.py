@@ -9,10 +9,12 @@ from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.accesses import patterns_text, sectors_text
-from pytest_bandwidth.reports.names import names_among, natural
-from pytest_bandwidth.reports.summary import gravity, severity_of, signed_percent, summary_of_run
+from pytest_bandwidth.reports.attention import by_attention, severity_of
+from pytest_bandwidth.reports.names import names_among
+from pytest_bandwidth.reports.summary import signed_percent, summary_of_run
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.values import number
+from pytest_bandwidth.reports.wording import message_lines
 from pytest_bandwidth.storage.saved_run import RunDocument, read_document
 
 # GitHub takes 1 MiB of summary for a step and shows 10 annotations of each kind.
@@ -52,7 +54,7 @@ def job_summary(document: Mapping[str, Any], at_most: int = SUMMARY_BYTES_AT_MOS
         parts.append(" · ".join(f"**{count.count}** {count.words}" for count in summary.counts))
     if run.findings:
         parts.append("\n".join(f"- {markdown(one_line(note.text or note.code, 500))}" for note in run.findings[:20]))
-    outcomes = sorted(run.outcomes, key=lambda o: (gravity(Status[o.status], strict=run.strict), natural(o.key)))
+    outcomes = by_attention(run.outcomes, strict=run.strict)
     attention = [o for o in outcomes if severity_of(Status[o.status], strict=run.strict) in ("bad", "warn")]
     parts += [_table(run, attention[:ROWS_AT_MOST]), *_said(run, attention)] if attention else []
     rest = [o for o in outcomes if severity_of(Status[o.status], strict=run.strict) in ("good", "plain")]
@@ -69,14 +71,17 @@ def job_summary(document: Mapping[str, Any], at_most: int = SUMMARY_BYTES_AT_MOS
 def annotations(document: Mapping[str, Any], place: Callable[[str], str | None] = str) -> str:
     """Return workflow commands, one a line: ``::error`` where a test fails, ``::warning`` where it could not be judged.
 
+    The worst come first, since GitHub shows no more than ten of each. The title is the message's first line, the text
+    the test's name and the other lines.
     place: a result's file as GitHub knows it, or None where it is no file of the repository; then the annotation
     stands at the job instead of at a line. Raises UsageError where the document is not one.
     """
     run = read_document(document)
     name_of = names_among(run.outcomes)
+    outcomes = by_attention(run.outcomes, strict=run.strict)
     lines: list[str] = []
     for kind, severity in (("error", "bad"), ("warning", "warn")):
-        found = [o for o in run.outcomes if severity_of(Status[o.status], strict=run.strict) == severity]
+        found = [o for o in outcomes if severity_of(Status[o.status], strict=run.strict) == severity]
         for outcome in found[:ANNOTATIONS_AT_MOST]:
             file = place(outcome.file) if outcome.file else None
             lines.append(_annotation(kind, outcome, name_of(outcome), file))
@@ -94,8 +99,9 @@ def _annotation(kind: str, outcome: Outcome, name: str, file: str | None) -> str
         properties.append(f"file={_property(file)}")
         if outcome.line is not None and outcome.line > 0:
             properties.append(f"line={outcome.line}")
-    properties.append(f"title={_property(f'{outcome.status} {one_line(name, 120)}')}")
-    return f"::{kind} {','.join(properties)}::{_data(one_line(outcome.message or outcome.reason, 1500))}"
+    title, *others = message_lines(outcome)
+    properties.append(f"title={_property(title)}")
+    return f"::{kind} {','.join(properties)}::{_data(chr(10).join([one_line(name, 200), *others]))}"
 
 
 def _data(value: str) -> str:
@@ -142,8 +148,12 @@ def _table(run: RunDocument, outcomes: Iterable[Outcome]) -> str:
 
 def _said(run: RunDocument, outcomes: Iterable[Outcome]) -> list[str]:
     """Quote what the failed tests said, below the table: sentences make poor cells."""
+    name_of = names_among(run.outcomes)
     failed = [outcome for outcome in outcomes if run.fails(outcome)][:20]
-    lines = [f"- {markdown(one_line(outcome.message or outcome.reason, 800))}" for outcome in failed]
+    lines = [
+        f"- **{markdown(one_line(name_of(outcome), 160))}** {'<br>'.join(map(markdown, message_lines(outcome)))}"
+        for outcome in failed
+    ]
     return ["\n".join(lines)] if lines else []
 
 

@@ -1,17 +1,15 @@
-"""Sum a run up in a sentence, and sort its results by the attention that they deserve."""
+"""Sum a run up in a sentence, with the counts of its statuses."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
 
-from pytest_bandwidth.domain.outcomes.run_findings import HIDDEN, OF_UNMEASURED, UNJUDGED
+from pytest_bandwidth.domain.outcomes.run_findings import DEVICE_LOSS, HIDDEN, OF_UNMEASURED, UNJUDGED
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import Rule, Status
+from pytest_bandwidth.reports.attention import Severity, gravity, severity_of
 from pytest_bandwidth.storage.saved_run import RunDocument
-
-Severity = Literal["bad", "warn", "good", "plain"]
 
 _MINUS = "\N{MINUS SIGN}"
 _WORDS = {
@@ -47,15 +45,6 @@ class RunSummary:
     counts: tuple[StatusCount, ...]
 
 
-def severity_of(status: Status, *, strict: bool) -> Severity:
-    """Grade a status: bad fails its test, warn could not be judged, good is welcome news, plain is as it should be."""
-    if status.fails(strict=strict):
-        return "bad"
-    if status.warns:
-        return "warn"
-    return "good" if status is Status.IMPROVED else "plain"
-
-
 def summary_of_run(run: RunDocument) -> RunSummary:
     """Return the verdict on a whole run."""
     found = Counter(Status[outcome.status] for outcome in run.outcomes)
@@ -81,6 +70,8 @@ def summary_of_run(run: RunDocument) -> RunSummary:
     if hidden:
         explanation = f"{_capital(listed)}." if counts else "Nothing else was measured."
         return RunSummary(f"{counted(hidden, 'test')} failed and hid it", explanation, "bad", counts)
+    if _device_failed(run):
+        return RunSummary("The device lost more than it may", f"{_capital(listed)}.", "bad", counts)
     if unmeasured and run.strict:
         sentence = "Entries of the baseline were not measured"
         return RunSummary(sentence, f"{_capital(listed)}." if counts else "Nothing was measured.", "bad", counts)
@@ -116,10 +107,10 @@ def summary_of_run(run: RunDocument) -> RunSummary:
     return RunSummary(f"{whole} passed", f"{_capital(listed)}.", "good", counts)
 
 
-def gravity(status: Status, *, strict: bool) -> tuple[int, int]:
-    """Sort key: what fails first, then what could not be judged, then the rest; inside those by precedence."""
-    rank = {"bad": 0, "warn": 1, "good": 2, "plain": 3}[severity_of(status, strict=strict)]
-    return rank, list(Status).index(status)
+def _device_failed(run: RunDocument) -> bool:
+    """Return whether unchanged tests lost more than --bandwidth-device-tolerance; without it a loss is only told."""
+    lost = any(note.code == DEVICE_LOSS for note in run.findings)
+    return lost and run.settings.get("device_tolerance") is not None
 
 
 def signed_percent(fraction: float) -> str:

@@ -16,11 +16,12 @@ from pytest_bandwidth.domain.traffic.explanation import LEAST_DIFFERENCE, MATERI
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.accesses import patterns_text, sectors_text
+from pytest_bandwidth.reports.attention import by_attention
 from pytest_bandwidth.reports.dram import dram_text
-from pytest_bandwidth.reports.names import names_among, natural, without_common_part
+from pytest_bandwidth.reports.names import names_among, without_common_part
 from pytest_bandwidth.reports.related import PrecisionPair, precision_pairs
 from pytest_bandwidth.reports.text_safe import padded, printable, width_of
-from pytest_bandwidth.reports.wording import detail_of
+from pytest_bandwidth.reports.wording import detail_of, in_a_line
 
 # Colours by meaning, as pytest's terminal writer names them.
 _MARKUP = {
@@ -59,23 +60,9 @@ class Span:
 TerminalLine = tuple[Span, ...]
 
 
-def by_attention(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Sort failures first, then what could not be judged, then the rest; the larger drop first, then natural order."""
-
-    def order(outcome: Outcome) -> tuple[object, ...]:
-        return (
-            _ATTENTION.index(Status(outcome.status)),
-            -(outcome.verdict.get("drop") or 0.0),
-            natural(outcome.key),
-            outcome.key,
-        )
-
-    return sorted(outcomes, key=order)
-
-
 def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = False) -> list[TerminalLine]:
     """Write the table and the counts; the table is at most `width` columns wide, but for names that are longer."""
-    rows = by_attention(outcomes)
+    rows = by_attention(outcomes, strict=False)
     shown = rows if verbose else _shown(rows)
     name_of = names_among(outcomes)
     heading, names = without_common_part([name_of(o) for o in shown])
@@ -175,7 +162,7 @@ def _detects(outcome: Outcome) -> str:
 
 def _verdict(outcome: Outcome) -> str:
     detail = detail_of(Status(outcome.status), outcome.reason_code, outcome.verdict)
-    return f"{outcome.status}  {detail}" if detail else outcome.status
+    return f"{outcome.status}{_GAP}{detail}" if detail else outcome.status
 
 
 def _table(heading: str, rows: list[tuple[str, ...]], statuses: list[Status], width: int) -> list[TerminalLine]:
@@ -204,8 +191,8 @@ def _table(heading: str, rows: list[tuple[str, ...]], statuses: list[Status], wi
 def _fitted(columns: Mapping[str, Sequence[str]], width: int) -> tuple[Mapping[str, Sequence[str]], list[str]]:
     """Move below its row, leave out or shorten what does not fit, the least missed first; return the lines below, too.
 
-    Access patterns but the plain one go below, what bounds a row is told by -v, too, and a change without its
-    reference is one still.
+    Access patterns but the plain one go below, what bounds a row is told by -v, too, a change without its reference is
+    one still, and the verdict's detail goes below last.
     """
     below = [""] * max(map(len, columns.values()))
     without = {title: cells for title, cells in columns.items() if title != "access"}
@@ -222,6 +209,10 @@ def _fitted(columns: Mapping[str, Sequence[str]], width: int) -> tuple[Mapping[s
             else cells
             for title, cells in columns.items()
         }
+    if _too_wide(columns, width):
+        parted = [cell.partition(_GAP) for cell in columns["verdict"]]
+        columns = {**columns, "verdict": [status for status, _, _ in parted]}
+        below = [", ".join(filter(None, (detail, more))) for (_, _, detail), more in zip(parted, below, strict=True)]
     return columns, below
 
 
@@ -255,7 +246,7 @@ def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verb
         told[status] += 1
         if verbose or told[status] <= MOST_REASONS:
             who = printable(name_of(outcomes[0])) if len(outcomes) == 1 else f"{len(outcomes)} tests"
-            reason = printable(_in_one_line(outcomes[0].reason))
+            reason = printable(in_a_line(outcomes[0].reason))
             lines.append((Span(status, _MARKUP[Status(status)]), Span(f" {who}: {reason}")))
     for status, count in told.items():
         if count > MOST_REASONS and not verbose:
@@ -264,12 +255,6 @@ def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verb
     if any(map(_beside_others_on_host, rows)):
         lines.append((Span("UNDECIDED", _MARKUP[Status.UNDECIDED]), Span(_AGAINST_OTHERS)))
     return lines
-
-
-def _in_one_line(reason: str) -> str:
-    """Shorten a reason that quotes what a process printed to the sentence and the last line of it."""
-    first, *quoted = reason.splitlines() or [""]
-    return " ".join((first, *(line.strip() for line in quoted[-1:])))
 
 
 def _beside_others_on_host(outcome: Outcome) -> bool:

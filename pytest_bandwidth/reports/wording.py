@@ -12,6 +12,7 @@ from pytest_bandwidth.domain.judging.floors import floor_of
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import is_share_told
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.outcomes.run_findings import DeviceLoss
 from pytest_bandwidth.domain.units import (
     counted,
@@ -23,8 +24,13 @@ from pytest_bandwidth.domain.units import (
     format_seconds,
 )
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
+from pytest_bandwidth.reports.text_safe import clean, one_line
 
 _SHARE_OF_FLOOR = {"min_utilization": "of peak", "min_relative": "of the probe"}
+# A failure's message has no more lines; what is cut stands in the documents.
+MOST_LINES = 12
+COUNTS_SHOWN = 3
+_OTHER_DATA = "the code is the baseline's, so the test's data are others"
 _SINGULAR = {"bandwidth": "bandwidth and no runs", "counts": "counts"}
 # What a verdict is about, in two or three words, by its rule.
 _DETAILS = {
@@ -83,8 +89,14 @@ _SETUP = (Rule.BYTES, Rule.METHOD)
 
 def reason_of(decision: Decision) -> str:
     """Return the decision's reason as one sentence without a full stop."""
-    sentence = _sentence(decision)
-    return "; ".join((sentence, *decision.why_not)) if decision.why_not else sentence
+    return "; ".join((sentence_of(decision), *_advice(decision), *decision.why_not))
+
+
+def _advice(decision: Decision) -> tuple[str, ...]:
+    if decision.rule == Rule.TOO_NOISY:
+        return (_noise_remedy(decision),)
+    keeps = decision.status is Status.IMPROVED and decision.rule in (Rule.STORED, Rule.COUNTS)
+    return ("--bandwidth-update keeps it",) if keeps else ()
 
 
 def observation(measurement: Measurement) -> str:
@@ -121,18 +133,27 @@ def failure_message(
     measurement: Measurement, decision: Decision, entry: Entry | None, context: Context = Context()
 ) -> str:
     """Write the message of a failing test: verdict, number and limit first, then aligned facts, cause and remedy."""
-    rows = [("measured", observation(measurement))]
+    rows = [] if decision.rule == Rule.COUNTS else [("measured", observation(measurement))]
     rows += _fact_rows(measurement, decision, entry)
     if context.causes:
         rows.append(("likely cause", "; ".join(context.causes)))
-    rows += [("note", why) for why in decision.why_not]
+    same_code = (_OTHER_DATA,) if decision.rule == Rule.COUNTS and decision.facts.get("same_code") else ()
+    if notes := (*same_code, *decision.why_not):
+        rows.append(("note", "; ".join(notes)))
     if context.profile is not None:
         rows.append(("profile", context.profile))
     if (remedy := remedy_of(decision, context)) is not None:
         rows.append(remedy)
-    width = max(len(label) for label, _ in rows)
-    lines = [title_of(decision), *(f"    {label:{width}}  {text}" for label, text in rows)]
+    width = max((len(label) for label, _ in rows), default=0)
+    lines = [title_of(decision), *(f"    {label:{width}}  {in_a_line(text)}" for label, text in rows)]
     return "\n".join(lines if context.place is None else [*lines, f"{context.place}: {decision.status}"])
+
+
+def message_lines(outcome: Outcome) -> list[str]:
+    """Return what a row's failing test says, else its verdict and reason, cleaned: verdict, number and limit first."""
+    said = (outcome.message or "").strip() or _row_title(outcome)
+    first, *others = said.splitlines()[:MOST_LINES]
+    return [one_line(first, 500), *(clean(line, 500) for line in others)]
 
 
 def untouched_message(measurement: Measurement, place: str | None = None) -> str | None:
@@ -151,7 +172,18 @@ def title_of(decision: Decision) -> str:
     """Return the first line of a failure: ``REGRESSED: 25.5 % slower than the old code (tolerance 3 %)``."""
     detail = detail_of(decision.status, decision.rule, _plain(decision.numbers))
     named = f" ({detail})" if decision.status in (Status.UNDECIDED, Status.OK) and detail else ""
-    return f"{decision.status}{named}: {_sentence(decision)}"
+    return f"{decision.status}{named}: {in_a_line(sentence_of(decision))}"
+
+
+def in_a_line(text: str) -> str:
+    """Shorten a text that quotes what a process printed to its first line and the last one."""
+    first, *quoted = text.splitlines() or [""]
+    return " ".join((first, *(line.strip() for line in quoted[-1:])))
+
+
+def _row_title(outcome: Outcome) -> str:
+    detail = detail_of(Status(outcome.status), outcome.reason_code, outcome.verdict)
+    return f"{outcome.status} ({detail}): {outcome.reason}" if detail else f"{outcome.status}: {outcome.reason}"
 
 
 def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, str] | None:
@@ -167,8 +199,10 @@ def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, st
         return ("accept it", context.command) if context.command else None
     if rule in (Rule.NO_ENTRY, Rule.EMPTY_ENTRY, Rule.UNGATED) and context.command and not context.against_revision:
         return "create it", context.command
+    if rule == Rule.TOO_NOISY:
+        return "remedy", _noise_remedy(decision)
     if rule in OF_OTHERS or rule == Rule.UNSTEADY:
-        return "then", "quiet the machine and run again"
+        return "remedy", "quiet the machine and run again"
     return None
 
 
@@ -178,7 +212,8 @@ _BY_UPDATE = (
 )
 
 
-def _sentence(decision: Decision) -> str:
+def sentence_of(decision: Decision) -> str:
+    """Return what was found and the limit, without advice."""
     name = decision.rule
     if (floor := floor_of(name)) is not None:
         return _floor_sentence(floor, decision)
@@ -200,11 +235,7 @@ def _by_old_code(decision: Decision) -> str:
 
 def _by_stored(decision: Decision) -> str:
     numbers = decision.numbers
-    tolerance = f"tolerance {format_percent(numbers.tolerance or 0.0, 1)}"
-    moved = _moved(numbers.drop or 0.0, "the baseline")
-    if decision.status is Status.IMPROVED:
-        return f"{moved}: --bandwidth-update keeps it"
-    return f"{moved} ({tolerance})"
+    return f"{_moved(numbers.drop or 0.0, 'the baseline')} (tolerance {format_percent(numbers.tolerance or 0.0, 1)})"
 
 
 def _not_reproduced(decision: Decision) -> str:
@@ -223,11 +254,10 @@ def _unchanged(decision: Decision) -> str:
 
 def _too_noisy(decision: Decision) -> str:
     numbers = decision.numbers
-    limit = (
+    return (
         f"slowdowns below {format_percent(numbers.detects or 0.0, 1)} cannot be detected, the tolerance is "
         f"{format_percent(numbers.tolerance or 0.0, 1)}"
     )
-    return f"{limit}; {_noise_remedy(decision)}"
 
 
 def _noise_remedy(decision: Decision) -> str:
@@ -279,13 +309,18 @@ def _counts(decision: Decision) -> str:
     tolerance = decision.numbers.tolerance or 0.0
     if decision.status is Status.OK:
         return f"no count rose by more than {format_percent(tolerance, 1)}"
-    worst = max(changes, key=lambda change: change[2] / change[1] if change[1] else float(change[2]))
-    name, then, now = worst
+    name, then, now = max(changes, key=_growth)
     if decision.status is Status.IMPROVED:
         return f"{', '.join(_change(*change) for change in changes)}"
     if then and now / then >= 2:
         return f"{now / then:.3g}× more {COSTS[name]} than the baseline"
     return f"{COSTS[name]} {then:,} → {now:,}" + (f" (+{format_percent(now / then - 1, 1)})" if then else "")
+
+
+def _growth(change: tuple[str, int, int]) -> float:
+    """Return the factor by which a count rose; of what was nothing, what it is."""
+    _, then, now = change
+    return now / then if then else float(now)
 
 
 def _change(name: str, then: int, now: int) -> str:
@@ -316,8 +351,8 @@ def _no_probe(decision: Decision) -> str:
 def _unsteady(decision: Decision) -> str:
     facts = decision.facts
     return (
-        f"{facts.get('compared')} pairs can be compared with {facts.get('other')}: between the processes of "
-        f"{facts.get('uneven')} the probe's GB/s differed by more than 10 %"
+        f"{counted(facts.get('compared', 0), 'pair')} can be compared with {facts.get('other')}: between the processes "
+        f"of {facts.get('uneven')} the probe's GB/s differed by more than 10 %"
     )
 
 
@@ -413,13 +448,14 @@ def _base_value(decision: Decision) -> str:
 
 
 def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str, str]]:
-    rows = [(COSTS[name], f"{now:,}, was {then:,}") for name, then, now in decision.facts.get("changes", ())]
+    changes = sorted(decision.facts.get("changes", ()), key=_growth, reverse=True)
+    rows = [(COSTS[name], f"{now:,}, was {then:,}") for name, then, now in changes[:COUNTS_SHOWN]]
+    if len(changes) > COUNTS_SHOWN:
+        rows.append(("…", f"and {counted(len(changes) - COUNTS_SHOWN, 'more count')}"))
     if (line := worst_line(measurement.detail.get("lines", ()))) is not None:
         rows.append(("at", line))
     if decision.facts.get("pattern"):
         rows.append(("baseline", str(decision.facts["pattern"])))
-    if decision.facts.get("same_code"):
-        rows.append(("note", "the code is the baseline's, so the test's data are others"))
     return rows
 
 

@@ -165,6 +165,8 @@ def _row(plain: Mapping[str, Any], where: str) -> Outcome:
                 check_form(one, form, f"{where}.{name}[{i}]")
         elif value:
             check_form(value, form, f"{where}.{name}")
+    if facts := (plain.get("verdict") or {}).get("facts"):
+        check_figures(facts)
     return from_plain(plain)
 
 

@@ -68,7 +68,7 @@ def timed(minute: int, *rows: Outcome, device: DeviceIdentity = GPU):
 
 @pytest.fixture
 def runs(tmp_path):
-    """Three runs of two tests, the second of which is INVALID in the last, and a third test in the first alone."""
+    """Three runs of two tests, the second of which is not valid in the last, and a third test in the first alone."""
     documents = [
         timed(0, outcome(COPY, 700.0), outcome(SUM, 400.0), outcome("tests/test_b.py::once", 1.0)),
         timed(1, outcome(COPY, 720.0), outcome(SUM, 410.0)),
@@ -248,7 +248,7 @@ def test_a_dash_for_a_file_is_printed(command, runs, tmp_path, monkeypatch):
 def test_what_is_left_out_is_said(command, runs):
     said = command("export", runs[2], "--format", "bencher")
     assert said.status == 0
-    assert "1 result left out (not timed, or INVALID): tests/test_a.py::test_sum" in said.err
+    assert "1 result left out (not timed, or not valid): tests/test_a.py::test_sum" in said.err
 
 
 @pytest.mark.parametrize("form", FORMATS)

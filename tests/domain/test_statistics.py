@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pytest_bandwidth.domain.statistics import t_quantile, upper_tail, variance_ratio_below
+from pytest_bandwidth.domain.statistics import t_quantile, upper_tail
 
 TABLE = [
     (0.99, 1, 31.821),
@@ -44,16 +44,3 @@ def test_quantile_inverts_the_tail(degrees):
 def test_refuses_what_has_no_answer(probability, degrees):
     with pytest.raises(ValueError, match="expected"):
         t_quantile(probability, degrees)
-
-
-@pytest.mark.parametrize(
-    ("below", "above_degrees", "below_degrees", "ratio"),
-    [(0.99, 8, 4, 14.799), (0.99, 4, 8, 7.006), (0.95, 4, 8, 3.838), (0.95, 10, 20, 2.348), (0.90, 1, 5, 4.060)],
-)
-def test_variance_ratios_agree_with_published_tables(below, above_degrees, below_degrees, ratio):
-    assert variance_ratio_below(ratio, above_degrees, below_degrees) == pytest.approx(below, abs=5e-5)
-    assert variance_ratio_below(1 / ratio, below_degrees, above_degrees) == pytest.approx(1 - below, abs=5e-5)
-
-
-def test_no_variance_is_below_none_at_all():
-    assert variance_ratio_below(0.0, 4, 8) == 0.0

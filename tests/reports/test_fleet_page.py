@@ -16,7 +16,7 @@ def card(number: int, state: str = "measured", **changed: object) -> dict:
         "reason": "",
         "tail": [],
         "device": device,
-        "statuses": {"WITHIN": 2},
+        "statuses": {"OK": 2},
         "gbps": {"t.py::copy": 100.0 + number, "t.py::triad": 90.0},
         "unlike": None,
         **changed,

@@ -29,7 +29,7 @@ def test_the_summary_gives_verdict_counts_and_what_needs_attention() -> None:
     assert "against baselines/imaginary.yaml" in shown
     assert page.count("❌ REGRESSED") == 2
     assert "26 that passed" in shown
-    assert page.index("REGRESSED") < page.index("<details>") < page.index("WITHIN")
+    assert page.index("REGRESSED") < page.index("<details>") < page.index("✅ OK")
 
 
 def test_columns_that_say_nothing_are_left_out_and_counts_have_theirs() -> None:
@@ -38,15 +38,19 @@ def test_columns_that_say_nothing_are_left_out_and_counts_have_theirs() -> None:
         return re.findall(r"<th[^>]*>(.*?)</th>", page)
 
     timed, counted = run_documents.outcomes(3), [run_documents.counted("tests/test_a.py::test_counted")]
-    assert heads(timed) == ["status", "test", "GB/s", "of peak", "of probe", "change", "allowed drop", "sees"]
+    assert heads(timed) == ["status", "test", "GB/s", "of peak", "of probe", "change", "allowed drop", "detects"]
     assert heads(counted) == ["status", "test", "sectors/request", "access"]
 
 
 def test_failures_are_quoted_in_full() -> None:
     document = run_documents.run_document(run_documents.outcomes(10, failing=1))
     message = next(r["message"] for r in document["results"] if r["message"])
-    shown = html.unescape(re.sub(r"<[^>]+>", "", rendered(job_summary(document))))
-    assert message in shown
+    page = rendered(job_summary(document))
+    shown = html.unescape(re.sub(r"<[^>]+>", "", page.replace("<br>", "\n")))
+    assert message.splitlines()[0].startswith("REGRESSED: ")
+    for line in message.splitlines():
+        assert " ".join(line.split()) in " ".join(shown.split())
+    assert page.count("<br>") == len(message.splitlines()) - 1
 
 
 @pytest.mark.parametrize("text", [t for t in HOSTILE if t.strip()], ids=range(len([t for t in HOSTILE if t.strip()])))
@@ -61,7 +65,7 @@ def test_a_hostile_cell_renders_as_its_own_text(text: str) -> None:
 
 def test_a_hostile_run_gives_no_link_image_or_html() -> None:
     page = rendered(job_summary(hostile_document()))
-    assert not re.search(r"<(?!/?(?:h2|p|ul|li|table|thead|tbody|tr|th|td|strong|details|summary)\b)[a-z!/]", page)
+    assert not re.search(r"<(?!/?(?:h2|p|ul|li|br|table|thead|tbody|tr|th|td|strong|details|summary)\b)[a-z!/]", page)
     assert "<a " not in page
 
 
@@ -83,13 +87,53 @@ def test_every_annotation_is_one_command_on_the_tests_line() -> None:
     assert all(re.match(r"::(error|warning) file=[^,:]+,line=\d+,title=[^,:]+::\S", line) for line in lines)
 
 
-def test_the_titles_of_tests_of_one_name_tell_them_apart() -> None:
+def test_the_title_is_the_messages_first_line_and_the_text_the_rest() -> None:
+    document = run_documents.run_document(run_documents.outcomes(10, failing=1))
+    failed = next(r for r in document["results"] if r["message"])
+    first, *others = failed["message"].splitlines()
+    (line,) = annotations(document).splitlines()
+    title, _, text = line.partition("title=")[2].partition("::")
+    assert unescaped(title) == first
+    assert unescaped(text).splitlines() == [failed["nodeid"].rpartition("/")[2], *others]
+    assert others[-1] == "test_copy.py:12: REGRESSED"
+
+
+def unescaped(text: str) -> str:
+    for code, mark in (("%2C", ","), ("%3A", ":"), ("%0A", "\n"), ("%25", "%")):
+        text = text.replace(code, mark)
+    return text
+
+
+def test_the_ten_that_github_shows_are_the_worst() -> None:
+    rows = [
+        replace(o, status="REGRESSED", verdict={"drop": 0.01 * number}, message=f"REGRESSED: {number} %")
+        for number, o in enumerate(run_documents.outcomes(25))
+    ]
+    counted = replace(
+        rows[0], verdict={"facts": {"changes": [["load_sectors", 100, 126]]}}, message="REGRESSED: sectors"
+    )
+    floor = replace(rows[1], verdict={"observed": 77.5, "reference": 100.0}, message="REGRESSED: floor")
+    shown = re.findall(
+        r"title=REGRESSED%3A (.*?)::", annotations(run_documents.run_document([counted, floor, *rows[2:]]))
+    )
+    assert shown == [
+        "24 %25",
+        "23 %25",
+        "floor",
+        "22 %25",
+        "21 %25",
+        "sectors",
+        *(f"{n} %25" for n in range(20, 16, -1)),
+    ]
+
+
+def test_the_texts_of_tests_of_one_name_tell_them_apart() -> None:
     failed = next(o for o in run_documents.outcomes(10, failing=1) if o.message)
     alike = [replace(failed, nodeid=n, key=n, label=None) for n in ("x/a/t.py::test_a", "x/b/t.py::test_a")]
     other = replace(failed, nodeid="x/t.py::test_b", key="x/t.py::test_b @ one", label="one")
-    titles = re.findall(r"title=(.*?)::\S", annotations(run_documents.run_document([*alike, other])))
-    names = ("a/t.py%3A%3Atest_a", "b/t.py%3A%3Atest_a", "t.py%3A%3Atest_b @ one")
-    assert titles == [f"REGRESSED {name}" for name in names]
+    lines = annotations(run_documents.run_document([*alike, other])).splitlines()
+    names = [re.split(r"::", line, maxsplit=2)[2].partition("%0A")[0] for line in lines]
+    assert names == ["a/t.py::test_a", "b/t.py::test_a", "t.py::test_b @ one"]
 
 
 def test_no_more_annotations_than_github_shows() -> None:
@@ -107,9 +151,10 @@ def test_hostile_texts_start_no_command_of_their_own() -> None:
 def test_percent_signs_and_newlines_are_escaped_as_the_toolkit_does() -> None:
     document = run_documents.run_document(run_documents.outcomes(10, failing=1))
     failed = next(r for r in document["results"] if r["message"])
-    failed["message"], failed["file"] = "100 % slower", "a,b:c%.py"
+    failed["message"], failed["file"] = "100 % slower, so\n50 %, a:b", "a,b:c%.py"
     assert "file=a%2Cb%3Ac%25.py," in annotations(document)
-    assert annotations(document).rstrip().endswith("::100 %25 slower")
+    assert ",title=100 %25 slower%2C so::" in annotations(document)
+    assert annotations(document).rstrip().endswith("%0A50 %25, a:b")
 
 
 def test_a_passing_run_annotates_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Shares of what is INVALID, or past belief, mean nothing: no table shows them, the JSON document keeps them."""
+"""Shares of what is not valid, or past belief, mean nothing: no table shows them, the JSON document keeps them."""
 
 import csv
 import io
@@ -14,15 +14,15 @@ from pytest_bandwidth.reports.csv import render_csv
 from pytest_bandwidth.reports.github import job_summary
 from pytest_bandwidth.reports.html.details import detail_of
 from pytest_bandwidth.reports.html.table import table_of
-from pytest_bandwidth.reports.message import observation
 from pytest_bandwidth.reports.terminal import summary_lines
+from pytest_bandwidth.reports.wording import observation
 from pytest_bandwidth.storage.saved_run import read_document
 
 # A host's user may let others use its processors: the probe is then hindered, at times as much.
 HINDERED = 13.37
 
 VALID = replace(run_documents.outcomes(1)[0], utilization=0.7654, utilization_of="peak", relative=0.6543, verdict={})
-INVALID = replace(VALID, status="INVALID", code="others", reason="beside others")
+INVALID = replace(VALID, status="UNDECIDED", reason_code="others", is_valid=False, reason="beside others")
 
 
 def as_run(outcome):

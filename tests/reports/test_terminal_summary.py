@@ -20,7 +20,7 @@ def test_each_row_says_what_bounds_it():
     )
     lines = shown([memory, compute])
     assert "bound by" in lines[0]
-    assert sorted(word for line in lines[1:3] for word in line.split() if word in ("memory", "compute")) == [
+    assert sorted(word for line in lines[1:] for word in line.split() if word in ("memory", "compute")) == [
         "compute",
         "memory",
     ]
@@ -50,12 +50,6 @@ def test_a_bottleneck_is_told_once():
     assert [line for line in shown([outcome], verbose=True) if sentence in line] == [
         f"WHY {outcome.short_name}: {sentence}"
     ]
-
-
-def test_a_probe_that_could_not_run_alone_is_told_without_v():
-    finding = {"code": "probe-alone", "text": "the probe could not run alone: no device"}
-    outcome = replace(run_documents.outcomes(1)[0], findings=(finding,))
-    assert f"NOTE {outcome.short_name}: {finding['text']}" in shown([outcome])
 
 
 @pytest.mark.parametrize("code", READ_OTHERWISE)
@@ -106,8 +100,9 @@ def test_the_remedy_against_others_on_the_host_is_told_once():
     beside = [
         replace(
             outcome,
-            status="INVALID",
-            code="others",
+            status="UNDECIDED",
+            reason_code="others",
+            is_valid=False,
             reason=f"others kept {i}.5 processors busy",
             conditions={"before": {}, "after": {"others_processors": i + 0.5}},
         )
@@ -115,23 +110,14 @@ def test_the_remedy_against_others_on_the_host_is_told_once():
     ]
     assert sum("bandwidth_busy_processors" in line for line in shown(beside)) == 1
     on_gpu = [replace(outcome, conditions={"before": {}, "after": {"others_processors": None}}) for outcome in beside]
-    throttled = [replace(outcome, code="throttled") for outcome in beside]
+    throttled = [replace(outcome, reason_code="throttled") for outcome in beside]
     assert not any("bandwidth_busy_processors" in line for line in shown([*on_gpu, *throttled]))
-
-
-def test_a_device_that_changed_is_one_line_above_the_table():
-    down = "the device is down, not the kernel: a probe reaches 66 GB/s, 100 GB/s with the baseline; the kernel keeps"
-    rows = run_documents.outcomes(4)
-    spoilt = [replace(o, status="DEVICE", code="device", reason=f"{down} {i} % of it") for i, o in enumerate(rows[:3])]
-    lines = shown([*spoilt, rows[3]])
-    assert lines[0] == f"DEVICE 3 tests: {down} 0 % of it"
-    assert [line for line in lines[1:] if "the device is down" in line] == []
 
 
 def test_the_last_line_of_a_failed_process_is_told():
     reason = "5 % below; a fresh process ended with exit status 4; its last lines:\n  many\n  no such option"
-    outcome = replace(run_documents.outcomes(1)[0], status="UNCONFIRMED", reason=reason)
-    (line,) = [line for line in shown([outcome]) if line.startswith("UNCONFIRMED")]
+    outcome = replace(run_documents.outcomes(1)[0], status="UNDECIDED", reason_code="not-rerun", reason=reason)
+    (line,) = [line for line in shown([outcome]) if line.startswith("UNDECIDED")]
     assert line.endswith("exit status 4; its last lines: no such option")
 
 

@@ -12,7 +12,7 @@ import pytest
 from saved_runs import outcome, run_of, save
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.storage.saved_run import VALUES_OF_A_SMALL_ONE, load_run, parsed
+from pytest_bandwidth.storage.saved_run import VALUES_OF_A_SMALL_ONE, load_run, parsed, read_document
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,15 @@ def test_impossible_figures_are_refused(tmp_path: Path, change: Callable[[dict[s
     with pytest.raises(UsageError) as caught:
         load_run(path)
     assert str(caught.value) == f"{path}: {named}"
+
+
+@pytest.mark.parametrize("facts", [{"changes": [["x", 1, 10**400]]}, {"a": {"b": [10**400]}}])
+def test_a_fact_that_is_no_figure_is_refused_and_a_page_goes_without(tmp_path: Path, facts: dict[str, Any]) -> None:
+    document = json.loads(json.dumps(run_of(outcome("tests/test_a.py::test_a", 800.0))))
+    document["results"][0]["verdict"]["facts"] = facts
+    with pytest.raises(UsageError):
+        load_run(save(tmp_path / "run.json", document))
+    assert len(read_document(document).outcomes) == 1
 
 
 def test_a_gain_and_a_devices_facts_may_be_below_zero(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Make entries of one test whose runs stand beside a probe of 100 GB/s, and figures to judge by them."""
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
+from pytest_bandwidth.domain.judging.stored import reference_of
 from pytest_bandwidth.domain.measured.metrics import Metrics
 
 
@@ -11,7 +11,7 @@ def entry(*relatives, **more):
 
 
 def reference(*relatives, figure="relative"):
-    found = reference_of(entry(*relatives), figure, prior_spread(figure, on_host=False))
+    found = reference_of(entry(*relatives), figure, on_host=False)
     assert found is not None
     return found
 

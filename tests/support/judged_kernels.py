@@ -1,23 +1,32 @@
-"""A kernel whose measurements, baseline and fresh processes are the given figures, for tests of the rule."""
+"""A kernel whose measurements, baseline, old code and new processes are the given figures, for tests of the rule."""
 
+import math
+from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
+from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.judging.judge import judge_test
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.judging.evidence import Ask, Comparison, first_evidence
+from pytest_bandwidth.domain.judging.judge import FreshRow
+from pytest_bandwidth.domain.judging.judge import judge as judge_evidence
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.session.fresh.confirm import measure_again
+from pytest_bandwidth.domain.verdict import Rule
+from pytest_bandwidth.session.fresh.ahead import Room
+from pytest_bandwidth.session.fresh.confirm import FreshProcesses
 
 KEY = "tests/test_a.py::test_copy"
 OTHER = f"{KEY} @ b"
 BYTES = 10**9
 GPU = DeviceIdentity("cuda", "A card", 2**34, "GPU-1")
+CODE = CodeIdentity(ptx="a" * 32, sass="b" * 32, launch="c" * 32)
+EDITED = replace(CODE, ptx="d" * 32, sass="e" * 32)
 
 
 def measured(gbps, probe_gbps=100.0, **more):
@@ -44,32 +53,75 @@ def for_both(known):
 
 
 FIVE = baseline(90.0, 90.0, 90.0, 90.0, 90.0)
+OF_CODE = baseline(90.0, 90.0, 90.0, 90.0, 90.0, code=CODE.known())
 LIMITS = Limits(MarkerOptions(), 0.05, 3)
 LIMITS_10 = replace(LIMITS, tolerance=0.10)
 
 
-def never():
-    raise AssertionError("no fresh process is needed here")
+def evidence(measurement, known, limits=LIMITS, **more):
+    """What one run and its baseline know, and whatever else is given."""
+    return replace(first_evidence({KEY: measurement}, known, limits)[KEY], **more)
 
 
-def never_probe(_read, _written):
-    raise AssertionError("no probe is needed here")
+def compared(*drops, rule=Rule.PAIRS, gbps=90.0, **more):
+    """New code compared with old code of so many GB/s: by these log drops."""
+    new = tuple(gbps * math.exp(-drop) for drop in drops)
+    return Comparison(rule, "gbps", drops, new, (gbps,) * len(drops), "commit 3f2c1ab", **more)
 
 
-def again(run):
-    """Fresh processes of which `run` stands for one."""
-    return partial(measure_again, run=run)
+class Processes(FreshProcesses):
+    """New processes that see what they are given, figures by label, one process after another; then none can run."""
+
+    def __init__(self, *seen, confirm=LIMITS.confirm):
+        self._script = iter(seen)
+        super().__init__(
+            lambda: None, nullcontext, lambda _: None, confirm=confirm, room=Room(1), peak=None, timeout_seconds=1.0
+        )
+
+    def run(self):
+        seen = next(self._script, None)
+        if seen is None:
+            raise BandwidthError("a new process ended with exit status 4")
+        self.rows.append({label: FreshRow(figures, 0.1) for label, figures in seen.items()})
+        return seen
 
 
-def judge(measurement, known, limits=LIMITS, fresh=never, probe=never_probe):
-    return judge_test({KEY: measurement}, known, limits, again(fresh), probe)[KEY].verdict
+def processes(*gbps, confirm=LIMITS.confirm):
+    """New processes that see these GB/s next to a probe of 100."""
+    return Processes(*({None: Metrics(value, value / 100.0, 100.0)} for value in gbps), confirm=confirm)
 
 
-def fresh_processes(*gbps):
-    values = iter(gbps)
+class OldCode:
+    """Old code that shows these drops, by key, one at a time; of other keys it says why there is none."""
 
-    def run():
-        value = next(values)
-        return {None: Metrics(value, value / 100.0, 100.0)}
+    answers = Ask.OLD_CODE
 
-    return run
+    def __init__(self, drops=None, why="the old code did not run: its commit is gone", **more):
+        self.drops, self.why, self.more = drops or {}, why, more
+        self.asked = []
+        self.taken = {}
+
+    def gather(self, asking, rule):
+        self.asked.append(sorted(asking))
+        known = dict(asking)
+        for key, one in asking.items():
+            if key not in self.drops:
+                known[key] = replace(one, why_not=(*one.why_not, self.why))
+                continue
+            drops = self.drops[key]
+            for number in range(1, len(drops) + 1):
+                self.taken[key] = number
+                known[key] = replace(one, compared=compared(*drops[:number], ended=number == len(drops), **self.more))
+                if rule(known[key]) is not Ask.OLD_CODE:
+                    break
+        return known
+
+
+def judged(measurements, known, *resolvers, limits=LIMITS):
+    """Each measurement, judged as a run does."""
+    return judge_evidence(first_evidence(measurements, known, limits), limits, resolvers)
+
+
+def decided(measurement, known, *resolvers, limits=LIMITS):
+    """The decision on one measurement."""
+    return judged({KEY: measurement}, known, *resolvers, limits=limits)[KEY].decision

@@ -10,17 +10,17 @@ from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak, device_plain
-from pytest_bandwidth.domain.judging.drop import confirm_drop, look
-from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
+from pytest_bandwidth.domain.judging.decide import decide_stored
+from pytest_bandwidth.domain.judging.stored import reference_of
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric
 from pytest_bandwidth.domain.measured.rounds import Dropped, Rounds
 from pytest_bandwidth.domain.outcomes.flatten import outcome_of
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.reports.json import document
-from pytest_bandwidth.reports.message import failure_message
+from pytest_bandwidth.reports.wording import Context, failure_message, reason_of
 
 PEAK = Peak(1000e9, "invented for tests")
 PEAK_FLOPS = {"fp32": 20e12, "fp16": 160e12}
@@ -115,19 +115,19 @@ def entry_of(key: str, gbps: float, probe_gbps: float, runs: int, rng: random.Ra
     return Entry(key, gbps=gbps, judged_on="relative" if runs else None, runs=lines)
 
 
-def judged(key: str, measurement: Measurement, entry: Entry | None, tolerance: float = 0.05) -> Verdict:
-    """Return the verdict of the real rules; a suspect is confirmed by three fresh processes that agree with it."""
+def judged(measurement: Measurement, entry: Entry | None, tolerance: float = 0.05) -> Decision:
+    """Return the decision of the real rule; what is slow is confirmed by three new processes that agree with it."""
     if entry is None:
-        return Verdict(Status.NO_BASELINE, "no-entry", f"the baseline has no entry {key}")
+        return Decision(Status.UNDECIDED, Rule.NO_ENTRY, facts={"path": "the baseline"})
     figures = Metrics(measurement.gbps or 0.0, measurement.relative, measurement.probe_gbps, measurement.utilization)
     figure = choose_metric(None, entry, figures, None)
-    reference = reference_of(entry, figure, prior_spread(figure, on_host=False))
+    reference = reference_of(entry, figure, on_host=False)
     assert reference is not None
-    first = look(figures, reference, tolerance, confirm=3)
-    if first.status is not Status.SUSPECT:
-        return first
     observed = figures.of(figure) or 0.0
-    return confirm_drop(first, reference, [observed * f for f in (0.998, 1.001, 1.003)], tolerance)
+    fresh = [observed * f for f in (0.998, 1.001, 1.003)]
+    decision = decide_stored(reference, observed, fresh, tolerance, 3, None)
+    assert isinstance(decision, Decision)
+    return decision
 
 
 def run_document(outcomes: Sequence[Outcome], **changes: Any) -> dict[str, Any]:
@@ -186,16 +186,18 @@ def _one(
     if 0 <= kind < unjudged:
         entry = None if kind % 2 else entry_of(nodeid, usual, probe, 2, rng, spread=0.03)
         tolerance = 0.02
-    verdict = judged(nodeid, measurement, entry, tolerance)
+    decision = judged(measurement, entry, tolerance)
     message = None
-    if verdict.status.always_fails:
-        message = failure_message(f"test_{operation}[{precision}-{size}]", measurement, verdict, ("registers 32 → 96",))
+    if decision.status.always_fails:
+        context = Context(("registers 32 → 96",), f"pytest '{nodeid}' --bandwidth-update", f"test_{operation}.py:12")
+        message = failure_message(measurement, decision, entry, context)
     tags = {"operation": operation, "precision": precision, "n": size}
     return outcome_of(
         nodeid,
         nodeid,
         measurement,
-        verdict,
+        decision,
+        reason_of(decision),
         entry=entry,
         message=message,
         file=nodeid.split("::")[0],
@@ -231,8 +233,10 @@ def counted(nodeid: str = "tests/test_copy.py::test_strided") -> Outcome:
             "modelled_floor_seconds": {"Imaginary GPU": 8.2e-9},
         },
     )
-    verdict = Verdict(Status.REGRESSED, "counts", "load_sectors 128 → 1024 at line 7")
-    return outcome_of(nodeid, nodeid, measurement, verdict, message="load_sectors 128 → 1024 at line 7: strided by 8")
+    facts = {"changes": (("load_sectors", 128, 1024),), "pattern": "loads coalesced", "same_code": False}
+    decision = Decision(Status.REGRESSED, Rule.COUNTS, facts=facts)
+    message = failure_message(measurement, decision, None)
+    return outcome_of(nodeid, nodeid, measurement, decision, reason_of(decision), message=message)
 
 
 def _access(sectors: int, pattern: str) -> dict[str, Any]:
@@ -253,7 +257,7 @@ def improved(nodeid: str = "tests/test_fast.py::test_improved") -> Outcome:
     rng = random.Random(9)
     measurement = measured(Traffic(2**28, 2**28), 900, 910, rng)
     entry = entry_of(nodeid, 700, 910, 5, rng)
-    verdict = judged(nodeid, measurement, entry)
-    assert verdict.status is Status.IMPROVED
-    assert math.isclose(verdict.reference or 0, 700 / 910, rel_tol=0.02)
-    return outcome_of(nodeid, nodeid, measurement, verdict, entry=entry)
+    decision = judged(measurement, entry)
+    assert decision.status is Status.IMPROVED
+    assert math.isclose(decision.numbers.reference or 0, 700 / 910, rel_tol=0.02)
+    return outcome_of(nodeid, nodeid, measurement, decision, reason_of(decision), entry=entry)

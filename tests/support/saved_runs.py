@@ -14,14 +14,15 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.outcomes.flatten import outcome_of
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.reports.json import document, render_json
+from pytest_bandwidth.reports.wording import reason_of
 
 GPU = DeviceIdentity("cuda", "Imaginary GPU", 64 * 2**30, "GPU-1", {"mig": "off"}, {"cuda_driver": "1.0"})
 HOST = DeviceIdentity("cpu", "Imaginary host", 16 * 2**30, "host-1", {"threads": "4"}, {"processors": 4})
 MODEL = DeviceIdentity("traffic", "traffic sm_90", None, "model", {"arch": "sm_90"})
 PEAK = Peak(1000e9, "invented for tests")
-MEASURED_ONLY = Verdict(Status.NO_BASELINE, "no-baseline", "no baseline was given: measured only")
+MEASURED_ONLY = Decision(Status.UNDECIDED, Rule.NO_BASELINE)
 BYTES = 2**28
 _turns = count(1)
 
@@ -34,7 +35,7 @@ def outcome(
     device: DeviceIdentity = GPU,
     traffic: Traffic | None = None,
     method: str = "events",
-    verdict: Verdict = MEASURED_ONLY,
+    decision: Decision = MEASURED_ONLY,
     conditions: Conditions | None = None,
     invalid: str | None = None,
     peak: Peak | None = PEAK,
@@ -63,8 +64,8 @@ def outcome(
         invalid=None if invalid is None else Finding("invalid", invalid),
     )
     if invalid is not None:
-        verdict = Verdict(Status.INVALID, "invalid", invalid)
-    return outcome_of(nodeid, key, measurement, verdict)
+        decision = Decision(Status.UNDECIDED, "invalid", facts={"text": invalid})
+    return outcome_of(nodeid, key, measurement, decision, reason_of(decision))
 
 
 def run_of(*rows: Outcome, device: DeviceIdentity = GPU, peak: Peak | None = PEAK, **changes: Any) -> dict[str, Any]:

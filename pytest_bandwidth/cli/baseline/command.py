@@ -9,8 +9,6 @@ import argparse
 from importlib import import_module
 from pathlib import Path
 
-from pytest_bandwidth.domain.address import is_address, masked
-
 
 def declare(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -20,15 +18,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
         one.add_argument("--json", action="store_true", help="print JSON")
         return one
 
-    show = action("show", "list the entries: figures, runs, noise, and the drops that can be seen")
+    show = action("show", "list the entries: figures, runs, noise, and the drops that are detected")
     show.add_argument("path", type=Path, metavar="PATH", help="a baseline file, or a folder of them")
     show.add_argument("keys", nargs="*", metavar="KEY", help="entries to show: a key, or a pattern with * and ?")
-    show.add_argument(
-        "--history",
-        type=_folder,
-        metavar="FOLDER",
-        help="the folder of --bandwidth-history: count its noise as runs do",
-    )
 
     validate = action("validate", "check files and list every problem (exit status 2)")
     validate.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="baseline files, or folders of them")
@@ -55,12 +47,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
     init.add_argument(
         "--device", default="auto", metavar="NAME", help="auto, cuda, cuda:N, cpu or tinygrad:METAL (default: auto)"
     )
-
-
-def _folder(text: str) -> Path:
-    if is_address(text):
-        raise argparse.ArgumentTypeError(f"found the address {masked(text)!r}, expected a folder: runs read no bucket")
-    return Path(text)
 
 
 def run(options: argparse.Namespace) -> int:

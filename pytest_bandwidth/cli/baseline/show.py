@@ -113,7 +113,7 @@ def _advice(blunt: Sequence[Shown]) -> str:
     """Say how many runs would do, and for how many entries none would."""
     advised = [row.runs_advised for row in blunt if row.runs_advised is not None]
     hopeless = len(blunt) - len(advised)
-    parts = [f": --bandwidth-update --bandwidth-runs={max(advised)} adds runs"] if advised else []
+    parts = [f": --bandwidth-update -o bandwidth_runs={max(advised)} adds runs"] if advised else []
     if hopeless:
         of_them = f"; for {hopeless} of them " if advised else ": "
         parts.append(f"{of_them}no number of runs up to 20 would do: raise the tolerance or quiet the machine")

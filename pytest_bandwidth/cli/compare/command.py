@@ -32,7 +32,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on",
         choices=("regressed", "strict"),
-        help="exit status 1 for what fails a test (REGRESSED, NOT_COMPARABLE); strict: and for what was not judged",
+        help="exit status 1 for what fails a test (REGRESSED, MISMATCH); strict: and for what was not judged",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 

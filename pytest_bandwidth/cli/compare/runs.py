@@ -21,7 +21,7 @@ from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.reports.names import natural
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.reports.wording import reason_of
+from pytest_bandwidth.reports.wording import sentence_of
 from pytest_bandwidth.session.user.settings import Settings
 
 DEFAULT_TOLERANCE = Settings().tolerance
@@ -59,9 +59,7 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
     else:
         default = _default_tolerance(loaded[-1][1])
         compared = compare_sides(reference, fresh, tolerance, default, on_host=kind in HOST_KINDS)
-    compared.sort(
-        key=lambda c: (_ORDER.index(c.decision.status), -(c.decision.numbers.drop or 0.0), natural(c.key), c.key)
-    )
+    compared.sort(key=_by_attention)
     missing = absent(reference, fresh)
     if options.fail_on and not any(_was_judged(c) for c in compared):
         raise UsageError(f"--fail-on {options.fail_on}: found no test that both sides measured, expected one or more")
@@ -164,9 +162,9 @@ def _lines(loaded: Loaded, count: int, compared: Sequence[Compared], notes: Sequ
 
 def _words(one: Compared) -> str:
     return (
-        f"{reason_of(one.decision)}; the code is the same on both sides"
+        f"{sentence_of(one.decision)}; the code is the same on both sides"
         if one.code == "same"
-        else reason_of(one.decision)
+        else sentence_of(one.decision)
     )
 
 
@@ -223,7 +221,7 @@ def _plain_test(one: Compared) -> dict[str, Any]:
     verdict = {
         "status": decision.status.value,
         "reason_code": decision.rule,
-        "reason": reason_of(decision),
+        "reason": sentence_of(decision),
         **asdict(decision.numbers),
     }
     figures = {name: getattr(one, name) for name in ("gbps_before", "gbps_after", "probe_before", "probe_after")}

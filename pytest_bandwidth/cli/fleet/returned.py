@@ -17,6 +17,7 @@ from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.domain.text import escaped
 from pytest_bandwidth.domain.units import counted, format_bytes, format_seconds
+from pytest_bandwidth.reports.attention import by_attention
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.session.publishing.device_report import DeviceReport, Row
 from pytest_bandwidth.session.user.settings import read_marker
@@ -124,8 +125,8 @@ def _refuse_long_names(device: Mapping[str, Any]) -> None:
 
 
 def _failed(outcomes: list[Outcome]) -> str:
-    """Return what failed, as far as the document tells."""
-    messages = [outcome.short_name for outcome in outcomes if outcome.message]
+    """Return what failed, the worst first, as far as the document tells."""
+    messages = [outcome.short_name for outcome in by_attention(outcomes, strict=False) if outcome.message]
     if not messages:
         return "tests failed"
     others = len(messages) - 1

@@ -75,7 +75,7 @@ def measure(run: ChildRun, mib: int, drop: float) -> Measurement:
 
 
 def why_no_evidence(measurement: Measurement) -> str | None:
-    """Say why a test with this measurement would be INVALID; None where it would be judged."""
+    """Say why a test with this measurement could not be judged; None where it could."""
     if measurement.invalid is not None:
         return measurement.invalid.text
     figures = metrics_of_measurement(measurement)

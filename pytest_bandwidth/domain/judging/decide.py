@@ -141,13 +141,13 @@ def decide_stored(
     drops = [reference.drop(value) for value in fresh]
     past = sum(drop > gate for drop in drops)
     # Once most of all that were asked for agree, the rest would change nothing.
-    if max(past, len(drops) - past) <= confirm // 2:
+    if max(past, len(drops) - past) <= confirm // 2 and len(drops) < confirm:
         if ended is None:
             return Ask.PROCESSES
         facts = {"why": ended, "processes": len(fresh), "wanted": confirm}
         return Decision(Status.UNDECIDED, Rule.NOT_RERUN, numbers, facts)
     seen = _stored_numbers(reference, median(drops), tolerance, confirm, tuple(fresh))
-    if past > confirm // 2:
+    if median(drops) > gate:
         return Decision(Status.REGRESSED, Rule.STORED, seen)
     if not reference.sees(tolerance, confirm):
         return _noisy(seen, reference, tolerance, confirm)

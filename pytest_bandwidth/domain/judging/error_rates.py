@@ -78,7 +78,7 @@ class Judge:
     def decision(self, judged: Sequence[Run]) -> Decision:
         """Return what the rule says of a test: its first process and `confirm` new ones, which hold the figure."""
         first, *fresh = [value for run in judged if (value := value_of_run(run, self._figure)) is not None]
-        decided = decide_stored(self._reference, first, fresh, self._tolerance, self._confirm, "no more were measured")
+        decided = decide_stored(self._reference, first, fresh, self._tolerance, self._confirm, None)
         if not isinstance(decided, Decision):
             raise ValueError(f"{len(fresh)} new processes, expected {self._confirm}")
         return decided

@@ -77,7 +77,8 @@ class Evidence:
         """Return it as it is where what was asked for cannot be had."""
         whys = (*self.why_not, why) if why else self.why_not
         if ask is Ask.OLD_CODE:
-            return replace(self, old_code_tried=True, why_not=whys)
+            compared = None if self.compared is None else replace(self.compared, ended=True)
+            return replace(self, old_code_tried=True, compared=compared, why_not=whys)
         return replace(self, fresh_ended=why or "no new process could run")
 
 

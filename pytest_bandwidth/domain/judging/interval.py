@@ -23,8 +23,8 @@ NARROW_LEVEL = 0.99
 NUMBER_OF_LOOKS = 3
 # Of so many drops one may be left out at each end: a process that is 10 or 20 % slower than its twin by chance.
 DROPS_PER_TRIM = 6
-# The chance with which a drop of the size that a row names as `detects` is found.
-DETECTION_LEVEL = 0.95
+# The normal quantile of 95 %: a drop of the size that a row names as `detects` is found with that chance.
+DETECTION_QUANTILE = 1.6449
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,14 @@ class Interval:
         return t_quantile(NARROW_LEVEL, self.degrees) * self.error <= allowed
 
     def detects(self, allowed: float, most: int) -> float:
-        """Return the log drop that `most` comparisons with this spread find 95 times in 100."""
+        """Return the log drop that `most` comparisons with this spread find 95 times in 100.
+
+        Their spread is estimated as well, which the normal approximation of a non-central t allows for (Johnson and
+        Welch, Biometrika 31, 1940).
+        """
         last = interval_of_spread(self.spread, max(most, self.count))
-        return max(allowed, last.loss_reach + t_quantile(DETECTION_LEVEL, last.degrees) * last.error)
+        t = t_quantile(1 - LOSS_ERROR / NUMBER_OF_LOOKS, last.degrees)
+        return max(allowed, (t + DETECTION_QUANTILE * math.sqrt(1 + t * t / (2 * last.degrees))) * last.error)
 
 
 def interval_of(drops: Sequence[float]) -> Interval:

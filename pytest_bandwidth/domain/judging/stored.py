@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
-from pytest_bandwidth.domain.judging.interval import DETECTION_LEVEL
 from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_run, middle_of, steadier_metric, value_of_run
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import log_of_drop
@@ -56,13 +55,19 @@ class Reference:
         return self.gate(tolerance, processes) <= log_of_drop(tolerance) * _ROUNDING
 
     def detects(self, tolerance: float, processes: int) -> float:
-        """Return the log drop that is found 95 times in 100: past the gate, and slow enough in the first process."""
-        reach = t_quantile(DETECTION_LEVEL, self.degrees) * self.spread
-        # The median of a normal sample scatters by √(π/2) as much as its mean.
-        of_median = math.sqrt((math.pi / 2 if processes > 1 else 1.0) / processes + _inverse(self.runs))
-        past_gate = self.gate(tolerance, processes) + reach * of_median
-        slow_at_first = SLOW_SHARE * log_of_drop(tolerance) + reach * math.sqrt(1.0 + _inverse(self.runs))
-        return max(past_gate, slow_at_first)
+        """Return the log drop that is found 95 times in 100: past the gate, and slow enough in the first process.
+
+        The noise that the gate allows for is by an estimated spread, and so as uncertain as that is.
+        """
+        of_median = self.spread * math.sqrt((math.pi / 2 if processes > 1 else 1.0) / processes + _inverse(self.runs))
+        noise = _noise(self.spread, self.degrees, self.runs, processes)
+        of_gate = math.hypot(of_median, noise / math.sqrt(2 * self.degrees))
+        of_first = self.spread * math.sqrt(1.0 + _inverse(self.runs))
+        return max(
+            log_of_drop(tolerance) + DETECTION_QUANTILE * of_median,
+            noise + DETECTION_QUANTILE * of_gate,
+            SLOW_SHARE * log_of_drop(tolerance) + DETECTION_QUANTILE * of_first,
+        )
 
 
 def prior_spread(figure: Metric, on_host: bool) -> float:

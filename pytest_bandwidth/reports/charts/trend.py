@@ -6,9 +6,10 @@ from typing import Any
 
 from pytest_bandwidth.domain.trends.trend import Level, Measured, Trend
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.reports.attention import severity_of
 from pytest_bandwidth.reports.charts.common import ENDINGS, WIDE_ONLY, base, ending_encoding, gravest_last, tooltip
 from pytest_bandwidth.reports.charts.theme import Spec
-from pytest_bandwidth.reports.summary import severity_of, signed_percent
+from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.trends import FIGURE_WORDS, value_text
 

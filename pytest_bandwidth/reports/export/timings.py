@@ -37,7 +37,7 @@ METRICS = (BANDWIDTH, SHARE, DURATION, PROBE, UTILIZATION)
 class TimedRun:
     """Hold one run's timed results. started_at: UTC; commit, host: "" where the run does not tell.
 
-    left_out: keys of results that are INVALID, or were not timed.
+    left_out: keys of results that are not valid, or were not timed.
     """
 
     name: str

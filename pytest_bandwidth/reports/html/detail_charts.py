@@ -10,8 +10,9 @@ from pytest_bandwidth.domain.judging.floors import floor_of
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.statistics import quantile
 from pytest_bandwidth.domain.text import short_commit
+from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.reports.text_safe import one_line
-from pytest_bandwidth.reports.values import Plain, number, sequence, text
+from pytest_bandwidth.reports.values import Plain, mapping, number, sequence, text
 
 # The samples of all results share this many figures, so that a page's size depends little on how many were taken.
 SAMPLES_IN_ALL = 200_000
@@ -52,7 +53,7 @@ def _limits(outcome: Outcome, scale: float) -> list[tuple[float, str]]:
         return []
     floor = floor_of(text(verdict, "rule"))
     if floor is None:
-        limits = [(_four(reference * scale), "baseline")]
+        limits = [(_four(reference * scale), reference_name(outcome))]
         return limits if allowed is None else [*limits, (_four(reference * (1 - allowed) * scale), "limit")]
     if floor == "min_utilization":
         if not outcome.utilization or outcome.gbps is None:
@@ -103,6 +104,15 @@ def _thinned(values: Sequence[float], at_most: int) -> tuple[float, list[int]]:
 def own_figure(outcome: Outcome) -> float | None:
     """Return this run's value of the figure that was judged: GB/s, or a share of the probe."""
     return outcome.relative if figure_name(outcome) == "relative" else outcome.gbps
+
+
+def reference_name(outcome: Outcome) -> str:
+    """Say what a row was compared with: a floor, old code that ran here, or the baseline's stored figures."""
+    rule, by = text(outcome.verdict, "rule"), mapping(outcome.verdict, "facts").get("by")
+    if floor_of(rule) is not None:
+        return "floor"
+    with_old_code = (Rule.OLD_KERNEL, Rule.PAIRS)
+    return "old code" if rule in with_old_code or by in with_old_code else "baseline"
 
 
 def figure_name(outcome: Outcome) -> str:

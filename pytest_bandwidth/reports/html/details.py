@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.traffic.explanation import EXPLAINED
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.reports.accesses import accesses_of, line_accesses_of
 from pytest_bandwidth.reports.dram import dram_text
-from pytest_bandwidth.reports.html.detail_charts import figure_name, own_figure, runs_of, samples_of
+from pytest_bandwidth.reports.html.detail_charts import figure_name, own_figure, reference_name, runs_of, samples_of
 from pytest_bandwidth.reports.related import precision_of
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line, prose, scalar_text
@@ -61,7 +61,8 @@ def _verdict_facts(outcome: Outcome) -> Facts:
     facts = [
         ("judged on", _figure_words(verdict)),
         ("this run", _optional(own_figure(outcome), show)),
-        ("baseline", _optional(number(verdict, "reference"), compared)),
+        ("compared", _optional(number(verdict, "observed"), compared)),
+        (reference_name(outcome), _optional(number(verdict, "reference"), compared)),
         ("change", _optional(number(verdict, "drop"), lambda v: signed_percent(-v))),
         ("allowed drop", _percent(number(verdict, "allowed_drop"))),
         ("detects", _percent(number(verdict, "detects"))),

@@ -10,6 +10,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.device import COUNTING_KINDS
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.run_findings import DEVICE_LOSS
 from pytest_bandwidth.domain.text import short_commit
 from pytest_bandwidth.reports.charts.render import MISSING, token_specs
 from pytest_bandwidth.reports.charts.vega import bundle_in_the_making, charts_available
@@ -18,6 +19,7 @@ from pytest_bandwidth.reports.html.table import Row, Table, table_of
 from pytest_bandwidth.reports.html.template import policy, render, script_of, style_sheet
 from pytest_bandwidth.reports.summary import RunSummary, summary_of_run
 from pytest_bandwidth.reports.text_safe import clean, key_text, one_line, prose, scalar_text
+from pytest_bandwidth.reports.wording import message_lines
 from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument, read_document
 
 FAILURES_LISTED = 12
@@ -52,6 +54,7 @@ def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]
         summary=summary,
         subtitle=_subtitle(run),
         findings=[(clean(note.code, 80), prose(note.text)) for note in run.findings],
+        notable=(DEVICE_LOSS,),
         failures=_failures(run, summary, table),
         failures_listed=FAILURES_LISTED,
         table=table,
@@ -64,22 +67,20 @@ def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]
     )
 
 
-def _failures(run: RunDocument, summary: RunSummary, table: Table) -> list[tuple[Row, str]]:
-    """Return failed results with what their tests said; where none failed there is nothing to list."""
+def _failures(run: RunDocument, summary: RunSummary, table: Table) -> list[tuple[Row, str, str]]:
+    """Return failed results with the first line that their tests said, and the others.
+
+    Where none failed there is nothing to list.
+    """
     if summary.severity != "bad":
         return []
-    return [(row, _said(run.outcomes[row.index])) for row in table.rows if row.severity == "bad"]
+    return [(row, *_said(run.outcomes[row.index])) for row in table.rows if row.severity == "bad"]
 
 
-def _said(outcome: Outcome) -> str:
-    """Quote the test's message, less its own name in front: the list has that as a heading."""
-    said = outcome.message or outcome.reason
-    file_less = outcome.short_name.partition("::")[2]
-    for name in (outcome.key, outcome.nodeid, outcome.short_name, file_less):
-        if name and said.startswith(f"{name} "):
-            rest = said[len(name) + 1 :]
-            return prose(rest[:1].upper() + rest[1:], 1200)
-    return prose(said, 1200)
+def _said(outcome: Outcome) -> tuple[str, str]:
+    """Return what a test said, less the status, which stands in front of it."""
+    first, *others = message_lines(outcome)
+    return prose(first.removeprefix(f"{outcome.status}: ")), prose("\n".join(line.strip() for line in others))
 
 
 def _subtitle(run: RunDocument) -> list[str]:

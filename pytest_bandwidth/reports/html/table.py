@@ -11,8 +11,8 @@ from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.accesses import accesses_of
-from pytest_bandwidth.reports.names import natural
-from pytest_bandwidth.reports.summary import Severity, gravity, severity_of, signed_percent
+from pytest_bandwidth.reports.attention import Severity, attention_key, severity_of
+from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.values import number, text
 from pytest_bandwidth.storage.saved_run import RunDocument
@@ -85,7 +85,7 @@ def table_of(run: RunDocument) -> Table:
         _row(run, index, outcome, anchors[index], tuple(cells[index] for _, cells in filled))
         for index, outcome in enumerate(run.outcomes)
     ]
-    rows.sort(key=lambda row: (gravity(Status[row.status], strict=run.strict), natural(run.outcomes[row.index].key)))
+    rows.sort(key=lambda row: attention_key(run.outcomes[row.index], strict=run.strict))
     return Table(tuple(column for column, _ in filled), tuple(rows))
 
 

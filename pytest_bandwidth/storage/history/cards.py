@@ -58,7 +58,7 @@ def card_days_in(history: History, figure: str, newest_days: int, tests: Sequenc
     if tests is not None:
         given.append(tests)
         seen += f" AND test IN (SELECT unnest(${len(given)}::VARCHAR[]))"
-    sound = f"status <> 'INVALID' AND {figure} BETWEEN {SMALLEST} AND {LARGEST}"
+    sound = f"is_valid AND {figure} BETWEEN {SMALLEST} AND {LARGEST}"
     history.rows(
         f"CREATE TEMP TABLE figures AS SELECT {_ALIKE} AS alike, {_CARD} AS card, {figure} AS figure "
         f"{seen} AND {sound}",

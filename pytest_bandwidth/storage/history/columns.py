@@ -63,6 +63,8 @@ COLUMNS = (
     Column("serial", "VARCHAR", "tells two of one model apart", lambda r: r.run["device"]["serial"]),
     Column("test", "VARCHAR", "the baseline's key: node id, and label", lambda r: r.outcome.key),
     Column("status", "VARCHAR", "the verdict", lambda r: r.outcome.status),
+    Column("reason_code", "VARCHAR", "the rule that gave it", lambda r: r.outcome.reason_code),
+    Column("is_valid", "BOOLEAN", "false for what was disturbed or is impossible", lambda r: r.outcome.is_valid),
     Column("figure", "VARCHAR", "what was judged: relative, gbps or null", lambda r: r.outcome.verdict.get("figure")),
     Column("gbps", "DOUBLE", "achieved bandwidth, GB/s", lambda r: r.outcome.gbps),
     Column("probe_gbps", "DOUBLE", "the probe's, GB/s", lambda r: r.outcome.probe_gbps),
@@ -98,8 +100,6 @@ COLUMNS = (
     ),
 )
 FORM: tuple[tuple[str, str], ...] = tuple((column.name, column.type) for column in COLUMNS)
-# What earlier releases wrote: without the columns that came later, which are null for their runs.
-OLDER_FORMS = (FORM[:-5], FORM[:-3], FORM[:-1])
 
 
 def run_id_of(document: Document) -> str:

@@ -81,11 +81,11 @@ def merge_bucket_where_due(bucket: Bucket, names: Iterable[str]) -> None:
 def _merge(folder: Path) -> None:
     found = listing(folder)
     with database() as connection:
-        some_older = check_files(connection, found.files)
+        check_files(connection, found.files)
         known = runs_in(connection, found.merged).ids
         left = [file for file in found.runs if file.stem not in known]
         if left:
-            add(folder / name_of_merged(left), lambda partial: _copy(connection, left, some_older, partial))
+            add(folder / name_of_merged(left), lambda partial: _copy(connection, left, partial))
     for file in found.runs:
         file.unlink(missing_ok=True)
 
@@ -93,18 +93,18 @@ def _merge(folder: Path) -> None:
 def _merge_bucket(bucket: Bucket, folder: Path) -> None:
     found = listing(folder)
     with database() as connection, temporary_folder() as made:
-        some_older = check_files(connection, found.files)
+        check_files(connection, found.files)
         known = set(runs_in(connection, found.merged).ids)
         left = [file for file in found.runs if file.stem not in known]
         for i in range(0, len(left) - RUNS_BEFORE_MERGE + 1, RUNS_BEFORE_MERGE):
             oldest = left[i : i + RUNS_BEFORE_MERGE]
             merged = Path(made) / name_of_merged(oldest)
-            _copy(connection, oldest, some_older, merged)
+            _copy(connection, oldest, merged)
             bucket.put(merged, merged.name)
             known.update(file.stem for file in oldest)
     bucket.remove(file.name for file in found.runs if file.stem in known)
 
 
-def _copy(connection: DuckDBPyConnection, runs: Sequence[Path], some_older: bool, target: Path) -> None:
-    query = f"{rows_of(runs, some_older=some_older)} ORDER BY test, started_at"
+def _copy(connection: DuckDBPyConnection, runs: Sequence[Path], target: Path) -> None:
+    query = f"{rows_of(runs)} ORDER BY test, started_at"
     copy_to(connection, query, target, rows_of_group=ROWS_OF_GROUP)

@@ -140,10 +140,10 @@ def _opened(folder: Path) -> Iterator[History]:
     if not found.files:
         raise UsageError(f"{folder}: found no runs, expected a folder that --bandwidth-history wrote to")
     with database() as connection:
-        some_older = check_files(connection, found.files)
+        check_files(connection, found.files)
         merged = runs_in(connection, found.merged)
         files = [*found.merged, *(file for file in found.runs if file.stem not in merged.ids)]
-        source = rows_of(files, some_older=some_older)
+        source = rows_of(files)
         if merged.overlap:
             source += " QUALIFY row_number() OVER (PARTITION BY run_id, test) = 1"
         with named_in_errors(connection, files, str(folder)):

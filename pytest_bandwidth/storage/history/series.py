@@ -23,7 +23,7 @@ def figure_in(column: str) -> str:
 
 _GBPS, _RELATIVE = map(figure_in, ("gbps", "relative"))
 # What tells of a test's level.
-_EVIDENCE = f"{MOMENT} AND status <> 'INVALID' AND ({_GBPS} IS NOT NULL OR sectors IS NOT NULL)"
+_EVIDENCE = f"{MOMENT} AND is_valid AND ({_GBPS} IS NOT NULL OR sectors IS NOT NULL)"
 _POINT = f'run_id, started_at, "commit", uncommitted, serial, status, figure, {_GBPS}, {_RELATIVE}, sectors'
 _NAMES = "test_name, kind_name, device_name"
 _SAME = "coalesce(test, '') AS test_name, coalesce(device_kind, '') AS kind_name, coalesce(device, '') AS device_name"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.storage.history.columns import FORM, OLDER_FORMS
+from pytest_bandwidth.storage.history.columns import FORM
 from pytest_bandwidth.storage.history.database import files_literal, first_line
 
 if TYPE_CHECKING:
@@ -22,15 +22,13 @@ class Moved(Exception):
     """Raised where a file went while it was being read: it has been merged since."""
 
 
-def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> bool:
-    """Hold every file's head to the table's form, or an earlier one, and their rows to a number.
-
-    Return whether some are of an earlier one.
+def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
+    """Hold every file's head to the table's form, and their rows to a number.
 
     Raises UsageError that names the first bad file; Moved where one went meanwhile.
     """
     if not files:
-        return False
+        return
     named = files_literal(files)
     with named_in_errors(connection, files, str(files[0].parent)):
         heads = connection.execute(
@@ -39,28 +37,21 @@ def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> bool:
             "WHERE duckdb_type IS NOT NULL GROUP BY file_name ORDER BY file_name"
         ).fetchall()
         counted = connection.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({named})").fetchone()
-    older = False
     for name, names, types in heads:
         found = tuple(zip(names, types, strict=True))
-        older |= found in OLDER_FORMS
-        if found != FORM and found not in OLDER_FORMS:
+        if found != FORM:
             raise UsageError(f"{name}: found {_difference(found)}, {_EXPECTED}")
     if counted is not None and counted[0] > ROWS_AT_MOST:
         raise UsageError(f"{files[0].parent}: found {counted[0]} rows, expected at most {ROWS_AT_MOST}")
-    return older
 
 
-def rows_of(files: Sequence[Path], *, some_older: bool) -> str:
-    """Return the SELECT of the files' rows in the table's form. some_older: whether some lack columns (`check_files`).
+def rows_of(files: Sequence[Path]) -> str:
+    """Return the SELECT of the files' rows in the table's form.
 
-    Files of one form are read by their positions, several times as fast as by names.
+    They are read by their positions, several times as fast as by names.
     """
     names = ", ".join(f'"{name}"' for name, _ in FORM)
-    if not some_older:
-        return f"SELECT {names} FROM read_parquet({files_literal(files)})"
-    nothing = ", ".join(f'NULL::{type_} AS "{name}"' for name, type_ in FORM)
-    by_name = f"SELECT * FROM read_parquet({files_literal(files)}, union_by_name = true)"
-    return f"SELECT {names} FROM (SELECT {nothing} WHERE false UNION ALL BY NAME {by_name})"
+    return f"SELECT {names} FROM read_parquet({files_literal(files)})"
 
 
 @contextmanager

@@ -89,12 +89,12 @@ def test_a_card_judges_by_the_callers_baseline_and_updates_a_copy(checkout):
     (own / "device.yaml").write_text("the checkout's, which is not read")
     given = {"baseline": "baselines", "is_folder": True, "files": {"baselines/device.yaml": mine.encode()}}
     judged = run(Runner(), task(checkout, "--bandwidth-baseline=baselines", **given))
-    assert read_result(CardResult(CARD, judged, 1, 1.0), 300.0)[0].statuses == {"WITHIN": 1}, judged.tail
+    assert read_result(CardResult(CARD, judged, 1, 1.0), 300.0)[0].statuses == {"OK": 1}, judged.tail
     updated = run(
         Runner(), task(checkout, "--bandwidth-baseline=baselines", "--bandwidth-update", "--bandwidth-runs=2", **given)
     )
     row, report = read_result(CardResult(CARD, updated, 1, 1.0), 300.0)
-    assert row.statuses == {"UPDATED": 1}, updated.tail
+    assert row.statuses == {"SAVED": 1}, updated.tail
     assert [[one["gbps"] for one in rows] for rows in report.further] == [[90.0]]
     assert (own / "device.yaml").read_text() == "the checkout's, which is not read"
 

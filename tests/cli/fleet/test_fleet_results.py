@@ -18,7 +18,7 @@ from pytest_bandwidth.reports.json import document, render_json
 
 CARD = Card(0, "gpu1 GPU 3", "gpu1", "ab" * 14, "gpu1", "192.0.2.7", "H100", 1)
 DEVICE = {"kind": "cuda", "name": "NVIDIA H100", "serial": "GPU-1", "memory_gib": 80, "peak": None}
-ROW = Outcome("t.py::t", "t.py::t", None, "UPDATED", "written", "", gbps=90.0, bytes_read=8, method="events")
+ROW = Outcome("t.py::t", "t.py::t", None, "SAVED", "written", "", gbps=90.0, bytes_read=8, method="events")
 
 
 def a_document(**changed: object) -> dict:
@@ -37,7 +37,7 @@ def read(outcome: Returned | Lost):
 def test_a_document_becomes_a_row_and_a_devices_report():
     row, report = read(returned(a_document()))
     assert (row.state, row.reason, row.tail) == ("measured", "", ())
-    assert (row.statuses, row.gbps) == ({"UPDATED": 1}, {"t.py::t": 90.0})
+    assert (row.statuses, row.gbps) == ({"SAVED": 1}, {"t.py::t": 90.0})
     assert report.device["serial"] == "GPU-1"
     assert [one.outcome.gbps for one in report.rows] == [90.0]
     assert report.environment["host"] == "gpu1"
@@ -127,6 +127,15 @@ def test_what_is_no_result_is_a_row_of_one_line(outcome, reason):
     assert row.state == "missing"
     assert row.reason.startswith(reason), row.reason
     assert "\n" not in row.reason
+
+
+def test_the_largest_loss_is_named_of_what_failed():
+    failed = [
+        replace(ROW, nodeid=f"t.py::{name}", key=name, status=status, verdict={"drop": drop}, message="slow")
+        for name, status, drop in (("a", "REGRESSED", 0.1), ("b", "REGRESSED", 0.3), ("c", "UNDECIDED", 0.5))
+    ]
+    row, _ = read(returned({**a_document(), "results": [one.to_plain() for one in failed]}, status=1))
+    assert (row.state, row.reason) == ("failed", "t.py::b failed, and 2 others")
 
 
 def test_output_of_a_node_shows_no_control_characters():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pytest_bandwidth.domain.judging.drop import not_comparable, setup_of
 
 from pytest_bandwidth.devices.base import Budget, Device, KernelSource, Launch, TimedDevice, Workload
 from pytest_bandwidth.devices.tinygrad.counts import Counts
@@ -9,7 +10,6 @@ from pytest_bandwidth.devices.tinygrad.device import TinygradDevice
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.judging.drop import not_comparable, setup_of
 from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status

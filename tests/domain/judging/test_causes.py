@@ -11,8 +11,8 @@ from pytest_bandwidth.domain.judging.causes import likely_causes, recorded_resou
 from pytest_bandwidth.domain.measured.measurement import KernelResources, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.reports.message import failure_message
+from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
+from pytest_bandwidth.reports.wording import Context, failure_message
 
 FACTS = {"driver_version": "580.1", "max_sm_clock_mhz": 1980, "power_limit_w": 500.0}
 DEVICE = DeviceIdentity("cuda", "Imaginary GPU", 2**30, "GPU-0", facts=FACTS)
@@ -99,14 +99,15 @@ def test_a_changed_launch_is_named_by_its_figures_where_both_sides_recorded_them
     assert (arguments.startswith("the launch's arguments changed"), shape.endswith("block 256 → 128")) == (True, True)
 
 
-def test_code_that_took_turns_with_its_commits_is_the_cause_whatever_the_device_does():
+def test_code_that_ran_next_to_its_old_code_is_the_cause_whatever_the_device_does():
     faster = replace(measured(None), rounds=replace(ROUNDS, probe_seconds=(0.5e-3,) * 3))
     known = entry(LEAN, driver_version="570.0")
-    assert likely_causes(faster, known, in_turns=True) == (
-        "what changed since the baseline's commit, not the device: both took turns, here and now",
-    )
+    assert likely_causes(faster, known, code_alone=True) == ("the code: old and new ran alternately on this machine",)
     spilled = replace(faster, resources=replace(LEAN, local_bytes=128))
-    assert likely_causes(spilled, known, in_turns=True) == ("spills 0 → 128 B a thread",)
+    assert likely_causes(spilled, known, code_alone=True) == ("spills 0 → 128 B a thread",)
+    # What the compiler gave the old code here counts, and no driver or probe.
+    assert likely_causes(spilled, known, {"local_bytes": 64}) == ("spills 64 → 128 B a thread",)
+    assert likely_causes(faster, known, {}) == ()
 
 
 def test_unchanged_and_unrecorded_resources_are_not_named():
@@ -118,6 +119,16 @@ def test_unchanged_and_unrecorded_resources_are_not_named():
     assert likely_causes(measured(LEAN), None) == ()
 
 
+def test_what_changed_in_the_code_is_the_first_cause():
+    code = CodeIdentity(ptx="a" * 32, sass="b" * 32, launch="c" * 32)
+    known = replace(entry(LEAN), code=code.known())
+    edited = replace(measured(LEAN), code=replace(code, ptx="d" * 32, sass="e" * 32))
+    assert likely_causes(edited, known)[0] == "the kernel's code changed"
+    rebuilt = replace(measured(LEAN), code=replace(code, sass="e" * 32))
+    assert likely_causes(rebuilt, known)[0].startswith("the same PTX became other machine code")
+    assert not any("code" in cause for cause in likely_causes(measured(LEAN), known))
+
+
 def test_driver_and_settings_are_named_where_they_changed():
     then = entry(None, driver_version="570.0", max_sm_clock_mhz="1980", power_limit_w="700.0")
     causes = likely_causes(measured(None), then)
@@ -127,7 +138,8 @@ def test_driver_and_settings_are_named_where_they_changed():
 
 def test_the_failing_tests_message_names_them():
     now = measured(replace(LEAN, registers=96, local_bytes=128))
-    verdict = Verdict(Status.REGRESSED, "drop", "slower", figure="gbps", observed=500.0, reference=1000.0, drop=0.5)
-    message = failure_message("test_t", now, verdict, likely_causes(now, entry(LEAN)))
-    assert "registers 32 → 96" in message
-    assert "spills 0 → 128 B a thread" in message
+    numbers = Numbers("gbps", observed=500.0, reference=1000.0, drop=0.5, tolerance=0.05, runs=5, spread=0.01)
+    context = Context(likely_causes(now, entry(LEAN)))
+    message = failure_message(now, Decision(Status.REGRESSED, Rule.STORED, numbers), entry(LEAN), context)
+    (line,) = [line for line in message.splitlines() if line.strip().startswith("likely cause")]
+    assert line.startswith("    likely cause  registers 32 → 96; spills 0 → 128 B a thread; the kernel, not the device")

@@ -13,23 +13,23 @@ from pytest_bandwidth.domain.measured.dram import DramTraffic, KernelDram, summe
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 
 MB = 10**6
 CACHE = 10 * MB
 GPU = DeviceIdentity("cuda", "GPU", 2**30, "GPU-0", {}, {"last_cache_bytes": CACHE})
 DECLARED = Traffic(200 * MB, 100 * MB)
-WITHIN = Verdict(Status.WITHIN, "drop", "fine")
+FINE = Decision(Status.OK, Rule.PAIRS)
 
 
 def moved(read: float, written: float) -> DramTraffic:
     return DramTraffic(round(read * MB), round(written * MB), "ncu")
 
 
-def judged(*counts: tuple[int, int], verdict: Verdict = WITHIN) -> Judged:
+def judged(*counts: tuple[int, int], decision: Decision = FINE) -> Judged:
     runs = tuple(Run(1.0, dram_read=read * MB, dram_written=written * MB) for read, written in counts)
     entry = Entry("test", gbps=1.0, runs=(*runs, Run(1.0)))
-    return Judged(Measurement(None, DECLARED, GPU, "events", Rounds()), entry, verdict)
+    return Judged(Measurement(None, DECLARED, GPU, "events", Rounds()), entry, decision)
 
 
 def never() -> DramTraffic:
@@ -91,14 +91,15 @@ def test_a_rise_past_the_runs_is_a_regression(counts, now, reason) -> None:
     found = judged_by_counts(judged(*counts), moved(*now), None, (lambda: moved(*now)) if reason else never)
     assert found.measurement.dram == moved(*now)
     if reason is None:
-        assert found.verdict == WITHIN
+        assert found.decision == FINE
     else:
-        assert (found.verdict.status, found.verdict.code, found.verdict.reason) == (Status.REGRESSED, "dram", reason)
+        assert (found.decision.status, found.decision.rule) == (Status.REGRESSED, Rule.DRAM)
+        assert found.decision.facts == {"text": reason}
 
 
 def test_the_lower_of_two_counts_decides() -> None:
     found = judged_by_counts(judged((200, 100)), moved(300, 100), None, lambda: moved(203, 100))
-    assert (found.verdict, found.measurement.dram) == (WITHIN, moved(203, 100))
+    assert (found.decision, found.measurement.dram) == (FINE, moved(203, 100))
     assert not found.measurement.findings
 
 
@@ -106,7 +107,7 @@ def test_the_lower_of_two_counts_decides() -> None:
 def test_what_rose_in_one_count_alone_is_no_regression(again: tuple[int, int], shown: tuple[int, int]) -> None:
     """Reads past what is allowed, then not, while more of the written bytes had left the cache."""
     found = judged_by_counts(judged((200, 100)), moved(206, 90), None, lambda: moved(*again))
-    assert (found.verdict, found.measurement.dram) == (WITHIN, moved(*shown))
+    assert (found.decision, found.measurement.dram) == (FINE, moved(*shown))
 
 
 def test_a_second_count_that_fails_confirms_nothing() -> None:
@@ -114,57 +115,57 @@ def test_a_second_count_that_fails_confirms_nothing() -> None:
         raise CountersFailed("no ncu")
 
     found = judged_by_counts(judged((200, 100)), moved(300, 100), None, fails)
-    assert found.verdict == WITHIN
+    assert found.decision == FINE
     assert [finding.code for finding in found.measurement.findings] == ["dram-uncounted", "dram-differs"]
 
 
-@pytest.mark.parametrize("status", [Status.INVALID, Status.UNCHANGED, Status.INSUFFICIENT, Status.DEVICE])
+@pytest.mark.parametrize("status", [Status.UNDECIDED, Status.OK, Status.IMPROVED])
 def test_counts_judge_where_time_cannot(status: Status) -> None:
-    of_time = Verdict(status, "x", "y")
-    found = judged_by_counts(judged((200, 100), verdict=of_time), moved(300, 100), None, lambda: moved(300, 100))
-    assert found.verdict.status is Status.REGRESSED
+    of_time = Decision(status, "x")
+    found = judged_by_counts(judged((200, 100), decision=of_time), moved(300, 100), None, lambda: moved(300, 100))
+    assert found.decision.status is Status.REGRESSED
 
 
-@pytest.mark.parametrize("status", [Status.REGRESSED, Status.NOT_COMPARABLE])
+@pytest.mark.parametrize("status", [Status.REGRESSED, Status.MISMATCH])
 def test_what_fails_already_keeps_its_reason(status: Status) -> None:
-    of_time = Verdict(status, "x", "y")
-    found = judged_by_counts(judged((200, 100), verdict=of_time), moved(300, 100), 1.1, lambda: moved(300, 100))
-    assert found.verdict == of_time
+    of_time = Decision(status, "x")
+    found = judged_by_counts(judged((200, 100), decision=of_time), moved(300, 100), 1.1, lambda: moved(300, 100))
+    assert found.decision == of_time
     assert found.measurement.dram is not None
     assert [finding.code for finding in found.measurement.findings] == ["dram-differs", "dram-risen"]
     assert "max_dram_ratio is 1.1" in found.measurement.findings[1].text
 
 
 def test_what_is_not_comparable_is_not_held_to_the_baselines_counts() -> None:
-    other = judged((200, 100), verdict=Verdict(Status.NOT_COMPARABLE, "x", "y"))
+    other = judged((200, 100), decision=Decision(Status.MISMATCH, "x"))
     found = judged_by_counts(other, moved(300, 100), None, never)
     assert [finding.code for finding in found.measurement.findings] == ["dram-differs"]
 
 
 def test_an_entry_that_is_written_is_held_to_the_marker_alone() -> None:
-    writes = judged((200, 100), verdict=Verdict(Status.UPDATED, "written", ""))
-    assert judged_by_counts(writes, moved(400, 100), None, never).verdict.status is Status.UPDATED
-    assert judged_by_counts(writes, moved(400, 100), 1.5, lambda: moved(400, 100)).verdict.status is Status.REGRESSED
-    assert judged_by_counts(writes, moved(350, 100), 1.5, never).verdict.status is Status.UPDATED
+    writes = judged((200, 100), decision=Decision(Status.SAVED, Rule.WRITTEN))
+    assert judged_by_counts(writes, moved(400, 100), None, never).decision.status is Status.SAVED
+    assert judged_by_counts(writes, moved(400, 100), 1.5, lambda: moved(400, 100)).decision.status is Status.REGRESSED
+    assert judged_by_counts(writes, moved(350, 100), 1.5, never).decision.status is Status.SAVED
 
 
 def test_uncounted_is_a_finding_and_fails_only_what_asked_for_counts() -> None:
     error = CountersFailed("no ncu")
     free, held = (judged_without_counts(judged((200, 100)), error, most) for most in (None, 1.1))
-    assert free.verdict == WITHIN
+    assert free.decision == FINE
     assert free.measurement.findings[0].text == "DRAM was not counted: no ncu"
-    assert (held.verdict.status, held.verdict.code) == (Status.INVALID, "max_dram_ratio-uncounted")
-    assert held.verdict.reason == "nothing to hold max_dram_ratio to: no ncu"
+    assert (held.decision.status, held.decision.rule) == (Status.UNDECIDED, Rule.DRAM_UNCOUNTED)
+    assert held.decision.facts == {"text": "no ncu"}
     assert not held.measurement.findings
 
 
 def test_the_old_code_counted_here_stands_in_for_the_entrys_runs() -> None:
     """Those of another device's baseline are not this one's."""
     of_code = judged()
-    assert judged_by_counts(of_code, moved(204, 110), None, never, moved(200, 100)).verdict == WITHIN
+    assert judged_by_counts(of_code, moved(204, 110), None, never, moved(200, 100)).decision == FINE
     found = judged_by_counts(of_code, moved(300, 100), None, lambda: moved(300, 100), moved(200, 100))
-    assert found.verdict.status is Status.REGRESSED
-    assert found.verdict.reason == (
+    assert found.decision.status is Status.REGRESSED
+    assert found.decision.facts["text"] == (
         "DRAM read 200 MB → 300 MB (+50.0 %, allowed 204 MB); the old kernel was counted here"
     )
 

@@ -4,7 +4,7 @@ import pytest
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.judging.reference import reference_of
+from pytest_bandwidth.domain.judging.stored import reference_of
 from pytest_bandwidth.domain.judging.update import joined, merged
 
 
@@ -21,7 +21,7 @@ def test_runs_are_taken_in_turn():
 def test_the_newest_that_are_kept_are_of_every_device():
     of_all = joined([entry(gpu, *[90.0] * 5) for gpu in "ABCDEFGH"], on_host=False)
     found = merged(None, of_all, 0.05, None)
-    older = merged(found, of_all, 0.05, reference_of(found, "relative", 0.01))
+    older = merged(found, of_all, 0.05, reference_of(found, "relative", on_host=False))
     assert {run.gpu for run in older.runs} == set("ABCDEFGH")
 
 

@@ -25,7 +25,7 @@ from pytest_bandwidth.domain.measured.roofline import (
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.outcomes.flatten import outcome_of
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 
 GPU = DeviceIdentity("cuda", "a card", 2**34, "GPU-1")
 HOST = DeviceIdentity("cpu", "a processor", 2**34, "host-1")
@@ -58,10 +58,10 @@ def measured(
 
 
 def test_a_share_that_tells_nothing_has_no_class_and_is_no_evidence_of_memory_bound():
-    verdict = Verdict(Status.NO_BASELINE, "no-baseline", "")
+    decision = Decision(Status.UNDECIDED, Rule.NO_BASELINE)
     for seconds, share in ((0.5e-3, "excellent"), (0.4e-3, None)):
         row = measured(seconds, Traffic(10**6, 0), probe_gbps=1, flop_declared=False)
-        assert outcome_of("t.py::t", "t.py::t", row, verdict).utilization_class == share
+        assert outcome_of("t.py::t", "t.py::t", row, decision, "").utilization_class == share
         assert (regime_of(row) is None) is (share is None)
 
 
@@ -120,9 +120,9 @@ def test_the_bounds_of_the_classes_are_settings():
     assert utilization_class(0.85, (0.9, 0.8, 0.7)) == "good"
     assert utilization_class(0.65, (0.9, 0.8, 0.7)) == "poor"
     row = measured(1e-3, traffic.copy(10**6, "float32"), peak=Peak(10e9, "said"))
-    verdict = Verdict(Status.NO_BASELINE, "no-baseline", "")
-    assert outcome_of("t.py::t", "t.py::t", row, verdict).utilization_class == "good"
-    stricter = outcome_of("t.py::t", "t.py::t", row, verdict, class_bounds=(0.99, 0.95, 0.9))
+    decision = Decision(Status.UNDECIDED, Rule.NO_BASELINE)
+    assert outcome_of("t.py::t", "t.py::t", row, decision, "").utilization_class == "good"
+    stricter = outcome_of("t.py::t", "t.py::t", row, decision, "", class_bounds=(0.99, 0.95, 0.9))
     assert stricter.utilization_class == "poor"
 
 

@@ -1,29 +1,71 @@
-"""One finding for a run whose device changed, and one for each change of code that several tests run."""
+"""What unchanged tests lost, told once for the run, and one finding for each change of code that several tests run."""
 
+import math
 from dataclasses import replace
 
+import pytest
+
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
-from pytest_bandwidth.domain.outcomes.run_findings import DEVICE_CHANGED, ONE_CAUSE, device_finding, shared_causes
+from pytest_bandwidth.domain.outcomes.run_findings import FEWEST_FOR_DEVICE, ONE_CAUSE, device_loss, shared_causes
+from pytest_bandwidth.domain.verdict import Rule
 
-WITHIN = Outcome("t.py::t", "t.py::t", None, "WITHIN", "within", "")
-DOWN = replace(WITHIN, status="DEVICE", code="device", reason="the device is down, not the kernel")
-
-
-def test_what_a_changed_device_spoilt_is_counted_once():
-    found = device_finding([WITHIN, DOWN, replace(DOWN, reason="the same in other words")])
-    assert found is not None
-    assert found.code == DEVICE_CHANGED
-    assert found.text == (
-        "2 of 3 measurements could not be judged, since the device changed: the device is down, not the kernel"
-    )
+OK = Outcome("t.py::t", "t.py::t", None, "OK", Rule.STORED, "")
 
 
-def test_without_one_there_is_none():
-    assert device_finding([WITHIN]) is None
+def unchanged(gbps, then=100.0, rule=Rule.CODE_UNCHANGED, status="OK", **more):
+    """A test whose code lost nothing, by GB/s now and of the baseline."""
+    return replace(OK, gbps=gbps, reason_code=rule, status=status, **{"baseline": {"gbps": then}, **more})
+
+
+def test_the_loss_is_the_median_of_unchanged_tests():
+    loss = device_loss([unchanged(80.0), unchanged(90.0), unchanged(99.0), unchanged(190.0, then=200.0)])
+    assert loss is not None
+    assert (loss.tests, loss.changes) == (4, ())
+    assert loss.median == pytest.approx(-(math.log(0.9) + math.log(0.95)) / 2)
+    assert (loss.least, loss.most) == (pytest.approx(-math.log(0.99)), pytest.approx(-math.log(0.8)))
+
+
+@pytest.mark.parametrize("tests", [0, 1, FEWEST_FOR_DEVICE - 1, FEWEST_FOR_DEVICE])
+def test_of_few_tests_nothing_is_said(tests):
+    assert (device_loss([unchanged(90.0)] * tests) is not None) is (tests >= FEWEST_FOR_DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("row", "counts"),
+    [
+        (unchanged(50.0), True),
+        (unchanged(50.0, rule=Rule.OLD_KERNEL), True),
+        (unchanged(50.0, rule=Rule.PAIRS), True),
+        (unchanged(50.0, rule=Rule.STORED), False),
+        (unchanged(50.0, rule=Rule.NOT_REPRODUCED), False),
+        (unchanged(50.0, rule=Rule.PAIRS, status="REGRESSED"), False),
+        (unchanged(50.0, rule=Rule.PAIRS, status="IMPROVED"), False),
+        (unchanged(50.0, is_valid=False), False),
+        (unchanged(50.0, counts={"load_sectors": 1}), False),
+        (unchanged(None), False),
+        (unchanged(50.0, then=None), False),
+        (unchanged(50.0, then=0.0), False),
+        (unchanged(50.0, baseline=None), False),
+    ],
+)
+def test_only_code_that_lost_nothing_says_what_the_device_lost(row, counts):
+    loss = device_loss([*[unchanged(100.0)] * FEWEST_FOR_DEVICE, row])
+    assert loss is not None
+    assert loss.tests == FEWEST_FOR_DEVICE + counts
+    assert (loss.most > 0.5) is counts
+
+
+def test_versions_that_differ_in_most_tests_are_named():
+    then = {"gbps": 100.0, "runs": [{"extra": {"numpy": "2.0"}}, {"extra": {"numpy": "2.1", "driver": "570"}}]}
+    here = unchanged(90.0, baseline=then, software={"numpy": "2.2", "driver": "570", "torch": "2.9"})
+    alike = replace(here, software={"numpy": "2.1"})
+    assert device_loss([here, here, here]).changes == ("numpy 2.1 → 2.2",)
+    assert device_loss([here, here, alike]).changes == ("numpy 2.1 → 2.2",)
+    assert device_loss([here, here, alike, alike]).changes == ()
 
 
 def regressed(key, then, now):
-    return replace(WITHIN, key=key, nodeid=key, status="REGRESSED", baseline={"code": then}, code_identity=now)
+    return replace(OK, key=key, nodeid=key, status="REGRESSED", baseline={"code": then}, code_identity=now)
 
 
 def test_a_changed_kernel_is_named_once_with_the_tests_that_run_it():
@@ -31,7 +73,7 @@ def test_a_changed_kernel_is_named_once_with_the_tests_that_run_it():
     several = [regressed(f"t.py::t[{n}]", then, now) for n in range(7)]
     function = [regressed(f"t.py::f{n}", {"function": "e" * 32}, {"function": "f" * 32}) for n in range(2)]
     alone = regressed("t.py::alone", {"ptx": "a" * 32}, {"ptx": "e" * 32})
-    first, second = shared_causes([alone, *function, *several, WITHIN])
+    first, second = shared_causes([alone, *function, *several, OK])
     assert first.outcomes == tuple(several)
     assert first.finding().code == ONE_CAUSE
     assert first.finding().text == (
@@ -44,9 +86,9 @@ def test_a_changed_kernel_is_named_once_with_the_tests_that_run_it():
 def test_what_is_not_surely_one_change_of_a_kernel_is_no_shared_cause():
     launch = [regressed(f"t.py::l{n}", {"ptx": "a", "launch": "1"}, {"ptx": "a", "launch": "2"}) for n in range(2)]
     unknown = [regressed(f"t.py::u{n}", {}, {"ptx": "b"}) for n in range(2)]
-    within = [replace(regressed(f"t.py::w{n}", {"ptx": "a"}, {"ptx": "b"}), status="WITHIN") for n in range(2)]
+    passed = [replace(regressed(f"t.py::w{n}", {"ptx": "a"}, {"ptx": "b"}), status="OK") for n in range(2)]
     no_entry = [replace(one, baseline=None) for one in unknown]
-    assert shared_causes([*launch, *unknown, *within, *no_entry]) == []
+    assert shared_causes([*launch, *unknown, *passed, *no_entry]) == []
     machine = [regressed(f"t.py::m{n}", {"ptx": "a", "sass": "b"}, {"ptx": "a", "sass": "c"}) for n in range(2)]
     (one,) = shared_causes(machine)
     assert one.text.startswith("the same kernel became other machine code (b → c)")

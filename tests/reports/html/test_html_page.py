@@ -16,6 +16,7 @@ import run_documents
 from hostile_documents import hostile_document
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.html import page as html_module
 from pytest_bandwidth.reports.html.page import render_html
 
@@ -172,11 +173,11 @@ def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
         zip(*[iter(data["texts"][n] for n in (*panel["verdict"], *panel["measured"], *panel["work"]))] * 2, strict=True)
     )
     assert facts["allowed drop"] == "5.0 %"
-    assert facts["baseline runs"] == "5"
+    assert facts["runs"] == "5"
     assert facts["samples"] == "40 kept, 1 dropped"
     assert facts["dropped for"] == "throttled"
     assert facts["registers"] == "32"
-    assert "Likely cause: registers 32 → 96" in panel["message"].replace("\xa0", " ")
+    assert "likely cause  registers 32 → 96" in panel["message"].replace("\xa0", " ")
     assert panel["source"].startswith("tests/kernels/test_copy.py:")
     assert [data["texts"][n] for n in panel["conditions"][:3]] == ["SM clock", "1410 MHz", "1380 MHz"]
     assert len(panel["history"]["runs"]) == 2 * 5
@@ -185,10 +186,30 @@ def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
 
 def test_a_floor_on_a_share_of_the_peak_is_shown_in_shares() -> None:
     outcome = run_documents.outcomes(1)[0]
-    missed = {**outcome.verdict, "code": "floor:min_utilization", "reference": 0.8, "confirmations": [0.41, 0.42]}
+    missed = {**outcome.verdict, "rule": "floor:min_utilization", "reference": 0.8, "confirmations": [0.41, 0.42]}
     page = Page(render_html(run_documents.run_document([replace(outcome, status="REGRESSED", verdict=missed)])))
     facts = facts_of(page, data_of(page)["panels"][0])
-    assert (facts["baseline"], facts["fresh processes"]) == ("80.0 %", "41.0 %, 42.0 %")
+    assert (facts["floor"], facts["new processes"]) == ("80.0 %", "41.0 %, 42.0 %")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "label"),
+    [
+        ({"rule": "stored"}, "baseline"),
+        ({"rule": "too-noisy", "facts": {"by": "stored"}}, "baseline"),
+        ({"rule": "pairs"}, "old code"),
+        ({"rule": "old-kernel"}, "old code"),
+        ({"rule": "too-noisy", "facts": {"by": "pairs"}}, "old code"),
+    ],
+)
+def test_what_was_compared_stands_against_what_it_was_compared_with(verdict: dict[str, Any], label: str) -> None:
+    outcome = run_documents.outcomes(1)[0]
+    judged = {**outcome.verdict, "facts": {}, "figure": "gbps", "observed": 90.0, "reference": 100.0, **verdict}
+    page = Page(render_html(run_documents.run_document([replace(outcome, verdict=judged)])))
+    panel = data_of(page)["panels"][0]
+    facts = facts_of(page, panel)
+    assert (facts["compared"], facts[label]) == ("90.0 GB/s", "100 GB/s")
+    assert label in str(panel["history"]["limits"])
 
 
 @pytest.mark.parametrize(
@@ -273,6 +294,41 @@ def test_device_findings_stand_above_the_table() -> None:
         )
     ).visible()
     assert shown.index("the probe is down 6") < shown.index("Results")
+
+
+def test_what_the_device_lost_stands_out_in_the_box() -> None:
+    findings = [{"code": "device-loss", "text": "unchanged tests run 11.0 % below"}, {"code": "other", "text": "else"}]
+    page = Page(render_html(run_documents.run_document(run_documents.outcomes(2), findings=findings)))
+    assert [item for item in page.named("li") if item.get("class") == "notable"] == [{"class": "notable"}]
+    shown = page.visible()
+    assert shown.index("About the run") < shown.index("unchanged tests run 11.0") < shown.index("Results")
+
+
+def test_the_table_begins_with_the_largest_loss() -> None:
+    outcomes = run_documents.outcomes(6)
+    drops = (0.05, 0.3, 0.07, 0.2, 0.01, 0.1)
+    rows = [
+        replace(o, status="REGRESSED", verdict={**o.verdict, "drop": drop})
+        for o, drop in zip(outcomes, drops, strict=True)
+    ]
+    page = Page(render_html(run_documents.run_document(rows)))
+    named = [panel["name"] for panel in data_of(page)["panels"]]
+    assert named == [rows[i].key for i in sorted(range(6), key=lambda i: -drops[i])]
+
+
+def test_each_verdict_is_explained(failing: Page) -> None:
+    shown = failing.visible()
+    reading = shown[shown.index("How to read this", shown.index("Environment")) :]
+    assert all(f" {status} " in reading for status in Status)
+
+
+def test_a_failure_shows_its_first_line_and_the_facts() -> None:
+    document = run_documents.run_document(run_documents.outcomes(10, failing=1))
+    message = next(r["message"] for r in document["results"] if r["message"])
+    first, *others = [" ".join(line.split()) for line in message.splitlines()]
+    shown = " ".join(Page(render_html(document)).visible().replace("\xa0", " ").split())
+    place = shown.index(first.removeprefix("REGRESSED: "))
+    assert shown.index("What failed") < place < shown.index(others[0], place) < shown.index(others[-1], place)
 
 
 def test_without_charts_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

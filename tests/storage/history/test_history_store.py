@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from saved_runs import outcome, run_of
 
-from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.storage.history import COLUMNS, History, append, ask, merging, reading
 from pytest_bandwidth.storage.history import validation as checking
@@ -57,7 +56,8 @@ def test_a_run_is_found_as_it_was_appended(folder):
     assert file.name == "20260102T030405Z-aa.parquet"
     row = only_row(folder)
     assert list(row) == [column.name for column in COLUMNS]
-    assert (row["run_id"], row["test"], row["status"]) == ("20260102T030405Z-aa", one.key, "NO_BASELINE")
+    assert (row["run_id"], row["test"]) == ("20260102T030405Z-aa", one.key)
+    assert (row["status"], row["reason_code"], row["is_valid"]) == ("UNDECIDED", "no-baseline", True)
     assert row["started_at"] == datetime.datetime(2026, 11, 21, 4)  # noqa: DTZ001  # the column is UTC by definition
     assert (row["commit"], row["uncommitted"], row["host"], row["ci"]) == ("3f2c1ab", True, "n1", False)
     assert (row["device_kind"], row["device"], row["serial"]) == ("cuda", "Imaginary GPU", "GPU-1")
@@ -237,56 +237,6 @@ def test_leftovers_of_killed_processes_are_ignored_and_swept_when_old(folder):
     assert count(folder) == 1
     add(folder)
     assert (old.exists(), young.exists(), count(folder)) == (False, True, 2)
-
-
-_CODE = "code"
-_L2 = f"l2_sectors_read, l2_sectors_written, {_CODE}"
-_COUNTERS = f"dram_read, dram_written, {_L2}"
-
-
-def _made_older(file: Path, without: str = _COUNTERS) -> None:
-    """Give a file the form of releases without some columns."""
-    older = file.with_suffix(".older")
-    duckdb.sql(f"COPY (SELECT * EXCLUDE ({without}) FROM '{file}') TO '{older}' (FORMAT parquet)")
-    older.rename(file)
-
-
-@pytest.mark.parametrize("of_earlier", [[0], [1], [0, 2], [0, 1, 2, 3]])
-def test_runs_of_earlier_releases_are_found_beside_new_ones_merged_or_not(folder, monkeypatch, of_earlier):
-    monkeypatch.setattr(merging, "RUNS_BEFORE_MERGE", 100)
-    counted = replace(outcome("test_a.py::test_one", 700.0), dram_read=5, dram_written=3)
-    for i in range(4):
-        file = add(folder, counted, run_id=f"r{i}")
-        if i in of_earlier:
-            _made_older(file)
-    expected = [(f"r{i}", None if i in of_earlier else 5) for i in range(4)]
-
-    def found():
-        query = "SELECT run_id, dram_read FROM history ORDER BY run_id"
-        return ask(folder, lambda history: history.rows(query))
-
-    assert found() == expected
-    merging._merge(folder.resolve())
-    assert found() == expected
-    # A merged file of an earlier release, beside a new one.
-    (merged,) = folder.glob("merged-*.parquet")
-    _made_older(merged)
-    assert found() == [(run, None) for run, _ in expected]
-    add(folder, counted, run_id="r9")
-    merging._merge(folder.resolve())
-    assert found() == [*((run, None) for run, _ in expected), ("r9", 5)]
-
-
-def test_runs_of_each_earlier_form_keep_what_they_have(folder):
-    l2 = {"l2_sectors_read": 2**15, "l2_sectors_written": 7}
-    counted = replace(outcome("test_a.py::test_one", 700.0), dram_read=5, dram_written=3, dram=l2)
-    counted = replace(counted, code_identity=CodeIdentity(sass="s", launch="l").known())
-    for run_id, without in (("r0", _COUNTERS), ("r1", _L2), ("r2", _CODE)):
-        _made_older(add(folder, counted, run_id=run_id), without)
-    add(folder, counted, run_id="r3")
-    rows = ask(folder, lambda history: history.rows(f"SELECT {_COUNTERS} FROM history ORDER BY run_id"))
-    code = CodeIdentity(sass="s", launch="l").fingerprint(by="sass")
-    assert rows == [(None,) * 5, (5, 3, None, None, None), (5, 3, 2**15, 7, None), (5, 3, 2**15, 7, code)]
 
 
 def _other_columns(file: Path) -> None:

@@ -1,0 +1,131 @@
+"""The verdict on a run: what failed, what could not be judged, and nothing green that was not judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import run_documents
+
+from pytest_bandwidth.domain.outcomes.run_findings import DEVICE_LOSS, NOT_MEASURED, UNJUDGED
+from pytest_bandwidth.domain.verdict import Rule, Status
+from pytest_bandwidth.reports.attention import by_attention, loss_of, severity_of
+from pytest_bandwidth.reports.summary import summary_of_run
+from pytest_bandwidth.storage.saved_run import read_document
+
+ROW = replace(run_documents.outcomes(1)[0], verdict={})
+
+
+def rows(*statuses: str, rule: str = Rule.STORED):
+    return [
+        replace(
+            ROW, key=f"t.py::t[{number}]", nodeid=f"t.py::t[{number}]", status=status, reason_code=rule, reason="why"
+        )
+        for number, status in enumerate(statuses)
+    ]
+
+
+def summary(outcomes, *codes: str, **settings):
+    findings = [{"code": code, "text": "found"} for code in codes]
+    document = run_documents.run_document(outcomes, findings=findings, settings={"strict": False, **settings})
+    return summary_of_run(read_document(document))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "strict", "sentence", "severity"),
+    [
+        (("OK", "OK"), False, "All 2 measurements passed", "good"),
+        (("OK",), True, "The measurement passed", "good"),
+        (("OK", "IMPROVED"), True, "All 2 measurements passed", "good"),
+        (("SAVED", "SAVED"), False, "2 measurements saved to the baseline", "plain"),
+        (("OK", "REGRESSED"), False, "1 of 2 measurements failed", "bad"),
+        (("OK", "MISMATCH"), False, "1 of 2 measurements failed", "bad"),
+        (("OK", "UNDECIDED"), False, "Nothing failed, but 1 of 2 measurements was not judged", "warn"),
+        (("OK", "UNDECIDED"), True, "1 of 2 measurements failed", "bad"),
+        (("UNDECIDED", "UNDECIDED"), False, "Nothing failed, but 2 of 2 measurements were not judged", "warn"),
+        ((), False, "Nothing was measured", "warn"),
+    ],
+)
+def test_a_run_is_summed_up_by_its_statuses(statuses, strict, sentence, severity):
+    found = summary(rows(*statuses), strict=strict)
+    assert (found.sentence, found.severity) == (sentence, severity)
+
+
+@pytest.mark.parametrize(
+    ("code", "settings", "sentence", "severity"),
+    [
+        (DEVICE_LOSS, {}, "The measurement passed", "good"),
+        (DEVICE_LOSS, {"device_tolerance": 0.05}, "The device lost more than it may", "bad"),
+        ("other", {"device_tolerance": 0.05}, "The measurement passed", "good"),
+        (UNJUDGED, {}, "1 test failed before being judged", "bad"),
+        (NOT_MEASURED, {}, "Nothing failed, but entries of the baseline were not measured", "warn"),
+        (NOT_MEASURED, {"strict": True}, "Entries of the baseline were not measured", "bad"),
+    ],
+)
+def test_what_is_found_about_the_run_counts(code, settings, sentence, severity):
+    found = summary(rows("OK"), code, **settings)
+    assert (found.sentence, found.severity) == (sentence, severity)
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence", "severity"),
+    [
+        (Rule.NO_BASELINE, "2 measurements, no baseline to compare with", "warn"),
+        (Rule.NOT_WRITTEN, "2 measurements, none saved to the baseline", "bad"),
+        (Rule.TOO_NOISY, "Nothing failed, but 2 of 2 measurements were not judged", "warn"),
+    ],
+)
+def test_undecided_for_one_reason_says_which(rule, sentence, severity):
+    found = summary(rows("UNDECIDED", "UNDECIDED", rule=rule))
+    assert (found.sentence, found.severity) == (sentence, severity)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_counts_stand_in_order_of_gravity(strict):
+    found = summary(rows("OK", "SAVED", "IMPROVED", "UNDECIDED", "MISMATCH", "REGRESSED", "REGRESSED"), strict=strict)
+    assert [(count.status, count.count) for count in found.counts] == [
+        (Status.REGRESSED, 2),
+        *((status, 1) for status in (Status.MISMATCH, Status.UNDECIDED, Status.IMPROVED, Status.OK, Status.SAVED)),
+    ]
+    assert {count.severity for count in found.counts[:2]} == {"bad"}
+    assert found.counts[2].severity == ("bad" if strict else "warn")
+
+
+def test_the_worst_come_first_and_names_break_ties():
+    several = rows("OK", "UNDECIDED", "REGRESSED", "MISMATCH", "REGRESSED", "IMPROVED", "REGRESSED")
+    several[4] = replace(several[4], verdict={"drop": 0.2})
+    several[6] = replace(several[6], verdict={"drop": 0.0})
+    shown = [outcome.key for outcome in by_attention(several, strict=False)]
+    assert shown == [f"t.py::t[{number}]" for number in (4, 2, 6, 3, 1, 5, 0)]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "loss"),
+    [
+        ({}, 0.0),
+        ({"drop": 0.1, "observed": 1.0, "reference": 2.0}, 0.1),
+        ({"drop": -0.1}, -0.1),
+        ({"observed": 75.0, "reference": 100.0}, 0.25),
+        ({"observed": 75.0, "reference": 0.0}, 0.0),
+        ({"facts": {"changes": [["load_sectors", 100, 200], ["store_sectors", 100, 125]]}}, 0.5),
+        ({"facts": {"changes": [["load_sectors", 0, 7]]}}, 1.0),
+        ({"facts": {"changes": [["load_sectors", 200, 100]]}}, -1.0),
+        ({"facts": {"changes": [["load_sectors", 5, 0], ["a"], "text", None, {"a": 1}]}}, 0.0),
+        ({"facts": {"changes": "text"}}, 0.0),
+        ({"facts": {"changes": 7}}, 0.0),
+    ],
+)
+def test_a_loss_is_of_figures_or_of_counts(verdict, loss):
+    assert loss_of(replace(ROW, verdict=verdict)) == pytest.approx(loss)
+
+
+def test_each_status_has_a_severity():
+    found = {status: (severity_of(status, strict=False), severity_of(status, strict=True)) for status in Status}
+    assert found == {
+        Status.REGRESSED: ("bad", "bad"),
+        Status.MISMATCH: ("bad", "bad"),
+        Status.UNDECIDED: ("warn", "bad"),
+        Status.IMPROVED: ("good", "good"),
+        Status.OK: ("plain", "plain"),
+        Status.SAVED: ("plain", "plain"),
+    }

@@ -1,0 +1,439 @@
+"""Every sentence that a verdict needs: each rule has one, first lines say what failed, and a message stays short."""
+
+from dataclasses import replace
+
+import pytest
+from judged_kernels import FIVE, KEY, compared, measured, processes
+from judged_kernels import decided as decide_one
+
+from pytest_bandwidth.domain.judging.comparable import Difference
+from pytest_bandwidth.domain.judging.counts import COSTS
+from pytest_bandwidth.domain.judging.decide import decide_comparison, mismatch
+from pytest_bandwidth.domain.judging.interval import Looks
+from pytest_bandwidth.domain.measured import validity
+from pytest_bandwidth.domain.measured.rounds import HELD_UP, RUN_DELAY
+from pytest_bandwidth.domain.outcomes.flatten import outcome_of
+from pytest_bandwidth.domain.outcomes.run_findings import DeviceLoss
+from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
+from pytest_bandwidth.reports.wording import (
+    MOST_LINES,
+    Context,
+    detail_of,
+    device_sentence,
+    failure_message,
+    message_lines,
+    reason_of,
+    title_of,
+)
+
+RULES = {name: rule for name, rule in vars(Rule).items() if name.isupper()}
+STORED = Numbers(
+    *("relative", 0.67, 0.9),
+    tolerance=0.05,
+    drop=0.255,
+    allowed_drop=0.05,
+    detects=0.066,
+    spread=0.01,
+    degrees=9,
+    runs=5,
+    confirmations=(0.66, 0.67),
+)
+PAIRS = Numbers(
+    *("gbps", 20.1, 26.7),
+    tolerance=0.03,
+    drop=0.255,
+    low=0.251,
+    high=0.258,
+    allowed_drop=0.03,
+    detects=0.03,
+    spread=0.004,
+    degrees=3,
+    runs=4,
+)
+CHANGES = (("store_sectors", 100, 104), ("load_sectors", 8192, 65536))
+OLD = {"by": Rule.PAIRS, "other": "commit 3f2c1ab"}
+# One decision of each rule and status, with its first line.
+DECISIONS = [
+    (Decision(Status.SAVED, Rule.WRITTEN), "SAVED: this run saves the entry"),
+    (Decision(Status.OK, Rule.FLOORS), "OK (floors hold): every floor of the marker holds"),
+    (
+        Decision(Status.OK, Rule.CODE_UNCHANGED, replace(STORED, drop=-0.02)),
+        "OK (code unchanged): code, launch and inputs are the baseline's; 2.0 % faster than its figures",
+    ),
+    (Decision(Status.OK, Rule.CODE_UNCHANGED), "OK (code unchanged): code, launch and inputs are the baseline's"),
+    (
+        Decision(Status.REGRESSED, Rule.PAIRS, PAIRS, OLD),
+        "REGRESSED: 25.5 % slower than the old code (tolerance 3.0 %)",
+    ),
+    (
+        Decision(Status.REGRESSED, Rule.OLD_KERNEL, replace(PAIRS, drop=0.025, high=0.041), OLD),
+        "REGRESSED: 2.5 % slower than the old code, and up to 4.1 % (tolerance 3.0 %)",
+    ),
+    (
+        Decision(Status.IMPROVED, Rule.PAIRS, replace(PAIRS, drop=-0.1), OLD),
+        "IMPROVED: 10.0 % faster than the old code (tolerance 3.0 %)",
+    ),
+    (
+        Decision(Status.OK, Rule.OLD_KERNEL, replace(PAIRS, drop=0.001, high=0.004), OLD),
+        "OK (costs at most 0.4 %): costs at most 0.4 %: 0.1 % slower than the old code",
+    ),
+    (
+        Decision(Status.REGRESSED, Rule.STORED, STORED),
+        "REGRESSED: 25.5 % slower than the baseline (tolerance 5.0 %)",
+    ),
+    (
+        Decision(Status.OK, Rule.STORED, replace(STORED, drop=0.01)),
+        "OK (within the tolerance): 1.0 % slower than the baseline (tolerance 5.0 %)",
+    ),
+    (
+        Decision(Status.IMPROVED, Rule.STORED, replace(STORED, drop=-0.1)),
+        "IMPROVED: 10.0 % faster than the baseline (tolerance 5.0 %)",
+    ),
+    (
+        Decision(Status.OK, Rule.NOT_REPRODUCED, STORED, {"first_drop": 0.111}),
+        "OK (slow once, not reproduced): 11.1 % slower here, normal in 2 re-runs",
+    ),
+    (
+        Decision(Status.UNDECIDED, Rule.NOT_RERUN, STORED, {"why": "exit status 4;\n  many\n  no such option"}),
+        "UNDECIDED (could not re-run): 25.5 % slower than the baseline, and new processes could not confirm it: "
+        "exit status 4; no such option",
+    ),
+    (
+        Decision(
+            Status.UNDECIDED, Rule.NOT_RERUN, Numbers(observed=80.0, reference=90.0), {"floor": "min_gbps", "why": "x"}
+        ),
+        "UNDECIDED (could not re-run): 80.0 GB/s is below min_gbps, 90.0 GB/s, and new processes could not confirm it: "
+        "x",
+    ),
+    (
+        Decision(Status.UNDECIDED, Rule.TOO_NOISY, STORED, {"by": Rule.STORED, "runs_needed": 8}),
+        "UNDECIDED (too noisy): slowdowns below 6.6 % cannot be detected, the tolerance is 5.0 %",
+    ),
+    (
+        Decision(
+            Status.REGRESSED, "floor:min_gbps", Numbers(observed=80.0, reference=90.0, confirmations=(79.0, 80.0))
+        ),
+        "REGRESSED: 80.0 GB/s is below min_gbps, 90.0 GB/s",
+    ),
+    (
+        Decision(Status.REGRESSED, "floor:min_relative", Numbers(observed=0.85, reference=0.9)),
+        "REGRESSED: 85.0 % of the probe is below min_relative, 90.0 % of the probe",
+    ),
+    (
+        Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": CHANGES}),
+        "REGRESSED: 8× more sectors loaded than the baseline",
+    ),
+    (
+        Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": CHANGES[:1]}),
+        "REGRESSED: sectors stored 100 → 104 (+4.0 %)",
+    ),
+    (
+        Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": (("bank_conflicts", 0, 3),)}),
+        "REGRESSED: bank conflicts 0 → 3",
+    ),
+    (
+        Decision(Status.IMPROVED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": (("load_sectors", 100, 25),)}),
+        "IMPROVED: sectors loaded 100 → 25, 0.25×",
+    ),
+    (
+        Decision(Status.OK, Rule.COUNTS, Numbers(tolerance=0.03), {"changes": (("load_sectors", 100, 103),)}),
+        "OK (counts): no count rose by more than 3.0 %",
+    ),
+    (Decision(Status.OK, Rule.COUNTS, Numbers(tolerance=0.0)), "OK (counts): no count has changed"),
+    (
+        Decision(Status.MISMATCH, Rule.LESS_WORK, facts={"change": ("distinct_bytes_read", 100, 50, 100)}),
+        "MISMATCH: distinct bytes read 100 → 50, of 100 declared: a part of the work is not done",
+    ),
+    (
+        Decision(Status.UNDECIDED, Rule.UNGATED, facts={"lacks": ("load_sectors", "store_sectors")}),
+        "UNDECIDED (counts missing): the entry's counts hold no load_sectors and no store_sectors, so that nothing "
+        "gates them",
+    ),
+    (
+        Decision(Status.REGRESSED, Rule.DRAM, facts={"text": "DRAM read 200 MB → 300 MB"}),
+        "REGRESSED: DRAM read 200 MB → 300 MB",
+    ),
+    (
+        Decision(Status.REGRESSED, Rule.MAX_DRAM_RATIO, facts={"text": "DRAM moved 400 MB, 1.33× the 300 MB"}),
+        "REGRESSED: DRAM moved 400 MB, 1.33× the 300 MB",
+    ),
+    (
+        Decision(Status.UNDECIDED, Rule.DRAM_UNCOUNTED, facts={"text": "no ncu"}),
+        "UNDECIDED (DRAM not counted): max_dram_ratio cannot be checked: no ncu",
+    ),
+    (
+        mismatch(Difference(Rule.BYTES, "bytes_read", 1000, 500)),
+        "MISMATCH: bytes_read is 1,000 (1 kB), was 500 (500 B)",
+    ),
+    (mismatch(Difference(Rule.METHOD, "method", "events", "clock")), "MISMATCH: method is events, was clock"),
+    (mismatch(Difference("setting:ecc", "ecc", "on", "off")), "MISMATCH: ecc is on, was off"),
+    (
+        Decision(Status.UNDECIDED, Rule.NO_PROBE),
+        "UNDECIDED (no probe): the share of the probe cannot be compared: no believable probe ran with the kernel; "
+        "judged_on=gbps compares without one",
+    ),
+    (
+        Decision(Status.UNDECIDED, Rule.NO_PROBE, facts={"floor": "min_relative"}),
+        "UNDECIDED (no probe): min_relative cannot be checked: no believable probe ran with the kernel; "
+        "judged_on=gbps compares without one",
+    ),
+    (
+        Decision(Status.UNDECIDED, Rule.UNSTEADY, facts={"compared": 1, "uneven": 4, "other": "main"}),
+        "UNDECIDED (disturbed): 1 pair can be compared with main: between the processes of 4 the probe's GB/s differed "
+        "by more than 10 %",
+    ),
+    (Decision(Status.UNDECIDED, Rule.NO_BASELINE), "UNDECIDED (no baseline): no baseline was given: measured only"),
+    (
+        Decision(Status.UNDECIDED, Rule.NO_ENTRY, facts={"path": "b.yaml"}),
+        "UNDECIDED (no baseline): b.yaml has no entry of this test",
+    ),
+    (
+        Decision(Status.UNDECIDED, Rule.NO_ENTRY, facts={"path": "b.yaml", "code_of": "That card"}),
+        "UNDECIDED (no baseline): b.yaml, the baseline of That card, has no code of this test",
+    ),
+    (
+        Decision(Status.UNDECIDED, Rule.EMPTY_ENTRY, facts={"lacks": "bandwidth"}),
+        "UNDECIDED (no baseline): the baseline's entry holds no bandwidth and no runs",
+    ),
+    (
+        Decision(Status.UNDECIDED, Rule.CODE_ALONE, facts={"code_of": "That card"}),
+        "UNDECIDED (other device's baseline): the baseline is of That card, and its code is not this test's",
+    ),
+    (
+        Decision(Status.UNDECIDED, Rule.NOT_THERE, facts={"revision": "main"}),
+        "UNDECIDED (not in that revision): main does not measure this",
+    ),
+    (
+        Decision(Status.UNDECIDED, Rule.NOT_WRITTEN, facts={"text": "interrupted"}),
+        "UNDECIDED (not saved): interrupted",
+    ),
+    (
+        Decision(Status.UNDECIDED, Rule.NOTHING_VALID, facts={"text": "the reference"}),
+        "UNDECIDED (disturbed): the reference measured nothing valid",
+    ),
+    (Decision(Status.OK, Rule.LEFT_OUT, facts={"text": "not updated"}), "OK (left out): not updated"),
+    (
+        Decision(Status.UNDECIDED, "others", facts={"text": "others kept 0.9 processors busy meanwhile"}),
+        "UNDECIDED (disturbed): others kept 0.9 processors busy meanwhile",
+    ),
+    (
+        Decision(Status.MISMATCH, "above-peak", facts={"text": "5200 GB/s is more than the peak"}),
+        "MISMATCH: 5200 GB/s is more than the peak",
+    ),
+]
+
+
+@pytest.mark.parametrize(("decision", "first"), DECISIONS, ids=[f"{d.status} {d.rule}" for d, _ in DECISIONS])
+def test_the_first_line_is_verdict_number_and_limit(decision, first):
+    assert title_of(decision) == first
+    assert failure_message(measured(80.0), decision, FIVE.entries[KEY]).splitlines()[0] == first
+
+
+def test_each_rule_has_a_sentence():
+    assert {decision.rule for decision, _ in DECISIONS} >= set(RULES.values())
+    assert len(set(RULES.values())) == len(RULES)
+
+
+VALIDITY = [
+    *(validity.CLOCK, validity.ABOVE_PEAK, validity.ABOVE_PROBE, validity.NO_WORK, validity.OTHERS),
+    *(RUN_DELAY, HELD_UP, "no-samples"),
+]
+
+
+@pytest.mark.parametrize("rule", [*RULES.values(), *VALIDITY, "floor:min_gbps", "setting:ecc"])
+@pytest.mark.parametrize("status", list(Status))
+def test_each_rule_and_each_validity_code_has_a_detail(status, rule):
+    detail = detail_of(status, rule, {"high": 0.01})
+    assert (detail == "") is (status is Status.SAVED and rule == Rule.WRITTEN)
+    assert detail == detail.strip()
+    assert len(detail) <= 30
+
+
+@pytest.mark.parametrize("code", validity.IMPOSSIBLE)
+def test_what_no_memory_does_is_an_impossible_figure(code):
+    assert detail_of(Status.MISMATCH, code, {}) == "impossible figure"
+
+
+def test_a_cost_is_at_least_nothing():
+    assert detail_of(Status.OK, Rule.PAIRS, {"high": -0.02}) == "costs at most 0.0 %"
+    assert detail_of(Status.OK, Rule.PAIRS, {}) == "time"
+
+
+LONG = Context(
+    causes=("registers 32 → 96", "grid 4,096 → 8,192"),
+    command=f"pytest '{KEY}' --bandwidth-update",
+    place="tests/test_a.py:9",
+    profile="profiles/test_copy.ncu-rep",
+)
+
+
+def with_every_row(decision):
+    lines = [{"file": "k.cu", "line": n, "loads": access(n)} for n in (6, 7)]
+    now = replace(measured(20.1), detail={"lines": lines})
+    facts = {**decision.facts, "pattern": "loads coalesced", "same_code": True}
+    if decision.rule == Rule.COUNTS:
+        facts["changes"] = tuple((name, 100, 101 + number) for number, name in enumerate(COSTS))
+    whole = replace(decision, facts=facts, why_not=("no old kernel", "its commit\nis gone", "a third"))
+    return failure_message(now, whole, FIVE.entries[KEY], LONG)
+
+
+def access(number):
+    return {
+        "requests": 1,
+        "sectors": 100 * number,
+        "sectors_per_request": 32.0,
+        "coalescing": 0.5,
+        "pattern": "strided",
+    }
+
+
+@pytest.mark.parametrize("decision", [d for d, _ in DECISIONS], ids=[f"{d.status} {d.rule}" for d, _ in DECISIONS])
+def test_a_message_has_at_most_twelve_lines_and_the_place_last(decision):
+    message = with_every_row(decision).splitlines()
+    assert len(message) <= MOST_LINES
+    assert message[-1] == f"tests/test_a.py:9: {decision.status}"
+    assert all(line == f"    {line[4:]}" and line[4] != " " for line in message[1:-1])
+
+
+def test_facts_are_aligned_this_against_that():
+    decision = Decision(Status.REGRESSED, Rule.PAIRS, PAIRS, OLD)
+    assert failure_message(measured(20.1, 26.6), decision, FIVE.entries[KEY], replace(LONG, profile=None)) == (
+        "REGRESSED: 25.5 % slower than the old code (tolerance 3.0 %)\n"
+        "    measured      moved 1 GB in 49.8 ms: 20.1 GB/s (75.6 % of the probe's 26.6 GB/s)\n"
+        "    this code     20.1 GB/s\n"
+        "    old code      26.7 GB/s (commit 3f2c1ab, 4 pairs, ± 0.4 %)\n"
+        "    likely cause  registers 32 → 96; grid 4,096 → 8,192\n"
+        f"    accept it     pytest '{KEY}' --bandwidth-update\n"
+        "tests/test_a.py:9: REGRESSED"
+    )
+
+
+def rows_of(decision, **context):
+    message = failure_message(measured(80.0), decision, FIVE.entries[KEY], replace(LONG, **context))
+    rows = (line[4:].partition("  ") for line in message.splitlines()[1:-1])
+    return {label: text.strip() for label, _, text in rows}
+
+
+def test_of_many_counts_the_worst_are_shown_and_the_others_counted():
+    changes = tuple((name, 100, 101 + number) for number, name in enumerate(COSTS))
+    rows = rows_of(Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": changes}))
+    worst = list(COSTS.values())[-1]
+    assert list(rows)[:4] == [*list(COSTS.values())[:-4:-1], "…"]
+    assert rows[worst] == "107, was 100"
+    assert rows["…"] == "and 4 more counts"
+
+
+def test_the_line_that_wastes_most_is_named():
+    lines = [
+        {"file": "k.cu", "line": number, "loads": {**access(1), "sectors": sectors, "coalescing": coalescing}}
+        for number, sectors, coalescing in ((10, 100, 0.5), (11, 1000, 0.9), (12, 10_000, 1.0))
+    ]
+    decision = Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": CHANGES})
+    now = replace(measured(80.0), detail={"lines": [*lines, {"file": "k.cu", "line": 13}]})
+    assert (
+        "    at              k.cu:11 loads strided, 32.0 sectors a request"
+        in failure_message(now, decision, None).splitlines()
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "status", "label", "text"),
+    [
+        (Rule.PAIRS, Status.REGRESSED, "accept it", LONG.command),
+        (Rule.STORED, Status.REGRESSED, "accept it", LONG.command),
+        ("floor:min_gbps", Status.REGRESSED, "accept it", "lower the floor in the test's marker"),
+        (
+            Rule.MAX_DRAM_RATIO,
+            Status.REGRESSED,
+            "accept it",
+            "raise max_dram_ratio in the test's marker, or declare what is moved",
+        ),
+        (Rule.NO_ENTRY, Status.UNDECIDED, "create it", LONG.command),
+        ("others", Status.UNDECIDED, "remedy", "quiet the machine and run again"),
+        (Rule.UNSTEADY, Status.UNDECIDED, "remedy", "quiet the machine and run again"),
+    ],
+)
+def test_the_remedy_is_of_the_rule(rule, status, label, text):
+    decision = next(d for d, _ in DECISIONS if (d.rule, d.status) == (rule, status))
+    assert rows_of(decision)[label] == text
+
+
+@pytest.mark.parametrize(("rule", "status"), [(Rule.NO_PROBE, Status.UNDECIDED), (Rule.NOT_RERUN, Status.UNDECIDED)])
+def test_what_an_update_would_not_mend_advises_none(rule, status):
+    decision = next(d for d, _ in DECISIONS if (d.rule, d.status) == (rule, status))
+    assert not {"accept it", "create it"} & set(rows_of(decision))
+
+
+def test_against_a_revision_nothing_is_updated():
+    decision = Decision(Status.REGRESSED, Rule.PAIRS, PAIRS, OLD)
+    assert rows_of(decision, against_revision=True)["accept it"].startswith("in review: ")
+    absent = Decision(Status.UNDECIDED, Rule.NO_ENTRY, facts={"path": "b"})
+    assert "create it" not in rows_of(absent, against_revision=True)
+
+
+@pytest.mark.parametrize(
+    ("facts", "runs", "remedy"),
+    [
+        ({"by": Rule.STORED, "runs_needed": 8}, 5, "8 baseline runs would do: --bandwidth-update -o bandwidth_runs=8"),
+        (
+            {"by": Rule.STORED, "runs_needed": None},
+            5,
+            "the baseline's 5 runs differ by 1.0 %: raise the tolerance or quiet the machine",
+        ),
+        ({"by": Rule.STORED, "runs_needed": None}, 0, "the baseline holds no runs, which --bandwidth-update adds"),
+        ({"by": Rule.PAIRS}, 12, "12 pairs differ by 1.0 %: raise the tolerance or quiet the machine"),
+    ],
+)
+def test_noise_has_a_remedy_in_message_and_reason(facts, runs, remedy):
+    decision = Decision(Status.UNDECIDED, Rule.TOO_NOISY, replace(STORED, runs=runs), facts)
+    assert rows_of(decision)["remedy"] == remedy
+    assert reason_of(decision).endswith(f"; {remedy}")
+
+
+def test_noise_of_the_old_kernel_is_between_processes():
+    found = decide_comparison(compared(*[0.1, -0.1] * 6, rule=Rule.OLD_KERNEL), 0.05, Looks())
+    assert "12 processes differ by " in reason_of(found)
+
+
+@pytest.mark.parametrize(("decision", "first"), [pair for pair in DECISIONS if pair[0].status is Status.IMPROVED])
+def test_a_gain_against_the_baseline_ends_with_how_to_keep_it(decision, first):
+    advice = "; --bandwidth-update keeps it" if decision.rule != Rule.PAIRS else ""
+    assert f"IMPROVED: {reason_of(decision)}" == f"{first}{advice}"
+
+
+def test_why_better_evidence_was_not_had_is_in_message_and_reason():
+    decision = Decision(Status.REGRESSED, Rule.STORED, STORED, why_not=("no old kernel", "its commit is gone"))
+    assert reason_of(decision).endswith("; no old kernel; its commit is gone")
+    assert rows_of(decision)["note"] == "no old kernel; its commit is gone"
+
+
+def test_numbers_shown_are_those_that_were_judged():
+    found = decide_one(measured(80.0), FIVE, processes(81.0, 80.5))
+    message = failure_message(measured(80.0), found, FIVE.entries[KEY])
+    assert message.splitlines()[0] == "REGRESSED: 10.3 % slower than the baseline (tolerance 5.0 %)"
+    assert "    this code  80.7 % of the probe\n" in message
+    assert "    baseline   90.0 % of the probe (5 runs, spread 0.7 %)\n" in message
+    assert message.endswith("    re-runs    81.0 % of the probe, 80.5 % of the probe")
+
+
+def test_a_row_says_its_message_or_its_reason():
+    decision = Decision(Status.UNDECIDED, Rule.NO_BASELINE)
+    row = outcome_of("t", "t", measured(80.0), decision, reason_of(decision))
+    assert message_lines(row) == ["UNDECIDED (no baseline): no baseline was given: measured only"]
+    assert message_lines(replace(row, message="REGRESSED: slow\n    a  b\n\x1b[2J")) == [
+        "REGRESSED: slow",
+        "    a  b",
+        "\\x1b[2J",
+    ]
+    assert len(message_lines(replace(row, message="x\n" * 100))) == MOST_LINES
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"), [((), ""), (("numpy 2.0 → 2.1", "driver 570 → 580"), ": numpy 2.0 → 2.1, driver 570 → 580")]
+)
+def test_what_the_device_lost_is_one_sentence(changes, said):
+    loss = DeviceLoss(0.1165, 0.0513, 0.1398, 140, changes)
+    assert device_sentence(loss) == (
+        f"unchanged tests run 11.0 % below the baseline (median of 140, from 5.0 % to 13.0 %){said}"
+    )
+    assert "5.0 % above the baseline" in device_sentence(replace(loss, median=-0.0488))
