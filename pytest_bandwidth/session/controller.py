@@ -122,7 +122,7 @@ class Controller:
             rows = []
             for report in reports:
                 told = {"device": report.device} if request is not None and not request.device else {}
-                ptx = {row.outcome.key: {"ptx": row.ptx} for row in report.rows if row.ptx is not None}
+                ptx = {row.outcome.key: row.handed_over() for row in report.rows}
                 outcomes = report.outcomes if all_of_them else report.succeeded
                 rows += [outcome.to_plain() | told | ptx.get(outcome.key, {}) for outcome in outcomes]
             report_to_parent(rows)

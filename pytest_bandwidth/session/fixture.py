@@ -9,10 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pytest_bandwidth.devices.base import BoundLaunch, Workload
-from pytest_bandwidth.devices.code.callables import callable_code
+from pytest_bandwidth.devices.base import BoundLaunch, Launch, Workload
+from pytest_bandwidth.devices.code.callables import call_digest, callable_code
 from pytest_bandwidth.devices.code.compiled import compiled_resources
+from pytest_bandwidth.devices.code.launch import launch_digest
 from pytest_bandwidth.devices.kernel_source import read_source
+from pytest_bandwidth.domain.code.file_list import FileList
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
@@ -32,6 +34,8 @@ from pytest_bandwidth.frameworks.waiting import awaited
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told
 from pytest_bandwidth.session.measuring.measuring_run import MeasuringRun
 from pytest_bandwidth.session.measuring.progress import Progress
+from pytest_bandwidth.session.read_files.listing import FilesUnknown
+from pytest_bandwidth.session.read_files.opened import watching
 from pytest_bandwidth.session.user.call_arrays import CallArrays
 from pytest_bandwidth.session.user.errors import with_named_errors
 from pytest_bandwidth.session.user.input import (
@@ -57,6 +61,10 @@ NO_GRAPH = Finding(NO_GRAPHS, "graph=True changes nothing here: only a GPU has g
 _UNSEEN = Progress()
 
 
+def _no_files() -> None:
+    """List no files: where no test runs."""
+
+
 class Bandwidth:
     """Measure callables and kernel launches of one test.
 
@@ -71,12 +79,14 @@ class Bandwidth:
         progress: Progress = _UNSEEN,
         test: Callable[..., object] | None = None,
         told: Told = NOTHING_TOLD,
+        read: Callable[[], FileList | None] = _no_files,
     ) -> None:
         self._run = run
         self.marker = marker
         self.progress = progress
         self._test = test
         self._told = told
+        self._read = read
         self._folders = (test_file.parent, run.root)
         self.measurements: dict[str | None, Measurement] = {}
         self.tags: dict[str, Any] = {}
@@ -134,6 +144,8 @@ class Bandwidth:
         exist; or the compiler's log) and, on the host, NotOnThisDevice for other than shipped kernels: the test skips.
         """
         found = read_source(source, name, self._folders, options, name_expressions)
+        if found.file is not None and (files := watching()) is not None:
+            files.note(str(found.file))
         return self._run.device.kernel(found)
 
     def bind(
@@ -189,7 +201,7 @@ class Bandwidth:
         call = self._run.device.launcher(launch, stream)
         workload = self._workload(declaration, call, label, setup, doubled, stream)
         whole = replace(workload, launch=launch, blocks=self.marker.blocks, graph=graph)
-        measured = self._measure(whole, lambda: self._run.device.code(launch))
+        measured = self._measure(whole, lambda: self._launch_code(launch))
         self.measurements[workload.label] = measured = self._graph_told(measured, graph)
         return measured
 
@@ -391,7 +403,7 @@ class Bandwidth:
         if not self._run.identifies_code:
             return measurement
         found = code()
-        measurement = replace(measurement, code=found.identity, ptx=found.ptx)
+        measurement = replace(measurement, code=found.identity, ptx=found.ptx, files=found.files)
         if found.unknown is None:
             return measurement
         return measurement.with_finding(Finding(CODE_UNKNOWN, f"its code is not known: {found.unknown}"))
@@ -405,8 +417,27 @@ class Bandwidth:
     ) -> MeasuredCode:
         """Identify what is called: a bound launch by its kernel. said: what the test says of it."""
         if isinstance(function, BoundLaunch) and said is None:
-            return self._run.device.code(function.launch)
-        return callable_code(function, args, kwargs, said)
+            return self._launch_code(function.launch)
+        found = callable_code(function, args, kwargs, said)
+        return self._by_files(found, lambda: call_digest(function, args, kwargs))
+
+    def _launch_code(self, launch: Launch) -> MeasuredCode:
+        return self._by_files(self._run.device.code(launch), lambda: launch_digest(launch))
+
+    def _by_files(self, found: MeasuredCode, launch: Callable[[], str]) -> MeasuredCode:
+        """Identify code that nothing tells more finely by the files that its process read. launch: hashes the call."""
+        known = found.identity
+        finely = known.ptx is not None or known.sass is not None or known.function is not None
+        if finely or self._run.device.identity.counts_only:
+            return found
+        try:
+            read = self._read()
+        except FilesUnknown as why:
+            return replace(found, unknown=f"{found.unknown}; {why}" if found.unknown else str(why))
+        if read is None:
+            return found
+        identity = replace(known, function=read.name(), launch=known.launch or launch())
+        return replace(found, identity=identity, files=read.text(), unknown=None)
 
     def _refuse_second(self, label: str | None) -> None:
         if self.ended:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from pytest_bandwidth.domain.code.identity import CODE_CHANGED
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.judging import dram
@@ -49,6 +50,7 @@ from pytest_bandwidth.session.measuring.measuring_run import AskedTest, Measured
 from pytest_bandwidth.session.measuring.progress import ProgressLine
 from pytest_bandwidth.session.publishing.device_report import Row
 from pytest_bandwidth.session.publishing.run_files import check_outputs
+from pytest_bandwidth.session.read_files.of_tests import FilesOfTests
 from pytest_bandwidth.session.run import Run
 from pytest_bandwidth.session.user.errors import UserHookFailed, called_hook
 from pytest_bandwidth.session.user.input import checked_tags
@@ -107,8 +109,9 @@ class BandwidthSession:
         if collected is not None and self._entries_by_test:
             self._unmeasurable = collected.unmeasurable(self._config, self._baseline_keys, dropped)
 
-    def fixture_for(self, item: pytest.Item) -> Bandwidth:
+    def fixture_for(self, request: pytest.FixtureRequest) -> Bandwidth:
         """Make the test's own fixture value. Raises what is wrong with device, baseline or marker."""
+        item = request.node
         if self._problem is not None:
             raise self._problem
         marker = read_marker(list(item.iter_markers("bandwidth")))
@@ -117,7 +120,11 @@ class BandwidthSession:
         self._run.begin_test()
         test, line = getattr(item, "function", None), self._line.of_test(item.name)
         told = self._run.told_elsewhere(AskedTest(item.nodeid, item.path, self._beside(item)), line)
-        return Bandwidth(self._run, marker, item.path, line, test, told)
+        return Bandwidth(self._run, marker, item.path, line, test, told, partial(self._files.list_for, request))
+
+    @cached_property
+    def _files(self) -> FilesOfTests:
+        return FilesOfTests(self._config)
 
     def _beside(self, item: pytest.Item) -> list[str]:
         """Return the bandwidth tests of the item's file that this run has, itself included."""
@@ -297,7 +304,7 @@ class BandwidthSession:
         file, line, _ = item.location
         for key, one in judged.items():
             message = None
-            change = code_change(one.measurement, one.entry, self._run.old_ptx)
+            change = code_change(one.measurement, one.entry, self._run.old_ptx, self._run.old_files)
             if change.unknown is not None:
                 one = replace(one, measurement=one.measurement.with_finding(Finding(CODE_DIFF, change.unknown)))
             if one.entry is not None and one.entry.xfail and one.verdict.status in _AS_IT_SHOULD:
@@ -308,6 +315,7 @@ class BandwidthSession:
                 against = self._run.settings.against is not None
                 causes = _causes(one, against=against)
                 causes = (*causes[:1], change.accesses, *causes[1:]) if causes and change.accesses else causes
+                causes = tuple(change.files if c == CODE_CHANGED and change.files else c for c in causes)
                 message = failure_message(
                     name, one.measurement, one.verdict, causes, against=against, profile=one.profile
                 )
@@ -331,8 +339,9 @@ class BandwidthSession:
                 profile=one.profile,
             )
             written = one.verdict.status is Status.UPDATED
-            handed_over = one.measurement.ptx if written or self._run.tells_code else None
-            item.stash[_ROWS].append(Row(outcome, fixture.marker, handed_over))
+            hands_over = written or self._run.tells_code
+            ptx, files = (one.measurement.ptx, one.measurement.files) if hands_over else (None, None)
+            item.stash[_ROWS].append(Row(outcome, fixture.marker, ptx, files))
             self._writes |= written
             # pytest writes these to JUnit's XML; the item's list is the one that counts there.
             suffix = f"[{outcome.label}]" if outcome.label else ""

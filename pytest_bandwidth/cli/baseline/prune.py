@@ -104,5 +104,5 @@ def _lines(pruned: _Pruned, dry_run: bool) -> list[str]:
     did = "would remove" if dry_run else "removed"
     lines = [f"baseline {printable(pruned.path)}: {did} {len(pruned.keys)}, {pruned.kept} stay"]
     if pruned.ptx:
-        lines.append(f"{did} the PTX of {counted(pruned.ptx, 'kernel')} that no entry names")
+        lines.append(f"{did} the code of {counted(pruned.ptx, 'measurement')} that no entry names")
     return [*lines, *(f"- {printable(key)}" for key in pruned.keys)]

@@ -199,7 +199,7 @@ def task_of(
     a_folder = is_folder(path)
     found = files_in(path) if a_folder else [path] if path.exists() else []
     beside = path / "x" if a_folder else path
-    found += sorted(folder_of(beside).glob("*.ptx"))
+    found += sorted(file for ending in ("ptx", "files") for file in folder_of(beside).glob(f"*.{ending}"))
     files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in found}
     return Task(tuple(arguments), folder, python, timeout_seconds, path.name, a_folder, files)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.cli.fleet.cards import Card, CardResult, CardRow, Lost, Returned
+from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
@@ -31,11 +32,12 @@ _ENDS_WITH_RESULTS = (0, _TESTS_FAILED)
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """Hold what an update needs beside the document: further whole runs, markers by key, PTX by hash."""
+    """Hold what an update needs and the document lacks: further whole runs, markers by key, PTX, lists of files."""
 
     further: list[list[Plain]] = field(default_factory=list)
     asked: Mapping[str, MarkerOptions] = field(default_factory=dict)
     ptx: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_result(result: CardResult, timeout_seconds: float) -> tuple[CardRow, DeviceReport | None]:
@@ -53,7 +55,7 @@ def read_result(result: CardResult, timeout_seconds: float) -> tuple[CardRow, De
         return _missing(result, f"refused: {error}"), None
     report = DeviceReport(
         document["device"],
-        [Row(o, evidence.asked.get(o.key, MarkerOptions()), _ptx_of(o, evidence)) for o in outcomes],
+        [_row(outcome, evidence) for outcome in outcomes],
         further=evidence.further,
         findings=list(document.get("findings") or ()),
         environment=document.get("environment") or {},
@@ -143,12 +145,13 @@ def _evidence(data: bytes | None, document: Mapping[str, Any]) -> _Evidence:
     for rows in told["further"]:
         _, outcomes = checked({**document, "results": rows}, "its further runs")
         further.append([outcome.to_plain() for outcome in outcomes])
-    asked, ptx = told.get("asked"), told.get("ptx")
-    if not isinstance(asked, dict) or not isinstance(ptx, dict):
-        raise UsageError("its evidence: found no markers or no PTX, expected a mapping of each")
+    asked, ptx, files = (told.get(name) for name in ("asked", "ptx", "files"))
+    if not isinstance(asked, dict) or not isinstance(ptx, dict) or not isinstance(files, dict):
+        raise UsageError("its evidence: found no markers, no PTX or no files, expected a mapping of each")
     # A file of the baseline's folder is named by its hash.
     true = {name: text for name, text in ptx.items() if isinstance(text, str) and ptx_digest(text) == name}
-    return _Evidence(further, {key: _marker(marker) for key, marker in asked.items()}, true)
+    lists = {name: text for name, text in files.items() if isinstance(text, str) and digest(text) == name}
+    return _Evidence(further, {key: _marker(marker) for key, marker in asked.items()}, true, lists)
 
 
 def _marker(plain: object) -> MarkerOptions:
@@ -158,5 +161,14 @@ def _marker(plain: object) -> MarkerOptions:
     return read_marker([pytest.mark.bandwidth(**named).mark])
 
 
+def _row(outcome: Outcome, evidence: _Evidence) -> Row:
+    asked = evidence.asked.get(outcome.key, MarkerOptions())
+    return Row(outcome, asked, _ptx_of(outcome, evidence), _files_of(outcome, evidence))
+
+
 def _ptx_of(outcome: Outcome, evidence: _Evidence) -> str | None:
     return evidence.ptx.get(str(outcome.code_identity.get("ptx")))
+
+
+def _files_of(outcome: Outcome, evidence: _Evidence) -> str | None:
+    return evidence.files.get(str(outcome.code_identity.get("function")))

@@ -64,7 +64,8 @@ class Measurement:
     regime: memory-bound, compute-bound or overhead-bound, as far as the evidence goes; None where it does not.
     code: what identifies the code that ran. software: versions of the libraries that the process had loaded, by name.
     dram: what hardware counters saw DRAM move; None where none were asked.
-    ptx: the kernel's PTX in its normal form; value: the callable's last return value (neither is part of a document).
+    ptx: the kernel's PTX in its normal form; files: the list of files that identifies the code, as text; value: the
+    callable's last return value (none of them is part of a document).
     """
 
     label: str | None
@@ -88,6 +89,7 @@ class Measurement:
     software: Mapping[str, str] = field(default_factory=dict)
     dram: DramTraffic | None = None
     ptx: str | None = field(default=None, compare=False, repr=False)
+    files: str | None = field(default=None, compare=False, repr=False)
     value: Any = field(default=None, compare=False, repr=False)
 
     def with_finding(self, finding: Finding) -> Measurement:

@@ -6,7 +6,7 @@ Under pytest-xdist's --dist=each every worker may have a device of its own; othe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,21 +35,31 @@ _Told = tuple[str, str, str]
 class Row:
     """Hold one judged measurement, and what an update goes by: what its test's marker asks for, the PTX to keep.
 
-    ptx: of a process that tells its code, what the run that started it is to have of it.
+    ptx, files: of a process that tells its code, what the run that started it is to have of it.
     """
 
     outcome: Outcome
     asked: MarkerOptions = field(default_factory=MarkerOptions)
     ptx: str | None = None
+    files: str | None = None
+
+    def handed_over(self) -> Plain:
+        """Return what there is of PTX and of a list of files, by name."""
+        return {name: text for name, text in (("ptx", self.ptx), ("files", self.files)) if text is not None}
 
     def to_plain(self) -> Plain:
         """Make it plain data, which travels with pytest's report of the test."""
-        return {"outcome": self.outcome.to_plain(), "asked": flat(self.asked), "ptx": self.ptx}
+        return {"outcome": self.outcome.to_plain(), "asked": flat(self.asked), "ptx": self.ptx, "files": self.files}
 
 
 def row_of(plain: Plain) -> Row:
     """Make a row of `Row.to_plain`'s data."""
-    return Row(from_plain(plain["outcome"]), MarkerOptions(**plain["asked"]), plain.get("ptx"))
+    return Row(from_plain(plain["outcome"]), MarkerOptions(**plain["asked"]), plain.get("ptx"), plain.get("files"))
+
+
+def file_lists(rows: Iterable[Row]) -> dict[str, str]:
+    """Return the lists of files that rows hand over, by hash."""
+    return {str(row.outcome.code_identity.get("function")): row.files for row in rows if row.files is not None}
 
 
 @dataclass(slots=True)

@@ -25,7 +25,13 @@ from pytest_bandwidth.reports.terminal import Span, TerminalLine, header_line, s
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.unmeasured import not_measured_lines, skipped_lines, unmeasured_sentence
 from pytest_bandwidth.session.collection.stale_entries import elsewhere_sentence, gone_sentence, moved_sentence
-from pytest_bandwidth.session.publishing.device_report import DeviceReport, fleet_findings, names_of, suffixes_of
+from pytest_bandwidth.session.publishing.device_report import (
+    DeviceReport,
+    file_lists,
+    fleet_findings,
+    names_of,
+    suffixes_of,
+)
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
 from pytest_bandwidth.session.publishing.github_actions import commands, is_github, write_summary
 from pytest_bandwidth.session.publishing.run_files import KINDS, write_files
@@ -85,6 +91,7 @@ def _hand_over(reports: Sequence[DeviceReport], card: CardPlaces) -> None:
             "further": report.further or [],
             "asked": {row.outcome.key: asdict(row.asked) for row in report.rows},
             "ptx": {row.outcome.code_identity["ptx"]: row.ptx for row in report.rows if row.ptx is not None},
+            "files": file_lists(report.rows),
         }
         write_whole(card.evidence, json.dumps(evidence).encode())
 

@@ -31,7 +31,7 @@ from pytest_bandwidth.session.fresh.whole_runs import further_runs
 from pytest_bandwidth.session.git import current_commit
 from pytest_bandwidth.session.measuring.progress import begin_line
 from pytest_bandwidth.session.past_runs import past_runs
-from pytest_bandwidth.session.publishing.device_report import DeviceReport
+from pytest_bandwidth.session.publishing.device_report import DeviceReport, file_lists
 from pytest_bandwidth.session.publishing.environment import now, uncommitted_beside
 from pytest_bandwidth.session.user.settings import Settings
 from pytest_bandwidth.session.xdist import invocation_of
@@ -88,6 +88,7 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
     evidence: list[Mapping[str, Entry]] = []
     asked: dict[str, MarkerOptions] = {}
     ptx: dict[str, str] = {}
+    files: dict[str, str] = {}
     written: list[DeviceReport] = []
     for report in reports:
         updated = [o for o in report.succeeded if o.status == Status.UPDATED.value]
@@ -113,6 +114,7 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
             report.notes.append(fewer)
         evidence.append(entries)
         asked.update({row.outcome.key: row.asked for row in report.rows})
+        files.update(file_lists(report.rows))
         ptx.update({row.outcome.code_identity["ptx"]: row.ptx for row in report.rows if row.ptx is not None})
         written.append(report)
     if not evidence:
@@ -124,7 +126,7 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
     except (BandwidthError, OSError) as error:
         written[0].notes.append(f"the history tells nothing of the baseline's noise: {printable(str(error))}")
     try:
-        summary = update_baseline(settings, identity, evidence, asked, ptx, past)
+        summary = update_baseline(settings, identity, evidence, asked, ptx, past, files)
     except (BandwidthError, OSError) as error:
         _not_updated(written, str(error))
         return
@@ -243,9 +245,10 @@ def update_baseline(
     asked: Mapping[str, MarkerOptions] = MappingProxyType({}),
     ptx: Mapping[str, str] = MappingProxyType({}),
     past: PastRuns = MappingProxyType({}),
+    files: Mapping[str, str] = MappingProxyType({}),
 ) -> Update:
     """Write what devices of one model showed to its file. asked: by key, what the tests' markers say. ptx: by
-    hash, the kernels' modules. past: what a history knows of the tests' noise.
+    hash, the kernels' modules. past: what a history knows of the tests' noise. files: by hash, the lists of files.
 
     Raises BandwidthError; the file is then as it was.
     """
@@ -255,7 +258,12 @@ def update_baseline(
     entries = [joined([of_device[key] for of_device in evidence if key in of_device], identity.on_host) for key in keys]
     path = baseline_files.find_file(settings.baseline, identity)
     summary = baseline_files.update(
-        path, identity, entries, merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked, past), ptx=ptx
+        path,
+        identity,
+        entries,
+        merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked, past),
+        ptx=ptx,
+        files=files,
     )
     changes = [(c.before, c.after) for c in (*summary.added, *summary.changed) if c.after is not None]
     return Update(summary.path, change_lines(str(path), changes))

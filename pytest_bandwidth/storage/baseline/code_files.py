@@ -1,5 +1,7 @@
 """Keep the PTX of a baseline's kernels beside it: ``code/HASH.ptx``, each a module with one kernel, in normal form.
 
+Where files identify the code, their list is kept: ``code/HASH.files``.
+
 Entries and devices share files: the hash is the content's. A file is of use only while it is what its name says.
 """
 
@@ -12,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry
-from pytest_bandwidth.domain.code.identity import DIGITS
+from pytest_bandwidth.domain.code.identity import DIGITS, digest
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import BaselineError, Problem
 from pytest_bandwidth.storage.baseline.locate import files_in, is_folder, is_named_as_baseline
@@ -23,7 +25,7 @@ from pytest_bandwidth.storage.baseline.source import error
 FOLDER = "code"
 # The shipped kernels' are of 2 to 60 kB.
 LARGEST_PTX_BYTES = 8 * 2**20
-_NAME = re.compile(rf"([0-9a-f]{{{DIGITS}}})\.ptx", re.ASCII)
+_NAME = re.compile(rf"([0-9a-f]{{{DIGITS}}})\.(?:ptx|files)", re.ASCII)
 
 
 def folder_of(baseline: Path) -> Path:
@@ -77,6 +79,32 @@ def read_ptx(baseline: Path, name: str) -> str | None:
     return text
 
 
+def write_files(baseline: Path, lists: Mapping[str, str]) -> None:
+    """Write lists of files, by their hash, as `write_ptx` does modules. Raises BaselineError."""
+    folder = folder_of(baseline)
+    for name, text in lists.items():
+        path, data = folder / f"{name}.files", text.encode()
+        if len(data) > LARGEST_PTX_BYTES or _holds(path, data):
+            continue
+        make_folder(folder, path)
+        replace_file(path, data)
+
+
+def needed_files(baseline: Path, name: str) -> str:
+    """Return the list of files of that hash. Raises BaselineError for a file that is missing, or is not that list."""
+    path = folder_of(baseline) / f"{name}.files"
+    try:
+        data = _read(path)
+    except ValueError as problem:
+        raise error(path, 1, f"found {problem}, expected a list of files: remove it, then update again") from None
+    if data is None:
+        raise BaselineError(f"found no {path}, commit it with the baseline")
+    text = data.decode("utf-8", "replace")
+    if digest(text) != name:
+        raise error(path, 1, "found another hash than its name says: remove it, the next update writes it anew")
+    return text
+
+
 def needed_ptx(baseline: Path, name: str) -> str:
     """Return the module of that hash. Raises BaselineError as `read_ptx` does, and where there is none."""
     found = read_ptx(baseline, name)
@@ -101,8 +129,13 @@ def ptx_hashes(entries: Iterable[Entry]) -> set[str]:
     return {name for entry in entries if (name := entry.code.get("ptx")) is not None}
 
 
+def file_hashes(entries: Iterable[Entry]) -> set[str]:
+    """Return the hashes of callables' code that entries name: of some there is a list of files."""
+    return {name for entry in entries if (name := entry.code.get("function")) is not None}
+
+
 def unused_ptx(baseline: Path, without: Collection[str] = ()) -> list[Path]:
-    """Return the PTX files that no baseline beside this one names. without: keys of this one that shall not count.
+    """Return the files of code that no baseline beside this one names. without: keys of this one that shall not count.
 
     None where one of those baselines cannot be read: it may name any.
     """
@@ -116,14 +149,15 @@ def unused_ptx(baseline: Path, without: Collection[str] = ()) -> list[Path]:
         for file in files_in(baseline.parent) if there else []:
             found: Baseline = read(file).baseline
             gone = without if file == baseline else ()
-            named |= ptx_hashes(entry for key, entry in found.entries.items() if key not in gone)
+            held = [entry for key, entry in found.entries.items() if key not in gone]
+            named |= ptx_hashes(held) | file_hashes(held)
     except BaselineError:
         return []
     return [path for path in there if path.stem not in named]
 
 
 def prune_ptx(baseline: Path) -> list[Path]:
-    """Remove the PTX files that no baseline beside this one names, and return them. Raises BaselineError."""
+    """Remove the files of code that no baseline beside this one names, and return them. Raises BaselineError."""
     if not unused_ptx(baseline):
         return []
     with locked(folder_of(baseline)):
@@ -134,6 +168,13 @@ def prune_ptx(baseline: Path) -> list[Path]:
             except OSError as problem:
                 raise error(path, 1, f"found no way to remove it ({problem.strerror})") from None
     return removed
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    try:
+        return _read(path) == data
+    except ValueError:
+        return False
 
 
 def _is(path: Path, name: str) -> bool:

@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.errors import BaselineError, UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import MAX_SHARE
 from pytest_bandwidth.storage.atomic import real_path
-from pytest_bandwidth.storage.baseline.code_files import folder_of, ptx_hashes, write_ptx
+from pytest_bandwidth.storage.baseline.code_files import file_hashes, folder_of, ptx_hashes, write_files, write_ptx
 from pytest_bandwidth.storage.baseline.edit import edited
 from pytest_bandwidth.storage.baseline.locate import check_device, device_of
 from pytest_bandwidth.storage.baseline.lock import LOCK_TIMEOUT_SECONDS, locked, make_folder, replace_file
@@ -38,6 +38,7 @@ def update(
     merge: Merge = take_new,
     merge_in: Callable[[Baseline], Merge] | None = None,
     ptx: Mapping[str, str] = MappingProxyType({}),
+    files: Mapping[str, str] = MappingProxyType({}),
     timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> UpdateSummary:
     """Write entries into one device's file, which is made where there is none.
@@ -47,6 +48,7 @@ def update(
     processes wrote in the meantime is never lost. The result is settled (`domain.baseline.settled`) and written.
     merge_in: given the whole file as it is at that moment, returns what merges; in place of `merge`.
     ptx: modules by their hash; those that the written entries name are kept beside the file (`code_files`).
+    files: lists of files by their hash, kept alike.
     Raises BaselineError, the file untouched, where it is bad, another device's, locked too long or not writable.
     """
     path = _real(path)
@@ -60,9 +62,12 @@ def update(
         merge = merge if merge_in is None else merge_in(document.baseline)
         changes, unchanged = _changes(document.baseline, device, updates, merge)
         stay = [document.baseline.entries[key] for key in unchanged]
-        named = ptx_hashes([*stay, *(change.after for change in changes if change.after is not None)])
-        with locked(folder_of(path), timeout_seconds) if named & ptx.keys() else nullcontext():
-            write_ptx(path, {name: ptx[name] for name in sorted(named & ptx.keys())})
+        held = [*stay, *(change.after for change in changes if change.after is not None)]
+        modules = ptx_hashes(held) & ptx.keys()
+        lists = file_hashes(held) & files.keys()
+        with locked(folder_of(path), timeout_seconds) if modules or lists else nullcontext():
+            write_ptx(path, {name: ptx[name] for name in sorted(modules)})
+            write_files(path, {name: files[name] for name in sorted(lists)})
             if changes or created:
                 replace_file(path, document.source.encode(edited(document, device, changes)))
     return UpdateSummary(
