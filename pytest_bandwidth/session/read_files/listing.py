@@ -246,12 +246,13 @@ class ReadFiles:
 
     def _read(self, file: str, expected: Signature) -> str | None:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
-        with open(descriptor, "rb", buffering=0) as stream:
-            kind = os.fstat(descriptor).st_mode
+        kind = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(kind):
+            os.close(descriptor)
             if stat.S_ISDIR(kind):
                 return None
-            if not stat.S_ISREG(kind):
-                raise FilesUnknown(f"{shown(self._short(file))} is no regular file")
+            raise FilesUnknown(f"{shown(self._short(file))} is no regular file")
+        with open(descriptor, "rb", buffering=0) as stream:
             if expected[0] > LARGEST_FILE_BYTES:
                 raise FilesUnknown(f"{shown(self._short(file))} is larger than {LARGEST_FILE_BYTES // 2**20} MiB")
             found = hashlib.sha256()
