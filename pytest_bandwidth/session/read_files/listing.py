@@ -10,7 +10,7 @@ import platform
 import stat
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -66,6 +66,9 @@ class ReadFiles:
     opened: OpenedFiles
     patterns: Sequence[str]
     _imports: dict[str, tuple[Signature, Imports]] = field(default_factory=dict)
+    # The files that a module's text names, for as long as neither it nor the number of loaded modules changes.
+    _edges: dict[str, tuple[Signature | None, int, list[str]]] = field(default_factory=dict)
+    _relevant: dict[str, bool] = field(default_factory=dict)
     _hashes: dict[str, tuple[Signature, str]] = field(default_factory=dict)
     _orphans: tuple[frozenset[str], frozenset[str]] | None = None
     _tree: list[str] | None = None
@@ -76,7 +79,7 @@ class ReadFiles:
 
     def list_of(self, test: AskingTest) -> FileList:
         """Return the files that a test depends on. Raises FilesUnknown."""
-        loaded = _Loaded(self.opened)
+        loaded = _Loaded(self.opened, self._is_users)
         starts = map(self.opened.normal, (test.file, *test.plugins))
         modules, dynamic = self._reached([*starts, *self._unreached(loaded)], loaded)
         if dynamic:
@@ -111,12 +114,11 @@ class ReadFiles:
         while waiting:
             file = waiting.pop()
             found.add(file)
-            reached = [*_packages_of(file), *loaded.used_by(file)]
+            reached = [*self._named_by(file, loaded), *loaded.used_by(file)]
             if file.endswith(".py"):
                 imports = self._imports_of(file)
                 dynamic |= imports.dynamic
                 attributes |= imports.attributes
-                reached += [one for name in imports.names for one in self._resolved(name, file, loaded)]
             for name, module in loaded.inside(file):
                 inside.setdefault(name, set()).add(module)
             waiting.update(one for one in reached if one not in found and self._is_users(one))
@@ -134,6 +136,18 @@ class ReadFiles:
             reached, _ = self._reached(roots, loaded)
             self._orphans = known, frozenset(known - reached)
         return self._orphans[1]
+
+    def _named_by(self, file: str, loaded: _Loaded) -> list[str]:
+        """Return the files that a module's text names, and those of the packages that it lies in."""
+        state = signature_of(file), len(sys.modules)
+        known = self._edges.get(file)
+        if known is None or known[:2] != state:
+            found = list(_packages_of(file))
+            if file.endswith(".py"):
+                names = self._imports_of(file).names
+                found += [one for name in names for one in self._resolved(name, file, loaded)]
+            known = self._edges[file] = *state, [one for one in dict.fromkeys(found) if one != file]
+        return known[2]
 
     def _imports_of(self, file: str) -> Imports:
         found = signature_of(file)
@@ -180,8 +194,11 @@ class ReadFiles:
         return file.startswith(os.path.join(self.root, ""))
 
     def _is_relevant(self, file: str) -> bool:
-        inside = os.path.relpath(file, self.root).split(os.sep)
-        return _LEFT_OUT.isdisjoint(inside) and not file.startswith(_installed())
+        known = self._relevant.get(file)
+        if known is None:
+            inside = os.path.relpath(file, self.root).split(os.sep)
+            known = self._relevant[file] = _LEFT_OUT.isdisjoint(inside) and not file.startswith(_installed())
+        return known
 
     def _key(self, file: str, loaded: _Loaded) -> str:
         if self._is_below(file):
@@ -278,24 +295,32 @@ class ReadFiles:
 class _Loaded:
     """Hold the user's modules that are loaded: files by name, and names by file."""
 
-    def __init__(self, opened: OpenedFiles) -> None:
+    def __init__(self, opened: OpenedFiles, is_users: Callable[[str], bool]) -> None:
         self.files: dict[str, str] = {}
         self.names: dict[str, list[str]] = {}
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
-            if not isinstance(file, str) or not _is_own(path := opened.normal(file)):
+            if not isinstance(file, str) or "site-packages" in file or file.startswith(_installed()):
                 continue
-            inside = os.path.relpath(path, opened.root).split(os.sep)
-            if _LEFT_OUT.isdisjoint(inside) and name != "__main__":
+            path = opened.normal(file)
+            if name != "__main__" and is_users(path):
                 self.files[name] = path
                 self.names.setdefault(path, []).append(name)
+
+        self._inside: dict[str, list[str]] = {}
+        for name in self.files:
+            self._inside.setdefault(name.rpartition(".")[0], []).append(name)
 
     def used_by(self, file: str) -> list[str]:
         """Return the files of modules that a module's names stand for something of, whoever put it there."""
         found: set[str] = set()
         for own in self.names.get(file, ()):
             there = vars(sys.modules[own])
-            values = [value for name, value in list(there.items()) if f"{own}.{name}" not in self.files]
+            values = [
+                value
+                for name, value in list(there.items())
+                if not (name.startswith("__") and name.endswith("__")) and f"{own}.{name}" not in self.files
+            ]
             found.update(_modules_of(values))
         return [self.files[name] for name in found if name in self.files]
 
@@ -303,9 +328,7 @@ class _Loaded:
         """Return the loaded modules of a package, each by its last name and its file."""
         found = []
         for own in self.names.get(file, ()) if os.path.basename(file) == "__init__.py" else ():
-            prefix = f"{own}."
-            names = [name for name in self.files if name.startswith(prefix) and "." not in name[len(prefix) :]]
-            found += [(name[len(prefix) :], self.files[name]) for name in names]
+            found += [(name.rpartition(".")[2], self.files[name]) for name in self._inside.get(own, ())]
         return found
 
 

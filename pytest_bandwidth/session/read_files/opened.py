@@ -48,6 +48,8 @@ class OpenedFiles:
         self._roots = tuple(dict.fromkeys(os.path.join(path, "") for path in (root, self.root)))
         self._active: list[Noted] = []
         self._runs_tests = False
+        # Who opened what how, since the test or a fixture's set-up began: a kernel may open a file in every sample.
+        self._again: set[tuple[str | bytes, int, int]] = set()
         self.by_module: dict[str, Noted] = {}
         self.by_fixture: dict[tuple[str, str], Noted] = {}
         self.of_test = Noted()
@@ -59,16 +61,19 @@ class OpenedFiles:
         self._runs_tests = True
         self.of_test = Noted()
         self._active = [self.of_test]
+        self._again.clear()
 
     @contextmanager
     def fixture(self, name: str, base: str) -> Iterator[None]:
         """Note what is opened meanwhile for a fixture, too. base: the part of node ids that it is for."""
         noted = self.by_fixture.setdefault((name, base), Noted())
         self._active.append(noted)
+        self._again.clear()
         try:
             yield
         finally:
             self._active.pop()
+            self._again.clear()
 
     def audit(self, event: str, args: tuple[Any, ...]) -> None:
         """Take an event of Python's; the hook."""
@@ -90,6 +95,11 @@ class OpenedFiles:
         del mode
         if not isinstance(path, (str, bytes)) or not isinstance(flags, int):
             return
+        again = path, flags, id(sys._getframe(3).f_code)
+        if again in self._again:
+            return
+        if self._runs_tests:
+            self._again.add(again)
         absolute = self._below(os.fsdecode(path))
         if absolute is None:
             return

@@ -50,5 +50,5 @@ def test_a_sentence_names_the_first_three():
     ],
 )
 def test_anything_else_is_refused(text):
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"found no list of files|Expecting"):
         file_list_of(text)

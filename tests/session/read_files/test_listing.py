@@ -140,11 +140,11 @@ def test_a_root_behind_a_link_is_the_same_root(case, tmp_path_factory):
     assert found == case.list()
 
 
-def vanished(case, file):
+def vanished(_, file):
     file.unlink()
 
 
-def replaced(case, file):
+def replaced(_, file):
     file.unlink()
     file.write_text("other")
     os.utime(file, (1, 1))

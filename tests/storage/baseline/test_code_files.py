@@ -109,10 +109,10 @@ def test_prune_removes_ptx_that_no_baseline_names_any_more(path, capsys):
     written(path, entry("t.py::two", HASH_OF_TWO), entry("t.py::both", HASH_OF_ONE))
     (code_files.folder_of(path) / "mine.txt").write_text("not ours")
     assert main(["baseline", "prune", str(path), "t.py::two", "--dry-run"]) == 0
-    assert "would remove the PTX of 1 kernel that no entry names" in capsys.readouterr().out
+    assert "would remove the code of 1 measurement that no entry names" in capsys.readouterr().out
     assert len(files(path)) == 3
     assert main(["baseline", "prune", str(path), "t.py::two", "t.py::one"]) == 0
-    assert "removed the PTX of 1 kernel that no entry names" in capsys.readouterr().out
+    assert "removed the code of 1 measurement that no entry names" in capsys.readouterr().out
     assert files(path) == {f"{HASH_OF_ONE}.ptx", "mine.txt"}
     assert [file.name for file in path.parent.iterdir() if file.name.startswith(".")] == []
 
@@ -128,7 +128,7 @@ def test_prune_without_keys_removes_unused_ptx_alone(path, capsys):
     assert [(one["removed"], one["kept"], one["ptx_removed"]) for one in foreseen["files"]] == [([], 1, 1), ([], 1, 0)]
     assert files(path) == {f"{HASH_OF_ONE}.ptx", f"{HASH_OF_TWO}.ptx"}
     assert main(["baseline", "prune", str(path.parent)]) == 0
-    assert "removed 0, 1 stay\nremoved the PTX of 1 kernel that no entry names" in capsys.readouterr().out
+    assert "removed 0, 1 stay\nremoved the code of 1 measurement that no entry names" in capsys.readouterr().out
     assert files(path) == {f"{HASH_OF_TWO}.ptx"}
     assert (path.read_text(), beside.read_text()) == before
     assert main(["baseline", "prune", str(path.parent)]) == 2
