@@ -5,17 +5,22 @@
 For each shipped kernel: the normal form of its PTX, its machine code out of the cubin, and both hashes, as a test's
 first launch of it takes them (later ones find them remembered). For each of its twins on the host: the Numba function's
 hash, which every test takes. Where CuPy is installed, for its raw kernels too, and how long their source takes that is
-compiled once more, once for all its kernels; no GPU is needed. Prints milliseconds of the processor: median, longest,
-and which took longest. Last, the seconds that an index array of so many MiB takes to be hashed on this host, by the
-clock, and what a card takes that reads it once.
+compiled once more, once for all its kernels; no GPU is needed. And the list of files of a test that imports a package
+of 200 modules, which identifies a callable that nothing tells more finely: the first, which hashes all, and later ones.
+Prints milliseconds of the processor: median, longest, and which took longest. Last, the seconds that an index array of
+so many MiB takes to be hashed on this host, by the clock, and what a card takes that reads it once.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -30,6 +35,8 @@ from pytest_bandwidth.devices.cuda.code import RawKernelCodes
 from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, shipped_folder
 from pytest_bandwidth.domain.code.kernel_signature import source_name
 from pytest_bandwidth.ptx import compile_cubin, compile_ptx, load
+from pytest_bandwidth.session.read_files.listing import AskingTest, ReadFiles
+from pytest_bandwidth.session.read_files.opened import OpenedFiles
 
 
 def milliseconds(call: Callable[[], object], repeat: int) -> float:
@@ -84,6 +91,31 @@ def indices(mebibytes: int, repeat: int) -> tuple[int, float]:
     return array.nbytes, min(taken)
 
 
+def files(repeat: int) -> tuple[float, float]:
+    """Return milliseconds of a test's list of files: the first in a process, and later ones."""
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name).resolve()
+        (root / "big").mkdir()
+        modules = [f"m{number}" for number in range(200)]
+        for number, module in enumerate(modules):
+            earlier = "".join(f"from .{one} import f as f_{one}\n" for one in modules[max(0, number - 5) : number])
+            functions = "".join(f"def g{one}(x):\n    return x + {one}\n" for one in range(20))
+            (root / "big" / f"{module}.py").write_text(f"{earlier}def f(x):\n    return x\n{functions}")
+        (root / "big" / "__init__.py").write_text("")
+        test = root / "test_big.py"
+        test.write_text(f"from big import {modules[-1]}\n")
+        sys.path.insert(0, name)
+        importlib.import_module("test_big")
+        asking = AskingTest("test_big.py::test", str(test), (), ())
+
+        def listed() -> ReadFiles:
+            return ReadFiles(OpenedFiles(name), ["test_*.py"])
+
+        read = listed()
+        first = milliseconds(lambda: read.list_of(asking), 1)
+        return first, milliseconds(lambda: read.list_of(asking), repeat)
+
+
 def line(what: str, found: dict[str, float]) -> str:
     """Return a table's row."""
     slowest = max(found, key=lambda name: found[name])
@@ -105,6 +137,9 @@ def main() -> None:
     print(line("kernel: PTX and cubin", of_kernels))
     print(line("Numba function", of_functions))
     print(line("launch of five arguments", {"any": milliseconds(lambda: launch_digest(launch), repeat)}))
+    first, later = files(repeat)
+    print(line("files of a test of 200 modules, first", {"any": first}))
+    print(line("files of a test of 200 modules, later", {"any": later}))
     raw, sources = raw_kernels()
     if raw:
         print(line("raw kernel of CuPy's", raw))

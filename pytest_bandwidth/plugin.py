@@ -13,7 +13,7 @@ import pytest
 from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
 from pytest_bandwidth.session.user import hooks
 from pytest_bandwidth.session.user.handed_over import take
-from pytest_bandwidth.session.user.options import add_marker, add_options, given, refuse_unknown
+from pytest_bandwidth.session.user.options import add_marker, add_options, given, is_asked_for, refuse_unknown
 
 if TYPE_CHECKING:
     from pytest_bandwidth.session.fixture import Bandwidth
@@ -46,6 +46,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     _take_over(early_config)  # before a conftest starts a process, which must not inherit it
+    if is_asked_for(early_config):
+        from pytest_bandwidth.session.read_files.opened import watch
+
+        watch(str(early_config.rootpath))  # before any module of the user's is loaded
 
 
 def _take_over(config: pytest.Config) -> None:
@@ -81,6 +85,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_bandwidth.session.collection.collected import begin_to_collect
 
         begin_to_collect(config)
+    if given(config):
+        from pytest_bandwidth.session.read_files.of_tests import Attributing
+
+        config.pluginmanager.register(Attributing(), "bandwidth-files")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(controller, "bandwidth-controller")
 
@@ -88,7 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def bandwidth(request: pytest.FixtureRequest) -> Bandwidth:
     """Measure memory bandwidth: bandwidth(callable, …, reads=, writes=), bandwidth.launch(kernel, grid, block, …)."""
-    fixture = _session_of(request.config).fixture_for(request.node)
+    fixture = _session_of(request.config).fixture_for(request)
     request.node.stash[_FIXTURE] = fixture
     return fixture
 

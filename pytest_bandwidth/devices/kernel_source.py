@@ -51,6 +51,11 @@ def include_folders(options: Sequence[str]) -> tuple[Path, ...]:
     return tuple(map(Path, folders))
 
 
+def included_names(text: str) -> set[str]:
+    """Return the names of files that a source includes, whatever the preprocessor skips."""
+    return {name for _, name in _INCLUDE.findall(text)}
+
+
 def headers_digest(text: str, folders: Sequence[Path]) -> str:
     """Hash the files that a source includes out of folders, and what those include, whatever the preprocessor skips."""
     found: dict[Path, bytes] = {}

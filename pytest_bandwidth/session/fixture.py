@@ -10,10 +10,12 @@ from types import MappingProxyType
 from typing import Any
 
 from pytest_bandwidth.devices.base import BoundLaunch, Launch, Workload
-from pytest_bandwidth.devices.code.callables import callable_code
+from pytest_bandwidth.devices.code.callables import call_digest, callable_code
 from pytest_bandwidth.devices.code.compiled import compiled_resources
 from pytest_bandwidth.devices.code.held import arguments_told, held_by
+from pytest_bandwidth.devices.code.launch import launch_digest
 from pytest_bandwidth.devices.kernel_source import read_source
+from pytest_bandwidth.domain.code.file_list import FileList
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.kernel_signature import parameter_names
 from pytest_bandwidth.domain.device import DeviceIdentity
@@ -35,6 +37,8 @@ from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_to
 from pytest_bandwidth.session.measuring.inputs import Inputs
 from pytest_bandwidth.session.measuring.measuring_run import MeasuringRun
 from pytest_bandwidth.session.measuring.progress import Progress
+from pytest_bandwidth.session.read_files.listing import FilesUnknown
+from pytest_bandwidth.session.read_files.opened import watching
 from pytest_bandwidth.session.user.call_arrays import CallArrays
 from pytest_bandwidth.session.user.errors import with_named_errors
 from pytest_bandwidth.session.user.input import (
@@ -61,6 +65,10 @@ NO_GRAPH = Finding(NO_GRAPHS, "graph=True changes nothing here: only a GPU has g
 _UNSEEN = Progress()
 
 
+def _no_files() -> None:
+    """List no files: where no test runs."""
+
+
 class Bandwidth:
     """Measure callables and kernel launches of one test.
 
@@ -75,12 +83,14 @@ class Bandwidth:
         progress: Progress = _UNSEEN,
         test: Callable[..., object] | None = None,
         told: Told = NOTHING_TOLD,
+        read: Callable[[], FileList | None] = _no_files,
     ) -> None:
         self._run = run
         self.marker = marker
         self.progress = progress
         self._test = test
         self._told = told
+        self._read = read
         self._folders = (test_file.parent, run.root)
         # Each with its kernel: an id is only its own while it lives.
         self._sources: dict[int, tuple[Any, str, str]] = {}
@@ -140,6 +150,8 @@ class Bandwidth:
         exist; or the compiler's log) and, on the host, NotOnThisDevice for other than shipped kernels: the test skips.
         """
         found = read_source(source, name, self._folders, options, name_expressions)
+        if found.file is not None and (files := watching()) is not None:
+            files.note(str(found.file))
         kernel = self._run.device.kernel(found)
         self._sources[id(kernel)] = kernel, found.text, found.name
         return kernel
@@ -201,7 +213,7 @@ class Bandwidth:
         call = self._run.device.launcher(launch, stream)
         workload = self._workload(declaration, call, label, setup, doubled, stream)
         whole = replace(workload, launch=launch, blocks=self.marker.blocks, graph=graph)
-        measured = self._measure(whole, lambda: self._run.device.code(launch), arguments_told(launch))
+        measured = self._measure(whole, lambda: self._launch_code(launch), arguments_told(launch))
         self.measurements[workload.label] = measured = self._graph_told(measured, graph)
         return measured
 
@@ -416,7 +428,7 @@ class Bandwidth:
         if not self._run.identifies_code:
             return measurement
         found = inputs.of(code())
-        measurement = replace(measurement, code=found.identity, ptx=found.ptx, cubin=found.cubin)
+        measurement = replace(measurement, code=found.identity, ptx=found.ptx, cubin=found.cubin, files=found.files)
         if found.unknown is None:
             return measurement
         return measurement.with_finding(Finding(CODE_UNKNOWN, f"its code is not known: {found.unknown}"))
@@ -432,8 +444,9 @@ class Bandwidth:
         """Identify what is called: a bound launch by its kernel. said: what the test says of it."""
         device = self._run.device
         if isinstance(function, BoundLaunch) and said is None:
-            return device.code(function.launch)
-        return callable_code(function, args, kwargs, said, device, opaque)
+            return self._launch_code(function.launch)
+        found = callable_code(function, args, kwargs, said, device, opaque)
+        return self._by_files(found, lambda: call_digest(function, args, kwargs))
 
     def _launch_of(
         self,
@@ -454,6 +467,24 @@ class Bandwidth:
         names = parameter_names(text, name, len(launch.args)) if isinstance(text, str) else ()
         places = {name: place for place, name in enumerate(names)}
         return replace(launch, opaque=checked_opaque(opaque, launch.args, {}, places))
+
+    def _launch_code(self, launch: Launch) -> MeasuredCode:
+        return self._by_files(self._run.device.code(launch), lambda: launch_digest(launch))
+
+    def _by_files(self, found: MeasuredCode, launch: Callable[[], str]) -> MeasuredCode:
+        """Identify code that nothing tells more finely by the files that its process read. launch: hashes the call."""
+        known = found.identity
+        finely = known.ptx is not None or known.sass is not None or known.function is not None
+        if finely or self._run.device.identity.counts_only:
+            return found
+        try:
+            read = self._read()
+        except FilesUnknown as why:
+            return replace(found, unknown=f"{found.unknown}; {why}" if found.unknown else str(why))
+        if read is None:
+            return found
+        identity = replace(known, function=read.name(), launch=known.launch or launch())
+        return replace(found, identity=identity, files=read.text(), unknown=None)
 
     def _refuse_second(self, label: str | None) -> None:
         if self.ended:

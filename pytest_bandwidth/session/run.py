@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple, replace
 from functools import cached_property, partial
 from os.path import exists
@@ -54,7 +54,7 @@ from pytest_bandwidth.session.measuring.progress import Progress
 from pytest_bandwidth.session.old_code_time import OldCodeTime, Timed
 from pytest_bandwidth.session.user.settings import ANCHOR, Settings
 from pytest_bandwidth.storage import baseline as baseline_files
-from pytest_bandwidth.storage.baseline.code_files import needed_cubin, needed_ptx
+from pytest_bandwidth.storage.baseline.code_files import needed_cubin, needed_files, needed_ptx
 
 # A process that only tells its tests' code runs each once.
 TELL_SECONDS_EACH = 10.0
@@ -117,6 +117,13 @@ class Run(MeasuringRun):
         if self.revision is not None:
             return self._told.cubin
         return (lambda _: None) if self.baseline_file is None else partial(needed_cubin, self.baseline_file)
+
+    @property
+    def old_files(self) -> Callable[[str], str] | None:
+        """Return what gives the list of files of the revision, or of the baseline."""
+        if self.revision is not None:
+            return self._told.files
+        return None if self.baseline_file is None else partial(needed_files, self.baseline_file)
 
     @cached_property
     def baseline_file(self) -> Path | None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from pytest_bandwidth.domain.code.identity import CODE_CHANGED
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.judging.causes import likely_causes
@@ -46,6 +47,7 @@ from pytest_bandwidth.session.measuring.progress import ProgressLine
 from pytest_bandwidth.session.publishing.device_report import Row, verdict_said
 from pytest_bandwidth.session.publishing.environment import uncommitted_beside
 from pytest_bandwidth.session.publishing.run_files import check_outputs
+from pytest_bandwidth.session.read_files.of_tests import FilesOfTests
 from pytest_bandwidth.session.run import Run
 from pytest_bandwidth.session.user.errors import UserHookFailed, called_hook
 from pytest_bandwidth.session.user.input import checked_tags
@@ -109,8 +111,9 @@ class BandwidthSession:
         if collected is not None and self._entries_by_test:
             self._unmeasurable = collected.unmeasurable(self._config, self._baseline_keys, dropped)
 
-    def fixture_for(self, item: pytest.Item) -> Bandwidth:
+    def fixture_for(self, request: pytest.FixtureRequest) -> Bandwidth:
         """Make the test's own fixture value. Raises what is wrong with device, baseline or marker."""
+        item = request.node
         if self._problem is not None:
             raise self._problem
         marker = read_marker(list(item.iter_markers("bandwidth")))
@@ -119,7 +122,11 @@ class BandwidthSession:
         self._run.begin_test()
         test, line = getattr(item, "function", None), self._line.of_test(item.name)
         told = self._run.told_elsewhere(AskedTest(item.nodeid, item.path, self._beside(item)), line)
-        return Bandwidth(self._run, marker, item.path, line, test, told)
+        return Bandwidth(self._run, marker, item.path, line, test, told, partial(self._files.list_for, request))
+
+    @cached_property
+    def _files(self) -> FilesOfTests:
+        return FilesOfTests(self._config)
 
     def _beside(self, item: pytest.Item) -> list[str]:
         """Return the bandwidth tests of the item's file that this run has, itself included."""
@@ -318,7 +325,7 @@ class BandwidthSession:
         file, line, _ = item.location
         for key, one in judged.items():
             message = None
-            change = code_change(one.measurement, one.entry, self._run.old_ptx)
+            change = code_change(one.measurement, one.entry, self._run.old_ptx, self._run.old_files)
             if change.unknown is not None:
                 one = replace(one, measurement=one.measurement.with_finding(Finding(CODE_DIFF, change.unknown)))
             if one.entry is not None and one.entry.xfail and one.decision.status in _AS_IT_SHOULD:
@@ -329,6 +336,7 @@ class BandwidthSession:
                 against = self._run.settings.against is not None
                 causes = _causes(one)
                 causes = (*causes[:1], change.accesses, *causes[1:]) if causes and change.accesses else causes
+                causes = tuple(change.files if c == CODE_CHANGED and change.files else c for c in causes)
                 context = wording.Context(causes, self._update_command(item), place, one.profile, against)
                 message = wording.failure_message(one.measurement, one.decision, one.entry, context)
             elif self._run.strict:
@@ -354,8 +362,8 @@ class BandwidthSession:
             )
             written = one.decision.status is Status.SAVED
             kept = one.measurement if written or self._run.tells_code else None
-            ptx, cubin = (None, None) if kept is None else (kept.ptx, kept.cubin)
-            item.stash[_ROWS].append(Row(outcome, fixture.marker, ptx, cubin))
+            ptx, cubin, files = (None, None, None) if kept is None else (kept.ptx, kept.cubin, kept.files)
+            item.stash[_ROWS].append(Row(outcome, fixture.marker, ptx, cubin, files))
             self._writes |= written
             # pytest writes these to JUnit's XML; the item's list is the one that counts there.
             suffix = f"[{outcome.label}]" if outcome.label else ""

@@ -152,6 +152,7 @@ def test_no_worktree_is_left_where_pytest_is_told_to_end(repo, name):
     )
     git(repo.path, "add", "-A")
     git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "two")
+    repo.file("kern.py", KERNEL.format(0.03))
     asleep = repo.path / "asleep"
     command = [sys.executable, "-m", "pytest", "--bandwidth-against=HEAD", "--bandwidth-device=cpu"]
     with (repo.path / "output").open("w") as output:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.cli.fleet.cards import Card, CardResult, CardRow, Lost, Returned
+from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.machine_code import cubin_of_text
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import UsageError
@@ -33,7 +34,7 @@ _ENDS_WITH_RESULTS = (0, _TESTS_FAILED)
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """Hold what an update needs beside the document: further whole runs; by key, markers and code to keep."""
+    """Hold what an update needs beyond the document: further whole runs; by key, markers and code to keep."""
 
     further: list[list[Plain]] = field(default_factory=list)
     asked: Mapping[str, MarkerOptions] = field(default_factory=dict)
@@ -55,7 +56,7 @@ def read_result(result: CardResult, timeout_seconds: float) -> tuple[CardRow, De
         return _missing(result, f"refused: {error}"), None
     report = DeviceReport(
         document["device"],
-        [Row(o, evidence.asked.get(o.key, MarkerOptions()), *_code_of(o, evidence)) for o in outcomes],
+        [_row(outcome, evidence) for outcome in outcomes],
         further=evidence.further,
         findings=list(document.get("findings") or ()),
         environment=document.get("environment") or {},
@@ -158,11 +159,12 @@ def _marker(plain: object) -> MarkerOptions:
     return read_marker([pytest.mark.bandwidth(**named).mark])
 
 
-def _code_of(outcome: Outcome, evidence: _Evidence) -> tuple[str | None, bytes | None]:
-    """Return the PTX and the machine code to keep of an outcome; None where they are not what they have to be."""
-    code = evidence.code.get(outcome.key)
+def _row(outcome: Outcome, evidence: _Evidence) -> Row:
+    """Return the outcome with the code to keep, without what is not what the outcome says."""
+    asked, code = evidence.asked.get(outcome.key, MarkerOptions()), evidence.code.get(outcome.key)
     given = code if isinstance(code, dict) else {}
-    ptx = given.get("ptx")
-    if not isinstance(ptx, str) or ptx_digest(ptx) != outcome.code_identity.get("ptx"):
-        return None, None
-    return ptx, cubin_of_text(given.get("cubin"))
+    ptx, files, known = given.get("ptx"), given.get("files"), outcome.code_identity
+    is_ptx = isinstance(ptx, str) and ptx_digest(ptx) == known.get("ptx")
+    is_list = isinstance(files, str) and digest(files) == known.get("function")
+    cubin = cubin_of_text(given.get("cubin")) if is_ptx else None
+    return Row(outcome, asked, ptx if is_ptx else None, cubin, files if is_list else None)

@@ -57,6 +57,9 @@ class _Around(Walk):
         else:
             yield argument_text(value, self._addresses)
 
+    def _import(self, name: str, level: object) -> None:
+        del name, level  # what stands around named code may be anything
+
     def _is_builtin(self, name: str) -> bool:
         del name
         return True  # a name that stands for nothing yet is no matter of the code

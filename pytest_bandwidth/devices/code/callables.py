@@ -13,6 +13,11 @@ from pytest_bandwidth.devices.code.python_functions import CodeDevice, known_fun
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 
 
+def call_digest(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+    """Hash a call by its arguments and by what the function was made with, where files identify its code."""
+    return digest(arguments_digest(args, keywords), *code_around(function))
+
+
 def callable_code(
     function: Callable[..., Any],
     args: Sequence[Any],

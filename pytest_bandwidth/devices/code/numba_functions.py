@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.code.originals import original
 from pytest_bandwidth.devices.code.walk import Unknown, Walk
 from pytest_bandwidth.domain.code.identity import digest
 
 # Whoever calls into these is identified by their version.
 _VERSIONED = ("numba", "llvmlite", "numpy")
-_STANDARD = ("math", "cmath", "operator", "builtins")
 # Settings of Numba's that change the machine code of every function.
 _SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "CPU_NAME", "CPU_FEATURES", "BOUNDSCHECK")
 # What Python itself puts into a class, the last one when pickle meets it: Numba's cache pickles what it compiled.
@@ -26,6 +26,8 @@ _OF_ANY_CLASS = (
     *("__doc__", "__dict__", "__weakref__", "__firstlineno__", "__annotations__", "__annotate_func__"),
     *("__static_attributes__", "__module__", "__abstractmethods__", "_abc_impl", "__slotnames__"),
 )
+# Whose overloads are known by a version: Numba's, and this package's.
+_EXTENDING = ("numba", __name__.partition(".")[0])
 LARGEST_ARRAY_BYTES = 2**20
 
 
@@ -36,10 +38,12 @@ def function_digest(function: object) -> str | None:
     import llvmlite.binding
     import numba
 
+    if _is_extended():
+        return None
     try:
         settings = [repr(getattr(numba.config, name, None)) for name in _SETTINGS]
-        parts = list(_Compiled().value(function))
-    except Unknown:
+        parts = list(_Compiled().whole(function, _VERSIONED))
+    except (Unknown, RecursionError):
         return None
     return digest(*_versions(), llvmlite.binding.get_host_cpu_name(), *settings, *parts)
 
@@ -72,27 +76,25 @@ class _Compiled(Walk):
     def _object(self, value: Any) -> Iterator[str]:
         from numba.core.extending import _Intrinsic
 
-        name = f"{getattr(value, '__module__', None)}.{getattr(value, '__qualname__', getattr(value, '__name__', ''))}"
         if isinstance(value, _dispatcher()):
             yield f"numba {sorted((key, _option(option)) for key, option in value.targetoptions.items())}"
             if not value._can_compile:
                 yield f"signatures {[str(signature) for signature in value.nopython_signatures]}"
-            yield from _Compiled(self._seen).function(value.py_func)
+            yield from _Compiled(self).function(value.py_func)
         elif isinstance(value, _Intrinsic):
             yield "intrinsic"
-            yield from _Generating(self._seen).function(value._defn)
+            yield from _Generating(self).function(value._defn)
         elif isinstance(value, ModuleType):
-            if not _is_known(value.__name__):
-                raise Unknown
-            yield f"module {value.__name__}"
-        elif isinstance(value, (BuiltinFunctionType, np.ufunc, type, FunctionType)) and _is_known(
-            getattr(value, "__module__", None) or ("numpy" if isinstance(value, np.ufunc) else "")
-        ):
-            yield f"{type(value).__name__} {name}"
-        elif type(value).__module__.startswith(("numba.core.types", "llvmlite.ir.types")):
+            yield self._module(value)
+        elif (name := original(value)) is not None:
+            yield name
+        elif _is_type(value):
             yield f"{type(value).__qualname__} {value}"
         else:
             yield from self._own(value)
+
+    def _attribute(self, value: Any) -> str:
+        return f"{type(value).__qualname__} {value}" if _is_type(value) else super()._attribute(value)
 
     def _own(self, value: Any) -> Iterator[str]:
         """Yield the same of what is the user's."""
@@ -117,9 +119,23 @@ class _Generating(_Compiled):
             raise Unknown
 
 
-def _is_known(module: str) -> bool:
-    top = module.partition(".")[0]
-    return top in _VERSIONED or module in _STANDARD
+def _is_extended() -> bool:
+    """Return whether somebody taught Numba other code for names, which may be names of any library's."""
+    from numba.core.typing.templates import builtin_registry
+
+    for template in (*builtin_registry.functions, *builtin_registry.attributes):
+        implementation = getattr(template, "_overload_func", None)
+        if implementation is not None:
+            module = str(implementation.__globals__.get("__name__"))
+            if module.partition(".")[0] not in _EXTENDING:
+                return True
+    return False
+
+
+def _is_type(value: object) -> bool:
+    """Return whether it is one of Numba's or llvmlite's types of values."""
+    of_types = type(value).__module__.startswith(("numba.core.types", "llvmlite.ir.types"))
+    return of_types and original(type(value)) is not None
 
 
 def _option(option: Any) -> str:

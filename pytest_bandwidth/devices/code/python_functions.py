@@ -1,17 +1,15 @@
-"""Identify a function of Python's that works with NumPy, with Numba's functions, and with plain values alone.
+"""Identify a function of Python's that works with NumPy, CuPy, Numba's functions and plain values alone.
 
-What it calls in NumPy is known by NumPy's version, what it calls of the user's by its bytecode, and so on. The arrays
-and scalars that it was made with are its arguments. Where anything else takes part (another module, an object, a file,
-a name that it sets for others) the code counts as unknown.
+What it calls in a library is known by the library's version, what it calls of the user's by its bytecode, and so on.
+The arrays and scalars that it was made with are its arguments. Where anything else takes part (another module, an
+object, a file, a name that it sets for others) the code counts as unknown.
 """
 
 from __future__ import annotations
 
 import builtins
 import dis
-import operator
 import platform
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -22,20 +20,22 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import AddressedDevice, BoundLaunch, Launch
 from pytest_bandwidth.devices.code.held import arguments_told
-from pytest_bandwidth.devices.code.launch import SCALARS
 from pytest_bandwidth.devices.code.numba_functions import function_digest, is_dispatcher
-from pytest_bandwidth.devices.code.walk import Unknown, Walk
+from pytest_bandwidth.devices.code.originals import is_original_builtin, is_plain_dtype, loaded, original
+from pytest_bandwidth.devices.code.walk import Unknown, Walk, is_plain
 from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
 
-_STANDARD = ("math", "cmath", operator.add.__module__, "operator")
 # Nothing that reads what is not seen here, or runs what comes from elsewhere.
 _BUILTINS = frozenset(
     {"abs", "all", "any", "bool", "bytes", "complex", "dict", "divmod", "enumerate", "filter", "float", "frozenset"}
     | {"int", "isinstance", "len", "list", "map", "max", "min", "next", "iter", "pow", "range", "reversed", "round"}
     | {"set", "slice", "sorted", "str", "sum", "tuple", "zip"}
 )
-# What in NumPy and CuPy runs others' code.
-_FOREIGN = frozenset({"ctypeslib", "f2py", "testing", "RawKernel", "RawModule", "load_file"})
+# What runs others' code, reads files, or takes attributes by texts.
+_FOREIGN = frozenset(
+    {"ctypeslib", "f2py", "testing", "attrgetter", "methodcaller", "load", "loadtxt", "genfromtxt", "fromfile"}
+    | {"fromregex", "memmap", "open_memmap", "DataSource", "read_array", "RawKernel", "RawModule", "load_file"}
+)
 _SETS = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_BUILD_CLASS"})
 
 
@@ -70,10 +70,11 @@ def known_function(
     try:
         if not all(map(walk.is_argument, arguments)):
             return None
-        parts = list(walk.value(function))
+        parts = list(walk.whole(function, walk.known))
     except (Unknown, RecursionError):
         return None
-    whole = digest(platform.python_version(), np.__version__, *sorted(walk.used), *parts)
+    of_numpy = f"{np.__version__} {np.getbufsize()} {sorted(np.geterr().items())}"
+    whole = digest(platform.python_version(), of_numpy, *walk.versions, *parts)
     return KnownFunction(whole, tuple(walk.held), tuple(walk.machine_code), tuple(walk.launches))
 
 
@@ -84,13 +85,14 @@ class _Called(Walk):
         super().__init__()
         self._device = device
         self._libraries: Mapping[str, str] = device.libraries if isinstance(device, AddressedDevice) else {}
-        self.used: set[str] = set()
+        self.known = ("numpy", *self._libraries)
+        self.versions = [f"{name} {version}" for name, version in sorted(self._libraries.items())]
         self.held: list[object] = []
         self.machine_code: list[str] = []
         self.launches: list[str] = []
 
     def _held(self, value: Any) -> Iterator[str]:
-        if isinstance(value, (list, tuple)):
+        if type(value) in (list, tuple):
             yield f"{type(value).__name__} {len(value)}"
             for item in value:
                 yield from self._held(item)
@@ -110,23 +112,21 @@ class _Called(Walk):
             yield found
         elif self._is_array(value):
             yield from self._held(value)
-        elif isinstance(value, partial):
+        elif type(value) is partial:
             yield "partial"
             for part in (value.func, *value.args):
                 yield from self._held(part)
             for name, part in value.keywords.items():
                 yield name
                 yield from self._held(part)
-        elif isinstance(value, BuiltinFunctionType) and not isinstance(value.__self__, ModuleType):
+        elif isinstance(value, ModuleType):
+            yield self._module(value)
+        elif type(value) is BuiltinFunctionType and not isinstance(value.__self__, (ModuleType, type(None))):
             yield f"method {value.__name__}"
             yield from self._held(value.__self__)
-        elif isinstance(value, ModuleType):
-            if not self._is_of(value.__name__):
-                raise Unknown
-            yield f"module {value.__name__}"
-        elif self._is_known(value):
-            yield f"{type(value).__name__} {getattr(value, '__module__', '')}.{_name(value)}"
-        elif isinstance(value, FunctionType):
+        elif (known := _known(value)) is not None:
+            yield known
+        elif type(value) is FunctionType:
             yield from self.function(value)
         else:
             raise Unknown
@@ -145,46 +145,36 @@ class _Called(Walk):
     def _code(self, code: CodeType, module: Mapping[str, Any]) -> Iterator[str]:
         if any(name in _FOREIGN or (name.startswith("__") and name.endswith("__")) for name in code.co_names):
             raise Unknown
-        for instruction in dis.get_instructions(code):
-            if instruction.opname in _SETS:
-                raise Unknown
-            if instruction.opname == "IMPORT_NAME" and not self._is_of(instruction.argval):
-                raise Unknown
+        if any(instruction.opname in _SETS for instruction in dis.get_instructions(code)):
+            raise Unknown
         yield digest(getattr(code, "co_exceptiontable", b""))
         yield from super()._code(code, module)
 
+    def _import(self, name: str, level: object) -> None:
+        module, of_package = loaded(name), loaded(name.partition(".")[0])
+        imports = vars(builtins).get("__import__")
+        if level != 0 or module is None or of_package is None or not is_original_builtin("__import__", imports):
+            raise Unknown
+        self._module(module)
+        self._module(of_package)
+
     def _is_builtin(self, name: str) -> bool:
-        return name in _BUILTINS
+        return name in _BUILTINS and super()._is_builtin(name)
 
     def is_argument(self, value: object) -> bool:
         """Return whether it is a scalar, a text or a library's array: no subclass or element that does as it likes."""
-        if isinstance(value, tuple):
+        if type(value) is tuple:
             return all(map(self.is_argument, value))
-        return isinstance(value, SCALARS) or self._is_array(value)
+        return value is None or is_plain(value) or self._is_array(value)
 
     def _is_array(self, value: object) -> bool:
         if type(value) is np.ndarray:
-            return not value.dtype.hasobject
-        return any(type(value) is getattr(sys.modules.get(name), "ndarray", None) for name in self._libraries)
-
-    def _is_known(self, value: Any) -> bool:
-        """Return whether it is a function or type of a library's or Python's own, known by its name."""
-        if isinstance(value, np.ufunc):
-            return getattr(np, value.__name__, None) is value  # others make some of their own
-        if isinstance(value, FunctionType):  # functools.wraps copies __module__ from another
-            return self._is_of(str(value.__globals__.get("__name__"))) and "<" not in _name(value)
-        module = getattr(value, "__module__", None) or ""
-        if module == "builtins":
-            return _name(value) in _BUILTINS and getattr(builtins, _name(value), None) is value
-        return isinstance(value, (BuiltinFunctionType, type, type(np.sum))) and self._is_of(module)
-
-    def _is_of(self, module: str) -> bool:
-        top, *inner = module.split(".")
-        if top in self._libraries and _FOREIGN.isdisjoint(inner):
-            self.used.add(f"{top} {self._libraries[top]}")
-            return True
-        return (top == "numpy" and _FOREIGN.isdisjoint(inner)) or module in _STANDARD
+            return not value.dtype.hasobject and is_plain_dtype(value.dtype)
+        return any(type(value) is getattr(loaded(name), "ndarray", None) for name in self._libraries)
 
 
-def _name(value: Any) -> str:
-    return str(getattr(value, "__qualname__", getattr(value, "__name__", "")))
+def _known(value: Any) -> str | None:
+    """Return the lasting name of what is a library's or Python's own; None where it is not, or may run others' code."""
+    name = original(value)
+    of_python = getattr(value, "__module__", None) == "builtins" and value.__name__ not in _BUILTINS
+    return None if of_python or not _FOREIGN.isdisjoint((name or "").split(".")) else name

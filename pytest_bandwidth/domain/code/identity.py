@@ -23,7 +23,8 @@ class CodeIdentity:
     ptx: a kernel's PTX in its normal form (`ptx_normal_form`). sass: its machine code for this device, with its
     constants. launch: grid, block, shared memory, each argument's type and size, scalars' values. arguments: of a
     kernel's launch the arguments alone.
-    function: what stands for a callable's code: what the test says of it, or a Numba function's bytecode.
+    function: what stands for a callable's code: what the test says of it, a function's bytecode, or the files that
+    its process read.
     inputs: the contents of the integer and boolean arrays that it reads; None where there are none.
     """
 
@@ -74,7 +75,7 @@ class CodeIdentity:
         changed = self._changed(then)
         said = []
         if changed & _OF_SOURCE:
-            said.append("the kernel's code changed")
+            said.append(CODE_CHANGED)
         elif (rebuilt := self.rebuilt_since(then)) is not None:
             said.append(rebuilt)
         if "launch" in changed:
@@ -98,6 +99,7 @@ class CodeIdentity:
         return {name for name in here.keys() & there.keys() if here[name] != there[name]}
 
 
+CODE_CHANGED = "the kernel's code changed"
 # Hashes that change with the source; machine code does so without, too.
 _OF_SOURCE = {"ptx", "function"}
 INPUTS_CHANGED = "the contents of an index array changed"
@@ -119,13 +121,14 @@ class MeasuredCode:
     """Hold the identity of what is measured, and what an update keeps of a kernel: its PTX in its normal form, and the
     file of machine code that it was loaded from.
 
-    unknown: why a kernel cannot be identified.
+    unknown: why a kernel cannot be identified. files: the text of the list of files that identifies it (`file_list`).
     """
 
     identity: CodeIdentity = UNKNOWN_CODE
     ptx: str | None = None
     unknown: str | None = None
     cubin: bytes | None = None
+    files: str | None = None
 
 
 def identity_of_plain(plain: Mapping[str, object]) -> CodeIdentity:

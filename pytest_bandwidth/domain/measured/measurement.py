@@ -65,7 +65,8 @@ class Measurement:
     code: what identifies the code that ran. software: versions of the libraries that the process had loaded, by name.
     dram: what hardware counters saw DRAM move; None where none were asked.
     ptx: the kernel's PTX in its normal form. cubin: the file of machine code that the kernel was loaded from.
-    value: the callable's last return value. (None of the three is part of a document.)
+    files: the list of files that identifies the code, as text. value: the callable's last return value. (None of the
+    four is part of a document.)
     """
 
     label: str | None
@@ -90,6 +91,7 @@ class Measurement:
     dram: DramTraffic | None = None
     ptx: str | None = field(default=None, compare=False, repr=False)
     cubin: bytes | None = field(default=None, compare=False, repr=False)
+    files: str | None = field(default=None, compare=False, repr=False)
     value: Any = field(default=None, compare=False, repr=False)
 
     def with_finding(self, finding: Finding) -> Measurement:

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pytest_bandwidth.domain.code.identity import CodeIdentity, identity_of_plain
+from pytest_bandwidth.domain.code.file_list import LARGEST_LIST_BYTES
+from pytest_bandwidth.domain.code.identity import CodeIdentity, digest, identity_of_plain
 from pytest_bandwidth.domain.code.machine_code import LARGEST_BYTES, cubin_of_text
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import BandwidthError
@@ -26,12 +27,14 @@ NOTHING_TOLD: Told = MappingProxyType({})
 class ToldCode:
     """Keep what the other revision said, by file, asked once for each; and the code that it handed over.
 
-    PTX is kept by its hash, machine code by the hashes of the kernel's PTX and of its own machine code.
+    PTX and lists of files are kept by their hash, machine code by the hashes of the kernel's PTX and of its own machine
+    code.
     """
 
     _files: dict[Path, Mapping[str, Told]] = field(default_factory=dict)
     _ptx: dict[str, str] = field(default_factory=dict)
     _cubins: dict[tuple[str | None, str | None], bytes] = field(default_factory=dict)
+    _lists: dict[str, str] = field(default_factory=dict)
 
     def of(
         self,
@@ -53,6 +56,7 @@ class ToldCode:
                 self._files[file] = _by_test(map(from_plain, rows))
                 self._ptx.update(_ptx_of(rows))
                 self._cubins.update(_cubins_of(rows))
+                self._lists.update(_lists_of(rows))
             except BandwidthError:
                 self._files[file] = {}
         return self.known(worktrees)
@@ -60,6 +64,13 @@ class ToldCode:
     def known(self, worktrees: Worktrees) -> Told:
         """Return what it has said of the test."""
         return self._files.get(worktrees.target, {}).get(_test_of(worktrees.nodeid), NOTHING_TOLD)
+
+    def files(self, name: str) -> str:
+        """Return the list of files of that hash. Raises BandwidthError where the revision did not hand it over."""
+        found = self._lists.get(name)
+        if found is None:
+            raise BandwidthError(f"found no list {name} in what the revision told, expected one of its files")
+        return found
 
     def ptx(self, name: str) -> str:
         """Return the kernel's PTX of that hash. Raises BandwidthError where the revision did not hand it over."""
@@ -97,6 +108,12 @@ def _cubins_of(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str | None, str 
         if cubin is not None and isinstance(code, Mapping):
             found[code.get("ptx"), code.get("sass")] = cubin
     return found
+
+
+def _lists_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the lists of files that rows hand over, by hash."""
+    given = {row["files"] for row in rows if isinstance(row.get("files"), str)}
+    return {digest(text): text for text in given if len(text.encode()) <= LARGEST_LIST_BYTES}
 
 
 def _test_of(nodeid: str) -> str:

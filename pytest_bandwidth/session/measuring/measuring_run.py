@@ -164,6 +164,11 @@ class MeasuringRun(ABC):
         """Return what gives the PTX of the code that the run judges by; None where it judges by none."""
         return None
 
+    @property
+    def old_files(self) -> Callable[[str], str] | None:
+        """Return what gives the list of files of the code that the run judges by; None where it judges by none."""
+        return None
+
     @cached_property
     def baseline(self) -> Baseline | None:
         """Return what the run's measurements are compared with."""

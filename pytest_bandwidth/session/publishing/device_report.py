@@ -36,28 +36,30 @@ _Told = tuple[str, str, str]
 class Row:
     """Hold one judged measurement, and what an update goes by: what its test's marker asks for, the code to keep.
 
-    ptx, cubin: of a process that tells its code, what the run that started it is to have of it.
+    ptx, cubin, files: of a process that tells its code, what the run that started it is to have of it.
     """
 
     outcome: Outcome
     asked: MarkerOptions = field(default_factory=MarkerOptions)
     ptx: str | None = None
     cubin: bytes | None = None
+    files: str | None = None
 
     def to_plain(self) -> Plain:
         """Make it plain data, which travels with pytest's report of the test."""
         return {"outcome": self.outcome.to_plain(), "asked": flat(self.asked), **self.code_plain()}
 
     def code_plain(self) -> Plain:
-        """Make plain data of the code to keep; nothing where there is none."""
-        found: Plain = {} if self.ptx is None else {"ptx": self.ptx}
-        return found if self.cubin is None else {**found, "cubin": text_of_cubin(self.cubin)}
+        """Make plain data of the code to keep: PTX, machine code, a list of files, by name; only what there is."""
+        cubin = None if self.cubin is None else text_of_cubin(self.cubin)
+        found = {"ptx": self.ptx, "cubin": cubin, "files": self.files}
+        return {name: text for name, text in found.items() if text is not None}
 
 
 def row_of(plain: Plain) -> Row:
     """Make a row of `Row.to_plain`'s data."""
-    asked = MarkerOptions(**plain["asked"])
-    return Row(from_plain(plain["outcome"]), asked, plain.get("ptx"), cubin_of_text(plain.get("cubin")))
+    asked, cubin = MarkerOptions(**plain["asked"]), cubin_of_text(plain.get("cubin"))
+    return Row(from_plain(plain["outcome"]), asked, plain.get("ptx"), cubin, plain.get("files"))
 
 
 @dataclass(slots=True)

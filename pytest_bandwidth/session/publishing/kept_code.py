@@ -13,13 +13,13 @@ from pytest_bandwidth.session.publishing.device_report import Row
 
 @dataclass(frozen=True, slots=True)
 class KeptCode:
-    """Hold PTX and machine code to keep.
+    """Hold files of code to keep: PTX, machine code and lists of files.
 
-    modules: both, by hash. cubins: the hash of the file of machine code that a kernel was loaded from, by the hashes of
+    files: by name. cubins: the hash of the file of machine code that a kernel was loaded from, by the hashes of
     the kernel's PTX and of its own machine code.
     """
 
-    modules: Mapping[str, str | bytes] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
     cubins: Mapping[tuple[str | None, str | None], str] = field(default_factory=dict)
 
     def named_by(self, entry: Entry) -> Entry:
@@ -30,13 +30,15 @@ class KeptCode:
 
 def kept_code(rows: Iterable[Row]) -> KeptCode:
     """Gather the code of rows."""
-    modules: dict[str, str | bytes] = {}
+    files: dict[str, bytes] = {}
     cubins: dict[tuple[str | None, str | None], str] = {}
     for row in rows:
         code = row.outcome.code_identity
         if row.ptx is not None:
-            modules[code["ptx"]] = row.ptx
+            files[f"{code['ptx']}.ptx"] = row.ptx.encode()
         if row.cubin is not None:
             name = cubins[code.get("ptx"), code.get("sass")] = digest(row.cubin)
-            modules[name] = row.cubin
-    return KeptCode(modules, cubins)
+            files[f"{name}.cubin"] = row.cubin
+        if row.files is not None:
+            files[f"{code['function']}.files"] = row.files.encode()
+    return KeptCode(files, cubins)

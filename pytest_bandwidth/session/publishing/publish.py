@@ -30,7 +30,12 @@ from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.unmeasured import not_measured_lines, skipped_lines, unmeasured_sentence
 from pytest_bandwidth.reports.wording import device_sentence
 from pytest_bandwidth.session.collection.stale_entries import elsewhere_sentence, gone_sentence, moved_sentence
-from pytest_bandwidth.session.publishing.device_report import DeviceReport, fleet_findings, names_of, suffixes_of
+from pytest_bandwidth.session.publishing.device_report import (
+    DeviceReport,
+    fleet_findings,
+    names_of,
+    suffixes_of,
+)
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
 from pytest_bandwidth.session.publishing.github_actions import commands, is_github, write_summary
 from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted

@@ -243,7 +243,7 @@ def update_baseline(
         identity,
         entries,
         merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked),
-        modules=kept.modules,
+        files=kept.files,
     )
     changes = [(c.before, c.after) for c in (*summary.added, *summary.changed) if c.after is not None]
     return Update(summary.path, change_lines(str(path), changes))

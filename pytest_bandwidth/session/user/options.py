@@ -159,6 +159,13 @@ def given(config: pytest.Config) -> dict[str, tuple[object, str]]:
     return found
 
 
+def is_asked_for(early_config: pytest.Config) -> bool:
+    """Return whether an option is given, where pytest has read its command line and not yet taken it over."""
+    known = vars(early_config.known_args_namespace)
+    names = [dest(name) for name, _, _ in (*OPTIONS, *INI_ONLY)]
+    return any(known.get(name) is not None or early_config.getini(name) not in (None, "") for name in names)
+
+
 def _place(config: pytest.Config, ini_name: str) -> str:
     """Return where an ini option was given: on the command line by -o, which comes before the file."""
     overridden = config.getoption("override_ini", default=None) or ()

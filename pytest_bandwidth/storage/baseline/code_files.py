@@ -1,8 +1,9 @@
 """Keep the code of a baseline's kernels in a folder of its own, each file named by its content's hash.
 
 ``code/HASH.ptx`` is a module with one kernel, in normal form. ``code/HASH.cubin`` is the machine code that NVRTC made
-of a source, with all its kernels. Entries and devices share files. A file is of use while it is what its name says.
-The plugin reads machine code to hash it, and only a GPU runs it.
+of a source, with all its kernels. ``code/HASH.files`` lists the files that identify a callable. Entries and devices
+share files. A file is of use while it is what its name says. The plugin reads machine code to hash it, and only a GPU
+runs it.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from pytest_bandwidth.storage.baseline.reader import read
 from pytest_bandwidth.storage.baseline.source import error
 
 FOLDER = "code"
-_NAME = re.compile(rf"[0-9a-f]{{{DIGITS}}}\.(?:ptx|cubin)", re.ASCII)
-# The files that an entry's `code` names, by the ending.
-_NAMED_BY = {".ptx": "ptx", ".cubin": CUBIN}
+_NAME = re.compile(rf"[0-9a-f]{{{DIGITS}}}\.(?:ptx|cubin|files)", re.ASCII)
+# The files that an entry's `code` names, by the ending. Few callables are identified by a list of files.
+_NAMED_BY = {".ptx": "ptx", ".cubin": CUBIN, ".files": "function"}
+_HOLDS = {".ptx": "a kernel's PTX", ".cubin": "a kernel's machine code", ".files": "a list of files"}
 
 
 def folder_of(baseline: Path) -> Path:
@@ -49,17 +51,16 @@ def code_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
 
 
-def write_code(baseline: Path, modules: Mapping[str, str | bytes]) -> None:
-    """Write PTX and machine code, by their hash, that are not there as they should be; too large ones are left out.
+def write_code(baseline: Path, files: Mapping[str, bytes]) -> None:
+    """Write files of code, by their name, that are not there as they should be; too large ones are left out.
 
     PTX that says to be in another version of the language is as it should be: what compilers differ in is no change.
 
     Call it under `locked(folder_of(baseline))`, until what names them is written. Raises BaselineError.
     """
     folder = folder_of(baseline)
-    for name, module in modules.items():
-        data = module.encode() if isinstance(module, str) else module
-        path = folder / f"{name}.{'ptx' if isinstance(module, str) else 'cubin'}"
+    for name, data in files.items():
+        path = folder / name
         if len(data) > LARGEST_BYTES or _is(path):
             continue
         make_folder(folder, path)
@@ -73,6 +74,15 @@ def read_ptx(baseline: Path, name: str) -> str | None:
     """
     data = _checked(folder_of(baseline) / f"{name}.ptx")
     return None if data is None else data.decode("utf-8", "replace")
+
+
+def needed_files(baseline: Path, name: str) -> str:
+    """Return the list of files of that hash. Raises BaselineError for a file that is missing, or is not that list."""
+    path = folder_of(baseline) / f"{name}.files"
+    data = _checked(path)
+    if data is None:
+        raise _missing(path)
+    return data.decode("utf-8", "replace")
 
 
 def needed_ptx(baseline: Path, name: str) -> str:
@@ -152,13 +162,11 @@ def _missing(path: Path) -> BaselineError:
 
 def _checked(path: Path) -> bytes | None:
     """Return what a file of code holds; None where there is none. Raises BaselineError where it is not what it says."""
-    what = "PTX" if path.suffix == ".ptx" else "machine code"
+    what = _HOLDS[path.suffix]
     try:
         data = _read(path)
     except ValueError as problem:
-        raise error(
-            path, 1, f"found {problem}, expected a kernel's {what}: remove it, the next update writes it anew"
-        ) from None
+        raise error(path, 1, f"found {problem}, expected {what}: remove it, the next update writes it anew") from None
     if data is not None and _hash(path, data) != path.stem:
         raise error(
             path, 1, f"found {what} of another hash than its name says: remove it, the next update writes it anew"

@@ -37,7 +37,7 @@ def update(
     *,
     merge: Merge = take_new,
     merge_in: Callable[[Baseline], Merge] | None = None,
-    modules: Mapping[str, str | bytes] = MappingProxyType({}),
+    files: Mapping[str, bytes] = MappingProxyType({}),
     timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> UpdateSummary:
     """Write entries into one device's file, which is made where there is none.
@@ -46,7 +46,7 @@ def update(
     where it holds none) and the new one; returns what the file shall hold, or None to leave it as it is. So what other
     processes wrote in the meantime is never lost. The result is settled (`domain.baseline.settled`) and written.
     merge_in: given the whole file as it is at that moment, returns what merges; in place of `merge`.
-    modules: PTX and machine code by their hash; what the written entries name is kept beside the file (`code_files`).
+    files: code by file name; what the written entries name is kept next to the baseline (`code_files`).
     Raises BaselineError, the file untouched, where it is bad, another device's, locked too long or not writable.
     """
     path = _real(path)
@@ -61,9 +61,9 @@ def update(
         changes, unchanged = _changes(document.baseline, device, updates, merge)
         stay = [document.baseline.entries[key] for key in unchanged]
         named = file_names([*stay, *(change.after for change in changes if change.after is not None)])
-        kept = sorted({Path(name).stem for name in named} & modules.keys())
+        kept = {name: files[name] for name in sorted(named & files.keys())}
         with locked(folder_of(path), timeout_seconds) if kept else nullcontext():
-            write_code(path, {name: modules[name] for name in kept})
+            write_code(path, kept)
             if changes or created:
                 replace_file(path, document.source.encode(edited(document, device, changes)))
     return UpdateSummary(

@@ -1,5 +1,6 @@
 """Numba functions identify themselves where what decides their machine code can be told; else nothing is claimed."""
 
+import math
 import pickle
 import subprocess
 import sys
@@ -11,6 +12,8 @@ pytest.importorskip("numba", reason="Numba functions need Numba: pip install 'py
 
 import numba
 import numpy as np
+from numba.core.typing.templates import builtin_registry
+from numba.extending import overload
 
 from pytest_bandwidth.devices.code.callables import callable_code
 from pytest_bandwidth.devices.code.numba_functions import function_digest
@@ -109,6 +112,23 @@ def test_closures_are_told_by_what_they_hold():
 @pytest.mark.parametrize("function", [np.sum, len, lambda x: x, numba.vectorize(lambda x: x + 1), None, "text"])
 def test_nothing_else_is_a_numba_function(function):
     assert function_digest(function) is None
+
+
+def test_code_that_a_user_taught_numba_makes_all_unknown():
+    names = module(SOURCE)
+    before = function_digest(names["kernel"])
+
+    @overload(math.nextafter)
+    def own(x):
+        del x
+        return lambda x: x
+
+    try:
+        assert before is not None
+        assert function_digest(names["kernel"]) is None
+    finally:
+        builtin_registry.functions.pop()
+    assert function_digest(names["kernel"]) == before
 
 
 def test_compiling_a_function_does_not_change_its_identity():

@@ -24,9 +24,16 @@ TWO = ONE.replace("one", "two")
 HASH_OF_ONE, HASH_OF_TWO = ptx_digest(ONE), ptx_digest(TWO)
 CUBIN = b"\x7fELF machine code of both\0"
 HASH_OF_CUBIN = digest(CUBIN)
-MODULES = {HASH_OF_ONE: ONE, HASH_OF_TWO: TWO, HASH_OF_CUBIN: CUBIN}
+LIST = "python 3.11\nkernels.py 0123\n"
+HASH_OF_LIST = digest(LIST)
 PTX_FILES = {f"{HASH_OF_ONE}.ptx", f"{HASH_OF_TWO}.ptx"}
-CUBIN_FILE = f"{HASH_OF_CUBIN}.cubin"
+CUBIN_FILE, LIST_FILE = f"{HASH_OF_CUBIN}.cubin", f"{HASH_OF_LIST}.files"
+FILES = {
+    f"{HASH_OF_ONE}.ptx": ONE.encode(),
+    f"{HASH_OF_TWO}.ptx": TWO.encode(),
+    CUBIN_FILE: CUBIN,
+    LIST_FILE: LIST.encode(),
+}
 
 
 def entry(key: str, ptx: str, **more: str) -> Entry:
@@ -35,7 +42,7 @@ def entry(key: str, ptx: str, **more: str) -> Entry:
 
 
 def written(path: Path, *entries: Entry, device: DeviceIdentity = GPU) -> Path:
-    baseline_files.update(path, device, entries, modules=MODULES)
+    baseline_files.update(path, device, entries, files=FILES)
     return path
 
 
@@ -73,18 +80,17 @@ def test_a_file_is_shared_and_not_written_twice(path):
 
 def test_another_version_of_the_language_is_the_same_file(path):
     file = code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx"
-    newer = {HASH_OF_ONE: ONE.replace(".version 9.5", ".version 9.6")}
-    baseline_files.update(path, GPU, [entry("t.py::one", HASH_OF_ONE)], modules=newer)
+    newer = {file.name: ONE.replace(".version 9.5", ".version 9.6").encode()}
+    baseline_files.update(path, GPU, [entry("t.py::one", HASH_OF_ONE)], files=newer)
     assert file.read_text() == ONE
 
 
 @pytest.mark.parametrize("spoil", ["truncated", "another", "pipe", "folder", "large"])
-@pytest.mark.parametrize("name", [f"{HASH_OF_ONE}.ptx", CUBIN_FILE])
+@pytest.mark.parametrize("name", [f"{HASH_OF_ONE}.ptx", CUBIN_FILE, LIST_FILE])
 def test_a_file_that_is_not_what_its_name_says_is_refused_and_mended(path, name, spoil, monkeypatch):
-    kept = entry("t.py::one", HASH_OF_ONE, cubin=HASH_OF_CUBIN)
+    kept = entry("t.py::one", HASH_OF_ONE, cubin=HASH_OF_CUBIN, function=HASH_OF_LIST)
     written(path, kept)
-    file, good = code_files.folder_of(path) / name, MODULES[name.partition(".")[0]]
-    good = good if isinstance(good, bytes) else good.encode()
+    file, good = code_files.folder_of(path) / name, FILES[name]
     file.unlink()
     if spoil == "pipe":
         os.mkfifo(file)
@@ -99,6 +105,8 @@ def test_a_file_that_is_not_what_its_name_says_is_refused_and_mended(path, name,
     def read() -> bytes | None:
         if name == CUBIN_FILE:
             return code_files.needed_cubin(path, kept.code)
+        if name == LIST_FILE:
+            return code_files.needed_files(path, HASH_OF_LIST).encode()
         return (code_files.read_ptx(path, HASH_OF_ONE) or "").encode()
 
     with pytest.raises(BaselineError, match=f"{name}:1: found "):
@@ -134,14 +142,14 @@ def test_validate_names_damaged_machine_code(path, capsys):
     assert main(["baseline", "validate", str(path)]) == 0
     (code_files.folder_of(path) / CUBIN_FILE).write_bytes(CUBIN[:-1])
     assert main(["baseline", "validate", str(path)]) == 2
-    assert "found machine code of another hash than its name says" in capsys.readouterr().out
+    assert "found a kernel's machine code of another hash than its name says" in capsys.readouterr().out
 
 
 def test_validate_names_damaged_ptx_and_not_missing_ptx(path, capsys):
     assert main(["baseline", "validate", str(path)]) == 0
     (code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx").write_text(TWO)
     assert main(["baseline", "validate", str(path)]) == 2
-    assert "found PTX of another hash than its name says" in capsys.readouterr().out
+    assert "found a kernel's PTX of another hash than its name says" in capsys.readouterr().out
     (code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx").unlink()
     assert main(["baseline", "validate", str(path)]) == 0
 

@@ -1,0 +1,218 @@
+"""Callables that nothing identifies are known by the files that their process read: of a repository, by real runs."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from repositories import git
+
+FILES = {
+    "mypkg/__init__.py": "",
+    "mypkg/tensors.py": """
+import numpy as np
+from virtual_time import sleep
+from . import timing
+
+class Tensor:
+    def __init__(self, size):
+        self.data = np.zeros(size, "f4")
+
+    def copy_to(self, other):
+        np.copyto(other.data, self.data)
+        sleep(timing.SECONDS)
+""",
+    "mypkg/timing.py": "SECONDS = 0.002\n",
+    "mypkg/compiled.py": """
+from pathlib import Path
+from virtual_time import sleep
+
+def compiled(file):
+    text = Path(file).read_text()
+    def launch():
+        sleep(text.count("step") / 1000)
+    return launch
+""",
+    "tests/test_tensors.py": """
+import pytest
+from mypkg.tensors import Tensor
+
+@pytest.mark.bandwidth(judged_on="gbps", tolerance="20%")
+def test_method(bandwidth):
+    a, b = Tensor(1 << 14), Tensor(1 << 14)
+    bandwidth(a.copy_to, b, reads=a.data, writes=b.data)
+
+@pytest.mark.bandwidth(judged_on="gbps", tolerance="20%")
+def test_closure(bandwidth):
+    a, b = Tensor(1 << 14), Tensor(1 << 14)
+    bandwidth(lambda: a.copy_to(b), reads=a.data, writes=b.data)
+""",
+    "tests/test_compiled.py": """
+from pathlib import Path
+import pytest
+from mypkg.compiled import compiled
+
+@pytest.mark.bandwidth(judged_on="gbps", tolerance="20%")
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_kernel(bandwidth, name):
+    launch = compiled(Path(__file__).with_name(f"{name}.cu"))
+    bandwidth(launch, reads=1 << 20)
+""",
+    "tests/one.cu": '#include "deep/common.cuh"\nstep\nstep\n',
+    "tests/two.cu": "step\nstep\n",
+    "tests/deep/common.cuh": "",
+    "README.md": "Say it.\n",
+    "pytest.ini": "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n",
+}
+TENSORS = {"test_method", "test_closure"}
+KERNELS = {"test_kernel[one]", "test_kernel[two]"}
+
+
+@pytest.fixture
+def repo(slept, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p xdist -p no:unraisableexception")
+    for name, text in FILES.items():
+        slept.file(name, text)
+    git(slept.path, "init", "-q")
+    git(slept.path, "add", "-A")
+    git(slept.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "one")
+    return slept
+
+
+@pytest.fixture
+def known(repo):
+    repo.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=4)
+    return repo
+
+
+def rows(project, *args):
+    """Return a run's rows by the name of their test."""
+    found = project.document("--bandwidth-settle=never", *args)["results"]
+    return {row["nodeid"].rpartition("::")[2]: row for row in found}
+
+
+def unchanged(found):
+    return {name for name, row in found.items() if row["status"] == "UNCHANGED"}
+
+
+EDITS = {
+    "README.md": ("Say it again.\n", set(), None),
+    "mypkg/timing.py": ("SECONDS = 0.0021\n", TENSORS, "mypkg/timing.py changed"),
+    "mypkg/tensors.py": ("# A comment.\n" + FILES["mypkg/tensors.py"], TENSORS, "mypkg/tensors.py changed"),
+    "mypkg/__init__.py": ("# A comment.\n", TENSORS | KERNELS, "mypkg/__init__.py changed"),
+    "tests/one.cu": ("step step\n", {"test_kernel[one]"}, "tests/deep/common.cuh is gone\ntests/one.cu changed"),
+    "tests/deep/common.cuh": ("// A comment.\n", {"test_kernel[one]"}, "tests/deep/common.cuh changed"),
+    "tests/test_compiled.py": (FILES["tests/test_compiled.py"] + "# x\n", KERNELS, "tests/test_compiled.py changed"),
+    "mypkg/unused.py": ("", set(), None),
+}
+
+
+def test_an_edit_changes_those_tests_that_read_the_file(known):
+    """Each edit by itself, made and taken back in the same folder."""
+    for name, (text, changed, said) in EDITS.items():
+        known.file(name, text)
+        found = rows(known, "--bandwidth-baseline=b.yaml")
+        assert set(found) - unchanged(found) == changed, name
+        assert {found[test]["code_diff"] for test in changed} == ({said} if changed else set()), name
+        known.file(name, FILES.get(name, text))
+    assert unchanged(rows(known, "--bandwidth-baseline=b.yaml")) == TENSORS | KERNELS
+
+
+def test_the_same_files_are_the_same_in_every_way_of_running(known, tmp_path_factory):
+    all_of_them, same = TENSORS | KERNELS, ("--bandwidth-baseline=b.yaml",)
+    assert unchanged(rows(known, *same, "-k", "closure or two")) == {"test_closure", "test_kernel[two]"}
+    assert unchanged(rows(known, *same, "tests/test_compiled.py")) == KERNELS
+    assert unchanged(rows(known, *same, "tests/test_compiled.py", "tests/test_tensors.py")) == all_of_them
+    assert unchanged(rows(known, *same, "-n", "2")) == all_of_them
+    for path in known.path.rglob("*"):
+        if ".git" not in path.parts:
+            os.utime(path, (10**9, 10**9))
+    assert unchanged(rows(known, *same)) == all_of_them
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "folder"
+    shutil.copytree(known.path, elsewhere)
+    result = known.run(f"--rootdir={elsewhere}", "-c", f"{elsewhere}/pytest.ini", str(elsewhere), *same,
+                       f"--bandwidth-json={elsewhere}/run.json", "--bandwidth-settle=never")  # fmt: skip
+    result.assert_outcomes(passed=4)
+    found = json.loads((elsewhere / "run.json").read_text())["results"]
+    assert [row["status"] for row in found] == ["UNCHANGED"] * 4
+
+
+def test_a_slower_helper_is_regressed_and_named(known):
+    known.file("mypkg/timing.py", "SECONDS = 0.02\n")
+    found = rows(known, "--bandwidth-baseline=b.yaml", "-k", "closure or one")
+    assert found["test_closure"]["status"] == "REGRESSED"
+    assert "Likely cause: mypkg/timing.py changed" in found["test_closure"]["message"]
+    assert found["test_kernel[one]"]["status"] == "UNCHANGED"
+
+
+def test_against_a_revision_the_same_files_take_no_pair(repo):
+    repo.file("README.md", "Say it again.\n")
+    repo.file("mypkg/timing.py", "SECONDS = 0.02\n")
+    found = rows(repo, "--bandwidth-against=HEAD", "--bandwidth-pairs=3")
+    assert unchanged(found) == KERNELS
+    assert {found[name]["status"] for name in TENSORS} == {"REGRESSED"}
+    assert all("mypkg/timing.py changed" in found[name]["message"] for name in TENSORS)
+    assert found["test_kernel[one]"]["method"] == "unmeasured"
+
+
+def test_a_relative_import_of_math_is_not_pythons(repo):
+    """Inside the function: its bytecode alone names the module."""
+    repo.file("mypkg/math.py", "from mypkg.timing import SECONDS\nfrom virtual_time import sleep\n"
+              "def f(): sleep(SECONDS)\n")  # fmt: skip
+    repo.file("mypkg/tensors.py", "def kernel(x):\n    from .math import f\n    f()\n")
+    repo.file("tests/test_tensors.py", "from mypkg.tensors import kernel\ndef test_it(bandwidth):\n"
+              "    x = bandwidth.empty(1 << 14)\n    bandwidth(kernel, x, reads=x)\n")  # fmt: skip
+    git(repo.path, "add", "-A")
+    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "two")
+    repo.file("mypkg/timing.py", "SECONDS = 0.02\n")
+    found = rows(repo, "--bandwidth-against=HEAD", "--bandwidth-pairs=3", "--bandwidth-strict", "-k", "test_it")
+    assert found["test_it"]["status"] == "REGRESSED"
+
+
+MEASURES = "def test_{}(bandwidth{}):\n    bandwidth(Tensor(1 << 14).copy_to, Tensor(1 << 14), reads=1 << 14)\n"
+
+
+def test_what_a_fixture_read_belongs_to_its_tests(repo):
+    """Whichever test sets it up; a file that a module reads belongs to those that import it."""
+    reads = "Path(__file__).with_name('data').read_text()"
+    repo.file(
+        "tests/conftest.py",
+        f"import pytest\nfrom pathlib import Path\n@pytest.fixture(scope='session')\ndef data():\n    return {reads}\n",
+    )
+    repo.file("mypkg/table.py", f"from pathlib import Path\nTABLE = {reads}\n")
+    tests = "".join(
+        MEASURES.format(name, fixture) for name, fixture in (("first", ", data"), ("second", ", data"), ("none", ""))
+    )
+    repo.file("tests/test_tensors.py", f"from mypkg.tensors import Tensor\n{tests}")
+    imports = "from mypkg import table\nfrom mypkg.tensors import Tensor\n"
+    repo.file("tests/test_table.py", imports + MEASURES.format("table", ""))
+    for name in ("tests/data", "mypkg/data"):
+        repo.file(name, "1")
+    files = ("tests/test_tensors.py", "tests/test_table.py")
+    repo.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", *files).assert_outcomes(passed=4)
+    for name in ("tests/data", "mypkg/data"):
+        repo.file(name, "2")
+    found = rows(repo, "--bandwidth-baseline=b.yaml", *files)
+    diffs = {name: row["code_diff"] for name, row in found.items()}
+    ours = "tests/data changed"
+    assert diffs == {"test_first": ours, "test_second": ours, "test_none": "", "test_table": "mypkg/data changed"}
+
+
+def test_a_list_that_is_missing_is_said(known):
+    shutil.rmtree(known.path / "code")
+    known.file("mypkg/timing.py", "SECONDS = 0.0021\n")
+    found = rows(known, "--bandwidth-baseline=b.yaml", "-k", "closure")
+    (said,) = (one["text"] for one in found["test_closure"]["findings"] if one["code"] == "code-diff")
+    assert "which files did cannot be shown: found no " in said
+
+
+def test_lists_that_no_entry_names_are_pruned(known):
+    lists = set(Path(known.path, "code").glob("*.files"))
+    assert len(lists) == 3  # two tests of one file read the same
+    known.file("mypkg/timing.py", "SECONDS = 0.0021\n")
+    known.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=4)
+    known.pytester.run(sys.executable, "-m", "pytest_bandwidth.cli", "baseline", "prune", "b.yaml")
+    assert len(set(Path(known.path, "code").glob("*.files"))) == 3
