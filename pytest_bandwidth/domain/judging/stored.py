@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
+from pytest_bandwidth.domain.judging.interval import DETECTION_QUANTILE
 from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_run, middle_of, steadier_metric, value_of_run
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import log_of_drop
