@@ -29,9 +29,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_bandwidth.domain.judging.reference import PRIOR_SPREAD
+
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.judging.error_rates import Judge
-from pytest_bandwidth.domain.judging.reference import PRIOR_SPREAD
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.domain.verdict import Status
 

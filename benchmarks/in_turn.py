@@ -30,9 +30,9 @@ from typing import Any
 from unittest.mock import patch
 
 from arena import KERNELS, Arena, Tally, table
+from pytest_bandwidth.domain.judging.confirmation import IN_TURN_SHARE, ROUNDS_SHARE
 
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.judging.confirmation import IN_TURN_SHARE, ROUNDS_SHARE
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.session.against import worktrees
 from pytest_bandwidth.session.against.checkout import CheckedOut

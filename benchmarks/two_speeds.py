@@ -24,14 +24,15 @@ from dataclasses import replace
 from functools import partial
 from unittest.mock import patch
 
+from pytest_bandwidth.domain.judging.confirmation import FreshMetrics
+from pytest_bandwidth.domain.judging.reference import steadier_of_runs
+
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.judging import device_change
-from pytest_bandwidth.domain.judging.confirmation import FreshMetrics
 from pytest_bandwidth.domain.judging.judge import judge_test
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.judging.reference import steadier_of_runs
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, metrics_of_run
 from pytest_bandwidth.domain.measured.rounds import Rounds

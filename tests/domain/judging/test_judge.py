@@ -103,6 +103,19 @@ def test_a_floor_is_confirmed_before_old_code_is_asked_for():
     assert (old.asked, len(again.rows)) == ([[KEY]], 3)
 
 
+def test_old_code_runs_before_the_processes_that_another_measurement_needs():
+    limits = replace(LIMITS, marker=MarkerOptions(min_gbps=85.0))
+    again = Processes(*[{None: SLOW, "b": WELL}] * 3)
+
+    class First(OldCode):
+        def gather(self, asking, rule):
+            assert again.rows == []
+            return super().gather(asking, rule)
+
+    found = judged(both(80.0, 90.0), for_both(FIVE), First({OTHER: [0.0] * 4}), again, limits=limits)
+    assert statuses(found) == {KEY: (Status.REGRESSED, "floor:min_gbps"), OTHER: (Status.OK, Rule.PAIRS)}
+
+
 def test_processes_that_looked_at_a_floor_are_not_run_again_for_a_drop():
     limits = replace(LIMITS, marker=MarkerOptions(min_gbps=79.0))
     again = processes(80.0, 80.0, 80.0)
