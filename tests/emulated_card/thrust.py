@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +15,8 @@ def install() -> None:
 
 
 def _replace(module: ModuleType) -> None:
-    module.argsort = argsort  # type: ignore[attr-defined]
+    # A function of another file in a module of CuPy's would make all functions of CuPy's unknown.
+    module.argsort = partial(argsort)  # type: ignore[attr-defined]
 
 
 def argsort(dtype: Any, indices: int, data: int, keys: int, shape: Sequence[int]) -> None:
