@@ -27,7 +27,7 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.session.fresh.interpreter import WITHOUT_CURRENT_FOLDER, this_python
 from pytest_bandwidth.session.fresh.parent_death import child_environment, descendant_environment
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
-from pytest_bandwidth.session.user.handed_over import REQUEST_VARIABLE, hand_over, told
+from pytest_bandwidth.session.user.handed_over import REQUEST_VARIABLE, hand_over
 from pytest_bandwidth.storage.atomic import write_whole
 
 if TYPE_CHECKING:
@@ -175,6 +175,8 @@ def started_as_module() -> bool:
 
 def request_of(config: pytest.Config) -> ChildRequest | None:
     """Return the request that this run was started with; None in any other process than a child."""
+    from pytest_bandwidth.session.user.own_process import told  # pytest's, which a command has no need of
+
     plain = told(config, REQUEST_VARIABLE)
     return None if plain is None else ChildRequest(**plain)
 

@@ -16,8 +16,9 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.units import parse_fraction, parse_gbps, parse_positive
 from pytest_bandwidth.session.user.fleet_card import card_places
-from pytest_bandwidth.session.user.handed_over import REQUEST_VARIABLE, told
+from pytest_bandwidth.session.user.handed_over import REQUEST_VARIABLE
 from pytest_bandwidth.session.user.options import given, usage_error
+from pytest_bandwidth.session.user.own_process import told
 
 # What is written is what later runs are held against: where a measurement does not become as precise as it should in
 # its time, it may take so many times as long for its rounds (benchmarks/judge_simulation.py --longer has what for).
