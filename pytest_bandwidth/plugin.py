@@ -12,8 +12,8 @@ import pytest
 
 from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
 from pytest_bandwidth.session.user import hooks
-from pytest_bandwidth.session.user.handed_over import take
 from pytest_bandwidth.session.user.options import add_marker, add_options, given, is_asked_for, refuse_unknown
+from pytest_bandwidth.session.user.own_process import take
 
 if TYPE_CHECKING:
     from pytest_bandwidth.session.fixture import Bandwidth

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_bandwidth.session.at_end import told_by_worker, told_here
-from pytest_bandwidth.session.user.handed_over import FLEET_VARIABLE, REQUEST_VARIABLE, told
+from pytest_bandwidth.session.user.handed_over import FLEET_VARIABLE, REQUEST_VARIABLE
 from pytest_bandwidth.session.user.options import given, usage_error
+from pytest_bandwidth.session.user.own_process import told
 
 if TYPE_CHECKING:
     from pytest_bandwidth.session.publishing.device_report import DeviceReport, Gathered

@@ -25,7 +25,7 @@ from pytest_bandwidth.session.fresh.interpreter import WITHOUT_CURRENT_FOLDER, t
 from pytest_bandwidth.session.fresh.parent_death import child_environment, descendant_environment
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 from pytest_bandwidth.session.process_group import end_group
-from pytest_bandwidth.session.user.handed_over import REQUEST_VARIABLE, hand_over, told
+from pytest_bandwidth.session.user.handed_over import REQUEST_VARIABLE, hand_over
 from pytest_bandwidth.storage.atomic import write_whole
 from pytest_bandwidth.storage.own_folders import temporary_folder
 
@@ -174,6 +174,8 @@ def started_as_module() -> bool:
 
 def request_of(config: pytest.Config) -> ChildRequest | None:
     """Return the request that this run was started with; None in any other process than a child."""
+    from pytest_bandwidth.session.user.own_process import told  # pytest's, which a command has no need of
+
     plain = told(config, REQUEST_VARIABLE)
     return None if plain is None else ChildRequest(**plain)
 

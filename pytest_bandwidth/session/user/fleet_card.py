@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.session.user.handed_over import FLEET_VARIABLE, told
+from pytest_bandwidth.session.user.handed_over import FLEET_VARIABLE
+from pytest_bandwidth.session.user.own_process import told
 
 # In what xdist tells its workers.
 OF_WORKER = "bandwidth_card"

@@ -13,8 +13,6 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 # A fresh process's request (`fresh.child`), and the places of a fleet's card (`fleet_card`).
 REQUEST_VARIABLE = "PYTEST_BANDWIDTH_REQUEST"
 FLEET_VARIABLE = "PYTEST_BANDWIDTH_FLEET"
@@ -22,7 +20,6 @@ FLEET_VARIABLE = "PYTEST_BANDWIDTH_FLEET"
 PARENT_VARIABLE = "PYTEST_BANDWIDTH_PARENT"
 ANCESTOR_VARIABLE = "PYTEST_BANDWIDTH_ANCESTOR"
 _WRITER = "from"
-_TAKEN = pytest.StashKey[dict[str, "dict[str, Any] | None"]]()
 
 
 def hand_over(file: Path, content: Mapping[str, Any]) -> None:
@@ -44,27 +41,6 @@ def taken(name: str, environment: MutableMapping[str, str] = os.environ) -> dict
         raise unexpected(name)
     os.unlink(path)
     return content
-
-
-def take(config: pytest.Config) -> bool:
-    """Take what was handed to this run, when first called; return whether it was something.
-
-    Raises ValueError, one line, for a variable that no process of the plugin's own set for this one.
-    """
-    if _TAKEN in config.stash:
-        return False
-    config.stash[_TAKEN] = {}
-    config.stash[_TAKEN] = {name: taken(name) for name in (REQUEST_VARIABLE, FLEET_VARIABLE)}
-    is_ours = any(config.stash[_TAKEN].values())
-    for name in (PARENT_VARIABLE, ANCESTOR_VARIABLE):
-        if name in os.environ and not is_ours:
-            raise unexpected(name)
-    return is_ours
-
-
-def told(config: pytest.Config, name: str) -> dict[str, Any] | None:
-    """Return what was handed to this run by a variable; None where nothing was."""
-    return config.stash.get(_TAKEN, {}).get(name)
 
 
 def unexpected(name: str) -> ValueError:

@@ -16,8 +16,9 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.units import parse_fraction, parse_gbps, parse_positive
 from pytest_bandwidth.session.user.fleet_card import card_places
-from pytest_bandwidth.session.user.handed_over import REQUEST_VARIABLE, told
+from pytest_bandwidth.session.user.handed_over import REQUEST_VARIABLE
 from pytest_bandwidth.session.user.options import given, usage_error
+from pytest_bandwidth.session.user.own_process import told
 
 # In place of a revision: the commit of each entry's first runs.
 ANCHOR = "anchor"

@@ -116,7 +116,7 @@ def folders():
 @pytest.mark.usefixtures("fresh")
 def test_an_interrupt_ends_who_measures_and_who_stands_by(tmp_path):
     never_returns = "import time\nnote('measures')\ntime.sleep(600)\n"
-    Path("pytest.py").write_text(FRESH[: FRESH.index('note("measures")')] + never_returns)
+    Path("pytest.py").write_text(FRESH[: FRESH.index('Path(request["report"])')] + never_returns)
     parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=tmp_path, stderr=subprocess.DEVNULL)
     for _ in range(10 * HANGS_SECONDS):
         if Path("seen").exists() and seen().count("measures") == 2:
