@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.judging.counts import COSTS
 from pytest_bandwidth.domain.judging.floors import floor_of
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import is_share_told
-from pytest_bandwidth.domain.measured.validity import OF_OTHERS
+from pytest_bandwidth.domain.measured.validity import ABOVE_PROBE, OF_OTHERS
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.outcomes.run_findings import DeviceLoss
 from pytest_bandwidth.domain.units import (
@@ -56,6 +56,7 @@ _DETAILS = {
     Rule.NOT_WRITTEN: "not saved",
     Rule.NOTHING_VALID: "disturbed",
     Rule.LEFT_OUT: "left out",
+    ABOVE_PROBE: "above the probe",
 }
 
 
@@ -407,8 +408,8 @@ def device_sentence(loss: DeviceLoss) -> str:
 def _fact_rows(measurement: Measurement, decision: Decision, entry: Entry | None) -> list[tuple[str, str]]:
     """Return what a failure compares: this against that, in one unit."""
     numbers, rule = decision.numbers, decision.rule
-    if floor_of(rule) is not None and numbers.confirmations:
-        return [("re-runs", _floor_value(floor_of(rule) or "", *numbers.confirmations))]
+    if (floor := floor_of(rule)) is not None:
+        return [("re-runs", _floor_value(floor, *numbers.confirmations))] if numbers.confirmations else []
     if rule == Rule.COUNTS:
         return _count_rows(measurement, decision)
     if numbers.observed is None or numbers.reference is None:

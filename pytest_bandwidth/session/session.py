@@ -373,13 +373,15 @@ class BandwidthSession:
 
     def _update_command(self, item: pytest.Item) -> str | None:
         """Return the command that saves the test's new figures; None where no baseline is given."""
-        if self._run.settings.baseline is None:
+        settings, places = self._run.settings, places_of(self._config)
+        if settings.baseline is None:
             return None
-        given = places_of(self._config).get("baseline", "")
-        option = (
-            f" --bandwidth-baseline={shlex.quote(str(self._run.settings.baseline))}" if given.startswith("-") else ""
+        options = "".join(
+            f" --bandwidth-{name}={shlex.quote(str(value))}"
+            for name, value in (("device", settings.device), ("baseline", settings.baseline))
+            if places.get(name, "").startswith("-")
         )
-        return f"pytest {shlex.quote(item.nodeid)}{option} --bandwidth-update"
+        return f"pytest {shlex.quote(item.nodeid)}{options} --bandwidth-update"
 
 
 _AS_IT_SHOULD = (Status.OK, Status.IMPROVED)

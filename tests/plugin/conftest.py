@@ -32,7 +32,9 @@ class Project:
             pytest="[pytest]\naddopts = -p no:randomly -p no:hypothesispytest -p no:benchmark\n"
             "    -p no:unraisableexception\n"
             # The tests are about the plugin: a busy machine must not change what they see.
-            "bandwidth_busy_processors = 1000\n",
+            "bandwidth_busy_processors = 1000\n"
+            # An update takes five runs; one is enough to have a baseline.
+            "bandwidth_runs = 1\n",
         )
 
     def file(self, name: str, text: str) -> Path:

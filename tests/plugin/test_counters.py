@@ -118,9 +118,11 @@ def test_counts_gate_where_time_does_not_move(gpu, monkeypatch):
     monkeypatch.setenv("DRAM_READ", "1.2")
     risen, row = row_of(gpu, "--bandwidth-baseline=b.yaml")
     risen.assert_outcomes(failed=1)
-    assert (row["status"], row["code"]) == ("REGRESSED", "dram")
-    assert "DRAM read 1.05 MB → 1.26 MB (+20.0 %, allowed 1.07 MB)" in row["message"]
-    assert row["message"].endswith("If intended: --bandwidth-update.")
+    assert (row["status"], row["reason_code"]) == ("REGRESSED", "dram")
+    title, *lines = row["message"].splitlines()
+    assert title == "REGRESSED: DRAM read 1.05 MB → 1.26 MB (+20.0 %, allowed 1.07 MB)"
+    options = "--bandwidth-device=cuda --bandwidth-baseline=b.yaml --bandwidth-update"
+    assert f"accept it  pytest test_kernel.py::test_kernel {options}" in map(str.strip, lines)
     # Without counters nothing of it is seen, and nothing is lost.
     (row,) = gpu.document("--bandwidth-device=cuda", "--bandwidth-baseline=b.yaml")["results"]
     assert row["status"] != "REGRESSED"
@@ -149,20 +151,27 @@ def test_a_run_of_an_update_that_is_not_counted_is_named(gpu):
 
 
 def test_the_markers_most(gpu, monkeypatch):
-    gpu.file("test_kernel.py", KERNEL.replace("MARK", "max_dram_ratio=1.1"))
-    result, _ = row_of(gpu)
+    gpu.file("test_kernel.py", KERNEL.replace("MARK", "max_dram_ratio=1.1, min_gbps='1 MB/s'"))
+    result, row = row_of(gpu, "--bandwidth-strict")
     result.assert_outcomes(passed=1)
+    assert (row["status"], row["reason_code"]) == ("OK", "floors")
     monkeypatch.setenv("DRAM_WRITTEN", "1.4")
     result, row = row_of(gpu)
     result.assert_outcomes(failed=1)
-    assert "1.20× the 2.1 MB that are declared, max_dram_ratio is 1.1" in row["message"]
-    assert row["message"].endswith("raise max_dram_ratio in the test's marker, or declare what is moved.")
+    title, *lines = row["message"].splitlines()
+    assert title.endswith("1.20× the 2.1 MB that are declared, max_dram_ratio is 1.1")
+    remedy = "accept it  raise max_dram_ratio in the test's marker, or declare what is moved"
+    assert [line.strip() for line in lines if "accept" in line] == [remedy]
     monkeypatch.setenv("STAND_IN", "not-permitted")
     result, row = row_of(gpu)
     result.assert_outcomes(passed=1)
-    assert (row["status"], row["code"], row["findings"]) == ("INVALID", "max_dram_ratio-uncounted", [])
+    assert (row["status"], row["reason_code"], row["findings"]) == ("UNDECIDED", "max_dram_ratio-uncounted", [])
     result, _ = row_of(gpu, "--bandwidth-strict")
     result.assert_outcomes(failed=1)
+    gpu.file("test_kernel.py", KERNEL.replace("MARK", "max_dram_ratio=1.1"))
+    _, row = row_of(gpu)
+    assert row["reason_code"] == "no-baseline"
+    assert [finding["code"] for finding in row["findings"]] == ["dram-uncounted"], "it is not hidden by the other"
     (row,) = gpu.document("--bandwidth-device=cuda")["results"]
     (finding,) = row["findings"]
     assert finding["text"] == "max_dram_ratio=1.1 is not held without counters: run with --bandwidth-counters=auto"
@@ -288,7 +297,7 @@ def test_a_regression_is_profiled_into_a_folder_and_keeps_its_verdict_whatever_b
     assert report.name.startswith("test-kernel-")
     assert report.suffix == ".ncu-rep"
     assert row["profile"] == f"profiles/{report.name}"
-    assert f"Profile: profiles/{report.name}. If intended: raise max_dram_ratio" in row["message"]
+    assert re.search(rf"^ +profile +profiles/{re.escape(report.name)}$", row["message"], re.MULTILINE)
     assert f"profiles/{report.name}" in (gpu.path / "run.html").read_text()
     assert "--set full" in (gpu.path / "notes").read_text()
     gpu.file("test_kernel.py", KERNEL.replace("MARK", 'min_gbps="900 TB/s"'))
@@ -296,7 +305,7 @@ def test_a_regression_is_profiled_into_a_folder_and_keeps_its_verdict_whatever_b
     result = gpu.run("--bandwidth-device=cuda", "--bandwidth-profile=profiles", "--bandwidth-json=run.json")
     result.assert_outcomes(failed=1)
     (row,) = json.loads((gpu.path / "run.json").read_text())["results"]
-    assert (row["status"], row["code"], row["profile"]) == ("REGRESSED", "floor:min_gbps", None)
+    assert (row["status"], row["reason_code"], row["profile"]) == ("REGRESSED", "floor:min_gbps", None)
     said = row["findings"][-1]["text"]
     assert said.startswith("no profile: ncu counted nothing: the driver keeps its counters from users: load it with")
     assert list((gpu.path / "profiles").iterdir()) == []

@@ -48,7 +48,7 @@ def test_a_file_that_is_skipped_hides_none(project, kind, beside):
     assert line.startswith(f"NOT MEASURED 1 entry of the baseline: {key} (its file was skipped: {why}")
     strict = project.run_here(*STRICT, "--bandwidth-json=run.json")
     assert strict.ret == 1
-    (line,) = told(strict, "FAILED with --bandwidth-strict")
+    (line,) = told(strict, "FAILED:")
     assert key in line
     assert why in line
     findings = json.loads((project.path / "run.json").read_text())["findings"]
@@ -65,7 +65,7 @@ def test_a_selection_asks_for_no_more_than_it_names(project, less):
     result = project.run_here(*STRICT, *less)
     if less == ("test_other.py",):  # all of that file, whose entries it answers for
         assert result.ret == 1
-        (line,) = told(result, "FAILED with --bandwidth-strict")
+        (line,) = told(result, "FAILED:")
         assert "test_other.py::test_before[1]" in line
         assert "test_gpu.py" not in line
         assert "test_gone.py" not in line
@@ -112,7 +112,7 @@ def test_a_run_whose_tests_all_lost_the_fixture_fails(project):
     assert strict.ret == 1
     only = project.run_here(*STRICT, "--bandwidth-only")
     assert only.ret == 1
-    (line,) = told(only, "FAILED with --bandwidth-strict")
+    (line,) = told(only, "FAILED:")
     assert "test_k.py::test_it (the test does not take the fixture `bandwidth`)" in line
     assert project.run_here(*STRICT, "-k", "plain").ret == 0
 
@@ -132,7 +132,7 @@ def test_tests_that_are_gone_fail_a_strict_run_of_everything(project):
     assert lenient.ret == 0
     strict = project.run_here(*STRICT)
     assert strict.ret == 1
-    (line,) = told(strict, "FAILED with --bandwidth-strict")
+    (line,) = told(strict, "FAILED:")
     remedy = "pytest-bandwidth baseline prune b.yaml test_gone.py::test_it test_k.py::test_renamed"
     assert line.endswith(f"2 entries have no test any more; to remove: {remedy}")
     assert told(lenient, "2 entries have no test any more")
@@ -142,7 +142,7 @@ def test_tests_that_are_gone_fail_a_strict_run_of_everything(project):
     entries(project, "sub/test_s.py::test_renamed", "test_gone.py::test_it")
     below = project.run_here(*STRICT, "sub")
     assert below.ret == 1
-    (line,) = told(below, "FAILED with --bandwidth-strict")
+    (line,) = told(below, "FAILED:")
     assert line.endswith("prune b.yaml sub/test_s.py::test_renamed")
 
 
@@ -237,7 +237,7 @@ def test_what_configuration_leaves_out_is_not_measured(left):
     assert why in line
     strict = project.run_here(*STRICT)
     assert strict.ret == pytest.ExitCode.TESTS_FAILED
-    (line,) = told(strict, "FAILED with --bandwidth-strict")
+    (line,) = told(strict, "FAILED:")
     assert "sub/test_s.py::test_left" in line
 
 
@@ -300,7 +300,7 @@ def test_workers_of_xdist_tell_it_once(project):
     assert result.ret == 1
     result.assert_outcomes(passed=4, failed=1, skipped=1)
     assert len(told(result, "NOT MEASURED 2 entries of the baseline")) == 1
-    assert len(told(result, "FAILED with --bandwidth-strict")) == 2
+    assert len(told(result, "FAILED:")) == 2
 
 
 def test_a_test_of_the_same_name_in_a_folder_above_is_another(project):
@@ -368,7 +368,7 @@ def test_beside_entries_of_another_rootdir_those_that_are_gone_are_told(two_root
     entries(two_rootdirs, *OF_SECOND, gone, "tests/test_gone.py::test_takes", "../b/tests/test_b.py::test_takes")
     result = two_rootdirs.run_here(*SHARED)
     assert result.ret == 1
-    (line,) = told(result, "FAILED with --bandwidth-strict: 2 entries have no test any more")
+    (line,) = told(result, "FAILED:: 2 entries have no test any more")
     assert line.endswith(f" {gone} tests/test_gone.py::test_takes")
 
 

@@ -48,14 +48,16 @@ def commands(result: pytest.RunResult) -> list[str]:
 def test_a_failure_is_annotated_on_its_line_and_leads_the_summary(github):
     github.file("test_floor.py", FLOORED)
     github.summary.write_text("# An earlier command of the step\n", encoding="utf-8")
-    result = github.run("--bandwidth-confirm=1")
+    result = github.run("-o", "bandwidth_confirm=1")
     result.assert_outcomes(failed=1)
     (command,) = commands(result)
     kind, file, line, title, message = COMMAND.fullmatch(command).groups()
     assert (kind, file, line) == ("error", f"{github.path.name}/test_floor.py", "4")
-    assert title == "REGRESSED test_floor.py%3A%3Atest_slow"
-    assert "test_slow moved 131 kB" in message
-    assert "Confirmed in 1 fresh process" in message
+    assert re.fullmatch(r"REGRESSED%3A [\d.]+ GB/s is below min_gbps%2C 10000000 GB/s", title)
+    name, measured, again, *_ = message.split("%0A")
+    assert name == "test_floor.py::test_slow"
+    assert measured.startswith("    measured   moved 131 kB in ")
+    assert re.fullmatch(r" +re-runs +[\d.]+ GB/s", again)
     summary = github.summary.read_text(encoding="utf-8")
     assert summary.startswith("# An earlier command of the step\n\n## ❌ ")
     assert summary.count("\n## ") == 1, "fresh processes report to their run, not to the job"
@@ -64,7 +66,7 @@ def test_a_failure_is_annotated_on_its_line_and_leads_the_summary(github):
 
 def test_hostile_names_start_no_command_and_no_markup(github):
     github.file("test_hostile.py", HOSTILE)
-    result = github.run_here("--bandwidth-confirm=0")
+    result = github.run_here("-o", "bandwidth_confirm=0")
     result.assert_outcomes(failed=7)
     found = [COMMAND.fullmatch(line) for line in commands(result)]
     assert len(found) == 7
@@ -80,13 +82,13 @@ def test_what_cannot_be_judged_is_a_warning(github):
     result.assert_outcomes(passed=1)
     (command,) = commands(result)
     assert COMMAND.fullmatch(command)[1] == "warning"
-    assert "no baseline to judge by" in github.summary.read_text(encoding="utf-8")
+    assert "no baseline to compare with" in github.summary.read_text(encoding="utf-8")
 
 
 @pytest.mark.processes
 def test_workers_leave_it_to_the_controller(github):
     github.file("test_floor.py", FLOORED + FLOORED.replace("test_slow", "test_other"))
-    result = github.run("--bandwidth-confirm=0", "-n2")
+    result = github.run("-o", "bandwidth_confirm=0", "-n2")
     result.assert_outcomes(failed=2)
     assert len(commands(result)) == 2
     assert github.summary.read_text(encoding="utf-8").count("## ") == 1
@@ -95,7 +97,7 @@ def test_workers_leave_it_to_the_controller(github):
 def test_elsewhere_nothing_is_said(github, monkeypatch):
     monkeypatch.delenv("GITHUB_ACTIONS")
     github.file("test_floor.py", FLOORED)
-    result = github.run_here("--bandwidth-confirm=0")
+    result = github.run_here("-o", "bandwidth_confirm=0")
     result.assert_outcomes(failed=1)
     assert commands(result) == []
     assert not github.summary.exists()
@@ -106,8 +108,10 @@ def test_a_test_outside_of_the_checkout_is_annotated_at_the_job(github, monkeypa
     elsewhere.mkdir()
     monkeypatch.setenv("GITHUB_WORKSPACE", str(elsewhere))
     github.file("test_floor.py", FLOORED)
-    (command,) = commands(github.run_here("--bandwidth-confirm=0"))
-    assert command.startswith("::error title=REGRESSED ")
+    (command,) = commands(github.run_here("-o", "bandwidth_confirm=0"))
+    assert command.startswith("::error title=REGRESSED%3A ")
+    assert "re-runs" not in command, "with bandwidth_confirm=0 there are none"
+    assert "old code" not in command, "a floor is compared with no old code"
 
 
 def test_a_summary_that_cannot_be_written_is_told_and_fails_nothing(github, monkeypatch):
@@ -121,6 +125,6 @@ def test_a_summary_that_cannot_be_written_is_told_and_fails_nothing(github, monk
 def test_a_summary_stays_below_githubs_limit_for_the_whole_step(github):
     github.file("test_floor.py", FLOORED)
     github.summary.write_text("x" * 899_900, encoding="utf-8")
-    github.run_here("--bandwidth-confirm=0")
+    github.run_here("-o", "bandwidth_confirm=0")
     assert 899_900 < github.summary.stat().st_size < 2**20
     assert github.summary.read_text(encoding="utf-8").endswith("The rest is in the HTML summary.\n")

@@ -1,15 +1,12 @@
 """--bandwidth-history: each run is appended, and what cannot be is told."""
 
 import json
-import math
-import re
 import sys
 
 import pytest
 from plugin_texts import COPY
 
 from pytest_bandwidth.domain.address import Address
-from pytest_bandwidth.domain.outcomes.outcome import from_plain
 from pytest_bandwidth.storage import history
 
 pytestmark = pytest.mark.in_process
@@ -143,72 +140,3 @@ class TestAddress:
         result.stderr.fnmatch_lines(
             [f"ERROR: --bandwidth-{option}: found the address 's3://[*][*][*]@bucket/x', expected a path*"]
         )
-
-
-SLEEPER = (
-    "from virtual_time import sleep\ndef test_sleep(bandwidth):\n    bandwidth(lambda: sleep(0.001), reads=10**6)\n"
-)
-BASELINE = """schema: 1
-device: {name: scripted device, memory_gib: 1, kind: cpu}
-entries:
-  test_sleep.py::test_sleep:
-    bandwidth: 0.909091 GB/s
-    judged_on: gbps
-    runs:
-      - {gbps: 0.909091, probe_gbps: 10, relative: 0.0909091, samples: 30}
-"""
-
-
-class TestNoise:
-    """What the history's runs say of a test's noise is part of its verdict."""
-
-    @pytest.fixture
-    def judged(self, slept):
-        """A function that judges the test beside a history whose runs, hours apart, scatter by so much."""
-        slept.file("test_sleep.py", SLEEPER)
-        slept.file("b.yaml", BASELINE)
-        first = slept.document()
-        (row,) = first["results"]
-
-        def judge(*args, spread=None):
-            for number in range(0 if spread is None else 30):
-                once = from_plain({**row, "gbps": row["gbps"] * math.exp(spread * (-1) ** number)})
-                environment = {"started_at": f"2026-11-{1 + number // 24:02d}T{number % 24:02d}:00:00Z"}
-                environment |= {"commit": "abc", "uncommitted_changes": False}
-                document = {**first, "run_id": f"r{number}", "environment": environment}
-                history.append(slept.path / "kept", document, [once])
-            (found,) = slept.document("--bandwidth-baseline=b.yaml", "--bandwidth-history=kept", *args)["results"]
-            return found
-
-        judge.project = slept
-        return judge
-
-    def test_a_quiet_one_tells_what_one_run_of_a_baseline_cannot(self, judged):
-        alone = judged()
-        assert (alone["status"], alone["verdict"]["degrees"]) == ("INSUFFICIENT", 5)
-        beside = judged(spread=0.001)
-        assert (beside["status"], beside["verdict"]["degrees"]) == ("WITHIN", 34)
-        assert beside["verdict"]["spread"] < 0.4 * alone["verdict"]["spread"]
-
-    def test_a_noisy_one_lets_more_pass(self, judged):
-        alone, beside = judged(), judged(spread=0.1)
-        squares = 29 * 0.1**2 - (0.1 / 30) ** 2 * 30  # the run alone has the same code: it is one of the newest 30
-        assert beside["verdict"]["spread"] == pytest.approx(math.sqrt((5 * 0.03**2 + squares) / 34), rel=1e-3)
-        assert beside["verdict"]["allowed_drop"] > alone["verdict"]["allowed_drop"]
-
-    def test_one_that_cannot_be_read_is_told_and_the_baseline_judges_alone(self, judged):
-        judged.project.file("kept/bad.parquet", "no such thing")
-        found = judged()
-        assert (found["status"], found["verdict"]["degrees"]) == ("INSUFFICIENT", 5)
-        (said,) = (one["text"] for one in found["findings"] if one["code"] == "history-unread")
-        assert re.fullmatch(r"the history tells nothing: .*bad\.parquet.*; judged by the baseline alone", said)
-
-    def test_a_gate_of_an_update_goes_by_it_too(self, judged):
-        # Half above: by the baseline's own run another level, which starts the entry afresh.
-        lower = BASELINE.replace("0.909091", "0.6").replace("0.0909091", "0.06")
-        path = judged.project.file("b.yaml", lower)
-        judged("--bandwidth-update", "--bandwidth-runs=1")
-        assert path.read_text().count("- {gbps") == 1
-        path.write_text(lower)
-        judged("--bandwidth-update", "--bandwidth-runs=1", spread=0.1)
-        assert path.read_text().count("- {gbps") == 2

@@ -19,7 +19,7 @@ def test_copy(bandwidth, number):
 """
 HEAD = "schema: 1\nentries:\n"
 ENTRY = "  test_copy.py::test_copy[{}]:\n    bandwidth: 900 GB/s\n"
-SHOWN = ("-ra", "-vv", "--bandwidth-confirm=0", "--bandwidth-baseline=b.yaml", "--bandwidth-strict")
+SHOWN = ("-ra", "-vv", "-o", "bandwidth_confirm=0", "--bandwidth-baseline=b.yaml", "--bandwidth-strict")
 
 
 def quoted(text):

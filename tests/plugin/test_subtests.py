@@ -59,7 +59,7 @@ def test_what_subtests_measured_is_the_tests_and_what_failed_is_not_written(proj
     assert written.count("test_passing @ ") == (4 if has_subtests else 2)
     assert "test_failing" not in written
     passing = project.document(*given, "--bandwidth-strict", "-k", "test_passing", *workers)
-    assert {row["status"] for row in passing["results"]} == {"UNCHANGED"}
+    assert {row["reason_code"] for row in passing["results"]} == {"code-unchanged"}
     assert not any("not-measured" in finding["code"] for finding in passing["findings"])
     failing = project.run(*given, "-k", "test_failing", *workers)
     assert "NOT MEASURED" not in failing.stdout.str()

@@ -40,7 +40,7 @@ def counted(project):
     project.run = lambda *args: run("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml", *args)
     result = project.run("--bandwidth-update")
     result.assert_outcomes(passed=1)
-    result.stdout.re_match_lines([r"test_scale\.py::test_scale +4\.0 \+ 4\.0 +coalesced +UPDATED"])
+    result.stdout.re_match_lines([r"test_scale\.py::test_scale +4\.0 \+ 4\.0 +coalesced +SAVED"])
     return project
 
 
@@ -51,7 +51,7 @@ def test_unchanged_code_is_unchanged_and_the_results_are_identical(counted):
         results.append(json.loads((counted.path / "run.json").read_text())["results"])
     assert results[0] == results[1]
     (row,) = results[0]
-    assert row["status"] == "UNCHANGED"
+    assert (row["status"], row["reason_code"]) == ("OK", "code-unchanged")
     assert row["loads"]["sectors_per_request"] == row["stores"]["sectors_per_request"] == 4.0
     assert row["counts"]["load_sectors"] == (1 << 14) * 4 // 32
     assert row["gbps"] is None, "nothing was timed"
@@ -80,7 +80,7 @@ def test_counts_of_random_accesses_are_the_same_in_every_run_whichever_tests_run
     again = project.run(*options, "--bandwidth-json=run.json", "-k", "gather")
     again.assert_outcomes(passed=1, deselected=1)
     (row,) = json.loads((project.path / "run.json").read_text())["results"]
-    assert row["status"] == "UNCHANGED"
+    assert (row["status"], row["reason_code"]) == ("OK", "code-unchanged")
     assert row["loads"]["sectors_per_request"] > 16, "random"
 
 
@@ -91,12 +91,17 @@ def test_a_strided_read_fails_with_line_and_pattern(counted):
     result.assert_outcomes(failed=1)
     (row,) = json.loads((counted.path / "run.json").read_text())["results"]
     assert re.search(r"^\+ shl\.b32 ", row["code_diff"], re.MULTILINE), row["code_diff"]
-    result.stdout.re_match_lines(
-        [
-            r"test_scale .*sectors loaded 2,048 → 16,384, 8×; scale\.cu:5 loads strided \(32 bytes\), "
-            r"32\.0 sectors a request; the baseline: loads coalesced, stores coalesced",
-        ]
-    )
+    options = "--bandwidth-device=traffic --bandwidth-baseline=t.yaml --bandwidth-update"
+    assert [line.partition("; registers")[0] for line in row["message"].splitlines()] == [
+        "REGRESSED: 8× more sectors loaded than the baseline",
+        "    sectors loaded  16,384, was 2,048",
+        "    at              scale.cu:5 loads strided (32 bytes), 32.0 sectors a request",
+        "    baseline        loads coalesced, stores coalesced",
+        "    likely cause    the kernel's code changed",
+        f"    accept it       pytest test_scale.py::test_scale {options}",
+        "test_scale.py:4: REGRESSED",
+    ]
+    assert row["message"] in result.stdout.str()
 
 
 def test_better_access_is_an_improvement(counted):
@@ -125,11 +130,11 @@ def test_another_compiler_is_not_comparable_where_it_made_other_ptx(counted):
     file.write_text(re.sub(r"nvrtc: [\d.]+", "nvrtc: 12.0", file.read_text()))
     result = counted.run("--bandwidth-strict")
     result.assert_outcomes(passed=1)
-    result.stdout.re_match_lines([r".*test_scale .* UNCHANGED"])
+    result.stdout.re_match_lines([r".*test_scale .* OK"])
     file.write_text(re.sub(r"ptx: \w{32}", f"ptx: {'a' * 32}", file.read_text()))
     result = counted.run()
     result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines([r".*NOT_COMPARABLE: nvrtc is [\d.]+, the baseline's is 12\.0.*"])
+    result.stdout.re_match_lines([r".*MISMATCH: nvrtc is [\d.]+, was 12\.0"])
 
 
 def test_architectures_are_devices_of_their_own(counted):
@@ -243,7 +248,7 @@ def test_a_kernel_that_skips_a_part_of_its_work_has_gained_nothing(counted, inde
     counted.file("scale.cu", KERNEL.replace("INDEX", index))
     result = counted.run()
     result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines([r".*NOT_COMPARABLE: distinct bytes read 65,536 → .* of 65,536 declared: a part .*"])
+    result.stdout.re_match_lines([r".*MISMATCH: distinct bytes read 65,536 → .* of 65,536 declared: a part .*"])
 
 
 def test_floors_of_time_do_not_hold_where_no_time_is_measured(counted):

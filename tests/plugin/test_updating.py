@@ -21,7 +21,7 @@ def test_update_writes_a_file_that_the_next_run_is_judged_by(project):
     result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines(
-        [r".* UPDATED", r"baseline .*b\.yaml: 1 new, 0 updated", r"\+ test_copy\.py::test_copy .*"]
+        [r".* SAVED", r"baseline .*b\.yaml: 1 new, 0 updated", r"\+ test_copy\.py::test_copy .*"]
     )
     entry = baseline_files.load(project.path / "b.yaml").entries["test_copy.py::test_copy"]
     assert (entry.bytes_read, entry.bytes_written, entry.method) == (1 << 18, 1 << 18, "clock")
@@ -146,11 +146,11 @@ def test_teardown_failures_never_enter(project):
     document = json.loads((project.path / "run.json").read_text())
     (row,) = document["results"]
     assert (
-        (row["status"], row["code"])
-        == (row["verdict"]["status"], row["verdict"]["code"])
-        == ("NO_BASELINE", "not-written")
+        (row["status"], row["reason_code"])
+        == (row["verdict"]["status"], row["verdict"]["rule"])
+        == ("UNDECIDED", "not-written")
     )
-    assert row["reason"] == row["verdict"]["reason"] == "not written to the baseline: the test failed"
+    assert row["reason"] == "not saved: the test failed"
     assert document["findings"] == []  # it failed after it was judged
 
 
@@ -200,13 +200,13 @@ def test_a_baseline_that_cannot_be_written_is_told_by_its_rows(project):
     project.file("taken", "a file, not a folder")
     result = project.run("--bandwidth-baseline=taken/b.yaml", "--bandwidth-update", "--bandwidth-json=run.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stdout.fnmatch_lines(["*1 measured: 1 NO_BASELINE*", "ERROR: the baseline was not updated: *b.yaml*"])
+    result.stdout.fnmatch_lines(["*1 measured: 1 UNDECIDED*", "ERROR: the baseline was not updated: *b.yaml*"])
     document = json.loads((project.path / "run.json").read_text())
-    assert [row["code"] for row in document["results"]] == ["not-written"]
+    assert [row["reason_code"] for row in document["results"]] == ["not-written"]
     assert [finding["code"] for finding in document["findings"]] == ["not-updated"]
     summary = summary_of_run(read_document(document))
-    assert (summary.sentence, summary.severity) == ("1 measurement, none written to the baseline", "bad")
-    assert summary.explanation == "Not written to the baseline: the update failed."
+    assert (summary.sentence, summary.severity) == ("1 measurement, none saved to the baseline", "bad")
+    assert summary.explanation == "Not saved: the update failed."
 
 
 @pytest.mark.parametrize("quiet", [[], ["-q"]])
@@ -229,7 +229,7 @@ def test_an_interrupt_between_tests_ends_the_run_and_leaves_the_baseline_as_it_w
     project.file("test_copy.py", f"{COPY}\n\ndef test_more():\n    raise KeyboardInterrupt\n")
     result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3", "-p", "no:randomly")
     assert result.ret == pytest.ExitCode.INTERRUPTED
-    result.stdout.fnmatch_lines(["*1 measured: 1 NO_BASELINE*", "interrupted: the baseline was not updated"])
+    result.stdout.fnmatch_lines(["*1 measured: 1 UNDECIDED*", "interrupted: the baseline was not updated"])
     result.stdout.no_fnmatch_line("*baseline run 2 of 3*")
     assert not list(project.path.glob("*b.yaml*"))
 
@@ -259,7 +259,7 @@ def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_wa
     assert not list((project.path / "temporary").glob("pytest-bandwidth-????????"))
     assert said.splitlines().count("interrupted: the baseline was not updated") == 1
     assert "Traceback" not in said
-    assert "1 measured: 1 NO_BASELINE" in said
+    assert "1 measured: 1 UNDECIDED" in said
     assert "1 passed" in said
     assert gone(int((project.path / "pid").read_text()))
     assert (project.path / "b.yaml").read_bytes() == before

@@ -59,10 +59,9 @@ def test_before_the_first_commit_there_is_none_to_name(repo):
 
 
 def test_an_update_of_no_commit_names_the_file_that_makes_it_so(repo):
-    at = commit(repo)
-    update(repo).no_fnmatch_line("*of no commit*")
+    commit(repo)
+    update(repo).no_fnmatch_line("*not committed*")
     repo.file("helper.py", "")
-    told = "this update's runs are of no commit: helper.py{} differs from " + at + " or is not in it; *"
-    update(repo).fnmatch_lines(["*" + told.format("")])
+    update(repo).fnmatch_lines(["bandwidth: helper.py is not committed: commit it before this update, *"])
     repo.file("other.cu", "")
-    update(repo).fnmatch_lines(["*" + told.format(" and 1 more")])
+    update(repo).fnmatch_lines(["bandwidth: helper.py and 1 more is not committed: *"])

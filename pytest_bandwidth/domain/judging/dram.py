@@ -95,8 +95,9 @@ def judged_by_counts(
 
 def judged_without_counts(judged: Judged, error: CountersFailed, max_ratio: float | None) -> Judged:
     """Return the judgement where counting failed: UNDECIDED where the marker asks for counts, else a finding."""
-    if max_ratio is not None:
-        return replace(judged, decision=without_dram(judged.decision, str(error)))
+    decision = judged.decision if max_ratio is None else without_dram(judged.decision, str(error))
+    if decision is not judged.decision:
+        return replace(judged, decision=decision)
     finding = Finding(UNCOUNTED, f"DRAM was not counted: {error}")
     return replace(judged, measurement=judged.measurement.with_finding(finding))
 

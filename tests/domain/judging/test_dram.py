@@ -157,6 +157,10 @@ def test_uncounted_is_a_finding_and_fails_only_what_asked_for_counts() -> None:
     assert (held.decision.status, held.decision.rule) == (Status.UNDECIDED, Rule.DRAM_UNCOUNTED)
     assert held.decision.facts == {"text": "no ncu"}
     assert not held.measurement.findings
+    undecided = judged((200, 100), decision=Decision(Status.UNDECIDED, Rule.NO_BASELINE))
+    kept = judged_without_counts(undecided, error, 1.1)
+    assert kept.decision == undecided.decision
+    assert [finding.text for finding in kept.measurement.findings] == ["DRAM was not counted: no ncu"]
 
 
 def test_the_old_code_counted_here_stands_in_for_the_entrys_runs() -> None:
