@@ -120,7 +120,7 @@ def run_suite(device: str, profile: str, baselines: Path, out: Path) -> tuple[Ma
     command = [
         sys.executable, "-m", "pytest", "--pyargs", "pytest_bandwidth.suite", "-q", "-p", "no:cacheprovider",
         f"--bandwidth-device={device}", f"--bandwidth-suite={profile}", f"--bandwidth-json={out}",
-        f"--bandwidth-baseline={baselines}", "--bandwidth-update",
+        f"--bandwidth-baseline={baselines}", "--bandwidth-update", "--bandwidth-runs=1",
     ]  # fmt: skip
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if not out.is_file():

@@ -36,7 +36,7 @@ def spreads(documents: Sequence[Mapping[str, Any]]) -> list[Spread]:
     rows: dict[str, list[Mapping[str, Any]]] = {}
     for document in documents:
         for result in document["results"]:
-            if result.get("gbps") and result.get("status") != "INVALID":
+            if result.get("gbps") and result.get("is_valid"):
                 rows.setdefault(key_of(result), []).append(result)
     return [_spread(key, found) for key, found in rows.items() if len(found) == len(documents)]
 

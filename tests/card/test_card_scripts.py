@@ -1,6 +1,7 @@
 """benchmarks/card_mutations.py, card_judging.py and gpu_gate.py: they run to their end at their smallest."""
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -69,12 +70,14 @@ def test_a_bug_turns_its_test_red() -> None:
 def test_the_judging_runs_to_its_end() -> None:
     shown = run("card_judging.py", "--judged=5", "--slowed=5", "--slower=10%")
     assert "| 10 % slower | 5 | 5 |" in shown
-    assert "DEVICE 5 tests: the device is down" in shown
+    assert re.search(
+        r"^DEVICE unchanged tests run (19|20)\.\d % below the baseline \(median of 5, ", shown, re.MULTILINE
+    )
 
 
 def test_the_gate_for_gpus_finds_a_slower_kernel_and_no_edited_one(card: Card) -> None:
     plain = "-p no:randomly -p no:benchmark -p no:xdist --bandwidth-max-time=0.05"
-    smallest = ("--scale=1024", "--runs=2", "--kernel=copy", "--drop=10%", f"--pytest={plain}")
+    smallest = ("--scale=1024", "--runs=1", "--kernel=copy", "--drop=10%", f"--pytest={plain}")
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / "gpu_gate.py"), *smallest],
         env=card.environment({"L2_BYTES": 1 << 16}),
@@ -84,5 +87,5 @@ def test_the_gate_for_gpus_finds_a_slower_kernel_and_no_edited_one(card: Card) -
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for told in ("unchanged: {'UNCHANGED': 1}", "edited: {'WITHIN': 1}", "10 % slower: {'REGRESSED': 1}"):
+    for told in ("unchanged: {'OK': 1}", "edited: {'OK': 1}", "10 % slower: {'REGRESSED': 1}"):
         assert f"{told}, 0 not measured" in done.stdout

@@ -36,7 +36,7 @@ def pages(modules: dict[str, Any]) -> Any:
 
 
 def result(name: str, gbps: float | None, **more: Any) -> dict[str, Any]:
-    known = {"status": "UPDATED", "relative": 0.9, "utilization": 0.8, "utilization_of": "peak"}
+    known = {"is_valid": True, "relative": 0.9, "utilization": 0.8, "utilization_of": "peak"}
     return {"nodeid": name, "label": None, "gbps": gbps, **known, **more}
 
 
@@ -88,7 +88,7 @@ def test_a_share_of_the_probe_is_no_share_of_the_peak(pages: Any) -> None:
 def test_what_was_invalid_in_a_process_is_left_out_and_named(pages: Any) -> None:
     documents = [
         {"results": [result("a", 1.0), result("b", 1.0), result("c", None)]},
-        {"results": [result("a", 1.0), result("b", 9.9, status="INVALID"), result("d", 1.0)]},
+        {"results": [result("a", 1.0), result("b", 9.9, is_valid=False), result("d", 1.0)]},
     ]
     rows = pages.spreads(documents)
     assert [row.key for row in rows] == ["a"]

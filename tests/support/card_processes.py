@@ -64,7 +64,9 @@ class Card:
         out = folder / "out.json"
         out.unlink(missing_ok=True)
         command = ["-m", "pytest", "-q", "--bandwidth-device=cuda", "--bandwidth-max-time=0.05"]
-        command += ["--bandwidth-min-samples=10", "--bandwidth-baseline=base.yaml", f"--bandwidth-json={out}", *args]
+        # Updates take one run, for time's sake.
+        command += ["--bandwidth-min-samples=10", "-obandwidth_runs=1"]
+        command += ["--bandwidth-baseline=base.yaml", f"--bandwidth-json={out}", *args]
         done = self.run(command, {**SMALL, **settings}, cwd=folder, env={**ALONE, **env})
         rows = json.loads(out.read_text())["results"] if out.exists() else []
         return done.returncode, done.stdout + done.stderr, rows

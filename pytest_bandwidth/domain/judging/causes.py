@@ -100,10 +100,15 @@ def _code_changes(measurement: Measurement, entry: Entry, resources: Mapping[str
 def recorded_changes(measurement: Measurement, entry: Entry) -> dict[str, str]:
     """Say, by name, which of the facts and versions that the entry's newest run recorded are others now."""
     recorded = entry.runs[-1].extra if entry.runs else {}
+    return changed_facts(recorded, {**measurement.device.facts, **measurement.software})
+
+
+def changed_facts(recorded: Mapping[str, object], now: Mapping[str, object]) -> dict[str, str]:
+    """Say, by name, which facts and versions that a run recorded are others now."""
     return {
-        name: _change(name, known, str(value))
-        for name, value in {**measurement.device.facts, **measurement.software}.items()
-        if (known := recorded.get(name)) is not None and str(value) != known
+        name: _change(name, str(known), str(value))
+        for name, value in now.items()
+        if (known := recorded.get(name)) is not None and str(value) != str(known)
     }
 
 

@@ -58,7 +58,7 @@ def decide(evidence: Evidence, limits: Limits) -> Decision | Ask:
     if entry is None and evidence.revision is None:
         return _without_entry(evidence, limits)
     if evidence.compared is not None:
-        return decide_comparison(evidence.compared, evidence.tolerance, limits.looks)
+        return _noted(decide_comparison(evidence.compared, evidence.tolerance, limits.looks), evidence)
     if not evidence.old_code_tried:
         return Ask.OLD_CODE
     if evidence.revision is not None:
@@ -300,8 +300,12 @@ def _stored(evidence: Evidence, limits: Limits) -> Decision | Ask:
     ended = evidence.fresh_ended
     if ended is None and len(values) < limits.confirm <= len(evidence.fresh):
         ended = f"a probe ran in {len(values)} of {len(evidence.fresh)} new processes"
-    decided = decide_stored(reference, observed, values, tolerance, limits.confirm, ended)
-    return replace(decided, why_not=why_not) if isinstance(decided, Decision) else decided
+    return _noted(decide_stored(reference, observed, values, tolerance, limits.confirm, ended), evidence)
+
+
+def _noted(decided: Decision | Ask, evidence: Evidence) -> Decision | Ask:
+    """Return the decision with the reasons why better evidence could not be had."""
+    return replace(decided, why_not=evidence.why_not) if isinstance(decided, Decision) else decided
 
 
 def _not_slow(reference: Reference, numbers: Numbers, first: float, tolerance: float, processes: int) -> Decision:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from pytest_bandwidth.domain.code.identity import identity_of_plain
+from pytest_bandwidth.domain.judging.causes import changed_facts
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.verdict import Rule, Status
@@ -75,8 +76,11 @@ class DeviceLoss:
 FEWEST_FOR_DEVICE = 3
 
 
-def device_loss(outcomes: Sequence[Outcome]) -> DeviceLoss | None:
-    """Return what unchanged tests lost against the baseline; None where fewer than three can say."""
+def device_loss(outcomes: Sequence[Outcome], facts: Mapping[str, object]) -> DeviceLoss | None:
+    """Return what unchanged tests lost against the baseline; None where fewer than three can say.
+
+    facts: the device's, of which the baseline's runs record some.
+    """
     lost: list[float] = []
     changes: Counter[str] = Counter()
     for outcome in outcomes:
@@ -84,7 +88,7 @@ def device_loss(outcomes: Sequence[Outcome]) -> DeviceLoss | None:
         if not _lost_no_code(outcome) or not outcome.gbps or not isinstance(then, (int, float)) or then <= 0:
             continue
         lost.append(math.log(then / outcome.gbps))
-        changes.update(_version_changes(outcome))
+        changes.update(_changes(outcome, facts))
     if len(lost) < FEWEST_FOR_DEVICE:
         return None
     common = tuple(text for text, count in changes.items() if 2 * count > len(lost))
@@ -98,13 +102,10 @@ def _lost_no_code(outcome: Outcome) -> bool:
     return outcome.is_valid and not outcome.counts and (same_code or cleared)
 
 
-def _version_changes(outcome: Outcome) -> Iterator[str]:
+def _changes(outcome: Outcome, facts: Mapping[str, object]) -> Iterator[str]:
     runs = (outcome.baseline or {}).get("runs") or ()
     recorded = runs[-1].get("extra", {}) if runs else {}
-    for name, now in outcome.software.items():
-        then = recorded.get(name)
-        if then is not None and str(then) != str(now):
-            yield f"{name} {then} → {now}"
+    yield from changed_facts(recorded, {**facts, **outcome.software}).values()
 
 
 @dataclass(frozen=True, slots=True)

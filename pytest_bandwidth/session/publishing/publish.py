@@ -139,7 +139,7 @@ def _tell_unmeasurable(report: DeviceReport, settings: Settings, root: Path) -> 
 
 def _tell_device_loss(report: DeviceReport, settings: Settings) -> None:
     """Say what unchanged tests lost, where that matters; past --bandwidth-device-tolerance it fails the run."""
-    loss, asked = device_loss(report.outcomes), settings.device_tolerance
+    loss, asked = device_loss(report.outcomes, report.device.get("facts") or {}), settings.device_tolerance
     matters = settings.tolerance if asked is None else asked
     if loss is None or settings.writes_baseline or drop_of_log(loss.median) <= matters:
         return

@@ -66,6 +66,7 @@ def test_a_later_resolver_is_asked_only_for_what_none_before_it_decided():
     found = judged(both(), for_both(FIVE), first, second, third)
     assert (first.asked, second.asked, third.asked) == ([[KEY, OTHER]], [[OTHER]], [])
     assert statuses(found) == {KEY: (Status.OK, Rule.PAIRS), OTHER: (Status.REGRESSED, Rule.PAIRS)}
+    assert [found[key].decision.why_not for key in (KEY, OTHER)] == [(), ("no old kernel",)]
 
 
 def test_stored_figures_and_new_processes_decide_where_no_old_code_could_run():

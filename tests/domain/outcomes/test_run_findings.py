@@ -18,7 +18,7 @@ def unchanged(gbps, then=100.0, rule=Rule.CODE_UNCHANGED, status="OK", **more):
 
 
 def test_the_loss_is_the_median_of_unchanged_tests():
-    loss = device_loss([unchanged(80.0), unchanged(90.0), unchanged(99.0), unchanged(190.0, then=200.0)])
+    loss = device_loss([unchanged(80.0), unchanged(90.0), unchanged(99.0), unchanged(190.0, then=200.0)], {})
     assert loss is not None
     assert (loss.tests, loss.changes) == (4, ())
     assert loss.median == pytest.approx(-(math.log(0.9) + math.log(0.95)) / 2)
@@ -27,7 +27,7 @@ def test_the_loss_is_the_median_of_unchanged_tests():
 
 @pytest.mark.parametrize("tests", [0, 1, FEWEST_FOR_DEVICE - 1, FEWEST_FOR_DEVICE])
 def test_of_few_tests_nothing_is_said(tests):
-    assert (device_loss([unchanged(90.0)] * tests) is not None) is (tests >= FEWEST_FOR_DEVICE)
+    assert (device_loss([unchanged(90.0)] * tests, {}) is not None) is (tests >= FEWEST_FOR_DEVICE)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_of_few_tests_nothing_is_said(tests):
     ],
 )
 def test_only_code_that_lost_nothing_says_what_the_device_lost(row, counts):
-    loss = device_loss([*[unchanged(100.0)] * FEWEST_FOR_DEVICE, row])
+    loss = device_loss([*[unchanged(100.0)] * FEWEST_FOR_DEVICE, row], {})
     assert loss is not None
     assert loss.tests == FEWEST_FOR_DEVICE + counts
     assert (loss.most > 0.5) is counts
@@ -59,9 +59,17 @@ def test_versions_that_differ_in_most_tests_are_named():
     then = {"gbps": 100.0, "runs": [{"extra": {"numpy": "2.0"}}, {"extra": {"numpy": "2.1", "driver": "570"}}]}
     here = unchanged(90.0, baseline=then, software={"numpy": "2.2", "driver": "570", "torch": "2.9"})
     alike = replace(here, software={"numpy": "2.1"})
-    assert device_loss([here, here, here]).changes == ("numpy 2.1 → 2.2",)
-    assert device_loss([here, here, alike]).changes == ("numpy 2.1 → 2.2",)
-    assert device_loss([here, here, alike, alike]).changes == ()
+    assert device_loss([here, here, here], {}).changes == ("numpy 2.1 → 2.2",)
+    assert device_loss([here, here, alike], {}).changes == ("numpy 2.1 → 2.2",)
+    assert device_loss([here, here, alike, alike], {}).changes == ()
+
+
+def test_the_devices_facts_that_differ_are_named():
+    recorded = {"driver_version": "570.1", "power_limit_w": "300.0", "ecc": "on"}
+    here = unchanged(90.0, baseline={"gbps": 100.0, "runs": [{"extra": recorded}]})
+    facts = {"driver_version": "580.2", "power_limit_w": 250.0, "ecc": "on", "index": 0}
+    loss = device_loss([here] * FEWEST_FOR_DEVICE, facts)
+    assert loss.changes == ("driver version 570.1 → 580.2", "power limit 300.0 → 250.0 W")
 
 
 def regressed(key, then, now):
