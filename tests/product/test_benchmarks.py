@@ -26,7 +26,6 @@ SMALLEST = {
     "history.py": (("--runs=60", "--tests=8", "--repeat=1"), r"SQL"),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
     "pairs_simulation.py": (("--trials=20",), r"each of 3–8"),
-    "two_speeds.py": (("--trials=2",), r"3600 s \| without blame \|"),
     "in_turn.py": (("--pairs=2", "--mib=8", "--kernel=triad"), r"\| triad \| streams \| one after the other \|"),
     "overhead.py": (("--pairs=1",), r"per sample: an empty callable"),
     "new_arrays.py": (("--sets=2", "--mib=8"), r"\| NumPy's sum \|"),
