@@ -25,7 +25,7 @@ SMALLEST = {
     "gate.py": (("--mib=8", "--kernel=triad"), r"\| streams \| pytest-benchmark, min:5% \| \d of 1 "),
     "history.py": (("--runs=60", "--tests=8", "--repeat=1"), r"SQL"),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
-    "pairs_simulation.py": (("--trials=20",), r"each of 3–8"),
+    "pairs_simulation.py": (("--trials=20",), r"two speeds"),
     "in_turn.py": (("--pairs=2", "--mib=8", "--kernel=triad"), r"\| triad \| streams \| one after the other \|"),
     "overhead.py": (("--pairs=1",), r"per sample: an empty callable"),
     "new_arrays.py": (("--sets=2", "--mib=8"), r"\| NumPy's sum \|"),
