@@ -2,8 +2,8 @@
 
     python benchmarks/readme.py             # about half a minute
 
-Takes the Python block of README.md, writes a baseline of five fresh processes for it, lets its triad do a third more
-work than it declares, and prints what the plugin then says.
+Takes the Python block of README.md, commits it to a repository of its own, writes a baseline, lets its triad do a third
+more work than it declares, and prints what the plugin then says.
 """
 
 from __future__ import annotations
@@ -54,6 +54,12 @@ def run(folder: Path, *args: str) -> str:
     return done.stdout + done.stderr
 
 
+def commit(folder: Path, message: str) -> None:
+    subprocess.run(["git", "add", "-A"], cwd=folder, check=True)
+    name = ["-c", "user.name=README", "-c", "user.email=readme@example.org"]
+    subprocess.run(["git", *name, "commit", "-qm", message], cwd=folder, check=True)
+
+
 def main() -> None:
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -62,13 +68,18 @@ def main() -> None:
         tests = folder / "tests"
         tests.mkdir()
         (tests / "test_triad.py").write_text(shown_test())
+        subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+        (folder / ".gitignore").write_text("__pycache__/\n*.nbi\n*.nbc\n")
+        commit(folder, "Test a triad")
         # The first process compiles the kernels, which is no part of what is shown.
         run(folder, "--bandwidth-disable")
-        print(run(folder, "--bandwidth-update", "--bandwidth-runs=5"))
+        print(run(folder, "--bandwidth-update"))
         baseline = folder / "baseline.yaml"
         if not baseline.is_file():
             raise SystemExit("no baseline was written, see above")
         print(baseline.read_text())
+        commit(folder, "Add its baseline")
+        print(run(folder))
         (tests / "test_triad.py").write_text(slowed(shown_test()))
         print(run(folder))
 

@@ -62,7 +62,7 @@ bandwidth_min_samples = 10
 bandwidth_precision = 50%
 bandwidth_tolerance = 95%
 bandwidth_busy_processors = 1000
-bandwidth_pairs = 2
+bandwidth_pairs = 4
 """
 PAGES_WITH_COMMANDS = sorted({b.page for b in BLOCKS if b.kind == "console" and not b.lacking})
 FRAGMENTS = [b for b in BLOCKS if b.kind == "python" and b.file is None and "def test_" not in b.text]
