@@ -1,9 +1,9 @@
 """Print what README.md shows, from its own test: the message of a slowed kernel, the summary, and the baseline.
 
-    python benchmarks/readme.py             # about half a minute
+    python benchmarks/readme.py             # about a minute
 
-Takes the Python block of README.md, writes a baseline of five fresh processes for it, lets its triad do a third more
-work than it declares, and prints what the plugin then says.
+It takes the Python block of README.md and writes a baseline of five runs for it. Then its triad does a third more work
+than it declares, and the script prints the plugin's message.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import tempfile
 from pathlib import Path
 
 README = Path(__file__).resolve().parent.parent / "README.md"
-# As declared, and a third more of it while the declaration stays.
+# The declared work, and a third more with the same declaration.
 HONEST = ("n = 1 << 25", "reads=(b, c), writes=a,")
 SLOWED = ("n = (1 << 25) * 4 // 3", "reads=8 << 25, writes=4 << 25,")
 
 
 def shown_test() -> str:
     """Return the Python block of README.md that defines tests."""
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
+    blocks: list[str] = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
     (test,) = [block for block in blocks if "def test_" in block]
     return test
 
@@ -62,7 +62,7 @@ def main() -> None:
         tests = folder / "tests"
         tests.mkdir()
         (tests / "test_triad.py").write_text(shown_test())
-        # The first process compiles the kernels, which is no part of what is shown.
+        # The first process compiles the kernels.
         run(folder, "--bandwidth-disable")
         print(run(folder, "--bandwidth-update", "--bandwidth-runs=5"))
         baseline = folder / "baseline.yaml"

@@ -29,7 +29,7 @@ from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule,
 # A look needs two comparisons.
 _FEWEST_DROPS = 2
 # Where the two processes of a pair have addresses of their own, each can have one of two speeds for good: that four
-# pairs agree by chance is then no rarity (benchmarks/two_speeds.py).
+# pairs agree by chance is then no rarity (benchmarks/pairs_simulation.py).
 _FEWEST_UNALIKE = 8
 
 
