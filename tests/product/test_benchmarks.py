@@ -20,11 +20,12 @@ SMALLEST = {
         r"\| Numba function \|(?s:.*)indices: 8 MB in 0\.\d+ s here",
     ),
     "estimators.py": (("--processes=2", "--mib=8"), r"\| ratio of medians \|"),
+    "faster_memory.py": (("--seconds=3", "--mib=8"), r"\| NumPy's copy \|"),
     "fleet.py": (("--cards=3", "--tests=2", "--repeat=1"), r"\| 3 \|"),
     "gate.py": (("--mib=8", "--kernel=triad"), r"\| streams \| pytest-benchmark, min:5% \| \d of 1 "),
     "history.py": (("--runs=60", "--tests=8", "--repeat=1"), r"SQL"),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
-    "pairs_simulation.py": (("--trials=20",), r"\| two speeds \| 2.0 % \|"),
+    "pairs_simulation.py": (("--trials=20",), r"two speeds"),
     "in_turn.py": (("--pairs=2", "--mib=8", "--kernel=triad"), r"\| triad \| streams \| one after the other \|"),
     "overhead.py": (("--pairs=1",), r"per sample: an empty callable"),
     "new_arrays.py": (("--sets=2", "--mib=8"), r"\| NumPy's sum \|"),
@@ -52,7 +53,7 @@ ELSEWHERE = {"arena.py", "card_judging.py", "card_mutations.py", "demo.py", "gpu
 ELSEWHERE |= {"gpu_session.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
-    **dict.fromkeys(("ceiling.py", "estimators.py", "gate.py", "in_turn.py"), MEASURES),
+    **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py", "in_turn.py"), MEASURES),
     "scratch_place.py": MEASURES,
     **dict.fromkeys(
         ("overhead.py", "neighbours.py", "new_arrays.py", "placement.py", "probe_kinds.py", "run_delay.py"), MEASURES
