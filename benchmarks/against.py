@@ -5,12 +5,13 @@
     python benchmarks/against.py --one-of 50 --device traffic     # seconds, where one of 50 kernels changed
     python benchmarks/against.py --one-of 50 --device cpu
 
-Every round is a git repository of its own: a first commit with three kernels (a triad and a sum that wait for memory,
-an exponential that computes), a last commit that makes one of them, in turn, take 8 % longer, or changes a comment.
-A round is right where just the slowed test fails, or none. Prints each round's verdicts, and the counts with limits.
+Every round makes a git repository. Its first commit has three kernels: a triad and a sum, which wait for memory, and an
+exponential, which computes. Its last commit makes one of them take 8 % longer, or changes a comment. A round is right
+if the slowed test alone fails, or no test where the last commit slows none. Prints each round's verdicts, and the
+counts with 95 % limits.
 
-With --one-of a repository has so many kernels, of which the last commit changes one. It is judged twice: with both
-sides telling their code first, and without. Prints seconds and verdicts of each.
+With --one-of the repository has so many kernels, and the last commit changes one. The script judges it twice: with the
+hashes of both commits' code compared first, and without. Prints the seconds and verdicts of each.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from pytest_bandwidth.domain.judging.error_rates import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 
 AUTHOR = ("-c", "user.name=benchmark", "-c", "user.email=benchmark@localhost")
 KERNELS = ("triad", "total", "exponential")
+PAIRS = 4
 PACKAGE = '''
-"""Three kernels. WORK: how much more than asked for each of them does."""
+"""Three kernels. WORK: by name, how many times the declared work each does."""
 import numpy as np
 
 WORK = {work}
@@ -43,7 +46,7 @@ def worked(name, n):
     return round(n * WORK.get(name, 1.0))
 
 def total(x, n):
-    # Further elements by themselves: NumPy sums a length that is no power of two more slowly, the whole of it.
+    # A sum of its own for the further elements: NumPy is slower at a length that is not a power of two.
     return np.sum(x[:n]) + np.sum(x[n : worked("total", n)])
 
 def exponential(x, y, n):
@@ -107,9 +110,10 @@ CONFTEST = f"""
 import os
 
 import pytest_bandwidth.session.run as run
+from pytest_bandwidth.session.against.told_code import NOTHING_TOLD
 
 if {WITHOUT_CODE!r} in os.environ:
-    run.Run.told_elsewhere = lambda *_: {{}}
+    run.Run.told_elsewhere = lambda *_: NOTHING_TOLD
 """
 
 
@@ -134,15 +138,15 @@ def many_kernels(folder: Path, device: str, count: int) -> None:
 
 
 def one_of(count: int, device: str, pairs: int) -> None:
-    """Print how long it takes to judge so many kernels of which one changed, with and without their code."""
+    """Print how long it takes to judge so many kernels after one changed, with and without comparing hashes."""
     with tempfile.TemporaryDirectory() as name:
         many_kernels(Path(name), device, count)
-        for text, environment in (("with their code", {}), ("without asking for code", {WITHOUT_CODE: "1"})):
+        for text, environment in (("with hashes", {}), ("without hashes", {WITHOUT_CODE: "1"})):
             begun = time.monotonic()
             rows, _ = judged(Path(name), device, pairs, environment)
-            verdicts = Counter(row["status"] for row in rows.values())
-            told = ", ".join(f"{number} {status}" for status, number in verdicts.items())
-            print(f"{device}, 1 of {count} changed, {text}: {time.monotonic() - begun:.0f} s ({told})", flush=True)
+            verdicts = Counter((row["status"], row["reason_code"]) for row in rows.values())
+            counts = ", ".join(f"{number} {status} ({rule})" for (status, rule), number in verdicts.items())
+            print(f"{device}, 1 of {count} changed, {text}: {time.monotonic() - begun:.0f} s ({counts})", flush=True)
 
 
 def repository(folder: Path, slowed: str | None, share: float) -> None:
@@ -167,11 +171,11 @@ def git(folder: Path, *args: str) -> str:
 
 
 def judged(
-    folder: Path, device: str = "cpu", pairs: int = 5, environment: Mapping[str, str] = MappingProxyType({})
-) -> tuple[dict[str, dict[str, object]], int]:
+    folder: Path, device: str = "cpu", pairs: int = PAIRS, environment: Mapping[str, str] = MappingProxyType({})
+) -> tuple[dict[str, dict[str, Any]], int]:
     """Return the verdict of each test by its kernel's name, and pytest's exit status."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    command += ["--bandwidth-against=HEAD~1", f"--bandwidth-pairs={pairs}"]
+    command += ["--bandwidth-against=HEAD~1", "-o", f"bandwidth_pairs={pairs}"]
     command += [f"--bandwidth-device={device}", "--bandwidth-json=run.json"]
     own = {**os.environ, **environment}
     done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
@@ -185,11 +189,11 @@ def judged(
     return {row["nodeid"].rpartition("test_")[2]: row for row in rows}, done.returncode
 
 
-def told(name: str, row: dict[str, object]) -> str:
+def described(name: str, row: dict[str, Any]) -> str:
     verdict = row["verdict"]
     if verdict["drop"] is None:
         return f"{name} {row['status']}: {row['reason']}"
-    pairs, spread = verdict["baseline_runs"], format_percent(verdict["spread"], 1)
+    pairs, spread = verdict["runs"], format_percent(verdict["spread"], 1)
     return (
         f"{name} {row['status']} ({-verdict['drop'] * 100:+.1f} % on {verdict['figure']}, {pairs} pairs, sd {spread})"
     )
@@ -203,7 +207,7 @@ def one_round(slowed: str | None, share: float) -> bool:
         rows, code = judged(Path(name))
         failed = [kernel for kernel, row in rows.items() if row["status"] == "REGRESSED"]
         right = len(rows) == len(KERNELS) and failed == [slowed] * (slowed is not None) and code == bool(slowed)
-        texts = "; ".join(told(kernel, rows[kernel]) for kernel in rows)
+        texts = "; ".join(described(kernel, rows[kernel]) for kernel in rows)
         print(
             f"{'right' if right else 'WRONG'}, slowed: {slowed}, {time.monotonic() - begun:.0f} s: {texts}", flush=True
         )
@@ -215,10 +219,12 @@ def main() -> None:
     parser.add_argument(
         "--rounds", type=int, default=10, help="rounds with and rounds without a slow-down (default: 10)"
     )
-    parser.add_argument("--slower", type=parse_fraction, default=0.08, help="how much longer it takes (default: 8%%)")
+    parser.add_argument(
+        "--slower", type=parse_fraction, default=0.08, help="longer the slowed kernel takes (default: 8%%)"
+    )
     parser.add_argument("--one-of", type=int, metavar="N", help="time a repository of N kernels of which one changed")
     parser.add_argument("--device", choices=OF_DEVICE, default="cpu", help="of --one-of (default: cpu)")
-    parser.add_argument("--pairs", type=int, default=5, help="of --one-of (default: 5)")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"of --one-of, {PAIRS} at least (default: {PAIRS})")
     options = parser.parse_args()
     print(
         f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}"

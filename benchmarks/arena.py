@@ -1,15 +1,17 @@
-"""Have this plugin and pytest-benchmark judge the same kernels in turns, for gate.py and neighbours.py.
+"""Judge the same kernels by this plugin and by pytest-benchmark, for gate.py and neighbours.py.
 
-Every kind of kernel that users measure on a host: streams, reductions, rows, NumPy on one thread, what computes; of
-`cuda_src/`, of NumPy and users' own Numba functions. The tests lie in a git repository of their own, whose only commit
-is what the baselines are taken of. A drop is a change in its working tree: the kernel works 1/(1 − drop) times as much
-as it declares, in the same arrays. So is an edit that costs nothing: the same work from within one function more.
+The kernels are streams, reductions, rows, NumPy on one thread, and compute-bound ones: of `cuda_src/`, of NumPy, and
+Numba functions of the tests' own. The tests are in a git repository, and the baselines belong to its only commit. An
+edit changes the working tree. It costs nothing: one more function makes the same calls, and Numba functions get a
+few instructions that never run, so that the compiler lays their code out anew. A drop is an edit after which the kernel
+does 1/(1 − drop) times the work that it declares, in the same arrays.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -31,7 +33,7 @@ PEERS = (MEDIAN, MINIMUM)
 # The option takes all of its values at once: given twice, the last one counts alone.
 LIMITS = ("--benchmark-compare", "--benchmark-compare-fail", "median:5%", "min:5%")
 MODES = MappingProxyType({OURS: (), STRICT: ("--bandwidth-strict",)})
-# What each is: kernels of a kind share what disturbs them.
+# The kind of each: the same things disturb the kernels of a kind.
 KERNELS = MappingProxyType(
     {
         "triad": "streams",
@@ -65,7 +67,7 @@ N = {mib} * 2**20 // 4
 COLS = 4096
 ROWS = N // COLS
 
-# Each: how many units of work there are, a call (function and arguments) for the first n of them, and what all of
+# Each returns: the units of work, a call (function and arguments) for the first n of them, and the arrays that all of
 # them read and write.
 
 def triad(device, launched):
@@ -75,7 +77,7 @@ def triad(device, launched):
 
 @numba.njit(parallel=True, cache=True)
 def three_times(y, x, n):
-    for i in numba.prange(n):
+{never_run}    for i in numba.prange(n):
         y[i] = np.float32(3) * x[i]
 
 def scaled(device, launched):
@@ -128,7 +130,7 @@ def gemm(device, launched):
 
 @numba.njit(cache=True)
 def added_in_order(x, n):
-    total = np.float32(0)
+{never_run}    total = np.float32(0)
     for i in range(n):
         total += x[i]
     return total
@@ -167,19 +169,17 @@ def test_theirs(benchmark, kernel):
 """
 IGNORED = "/ours.*\n/code/\n/theirs/\n__pycache__/\n.pytest_cache/\n"
 FAILED = re.compile(r"test_theirs\[(\w+)\].* - Field '(median|min)' has failed")
-# What pytest's summary of -rA says became of a test.
+# A test's outcome in pytest's summary of -rA.
 REPORTED = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) test_kernels\.py::test_ours\[(\w+)\]", re.MULTILINE)
-# Of a test that failed before it was judged.
+# The status of a test that failed before it was judged.
 UNJUDGED = "unjudged"
 
 
 @dataclass
 class Tally:
-    """Count which status was given, and to what pytest failed, by judge, circumstance, kernel and drop.
+    """Count statuses, and those of tests that pytest failed, by judge, circumstance, kernel and drop.
 
-    Seconds of a row are kept as well.
-
-    A circumstance is the kind of neighbours, or whatever else the caller names.
+    It keeps the seconds of a row as well. A circumstance is the kind of neighbours, or another word of the caller's.
     """
 
     statuses: dict[tuple[str, str, str, float], Counter[str]] = field(default_factory=dict)
@@ -240,20 +240,19 @@ class Arena:
         self._kernels = tuple(kernels)
         self._kept = kept
         self._tolerance, self._modes = f"--bandwidth-tolerance={tolerance}", tuple(modes)
+        self._test = TEST.replace("{mib}", str(mib)).replace("{kernels}", repr(list(kernels)))
+        self._draw = random.Random(1)
         (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
-        (folder / "test_kernels.py").write_text(
-            TEST.replace("{mib}", str(mib)).replace("{kernels}", repr(list(kernels)))
-        )
         (folder / ".gitignore").write_text(IGNORED)
-        self._slow_down(0.0)
-        for given in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "What the baselines are taken of")):
+        self._write(0.0, edited=False)
+        for given in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "The code of the baselines")):
             subprocess.run(["git", *AUTHOR, *given], cwd=folder, check=True)
 
     def take_baselines(self) -> None:
         baseline = self.folder / "ours.yaml"
         baseline.unlink(missing_ok=True)
-        self._slow_down(0.0)
-        for _ in range(BASELINE_TRIES):  # what is measured beside others does not enter
+        self._write(0.0, edited=False)
+        for _ in range(BASELINE_TRIES):  # a disturbed measurement is not saved
             code, text, _ = self._pytest("ours", "--bandwidth-update-new", "--bandwidth-runs=5")
             if baseline.is_file() and all(f"test_ours[{kernel}]" in baseline.read_text() for kernel in self._kernels):
                 break
@@ -266,21 +265,26 @@ class Arena:
             raise SystemExit(f"pytest-benchmark saved nothing:\n{text}")
 
     def judge(self, beside: str, drop: float, *, ours_first: bool, edited: bool = False, alone: bool = False) -> None:
-        """Have both tools judge every kernel, slowed by `drop`; `beside` names the circumstance in the tally.
+        """Judge every kernel by both tools, slowed by `drop`; `beside` names the circumstance in the tally.
 
-        edited: whether the code is another, though no slower. alone: whether pytest-benchmark is spared.
+        edited: whether the code changes even without a drop. alone: whether pytest-benchmark is left out.
         """
-        self._slow_down(drop, edited=edited)
+        self._write(drop, edited=edited)
         turns = (self._judge_ours,) if alone else (self._judge_ours, self._judge_theirs)
         for turn in turns if ours_first else reversed(turns):
             turn(beside, drop)
 
     def edit(self, drop: float = 0.0) -> None:
-        """Have the code be another that does the same, or that is slower by so much."""
-        self._slow_down(drop, edited=True)
+        """Change the code so that it does the same, or is slower by so much."""
+        self._write(drop, edited=True)
 
-    def _slow_down(self, drop: float, *, edited: bool = False) -> None:
-        (self.folder / "drop.py").write_text(f"DROP = {drop!r}\nEDITED = {edited or drop > 0!r}\n")
+    def _write(self, drop: float, *, edited: bool) -> None:
+        """Write the tests. Edited Numba functions compare their length with a few negative numbers first."""
+        changed = edited or drop > 0
+        numbers = self._draw.sample(range(1, 2**30), self._draw.randint(1, 8)) if changed else ()
+        never_run = "".join(f"    if n == -{number}:\n        x[0] = {number}\n" for number in numbers)
+        (self.folder / "test_kernels.py").write_text(self._test.replace("{never_run}", never_run))
+        (self.folder / "drop.py").write_text(f"DROP = {drop!r}\nEDITED = {changed!r}\n")
 
     def _judge_ours(self, beside: str, drop: float) -> None:
         for mode in self._modes:
@@ -298,11 +302,11 @@ class Arena:
         statuses = dict.fromkeys(self._kernels, UNJUDGED)
         statuses |= {row["nodeid"].partition("[")[2].rstrip("]"): row["status"] for row in rows}
         self._kept.add(mode, beside, drop, statuses, failed, seconds)
-        expected = {"REGRESSED"} if drop else {"UNCHANGED", "WITHIN", "IMPROVED"}
+        expected = {"REGRESSED"} if drop else {"OK", "IMPROVED"}
         for row in rows:
             if row["status"] not in expected:
-                said = f"{mode}, {beside}, {format_percent(drop)}: {row['nodeid']}: {row['status']}: {row['reason']}"
-                print(f"  {said}", file=sys.stderr, flush=True)
+                line = f"{mode}, {beside}, {format_percent(drop)}: {row['nodeid']}: {row['status']}: {row['reason']}"
+                print(f"  {line}", file=sys.stderr, flush=True)
 
     def _judge_theirs(self, beside: str, drop: float) -> None:
         code, text, seconds = self._pytest("theirs", *LIMITS)
@@ -311,7 +315,7 @@ class Arena:
             raise SystemExit(f"pytest-benchmark ended with {code}, and found {len(found)} regressions:\n{text}")
         for judge, figure in ((MEDIAN, "median"), (MINIMUM, "min")):
             failed = {name for name in self._kernels if (name, figure) in found}
-            statuses = {name: "REGRESSED" if name in failed else "WITHIN" for name in self._kernels}
+            statuses = {name: "REGRESSED" if name in failed else "OK" for name in self._kernels}
             self._kept.add(judge, beside, drop, statuses, failed, seconds)
 
     def _pytest(self, tool: str, *args: str) -> tuple[int, str, float]:
@@ -339,7 +343,7 @@ def failed_by_pytest(code: int, text: str, kernels: Sequence[str]) -> set[str]:
 
 
 def command(tool: str) -> list[str]:
-    """Return what starts pytest on the kernels, of one tool alone: `ours` or `theirs`."""
+    """Return the command that runs the kernels' tests of one tool: `ours` or `theirs`."""
     plugins = ["-p", "no:cacheprovider", "-p", "no:randomly"]
     ours = ["-p", "bandwidth", "--bandwidth-device=cpu", "--bandwidth-baseline=ours.yaml"]
     theirs = ["-p", "benchmark", "--benchmark-storage=file://theirs", "--benchmark-max-time=1"]
@@ -348,16 +352,16 @@ def command(tool: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    # Plugins that take no part would add start-up time to one side or both.
+    # Other plugins would add start-up time to one side or both.
     return {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def rounds_of(drops: Sequence[float]) -> list[tuple[str, float]]:
-    """Return what is judged in a round: code as it was, and edited, without a drop and with each."""
+    """Return what a round judges: unchanged code, and edited code without a drop and with each."""
     return [(UNCHANGED, 0.0), *((EDITED, drop) for drop in drops)]
 
 
-def said(name: str, drop: float) -> str:
+def arm(name: str, drop: float) -> str:
     return f"{format_percent(drop)} slower" if drop else name
 
 

@@ -1,14 +1,13 @@
-"""Measure what it costs a test to identify its code, beside compiling it.
+"""Measure what it costs a test to identify its code, in addition to compiling it.
 
     python benchmarks/code_identity.py [--repeat 5] [--indices-mib 1024]
 
-For each shipped kernel: the normal form of its PTX, its machine code out of the cubin, and both hashes, as a test's
-first launch of it takes them (later ones find them remembered). For each of its twins on the host: the Numba function's
-hash, which every test takes. Where CuPy is installed, for its raw kernels too, and how long their source takes that is
-compiled once more, once for all its kernels; no GPU is needed. And the list of files of a test that imports a package
-of 200 modules, which identifies a callable that nothing tells more finely: the first, which hashes all, and later ones.
-Prints milliseconds of the processor: median, longest, and which took longest. Last, the seconds that an index array of
-so many MiB takes to be hashed on this host, by the clock, and what a card takes that reads it once.
+For each shipped kernel: the normal form of its PTX, its machine code from the cubin, and both hashes, as at a test's
+first launch of it. For each of its twins on the host: the Numba function's hash, which every test takes. Where CuPy is
+installed: the same of its raw kernels, and the second compilation of their source, once for all kernels of a file. It
+needs no GPU. And the list of files of a test that imports a package of 200 modules: the first, which hashes all, and
+later ones. Prints milliseconds of the processor: the median, the longest, and which kernel took longest. The last
+lines have the seconds by the clock for the hash of an index array on this host, and those for a card that reads it.
 """
 
 from __future__ import annotations

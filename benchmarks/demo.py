@@ -2,13 +2,14 @@
 
     python benchmarks/demo.py [FOLDER]
 
-The machine's figures, a baseline, the unchanged kernels, one that is slowed on purpose and found, the reports of all
-that in FOLDER (default: demo-results). Where other processes disturb the measurements it says so and ends well: the
-exit status is 0 unless the plugin fails, raises a false alarm or lets the slowed kernel pass.
+It shows the machine's figures, writes a baseline, judges the unchanged kernels, slows one on purpose and finds it. The
+reports are in FOLDER (default: demo-results). The exit status is 0 unless the plugin fails, raises a false alarm or
+lets the slowed kernel pass. Where other processes disturb the measurements, it says so.
 """
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import json
 import re
@@ -17,9 +18,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-# Few processes stand for the baseline here, so the tolerance is wide; five and 3 % are for a gate.
+# Three runs are few for a baseline, so the tolerance is wide. For a gate take five runs and 3 to 5 %.
 BASELINE_PROCESSES = 3
 TOLERANCE = "20%"
 BUDGET = ("--bandwidth-max-time=0.5",)
@@ -62,20 +64,28 @@ def test_sum(bandwidth):
 """
 KERNELS = re.findall(r"def (test_\w+)", TESTS)
 SLOWED_TESTS = TESTS.replace("        triad()\n", "        triad()\n        triad()  # left over from debugging\n")
-# Statuses of a test that was judged and is as fast as before.
-FINE = ("UNCHANGED", "WITHIN", "IMPROVED")
+# Statuses of a test that is as fast as before.
+FINE = ("OK", "IMPROVED")
 
 
 class Failed(Exception):
-    """Says that the plugin did not do what it is for."""
+    """Says what the plugin did wrong."""
 
 
-def told(text: str) -> None:
+@dataclass(frozen=True)
+class Verdict:
+    """Hold a test's status, and whether its measurement is valid."""
+
+    status: str
+    is_valid: bool
+
+
+def say(text: str) -> None:
     print(text, flush=True)
 
 
-def pytest_run(folder: Path, name: str, tests: str, *args: str) -> dict[str, str]:
-    """Run the tests; return the status of each by its name. Raises Failed where pytest or a test went wrong."""
+def pytest_run(folder: Path, name: str, tests: str, *args: str) -> dict[str, Verdict]:
+    """Run the tests; return the verdict of each by its name. Raises Failed where pytest or a test went wrong."""
     (folder / "test_kernels.py").write_text(tests, encoding="utf-8")
     files = [f"--bandwidth-{kind}={name}.{kind}" for kind in ("json", "html")]
     command = [sys.executable, "-m", "pytest", *NOTHING_ELSE, "--bandwidth-baseline=baseline.yaml", *BUDGET, *files]
@@ -84,35 +94,36 @@ def pytest_run(folder: Path, name: str, tests: str, *args: str) -> dict[str, str
     if status not in (0, 1) or not document.is_file():
         raise Failed(f"pytest ended with exit status {status}, see above")
     rows = json.loads(document.read_text(encoding="utf-8"))["results"]
-    found = {row["nodeid"].rpartition("::")[2]: row["status"] for row in rows}
+    found = {row["nodeid"].rpartition("::")[2]: Verdict(row["status"], row["is_valid"]) for row in rows}
     if missing := sorted({*KERNELS} - {*found}):
         raise Failed(f"{', '.join(missing)} was not measured, see above")
     return found
 
 
-def explain(statuses: Mapping[str, str]) -> None:
-    """Say which tests were not judged, and what follows. Pytest has just said why."""
-    for status in sorted({*statuses.values()} - {*FINE, "REGRESSED", "UPDATED"}):
-        names = [name for name, found in statuses.items() if found == status]
-        told(f"   {status}, so not judged, for the reason above: {', '.join(names)}.")
-    if "INVALID" in statuses.values():
-        told("   What is measured beside other work says nothing of a kernel, so nothing fails by it.")
-        told("   On a quieter machine `make demo` shows more.")
+def explain(verdicts: Mapping[str, Verdict]) -> None:
+    """Say which tests have no verdict, and what follows. Pytest has just said why."""
+    for status in sorted({verdict.status for verdict in verdicts.values()} - {*FINE, "REGRESSED", "SAVED"}):
+        names = [name for name, verdict in verdicts.items() if verdict.status == status]
+        say(f"   {status} for the reason above: {', '.join(names)}.")
+    if not all(verdict.is_valid for verdict in verdicts.values()):
+        say("   Other processes disturbed these measurements, so they decide nothing and no test fails.")
+        say("   On a quieter machine `make demo` shows more.")
 
 
 def take_baseline(folder: Path) -> None:
     update = ("--bandwidth-update", f"--bandwidth-runs={BASELINE_PROCESSES}")
-    statuses = pytest_run(folder, "baseline", TESTS, *update)
-    explain(statuses)
-    written = [name for name, status in statuses.items() if status == "UPDATED"]
-    told(f"   {len(written)} of {len(statuses)} kernels have a baseline now.")
+    verdicts = pytest_run(folder, "baseline", TESTS, *update)
+    explain(verdicts)
+    written = [name for name, verdict in verdicts.items() if verdict.status == "SAVED"]
+    say(f"   {len(written)} of {len(verdicts)} kernels have a baseline now.")
 
 
 def judged(folder: Path, name: str, tests: str) -> dict[str, str]:
-    """Measure the tests and judge them by the baseline. Raises Failed where one fails that nobody changed."""
-    statuses = pytest_run(folder, name, tests, f"--bandwidth-tolerance={TOLERANCE}")
+    """Measure the tests and compare them with the baseline. Raises Failed where an unchanged one fails."""
+    verdicts = pytest_run(folder, name, tests, f"--bandwidth-tolerance={TOLERANCE}")
     changed = {SLOWED} if tests != TESTS else set()
-    explain(statuses)
+    explain(verdicts)
+    statuses = {test: verdict.status for test, verdict in verdicts.items()}
     if alarms := [test for test, status in statuses.items() if status == "REGRESSED" and test not in changed]:
         raise Failed(f"a false alarm: {', '.join(alarms)} was not changed")
     return statuses
@@ -121,44 +132,51 @@ def judged(folder: Path, name: str, tests: str) -> dict[str, str]:
 def judge_unchanged(folder: Path) -> None:
     statuses = judged(folder, "unchanged", TESTS)
     fine = [name for name, status in statuses.items() if status in FINE]
-    told(f"   {len(fine)} of {len(statuses)} kernels are as fast as their baseline says, none fails.")
+    say(f"   {len(fine)} of {len(statuses)} kernels are as fast as in the baseline, none fails.")
 
 
 def judge_slowed(folder: Path) -> None:
     diff = difflib.unified_diff(TESTS.splitlines(), SLOWED_TESTS.splitlines(), n=1, lineterm="")
-    told("".join(f"   {line}\n" for line in [*diff][3:]))
+    say("".join(f"   {line}\n" for line in [*diff][3:]))
     status = judged(folder, "slowed", SLOWED_TESTS)[SLOWED]
     if status in FINE:
         raise Failed(f"{SLOWED} takes twice as long and was not found")
     if status == "REGRESSED":
-        told(f"   Found, as it should be: {SLOWED} takes twice as long and fails, the kernels beside it do not.")
+        say(f"   Found, as it should be: {SLOWED} takes twice as long and fails. The other kernels do not fail.")
 
 
-def main(folder: Path) -> int:
+def show(folder: Path) -> int:
+    """Show it all, with the reports in this folder; return the exit status."""
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     begun = time.monotonic()
     try:
-        told("1. This machine:")
+        say("1. This machine:")
         if subprocess.run([sys.executable, "-m", "pytest_bandwidth.cli", "device"], check=False).returncode != 0:
             raise Failed("pytest-bandwidth device failed, see above")
-        told(f"\n2. A baseline, of {BASELINE_PROCESSES} fresh processes:")
+        say(f"\n2. A baseline of {BASELINE_PROCESSES} runs, each in a new process:")
         take_baseline(folder)
         if (folder / "baseline.yaml").is_file():
-            told("\n3. The same kernels again:")
+            say("\n3. The same kernels again:")
             judge_unchanged(folder)
-            told("\n4. Somebody slows one of them, and does not notice:")
+            say("\n4. Somebody slows one of them and does not notice:")
             judge_slowed(folder)
     except Failed as failure:
-        told(f"\nThe demo failed: {failure}")
+        say(f"\nThe demo failed: {failure}")
         return 1
     pages = ", ".join(str(page) for page in sorted(folder.glob("*.html"), key=lambda page: page.stat().st_mtime))
-    told(f"\nAll of it took {time.monotonic() - begun:.0f} s. The reports, for a browser: {pages}")
-    told("The built-in suite measures some forty operations more: pytest --pyargs pytest_bandwidth.suite")
+    say(f"\nThe demo took {time.monotonic() - begun:.0f} s. Its reports, for a browser: {pages}")
+    say("The built-in suite measures some forty operations more: pytest --pyargs pytest_bandwidth.suite")
     return 0
 
 
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("demo-results"), help="default: demo-results")
+    return show(parser.parse_args().folder)
+
+
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else "demo-results")))
+    sys.exit(main())

@@ -2,11 +2,11 @@
 
     python benchmarks/faster_memory.py [--seconds 180] [--mib 128]
 
-A hypervisor gives this machine's memory one speed for a while and then another. The shipped intensity sweep (a
-copy that multiplies and adds so many times for each element) and NumPy's own copy, which runs on one thread, are
-sampled in turns with the plain copy that is their probe, all in one process. A sample counts where the probes before
-and after it agree, and goes to the column of their speed. A kernel that keeps its share beside faster memory waits for
-memory there as well; one that keeps its GB/s loses share although nothing of it changed, which is what DEVICE is for.
+A hypervisor gives this machine's memory one speed for a while and then another. One process samples the shipped
+intensity sweep (a copy that multiplies and adds so many times for each element), NumPy's own copy, which runs on one
+thread, and the plain copy that is their probe, one after the other. A sample counts where the probes before and after
+it agree, and belongs to the column of their speed. A kernel that keeps its share with faster memory waits for memory
+there as well. One that keeps its GB/s loses share although its code is the same: so stored shares are weak evidence.
 Prints Markdown.
 """
 
@@ -29,9 +29,9 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_percent
 
 WORK = (0, 8, 16, 24, 32, 40, 48, 64, 96, 128)
-# Probes that differ by more saw the speed change between them.
+# If two probes differ by more, the speed changed between them.
 ALIKE = 0.08
-# A column is from one of these GB/s to the next; fewer samples than this tell nothing.
+# A column is from one of these GB/s to the next, and needs so many samples.
 STEPS = (0, 30, 35, 40, 45, 50, 55, 60, 65, 70, 80, 90, 100, 1000)
 FEWEST = 8
 

@@ -2,8 +2,8 @@
 
     python benchmarks/fleet.py [--cards 200] [--tests 200] [--samples 30] [--repeat 3]
 
-The documents are invented, with one card slower than the others, and lie in files; each merge is a fresh process.
-Seconds are its processor's: a fleet's documents come one by one, while others still measure.
+The script invents the documents, with one card slower than the others. Each merge is a new process that reads them from
+files. Seconds are of its processor, since a fleet's documents arrive one by one while other cards still measure.
 Limits: 10 s and 1 GB for 200 cards of 200 tests, 15 MB of HTML.
 """
 
@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tests" / "support")]
@@ -41,7 +42,7 @@ def write_documents(folder: Path, cards: int, tests: int, samples: int) -> None:
         (folder / f"{number:04d}.json").write_text(render_json(document))
 
 
-def _varied(row, factor: float, samples: int, random_: random.Random):
+def _varied(row: Any, factor: float, samples: int, random_: random.Random) -> Any:
     seconds = [row.seconds / factor * random_.gauss(1.0, 0.003) for _ in range(samples)]
     return replace(
         row,
@@ -54,7 +55,7 @@ def _varied(row, factor: float, samples: int, random_: random.Random):
 
 
 def merge(folder: Path) -> None:
-    """Merge the folder's documents as the command does with those that come back; print what it took."""
+    """Merge the folder's documents as the command does; print seconds, memory and sizes."""
     from pytest_bandwidth.cli.fleet.cards import Card, CardResult, Returned
     from pytest_bandwidth.cli.fleet.overview import fleet_document, fleet_json
     from pytest_bandwidth.cli.fleet.returned import read_result
@@ -78,10 +79,10 @@ def merge(folder: Path) -> None:
     compared = time.process_time()
     document = fleet_document("r", {}, rows, unlike, 0)
     text, page = fleet_json(document), render_fleet(document)
-    told = time.process_time()
+    written = time.process_time()
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     print(
-        f"| {len(rows)} | {read - begun:.1f} s | {compared - read:.1f} s | {told - compared:.1f} s | {most:.0f} MB "
+        f"| {len(rows)} | {read - begun:.1f} s | {compared - read:.1f} s | {written - compared:.1f} s | {most:.0f} MB "
         f"| {len(text.encode()) / 1e6:.1f} MB | {len(page.encode()) / 1e6:.2f} MB | {len(unlike)} |"
     )
 

@@ -1,17 +1,19 @@
-"""Judge every kind of kernel by this plugin and by pytest-benchmark, side by side: unchanged, edited, and slower.
+"""Judge every kind of kernel by this plugin and by pytest-benchmark: unchanged, edited, and slower.
 
     python benchmarks/gate.py                                # short: unchanged, edited and 10 % slower, once each
     python benchmarks/gate.py --judged 40 --dropped 8        # 440 unchanged rows: hours
-    python benchmarks/gate.py --judged 40 --dropped 2 --over 120   # what is left of two hours is waited
+    python benchmarks/gate.py --judged 10 --age 120          # judges two hours after the baseline
     python benchmarks/gate.py --judged 8 --drop 3% --tolerance 2% --kernel triad --kernel sum
 
-As in CI: in a git repository, with and without --bandwidth-strict, every run a fresh process (benchmarks/arena.py has
-the kernels, and how they are slowed). Baselines: five fresh processes for this plugin, one saved run for
-pytest-benchmark, renewed for every ten rounds. The two tools take turns. Unchanged code is the baseline's, as its hash
-says; edited code is another that does the same in the same time, so that pairs of processes have to tell. What
-is red is what pytest failed, whatever its status. Prints that, found drops, what got no verdict, and seconds, with
-one-sided 95 % limits; in the end, by kinds of kernels. What was judged otherwise than it should be is told while it
-runs, and so is the table so far: an end by Ctrl-C or SIGTERM loses nothing.
+It works as in CI: in a git repository, by default and with --bandwidth-strict, each run in a new process
+(benchmarks/arena.py has the kernels, and how they are edited and slowed). The baseline has five runs of this plugin and
+one saved run of pytest-benchmark; the script renews it after ten rounds. Unchanged code has the baseline's hash. Edited
+code does the same in the same time, so that pairs of processes must decide.
+
+A row is one kernel in one run of pytest. "Failed" counts the tests that pytest failed, whatever their status, and
+"found" those that failed as REGRESSED. "Undecided" counts UNDECIDED and MISMATCH, and "passed" the slowed tests that
+pytest passed. Limits are one-sided, of 95 %. The script names each unexpected verdict on standard error while it runs,
+and prints the tables also after Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ import platform
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -37,9 +38,9 @@ from arena import (
     UNCHANGED,
     Arena,
     Tally,
+    arm,
     evenly,
     rounds_of,
-    said,
     table,
 )
 
@@ -50,13 +51,13 @@ from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 ROUNDS_PER_BASELINE = 10
 MODES = (STRICT, OURS)
 JUDGES = (*MODES, *PEERS)
-# This code lost nothing, or it lost something: all else leaves the user without an answer.
-FINE, RED = ("UNCHANGED", "WITHIN", "IMPROVED"), "REGRESSED"
+# The statuses that answer whether the code lost something; all others are undecided.
+FINE, SLOWER = ("OK", "IMPROVED"), "REGRESSED"
 
 
 def result(kept: Tally, kernels: Sequence[str], drops: Sequence[float]) -> str:
     """Compare the judges over all kernels and by kinds of them."""
-    alarms = (head for name in (UNCHANGED, EDITED) for head in (f"red, {name}", "no verdict"))
+    alarms = (head for name in (UNCHANGED, EDITED) for head in (f"{name}: failed", "undecided"))
     heads = ("kernels", "judged by", *alarms, *(f"found {format_percent(d)}" for d in drops[1:]))
     kinds = {kind: [k for k in kernels if KERNELS[k] == kind] for kind in dict.fromkeys(KERNELS[k] for k in kernels)}
     lines = []
@@ -69,39 +70,33 @@ def cells(kept: Tally, judge: str, kernels: Sequence[str], drops: Sequence[float
     for name in (UNCHANGED, EDITED):
         as_fast, failed = (of(judge, [name], kernels, drops[0]) for of in (kept.count, kept.failed))
         yield limited(failed.total(), as_fast.total(), at_most=True)
-        yield str(as_fast.total() - as_fast[RED] - fine(as_fast)) if judge in MODES else ""
+        yield str(as_fast.total() - as_fast[SLOWER] - sum(as_fast[fine] for fine in FINE)) if judge in MODES else ""
     for drop in drops[1:]:
         slowed, failed = (of(judge, [EDITED], kernels, drop) for of in (kept.count, kept.failed))
         passed = f", {slowed.total() - failed.total()} passed" if judge in MODES else ""
-        yield limited(failed[RED], slowed.total(), at_most=False) + passed
-
-
-def fine(statuses: Counter[str]) -> int:
-    return sum(statuses[status] for status in FINE)
+        yield limited(failed[SLOWER], slowed.total(), at_most=False) + passed
 
 
 def limited(count: int, judged: int, *, at_most: bool) -> str:
-    """Return how many of how many, and their rate's one-sided limit of 95 %."""
+    """Return the count, of how many, and the rate's one-sided limit of 95 %."""
     if not judged:
-        return "none judged"
+        return "0 of 0"
     if at_most:
         return f"{count} of {judged} (≤ {format_percent(upper_limit(count, judged), 1)})"
     return f"{count} of {judged} (≥ {format_percent(1 - upper_limit(judged - count, judged), 1)})"
 
 
 def spent(kept: Tally, drops: Sequence[float]) -> Iterator[str]:
-    """Tell the seconds of a row, start-up and settling included, of unchanged and of slowed kernels."""
+    """Yield the seconds of a row, start-up and pairs included, for unchanged, edited and slowed kernels."""
     for judge in JUDGES[:-1]:  # both peers are one run
         for name, drop in rounds_of(drops):
             seconds = kept.seconds.get((judge, name, drop))
             if seconds:
-                told = f"median {median(seconds):.1f}, mean {fmean(seconds):.1f}, at most {max(seconds):.1f}"
-                row = f"{judge}, {said(name, drop)}"
-                yield f"- {row}: seconds a row, means of {len(seconds)} runs: {told}"
+                figures = f"median {median(seconds):.1f}, mean {fmean(seconds):.1f}, at most {max(seconds):.1f}"
+                yield f"- {judge}, {arm(name, drop)}: seconds a row, means of {len(seconds)} runs: {figures}"
 
 
 def wait_until(moment: datetime) -> None:
-    """Spread rounds over hours: what a machine does in one of them says little of the next."""
     time.sleep(max((moment - datetime.now(timezone.utc)).total_seconds(), 0))
 
 
@@ -109,13 +104,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--judged", type=int, default=1, help="rounds of unchanged code (default: 1)")
     parser.add_argument(
-        "--dropped", type=int, help="rounds of edited code and of each drop, of so many at most (default: as many)"
+        "--dropped", type=int, help="rounds of edited code and of each drop, spread over the others (default: as many)"
     )
     parser.add_argument("--drop", action="append", help="drop to inject (default: 10%%; long runs take 5%% and 10%%)")
     parser.add_argument("--kernel", action="append", choices=tuple(KERNELS), help="kernel to judge (default: all)")
     parser.add_argument("--tolerance", default="5%")
     parser.add_argument("--mib", type=int, default=128, help="MiB of each array (default: 128)")
-    parser.add_argument("--over", type=float, default=0, metavar="MINUTES", help="spread the rounds over so long")
+    parser.add_argument("--over", type=float, default=0, metavar="MINUTES", help="spread the rounds over this time")
+    parser.add_argument("--age", type=float, default=0, metavar="MINUTES", help="wait so long after each baseline")
     options = parser.parse_args()
     dropped = options.judged if options.dropped is None else min(options.dropped, options.judged)
     drops = [0.0, *map(parse_fraction, options.drop or (["10%"] if options.judged == 1 else ["5%", "10%"]))]
@@ -130,11 +126,12 @@ def main() -> None:
                 wait_until(begun + timedelta(minutes=options.over * i / options.judged))
                 if i % ROUNDS_PER_BASELINE == 0:
                     arena.take_baselines()
+                    wait_until(datetime.now(timezone.utc) + timedelta(minutes=options.age))
                 asked = rounds_of(drops) if evenly(i, options.judged, dropped) else rounds_of(())
                 for name, drop in asked[i % len(asked) :] + asked[: i % len(asked)]:
                     arena.judge(name, drop, ours_first=i % 2 == 0, edited=name == EDITED)
                 counts = "; ".join(
-                    f"{said(n, d)}: {dict(kept.count(STRICT, [n], kernels, d))}" for n, d in rounds_of(drops)
+                    f"{arm(n, d)}: {dict(kept.count(STRICT, [n], kernels, d))}" for n, d in rounds_of(drops)
                 )
                 now = datetime.now(timezone.utc)
                 print(f"… {now:%H:%M} UTC, {i + 1} of {options.judged}; {counts}", file=sys.stderr, flush=True)
@@ -148,9 +145,8 @@ def main() -> None:
     print("\n".join(spent(kept, drops)))
     for mode in MODES:
         for name, drop in rounds_of(drops):
-            counts = kept.count(mode, [name], kernels, drop)
-            told = ", ".join(f"{n} {status}" for status, n in counts.most_common())
-            print(f"- {mode}, {said(name, drop)}: {told}")
+            statuses = kept.count(mode, [name], kernels, drop).most_common()
+            print(f"- {mode}, {arm(name, drop)}: {', '.join(f'{n} {status}' for status, n in statuses)}")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""Measure what the history costs at a million points, and what its change points find in invented runs.
+"""Measure what the history costs at a million points, and which changes its change points find in invented runs.
 
     python benchmarks/history.py [--runs 5150] [--tests 200] [--repeat 3] [--skip-change-points]
     python benchmarks/history.py --fleet [--cards 200] [--runs 500] [--tests 200] [--repeat 3]
 
-The store is filled as years of runs would fill it: appended run by run, merged by the project's own merging, with 150
-runs left in files of their own. Each question is asked by a fresh process, as `pytest-bandwidth history` is, imports
+The script fills the store as years of runs would: it appends run by run, the project's own code merges files, and 150
+runs stay in files of their own. A new process answers each question, as `pytest-bandwidth history` does, imports
 included. Limit: 2 s a question.
 
-With --fleet each card has a run every night, and a night is one file, as after a merge, the last one's runs apart.
-DuckDB makes them up: one card loses 4 % over the last 40 % of the nights, another is 4 % slow from the first night on.
-Only the first drifts, which is checked. Limit: 5 s a question. Seconds on the clock, and of processors, since other
-processes lengthen the first.
+With --fleet each card has a run every night. A night is one file, as after a merge, and the last night has a file for
+each run. DuckDB invents them: one card loses 4 % over the last 40 % of the nights, another is 4 % slow from the first
+night on. The script checks that only the first is reported as drifting. Limit: 5 s a question. It prints seconds by the
+clock and of processors, since other processes lengthen the first.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tests" / "support")]
@@ -101,7 +102,7 @@ def fill(folder: Path, runs: int, tests: int) -> list[float]:
     return seconds
 
 
-def _varied(row, probe: float, random_: random.Random):
+def _varied(row: Any, probe: float, random_: random.Random) -> Any:
     from dataclasses import replace
 
     relative = 0.8 * random_.gauss(1, 0.01)
@@ -138,17 +139,17 @@ def fill_fleet(folder: Path, cards: int, nights: int, tests: int) -> None:
 
 
 def check_drift(folder: Path) -> None:
-    """End the script where another card than the one that was made to drift is said to, or none."""
+    """End the script unless the history reports the drifting card, and no other."""
     command = [sys.executable, "-m", "pytest_bandwidth.cli", "history", str(folder), "--by", "gpu", "--json"]
-    told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    drifting = [card["serial"] for card in told["cards"] if card["drifts"]]
+    document = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    drifting = [card["serial"] for card in document["cards"] if card["drifts"]]
     if drifting != [f"GPU-{DRIFTING:04d}"]:
         sys.exit(f"found {drifting} drifting, expected GPU-{DRIFTING:04d}")
-    print(f"  the card that drifts is named: {drifting[0]}, of {len(told['cards'])}", flush=True)
+    print(f"  reported as drifting: {drifting[0]}, of {len(document['cards'])} cards", flush=True)
 
 
 def ask(folder: Path, arguments: Sequence[str], repeat: int) -> tuple[list[float], float]:
-    """Return the seconds of fresh processes, and of processors for one; a page is written beside the history."""
+    """Return the seconds of new processes, and of processors for one; pages are written next to the history."""
     given = [str(folder.with_name(PAGE)) if argument == PAGE else argument for argument in arguments]
     command = [sys.executable, "-m", "pytest_bandwidth.cli", "history", str(folder), *given]
     seconds, before = [], _processor_seconds()
@@ -165,7 +166,7 @@ def _processor_seconds() -> float:
 
 
 def change_points_found(series: int = 400) -> None:
-    """Print the shares of invented series in which a change is seen, by noise, length and drop in their middle."""
+    """Print the shares of invented series in which a change is found, by noise, length and drop in their middle."""
     import numpy as np
 
     from pytest_bandwidth.cli.history.change_points import change_points

@@ -1,15 +1,15 @@
-"""Compare pairs of processes that sample in turn with pairs that follow each other: same code, every kind of kernel.
+"""Compare pairs of processes that sample alternately with pairs that follow each other, for every kind of kernel.
 
     python benchmarks/in_turn.py                            # ten pairs a kernel and way: an hour
     python benchmarks/in_turn.py --pairs 4 --kernel triad
-    python benchmarks/in_turn.py --edited                   # one of the two runs another code that does the same
-    python benchmarks/in_turn.py --drop 5% --way "in turn"  # or one that is slowed: what the drop is in seconds
+    python benchmarks/in_turn.py --edited                   # one of the two runs edited code that does the same
+    python benchmarks/in_turn.py --drop 5% --way alternate  # one of the two runs slower code
 
-Those in turn are as the plugin takes them; without the same memory for their arrays; without the same addresses; and
-without either. All ways take turns, so that they see the same hours. Of each the drop, which is none unless it is asked
-for: the standard deviation of ln(ratio) from pair to pair, the largest, its mean, and what a pair took. Of processes
-that follow each other the ratio is of GB/s, and of the share of the probe, whichever scatters less; in turn it is of
-the rounds' seconds. Prints Markdown.
+"alternate" is how the plugin takes pairs. Three ways leave out what such a pair has in common: the memory of its
+arrays, the addresses of its processes, or both. All ways run in every round, so that they meet the same machine.
+The table has the standard deviation of ln(ratio) from pair to pair, the largest ratio, the mean, and the seconds of a
+pair. For pairs that sample alternately the ratio is of the rounds' seconds. For those that follow each other it is of
+GB/s or of the share of the probe, whichever varies less. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from typing import Any
 from unittest.mock import patch
 
 from arena import KERNELS, Arena, Tally, table
-from pytest_bandwidth.domain.judging.confirmation import IN_TURN_SHARE, ROUNDS_SHARE
 
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.session.against import worktrees
 from pytest_bandwidth.session.against.checkout import CheckedOut
@@ -44,19 +44,19 @@ PLAIN = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "bandwidth",
 OWN_MEMORY = ("shared_memory", lambda: nullcontext(None))
 OWN_ADDRESSES = ("addresses_of_pair", dict)
 FOLLOWING = "one after the other"
-# Each way with what it does without.
+# Each way, with what it leaves out.
 WAYS: dict[str, Sequence[tuple[str, Callable[[], Any]]]] = {
-    "in turn": (),
-    "in turn, memory of their own": (OWN_MEMORY,),
-    "in turn, addresses of their own": (OWN_ADDRESSES,),
-    "in turn, both of their own": (OWN_MEMORY, OWN_ADDRESSES),
+    "alternate": (),
+    "alternate, separate memory": (OWN_MEMORY,),
+    "alternate, separate addresses": (OWN_ADDRESSES,),
+    "alternate, both separate": (OWN_MEMORY, OWN_ADDRESSES),
     FOLLOWING: (),
 }
 
 
 @dataclass
-class Seen:
-    """Hold what pairs of one kernel showed: log-ratios by figure, and seconds; how many showed nothing."""
+class Pairs:
+    """Hold the pairs of one kernel: log-ratios by figure, and seconds. lost: how many gave no ratio."""
 
     ratios: dict[str, list[float]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
@@ -98,23 +98,23 @@ def following(both: Worktrees, number: int) -> dict[str, float]:
     if not (is_valid(head) and is_valid(base)):
         return {}
     names = {"gbps": "GB/s", "relative": "share"}
-    return {said: math.log(base[name] / head[name]) for name, said in names.items() if head[name] and base[name]}
+    return {figure: math.log(base[name] / head[name]) for name, figure in names.items() if head[name] and base[name]}
 
 
 def is_valid(row: dict[str, Any]) -> bool:
-    return row["status"] != "INVALID"
+    return bool(row["is_valid"])
 
 
-def compare(folder: Path, kernels: Sequence[str], pairs: int, ways: Sequence[str]) -> dict[tuple[str, str], Seen]:
-    """Return what pairs showed by kernel and way."""
-    seen = {(kernel, way): Seen() for kernel in kernels for way in ways}
+def compare(folder: Path, kernels: Sequence[str], pairs: int, ways: Sequence[str]) -> dict[tuple[str, str], Pairs]:
+    """Take the pairs; return them by kernel and way."""
+    seen = {(kernel, way): Pairs() for kernel in kernels for way in ways}
     checked_out = CheckedOut(folder, "HEAD")
     invocation = Invocation(PLAIN, folder, as_module=True)
     try:
         for number in range(pairs):
             for kernel in kernels:
                 nodeid, file = f"test_kernels.py::test_ours[{kernel}]", folder / "test_kernels.py"
-                both = Worktrees(invocation, checked_out.revision, "cpu", nodeid, file, SECONDS, IN_TURN_SHARE)
+                both = Worktrees(invocation, checked_out.revision, "cpu", nodeid, file, SECONDS, ALTERNATE_SHARE)
                 for way in ways if number % 2 == 0 else reversed(ways):
                     begun = time.monotonic()
                     try:
@@ -139,9 +139,9 @@ def main() -> None:
     )
     parser.add_argument("--mib", type=int, default=64, help="of a stream's arrays (default: 64)")
     parser.add_argument("--way", action="append", choices=list(WAYS), help="one of them; repeatable (default: all)")
-    parser.add_argument("--edited", action="store_true", help="one of two runs another code that does the same")
+    parser.add_argument("--edited", action="store_true", help="one of the two runs edited code")
     parser.add_argument(
-        "--drop", type=parse_fraction, default=0.0, help="one of two is slower by so much (default: 0%%)"
+        "--drop", type=parse_fraction, default=0.0, help="one of the two is this much slower (default: 0%%)"
     )
     options = parser.parse_args()
     kernels = options.kernel or list(KERNELS)

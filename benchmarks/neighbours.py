@@ -1,17 +1,18 @@
 """Measure what other processes do to verdicts: kinds of kernels × kinds of neighbours, unchanged, edited and slower.
 
-    python benchmarks/neighbours.py --dropped 2              # 200 unchanged rows beside each kind: four hours
+    python benchmarks/neighbours.py --dropped 2              # 200 unchanged rows with each kind: four hours
     python benchmarks/neighbours.py --judged 1 --kernel triad --kernel sum --kernel attention   # minutes
+    python benchmarks/neighbours.py --judged 4 --strict      # with --bandwidth-strict as well
 
-Baselines are taken while nothing disturbs, five fresh processes for this plugin and one saved run for
-pytest-benchmark, renewed for every ten rounds. A round has each kind of neighbour start, all kernels are judged
-beside it, and the neighbours go (benchmarks/arena.py has the kernels, and how they are edited and slowed). What is
-known to be the baseline's code is UNCHANGED whoever is beside it; edited code takes pairs of processes. In rounds of
-edited and slowed code pytest-benchmark takes turns with this plugin; others it is spared. The
-neighbours are those of tests/support/neighbours.py, and two more: `run`, a second run of these tests, which takes turns
-with the first by the device's lock; and `quota`, one in a container's place: with a lock of its own, and half of the
-processors' time by a control group, where this user may make one. Prints Markdown; an end by Ctrl-C or SIGTERM loses
-nothing.
+The script takes baselines without neighbours and renews them after ten rounds: five runs of this plugin and one saved
+run of pytest-benchmark. In a round each kind of neighbour starts, both tools judge all kernels, and the neighbours end
+(benchmarks/arena.py has the kernels, and how they are edited and slowed). Unchanged code has the baseline's hash;
+edited code takes pairs of processes. pytest-benchmark judges only in rounds with edited and slower code.
+
+The neighbours are those of tests/support/neighbours.py and two more. `run` is a second run of these tests, which shares
+the device's lock. `quota` is a run as in a container: it has its own lock, and a control group limits it to half of the
+processors' time, where this user may make one. "Failed" counts the tests that pytest failed, and "passed" the slowed
+tests that it passed. Prints Markdown, also after Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
@@ -34,14 +36,15 @@ from arena import (
     KERNELS,
     OURS,
     PEERS,
+    STRICT,
     UNCHANGED,
     Arena,
     Tally,
+    arm,
     command,
     environment,
     evenly,
     rounds_of,
-    said,
     table,
 )
 
@@ -56,13 +59,13 @@ ROUNDS_PER_BASELINE = 10
 RUN, QUOTA = "run", "quota"
 EVERY_KIND = ("none", *KINDS, RUN, QUOTA)
 QUOTA_SHARE = 0.5
-# One of each kind of kernels: all of them beside each kind of neighbours would take days.
+# One kernel of each kind: all kernels with all neighbours would take days.
 OF_EACH = ("triad", "sum", "softmax", "serial", "attention")
 
 
 @contextmanager
 def second_run(folder: Path, group: Path | None) -> Iterator[None]:
-    """Have a second process judge the same tests over and over. group: the control group of one in a container."""
+    """Run the same tests over and over in a second process. group: its control group, if it has a quota."""
     own = environment()
     started = command("ours")
     with tempfile.TemporaryDirectory() as elsewhere:
@@ -91,19 +94,27 @@ def second_run(folder: Path, group: Path | None) -> Iterator[None]:
 
 
 def circumstance(kind: str, name: str) -> str:
-    """Name in the tally what code of this name (unchanged, edited) is judged beside."""
+    """Return the tally's name for unchanged or edited code with this kind of neighbours."""
     return f"{kind}, {name}"
 
 
-def result(kept: Tally, kinds: Sequence[str], kernels: Sequence[str], drops: Sequence[float], *, each: str) -> str:
+def result(
+    kept: Tally,
+    modes: Sequence[str],
+    kinds: Sequence[str],
+    kernels: Sequence[str],
+    drops: Sequence[float],
+    *,
+    each: str,
+) -> str:
     """Compare the judges in a table, with rows for each kind of neighbours or for each kernel."""
     of_kinds = each == "neighbours"
-    as_fast = [head for name in (UNCHANGED, EDITED) for head in (f"red, {name}", f"INVALID, {name}")]
-    slower = [head for drop in drops[1:] for head in (f"found {said(EDITED, drop)}", "INVALID", "passed")]
+    as_fast = [head for name in (UNCHANGED, EDITED) for head in (f"{name}: failed", "undecided")]
+    slower = [head for drop in drops[1:] for head in (f"found {arm(EDITED, drop)}", "undecided", "passed")]
     head = (each, "judged by", *as_fast, *slower, *(["seconds a row, unchanged", "edited"] * of_kinds))
     lines = []
     for name in kinds if of_kinds else kernels:
-        for judge in (OURS, *PEERS):
+        for judge in (*modes, *PEERS):
             figures = cells(kept, judge, (name,) if of_kinds else kinds, kernels if of_kinds else (name,), drops)
             lines.append([name, judge, *figures, *(seconds(kept, judge, name, drops) if of_kinds else [])])
     return table(head, lines)
@@ -112,18 +123,18 @@ def result(kept: Tally, kinds: Sequence[str], kernels: Sequence[str], drops: Seq
 def cells(
     kept: Tally, judge: str, kinds: Sequence[str], kernels: Sequence[str], drops: Sequence[float]
 ) -> Iterator[str]:
-    """Give red and INVALID of code that lost nothing, then of each drop what was found, INVALID and passed."""
+    """Yield failed and undecided tests of code that lost nothing, then of each drop: found, undecided, passed."""
     for name in (UNCHANGED, EDITED):
         beside = [circumstance(kind, name) for kind in kinds]
         as_fast, failed = (of(judge, beside, kernels, drops[0]) for of in (kept.count, kept.failed))
         yield f"{failed.total()} of {as_fast.total()}"
-        yield str(as_fast["INVALID"]) if judge == OURS else ""
+        yield "" if judge in PEERS else str(as_fast["UNDECIDED"])
     for drop in drops[1:]:
         beside = [circumstance(kind, EDITED) for kind in kinds]
         slowed, failed = (of(judge, beside, kernels, drop) for of in (kept.count, kept.failed))
         yield f"{failed['REGRESSED']} of {slowed.total()}"
-        yield str(slowed["INVALID"]) if judge == OURS else ""
-        yield str(sum(slowed[status] for status in ("UNCHANGED", "WITHIN", "IMPROVED")))
+        yield "" if judge in PEERS else str(slowed["UNDECIDED"])
+        yield str(slowed.total() - failed.total())
 
 
 def seconds(kept: Tally, judge: str, kind: str, drops: Sequence[float]) -> Iterator[str]:
@@ -142,7 +153,7 @@ def run(
     dropped: int,
     group: Path | None,
 ) -> None:
-    """Judge so many rounds; group: the control group of a container's place."""
+    """Judge so many rounds; group: the control group of the `quota` neighbour."""
     for i in range(judged):
         if i % ROUNDS_PER_BASELINE == 0:
             arena.take_baselines()
@@ -154,38 +165,40 @@ def run(
                 for name, drop in asked[i % len(asked) :] + asked[: i % len(asked)]:
                     given = {"ours_first": i % 2 == 0, "edited": name == EDITED, "alone": not both}
                     arena.judge(circumstance(kind, name), drop, **given)
-            told = (
-                f"{said(n, d)}: {dict(kept.count(OURS, [circumstance(kind, n)], list(KERNELS), d))}" for n, d in asked
+            counts = (
+                f"{arm(n, d)}: {dict(kept.count(OURS, [circumstance(kind, n)], list(KERNELS), d))}" for n, d in asked
             )
             now = f"{datetime.now(timezone.utc):%H:%M} UTC"
-            print(f"… {now}, {i + 1} of {judged}, {kind}: {'; '.join(told)}", file=sys.stderr, flush=True)
+            print(f"… {now}, {i + 1} of {judged}, {kind}: {'; '.join(counts)}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--judged", type=int, default=40, help="rounds of unchanged code (default: 40)")
     parser.add_argument(
-        "--dropped", type=int, help="rounds of edited code and of each drop, of so many at most (default: as many)"
+        "--dropped", type=int, help="rounds of edited code and of each drop, spread over the others (default: as many)"
     )
     parser.add_argument("--drop", action="append", help="drop to inject (default: 10%%)")
     parser.add_argument("--kind", action="append", choices=EVERY_KIND, help="kind of neighbours (default: all)")
     parser.add_argument(
         "--kernel", action="append", choices=tuple(KERNELS), help=f"kernel to judge (default: {', '.join(OF_EACH)})"
     )
+    parser.add_argument("--strict", action="store_true", help="judge a second time, with --bandwidth-strict")
     parser.add_argument("--tolerance", default="5%")
     parser.add_argument("--mib", type=int, default=128, help="MiB of each array (default: 128)")
     options = parser.parse_args()
     dropped = options.judged if options.dropped is None else min(options.dropped, options.judged)
     drops = [0.0, *map(parse_fraction, options.drop or ["10%"])]
     kinds, kernels = list(options.kind or EVERY_KIND), list(options.kernel or OF_EACH)
+    modes = (OURS, STRICT) if options.strict else (OURS,)
     kept = Tally()
     begun = datetime.now(timezone.utc)
     with tempfile.TemporaryDirectory() as folder, quota_group(QUOTA_SHARE) as group, signals_as_interrupts():
         if QUOTA in kinds and group is None:
             kinds.remove(QUOTA)
-            print(f"Left out: {QUOTA}, since no control group with a quota of processor time can be made here.\n")
+            print(f"Without {QUOTA}: this user cannot make a control group with a quota of processor time.\n")
         given = {"mib": options.mib, "kernels": kernels, "tolerance": options.tolerance}
-        arena = Arena(Path(folder), kept, **given)
+        arena = Arena(Path(folder), kept, **given, modes=modes)
         try:
             run(arena, kept, kinds, drops, judged=options.judged, dropped=dropped, group=group)
         except KeyboardInterrupt:
@@ -194,13 +207,11 @@ def main() -> None:
     print(f"{begun:%Y-%m-%d %H:%M} to {ended:%H:%M} UTC, {platform.processor() or platform.machine()}, ", end="")
     print(f"{os.cpu_count()} processors; tolerance {options.tolerance}, arrays of {options.mib} MiB\n")
     for each in ("neighbours", "kernel"):
-        print(result(kept, kinds, kernels, drops, each=each), end="\n\n")
-    for kind in kinds:
-        for name, drop in rounds_of(drops):
-            counts = kept.count(OURS, [circumstance(kind, name)], kernels, drop)
-            if counts:
-                told = ", ".join(f"{n} {status}" for status, n in counts.most_common())
-                print(f"- {kind}, {said(name, drop)}: {told}")
+        print(result(kept, modes, kinds, kernels, drops, each=each), end="\n\n")
+    for mode, kind, (name, drop) in product(modes, kinds, rounds_of(drops)):
+        if counts := kept.count(mode, [circumstance(kind, name)], kernels, drop):
+            statuses = ", ".join(f"{n} {status}" for status, n in counts.most_common())
+            print(f"- {mode}, {kind}, {arm(name, drop)}: {statuses}")
 
 
 if __name__ == "__main__":

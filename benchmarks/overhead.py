@@ -2,10 +2,10 @@
 
     python benchmarks/overhead.py [--pairs 20]
 
-Start-up: `pytest --collect-only` on a project without bandwidth tests, with the plugin and with `-p no:bandwidth`,
-alternated; also names any heavy module that was loaded. Per sample: host time of an empty callable under the sampling
-loop, less its own. Watching files: what callables take in processes with the audit hook that notes opened files and in
-such without, alternated, and how often each has Python call the hook.
+Start-up: `pytest --collect-only` on a project without bandwidth tests, alternately with the plugin and with
+`-p no:bandwidth`; it names each heavy module that was loaded as well. Per sample: the host's time for an empty callable
+as a sample, and without the plugin. Opened files: what callables take in processes with the audit hook that notes
+opened files, and without it, alternated, and how often Python calls the hook.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def pytest_sessionfinish():
 def start_up_seconds(folder: Path, *, with_plugin: bool) -> tuple[float, str]:
     """Return the wall seconds of one collection, and the line that names heavy modules."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    # Other installed plugins would add their own noise, and imports of their own. Named by its module, the plugin
-    # costs what it costs as an entry point; named by its entry point, pytest would search all packages for it first.
+    # Other installed plugins would add noise and imports. The plugin is named by its module: for the name of an entry
+    # point pytest would search all packages first.
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # pytest would compile the plugin at every start
     command += ["-p", "pytest_bandwidth.plugin" if with_plugin else "no:pytest_bandwidth.plugin"]

@@ -23,7 +23,7 @@ SLOWED = ("n = (1 << 25) * 4 // 3", "reads=8 << 25, writes=4 << 25,")
 
 def shown_test() -> str:
     """Return the Python block of README.md that defines tests."""
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
+    blocks: list[str] = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
     (test,) = [block for block in blocks if "def test_" in block]
     return test
 

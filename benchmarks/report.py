@@ -2,11 +2,11 @@
 
     python benchmarks/report.py [--results 200,1000,5000] [--repeat 3] [--no-browser]
 
-Each page is rendered by a fresh process, imports included, as `pytest-bandwidth report` would: once with an empty cache
-("first render": the chart library is made as well), then with the library that the first one kept.
-The runs are invented (tests/support/run_documents.py); 60 samples, 5 baseline runs each. The smallest of the repeats
-is printed as well as the median: the machine may be shared. Limits: 1,000 results in 2 s, 5,000 in 8 s; 1.5 MB for 200,
-15 MB for 5,000; first paint 2 s and sort 0.3 s for 5,000.
+A new process renders each page, imports included, as `pytest-bandwidth report` does. "First render" has an empty cache
+and makes the chart library as well; "render" uses the library that the first one kept. The runs are invented
+(tests/support/run_documents.py), with 60 samples and 5 baseline runs each. The script prints the smallest of the
+repeats as well as the median, since the machine may be shared. Limits: 1,000 results in 2 s, 5,000 in 8 s; 1.5 MB for
+200, 15 MB for 5,000; first paint 2 s and sort 0.3 s for 5,000.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Show what samples of a host wait for a processor, quiet and beside others, and what is left where such samples go.
+"""Show how long samples on a host wait for a processor, with other processes and without, and what a limit keeps.
 
     python benchmarks/run_delay.py [--seconds 3] [--beside none bursts builds memory steady]
 
-Prints a Markdown table for each kind of neighbour: for each workload and rule the share of its samples that stay, and
-their median and slowest tenth ÷ the median of all samples beside nobody (or beside the first kind asked for). Beside
-the limits stand two other signs that a system gives: switches that a thread did not ask for, and page faults.
+Prints a Markdown table for each kind of neighbour: for each workload and rule the share of the samples that it keeps.
+Then their median and slowest tenth, divided by the median of all samples without neighbours (or with the first kind in
+--beside). Two rules are not limits of the wait: "no switch" (involuntary) and "no fault" (page faults).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def sampled(device: CpuDevice, call: Callable[[], object], seconds: float) -> li
 
 
 def cell(seen: Sequence[Seen], rule: Callable[[Seen], bool], quiet_seconds: float) -> str:
-    """Say how many samples stay by the rule, and their median and slowest tenth in quiet medians."""
+    """Return the share of samples that the rule keeps, and their median and slowest tenth in quiet medians."""
     kept = sorted(one.seconds for one in seen if rule(one))
     if not kept:
         return "none"
@@ -121,7 +121,7 @@ def main() -> None:
     device = open_cpu()
     quiet: dict[str, float] = {}
     for kind in options.beside:
-        print(f"\nbeside {kind}; kept: p50, p90 of the time ÷ the quiet median\n")
+        print(f"\nneighbours: {kind}; kept: p50, p90 of the time ÷ the quiet median\n")
         print("| workload | samples |", " | ".join(RULES), "|")
         print("|---" * (len(RULES) + 2) + "|")
         with beside(kind):

@@ -45,7 +45,8 @@ from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.judging.judge import judge_test, pools_of
+from pytest_bandwidth.domain.judging.evidence import first_evidence
+from pytest_bandwidth.domain.judging.judge import judge
 rounds = Rounds(kernel_seconds=(2**29 / 1.754e12,), probe_seconds=(2**29 / 1.754e12,), kernel_first=(True,),
                 probe_bytes=2**29)
 settings = {"mig": "off", "ecc": "on"}
@@ -54,9 +55,8 @@ seen = Measurement(None, Traffic(2**28, 2**28), device, "events+block", rounds)
 limits = Limits(MarkerOptions(), 0.05, 3)
 begin = time.perf_counter()
 baseline = baseline_files.load(path)
-pools = pools_of(baseline)
-judged = [judge_test({key: seen}, baseline, limits, None, None, pools)[key].verdict for key in keys]
-assert {str(verdict.status) for verdict in judged} <= {"WITHIN", "INSUFFICIENT", "IMPROVED"}, judged[0]
+decided = [judge(first_evidence({key: seen}, baseline, limits), limits)[key].decision for key in keys]
+assert {str(decision.status) for decision in decided} <= {"OK", "UNDECIDED"}, decided[0]
 """
 _UPDATE_ONE = """
 def append(old, new):

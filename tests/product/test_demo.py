@@ -89,11 +89,11 @@ def test_on_a_quiet_machine_the_slowed_kernel_is_found(demo, tmp_path):
     status, said = demo()
     assert status == 0, said
     told = [line.strip() for line in said.splitlines()]
-    steps = ["1. This machine:", "2. A baseline, of 3 fresh processes:", "3. The same kernels again:"]
-    steps += ["4. Somebody slows one of them, and does not notice:"]
+    steps = ["1. This machine:", "2. A baseline of 3 runs, each in a new process:", "3. The same kernels again:"]
+    steps += ["4. Somebody slows one of them and does not notice:"]
     assert [line for line in told if line[:2] in ("1.", "2.", "3.", "4.")] == steps
     assert "4 of 4 kernels have a baseline now." in told
-    assert "4 of 4 kernels are as fast as their baseline says, none fails." in told
+    assert "4 of 4 kernels are as fast as in the baseline, none fails." in told
     assert "+        triad()  # left over from debugging" in said
     (found,) = [line for line in told if line.startswith("Found, as it should be: test_triad takes twice as long")]
     assert told.index(found) > told.index(steps[-1])
@@ -113,7 +113,7 @@ def test_what_other_processes_disturb_is_explained_and_no_failure(demo, phase):
     assert status == 0, said
     assert "others kept 2.0 processors busy meanwhile (make (7): 2.00 processors)" in said
     assert ("waits up to 0 s for a quiet moment: " in said) is (phase == "baseline")
-    assert "INVALID, so not judged, for the reason above: test_copy, test_softmax, test_sum, test_triad." in said
+    assert "UNDECIDED for the reason above: test_copy, test_softmax, test_sum, test_triad." in said
     assert "On a quieter machine `make demo` shows more." in said
     assert ("3. The same kernels again" in said) is (phase != "baseline")
     assert ("Found, as it should be" in said) is (phase == "unchanged")
@@ -143,5 +143,5 @@ def test_make_demo_ends_well_on_this_machine(tmp_path):
     result = run("make", *HERE, f"RESULTS={tmp_path}/results", "demo", cwd=ROOT, PYTHONPATH=str(tmp_path))
     assert result.returncode == 0, result.stdout + result.stderr
     found = "Found, as it should be" in result.stdout
-    assert found or "so not judged, for the reason above: " in result.stdout
+    assert found or "UNDECIDED for the reason above: " in result.stdout
     assert (tmp_path / "results" / ("slowed.html" if found else "baseline.html")).is_file()
