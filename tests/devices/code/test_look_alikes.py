@@ -385,7 +385,8 @@ def run(tmp_path, monkeypatch):
             for module, names in then:
                 vars(module).update(names)
                 for name in vars(module).keys() - names.keys():
-                    delattr(module, name)
+                    if f"{module.__name__}.{name}" not in sys.modules:  # NumPy imports some of its modules late
+                        delattr(module, name)
             for name in [name for name in sys.modules if name.partition(".")[0] == "pkg"]:
                 del sys.modules[name]
             sys.modules.update(modules)
