@@ -446,7 +446,7 @@ class Bandwidth:
         if isinstance(function, BoundLaunch) and said is None:
             return self._launch_code(function.launch)
         found = callable_code(function, args, kwargs, said, device, opaque)
-        return self._by_files(found, lambda: call_digest(function, args, kwargs))
+        return self._by_files(found, lambda: call_digest(function, args, kwargs, device, opaque))
 
     def _launch_of(
         self,

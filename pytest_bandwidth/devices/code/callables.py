@@ -13,9 +13,19 @@ from pytest_bandwidth.devices.code.python_functions import CodeDevice, known_fun
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 
 
-def call_digest(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> str:
-    """Hash a call by its arguments and by what the function was made with, where files identify its code."""
-    return digest(arguments_digest(args, keywords), *code_around(function))
+def call_digest(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    keywords: Mapping[str, Any],
+    device: CodeDevice | None = None,
+    opaque: Collection[int | str] = (),
+) -> str:
+    """Hash a call by its arguments and by what the function was made with, where files identify its code.
+
+    device, opaque: as in `callable_code`.
+    """
+    addresses = _addresses(device, opaque)
+    return digest(arguments_digest(args, keywords, addresses), *code_around(function, addresses))
 
 
 def callable_code(
@@ -31,8 +41,7 @@ def callable_code(
     said: what identifies its code, such as the hash of a library; the function's own bytecode goes with it.
     device: identifies the launches that the function holds. opaque: arguments that identify nothing.
     """
-    is_memory = device.is_memory if isinstance(device, AddressedDevice) else nowhere
-    addresses = Addresses(is_memory, opaque)
+    addresses = _addresses(device, opaque)
     if said is not None:
         identity = digest("said", said, *code_around(function, addresses))
         return MeasuredCode(CodeIdentity(function=identity, launch=arguments_digest(args, keywords, addresses)))
@@ -47,3 +56,7 @@ def callable_code(
     launch = digest(arguments_digest((*args, *known.held), keywords, addresses), *known.launches)
     machine_code = digest(*known.machine_code) if known.machine_code else None
     return MeasuredCode(CodeIdentity(function=known.digest, sass=machine_code, launch=launch))
+
+
+def _addresses(device: CodeDevice | None, opaque: Collection[int | str]) -> Addresses:
+    return Addresses(device.is_memory if isinstance(device, AddressedDevice) else nowhere, opaque)
