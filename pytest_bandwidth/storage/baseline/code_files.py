@@ -28,7 +28,7 @@ FOLDER = "code"
 _NAME = re.compile(rf"[0-9a-f]{{{DIGITS}}}\.(?:ptx|cubin|files)", re.ASCII)
 # The files that an entry's `code` names, by the ending. Few callables are identified by a list of files.
 _NAMED_BY = {".ptx": "ptx", ".cubin": CUBIN, ".files": "function"}
-_HOLDS = {".ptx": "a kernel's PTX", ".cubin": "a kernel's machine code", ".files": "a list of files"}
+_HOLDS = {".ptx": "PTX", ".cubin": "machine code", ".files": "list of files"}
 
 
 def folder_of(baseline: Path) -> Path:
@@ -166,7 +166,7 @@ def _checked(path: Path) -> bytes | None:
     try:
         data = _read(path)
     except ValueError as problem:
-        raise error(path, 1, f"found {problem}, expected {what}: remove it, the next update writes it anew") from None
+        raise error(path, 1, f"found {problem}, expected a kernel's {what}: remove it, the next update writes it anew") from None
     if data is not None and _hash(path, data) != path.stem:
         raise error(
             path, 1, f"found {what} of another hash than its name says: remove it, the next update writes it anew"

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from pytest_bandwidth.domain.judging.drop import not_comparable, setup_of
 
 from pytest_bandwidth.devices.base import Budget, Device, KernelSource, Launch, TimedDevice, Workload
 from pytest_bandwidth.devices.tinygrad.counts import Counts
@@ -10,9 +9,10 @@ from pytest_bandwidth.devices.tinygrad.device import TinygradDevice
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.judging.comparable import Difference, difference_of, setup_of
 from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.domain.verdict import Rule
 
 # Other workers of the test run may compute meanwhile.
 SHORT = Budget(min_samples=5, max_seconds=0.05, precision=0.5, tolerates_run_delay="all")
@@ -61,10 +61,9 @@ def test_figures_of_another_clock_are_not_comparable(device):
     x = device.random(N, "float32")
     measurement = device.measure(Workload(lambda: (x * 2).realize(), Traffic(4 * N, 4 * N)), SHORT, silent)
     setup = setup_of(measurement)
-    verdict = not_comparable(setup, Entry("test", method="events+block"))
-    assert verdict.status == Status.NOT_COMPARABLE
-    assert verdict.reason == "timed by clock+synchronize, the baseline by events+block"
-    assert not_comparable(setup, Entry("test", method=device.method, settings=device.identity.settings)) is None
+    found = difference_of(setup, Entry("test", method="events+block"))
+    assert found == Difference(Rule.METHOD, "method", "clock+synchronize", "events+block")
+    assert difference_of(setup, Entry("test", method=device.method, settings=device.identity.settings)) is None
 
 
 def test_kernels_that_move_more_than_is_declared_are_told(device, tinygrad):

@@ -91,18 +91,18 @@ def loaded(device):
     return OldCode((lambda: None,), None, lambda: None, tuple)
 
 
-def test_refused_machine_code_is_told_and_its_ptx_runs():
+def test_refused_machine_code_is_told_and_its_ptx_runs(told):
     device = Device(loaded)
-    said = beside(device, CUBIN).detail["old-kernel"]
+    said = beside(device, told, CUBIN).detail["old-kernel"]
     assert device.given == [b"machine code", None]
     assert said["refused"] == "the driver does not take its machine code"
     assert "drop" in said
-    assert beside(Device(loaded)).detail["old-kernel"]["refused"] is None
+    assert beside(Device(loaded), told).detail["old-kernel"]["refused"] is None
 
 
-def test_refused_machine_code_of_the_same_ptx_is_trouble():
+def test_refused_machine_code_of_the_same_ptx_is_trouble(told):
     device = Device(loaded)
-    said = beside(device, replace(CUBIN, needs_cubin=True)).detail["old-kernel"]
+    said = beside(device, told, replace(CUBIN, needs_cubin=True)).detail["old-kernel"]
     assert (device.given, said) == ([b"machine code"], {"trouble": "the driver does not take its machine code"})
 
 

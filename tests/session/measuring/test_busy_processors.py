@@ -57,16 +57,16 @@ KINDS = {"the probe": (SLOWER, WAITED), "the kernel": (WAITED, 1e-3), "both": (W
 def test_a_slower_kernel_never_passes(device, tmp_path, kind, judged_on):
     device(*KINDS[kind])
     one = judged(BUSY, tmp_path, judged_on)
-    assert one.verdict.status is (Status.INVALID if judged_on == "relative" else Status.REGRESSED)
+    assert one.decision.status is (Status.UNDECIDED if judged_on == "relative" else Status.REGRESSED)
     assert one.measurement.relative is None
 
 
-@pytest.mark.parametrize(("kernel", "status"), [(1e-3, Status.UPDATED), (WAITED, Status.INVALID)])
+@pytest.mark.parametrize(("kernel", "status"), [(1e-3, Status.SAVED), (WAITED, Status.UNDECIDED)])
 def test_an_entry_rests_on_no_kernel_that_waited(device, tmp_path, monkeypatch, kernel, status):
     monkeypatch.setattr(deciding, "QUIET_WAIT_SECONDS", 0.0)
     device(kernel, WAITED)
     one = judged(replace(BUSY, update=True, baseline=tmp_path / "b.yaml"), tmp_path, None)
-    assert (one.verdict.status, one.measurement.relative) == (status, None)
+    assert (one.decision.status, one.measurement.relative) == (status, None)
 
 
 @pytest.mark.parametrize(("kernel", "code"), [(1e-3, None), (WAITED, "run-delay")])
