@@ -137,7 +137,7 @@ def _kind(tree: Path, full_hash: str) -> str:
 
 
 def has_file(tree: Path, commit: str, path: Path) -> bool:
-    """Return whether a commit, given by its full hash, holds a file; path: from the tree's top."""
+    """Return whether a commit, given by its full hash or as HEAD, holds a file; path: from the tree's top."""
     try:
         git(tree, "cat-file", "-e", f"{commit}:{path.as_posix()}")
     except UsageError:
@@ -160,6 +160,8 @@ def last_commit_of_lines(tree: Path, path: Path, first: int, last: int | None) -
 
     path: from the tree's top. last: None for the file's end. Raises UsageError where one of the lines is not committed.
     """
+    if not has_file(tree, "HEAD", path):
+        raise UsageError(f"{path} is not committed")
     said = git(tree, "blame", "--porcelain", f"-L{first},{last or ''}", "--", path.as_posix(), seconds=_SHORT_SECONDS)
     commits = dict.fromkeys(line.split()[0] for line in said.splitlines() if _BLAMED.match(line))
     if not commits or any(not one.strip("0") for one in commits):

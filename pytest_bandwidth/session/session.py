@@ -393,7 +393,8 @@ def _causes(judged: Judged) -> tuple[str, ...]:
     if rule == Rule.MAX_DRAM_RATIO:
         return ()
     old = judged.old_resources if rule in (Rule.OLD_KERNEL, Rule.DRAM) else None
-    alone, timed = rule in (Rule.OLD_KERNEL, Rule.PAIRS), rule not in (Rule.DRAM, Rule.COUNTS)
+    alone = rule in (Rule.OLD_KERNEL, Rule.PAIRS)
+    timed = rule not in (Rule.DRAM, Rule.COUNTS) and judged.decision.status is not Status.MISMATCH
     return likely_causes(
         judged.measurement, judged.entry, old, sectors=judged.old_sectors, code_alone=alone, timed=timed
     )

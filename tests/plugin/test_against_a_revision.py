@@ -50,19 +50,22 @@ def worktrees(project):
 
 
 def test_a_slowed_kernel_fails_and_a_new_test_has_no_baseline(repo):
-    result = repo.run("--bandwidth-against=HEAD", "--bandwidth-pairs=3", "--bandwidth-json=run.json")
+    result = repo.run("--bandwidth-against=HEAD", "--bandwidth-json=run.json")
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.re_match_lines(
         [
             r"bandwidth: .*; baseline: HEAD \([0-9a-f]{10}\)",
-            r"test_kernel moved .* REGRESSED: .* below HEAD \([0-9a-f]{10}\) in \d pairs of fresh processes .*"
-            r"accept it in review.*",
-            r"test_new .* NO_BASELINE",
+            r"REGRESSED: 8\d\.\d % slower than the old code \(tolerance 50\.0 %\)",
+            r" +old code +\S+ GB/s \(HEAD \([0-9a-f]{10}\), \d+ pairs, ± \S+ %\)",
+            r" +accept it +in review: .*",
+            r"test_kernel\.py:\d+: REGRESSED",
+            r"test_new .* UNDECIDED( +not in that revision)?",
         ]
     )
     assert "--bandwidth-update" not in result.stdout.str()
     kernel, new = json.loads((repo.path / "run.json").read_text())["results"]
     assert kernel["baseline"]["runs"][0]["commit"] == git(repo.path, "rev-parse", "HEAD").strip()
+    assert (new["status"], new["reason_code"]) == ("UNDECIDED", "not-there")
     assert new["reason"].endswith("has no such test")
     assert worktrees(repo) == 1
 
@@ -73,7 +76,7 @@ def test_a_hidden_regression_fails_the_run(repo):
         "import pytest\n@pytest.hookimpl(wrapper=True, tryfirst=True)\ndef pytest_runtest_makereport():\n"
         "    report = yield\n    report.outcome = 'passed'\n    return report\n",
     )
-    result = repo.run("--bandwidth-against=HEAD", "--bandwidth-pairs=3", "test_kernel.py::test_kernel")
+    result = repo.run("--bandwidth-against=HEAD", "test_kernel.py::test_kernel")
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["FAILED: test_kernel.py::test_kernel failed by its verdict REGRESSED, and was not *"])
@@ -85,7 +88,9 @@ def test_workers_of_xdist_share_the_controllers_worktree(repo):
     repo.file("test_later.py", NEW)
     result = repo.run("-n1", "--bandwidth-against=HEAD", "test_later.py")
     result.assert_outcomes(passed=1)
-    result.stdout.re_match_lines([r".*NO_BASELINE", r"NO_BASELINE .*HEAD \([0-9a-f]{10}\) has no test_later\.py"])
+    result.stdout.re_match_lines(
+        [r".*UNDECIDED +not in that revision", r"UNDECIDED .*HEAD \([0-9a-f]{10}\) has no test_later\.py"]
+    )
     assert worktrees(repo) == 1
 
 
@@ -94,7 +99,8 @@ def test_workers_of_xdist_share_the_controllers_worktree(repo):
     [
         (("--bandwidth-against=nope",), "*'nope' is no commit of *fetch it*"),
         (("--bandwidth-against=HEAD", "--bandwidth-update", "--bandwidth-baseline=b.yaml"), "*drop one*"),
-        (("--bandwidth-against=HEAD", "--bandwidth-pairs=1"), "*bandwidth-pairs: found '1', expected * from 2 *"),
+        (("--bandwidth-against=HEAD", "-o", "bandwidth_pairs=3"), "*bandwidth_pairs: found '3', expected * from 4 *"),
+        (("--bandwidth-against=anchor",), "*--bandwidth-against=anchor needs --bandwidth-baseline, *anchors*"),
     ],
 )
 def test_what_cannot_be_is_told_before_any_test(repo, args, message):
@@ -211,7 +217,7 @@ def test_a_test_that_starts_pytest_does_not_multiply_itself(repo):
     repo.file("test_inner.py", INNER)
     git(repo.path, "add", "-A")
     git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "starts pytest")
-    result = repo.run("--bandwidth-against=HEAD", "--bandwidth-pairs=2", "test_outer.py")
+    result = repo.run("--bandwidth-against=HEAD", "test_outer.py")
     result.assert_outcomes(passed=2)
     depths = (repo.path / "depths").read_text().split()
     assert set(depths) == {"0"}

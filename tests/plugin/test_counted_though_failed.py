@@ -47,7 +47,7 @@ def test_fewer_bytes_than_declared_fail_with_strict(project):
     project.run(*TRAFFIC, quick=False).assert_outcomes(passed=1)
     result = project.run(*TRAFFIC, "--bandwidth-strict", quick=False)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*test_copy touches 8,192 of the 16,384 bytes that are declared read: *"])
+    result.stdout.fnmatch_lines(["the kernel touches 8,192 of the 16,384 bytes that are declared read: *"])
 
 
 def test_nobody_waits_for_what_only_counts(project):

@@ -72,7 +72,7 @@ def test_a_hidden_failure_fails_the_run(slept, monkeypatch, kind):
     conftest, before, reported = HIDDEN[kind]
     slept.file("conftest.py", conftest)
     slept.file("test_k.py", before + SLOW)
-    result = slept.run_here("--bandwidth-confirm=0", "--bandwidth-json=run.json")
+    result = slept.run_here("-o", "bandwidth_confirm=0", "--bandwidth-json=run.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     told = [line for line in result.outlines if line.startswith(f"FAILED: {WHY}")]
     assert len(told) == (not reported)
@@ -83,11 +83,11 @@ def test_a_hidden_failure_fails_the_run(slept, monkeypatch, kind):
 
 def test_an_exit_without_error_after_a_failure_fails(slept):
     slept.file("test_k.py", SLOW + EXITS)
-    assert slept.run_here("--bandwidth-confirm=0").ret == pytest.ExitCode.TESTS_FAILED
+    assert slept.run_here("-o", "bandwidth_confirm=0").ret == pytest.ExitCode.TESTS_FAILED
     slept.file("test_k.py", SLOW.replace("90 TB/s", "1 MB/s") + EXITS)
-    assert slept.run_here("--bandwidth-confirm=0").ret == pytest.ExitCode.OK
+    assert slept.run_here("-o", "bandwidth_confirm=0").ret == pytest.ExitCode.OK
     slept.file("test_k.py", SLOW + EXITS.replace("=0", "=7"))
-    assert slept.run_here("--bandwidth-confirm=0").ret == 7
+    assert slept.run_here("-o", "bandwidth_confirm=0").ret == 7
 
 
 UNJUDGED = """
@@ -129,7 +129,7 @@ def test_an_expected_failure_is_none(slept, kind):
     mark, entry = LEGITIMATE[kind]
     slept.file("test_k.py", SLOW.replace("@pytest.mark.bandwidth", f"{mark}@pytest.mark.bandwidth"))
     slept.file("b.yaml", f"schema: 1\nentries:\n{entry}" if entry else "schema: 1\nentries: {}\n")
-    result = slept.run_here("--bandwidth-confirm=0", "--bandwidth-baseline=b.yaml")
+    result = slept.run_here("-o", "bandwidth_confirm=0", "--bandwidth-baseline=b.yaml")
     assert result.ret == 0
     result.assert_outcomes(xfailed=1)
     assert "REGRESSED" in result.stdout.str()
@@ -143,10 +143,10 @@ SECOND_TIME = SLOW.replace("0.002", "0.002 if tries else 0.2").replace("90 TB/s"
 def test_a_rerun_that_passes_is_none(slept):
     pytest.importorskip("pytest_rerunfailures")
     slept.file("test_k.py", SECOND_TIME)
-    result = slept.run_here("--bandwidth-confirm=0", "--reruns=1")
+    result = slept.run_here("-o", "bandwidth_confirm=0", "--reruns=1")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["1 measured: 1 WITHIN"])
-    assert slept.run_here("--bandwidth-confirm=0").ret == 1
+    result.stdout.fnmatch_lines(["1 measured: 1 OK"])
+    assert slept.run_here("-o", "bandwidth_confirm=0").ret == 1
 
 
 @pytest.mark.processes
@@ -154,6 +154,6 @@ def test_a_rerun_that_passes_is_none(slept):
 def test_processes_hide_no_failure(slept, args):
     slept.file("conftest.py", HIDDEN["outcome set by a wrapper"][0])
     slept.file("test_k.py", SLOW)
-    result = slept.run("--bandwidth-confirm=1", *args)
+    result = slept.run("-o", "bandwidth_confirm=1", *args)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert len([line for line in result.outlines if line.startswith(f"FAILED: {WHY}")]) == 1

@@ -1,138 +1,194 @@
-"""Suspects that pairs against the commit of their baseline settle, in a repository whose kernels take virtual time."""
+"""Changed or unknown code is compared with the commit of its baseline, in a repository of virtual time."""
 
-import json
 import shutil
 
 import pytest
 from repositories import git
 
-COMMITTED = "from virtual_time import sleep\nSECONDS = {}\ndef pause(name):\n    sleep(SECONDS.get(name, 0.001))\n"
-# 1.1 ms become 1.3 ms: 15 % below.
-SLOWED = COMMITTED.replace("{}", "dict(slowed=0.0012, gone=0.0012, dirty=0.0012, unlike=0.0012, late=0.0012)")
+COMMITTED = (
+    "from virtual_time import sleep\nSLOW = {}\ndef pause(name):\n    sleep(0.0012 if name in SLOW else 0.001)\n"
+)
+# 1.1 ms become 1.3 ms: 15.4 % of the bandwidth are lost.
+SLOWED = COMMITTED.replace("{}", "('slowed', 'well_stored', 'gone', 'dirty', 'added', 'k')")
 TEST = """
 def test_{name}(bandwidth):
-    bandwidth(lambda: kern.pause({name!r}), reads=10**6, label="k")
+    for name in {labels}:
+        bandwidth(lambda: kern.pause(name), reads=10**6, label=name)
 """
 HEADER = "schema: 1\ndevice: {name: scripted device, memory_gib: 1, kind: cpu}\nentries:\n"
-NAMES = ("slowed", "machine", "gone", "dirty", "blunt", "once")
+# All measurements of one test share its pairs.
+LABELS = ("slowed", "well_stored", "badly_stored", "gone", "dirty", "unknown")
 # Of the probe's time, 0.1 ms.
-SHARE = 0.1 / 1.1
+SHARE, SLOW_SHARE = 0.1 / 1.1, 0.1 / 1.3
+OLD = "test_old.py::test_all"
 
 
-def entry(key, commit, share=SHARE, judged_on="relative", dirty=False):
+def entry(key, commit, share=SHARE, more="", anchor=""):
     gbps = 10 * share
-    more = ", dirty: true" if dirty else ""
     run = (
         f"      - {{gbps: {gbps:.6g}, probe_gbps: 10, relative: {share:.6g}, samples: 30, commit: '{commit}'{more}}}\n"
     )
-    return f"  {key} @ k:\n    bandwidth: {gbps:.6g} GB/s\n    judged_on: {judged_on}\n    runs:\n{5 * run}"
+    first = f"    anchor: {{gbps: {gbps:.6g}, relative: {share:.6g}, commit: '{anchor}'}}\n" if anchor else ""
+    return f"  {key}:\n    bandwidth: {gbps:.6g} GB/s\n    judged_on: relative\n{first}    runs:\n{5 * run}"
+
+
+def commit(repo, message):
+    git(repo.path, "add", "-A")
+    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", message)
+    return git(repo.path, "rev-parse", "HEAD").strip()
 
 
 @pytest.fixture
 def repo(slept, monkeypatch):
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p no:unraisableexception")
+    monkeypatch.delenv("CI", raising=False)
     slept.file("pytest.ini", "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n")
     slept.file("kern.py", COMMITTED)
-    slept.file("test_old.py", "import kern\n" + "".join(TEST.format(name=name) for name in NAMES))
+    slept.file("test_old.py", "import kern\n" + TEST.format(name="all", labels=LABELS))
     git(slept.path, "init", "-q")
-    git(slept.path, "add", "-A")
-    git(slept.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "one")
+    commit(slept, "one")
     return slept
 
 
+def head(repo):
+    return git(repo.path, "rev-parse", "HEAD").strip()
+
+
 def judged(repo, entries, *args):
+    """Return status, rule and reason of each measurement, by its label."""
     repo.file("b.yaml", HEADER + "".join(entries))
     document = repo.document("--bandwidth-baseline=b.yaml", *args)
-    rows = {row["key"].partition("::test_")[2].partition(" ")[0]: row for row in document["results"]}
     assert len(git(repo.path, "worktree", "list").splitlines()) == 1
-    return {name: (row["status"], row["code"], row["reason"]) for name, row in rows.items()}
+    return {row["label"]: (row["status"], row["reason_code"], row["reason"]) for row in document["results"]}
 
 
-def test_each_suspect_has_the_best_last_word_that_is_at_hand(repo):
-    commit = git(repo.path, "rev-parse", "--short=12", "HEAD").strip()
+def test_old_code_decides_whatever_stored_figures_say(repo):
+    first = head(repo)
     repo.file("kern.py", SLOWED)
-    repo.file("test_new.py", "import kern\n" + TEST.format(name="unlike"))
-    repo.file("test_old.py", (repo.path / "test_old.py").read_text(encoding="utf-8") + TEST.format(name="late"))
-    old = "test_old.py::test_"
-    entries = [
-        entry(f"{old}slowed", commit),
-        entry(f"{old}machine", commit, share=1.3 * SHARE),
-        entry(f"{old}gone", "0123456789ab"),
-        entry(f"{old}dirty", commit, dirty=True),
-        entry(f"{old}blunt", commit, judged_on="gbps"),
-        entry("test_new.py::test_unlike", commit),
-        entry(f"{old}late", commit),
-    ]
-    found = judged(repo, entries, "--bandwidth-settle=unsure")
-    assert {name: of[:2] for name, of in found.items()} == {
+    repo.file("test_old.py", "import kern\n" + TEST.format(name="all", labels=(*LABELS, "added")))
+    found = judged(
+        repo,
+        [
+            entry(f"{OLD} @ slowed", first),
+            entry(f"{OLD} @ well_stored", first, SLOW_SHARE),
+            entry(f"{OLD} @ badly_stored", first, 1.3 * SHARE),
+            # No run names a commit to run: the one that the changes are made to is compared.
+            entry(f"{OLD} @ gone", "0123456789ab"),
+            entry(f"{OLD} @ dirty", first, more=", dirty: true"),
+            entry(f"{OLD} @ added", first),
+        ],
+    )
+    assert {label: one[:2] for label, one in found.items()} == {
         "slowed": ("REGRESSED", "pairs"),
-        "machine": ("DEVICE", "commit"),
-        "gone": ("REGRESSED", "drop"),
-        "dirty": ("REGRESSED", "drop"),
-        "blunt": ("WITHIN", "pairs"),
-        "once": ("NO_BASELINE", "no-entry"),
-        "unlike": ("REGRESSED", "drop"),
-        "late": ("REGRESSED", "drop"),
+        "well_stored": ("REGRESSED", "pairs"),
+        "badly_stored": ("OK", "pairs"),
+        "gone": ("REGRESSED", "pairs"),
+        "dirty": ("REGRESSED", "pairs"),
+        "unknown": ("UNDECIDED", "no-entry"),
+        "added": ("REGRESSED", "stored"),
     }
-    name = f"the baseline's commit ({commit[:10]})"
-    assert found["slowed"][2].startswith(f"15.4 % below {name} in 5 pairs of fresh processes")
-    rows = json.loads((repo.path / "run.json").read_text(encoding="utf-8"))["results"]
-    (message,) = (row["message"] for row in rows if row["key"].startswith(f"{old}slowed"))
-    assert "Likely cause: what changed since the baseline's commit, not the device" in message
-    assert found["machine"][2].startswith(f"it lost more than its code explains: 0.0 % below {name} in 5 pairs")
-    why = {key: found[key][2].partition("not held to the old code: ")[2] for key in ("gone", "dirty", "unlike", "late")}
-    assert why == {
-        "gone": "the baseline's commit (0123456789) is not in this repository: fetch it (shallow clones hold the "
-        "newest only)",
-        "dirty": "the baseline's runs are of a tree with changes or sources that were not committed",
-        "unlike": f"{name} has no test_new.py",
-        "late": f"{name} has no such test",
-    }
-
-
-def test_without_being_asked_to_what_stored_runs_cannot_tell_stays_untold_and_never_takes_no_pairs(repo):
-    commit = git(repo.path, "rev-parse", "--short=12", "HEAD").strip()
-    repo.file("kern.py", SLOWED)
-    entries = [
-        entry("test_old.py::test_slowed", commit),
-        entry("test_old.py::test_blunt", commit, judged_on="gbps"),
-    ]
-    tests = ("test_old.py::test_slowed", "test_old.py::test_blunt")
-    found = judged(repo, entries, "--bandwidth-settle=never", *tests)
-    assert {name: of[:2] for name, of in found.items()} == {
-        "slowed": ("REGRESSED", "drop"),
-        "blunt": ("INSUFFICIENT", "noise"),
-    }
-    assert judged(repo, entries, tests[1])["blunt"][0] == "INSUFFICIENT"
-    assert judged(repo, entries, "--bandwidth-strict", tests[1])["blunt"][0] == "WITHIN"
-
-
-def test_a_shallow_clone_leaves_the_word_to_fresh_processes_and_says_what_to_fetch(repo, tmp_path_factory):
-    commit, origin = git(repo.path, "rev-parse", "--short=12", "HEAD").strip(), tmp_path_factory.mktemp("origin")
-    repo.file("kern.py", SLOWED)
-    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qam", "two")
-    git(origin, "clone", "-q", "--bare", str(repo.path), "all.git")
-    shutil.rmtree(repo.path / ".git")
-    git(repo.path, "init", "-q")
-    git(repo.path, "fetch", "-q", "--depth", "1", (origin / "all.git").as_uri(), "HEAD")
-    git(repo.path, "reset", "-q", "FETCH_HEAD")
-    found = judged(repo, [entry("test_old.py::test_slowed", commit)], "test_old.py::test_slowed")
-    status, code, reason = found["slowed"]
-    assert (status, code) == ("REGRESSED", "drop")
-    assert reason.endswith(
-        f"; not held to the old code: the baseline's commit ({commit[:10]}) is not in this repository: "
-        "fetch it (shallow clones hold the newest only)"
+    assert found["slowed"][2] == "15.4 % slower than the old code (tolerance 5.0 %)"
+    assert found["badly_stored"][2] == "costs at most 0.0 %: 0.0 % slower than the old code"
+    name = f"the baseline's commit ({first[:10]})"
+    assert found["added"][2].endswith(
+        f"; the old code did not run: {name} has the test, and does not measure this in it"
     )
 
 
-def test_a_commit_that_cannot_be_run_leaves_the_word_to_fresh_processes_and_says_why(repo):
-    repo.file("kern.py", "import nowhere_to_be_found\n")
-    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qam", "two")
-    commit = git(repo.path, "rev-parse", "--short=12", "HEAD").strip()
+@pytest.mark.parametrize(
+    ("share", "verdict"),
+    [(SLOW_SHARE / 0.949, ("REGRESSED", "stored")), (SLOW_SHARE / 0.951, ("OK", "stored"))],
+    ids=["past the gate", "within the gate"],
+)
+def test_where_no_old_code_runs_stored_figures_decide(repo, share, verdict):
     repo.file("kern.py", SLOWED)
-    found = judged(repo, [entry("test_old.py::test_slowed", commit)], "test_old.py::test_slowed")
-    status, code, reason = found["slowed"]
-    assert (status, code) == ("REGRESSED", "drop")
-    assert "not held to the old code: " in reason
+    entries = [entry(f"{OLD} @ {label}", head(repo), share) for label in LABELS if label != "badly_stored"]
+    found = judged(repo, entries, "-o", "bandwidth_settle=never")
+    assert found["slowed"][:2] == verdict
+    assert "old code" not in found["slowed"][2]
+
+
+def test_a_file_that_the_commit_lacks_leaves_stored_figures(repo):
+    first = head(repo)
+    repo.file("kern.py", SLOWED)
+    repo.file("test_new.py", "import kern\n" + TEST.format(name="new", labels=("k",)))
+    status, rule, reason = judged(repo, [entry("test_new.py::test_new @ k", first)], "test_new.py")["k"]
+    assert (status, rule) == ("REGRESSED", "stored")
+    assert reason.endswith(f"; the old code did not run: {first[:10]} has no test_new.py; b.yaml is not committed")
+
+
+def test_a_commit_that_cannot_be_run_leaves_stored_figures(repo):
+    repo.file("kern.py", "import nowhere_to_be_found\n")
+    broken = commit(repo, "two")
+    repo.file("kern.py", SLOWED)
+    status, rule, reason = judged(repo, [entry(f"{OLD} @ slowed", broken)])["slowed"]
+    assert (status, rule) == ("REGRESSED", "stored")
+    assert "the old code did not run: " in reason
     assert "nowhere_to_be_found" in reason
+
+
+def test_the_anchors_commit_shows_what_many_baselines_lost(repo):
+    first = head(repo)
+    repo.file("kern.py", SLOWED)
+    entries = [entry(f"{OLD} @ slowed", commit(repo, "two"), SLOW_SHARE, anchor=first)]
+    assert judged(repo, entries, "--bandwidth-against=anchor")["slowed"] == (
+        "REGRESSED",
+        "pairs",
+        "15.4 % slower than the old code (tolerance 5.0 %)",
+    )
+
+
+@pytest.fixture
+def shallow(repo, tmp_path_factory):
+    """Return how to clone only the newest commits of a repository that has three; the first is the baseline's."""
+    first, origin = head(repo), tmp_path_factory.mktemp("origin")
+    repo.file("kern.py", SLOWED)
+    commit(repo, "two")
+    repo.file("kern.py", SLOWED + "# three\n")
+    commit(repo, "three")
+    git(origin, "clone", "-q", "--bare", str(repo.path), "all.git")
+
+    def cloned(depth):
+        shutil.rmtree(repo.path / ".git")
+        git(repo.path, "init", "-q")
+        git(repo.path, "fetch", "-q", "--depth", str(depth), (origin / "all.git").as_uri(), "HEAD")
+        git(repo.path, "reset", "-q", "FETCH_HEAD")
+        repo.file("b.yaml", HEADER + entry(f"{OLD} @ slowed", first))
+        return repo
+
+    return cloned
+
+
+REFUSED = "ERROR: found a shallow clone without the commits that the baseline's runs name, expected the history, *"
+
+
+@pytest.mark.parametrize("said", ["true", "1"])
+def test_a_shallow_clone_is_refused_in_ci(shallow, monkeypatch, said):
+    monkeypatch.setenv("CI", said)
+    result = shallow(1).run("--bandwidth-baseline=b.yaml")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = filter(None, result.errlines)
+    assert line.startswith(REFUSED[:-1])
+    assert "fetch-depth: 0 (GitHub)" in line
+    assert "GIT_DEPTH: 0 (GitLab)" in line
+
+
+@pytest.mark.parametrize(
+    ("ci", "depth", "args", "rule"),
+    [
+        ("false", 1, (), "stored"),
+        ("true", 3, (), "pairs"),
+        ("true", 1, ("-o", "bandwidth_settle=never"), "stored"),
+    ],
+    ids=["outside of CI", "with the commit", "where nothing is compared"],
+)
+def test_a_shallow_clone_of_no_consequence_is_not(shallow, monkeypatch, ci, depth, args, rule):
+    monkeypatch.setenv("CI", ci)
+    (row,) = [
+        row
+        for row in shallow(depth).document("--bandwidth-baseline=b.yaml", *args)["results"]
+        if row["label"] == "slowed"
+    ]
+    assert (row["status"], row["reason_code"]) == ("REGRESSED", rule)
+    assert (" is not in this clone" in row["reason"]) is (ci == "false")
