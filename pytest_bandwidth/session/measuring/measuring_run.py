@@ -38,7 +38,7 @@ from pytest_bandwidth.session.measuring.progress import Progress
 from pytest_bandwidth.session.measuring.software import loaded_versions
 from pytest_bandwidth.session.user.settings import Settings
 
-# An invalid measurement is taken again so often before INVALID stands.
+# So often an invalid measurement is taken again before it is UNDECIDED.
 INVALID_RETRIES = 2
 # What a baseline is made of waits longer for a machine that others disturb: all measurements of a process together, and
 # what is measured in vain meanwhile is part of it.
@@ -141,7 +141,7 @@ class MeasuringRun(ABC):
 
     @property
     def retries(self) -> int:
-        """Return how often an invalid measurement is taken again before INVALID stands."""
+        """Return how often an invalid measurement is taken again before it is UNDECIDED."""
         return INVALID_RETRIES
 
     @property

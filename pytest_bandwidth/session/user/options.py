@@ -49,7 +49,7 @@ INI_ONLY: tuple[tuple[str, str | None, str], ...] = (
     ("settle-time", "S", "seconds of a run that old code may take, all tests together (default: 900)"),
     ("commit", "HASH", "the commit that is checked out, where there is no .git (default: what CI says)"),
     ("peak", "GB/s", "peak bandwidth of the device, e.g. 2039 GB/s, where the tables are wrong"),
-    ("busy-processors", "N", "processors that others may use of a host before its figures are INVALID"),
+    ("busy-processors", "N", "processors that others may use of a host before its figures are UNDECIDED"),
     ("utilization-classes", "P P P", "shares above which a utilization is excellent, good, fair (80% 60% 35%)"),
     ("build", "COMMAND", "builds another revision in its worktree, such as pip install -e . --no-build-isolation"),
     ("lock-timeout", "S", "seconds to wait for another process that measures on the device (default: 600)"),
