@@ -96,7 +96,7 @@ DATASHEETS: tuple[Datasheet, ...] = (
     Datasheet(r"NVIDIA GH200 480GB", 4000, "NVIDIA GH200 datasheet (96 GB HBM3)", _HOPPER_SXM, memory_gib=95),
     Datasheet(r"NVIDIA GH200 144G HBM3e", 4900, "NVIDIA GH200 datasheet (144 GB HBM3e)", _HOPPER_SXM),
     # Drivers since 2026 report 7680 bit × 3996 MHz, which is 7.67 TB/s, those before 8192 bit (pytorch/ao#4002). The
-    # sheet's stays: a peak too low calls good runs INVALID, one 4 % too high only shows them 4 % lower.
+    # sheet's stays: a peak too low calls good runs MISMATCH, one 4 % too high only shows them 4 % lower.
     Datasheet(
         r"NVIDIA B200",
         8000,

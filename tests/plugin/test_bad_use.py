@@ -185,6 +185,7 @@ def test_floor_on_an_unknown_peak(project):
             "--bandwidth-update and --bandwidth-update-new exclude each other",
         ),
         ("-o bandwidth_pairs=3", r"-o bandwidth_pairs: found '3', expected a whole number from 4 to"),
+        ("-o bandwidth_commit=3f2c1ab", r"-o bandwidth_commit: found '3f2c1ab', expected a commit's full hash"),
         ("-o bandwidth_settle=unsure", r"-o bandwidth_settle: found 'unsure', expected changed or never"),
         ("--bandwidth-device-tolerance=0", r"--bandwidth-device-tolerance: found '0', expected more than 0 %"),
         ("--bandwidth-against=anchor", r"--bandwidth-against=anchor needs --bandwidth-baseline"),

@@ -368,7 +368,7 @@ def test_beside_entries_of_another_rootdir_those_that_are_gone_are_told(two_root
     entries(two_rootdirs, *OF_SECOND, gone, "tests/test_gone.py::test_takes", "../b/tests/test_b.py::test_takes")
     result = two_rootdirs.run_here(*SHARED)
     assert result.ret == 1
-    (line,) = told(result, "FAILED:: 2 entries have no test any more")
+    (line,) = told(result, "FAILED: 2 entries have no test any more")
     assert line.endswith(f" {gone} tests/test_gone.py::test_takes")
 
 

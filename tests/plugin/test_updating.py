@@ -32,17 +32,19 @@ def test_update_writes_a_file_that_the_next_run_is_judged_by(project):
     assert again["results"][0]["baseline"]["runs"]
 
 
-def test_runs_takes_fresh_whole_runs(project):
+def test_an_update_takes_five_whole_runs(project):
+    ini = project.path / "pytest.ini"
+    ini.write_text(ini.read_text().replace("bandwidth_runs = 1", ""))
     project.file("test_copy.py", COPY)
     project.file("pids.py", "")
     project.file(
         "conftest.py",
         "import os\ndef pytest_sessionstart():\n    open('pids.py', 'a').write(f'# {os.getpid()}\\n')\n",
     )
-    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
-    result.stdout.fnmatch_lines(["*baseline run 3 of 3*"])
-    assert len(baseline_files.load(project.path / "b.yaml").entries["test_copy.py::test_copy"].runs) == 3
-    assert len(set((project.path / "pids.py").read_text().split("\n")) - {""}) == 3
+    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    result.stdout.fnmatch_lines(["*baseline run 5 of 5*"])
+    assert len(baseline_files.load(project.path / "b.yaml").entries["test_copy.py::test_copy"].runs) == 5
+    assert len(set((project.path / "pids.py").read_text().split("\n")) - {""}) == 5
 
 
 def test_update_new_leaves_known_entries_alone(project):

@@ -24,6 +24,7 @@ from children import HANGS_SECONDS
 CONTRACT = Path(__file__).with_name("contract.json")
 QUICK = ("-p", "no:cacheprovider", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=5")
 INI = "[pytest]\naddopts = -p no:randomly -p no:hypothesispytest -p no:benchmark\nbandwidth_busy_processors = 1000\n"
+INI += "bandwidth_runs = 1\n"
 COMMANDS = ("device", "baseline", "report", "compare", "bisect", "history", "selftest", "export", "fleet")
 
 TESTS = """
@@ -186,7 +187,7 @@ def contract(folder: Path) -> dict[str, Any]:
         re.sub(r"device: .*\n(?:  .*\n)*", "", "schema: 1\nentries:\n  test_host.py::test_copy: {bandwidth: 1 TB/s}\n"),
         encoding="utf-8",
     )
-    copy = ("--bandwidth-device=cpu", "test_host.py::test_copy", *QUICK, "--bandwidth-confirm=0")
+    copy = ("--bandwidth-device=cpu", "test_host.py::test_copy", *QUICK, "-o", "bandwidth_confirm=0")
     found["exit"] = {
         "measured": run(folder, "pytest", *host).returncode,
         "regressed": run(folder, "pytest", *copy, "--bandwidth-baseline=unreachable.yaml").returncode,

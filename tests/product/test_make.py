@@ -88,7 +88,7 @@ def test_traffic_is_what_the_repositorys_baseline_says(copy):
     rows = json.loads((copy / "run.json").read_text(encoding="utf-8"))["results"]
     known = baseline_files.load(ROOT / "baselines" / "traffic-sm-90.yaml").entries
     assert {row["key"]: row["code_identity"] for row in rows} == {key: entry.code for key, entry in known.items()}
-    assert {row["status"] for row in rows} == {"UNCHANGED"}
+    assert {(row["status"], row["reason_code"]) for row in rows} == {("OK", "code-unchanged")}
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_traffic_is_what_the_repositorys_baseline_says(copy):
 def test_an_update_of_traffic_that_is_the_same_changes_no_baseline(copy):
     result = run("make", *HERE, "traffic", "PYTEST_ARGS=--bandwidth-update -k copy", cwd=copy)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "UPDATED" in result.stdout
+    assert "SAVED" in result.stdout
     assert baselines_in(copy) == baselines_in(ROOT)
 
 

@@ -27,7 +27,7 @@ from pytest_bandwidth.storage.own_folders import temporary_folder
 # pytest's exit statuses (pytest.ExitCode).
 _PASSED, _TEST_FAILED, _NOTHING_COLLECTED = 0, 1, 5
 SHORT_PAIRS = 4
-_OWN_OPTIONS = ("--bandwidth-against", "--bandwidth-pairs", "--bandwidth-settle")
+_OWN_OPTION = "--bandwidth-against"
 _FILES_SHOWN = 3
 ADDRESS_BITS = 63
 HASH_SEED_VARIABLE = "PYTHONHASHSEED"
@@ -154,7 +154,7 @@ class Process:
         with temporary_folder() as own:
             plan_file, loaded_file = Path(own, "plan.json"), Path(own, "loaded_files.json")
             plan_file.write_text(json.dumps({**self.plan, "loaded_files": str(loaded_file)}), encoding="utf-8")
-            arguments = [*without_own_options(self.invocation.args), *self.invocation.extra_args]
+            arguments = [*without_own_option(self.invocation.args), *self.invocation.extra_args]
             python = self.revision.python if self.at_base else None
             command = [*this_python(python), run_in_worktree.__file__, str(plan_file), *arguments]
             with Child(command, self.invocation.folder, self.request, self.environment) as child:
@@ -334,13 +334,13 @@ def invocation_at(invocation: Invocation, revision: Revision) -> Invocation:
     return Invocation(args, folder, invocation.as_module, invocation.extra_args)
 
 
-def without_own_options(args: Sequence[str]) -> list[str]:
-    """Leave out the options of the process that compares, which an older plugin would not know."""
+def without_own_option(args: Sequence[str]) -> list[str]:
+    """Leave out the option of the process that compares: the processes that it starts compare nothing."""
     kept: list[str] = []
     is_value = False
     for arg in args:
         name, given, _ = arg.partition("=")
-        if name in _OWN_OPTIONS:
+        if name == _OWN_OPTION:
             is_value = not given
         elif is_value:
             is_value = False

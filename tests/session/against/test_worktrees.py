@@ -28,7 +28,7 @@ from pytest_bandwidth.session.against.worktrees import (
     invocation_at,
     modules_findable,
     names_of_finders,
-    without_own_options,
+    without_own_option,
 )
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed, Invocation
 from pytest_bandwidth.session.fresh.turns import take_turns
@@ -97,7 +97,7 @@ def bytes_read(rows):
 @pytest.mark.smoke
 def test_each_side_runs_the_code_of_its_tree_where_nothing_is_installed(repo):
     repo.write()
-    worktrees = repo.worktrees("--bandwidth-against=HEAD", "--bandwidth-pairs", "7")
+    worktrees = repo.worktrees("--bandwidth-against", "HEAD")
     assert bytes_read(worktrees.base()) == AT_THE_REVISION
     assert bytes_read(worktrees.head()) == IN_THE_WORKING_TREE
 
@@ -424,9 +424,9 @@ def test_paths_into_the_repository_become_paths_into_the_tree():
     assert (moved.folder, moved.as_module) == (Path("/"), True)
 
 
-def test_own_options_stay_out_of_the_processes():
-    args = ["--bandwidth-against", "HEAD~1", "tests", "--bandwidth-pairs=3", "-x", "--bandwidth-against=a"]
-    assert without_own_options(args) == ["tests", "-x"]
+def test_own_option_stays_out_of_the_processes():
+    args = ["--bandwidth-against", "HEAD~1", "tests", "-x", "--bandwidth-against=a"]
+    assert without_own_option(args) == ["tests", "-x"]
 
 
 def plan(environment=()):
