@@ -17,7 +17,7 @@ def folder(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "copies.cu").write_text(source())
     (made / "test_copies.py").write_text(TESTS)
     status, shown, rows = run(shared_card, made, "--bandwidth-update", **AMPERE)
-    assert (status, set(statuses(rows).values())) == (0, {"UPDATED"}), shown
+    assert (status, set(statuses(rows).values())) == (0, {"SAVED"}), shown
     return made
 
 
@@ -25,11 +25,12 @@ def test_a_changed_kernel_regresses_on_a_card_that_never_ran_the_old_one_before(
     (folder / "copies.cu").write_text(source(MORE))
     status, shown, rows = run(card, folder)
     assert status == 1, shown
-    assert statuses(rows) == {str(i): "REGRESSED" if i == CHANGED else "UNCHANGED" for i in range(KERNELS)}, shown
+    assert statuses(rows) == {str(i): "REGRESSED" if i == CHANGED else "OK" for i in range(KERNELS)}, shown
     assert "baseline: base.yaml (of NVIDIA A100-SXM4-40GB: its code alone)" in shown
     changed = rows[str(CHANGED)]
-    assert "below the old kernel, which took turns with it on the same arrays in 3 fresh processes" in changed["reason"]
-    assert all("compiled for this one's architecture" in row["reason"] for n, row in rows.items() if n != str(CHANGED))
+    assert changed["reason_code"] == "old-kernel"
+    assert "slower than the old code" in changed["reason"]
+    assert {row["reason_code"] for name, row in rows.items() if name != str(CHANGED)} == {"code-unchanged"}
 
 
 def test_a_kernel_that_is_launched_otherwise_is_held_to_its_old_launch(
@@ -39,18 +40,19 @@ def test_a_kernel_that_is_launched_otherwise_is_held_to_its_old_launch(
     relaunched = Path(shutil.copytree(folder, tmp_path / "user"))
     tests = relaunched / "test_copies.py"
     tests.write_text(tests.read_text().replace("kernel, 16, 256,", "kernel, 32, 128,"))
-    for more, (expected, status) in {"": ("WITHIN", 0), MORE: ("REGRESSED", 1)}.items():
+    for more, (expected, status) in {"": ("OK", 0), MORE: ("REGRESSED", 1)}.items():
         (relaunched / "copies.cu").write_text(source(more))
         found, shown, rows = run(card, relaunched, *ONLY)
         changed = rows[str(CHANGED)]
-        assert (found, changed["status"], changed["code"]) == (status, expected, "old-kernel"), shown
+        assert (found, changed["status"], changed["reason_code"]) == (status, expected, "old-kernel"), shown
 
 
-def test_without_the_old_ptx_nothing_is_told_of_what_changed(card: Card, folder: Path, tmp_path: Path) -> None:
+def test_without_the_old_ptx_a_changed_kernel_is_undecided(card: Card, folder: Path, tmp_path: Path) -> None:
     alone = Path(shutil.copytree(folder, tmp_path / "user"))
     (alone / "copies.cu").write_text(source(MORE))
-    _, _, rows = run(card, alone, "--bandwidth-settle=never", *ONLY)
+    _, _, rows = run(card, alone, "-obandwidth_settle=never", *ONLY)
     (alone / "code" / f"{rows[str(CHANGED)]['baseline']['code']['ptx']}.ptx").unlink()
     status, shown, rows = run(card, alone, "--bandwidth-strict", *ONLY)
-    assert (status, rows[str(CHANGED)]["status"]) == (1, "NO_BASELINE"), shown
-    assert "the old kernel did not run beside it: found no " in rows[str(CHANGED)]["reason"]
+    changed = rows[str(CHANGED)]
+    assert (status, changed["status"], changed["reason_code"]) == (1, "UNDECIDED", "code-alone"), shown
+    assert "the old kernel did not run: found no " in changed["reason"]

@@ -80,8 +80,8 @@ def seen(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_all_are_measured_behind_a_hold(seen: Any) -> None:
-    assert {name: (row["status"], row["method"]) for name, row in seen.items()} == dict.fromkeys(
-        ("plain", "stream_ordered_pool", "graph", "peer"), ("NO_BASELINE", "events+block")
+    assert {name: (row["reason_code"], row["method"]) for name, row in seen.items()} == dict.fromkeys(
+        ("plain", "stream_ordered_pool", "graph", "peer"), ("no-baseline", "events+block")
     )
 
 

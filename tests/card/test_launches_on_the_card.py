@@ -89,8 +89,8 @@ def folder(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("user")
     (made / "gather.cu").write_text(KERNEL)
     (made / "test_gather.py").write_text(TESTS.format(order=IN_ORDER))
-    status, shown, rows = shared_card.judged(made, "--bandwidth-update", "--bandwidth-runs=4")
-    assert (status, {row["status"] for row in rows}) == (0, {"UPDATED"}), shown
+    status, shown, rows = shared_card.judged(made, "--bandwidth-update")
+    assert (status, {row["status"] for row in rows}) == (0, {"SAVED"}), shown
     return made
 
 
@@ -99,7 +99,7 @@ def test_addresses_and_several_launches_are_unchanged_in_a_fresh_process(card: C
     (folder / "test_gather.py").write_text(TESTS.format(order=IN_ORDER))
     status, shown, rows = card.judged(folder)
     assert status == 0, shown
-    assert [row["status"] for row in rows] == ["UNCHANGED", "UNCHANGED"], shown
+    assert [row["reason_code"] for row in rows] == ["code-unchanged", "code-unchanged"], shown
 
 
 def test_other_indices_are_a_change_that_the_reason_names(card: Card, folder: Path) -> None:
@@ -107,11 +107,11 @@ def test_other_indices_are_a_change_that_the_reason_names(card: Card, folder: Pa
     status, shown, rows = card.judged(folder)
     assert status == 1, shown
     assert [row["status"] for row in rows] == ["REGRESSED", "REGRESSED"], shown
-    assert "Likely cause: the contents of an index array changed" in shown
+    assert "likely cause  the contents of an index array changed" in shown
 
 
 def test_of_several_launches_a_changed_kernel_is_another_function(card: Card, folder: Path) -> None:
     (folder / "test_gather.py").write_text(TESTS.format(order=IN_ORDER))
     (folder / "gather.cu").write_text(KERNEL.replace("y[i] /= 2", "y[i] *= 0.25f"))
     _, shown, rows = card.judged(folder)
-    assert [row["status"] == "UNCHANGED" for row in rows] == [True, False], shown
+    assert [row["reason_code"] == "code-unchanged" for row in rows] == [True, False], shown

@@ -88,7 +88,7 @@ def test_what_moves_too_much_regresses_and_is_profiled(
     device: CudaDevice, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, shown, (row,) = run_users(device, tmp_path, "-k", "regresses", "--bandwidth-profile=profiles")
-    assert (status, row["status"], row["code"]) == (1, "REGRESSED", "max_dram_ratio"), shown
+    assert (status, row["status"], row["reason_code"]) == (1, "REGRESSED", "max_dram_ratio"), shown
     if device.identity.facts.get("gfx"):
         return  # reports are ncu's
     assert row["profile"] is not None, row["findings"]

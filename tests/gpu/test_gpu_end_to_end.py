@@ -48,12 +48,13 @@ def test_update_then_compare_then_a_slowed_kernel(pytester: pytest.Pytester, dev
     assert result.ret == 0
     assert document["device"]["name"] == device.identity.name
     (row,) = document["results"]
-    assert row["status"] == "UPDATED"
+    assert row["status"] == "SAVED"
     assert row["gbps"] > 0
 
     result, document = run(pytester, size, slowed=False, name="b.json")
     assert result.ret == 0, result.stdout.str()
-    assert document["results"][0]["status"] in ("UNCHANGED", "WITHIN", "IMPROVED", "INSUFFICIENT", "UNCONFIRMED")
+    (row,) = document["results"]
+    assert (row["status"], row["reason_code"]) == ("OK", "code-unchanged")
 
     # A fifth more work than declared is a drop of a sixth.
     result, document = run(pytester, size, slowed=True, name="c.json")
