@@ -166,7 +166,9 @@ def _checked(path: Path) -> bytes | None:
     try:
         data = _read(path)
     except ValueError as problem:
-        raise error(path, 1, f"found {problem}, expected a kernel's {what}: remove it, the next update writes it anew") from None
+        raise error(
+            path, 1, f"found {problem}, expected a kernel's {what}: remove it, the next update writes it anew"
+        ) from None
     if data is not None and _hash(path, data) != path.stem:
         raise error(
             path, 1, f"found {what} of another hash than its name says: remove it, the next update writes it anew"
