@@ -189,7 +189,7 @@ class Tally:
     def add(
         self,
         judge: str,
-        beside: str,
+        circumstance: str,
         drop: float,
         statuses: Mapping[str, str],
         failed: Collection[str],
@@ -197,27 +197,27 @@ class Tally:
     ) -> None:
         """Take in a run's statuses by kernel, and which kernels' tests pytest failed."""
         for kernel, status in statuses.items():
-            self.statuses.setdefault((judge, beside, kernel, drop), Counter())[status] += 1
-            self.failures.setdefault((judge, beside, kernel, drop), Counter())[status] += kernel in failed
-        self.seconds.setdefault((judge, beside, drop), []).append(seconds / len(statuses))
+            self.statuses.setdefault((judge, circumstance, kernel, drop), Counter())[status] += 1
+            self.failures.setdefault((judge, circumstance, kernel, drop), Counter())[status] += kernel in failed
+        self.seconds.setdefault((judge, circumstance, drop), []).append(seconds / len(statuses))
 
-    def count(self, judge: str, beside: Sequence[str], kernels: Sequence[str], drop: float) -> Counter[str]:
-        return _sum(self.statuses, judge, beside, kernels, drop)
+    def count(self, judge: str, circumstance: Sequence[str], kernels: Sequence[str], drop: float) -> Counter[str]:
+        return _sum(self.statuses, judge, circumstance, kernels, drop)
 
-    def failed(self, judge: str, beside: Sequence[str], kernels: Sequence[str], drop: float) -> Counter[str]:
+    def failed(self, judge: str, circumstance: Sequence[str], kernels: Sequence[str], drop: float) -> Counter[str]:
         """Count the statuses of tests that pytest failed."""
-        return _sum(self.failures, judge, beside, kernels, drop)
+        return _sum(self.failures, judge, circumstance, kernels, drop)
 
 
 def _sum(
     counts: Mapping[tuple[str, str, str, float], Counter[str]],
     judge: str,
-    beside: Sequence[str],
+    circumstance: Sequence[str],
     kernels: Sequence[str],
     drop: float,
 ) -> Counter[str]:
     found: Counter[str] = Counter()
-    for kind in beside:
+    for kind in circumstance:
         for kernel in kernels:
             found.update(counts.get((judge, kind, kernel, drop), Counter()))
     return found
@@ -264,15 +264,17 @@ class Arena:
         if code != 0:
             raise SystemExit(f"pytest-benchmark saved nothing:\n{text}")
 
-    def judge(self, beside: str, drop: float, *, ours_first: bool, edited: bool = False, alone: bool = False) -> None:
-        """Judge every kernel by both tools, slowed by `drop`; `beside` names the circumstance in the tally.
+    def judge(
+        self, circumstance: str, drop: float, *, ours_first: bool, edited: bool = False, alone: bool = False
+    ) -> None:
+        """Judge every kernel by both tools, slowed by `drop`; `circumstance` names the circumstance in the tally.
 
         edited: whether the code changes even without a drop. alone: whether pytest-benchmark is left out.
         """
         self._write(drop, edited=edited)
         turns = (self._judge_ours,) if alone else (self._judge_ours, self._judge_theirs)
         for turn in turns if ours_first else reversed(turns):
-            turn(beside, drop)
+            turn(circumstance, drop)
 
     def edit(self, drop: float = 0.0) -> None:
         """Change the code so that it does the same, or is slower by so much."""
@@ -286,11 +288,11 @@ class Arena:
         (self.folder / "test_kernels.py").write_text(self._test.replace("{never_run}", never_run))
         (self.folder / "drop.py").write_text(f"DROP = {drop!r}\nEDITED = {changed!r}\n")
 
-    def _judge_ours(self, beside: str, drop: float) -> None:
+    def _judge_ours(self, circumstance: str, drop: float) -> None:
         for mode in self._modes:
-            self._judge_in(mode, beside, drop)
+            self._judge_in(mode, circumstance, drop)
 
-    def _judge_in(self, mode: str, beside: str, drop: float) -> None:
+    def _judge_in(self, mode: str, circumstance: str, drop: float) -> None:
         document = self.folder / "ours.json"
         document.unlink(missing_ok=True)
         options = (self._tolerance, *MODES[mode], "-rA", f"--bandwidth-json={document.name}")
@@ -301,14 +303,16 @@ class Arena:
         rows = json.loads(document.read_text())["results"]
         statuses = dict.fromkeys(self._kernels, UNJUDGED)
         statuses |= {row["nodeid"].partition("[")[2].rstrip("]"): row["status"] for row in rows}
-        self._kept.add(mode, beside, drop, statuses, failed, seconds)
+        self._kept.add(mode, circumstance, drop, statuses, failed, seconds)
         expected = {"REGRESSED"} if drop else {"OK", "IMPROVED"}
         for row in rows:
             if row["status"] not in expected:
-                line = f"{mode}, {beside}, {format_percent(drop)}: {row['nodeid']}: {row['status']}: {row['reason']}"
+                line = (
+                    f"{mode}, {circumstance}, {format_percent(drop)}: {row['nodeid']}: {row['status']}: {row['reason']}"
+                )
                 print(f"  {line}", file=sys.stderr, flush=True)
 
-    def _judge_theirs(self, beside: str, drop: float) -> None:
+    def _judge_theirs(self, circumstance: str, drop: float) -> None:
         code, text, seconds = self._pytest("theirs", *LIMITS)
         found = set(FAILED.findall(text))
         if (code == 0) is bool(found):
@@ -316,7 +320,7 @@ class Arena:
         for judge, figure in ((MEDIAN, "median"), (MINIMUM, "min")):
             failed = {name for name in self._kernels if (name, figure) in found}
             statuses = {name: "REGRESSED" if name in failed else "OK" for name in self._kernels}
-            self._kept.add(judge, beside, drop, statuses, failed, seconds)
+            self._kept.add(judge, circumstance, drop, statuses, failed, seconds)
 
     def _pytest(self, tool: str, *args: str) -> tuple[int, str, float]:
         begun = time.monotonic()
