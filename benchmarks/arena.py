@@ -240,7 +240,7 @@ class Arena:
         self._kernels = tuple(kernels)
         self._kept = kept
         self._tolerance, self._modes = f"--bandwidth-tolerance={tolerance}", tuple(modes)
-        self._test = TEST.replace("{mib}", str(mib)).replace("{kernels}", repr(list(kernels)))
+        self._mib = mib
         self._draw = random.Random(1)
         (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
         (folder / ".gitignore").write_text(IGNORED)
@@ -285,7 +285,7 @@ class Arena:
         changed = edited or drop > 0
         numbers = self._draw.sample(range(1, 2**30), self._draw.randint(1, 8)) if changed else ()
         never_run = "".join(f"    if n == -{number}:\n        x[0] = {number}\n" for number in numbers)
-        (self.folder / "test_kernels.py").write_text(self._test.replace("{never_run}", never_run))
+        (self.folder / "test_kernels.py").write_text(text_of_tests(self._mib, self._kernels, never_run))
         (self.folder / "drop.py").write_text(f"DROP = {drop!r}\nEDITED = {changed!r}\n")
 
     def _judge_ours(self, circumstance: str, drop: float) -> None:
@@ -328,6 +328,11 @@ class Arena:
             [*command(tool), *args], cwd=self.folder, env=environment(), capture_output=True, text=True, check=False
         )
         return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
+
+
+def text_of_tests(mib: int, kernels: Sequence[str], never_run: str = "") -> str:
+    """Return the tests' source. never_run: lines at the start of Numba functions."""
+    return TEST.replace("{mib}", str(mib)).replace("{kernels}", repr(list(kernels))).replace("{never_run}", never_run)
 
 
 def failed_by_pytest(code: int, text: str, kernels: Sequence[str]) -> set[str]:

@@ -29,7 +29,7 @@ from statistics import median, stdev
 from typing import Any
 
 import numpy as np
-from arena import KERNELS, TEST, table
+from arena import KERNELS, table, text_of_tests
 from numba import get_num_threads, njit, prange
 
 from pytest_bandwidth.devices.base import Launch
@@ -171,9 +171,7 @@ def main() -> None:
     device = open_cpu()
     device.make_ready()
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "probe_kinds_kernels.py").write_text(
-            TEST.replace("{mib}", str(options.mib)).replace("{kernels}", repr(names))
-        )
+        Path(folder, "probe_kinds_kernels.py").write_text(text_of_tests(options.mib, names))
         Path(folder, "drop.py").write_text("DROP, EDITED = 0.0, False\n")
         sys.path.insert(0, folder)
         arena = importlib.import_module("probe_kinds_kernels")
