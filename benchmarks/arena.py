@@ -2,9 +2,10 @@
 
 The kernels are streams, reductions, rows, NumPy on one thread, and compute-bound ones: of `cuda_src/`, of NumPy, and
 Numba functions of the tests' own. The tests are in a git repository, and the baselines belong to its only commit. An
-edit changes the working tree. It costs nothing: one more function makes the same calls, and Numba functions get a
-few instructions that never run, so that the compiler lays their code out anew. A drop is an edit after which the kernel
-does 1/(1 − drop) times the work that it declares, in the same arrays.
+edit changes the working tree and costs next to nothing. The tests' own Numba functions get a few instructions that
+never run, so that the compiler lays their code out anew. One more function makes the calls of the other kernels, which
+takes some 15 µs with cold caches. A drop is an edit after which the kernel does 1/(1 − drop) times the work that it
+declares, in the same arrays.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.devices.open import open_device
 
+# An edit changes these functions themselves.
+RECOMPILED = ("scaled", "serial")
 N = {mib} * 2**20 // 4
 COLS = 4096
 ROWS = N // COLS
@@ -144,7 +147,7 @@ def work(kernel, device, launched):
     # In the same arrays whatever the drop: memory's speed depends on where they lie to each other.
     whole, rest = divmod(math.ceil(round(units / (1 - DROP), 6)), units)
     calls = [first(n) for n in (*[units] * whole, rest) if n]
-    if len(calls) == 1 and not EDITED:
+    if len(calls) == 1 and (not EDITED or kernel in RECOMPILED):
         return calls[0], reads, writes
     return (lambda: [function(*args) for function, *args in calls],), reads, writes
 
@@ -189,7 +192,7 @@ class Tally:
     def add(
         self,
         judge: str,
-        beside: str,
+        circumstance: str,
         drop: float,
         statuses: Mapping[str, str],
         failed: Collection[str],
@@ -197,27 +200,27 @@ class Tally:
     ) -> None:
         """Take in a run's statuses by kernel, and which kernels' tests pytest failed."""
         for kernel, status in statuses.items():
-            self.statuses.setdefault((judge, beside, kernel, drop), Counter())[status] += 1
-            self.failures.setdefault((judge, beside, kernel, drop), Counter())[status] += kernel in failed
-        self.seconds.setdefault((judge, beside, drop), []).append(seconds / len(statuses))
+            self.statuses.setdefault((judge, circumstance, kernel, drop), Counter())[status] += 1
+            self.failures.setdefault((judge, circumstance, kernel, drop), Counter())[status] += kernel in failed
+        self.seconds.setdefault((judge, circumstance, drop), []).append(seconds / len(statuses))
 
-    def count(self, judge: str, beside: Sequence[str], kernels: Sequence[str], drop: float) -> Counter[str]:
-        return _sum(self.statuses, judge, beside, kernels, drop)
+    def count(self, judge: str, circumstance: Sequence[str], kernels: Sequence[str], drop: float) -> Counter[str]:
+        return _sum(self.statuses, judge, circumstance, kernels, drop)
 
-    def failed(self, judge: str, beside: Sequence[str], kernels: Sequence[str], drop: float) -> Counter[str]:
+    def failed(self, judge: str, circumstance: Sequence[str], kernels: Sequence[str], drop: float) -> Counter[str]:
         """Count the statuses of tests that pytest failed."""
-        return _sum(self.failures, judge, beside, kernels, drop)
+        return _sum(self.failures, judge, circumstance, kernels, drop)
 
 
 def _sum(
     counts: Mapping[tuple[str, str, str, float], Counter[str]],
     judge: str,
-    beside: Sequence[str],
+    circumstance: Sequence[str],
     kernels: Sequence[str],
     drop: float,
 ) -> Counter[str]:
     found: Counter[str] = Counter()
-    for kind in beside:
+    for kind in circumstance:
         for kernel in kernels:
             found.update(counts.get((judge, kind, kernel, drop), Counter()))
     return found
@@ -240,7 +243,7 @@ class Arena:
         self._kernels = tuple(kernels)
         self._kept = kept
         self._tolerance, self._modes = f"--bandwidth-tolerance={tolerance}", tuple(modes)
-        self._test = TEST.replace("{mib}", str(mib)).replace("{kernels}", repr(list(kernels)))
+        self._mib = mib
         self._draw = random.Random(1)
         (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
         (folder / ".gitignore").write_text(IGNORED)
@@ -264,15 +267,17 @@ class Arena:
         if code != 0:
             raise SystemExit(f"pytest-benchmark saved nothing:\n{text}")
 
-    def judge(self, beside: str, drop: float, *, ours_first: bool, edited: bool = False, alone: bool = False) -> None:
-        """Judge every kernel by both tools, slowed by `drop`; `beside` names the circumstance in the tally.
+    def judge(
+        self, circumstance: str, drop: float, *, ours_first: bool, edited: bool = False, alone: bool = False
+    ) -> None:
+        """Judge every kernel by both tools, slowed by `drop`; `circumstance` names the circumstance in the tally.
 
         edited: whether the code changes even without a drop. alone: whether pytest-benchmark is left out.
         """
         self._write(drop, edited=edited)
         turns = (self._judge_ours,) if alone else (self._judge_ours, self._judge_theirs)
         for turn in turns if ours_first else reversed(turns):
-            turn(beside, drop)
+            turn(circumstance, drop)
 
     def edit(self, drop: float = 0.0) -> None:
         """Change the code so that it does the same, or is slower by so much."""
@@ -283,14 +288,14 @@ class Arena:
         changed = edited or drop > 0
         numbers = self._draw.sample(range(1, 2**30), self._draw.randint(1, 8)) if changed else ()
         never_run = "".join(f"    if n == -{number}:\n        x[0] = {number}\n" for number in numbers)
-        (self.folder / "test_kernels.py").write_text(self._test.replace("{never_run}", never_run))
+        (self.folder / "test_kernels.py").write_text(text_of_tests(self._mib, self._kernels, never_run))
         (self.folder / "drop.py").write_text(f"DROP = {drop!r}\nEDITED = {changed!r}\n")
 
-    def _judge_ours(self, beside: str, drop: float) -> None:
+    def _judge_ours(self, circumstance: str, drop: float) -> None:
         for mode in self._modes:
-            self._judge_in(mode, beside, drop)
+            self._judge_in(mode, circumstance, drop)
 
-    def _judge_in(self, mode: str, beside: str, drop: float) -> None:
+    def _judge_in(self, mode: str, circumstance: str, drop: float) -> None:
         document = self.folder / "ours.json"
         document.unlink(missing_ok=True)
         options = (self._tolerance, *MODES[mode], "-rA", f"--bandwidth-json={document.name}")
@@ -301,14 +306,16 @@ class Arena:
         rows = json.loads(document.read_text())["results"]
         statuses = dict.fromkeys(self._kernels, UNJUDGED)
         statuses |= {row["nodeid"].partition("[")[2].rstrip("]"): row["status"] for row in rows}
-        self._kept.add(mode, beside, drop, statuses, failed, seconds)
+        self._kept.add(mode, circumstance, drop, statuses, failed, seconds)
         expected = {"REGRESSED"} if drop else {"OK", "IMPROVED"}
         for row in rows:
             if row["status"] not in expected:
-                line = f"{mode}, {beside}, {format_percent(drop)}: {row['nodeid']}: {row['status']}: {row['reason']}"
+                line = (
+                    f"{mode}, {circumstance}, {format_percent(drop)}: {row['nodeid']}: {row['status']}: {row['reason']}"
+                )
                 print(f"  {line}", file=sys.stderr, flush=True)
 
-    def _judge_theirs(self, beside: str, drop: float) -> None:
+    def _judge_theirs(self, circumstance: str, drop: float) -> None:
         code, text, seconds = self._pytest("theirs", *LIMITS)
         found = set(FAILED.findall(text))
         if (code == 0) is bool(found):
@@ -316,7 +323,7 @@ class Arena:
         for judge, figure in ((MEDIAN, "median"), (MINIMUM, "min")):
             failed = {name for name in self._kernels if (name, figure) in found}
             statuses = {name: "REGRESSED" if name in failed else "OK" for name in self._kernels}
-            self._kept.add(judge, beside, drop, statuses, failed, seconds)
+            self._kept.add(judge, circumstance, drop, statuses, failed, seconds)
 
     def _pytest(self, tool: str, *args: str) -> tuple[int, str, float]:
         begun = time.monotonic()
@@ -324,6 +331,11 @@ class Arena:
             [*command(tool), *args], cwd=self.folder, env=environment(), capture_output=True, text=True, check=False
         )
         return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
+
+
+def text_of_tests(mib: int, kernels: Sequence[str], never_run: str = "") -> str:
+    """Return the tests' source. never_run: lines at the start of Numba functions."""
+    return TEST.replace("{mib}", str(mib)).replace("{kernels}", repr(list(kernels))).replace("{never_run}", never_run)
 
 
 def failed_by_pytest(code: int, text: str, kernels: Sequence[str]) -> set[str]:

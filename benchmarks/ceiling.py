@@ -5,7 +5,7 @@
     python benchmarks/ceiling.py --plateau                     bandwidth by array size, caches warm and cold
 
 C and Numba run alternately, on the same arrays, each round in the other order; the ratio is the median over the rounds.
-Prints Markdown. Without gcc there is nothing to compare with: it says so and leaves with exit status 3.
+Prints Markdown. Without gcc it prints an error and ends with exit status 3.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def headline(device: CpuDevice) -> str:
 
 
 def company(watch: ActivityWatch) -> str:
-    """Print what else ran meanwhile: figures taken beside other work are not the host's."""
+    """Print what else ran meanwhile: other work changes the figures."""
     return "Others meanwhile: " + ("; ".join(watch.conditions().others) or "none") + "."
 
 
@@ -131,7 +131,7 @@ def gbps(moved: int, seconds: list[float]) -> str:
 def plateau(budget_seconds: float = 3.0) -> None:
     """Print reads and triads by array size: as the last run left the caches, and after reading 1 to 8 × the last level.
 
-    The cases of one size are taken in turn, in random order: the host's own drift would pass for an effect otherwise.
+    The cases of one size alternate in random order. Otherwise the host's own drift would look like an effect.
     """
     device, watch = open_cpu(), ActivityWatch()
     cache, threads = read_caches().last_level, int(device.identity.settings["threads"])

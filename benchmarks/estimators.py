@@ -3,12 +3,12 @@
     python benchmarks/estimators.py [--processes 20] [--mib 256] [--seconds 3] [--lock FILE] [--save FILE]
     python benchmarks/estimators.py --load FILE
 
-Every process is fresh, measures the shipped triad beside its probe as the plugin does, and hands back all its samples.
-An estimator's spread is the standard deviation of its logarithm over the processes, in percent: a drop much smaller
-than that cannot be told from noise by comparing two runs. Prints Markdown.
+Every process is new, measures the shipped triad and its probe as the plugin does, and returns all its samples. An
+estimator's spread is the standard deviation of its logarithm over the processes, in percent. A comparison of two runs
+cannot find a drop much smaller than that. Prints Markdown.
 
 --seconds: take rounds for so long, whatever their precision; without it, as the plugin does.
---lock: hold an exclusive lock on FILE while a process measures, so that others who take it keep quiet meanwhile.
+--lock: hold an exclusive lock on FILE while a process measures, so that other processes with the same lock wait.
 --save: append every process's samples to a file, as JSON lines. --load: judge saved ones instead of measuring.
 """
 
@@ -53,7 +53,7 @@ def ratios(run: Run) -> list[float]:
 
 
 def trimmed_mean(values: list[float], share: float = 0.25) -> float:
-    """Return the mean of what is left without the smallest and the largest share."""
+    """Return the mean without the smallest and the largest share."""
     cut = int(len(values) * share)
     return fmean(sorted(values)[cut : len(values) - cut])
 
@@ -76,7 +76,7 @@ ESTIMATORS: dict[str, Callable[[Run], float]] = {
 
 
 def measure_here(mib: int, seconds: float | None) -> dict[str, Any]:
-    """Measure one process: the triad of three arrays beside its probe."""
+    """Measure one process: the triad of three arrays, and its probe."""
     import numpy as np
 
     from pytest_bandwidth.devices.base import Budget, Launch, Workload

@@ -72,9 +72,9 @@ def by_speed(samples: list[list[float]], moved: int) -> dict[int, list[float]]:
     found: dict[int, list[float]] = defaultdict(list)
     for before, kernel, after in samples:
         if abs(math.log(before / after)) < ALIKE:
-            beside = math.sqrt(before * after)
-            column = sum(moved / beside / 1e9 >= step for step in STEPS[1:-1])
-            found[column].append(beside / kernel)
+            middle = math.sqrt(before * after)
+            column = sum(moved / middle / 1e9 >= step for step in STEPS[1:-1])
+            found[column].append(middle / kernel)
     return found
 
 

@@ -145,8 +145,8 @@ def main() -> None:
     print("\n".join(spent(kept, drops)))
     for mode in MODES:
         for name, drop in rounds_of(drops):
-            statuses = kept.count(mode, [name], kernels, drop).most_common()
-            print(f"- {mode}, {arm(name, drop)}: {', '.join(f'{n} {status}' for status, n in statuses)}")
+            if statuses := kept.count(mode, [name], kernels, drop).most_common():
+                print(f"- {mode}, {arm(name, drop)}: {', '.join(f'{n} {status}' for status, n in statuses)}")
 
 
 if __name__ == "__main__":

@@ -125,13 +125,13 @@ def cells(
 ) -> Iterator[str]:
     """Yield failed and undecided tests of code that lost nothing, then of each drop: found, undecided, passed."""
     for name in (UNCHANGED, EDITED):
-        beside = [circumstance(kind, name) for kind in kinds]
-        as_fast, failed = (of(judge, beside, kernels, drops[0]) for of in (kept.count, kept.failed))
+        circumstances = [circumstance(kind, name) for kind in kinds]
+        as_fast, failed = (of(judge, circumstances, kernels, drops[0]) for of in (kept.count, kept.failed))
         yield f"{failed.total()} of {as_fast.total()}"
         yield "" if judge in PEERS else str(as_fast["UNDECIDED"])
     for drop in drops[1:]:
-        beside = [circumstance(kind, EDITED) for kind in kinds]
-        slowed, failed = (of(judge, beside, kernels, drop) for of in (kept.count, kept.failed))
+        circumstances = [circumstance(kind, EDITED) for kind in kinds]
+        slowed, failed = (of(judge, circumstances, kernels, drop) for of in (kept.count, kept.failed))
         yield f"{failed['REGRESSED']} of {slowed.total()}"
         yield "" if judge in PEERS else str(slowed["UNDECIDED"])
         yield str(slowed.total() - failed.total())

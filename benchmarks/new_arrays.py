@@ -3,10 +3,9 @@
     python benchmarks/new_arrays.py                # ten sets of arrays a kernel: two minutes
     python benchmarks/new_arrays.py --sets 20 --mib 64
 
-Each kernel is timed in the first arrays, in them again, and in a new set of them, in rounds of the three; all sets stay
-alive, so that each lies elsewhere. The spread of a set's ratio to the first arrays is where arrays lie, that of the
-first arrays' to themselves is the machine's noise.
-Prints Markdown.
+The script times each kernel in the first arrays, in them again, and in a new set, in rounds of the three. All sets stay
+alive, so that each has another place in memory. The spread of a new set's ratio to the first arrays comes from that
+place; the spread of the first arrays' ratio to themselves is the machine's noise. Prints Markdown.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
     python benchmarks/placement.py [--processes 40] [--mib 128]
 
-Every process is fresh and takes rounds of the shipped triad beside two probes of its size and mix, the plain add: one
-on arrays of its own, one that reads the triad's. They take turns in every order. What is left of the spread from
-process to process where memory is shared is noise in time; the rest is where the arrays happened to lie. Prints
-Markdown.
+Every process is new and takes rounds of the shipped triad and of two probes of its size and mix, the plain add: one on
+arrays of its own, one that reads the triad's. They alternate in every order. With shared memory the spread from process
+to process is noise in time; the rest of it comes from the arrays' places in memory. Prints Markdown.
 """
 
 from __future__ import annotations

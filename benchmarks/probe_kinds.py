@@ -1,15 +1,15 @@
-"""Find the probe that shares a kernel's fate on a host: memory or arithmetic, on all threads or on one, or none at all.
+"""Find the probe whose speed changes with a kernel's on a host: memory or arithmetic, all threads or one, or no probe.
 
-    python benchmarks/probe_kinds.py [--minutes 10] [--kernel gemm …] [--beside none builds …]
+    python benchmarks/probe_kinds.py [--minutes 10] [--kernel gemm …] [--neighbours none builds …]
 
-Every kind of kernel takes turns with each candidate, in rounds of rotated order on the same arrays, over windows of
-WINDOW_SECONDS that are spread over the minutes. Samples in which a thread waited for a processor are left out, as
-they are of every measurement. Prints a Markdown table: how far the windows' figures of unchanged code spread (standard
-deviation of their logarithm), of the kernel's seconds alone and of its seconds ÷ each candidate's. The smallest is what
-a verdict would do best to rest on. In brackets how many windows had enough samples of both.
+Every kind of kernel alternates with each candidate, in rounds of rotated order on the same arrays, over windows of
+WINDOW_SECONDS that are spread over the minutes. Samples in which a thread waited for a processor do not count, as in
+every measurement. Prints a Markdown table: the spread of the windows' figures of unchanged code (standard deviation of
+their logarithm), for the kernel's seconds alone and for its seconds ÷ each candidate's. The smallest is the best figure
+for a verdict. In brackets: how many windows had enough samples of both.
 
-A candidate of arithmetic evaluates polynomials of as many elements as the first cache holds, as often as takes the
-kernel's time; "in a chain" adds in order, so that each addition waits for the one before it.
+A candidate of arithmetic evaluates polynomials of as many elements as the first cache holds, and takes the kernel's
+time. "In a chain" adds in order, so that each addition waits for the one before it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from statistics import median, stdev
 from typing import Any
 
 import numpy as np
-from arena import KERNELS, TEST, table
+from arena import KERNELS, table, text_of_tests
 from numba import get_num_threads, njit, prange
 
 from pytest_bandwidth.devices.base import Launch
@@ -136,7 +136,7 @@ class Kernel:
         self.windows.append({name: median(s) for name, s in seen.items() if len(s) >= FEWEST_SAMPLES})
 
     def spreads(self) -> list[str]:
-        """Return the spread of the kernel alone, and beside each candidate, the smallest in bold."""
+        """Return the spread of the kernel alone, and relative to each candidate, the smallest in bold."""
         found: dict[str, tuple[float, int]] = {}
         for name in self.calls:
             figures = [
@@ -164,20 +164,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0, help="of each kind of neighbour (default: 10)")
     parser.add_argument("--kernel", action="append", choices=tuple(KERNELS), help="kernel to look at (default: all)")
-    parser.add_argument("--beside", nargs="+", choices=("none", *KINDS), default=["none"], help="(default: none)")
+    parser.add_argument("--neighbours", nargs="+", choices=("none", *KINDS), default=["none"], help="(default: none)")
     parser.add_argument("--mib", type=int, default=64, help="MiB of each array (default: 64)")
     options = parser.parse_args()
     names = options.kernel or list(KERNELS)
     device = open_cpu()
     device.make_ready()
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "probe_kinds_kernels.py").write_text(
-            TEST.replace("{mib}", str(options.mib)).replace("{kernels}", repr(names))
-        )
+        Path(folder, "probe_kinds_kernels.py").write_text(text_of_tests(options.mib, names))
         Path(folder, "drop.py").write_text("DROP, EDITED = 0.0, False\n")
         sys.path.insert(0, folder)
         arena = importlib.import_module("probe_kinds_kernels")
-        for kind in options.beside:
+        for kind in options.neighbours:
             kernels = {name: Kernel(name, arena, device) for name in names}
             begun = datetime.now(timezone.utc)
             until = time.monotonic() + 60 * options.minutes
@@ -191,7 +189,7 @@ def main() -> None:
             print(
                 f"{begun:%Y-%m-%d %H:%M} to {ended:%H:%M} UTC, {platform.processor() or platform.machine()}, ", end=""
             )
-            print(f"{os.cpu_count()} processors; beside {kind}; arrays of {options.mib} MiB\n")
+            print(f"{os.cpu_count()} processors; neighbours: {kind}; arrays of {options.mib} MiB\n")
             lines = [[name, KERNELS[name], *kernel.spreads()] for name, kernel in kernels.items()]
             print(table(("kernel", "kind", *next(iter(kernels.values())).calls), lines), end="\n\n", flush=True)
 

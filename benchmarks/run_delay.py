@@ -1,10 +1,10 @@
 """Show how long samples on a host wait for a processor, with other processes and without, and what a limit keeps.
 
-    python benchmarks/run_delay.py [--seconds 3] [--beside none bursts builds memory steady]
+    python benchmarks/run_delay.py [--seconds 3] [--neighbours none bursts builds memory steady]
 
 Prints a Markdown table for each kind of neighbour: for each workload and rule the share of the samples that it keeps.
 Then their median and slowest tenth, divided by the median of all samples without neighbours (or with the first kind in
---beside). Two rules are not limits of the wait: "no switch" (involuntary) and "no fault" (page faults).
+--neighbours). Two rules are not limits of the wait: "no switch" (involuntary) and "no fault" (page faults).
 """
 
 from __future__ import annotations
@@ -116,11 +116,11 @@ def cell(seen: Sequence[Seen], rule: Callable[[Seen], bool], quiet_seconds: floa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=3.0, help="of samples of each workload (default: 3)")
-    parser.add_argument("--beside", nargs="+", choices=["none", *KINDS], default=["none", *KINDS])
+    parser.add_argument("--neighbours", nargs="+", choices=["none", *KINDS], default=["none", *KINDS])
     options = parser.parse_args()
     device = open_cpu()
     quiet: dict[str, float] = {}
-    for kind in options.beside:
+    for kind in options.neighbours:
         print(f"\nneighbours: {kind}; kept: p50, p90 of the time ÷ the quiet median\n")
         print("| workload | samples |", " | ".join(RULES), "|")
         print("|---" * (len(RULES) + 2) + "|")

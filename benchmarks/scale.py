@@ -1,10 +1,9 @@
 """Measure how baselines scale: time and memory of loading, matching, judging and updating, measured in fresh processes.
 
 ``python benchmarks/scale.py [ENTRIES …]`` (10,000 and 100,000 without arguments) prints a Markdown table.
-``python benchmarks/scale.py --tests N`` runs N small tests on the traffic device instead: updating, judged, and
-judged by two workers of pytest-xdist, in turn with as many empty tests without the plugin. It prints the median seconds
-of each, from start to end, with what processors spent on it, and what they are to each other. ``--threads`` sets how
-many threads each test's kernel has.
+``python benchmarks/scale.py --tests N`` runs N small tests on the traffic device instead: it updates, judges, and
+judges by two workers of pytest-xdist, alternately with as many empty tests without the plugin. It prints the median
+seconds of each, the processors' seconds, and the ratios of the runs. ``--threads`` sets the threads of each kernel.
 Each figure is the median of three fresh processes (`--repeat`); memory is the process's peak, the interpreter included.
 Every entry has ten runs, as after ten updates, and settings, bytes and an anchor. The files lie on whatever $TMPDIR is.
 """
@@ -97,7 +96,7 @@ def test_scale(bandwidth, number):
     kernel = bandwidth.kernel(SOURCE, "scale")
     bandwidth.launch(kernel, {threads} // 256, 256, (a, b, np.int32({threads})), reads=a, writes=b)
 """
-# As many that do nothing: what pytest and xdist take themselves.
+# As many empty tests: the time that pytest and xdist take themselves.
 _EMPTY = """
 import pytest
 
@@ -109,14 +108,14 @@ def test_empty(number):
 _OURS = ("-p", "bandwidth", "--bandwidth-device=traffic")
 _HALVES = ("test_first.py", "test_second.py")
 _TWO_WORKERS = ("-p", "xdist", "-n2")
-# Each: the arguments of processes that run at once. What two of them take that know nothing of each other is what this
-# machine's second processor gives at most: it may be another thread of the same core.
+# Each: the arguments of processes that run at once. Two independent processes show the most that this machine's second
+# processor can give: it may be another thread of the same core.
 RUNS = {
     "update": ((*_HALVES, *_OURS, "--bandwidth-update"),),
     "judge": ((*_HALVES, *_OURS, "--bandwidth-strict"),),
     "judge with -n 2": ((*_HALVES, *_OURS, "--bandwidth-strict", *_TWO_WORKERS),),
     "judge, two runs of half each at once": tuple((half, *_OURS, "--bandwidth-strict") for half in _HALVES),
-    # What -n 2 takes where each of its three processes has a processor.
+    # As -n 2, if each of its three processes had a processor.
     "judge half with -n 1": ((_HALVES[0], *_OURS, "--bandwidth-strict", "-p", "xdist", "-n1"),),
     "empty tests, without the plugin": (("test_empty.py",),),
     "the same with -n 2": (("test_empty.py", *_TWO_WORKERS),),
@@ -127,7 +126,7 @@ def time_tests(tests: int, threads: int, repeat: int) -> dict[str, tuple[float, 
     """Median seconds, and processors' seconds, of so many small tests on the traffic device, by RUNS; alternated."""
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in RUNS}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    # What is timed is this plugin and xdist, with their bytecode kept as anywhere, and none of what else is installed.
+    # This times the plugin and xdist, with their bytecode kept as usual, and no other plugin.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     with tempfile.TemporaryDirectory() as folder:
@@ -139,7 +138,7 @@ def time_tests(tests: int, threads: int, repeat: int) -> dict[str, tuple[float, 
         def run(at_once: tuple[tuple[str, ...], ...]) -> None:
             running = []
             for number, options in enumerate(at_once):
-                # Else pytest's folder of temporary files, whose old ones of other runs it removes at the end.
+                # Otherwise pytest removes old temporary files of other runs at the end.
                 own = [*command, f"--basetemp={folder}/temporary{number}", *options]
                 silent = subprocess.DEVNULL
                 running.append(subprocess.Popen(own, cwd=folder, env=environment, stdout=silent, stderr=silent))
@@ -150,7 +149,7 @@ def time_tests(tests: int, threads: int, repeat: int) -> dict[str, tuple[float, 
         run(RUNS["update"])  # compiles loops
         for i in range(repeat):
             first, second, *others = RUNS
-            # Those that are held against each other follow each other, now the one first, now the other.
+            # Runs that are compared follow each other, in alternating order.
             for name in (first, second, *others) if i % 2 == 0 else (second, first, *others):
                 at_once = RUNS[name]
                 began, spent = time.perf_counter(), _spent_by_children()

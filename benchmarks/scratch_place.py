@@ -1,4 +1,4 @@
-"""Measure what it matters where in a page a kernel's scratch begins, beside arrays that begin 64 bytes after one.
+"""Measure how a kernel's speed depends on the place of its scratch in a page; arrays begin 64 bytes after a page.
 
     python benchmarks/scratch_place.py                # a minute
     python benchmarks/scratch_place.py --mib 32 --step 512

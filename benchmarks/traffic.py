@@ -2,8 +2,8 @@
 
     python benchmarks/traffic.py [--rounds 7] [--largest 24]
 
-One process, one thread. Each figure is the median of `--rounds` executions after one that compiles the loops; seconds
-are this process's CPU seconds, so that neighbours on the machine show less, with the wall clock's beside them. Needs
+One process, one thread. Each figure is the median of `--rounds` executions after one that compiles the loops. Seconds
+are this process's CPU seconds, on which other processes have less influence; the wall clock's are there as well. Needs
 NVRTC, no GPU. Prints Markdown.
 """
 
@@ -179,8 +179,8 @@ def print_batches(program: ptx.Program, rounds: int) -> None:
 
 def print_memory(program: ptx.Program) -> None:
     """Print a grid that grows over arrays that stay (its threads update 4,096 counters), then one whose arrays grow."""
-    print("\n## Memory beside the arrays\n")
-    print("| kernel | blocks | arrays, MiB | peak beside them, MiB |")
+    print("\n## Memory in addition to the arrays\n")
+    print("| kernel | blocks | arrays, MiB | peak in addition, MiB |")
     print("|---|---|---|---|")
     bins, data = np.zeros(4096, np.uint32), floats(4096)
     for name, powers in (("update 4,096 counters", (16, 18, 20, 22)), ("triad", (16, 18, 20, 22))):

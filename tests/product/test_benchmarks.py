@@ -37,7 +37,7 @@ SMALLEST = {
     ),
     "readme.py": ((), r"REGRESSED"),
     "report.py": (("--results=20", "--repeat=1"), r"first render"),
-    "run_delay.py": (("--seconds=0.1", "--beside", "none", "bursts"), r"\| NumPy sum, 64 MiB \| \d+ \| 100%"),
+    "run_delay.py": (("--seconds=0.1", "--neighbours", "none", "bursts"), r"\| NumPy sum, 64 MiB \| \d+ \| 100%"),
     "scratch_place.py": (("--mib=8", "--step=1024"), r"\| 640 \| [\d.]+ \| where the plugin's kernels have it \|"),
     "scale.py": (("100", "--repeat=1"), r"\| 100 \|"),
     "traffic.py": (("--rounds=1", "--largest=10"), r"triad"),
