@@ -20,6 +20,7 @@ from pytest_bandwidth.domain.judging.floors import Floors, figure_of
 from pytest_bandwidth.domain.judging.interval import Interval, Looks, interval_of
 from pytest_bandwidth.domain.judging.limits import Limits, count_tolerance_of
 from pytest_bandwidth.domain.judging.stored import SLOW_SHARE, Reference, runs_needed
+from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.measured.metrics import middle_of
 from pytest_bandwidth.domain.measured.validity import IMPOSSIBLE
 from pytest_bandwidth.domain.traffic import Traffic
@@ -38,25 +39,48 @@ def decide(evidence: Evidence, limits: Limits) -> Decision | Ask:
 
     Raises UsageError for a floor that is a share of an unknown peak.
     """
-    measurement, entry = evidence.measurement, evidence.entry
-    invalid = measurement.invalid
-    # Pairs with a revision measure anew, whatever disturbed this process.
-    if invalid is not None and (evidence.revision is None or invalid.code in IMPOSSIBLE):
-        status = Status.MISMATCH if invalid.code in IMPOSSIBLE else Status.UNDECIDED
-        return Decision(status, invalid.code, facts={"text": invalid.text})
+    measurement, invalid = evidence.measurement, evidence.measurement.invalid
+    if invalid is not None and invalid.code in IMPOSSIBLE:
+        return Decision(Status.MISMATCH, invalid.code, facts={"text": invalid.text})
     if measurement.device.counts_only:  # the marker's floors are of time, which is not measured there
-        return _counted(evidence, limits)
+        return _counted(evidence, limits) if invalid is None else _invalid(invalid)
+    if invalid is None:
+        return _timed(evidence, limits)
+    decided = _by_code(evidence, limits)
+    if decided is None:
+        return _invalid(invalid, evidence.why_not)
+    passes = isinstance(decided, Decision) and decided.status in (Status.OK, Status.IMPROVED)
+    return _invalid(invalid) if passes and limits.floors else decided
+
+
+def _timed(evidence: Evidence, limits: Limits) -> Decision | Ask:
+    """Decide a valid measurement of time."""
     missed = _floors(evidence, limits)
     if missed is not None:
         return missed
-    if limits.writes_entry(entry):
+    if limits.writes_entry(evidence.entry):
         return Decision(Status.SAVED, Rule.WRITTEN)
+    decided = _by_code(evidence, limits)
+    if decided is not None:
+        return decided
+    return _without_entry(evidence, limits) if evidence.entry is None else _stored(evidence, limits)
+
+
+def _by_code(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
+    """Decide by the code: unchanged, or compared with old code in processes that measure anew.
+
+    None where stored figures have to decide.
+    """
+    measurement, entry = evidence.measurement, evidence.entry
+    if limits.writes_entry(entry):
+        return None
     if entry is not None and (different := difference_of(setup_of(measurement), entry)) is not None:
         return mismatch(different)
     if entry is not None and evidence.is_same_code:
-        return Decision(Status.OK, Rule.CODE_UNCHANGED, _first_numbers(evidence))
+        numbers = _first_numbers(evidence) if measurement.invalid is None else NO_NUMBERS
+        return Decision(Status.OK, Rule.CODE_UNCHANGED, numbers)
     if entry is None and evidence.revision is None:
-        return _without_entry(evidence, limits)
+        return None
     if evidence.compared is not None:
         return _noted(decide_comparison(evidence.compared, evidence.tolerance, limits.looks), evidence)
     if not evidence.old_code_tried:
@@ -65,7 +89,11 @@ def decide(evidence: Evidence, limits: Limits) -> Decision | Ask:
         return Decision(
             Status.UNDECIDED, Rule.NOT_THERE, facts={"revision": evidence.revision}, why_not=evidence.why_not
         )
-    return _stored(evidence, limits)
+    return None
+
+
+def _invalid(invalid: Finding, why_not: tuple[str, ...] = ()) -> Decision:
+    return Decision(Status.UNDECIDED, invalid.code, facts={"text": invalid.text}, why_not=why_not)
 
 
 def mismatch(different: Difference) -> Decision:

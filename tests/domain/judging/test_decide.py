@@ -40,7 +40,7 @@ from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.measured.validity import IMPOSSIBLE
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import log_of_drop
-from pytest_bandwidth.domain.verdict import Decision, Rule, Status
+from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Rule, Status
 
 STEP = 1e-9
 LIMIT = log_of_drop(0.05)
@@ -64,15 +64,54 @@ def with_floor(limits=LIMITS, **floors):
 # --- before anything is compared
 
 
-@pytest.mark.parametrize("code", ["others", "waited", "above-probe", "no-samples", *IMPOSSIBLE])
-def test_what_is_invalid_comes_before_bytes_floors_and_drops(code):
+@pytest.mark.parametrize("code", IMPOSSIBLE)
+def test_what_is_impossible_comes_before_bytes_floors_and_drops(code):
     spoilt = measured(10.0, invalid=Finding(code, "a sentence"), code=CODE)
     known = baseline(90.0, bytes_read=1, code=CODE.known())
-    status = MISMATCH if code in IMPOSSIBLE else UNDECIDED
     for limits in (LIMITS, with_floor(min_gbps=95.0), replace(LIMITS, writes="all")):
         found = decide(evidence(spoilt, known, limits), limits)
-        assert ruled(found) == (status, code)
+        assert ruled(found) == (MISMATCH, code)
         assert found.facts["text"] == "a sentence"
+
+
+@pytest.mark.parametrize("code", ["others", "waited", "above-probe", "no-samples"])
+class TestDisturbed:
+    """Figures of a disturbed measurement decide nothing; its code, and old code in new processes, still do."""
+
+    def test_the_same_code_is_ok(self, code):
+        found = decide(self.evidence(code, baseline(90.0, code=CODE.known())), LIMITS)
+        assert ruled(found) == (OK, Rule.CODE_UNCHANGED)
+        assert found.numbers == NO_NUMBERS
+
+    def test_old_code_decides(self, code):
+        here = self.evidence(code, FIVE)
+        assert decide(here, LIMITS) is Ask.OLD_CODE
+        assert ruled(decide(replace(here, compared=compared(*[0.1] * 4)), LIMITS)) == (REGRESSED, Rule.PAIRS)
+        assert ruled(decide(replace(here, compared=compared(*[0.0] * 4)), LIMITS)) == (OK, Rule.PAIRS)
+
+    def test_stored_figures_decide_nothing(self, code):
+        found = decide(replace(self.evidence(code, FIVE), **TRIED, why_not=("no git",)), LIMITS)
+        assert (*ruled(found), found.facts["text"], found.why_not) == (UNDECIDED, code, "a sentence", ("no git",))
+        assert ruled(decide(self.evidence(code, None), LIMITS)) == (UNDECIDED, code)
+
+    def test_no_floor_is_seen_to_hold(self, code):
+        floor = with_floor(min_gbps=5.0)
+        assert ruled(decide(self.evidence(code, baseline(90.0, code=CODE.known()), floor), floor)) == (UNDECIDED, code)
+        lost = self.evidence(code, FIVE, floor, compared=compared(*[0.1] * 4))
+        assert ruled(decide(lost, floor)) == (REGRESSED, Rule.PAIRS)
+
+    @pytest.mark.parametrize("known", [FIVE, None, baseline(90.0, code=CODE.known())])
+    def test_nothing_is_saved(self, code, known):
+        saves = replace(LIMITS, writes="all")
+        assert ruled(decide(self.evidence(code, known, saves), saves)) == (UNDECIDED, code)
+
+    def test_other_bytes_are_a_mismatch(self, code):
+        known = baseline(90.0, bytes_read=1, code=CODE.known())
+        assert ruled(decide(self.evidence(code, known), LIMITS)) == (MISMATCH, Rule.BYTES)
+
+    @staticmethod
+    def evidence(code, known, limits=LIMITS, **more):
+        return evidence(measured(10.0, invalid=Finding(code, "a sentence"), code=CODE), known, limits, **more)
 
 
 def test_pairs_with_a_revision_measure_anew_whatever_disturbed_this_process():

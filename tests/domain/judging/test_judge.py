@@ -85,11 +85,12 @@ def test_unchanged_code_and_what_is_normal_take_no_process():
     assert again.rows == []
 
 
-def test_invalid_measurements_gather_nothing():
+def test_invalid_measurements_gather_old_code_alone():
     old, again = OldCode({KEY: [0.5] * 12}), processes(80.0)
     spoilt = measured(80.0, invalid=Finding("others", "another process was active"))
-    assert decided(spoilt, FIVE, old, again).rule == "others"
-    assert (old.asked, again.rows) == ([], [])
+    assert decided(spoilt, FIVE, old, again).rule == Rule.PAIRS
+    assert decided(spoilt, FIVE, OldCode(), again).rule == "others"
+    assert (old.asked, again.rows) == ([[KEY]], [])
 
 
 def test_a_floor_is_confirmed_before_old_code_is_asked_for():
