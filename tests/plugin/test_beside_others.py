@@ -396,7 +396,7 @@ def test_more_than_the_peak_is_a_mismatch(project):
     )
 
 
-def test_work_that_moves_nothing_of_what_it_declares_is_never_written(project):
+def test_work_that_moves_nothing_is_never_written(project):
     project.file("test_nothing.py", "def test_nothing(bandwidth):\n    bandwidth(lambda: None, reads=1 << 26)\n")
     result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-max-time=0.3")
     result.assert_outcomes(passed=1)
