@@ -131,7 +131,8 @@ def test_a_whole_run_writes_its_worktrees_records_alone_and_connects_to_no_host(
         build(repo, times=2)
     calls = "trace=%file,connect,ftruncate"
     pytest_command = [sys.executable, "-m", "pytest", "--bandwidth-device=cpu", "--bandwidth-max-time=0.05"]
-    asked = ["--bandwidth-against=HEAD", "-o", "bandwidth_pairs=4", "--bandwidth-json=run.json"]
+    # The first look decides: each process that is traced takes long.
+    asked = ["--bandwidth-against=HEAD", "--bandwidth-tolerance=90%", "--bandwidth-json=run.json"]
     build_option = [] if command is None else ["-o", f"bandwidth_build={command}"]
     done = subprocess.run(
         [
