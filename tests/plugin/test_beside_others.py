@@ -401,7 +401,7 @@ def test_work_that_moves_nothing_is_never_written(project):
     result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-max-time=0.3")
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines(
-        [r".* UNDECIDED +disturbed", r"UNDECIDED .*more than \d+ % of what the probe's fastest sample reached.*"]
+        [r".* UNDECIDED +above the probe", r"UNDECIDED .*more than \d+ % of what the probe's fastest sample reached.*"]
     )
     assert not (project.path / "b.yaml").exists() or "test_nothing" not in (project.path / "b.yaml").read_text()
 
