@@ -356,6 +356,7 @@ def model_cupy(gpu: Gpu) -> Any:
         PinnedMemoryPointer=lambda memory, _: memory,
         memory=SimpleNamespace(OutOfMemoryError=ModelOutOfMemory),
         compiler=SimpleNamespace(CompileException=CompileException),
+        nvrtc=SimpleNamespace(getVersion=lambda: (13, 2)),
         driver=SimpleNamespace(CUDADriverError=CudaError, occupancyMaxActiveBlocksPerMultiprocessor=lambda *_: 4),
     )
     stream_class.null = stream_class(0)

@@ -65,8 +65,16 @@ def read_facts(cupy: Any, index: int) -> CudaFacts:
         uuid=None if runtime.is_hip else driver_uuid(index),
         gfx=_decoded(arch).partition(":")[0] if arch else None,
         clock_mhz=_clock_mhz(runtime, index, properties),
-        nvrtc_version=None if runtime.is_hip else "{}.{}".format(*cupy.cuda.nvrtc.getVersion()),
+        nvrtc_version=None if runtime.is_hip else _nvrtc_version(cupy),
     )
+
+
+def _nvrtc_version(cupy: Any) -> str | None:
+    """Return the compiler's version; None where its library is missing, which the first compilation tells."""
+    try:
+        return "{}.{}".format(*cupy.cuda.nvrtc.getVersion())
+    except (ImportError, RuntimeError):
+        return None
 
 
 def _clock_mhz(runtime: Any, index: int, properties: Mapping[str, Any]) -> float | None:

@@ -119,7 +119,7 @@ def test_a_missing_compiler_or_a_full_gpu(cupy: Any) -> None:
     def refuse(**_: Any) -> Any:
         raise ImportError("DynamicLibNotFoundError: libnvrtc.so")
 
-    cupy.RawModule = refuse
+    cupy.RawModule = cupy.cuda.nvrtc.getVersion = refuse
     assert "does not start: DynamicLibNotFoundError" in refusal()
 
 

@@ -61,6 +61,8 @@ class Case:
 
 @pytest.fixture
 def case(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("pytest_bandwidth.suite")]:
+        monkeypatch.delitem(sys.modules, name)  # other tests' user modules, which would belong to every test
     before = set(sys.modules)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.syspath_prepend(str(tmp_path))
