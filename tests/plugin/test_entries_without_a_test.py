@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.in_process
+pytestmark = [pytest.mark.in_process, pytest.mark.slow]
 
 # Takes the fixture and has no entry: a strict run of it alone passes.
 TAKES = "def test_takes(bandwidth):\n    pass\n"

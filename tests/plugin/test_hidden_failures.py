@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.in_process
+pytestmark = [pytest.mark.in_process, pytest.mark.slow]
 
 # Ten thousand times below what it asks for; without confirmation the first look is the verdict.
 SLOW = """

@@ -3,7 +3,7 @@
 import pytest
 from logs_of_ci import COMMANDS, commands_in
 
-pytestmark = pytest.mark.in_process
+pytestmark = [pytest.mark.in_process, pytest.mark.slow]
 
 COPY = """
 import numpy as np

@@ -211,6 +211,7 @@ def contract(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_what_users_depend_on_is_as_it_was(tmp_path: Path) -> None:
     pytest.importorskip("numba", reason="the host's kernels need the extra cpu")
     pytest.importorskip("cuda.bindings", reason="counting needs the extra traffic")
