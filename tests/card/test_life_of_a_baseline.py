@@ -134,10 +134,10 @@ def test_ecc_errors_are_told(judged: Any) -> None:
     assert "uncorrectable ECC error(s) while measuring" in judged(ECC=1)[1]
 
 
-def test_another_process_makes_figures_invalid(judged: Any) -> None:
+def test_figures_that_others_disturb_count_for_nothing(judged: Any) -> None:
     _, shown, row = judged(OTHERS="4711=80")
-    assert (row["status"], row["reason_code"]) == ("UNDECIDED", "others")
-    assert "other processes were active on the GPU: other (pid 4711, 80 %)" in shown
+    assert (row["status"], row["reason_code"], row["is_valid"]) == ("OK", "code-unchanged", False), shown
+    assert "its figures do not count: other processes were active on the GPU: other (pid 4711, 80 %)" in row["reason"]
 
 
 def test_launches_that_block_are_told_and_not_compared(judged: Any) -> None:

@@ -77,8 +77,10 @@ def _by_code(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
     if entry is not None and (different := difference_of(setup_of(measurement), entry)) is not None:
         return mismatch(different)
     if entry is not None and evidence.is_same_code:
-        numbers = _first_numbers(evidence) if measurement.invalid is None else NO_NUMBERS
-        return Decision(Status.OK, Rule.CODE_UNCHANGED, numbers)
+        if (invalid := measurement.invalid) is not None:
+            why = f"its figures do not count: {invalid.text}"
+            return Decision(Status.OK, Rule.CODE_UNCHANGED, NO_NUMBERS, why_not=(why,))
+        return Decision(Status.OK, Rule.CODE_UNCHANGED, _first_numbers(evidence))
     if entry is None and evidence.revision is None:
         return None
     if evidence.compared is not None:

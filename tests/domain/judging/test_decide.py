@@ -81,7 +81,7 @@ class TestDisturbed:
     def test_the_same_code_is_ok(self, code):
         found = decide(self.evidence(code, baseline(90.0, code=CODE.known())), LIMITS)
         assert ruled(found) == (OK, Rule.CODE_UNCHANGED)
-        assert found.numbers == NO_NUMBERS
+        assert (found.numbers, found.why_not) == (NO_NUMBERS, ("its figures do not count: a sentence",))
 
     def test_old_code_decides(self, code):
         here = self.evidence(code, FIVE)
