@@ -56,7 +56,7 @@ def test_a_point_tells_its_run_and_changes_are_named(open_page: Open, history: s
     tip = page.locator(".tip")
     assert tip.is_visible()
     assert "of probe" in tip.inner_text()
-    assert "WITHIN" in tip.inner_text()
+    assert "OK" in tip.inner_text()
 
 
 def test_without_javascript_the_tables_are_there(open_page: Open, history: str) -> None:
