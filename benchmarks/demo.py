@@ -106,7 +106,7 @@ def explain(verdicts: Mapping[str, Verdict]) -> None:
         names = [name for name, verdict in verdicts.items() if verdict.status == status]
         say(f"   {status} for the reason above: {', '.join(names)}.")
     if not all(verdict.is_valid for verdict in verdicts.values()):
-        say("   Other processes disturbed these measurements, so they decide nothing and no test fails.")
+        say("   Other processes disturbed these measurements: only the code is judged, and no test fails.")
         say("   On a quieter machine `make demo` shows more.")
 
 

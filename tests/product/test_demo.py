@@ -57,7 +57,7 @@ import pytest_bandwidth.session.measuring.measuring_run
 pytest_bandwidth.session.measuring.measuring_run.QUIET_WAIT_SECONDS = 0.1
 """
 BUSY = {"busy": 2.0}
-TIMES_TWO, TIMES_ONE = {"times": 2}, {"times": 1}
+TIMES_ONE = {"times": 1}
 
 
 @pytest.fixture
@@ -111,9 +111,16 @@ def test_on_a_quiet_machine_the_slowed_kernel_is_found(demo, tmp_path):
 def test_what_other_processes_disturb_is_explained_and_no_failure(demo, phase):
     status, said = demo(**{phase: BUSY})
     assert status == 0, said
-    assert "others kept 2.0 processors busy meanwhile (make (7): 2.00 processors)" in said
+    undecided = {
+        "baseline": "test_copy, test_softmax, test_sum, test_triad",
+        "unchanged": "",
+        "slowed": "test_copy, test_softmax, test_triad",
+    }
+    explained = "others kept 2.0 processors busy meanwhile (make (7): 2.00 processors)" in said
+    assert explained is (undecided[phase] != "")
     assert ("waits up to 0 s for a quiet moment: " in said) is (phase == "baseline")
-    assert "UNDECIDED for the reason above: test_copy, test_softmax, test_sum, test_triad." in said
+    told = [line.strip() for line in said.splitlines() if "UNDECIDED for the reason above" in line]
+    assert told == ([f"UNDECIDED for the reason above: {undecided[phase]}."] if undecided[phase] else [])
     assert "On a quieter machine `make demo` shows more." in said
     assert ("3. The same kernels again" in said) is (phase != "baseline")
     assert ("Found, as it should be" in said) is (phase == "unchanged")
@@ -123,11 +130,10 @@ def test_what_other_processes_disturb_is_explained_and_no_failure(demo, phase):
 @pytest.mark.parametrize(
     ("world", "why"),
     [
-        ({"unchanged": TIMES_TWO}, "a false alarm: test_copy, "),
         ({"slowed": TIMES_ONE}, "test_triad takes twice as long and was not found"),
         ({"slowed": {"times": "long"}}, "test_copy, test_softmax, test_sum, test_triad was not measured, see above"),
     ],
-    ids=["false alarm", "not found", "no measurement"],
+    ids=["not found", "no measurement"],
 )
 def test_where_the_plugin_fails_the_demo_does(demo, world, why):
     status, said = demo(**world)
