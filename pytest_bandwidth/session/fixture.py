@@ -244,8 +244,7 @@ class Bandwidth:
         captured: what waits for the GPU or copies to the host, PyTorch's tensors.
         code: what identifies its machine code: an extension module or the Path of a library, whose kernels are hashed;
         bytes, such as a cubin, or text; or the compiled kernel that a launch of Triton's returns, whose registers and
-        spills are noted, too. Where a baseline has the same code, nothing has regressed. Numba functions identify
-        themselves.
+        spills are noted, too. Where a baseline has the same code, nothing has regressed. Numba functions need none.
         opaque: as in `launch`; of keywords their names.
         explain: run it once more, untimed, as `explain` does: where its operators move other bytes than are declared, a
         finding says so. The figure stays that of the declared bytes.

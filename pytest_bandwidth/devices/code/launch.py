@@ -158,8 +158,7 @@ def _parts(dtype: np.dtype[Any], data: bytes, at: int, addresses: Addresses) -> 
     else:
         part = data[at : at + dtype.itemsize]
         if dtype.kind in "iu" and dtype.itemsize == POINTER_BYTES:
-            order = {"<": "little", ">": "big"}.get(dtype.byteorder, sys.byteorder)
-            yield _word(part, at, int.from_bytes(part, order), addresses)  # type: ignore[arg-type]
+            yield _word(part, at, int(np.frombuffer(part, dtype).astype(np.uint64)[0]), addresses)
         else:
             yield f"{at}:{dtype.str} {part.hex()}"
 

@@ -281,8 +281,7 @@ class CudaDevice:
         """Load the old code of a raw kernel's launch and run it once; the arrays are as before then.
 
         shape: how it is launched, where that is not the workload's own. cubin: its machine code, which is loaded as
-        CuPy loads the new one's. Without it the driver compiles the PTX, and the new PTX too where CuPy loads machine
-        code.
+        CuPy loads the new one's. Without it the driver compiles the PTX, and also the new PTX if CuPy loads cubins.
         Raises KernelError, UsageError where it cannot be launched so, OutOfMemory, DeviceLost where it faults.
         """
         launch = workload.launch

@@ -10,7 +10,7 @@ import pytest
 from pytest_bandwidth.session.publishing.redaction import cleaner, redacted
 
 HOST, USER = "build-node-7", "mallory"
-ROOT = Path("/srv/work/project")
+ROOT = Path("/srv/user/project")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_credentials_are_masked_in_any_document(text, expected):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("/srv/work/project/tests/a.py:3: broken", "./tests/a.py:3: broken"),
+        ("/srv/user/project/tests/a.py:3: broken", "./tests/a.py:3: broken"),
         ("--bandwidth-json=/home/mallory/out/run.json", "--bandwidth-json=~/out/run.json"),
         ("FileNotFoundError: '/home/eve/data.bin'", "FileNotFoundError: '~/data.bin'"),
         ("/opt/cuda/lib64/libnvrtc.so.13 is missing", "…/libnvrtc.so.13 is missing"),
