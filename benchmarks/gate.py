@@ -97,6 +97,7 @@ def spent(kept: Tally, drops: Sequence[float]) -> Iterator[str]:
 
 
 def wait_until(moment: datetime) -> None:
+    """Let the baseline become as old as `--age` asks: the claim is about a baseline of another hour."""
     time.sleep(max((moment - datetime.now(timezone.utc)).total_seconds(), 0))
 
 

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_bandwidth.domain.baseline import Entry, Metric
+from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import Conditions, Fact
 from pytest_bandwidth.domain.measured.dram import KernelDram
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 from pytest_bandwidth.domain.measured.rounds import Dropped
+from pytest_bandwidth.domain.verdict import Numbers
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -51,27 +52,14 @@ class DocumentForm:
     findings: tuple[Mapping[str, str], ...] = ()
 
 
-@dataclass(init=False, repr=False, eq=False)
-class DecisionForm:
-    """Declare a result's `verdict`: the rule, its numbers (`Numbers`) and facts."""
+@dataclass(init=False, repr=False, eq=False, frozen=True)
+class DecisionForm(Numbers):
+    """Declare a result's `verdict`: the rule, its numbers and facts."""
 
     status: str = ""
     rule: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     why_not: tuple[str, ...] = ()
-    figure: Metric | None = None
-    observed: float | None = None
-    reference: float | None = None
-    tolerance: float | None = None
-    drop: float | None = None
-    low: float | None = None
-    high: float | None = None
-    allowed_drop: float | None = None
-    detects: float | None = None
-    spread: float | None = None
-    degrees: float | None = None
-    runs: int | None = None
-    confirmations: tuple[float, ...] = ()
 
 
 @dataclass(init=False, repr=False, eq=False)

@@ -119,7 +119,7 @@ def rest(tasks: Path = Path("/proc/self/task")) -> None:
                 return
             time.sleep(STEP_SECONDS)  # nobody tells when another library's thread has spun for long enough
     except OSError:  # another system than Linux
-        time.sleep(MOST_REST_SECONDS)
+        time.sleep(MOST_REST_SECONDS)  # nothing tells there which threads run
 
 
 def _runs(thread: Path) -> bool:
