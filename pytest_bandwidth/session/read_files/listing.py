@@ -16,7 +16,7 @@ from functools import cache, partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 from pytest_bandwidth.devices.kernel_source import included_names
 from pytest_bandwidth.domain.code.file_list import FileList
@@ -177,7 +177,7 @@ class ReadFiles:
                 file = loaded.files.get(module)
                 if file is not None:
                     yield file
-                elif count == 1 and getattr(sys.modules[module], "__file__", None) is not None:
+                elif count == 1 and _file_of(sys.modules[module]) is not None:
                     return  # an installed package, or Python's
                 continue
             for folder in self._search_path:
@@ -299,7 +299,7 @@ class _Loaded:
         self.files: dict[str, str] = {}
         self.names: dict[str, list[str]] = {}
         for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
+            file = _file_of(module)
             if not isinstance(file, str) or "site-packages" in file or file.startswith(_installed()):
                 continue
             path = opened.normal(file)
@@ -315,7 +315,7 @@ class _Loaded:
         """Return the files of modules that a module's names stand for something of, whoever put it there."""
         found: set[str] = set()
         for own in self.names.get(file, ()):
-            there = vars(sys.modules[own])
+            there = _names_in(sys.modules[own])
             values = [
                 value
                 for name, value in list(there.items())
@@ -330,6 +330,18 @@ class _Loaded:
         for own in self.names.get(file, ()) if os.path.basename(file) == "__init__.py" else ():
             found += [(name.rpartition(".")[2], self.files[name]) for name in self._inside.get(own, ())]
         return found
+
+
+def _names_in(module: ModuleType) -> dict[str, Any]:
+    """Return a module's names without asking the module: one that is loaded at its first use stays as it is."""
+    return cast(dict[str, Any], object.__getattribute__(module, "__dict__"))
+
+
+def _file_of(module: object) -> object:
+    """Return a loaded module's file."""
+    if isinstance(module, ModuleType):
+        return _names_in(module).get("__file__")
+    return getattr(module, "__file__", None)  # what somebody put in a module's place
 
 
 def _modules_of(values: Iterable[Any], depth: int = 2) -> Iterator[str]:

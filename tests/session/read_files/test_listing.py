@@ -1,6 +1,6 @@
 """Which files a test depends on: in packages of every shape, and where files are not what they should be."""
 
-import importlib
+import importlib.util
 import os
 import sys
 
@@ -99,6 +99,17 @@ def test_a_module_that_no_test_imports_belongs_to_all(case):
     case.file("plugged.py")
     case.load("test_it", "plugged")
     assert case.files() == USED | {"plugged.py"}
+
+
+def test_a_module_that_loads_at_its_first_use_is_not_loaded(case):
+    case.file("lazily.py", "LOADED = True\n")
+    spec = importlib.util.find_spec("lazily")
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    sys.modules["lazily"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    case.load("test_it")
+    assert case.files() == USED | {"lazily.py"}
+    assert "LOADED" not in object.__getattribute__(module, "__dict__")
 
 
 def test_what_somebody_put_into_a_module_counts(case):
