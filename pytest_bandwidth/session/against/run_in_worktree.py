@@ -19,6 +19,7 @@ import mmap
 import os
 import random
 import sys
+from types import ModuleType
 from typing import Any
 
 # <sys/personality.h>
@@ -139,8 +140,15 @@ def _real(path: str) -> str:
 
 def loaded_modules() -> dict[str, str]:
     """Return the files of all loaded modules, by name."""
-    files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    files = {name: file_of(module) for name, module in list(sys.modules.items())}
     return {name: _real(file) for name, file in files.items() if isinstance(file, str) and name != "__main__"}
+
+
+def file_of(module: object) -> object:
+    """Return a module's file without asking the module: one that loads at its first use is not loaded by this."""
+    if isinstance(module, ModuleType):
+        return object.__getattribute__(module, "__dict__").get("__file__")
+    return getattr(module, "__file__", None)
 
 
 def mapped_files() -> set[str]:

@@ -282,7 +282,7 @@ def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revis
 
 def modules_loaded() -> dict[str, str]:
     """Return the files of the top-level modules that this process has loaded, by name."""
-    files = ((name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items()) if "." not in name)
+    files = ((name, run_in_worktree.file_of(module)) for name, module in list(sys.modules.items()) if "." not in name)
     return {name: file for name, file in files if isinstance(file, str)}
 
 

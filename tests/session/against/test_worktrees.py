@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib.util import LazyLoader, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -468,6 +469,17 @@ def test_nothing_comes_from_any_of_the_other_trees():
     assert run_in_worktree.moved("/g/src", asked) == "/t/src"
     with pytest.raises(ForeignImport, match=r"ran code of /g: /g/a\.py; nothing it measured counts"):
         check_loaded_files({"modules": {"a": "/g/a.py"}, "files": [], "path": []}, asked, REVISION)
+
+
+def test_what_a_process_loaded_is_told_without_loading_more(tmp_path, monkeypatch):
+    (tmp_path / "lazily.py").write_text("LOADED = True\n")
+    spec = spec_from_file_location("lazily", tmp_path / "lazily.py")
+    spec.loader = LazyLoader(spec.loader)
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "lazily", module)
+    spec.loader.exec_module(module)
+    assert run_in_worktree.loaded_modules()["lazily"] == str(tmp_path / "lazily.py")
+    assert "LOADED" not in object.__getattribute__(module, "__dict__")
 
 
 def test_modules_are_found_without_being_imported(repo, monkeypatch):
