@@ -355,6 +355,7 @@ def test_what_both_need_no_more_takes_no_memory(memory):
     assert held() == 0
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_arrays_that_ended(memory, monkeypatch):
     def taken():
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * mmap.PAGESIZE

@@ -312,6 +312,7 @@ LARGE_ANSWERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not bound a process's memory")
 @pytest.mark.parametrize("question", LARGE_ANSWERS)
 def test_sql_of_a_large_answer_ends_in_bounded_memory(folder, question):

@@ -289,6 +289,7 @@ for name in load(compiled).kernels:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["access.cu", "attention.cu", "softmax.cu", "stream.cu"])
 def test_shipped_kernels_keep_their_identity_over_processes_and_folders(file, tmp_path):
     """And each has one of its own."""

@@ -161,6 +161,7 @@ for name, kernel in HOST_KERNELS.items():
 """
 
 
+@pytest.mark.slow
 def test_every_twin_of_a_shipped_kernel_keeps_its_identity_over_processes(tmp_path: Path):
     command = [sys.executable, "-c", SHIPPED, *sys.path]
     runs = [
