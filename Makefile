@@ -130,7 +130,7 @@ frameworks: $(VENV)/.test
 # bring as much as Ray does.
 fleet: $(FLEET)/.test
 	$(FLEET)/bin/python -c 'import moto.server, ray, s3fs'
-	$(FLEET)/bin/python -m pytest tests/cli/fleet tests/cli/history/test_history_in_s3.py --durations=10 $(PYTEST_ARGS)
+	$(FLEET)/bin/python -m pytest tests/features/fleet tests/features/history/commands/test_history_in_s3.py --durations=10 $(PYTEST_ARGS)
 
 $(FLEET)/.test: BIN := $(FLEET)/bin
 $(FLEET)/.test: pyproject.toml
@@ -143,7 +143,7 @@ trackers: $(VENV)/.test
 	test -x $(OTAVA_VENV)/bin/python || $(PYTHON) -m venv $(OTAVA_VENV)
 	$(OTAVA_VENV)/bin/python -m pip install --quiet 'apache-otava==$(OTAVA)'
 	$(OTAVA_VENV)/bin/otava --help >/dev/null
-	$(BIN)/python -m pytest tests/cli/test_export_command.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/features/exports/test_export_command.py $(PYTEST_ARGS)
 
 docs: $(VENV)/.test
 	rm -rf docs/_build

@@ -30,8 +30,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pytest_bandwidth.domain.judging.error_rates import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
+from pytest_bandwidth.judging.error_rates import upper_limit
 
 AUTHOR = ("-c", "user.name=benchmark", "-c", "user.email=benchmark@localhost")
 KERNELS = ("triad", "total", "exponential")
@@ -110,7 +110,7 @@ CONFTEST = f"""
 import os
 
 import pytest_bandwidth.session.run as run
-from pytest_bandwidth.session.against.told_code import NOTHING_TOLD
+from pytest_bandwidth.evidence.commit_pairs.told_code import NOTHING_TOLD
 
 if {WITHOUT_CODE!r} in os.environ:
     run.Run.told_elsewhere = lambda *_: NOTHING_TOLD

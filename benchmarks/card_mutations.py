@@ -115,7 +115,7 @@ BUGS = (
     ),
     Bug(
         "lock not taken",
-        "session/measuring/measuring_run.py",
+        "measuring/measuring_run.py",
         "with self._lock.held(progress.show, progress.note):",
         "if True:",
         ("card/test_taking_turns.py::test_a_run_names_the_process_that_it_waited_for",),

@@ -32,10 +32,10 @@ import numpy as np
 from pytest_bandwidth.devices.activity import ActivityWatch
 from pytest_bandwidth.devices.base import Budget, Launch, Workload
 from pytest_bandwidth.devices.cpu.device import CpuDevice, open_cpu
-from pytest_bandwidth.devices.cpu.kernels import stream
 from pytest_bandwidth.devices.host import read_caches
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.suite.host_kernels import stream
 
 HERE = Path(__file__).resolve().parent
 SCALAR = np.float32(3)

@@ -29,13 +29,13 @@ from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.devices.code.launch import launch_digest
 from pytest_bandwidth.devices.code.numba_functions import function_digest
 from pytest_bandwidth.devices.contents import sums_of
-from pytest_bandwidth.devices.cpu.kernels.table import HOST_KERNELS
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes
 from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, shipped_folder
 from pytest_bandwidth.domain.code.kernel_signature import source_name
-from pytest_bandwidth.ptx import compile_cubin, compile_ptx, load
-from pytest_bandwidth.session.read_files.listing import AskingTest, ReadFiles
-from pytest_bandwidth.session.read_files.opened import OpenedFiles
+from pytest_bandwidth.features.traffic.ptx import compile_cubin, compile_ptx, load
+from pytest_bandwidth.read_files.listing import AskingTest, ReadFiles
+from pytest_bandwidth.read_files.opened import OpenedFiles
+from pytest_bandwidth.suite.host_kernels.table import HOST_KERNELS
 
 
 def milliseconds(call: Callable[[], object], repeat: int) -> float:

@@ -56,10 +56,10 @@ def _varied(row: Any, factor: float, samples: int, random_: random.Random) -> An
 
 def merge(folder: Path) -> None:
     """Merge the folder's documents as the command does; print seconds, memory and sizes."""
-    from pytest_bandwidth.cli.fleet.cards import Card, CardResult, Returned
-    from pytest_bandwidth.cli.fleet.overview import fleet_document, fleet_json
-    from pytest_bandwidth.cli.fleet.returned import read_result
-    from pytest_bandwidth.reports.html.fleet import render_fleet
+    from pytest_bandwidth.features.fleet.cards import Card, CardResult, Returned
+    from pytest_bandwidth.features.fleet.overview import fleet_document, fleet_json
+    from pytest_bandwidth.features.fleet.page import render_fleet
+    from pytest_bandwidth.features.fleet.returned import read_result
     from pytest_bandwidth.session.publishing.device_report import fleet_findings
 
     begun = time.process_time()

@@ -87,7 +87,7 @@ def fill(folder: Path, runs: int, tests: int) -> list[float]:
     """Append the runs; return the seconds of each append."""
     from saved_runs import outcome, run_of
 
-    from pytest_bandwidth.storage.history import append
+    from pytest_bandwidth.features.history.store import append
 
     random_, begin, seconds = random.Random(1), datetime(2024, 1, 1, tzinfo=timezone.utc), []
     rows = [outcome(f"tests/test_suite.py::test_operation[{i}-plain-float32]", 700.0) for i in range(tests)]
@@ -111,9 +111,9 @@ def _varied(row: Any, probe: float, random_: random.Random) -> Any:
 
 def fill_fleet(folder: Path, cards: int, nights: int, tests: int) -> None:
     """Write every night as a merge would, sorted by test, and the last one run by run."""
-    from pytest_bandwidth.storage.history.columns import FORM
-    from pytest_bandwidth.storage.history.database import copy_to, database
-    from pytest_bandwidth.storage.history.merging import ROWS_OF_GROUP
+    from pytest_bandwidth.features.history.store.columns import FORM
+    from pytest_bandwidth.features.history.store.database import copy_to, database
+    from pytest_bandwidth.features.history.store.merging import ROWS_OF_GROUP
 
     columns = ", ".join(f'({MADE_UP.get(name, "NULL")})::{type_} AS "{name}"' for name, type_ in FORM)
     # Two even figures from 0 to 1 by hashes, so that every machine makes the same rows.
@@ -169,7 +169,7 @@ def change_points_found(series: int = 400) -> None:
     """Print the shares of invented series in which a change is found, by noise, length and drop in their middle."""
     import numpy as np
 
-    from pytest_bandwidth.cli.history.change_points import change_points
+    from pytest_bandwidth.features.history.commands.change_points import change_points
 
     random_ = np.random.default_rng(1)
     noises = {

@@ -32,12 +32,12 @@ from unittest.mock import patch
 from arena import KERNELS, Arena, Tally, table
 
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
-from pytest_bandwidth.session.against import worktrees
-from pytest_bandwidth.session.against.checkout import CheckedOut
-from pytest_bandwidth.session.against.worktrees import Worktrees
-from pytest_bandwidth.session.fresh.child import Invocation
+from pytest_bandwidth.evidence.commit_pairs import worktrees
+from pytest_bandwidth.evidence.commit_pairs.checkout import CheckedOut
+from pytest_bandwidth.evidence.commit_pairs.worktrees import Worktrees
+from pytest_bandwidth.evidence.fresh_processes.child import Invocation
+from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE
 
 SECONDS = 300.0
 PLAIN = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "bandwidth", "--bandwidth-device=cpu")

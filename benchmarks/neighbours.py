@@ -49,7 +49,7 @@ from arena import (
 )
 
 from pytest_bandwidth.domain.units import parse_fraction
-from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
+from pytest_bandwidth.evidence.fresh_processes.signals import signals_as_interrupts
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from neighbours import KINDS, beside

@@ -102,7 +102,7 @@ _WATCHED = f"""
 import ctypes, json, sys, tempfile, time
 from statistics import median
 import numba, numpy as np
-from pytest_bandwidth.session.read_files import opened
+from pytest_bandwidth.read_files import opened
 
 a, b, c, d = (np.zeros(n, "f4") for n in (2**10, 2**10, 2**20, 2**20))
 library = ctypes.CDLL(None)

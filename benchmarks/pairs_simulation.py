@@ -26,11 +26,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import mean, median
 
-from pytest_bandwidth.domain.judging.decide import decide_comparison
-from pytest_bandwidth.domain.judging.evidence import Comparison
-from pytest_bandwidth.domain.judging.interval import Looks
 from pytest_bandwidth.domain.units import format_percent, log_of_drop, parse_fraction
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
+from pytest_bandwidth.judging.decide import decide_comparison
+from pytest_bandwidth.judging.evidence import Comparison
+from pytest_bandwidth.judging.interval import Looks
 
 SLOW_PROCESS = math.log(1.10)
 SLOW_CHANCE = 0.05

@@ -29,7 +29,7 @@ RENDER = """
 import json, sys, time
 document = json.load(open(sys.argv[1], encoding="utf-8"))
 begin = time.perf_counter()
-from pytest_bandwidth.reports.html.page import render_html
+from pytest_bandwidth.features.html.page import render_html
 page = render_html(document)
 print(time.perf_counter() - begin)
 open(sys.argv[2], "w", encoding="utf-8").write(page)

@@ -27,7 +27,7 @@ _REPORT = """
 import json, resource, sys, time
 from dataclasses import replace
 from pathlib import Path
-from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.domain.device import DeviceIdentity
 path, entries = Path(sys.argv[1]), int(sys.argv[2])
 keys = [f"tests/test_scale.py::test_kernel[{number}-float32]" for number in range(entries)]
@@ -39,13 +39,13 @@ print(json.dumps([time.perf_counter() - begin, resource.getrusage(resource.RUSAG
 _LOAD = "baseline = baseline_files.load(path)\nassert all(baseline.find(key) is not None for key in keys)"
 # As a run does for its tests: every entry is matched with a measurement of its own and judged.
 _JUDGE = """
-from pytest_bandwidth.domain.judging.limits import Limits
-from pytest_bandwidth.domain.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import Limits
+from pytest_bandwidth.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.judging.evidence import first_evidence
-from pytest_bandwidth.domain.judging.judge import judge
+from pytest_bandwidth.judging.evidence import first_evidence
+from pytest_bandwidth.judging.judge import judge
 rounds = Rounds(kernel_seconds=(2**29 / 1.754e12,), probe_seconds=(2**29 / 1.754e12,), kernel_first=(True,),
                 probe_bytes=2**29)
 settings = {"mig": "off", "ecc": "on"}
@@ -181,8 +181,8 @@ def print_tests(tests: int, threads: int, repeat: int) -> None:
 
 def write_baseline(path: Path, entries: int) -> None:
     """Write a baseline as updates do, by the package's own writer."""
+    from pytest_bandwidth import baseline as baseline_files
     from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
-    from pytest_bandwidth.storage import baseline as baseline_files
 
     def run(number: int) -> Run:
         gbps = 1700.0 + number % 97

@@ -22,8 +22,8 @@ import numpy as np
 from arena import table
 from numba import prange
 
-from pytest_bandwidth.devices.cpu.kernels.rows import row_sum
-from pytest_bandwidth.devices.cpu.kernels.simd import (
+from pytest_bandwidth.suite.host_kernels.rows import row_sum
+from pytest_bandwidth.suite.host_kernels.simd import (
     FAR_FROM_ARRAYS,
     PAGE_BYTES,
     lanes_of,

@@ -22,8 +22,8 @@ from statistics import median
 import numba
 import numpy as np
 
-from pytest_bandwidth import ptx
-from pytest_bandwidth.ptx import launch
+from pytest_bandwidth.features.traffic import ptx
+from pytest_bandwidth.features.traffic.ptx import launch
 
 KERNELS = r"""
 extern "C" __global__ void copy(float* a, const float* b, int n) {

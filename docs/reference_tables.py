@@ -11,11 +11,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measured.comparison import Comparison, Ratio
 from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.session.fixture import Bandwidth
-from pytest_bandwidth.session.user.options import INI_ONLY, OPTIONS, described, dest
+from pytest_bandwidth.fixture.bandwidth import Bandwidth
+from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.options.options import INI_ONLY, OPTIONS, described, dest
 
 
 def options_table() -> str:

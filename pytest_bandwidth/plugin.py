@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
-from pytest_bandwidth.session.user import hooks
-from pytest_bandwidth.session.user.options import add_marker, add_options, given, is_asked_for, refuse_unknown
-from pytest_bandwidth.session.user.own_process import take
+from pytest_bandwidth import hooks
+from pytest_bandwidth.options.options import add_marker, add_options, given, is_asked_for, refuse_unknown
+from pytest_bandwidth.options.own_process import take
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.session.fixture import Bandwidth
+    from pytest_bandwidth.fixture.bandwidth import Bandwidth
     from pytest_bandwidth.session.session import BandwidthSession
 
 _SESSION = pytest.StashKey["BandwidthSession"]()
@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     _take_over(early_config)  # before a conftest starts a process, which must not inherit it
     if is_asked_for(early_config):
-        from pytest_bandwidth.session.read_files.opened import watch
+        from pytest_bandwidth.read_files.opened import watch
 
         watch(str(early_config.rootpath))  # before any module of the user's is loaded
 
@@ -58,7 +58,7 @@ def _take_over(config: pytest.Config) -> None:
     except ValueError as error:
         raise pytest.UsageError(f"bandwidth: {error}") from None
     if is_ours:
-        from pytest_bandwidth.session.fresh.parent_death import end_with_parent
+        from pytest_bandwidth.evidence.fresh_processes.parent_death import end_with_parent
 
         end_with_parent()
 
@@ -69,16 +69,16 @@ def pytest_configure(config: pytest.Config) -> None:
     add_marker(config)
     refuse_unknown(config)
     if given(config):
-        from pytest_bandwidth.session.user.settings import settings_of
+        from pytest_bandwidth.options.settings import settings_of
 
         settings_of(config)  # a mistake is told now, whether or not bandwidth tests turn up
     controller = Controller(config)
     if controller.is_card_of_fleet:
-        from pytest_bandwidth.session.fresh.card_process import configure_card
+        from pytest_bandwidth.features.fleet.card_process import configure_card
 
         configure_card(config)
     if controller.is_child:
-        from pytest_bandwidth.session.fresh.child_plugin import configure_child
+        from pytest_bandwidth.evidence.fresh_processes.child_plugin import configure_child
 
         configure_child(config)
     elif given(config):
@@ -86,7 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         begin_to_collect(config)
     if given(config):
-        from pytest_bandwidth.session.read_files.of_tests import Attributing
+        from pytest_bandwidth.read_files.of_tests import Attributing
 
         config.pluginmanager.register(Attributing(), "bandwidth-files")
     if not hasattr(config, "workerinput"):
@@ -107,8 +107,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not wanted and not given(config):
         return
     from pytest_bandwidth.session.collection.collected import concerns_baseline
-    from pytest_bandwidth.session.fresh.child import request_of
-    from pytest_bandwidth.session.user.settings import settings_of
+    from pytest_bandwidth.evidence.fresh_processes.child import request_of
+    from pytest_bandwidth.options.settings import settings_of
 
     settings, request = settings_of(config), request_of(config)
     if request is not None and (request.nodeid is not None or request.nodeids is not None):
@@ -158,7 +158,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     session = config.stash.get(_SESSION, None)
     lines = [] if session is None else session.header()
     if given(config):
-        from pytest_bandwidth.session.user.settings import nothing_is_judged
+        from pytest_bandwidth.options.settings import nothing_is_judged
 
         unjudged = nothing_is_judged(config)
         lines += [] if unjudged is None else [f"bandwidth: {unjudged}"]

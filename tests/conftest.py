@@ -24,19 +24,17 @@ LAYERS = ("pure", "emulated", "in_process", "processes", "product")
 OF_FOLDERS = {
     "card": "processes",
     "devices/code": "emulated",
-    "devices/cpu/kernels": "emulated",
-    "devices/traffic": "emulated",
     "emulated_card": "emulated",
+    "features/traffic": "emulated",
     "gpu": "processes",
     "kernels": "emulated",
     "plugin": "processes",
     "product": "product",
-    "ptx": "emulated",
     "suite": "emulated",
 }
 OF_FIXTURES = {"project": "processes", "pytester": "in_process"}
 # The first measures, one by one, while other workers compute; a test of the second looks back on all the others.
-IN_ONE_WORKER = ("tests/plugin", "tests/ptx")
+IN_ONE_WORKER = ("tests/plugin", "tests/features/traffic/ptx")
 # Few tests that take long: begun last, each would leave the other workers without work.
 BEGUN_FIRST = ("tests/plugin", "tests/card", "tests/product")
 # Parts of the product that take many seconds to make or to start.

@@ -13,7 +13,7 @@ from typing import Any
 from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.cli.tables import terminal_width
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.render import render
 from pytest_bandwidth.reports.terminal import header_line, summary_lines
 from pytest_bandwidth.storage.own_documents import refuse_foreign
@@ -71,7 +71,7 @@ def _lines(document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> list[str
 
 def _chart(path: Path, chart: str | None, kind: str, document: Mapping[str, Any]) -> bytes:
     """Draw one chart of the run. Raises UsageError where the run has no data for it, or for any."""
-    from pytest_bandwidth.reports.charts.render import chart_specs, render_chart
+    from pytest_bandwidth.features.html.charts.render import chart_specs, render_chart
 
     names = list(chart_specs(document))
     if not names:

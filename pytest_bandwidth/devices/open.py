@@ -60,14 +60,14 @@ def _open_cpu() -> Device:
 
 
 def _open_tinygrad(backend: str | None) -> Device:
-    from pytest_bandwidth.devices.tinygrad.device import open_tinygrad
+    from pytest_bandwidth.features.tinygrad.device import open_tinygrad
 
     return open_tinygrad(backend)
 
 
 def _open_traffic(arch: str | None) -> Device:
     try:
-        from pytest_bandwidth.devices.traffic.device import open_traffic
+        from pytest_bandwidth.features.traffic.device import open_traffic
     except ModuleNotFoundError as error:
         missing = f"the traffic device needs {error.name}: pip install 'pytest-bandwidth[traffic]'"
         raise DeviceUnavailable(missing) from None

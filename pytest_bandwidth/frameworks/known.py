@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from pytest_bandwidth.features.tinygrad.arrays import Tinygrad
 from pytest_bandwidth.frameworks.base import Framework
 from pytest_bandwidth.frameworks.of_interfaces import DeviceArrays, HostArrays, NumPy
 from pytest_bandwidth.frameworks.of_jax import Jax
-from pytest_bandwidth.frameworks.of_tinygrad import Tinygrad
 from pytest_bandwidth.frameworks.of_torch import Torch
 
 # By the name of the module that has to be loaded; those that a process never imports are never asked.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.names import natural
 from pytest_bandwidth.reports.values import mapping, number
 

@@ -6,8 +6,8 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.accesses import patterns_text, sectors_text
+from pytest_bandwidth.features.traffic.accesses_text import patterns_text, sectors_text
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.related import PrecisionPair, precision_of, precision_pairs
 from pytest_bandwidth.reports.text_safe import clean, printable_sentence
 from pytest_bandwidth.reports.values import number, text

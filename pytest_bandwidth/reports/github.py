@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.reports.accesses import patterns_text, sectors_text
+from pytest_bandwidth.features.traffic.accesses_text import patterns_text, sectors_text
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.attention import by_attention, severity_of
 from pytest_bandwidth.reports.names import names_among
 from pytest_bandwidth.reports.summary import signed_percent, summary_of_run

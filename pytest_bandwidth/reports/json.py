@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.storage.saved_run import SCHEMA
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.outcome import Outcome
 
 
 def render(kind: str, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
@@ -19,7 +19,7 @@ def render(kind: str, document: Mapping[str, Any], outcomes: Sequence[Outcome]) 
 
         return render_csv(outcomes)
     if kind == "html":
-        from pytest_bandwidth.reports.html.page import render_html
+        from pytest_bandwidth.features.html.page import render_html
 
         return render_html(document)
     from pytest_bandwidth.reports.github import job_summary

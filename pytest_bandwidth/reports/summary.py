@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from pytest_bandwidth.domain.outcomes.run_findings import DEVICE_LOSS, HIDDEN, OF_UNMEASURED, UNJUDGED
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import Rule, Status
+from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS, HIDDEN, OF_UNMEASURED, UNJUDGED
 from pytest_bandwidth.reports.attention import Severity, gravity, severity_of
 from pytest_bandwidth.storage.saved_run import RunDocument
 

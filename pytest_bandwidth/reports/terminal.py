@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.device import COUNTING_KINDS, READ_OTHERWISE
-from pytest_bandwidth.domain.measured.dram import DIFFERS, RISEN, UNCOUNTED, UNPROFILED
 from pytest_bandwidth.domain.measured.measurement import MISREAD_ARRAY, NO_GRAPHS, XPASS
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
-from pytest_bandwidth.domain.outcomes.run_findings import shared_causes
-from pytest_bandwidth.domain.traffic.explanation import LEAST_DIFFERENCE, MATERIALISED
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.reports.accesses import patterns_text, sectors_text
+from pytest_bandwidth.features.counters.dram_traffic import DIFFERS, RISEN, UNCOUNTED, UNPROFILED
+from pytest_bandwidth.features.counters.text import dram_text
+from pytest_bandwidth.features.explain.explanation import LEAST_DIFFERENCE, MATERIALISED
+from pytest_bandwidth.features.traffic.accesses_text import patterns_text, sectors_text
+from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.run_findings import shared_causes
 from pytest_bandwidth.reports.attention import by_attention
-from pytest_bandwidth.reports.dram import dram_text
 from pytest_bandwidth.reports.names import names_among, without_common_part
 from pytest_bandwidth.reports.related import PrecisionPair, precision_pairs
 from pytest_bandwidth.reports.text_safe import padded, printable, width_of

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.judging.counts import COSTS
-from pytest_bandwidth.domain.judging.floors import floor_of
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import is_share_told
 from pytest_bandwidth.domain.measured.validity import ABOVE_PROBE, OF_OTHERS
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
-from pytest_bandwidth.domain.outcomes.run_findings import DeviceLoss
 from pytest_bandwidth.domain.units import (
     counted,
     digits,
@@ -24,6 +20,10 @@ from pytest_bandwidth.domain.units import (
     format_seconds,
 )
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
+from pytest_bandwidth.judging.counts import COSTS
+from pytest_bandwidth.judging.floors import floor_of
+from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.run_findings import DeviceLoss
 from pytest_bandwidth.reports.text_safe import clean, one_line
 
 _SHARE_OF_FLOOR = {"min_utilization": "of peak", "min_relative": "of the probe"}

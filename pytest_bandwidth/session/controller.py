@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_bandwidth.options.handed_over import FLEET_VARIABLE, REQUEST_VARIABLE
+from pytest_bandwidth.options.options import given, usage_error
+from pytest_bandwidth.options.own_process import told
 from pytest_bandwidth.session.at_end import told_by_worker, told_here
-from pytest_bandwidth.session.user.handed_over import FLEET_VARIABLE, REQUEST_VARIABLE
-from pytest_bandwidth.session.user.options import given, usage_error
-from pytest_bandwidth.session.user.own_process import told
 
 if TYPE_CHECKING:
     from pytest_bandwidth.session.publishing.device_report import DeviceReport, Gathered
@@ -49,14 +49,14 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
         """Refuse bad baselines and outputs before xdist starts its workers, where each test would fail of them."""
-        from pytest_bandwidth.session.user.settings import places_of, settings_of
+        from pytest_bandwidth.options.settings import places_of, settings_of
 
         settings = settings_of(config)
         if settings.skip:
             return
+        from pytest_bandwidth.baseline import check
         from pytest_bandwidth.domain.errors import BaselineError, UsageError
         from pytest_bandwidth.session.publishing.run_files import check_outputs
-        from pytest_bandwidth.storage.baseline import check
 
         try:
             check_outputs(settings, config.invocation_params.dir, places_of(config))
@@ -129,7 +129,7 @@ class Controller:
         if not reports:
             return
         if self.is_child:
-            from pytest_bandwidth.session.fresh.child import report_to_parent, request_of
+            from pytest_bandwidth.evidence.fresh_processes.child import report_to_parent, request_of
 
             request = request_of(self._config)
             assert request is not None

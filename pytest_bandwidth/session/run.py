@@ -9,39 +9,42 @@ from functools import cached_property, partial
 from os.path import exists
 from pathlib import Path
 
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.baseline.code_files import needed_cubin, needed_files, needed_ptx
 from pytest_bandwidth.devices.base import Budget, OldCodeDevice
-from pytest_bandwidth.devices.counters.profilers import REPORT_SUFFIX
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.code.machine_code import CubinSource
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, CountersFailed, UsageError
-from pytest_bandwidth.domain.judging import dram
-from pytest_bandwidth.domain.judging.evidence import first_evidence, of_old_code_alone
-from pytest_bandwidth.domain.judging.interval import Looks
-from pytest_bandwidth.domain.judging.judge import ROUNDS_SHARE, Judged, Resolver, judge
-from pytest_bandwidth.domain.judging.limits import Limits
-from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.judging.other_device import code_alone, has_code
-from pytest_bandwidth.domain.measured.dram import UNCOUNTED, UNPROFILED, DramTraffic
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.session.against.baseline_commit import BaselineCommits, CommitPairs
-from pytest_bandwidth.session.against.building import build_of
-from pytest_bandwidth.session.against.checkout import Revision, remove_leftovers
-from pytest_bandwidth.session.against.extensions import check_extensions
-from pytest_bandwidth.session.against.pairs_loop import RevisionPairs, against_evidence, decide_counted
-from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, ToldCode
-from pytest_bandwidth.session.against.worktrees import Worktrees
-from pytest_bandwidth.session.fresh.ahead import room_on
-from pytest_bandwidth.session.fresh.beside_old import OldKernels
-from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, start_fresh
-from pytest_bandwidth.session.fresh.child_beside_old import OldKernel
-from pytest_bandwidth.session.fresh.confirm import FreshProcesses
-from pytest_bandwidth.session.fresh.counted import Counters, counting_request, file_name, is_counted
-from pytest_bandwidth.session.fresh.loadable import why_not_loadable
-from pytest_bandwidth.session.git import is_shallow
-from pytest_bandwidth.session.measuring.measuring_run import (
+from pytest_bandwidth.evidence.commit_pairs.baseline_commit import BaselineCommits, CommitPairs
+from pytest_bandwidth.evidence.commit_pairs.building import build_of
+from pytest_bandwidth.evidence.commit_pairs.checkout import Revision, remove_leftovers
+from pytest_bandwidth.evidence.commit_pairs.extensions import check_extensions
+from pytest_bandwidth.evidence.commit_pairs.pairs_loop import RevisionPairs, against_evidence, decide_counted
+from pytest_bandwidth.evidence.commit_pairs.told_code import NOTHING_TOLD, Told, ToldCode
+from pytest_bandwidth.evidence.commit_pairs.worktrees import Worktrees
+from pytest_bandwidth.evidence.fresh_processes.ahead import room_on
+from pytest_bandwidth.evidence.fresh_processes.beside_old import OldKernels
+from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest, Invocation, start_fresh
+from pytest_bandwidth.evidence.fresh_processes.child_beside_old import OldKernel
+from pytest_bandwidth.evidence.fresh_processes.confirm import FreshProcesses
+from pytest_bandwidth.evidence.fresh_processes.loadable import why_not_loadable
+from pytest_bandwidth.evidence.git import is_shallow
+from pytest_bandwidth.evidence.time_budget import OldCodeTime, Timed
+from pytest_bandwidth.features.counters import judging as dram
+from pytest_bandwidth.features.counters.counted import Counters, counting_request, file_name, is_counted
+from pytest_bandwidth.features.counters.dram_traffic import UNCOUNTED, UNPROFILED, DramTraffic
+from pytest_bandwidth.features.counters.profilers import REPORT_SUFFIX
+from pytest_bandwidth.judging.evidence import first_evidence, of_old_code_alone
+from pytest_bandwidth.judging.interval import Looks
+from pytest_bandwidth.judging.judge import ROUNDS_SHARE, Judged, Resolver, judge
+from pytest_bandwidth.judging.limits import Limits
+from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.other_device import code_alone, has_code
+from pytest_bandwidth.measuring.measuring_run import (
     FRESH_SECONDS_LEAST,
     QUIET_WAIT_SECONDS,
     AskedTest,
@@ -50,11 +53,8 @@ from pytest_bandwidth.session.measuring.measuring_run import (
     MeasuringRun,
     no_hook,
 )
-from pytest_bandwidth.session.measuring.progress import Progress
-from pytest_bandwidth.session.old_code_time import OldCodeTime, Timed
-from pytest_bandwidth.session.user.settings import ANCHOR, Settings
-from pytest_bandwidth.storage import baseline as baseline_files
-from pytest_bandwidth.storage.baseline.code_files import needed_cubin, needed_files, needed_ptx
+from pytest_bandwidth.measuring.progress import Progress
+from pytest_bandwidth.options.settings import ANCHOR, Settings
 
 # A process that only tells its tests' code runs each once.
 TELL_SECONDS_EACH = 10.0

@@ -19,40 +19,40 @@ from typing import Any
 
 import pytest
 
+from pytest_bandwidth.baseline.code_change import code_change
 from pytest_bandwidth.domain.code.identity import CODE_CHANGED
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.judging.causes import likely_causes
-from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, XPASS, Finding
 from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS
-from pytest_bandwidth.domain.outcomes.flatten import outcome_of
-from pytest_bandwidth.domain.outcomes.outcome import Plain
-from pytest_bandwidth.domain.outcomes.run_findings import Unmeasurable
 from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Rule, Status
+from pytest_bandwidth.evidence.fresh_processes.child import request_of
+from pytest_bandwidth.evidence.fresh_processes.child_run import ChildRun
+from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
+from pytest_bandwidth.fixture.bandwidth import Bandwidth, refuse_other_devices
+from pytest_bandwidth.fixture.input import checked_tags
+from pytest_bandwidth.judging.causes import likely_causes
+from pytest_bandwidth.judging.judge import Judged
+from pytest_bandwidth.measuring.measuring_run import AskedTest, MeasuredTest, MeasuringRun
+from pytest_bandwidth.measuring.progress import ProgressLine
+from pytest_bandwidth.options.errors import UserHookFailed, called_hook
+from pytest_bandwidth.options.options import usage_error
+from pytest_bandwidth.options.settings import places_of, read_marker, settings_of
+from pytest_bandwidth.outcomes.flatten import outcome_of
+from pytest_bandwidth.outcomes.outcome import Plain
+from pytest_bandwidth.outcomes.run_findings import Unmeasurable
+from pytest_bandwidth.read_files.of_tests import FilesOfTests
 from pytest_bandwidth.reports import wording
 from pytest_bandwidth.reports.terminal import disabled_line, header_line, uncommitted_line
 from pytest_bandwidth.reports.text_safe import printable, printable_lines, printable_sentence
 from pytest_bandwidth.session.at_end import tell_controller
-from pytest_bandwidth.session.code_change import code_change
 from pytest_bandwidth.session.collection.collected import COLLECTED, entries_of, key_of, reason_of
 from pytest_bandwidth.session.collection.stale_entries import by_test
-from pytest_bandwidth.session.fixture import Bandwidth, refuse_other_devices
-from pytest_bandwidth.session.fresh.child import request_of
-from pytest_bandwidth.session.fresh.child_run import ChildRun
-from pytest_bandwidth.session.fresh.whole_runs import further_runs
-from pytest_bandwidth.session.measuring.measuring_run import AskedTest, MeasuredTest, MeasuringRun
-from pytest_bandwidth.session.measuring.progress import ProgressLine
 from pytest_bandwidth.session.publishing.device_report import Row, verdict_said
 from pytest_bandwidth.session.publishing.environment import uncommitted_beside
 from pytest_bandwidth.session.publishing.run_files import check_outputs
-from pytest_bandwidth.session.read_files.of_tests import FilesOfTests
 from pytest_bandwidth.session.run import Run
-from pytest_bandwidth.session.user.errors import UserHookFailed, called_hook
-from pytest_bandwidth.session.user.input import checked_tags
-from pytest_bandwidth.session.user.options import usage_error
-from pytest_bandwidth.session.user.settings import places_of, read_marker, settings_of
 from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_every_test
 
 _ROWS = pytest.StashKey[list[Row]]()

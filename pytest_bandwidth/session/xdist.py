@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.evidence.commit_pairs.building import build_of
+from pytest_bandwidth.evidence.commit_pairs.builds import check_out
+from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
+from pytest_bandwidth.evidence.fresh_processes.child import Invocation, started_as_module
+from pytest_bandwidth.evidence.fresh_processes.signals import signals_as_interrupts
+from pytest_bandwidth.features.fleet.card_places import OF_WORKER, plain_places
+from pytest_bandwidth.measuring.progress import begin_line
+from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error
+from pytest_bandwidth.options.settings import ANCHOR, settings_of
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.session.against.building import build_of
-from pytest_bandwidth.session.against.builds import check_out
-from pytest_bandwidth.session.against.checkout import Revision
-from pytest_bandwidth.session.fresh.child import Invocation, started_as_module
-from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
-from pytest_bandwidth.session.measuring.progress import begin_line
-from pytest_bandwidth.session.user.fleet_card import OF_WORKER, plain_places
-from pytest_bandwidth.session.user.options import RUNS_NOTHING, usage_error
-from pytest_bandwidth.session.user.settings import ANCHOR, settings_of
 
 _REVISION = pytest.StashKey[Revision]()
 

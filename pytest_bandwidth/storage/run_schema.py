@@ -11,10 +11,10 @@ from typing import Any
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import Conditions, Fact
-from pytest_bandwidth.domain.measured.dram import KernelDram
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 from pytest_bandwidth.domain.measured.rounds import Dropped
 from pytest_bandwidth.domain.verdict import Numbers
+from pytest_bandwidth.features.counters.dram_traffic import KernelDram
 
 
 @dataclass(init=False, repr=False, eq=False)

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
-from pytest_bandwidth.domain.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.storage.run_schema import NESTED_FORMS, DocumentForm
 from pytest_bandwidth.storage.schema_check import Unreal, check_figures, check_form, check_plain, without_unreal
 

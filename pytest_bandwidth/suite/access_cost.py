@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pytest_bandwidth.domain.measured.bottleneck import BOTTLENECK_FOUND, access_sentence
 from pytest_bandwidth.domain.measured.measurement import Finding
-from pytest_bandwidth.domain.traffic import bytes_per_element, warp_sectors
+from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite.operations import Sizes
+from pytest_bandwidth.suite.traffic_models import warp_sectors
 
 # What a processor fetches at a time (x86-64 and most Arm servers).
 LINE_BYTES = 64

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.session.fixture import Bandwidth
+from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.suite.operations import Case, KernelStep, Operation, Sizes, poison, wrong_results
 from pytest_bandwidth.suite.operations.support import beside, on_host
 from pytest_bandwidth.suite.selection import Profile

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.domain.measured.measurement import Finding
-from pytest_bandwidth.session.fixture import Bandwidth
+from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.suite.access_cost import bottleneck_finding
 from pytest_bandwidth.suite.correctness import calls_of, wrong_at_full_size, wrong_at_small_sizes
 from pytest_bandwidth.suite.operations import Case, KernelStep, Operation, Sizes

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from card_processes import ALONE, Card
 
-from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth import baseline as baseline_files
 
 TRIAD = """
 import numpy as np

@@ -14,7 +14,7 @@ import pytest
 import stand_in_profilers
 from card_processes import TESTS, Card
 
-from pytest_bandwidth.storage.baseline import load
+from pytest_bandwidth.baseline import load
 
 REPOSITORY = TESTS.parent
 # What cannot run here, and why.

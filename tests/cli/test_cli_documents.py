@@ -12,9 +12,9 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from saved_runs import GPU, outcome, run_of, save, saved
 
+from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
-from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.storage.run_schema import NESTED_FORMS, DocumentForm
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -36,7 +36,7 @@ def test_a_name_opens_the_device_that_it_is_of(name):
 
 
 def test_the_traffic_device_without_its_extra_is_told_in_one_line(monkeypatch):
-    for module in [name for name in sys.modules if name.startswith(("pytest_bandwidth.ptx", f"{DEVICES}.traffic"))]:
+    for module in [name for name in sys.modules if name.startswith("pytest_bandwidth.features.traffic")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "lark", None)
     with pytest.raises(DeviceUnavailable, match=r"^the traffic device needs lark: pip install 'pytest-bandwidth"):

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.frameworks.arrays import arrays_in, grouped, located
 from pytest_bandwidth.frameworks.waiting import awaited
-from pytest_bandwidth.session.user.errors import with_named_errors
+from pytest_bandwidth.options.errors import with_named_errors
 
 X = np.ones((8, 4), np.float32)
 

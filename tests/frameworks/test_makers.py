@@ -10,7 +10,7 @@ import pytest
 from pytest_bandwidth.devices.code.callables import callable_code
 from pytest_bandwidth.devices.code.makers import held_code
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.session.user.input import checked_code
+from pytest_bandwidth.fixture.input import checked_code
 
 CUDA = 'extern "C" __global__ void scale(float* x) { x[threadIdx.x] *= 2.0f; }'
 COMMENTED = CUDA.replace("{ x", "{  // a comment\n x")
@@ -27,7 +27,7 @@ def scale(x: wp.array(dtype=float)):
 
 def test_the_object_code_of_cuda_core_is_its_kernels(tmp_path):
     core = pytest.importorskip("cuda.core", reason="pip install cuda-core")
-    from pytest_bandwidth.ptx import compile_ptx
+    from pytest_bandwidth.features.traffic.ptx import compile_ptx
 
     def compiled(text):
         options = core.ProgramOptions(arch="sm_90", lineinfo=True)
@@ -82,7 +82,7 @@ def test_a_dispatcher_of_numba_cuda_is_what_it_compiled(monkeypatch):
 @pytest.mark.parametrize("field", ["__cubin__", "__ptx__"])
 def test_a_function_of_the_cute_dsl_is_what_it_kept(field):
     """A stand-in of its shape: the real one compiles for a card that is there."""
-    from pytest_bandwidth.ptx import compile_cubin, compile_ptx
+    from pytest_bandwidth.features.traffic.ptx import compile_cubin, compile_ptx
 
     base = type("JitCompiledFunction", (), {"__module__": "cutlass.base_dsl.jit_executor"})
 

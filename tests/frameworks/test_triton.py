@@ -20,7 +20,7 @@ from triton.compiler import ASTSource
 
 from pytest_bandwidth.devices.code.compiled import compiled_resources
 from pytest_bandwidth.domain.measured.measurement import KernelResources
-from pytest_bandwidth.session.user.input import checked_code
+from pytest_bandwidth.fixture.input import checked_code
 
 SOURCE = """
 import triton

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.devices.counters.profilers import profiler_of
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.domain.errors import CountersFailed
+from pytest_bandwidth.features.counters.profilers import profiler_of
 
 # Of arrays so many times as large as the cache, what it keeps is little.
 CACHES = 16

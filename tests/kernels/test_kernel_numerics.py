@@ -13,7 +13,7 @@ if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
 import interpreted
 from interpreted import FreshArrays, faults, program, run, shipped
 
-from pytest_bandwidth.ptx.launch import execute
+from pytest_bandwidth.features.traffic.ptx.launch import execute
 
 ARCH = "sm_90"
 OTHER_ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120")

@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
-from pytest_bandwidth.domain.traffic import warp_sectors
 from pytest_bandwidth.suite.operations import OPERATIONS
+from pytest_bandwidth.suite.traffic_models import warp_sectors
 
 if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
     pytest.skip("executing kernels needs: pip install 'pytest-bandwidth[traffic]'", allow_module_level=True)

@@ -2,7 +2,7 @@
 
 import json
 
-from pytest_bandwidth.domain.outcomes.run_findings import UNJUDGED
+from pytest_bandwidth.outcomes.run_findings import UNJUDGED
 from pytest_bandwidth.reports.summary import summary_of_run
 from pytest_bandwidth.storage.saved_run import read_document
 

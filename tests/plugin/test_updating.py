@@ -10,8 +10,8 @@ import pytest
 from children import HANGS_SECONDS, gone, wait_for
 from plugin_texts import COPY
 
+from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.reports.summary import summary_of_run
-from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.saved_run import read_document
 
 
@@ -65,7 +65,7 @@ from pathlib import Path
 import virtual_time
 
 def pytest_configure():
-    if "pytest_bandwidth.session.fresh.child_plugin" in sys.modules and not Path("was_invalid").exists():
+    if "pytest_bandwidth.evidence.fresh_processes.child_plugin" in sys.modules and not Path("was_invalid").exists():
         Path("was_invalid").touch()
         virtual_time.LEAST_SECONDS = 0.0  # a sample that took no time
 """
@@ -103,7 +103,7 @@ HERE_ONLY = """
 import os, sys
 
 def pytest_configure():
-    if "pytest_bandwidth.session.fresh.child_plugin" in sys.modules:
+    if "pytest_bandwidth.evidence.fresh_processes.child_plugin" in sys.modules:
         os.environ["SLOW"] = "0.002"
 """
 
@@ -216,7 +216,7 @@ def test_what_is_told_after_the_tests_has_lines_of_its_own(project, quiet):
     project.file("test_one.py", "def test_one():\n    pass\n")
     project.file(
         "conftest.py",
-        "from pytest_bandwidth.session.measuring.progress import begin_line\n\n"
+        "from pytest_bandwidth.measuring.progress import begin_line\n\n"
         "def pytest_sessionfinish(session):\n"
         "    reporter = session.config.pluginmanager.get_plugin('terminalreporter')\n"
         "    for text in ('run 2', 'run 3'):\n"
@@ -250,7 +250,7 @@ def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_wa
     project.file(
         "conftest.py",
         "import os, sys, time\ndef pytest_sessionstart():\n"
-        "    if 'pytest_bandwidth.session.fresh.child_plugin' in sys.modules:\n"
+        "    if 'pytest_bandwidth.evidence.fresh_processes.child_plugin' in sys.modules:\n"
         "        open('pid', 'w').write(str(os.getpid()))\n        time.sleep(600)\n",
     )
     parent = project.start("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")

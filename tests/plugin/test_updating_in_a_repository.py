@@ -3,7 +3,7 @@
 import pytest
 from repositories import git
 
-from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth import baseline as baseline_files
 
 TEST = """
 from virtual_time import sleep

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from pytest_bandwidth.devices.traffic.device import NO_LAUNCH
+from pytest_bandwidth.features.traffic.device import NO_LAUNCH
 
 OWN_FILE = """extern "C" __global__ void halve(float* out, const float* in, long long n)
 {

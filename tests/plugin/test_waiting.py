@@ -9,7 +9,7 @@ from children import HANGS_SECONDS
 from plugin_texts import COPY
 
 from pytest_bandwidth.devices.cpu.device import open_cpu
-from pytest_bandwidth.session.measuring.device_lock import DeviceLock
+from pytest_bandwidth.measuring.device_lock import DeviceLock
 
 # So long a run waits that says nothing; then the test fails instead of waiting for ever.
 LOCK = f"bandwidth_lock_timeout={HANGS_SECONDS}"

@@ -54,7 +54,7 @@ def test_the_architectures_table_is_the_codes():
 
 
 def test_readme_lists_every_option():
-    from pytest_bandwidth.session.user.options import INI_ONLY, OPTIONS
+    from pytest_bandwidth.options.options import INI_ONLY, OPTIONS
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name, _, _ in OPTIONS if f"`{name}" not in text and f" {name}=" not in text] == []
@@ -64,7 +64,7 @@ def test_readme_lists_every_option():
 def test_json_page_names_every_field():
     from dataclasses import fields
 
-    from pytest_bandwidth.domain.outcomes.outcome import Outcome
+    from pytest_bandwidth.outcomes.outcome import Outcome
 
     text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
     assert [f.name for f in fields(Outcome) if f"`{f.name}`" not in text] == []
@@ -98,7 +98,7 @@ def test_readmes_tests_run(pytester):
 
 
 def test_readmes_baseline_loads(tmp_path):
-    from pytest_bandwidth.storage import baseline as baseline_files
+    from pytest_bandwidth import baseline as baseline_files
 
     (snippet,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     file = tmp_path / "b.yaml"
@@ -124,9 +124,9 @@ def test_the_site_has_every_page(site):
 def test_the_reference_is_the_codes(site):
     from dataclasses import fields
 
-    from pytest_bandwidth.domain.judging.marker import MarkerOptions
-    from pytest_bandwidth.session.fixture import Bandwidth
-    from pytest_bandwidth.session.user.options import INI_ONLY, OPTIONS, dest
+    from pytest_bandwidth.fixture.bandwidth import Bandwidth
+    from pytest_bandwidth.judging.marker import MarkerOptions
+    from pytest_bandwidth.options.options import INI_ONLY, OPTIONS, dest
 
     text = re.sub(r"<[^>]+>", "", (site / "reference.html").read_text(encoding="utf-8"))
     assert [name for name, _, _ in OPTIONS if f"--bandwidth-{name}" not in text] == []

@@ -14,12 +14,12 @@ import pytest
 import yaml
 from documented import BLOCKS, PAGES, ROOT, Block, commands, commands_in_text, installations, words
 
+from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.cli.main import _COMMANDS, main
 from pytest_bandwidth.devices.cuda.device import open_cuda
-from pytest_bandwidth.devices.tinygrad.backend import open_backend
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.session.user.options import INI_ONLY, OPTIONS, dest
-from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.features.tinygrad.backend import open_backend
+from pytest_bandwidth.options.options import INI_ONLY, OPTIONS, dest
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -106,8 +106,8 @@ x = np.ones(n, np.float32)
 def devices_loaded() -> None:
     """Load what the host and the traffic device need: runs inside this process must not load modules anew."""
     from pytest_bandwidth.devices.cpu.device import open_cpu
-    from pytest_bandwidth.devices.traffic.device import open_traffic
     from pytest_bandwidth.domain.traffic import Traffic
+    from pytest_bandwidth.features.traffic.device import open_traffic
 
     host = open_cpu()
     host.time(host.probe(Traffic(4096, 4096)).call, None)
@@ -233,7 +233,7 @@ def test_the_command_for_other_machines_runs_through_ssh(pytester, tmp_path_fact
 
 
 def test_the_fleets_commands_say_what_they_lack_where_there_is_no_cluster(tmp_path):
-    """tests/cli/fleet has a cluster."""
+    """tests/features/fleet has a cluster."""
     for command in commands(lacking(CLUSTER).text):
         program, *args = words(command, tmp_path)
         if program == "ray":
@@ -249,7 +249,7 @@ def test_the_fleets_commands_say_what_they_lack_where_there_is_no_cluster(tmp_pa
 
 
 def test_the_commands_for_a_bucket_run_at_a_store_on_disk(shell, tmp_path, monkeypatch):
-    """tests/cli/history/test_history_in_s3.py has an S3."""
+    """tests/features/history/commands/test_history_in_s3.py has an S3."""
     pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for command in commands(lacking(BUCKET).text):
@@ -384,7 +384,7 @@ def test_fragments_run(block, pytester):
 
 
 def test_figures_beside_the_traffic_model_are_the_models():
-    from pytest_bandwidth.domain import traffic
+    from pytest_bandwidth.suite import traffic_models as traffic
 
     (block,) = [b for b in FRAGMENTS if "traffic.gemm(2048" in b.text]
     model = traffic.gemm(2048, 2048, 2048, "float32", tile=32)

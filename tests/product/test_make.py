@@ -8,9 +8,9 @@ import pytest
 from documented import BLOCKS, ROOT, commands, commands_in_text
 from making import HERE, copy_of_repository, run
 
+from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.devices.cuda.device import open_cuda
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.storage import baseline as baseline_files
 
 IN_BLOCKS = [command for block in BLOCKS if block.kind == "console" for command in commands(block.text)]
 DOCUMENTED = {command for command in (*commands_in_text(), *IN_BLOCKS) if command.startswith("make ")}
@@ -57,7 +57,7 @@ def copy(tmp_path_factory):
 def baselines_compiler():
     """Skips where NVRTC is missing, or is not the one whose code baselines/ counts."""
     pytest.importorskip("cuda.bindings", reason="counting needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
-    from pytest_bandwidth.ptx import nvrtc_version
+    from pytest_bandwidth.features.traffic.ptx import nvrtc_version
 
     entries = baseline_files.load(ROOT / "baselines" / "traffic-sm-90.yaml").entries.values()
     (counted,) = {entry.settings["nvrtc"] for entry in entries}

@@ -166,7 +166,7 @@ def test_one_job_runs_the_tests_of_a_fleet_and_of_s3_where_none_can_skip():
     assert steps.count("make fleet LOCKED=1") == 1
     target = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nfleet:")[2].partition("\n\n")[0]
     assert target.index("import moto.server, ray, s3fs") < target.index(
-        "pytest tests/cli/fleet tests/cli/history/test_hi"
+        "pytest tests/features/fleet tests/features/history/commands/test_hi"
     )
 
 
@@ -194,7 +194,7 @@ def test_a_pull_request_is_compared_with_what_its_checkout_merged_it_into():
 
 
 def test_every_option_that_a_workflow_gives_exists():
-    from pytest_bandwidth.session.user.options import OPTIONS
+    from pytest_bandwidth.options.options import OPTIONS
 
     known = {f"--bandwidth-{name}" for name, _, _ in OPTIONS}
     text = "".join(file.read_text(encoding="utf-8") for file in WORKFLOWS)

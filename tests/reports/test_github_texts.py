@@ -12,7 +12,7 @@ from hostile_documents import hostile_document
 from hostile_texts import HOSTILE
 from markdown_it import MarkdownIt
 
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.github import annotations, job_summary, markdown
 from pytest_bandwidth.reports.text_safe import one_line
 

@@ -10,10 +10,10 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.features.html.details import detail_of
+from pytest_bandwidth.features.html.table import table_of
 from pytest_bandwidth.reports.csv import render_csv
 from pytest_bandwidth.reports.github import job_summary
-from pytest_bandwidth.reports.html.details import detail_of
-from pytest_bandwidth.reports.html.table import table_of
 from pytest_bandwidth.reports.terminal import summary_lines
 from pytest_bandwidth.reports.wording import observation
 from pytest_bandwidth.storage.saved_run import read_document

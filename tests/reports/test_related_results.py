@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import run_documents
 
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.related import precision_of, precision_pairs, size_sweeps
 
 OUTCOME = run_documents.outcomes(1)[0]

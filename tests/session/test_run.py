@@ -13,21 +13,21 @@ from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable, UsageError
-from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.measured.validity import TAKEN_AGAIN
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation
-from pytest_bandwidth.session.fresh.child_run import ChildRun
-from pytest_bandwidth.session.fresh.whole_runs import further_runs
-from pytest_bandwidth.session.measuring import measuring_run as measuring
-from pytest_bandwidth.session.measuring.device_lock import DeviceLock
-from pytest_bandwidth.session.measuring.measuring_run import MeasuredTest
-from pytest_bandwidth.session.measuring.progress import Progress
+from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest, Invocation
+from pytest_bandwidth.evidence.fresh_processes.child_run import ChildRun
+from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
+from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.measuring import measuring_run as measuring
+from pytest_bandwidth.measuring.device_lock import DeviceLock
+from pytest_bandwidth.measuring.measuring_run import MeasuredTest
+from pytest_bandwidth.measuring.progress import Progress
+from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.session.run import Run as JudgingRun
-from pytest_bandwidth.session.user.settings import Settings
 
 BYTES = 10**9
 # A stand-in for pytest that `python -m` finds first: it tells whether its parent holds a lock.

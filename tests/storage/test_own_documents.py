@@ -5,9 +5,9 @@ import os
 import pytest
 from saved_runs import outcome, run_of
 
-from pytest_bandwidth.cli.export import FORMS
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.reports.export.timings import timed_run
+from pytest_bandwidth.features.exports.command import FORMS
+from pytest_bandwidth.features.exports.timings import timed_run
 from pytest_bandwidth.reports.render import render
 from pytest_bandwidth.storage.own_documents import _FORMS, refuse_foreign
 from pytest_bandwidth.storage.saved_run import read_document

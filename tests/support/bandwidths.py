@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.session.fixture import Bandwidth
-from pytest_bandwidth.session.fresh.child import Invocation
+from pytest_bandwidth.evidence.fresh_processes.child import Invocation
+from pytest_bandwidth.fixture.bandwidth import Bandwidth
+from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.session.run import Run
-from pytest_bandwidth.session.user.settings import Settings
 
 
 def bandwidth_on(device: str, folder: Path) -> Bandwidth:

@@ -1,8 +1,8 @@
 """Make entries of one test whose runs stand beside a probe of 100 GB/s, and figures to judge by them."""
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.judging.stored import reference_of
 from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.judging.stored import reference_of
 
 
 def entry(*relatives, **more):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
-from pytest_bandwidth.domain.trends.trend import Measured, Point, Series, Trend, trend_of
-from pytest_bandwidth.reports.html.history import render_history
+from pytest_bandwidth.features.history.page import render_history
+from pytest_bandwidth.features.history.trend import Measured, Point, Series, Trend, trend_of
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path[:0] = [{support!r}]
 from pytest_bandwidth.domain.address import Address, is_address
 from saved_runs import outcome, run_of
-from pytest_bandwidth.storage.history import append, files, merging
+from pytest_bandwidth.features.history.store import append, files, merging
 merging.RUNS_BEFORE_MERGE = {runs_before_merge}
 
 def die(*_args, **_kwargs):
@@ -32,7 +32,7 @@ for i in range({runs}):
 # What is done to the process before it appends.
 NO_FAULT = ""
 HALF_WRITTEN = """
-from pytest_bandwidth.storage.history import writing
+from pytest_bandwidth.features.history.store import writing
 def half(connection, query, file, values=(), **_):
     file.write_bytes(b"PAR1 and then")
     die()
@@ -47,7 +47,7 @@ def add_and_die(*args):
 merging.add = add_and_die
 """
 MERGED_AND_NOT_REMOVED_FROM_BUCKET = """
-from pytest_bandwidth.storage.history.bucket import Bucket
+from pytest_bandwidth.features.history.store.bucket import Bucket
 Bucket.remove = die
 """
 

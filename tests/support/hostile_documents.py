@@ -9,7 +9,7 @@ from typing import Any
 import run_documents
 from hostile_texts import HOSTILE
 
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.outcome import Outcome
 
 COUNTED = {
     "accesses": 8,

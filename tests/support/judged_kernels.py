@@ -8,18 +8,18 @@ from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Ru
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.judging.evidence import Ask, Comparison, first_evidence
-from pytest_bandwidth.domain.judging.judge import FreshRow
-from pytest_bandwidth.domain.judging.judge import judge as judge_evidence
-from pytest_bandwidth.domain.judging.limits import Limits
-from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule
-from pytest_bandwidth.session.fresh.ahead import Room
-from pytest_bandwidth.session.fresh.confirm import FreshProcesses
+from pytest_bandwidth.evidence.fresh_processes.ahead import Room
+from pytest_bandwidth.evidence.fresh_processes.confirm import FreshProcesses
+from pytest_bandwidth.judging.evidence import Ask, Comparison, first_evidence
+from pytest_bandwidth.judging.judge import FreshRow
+from pytest_bandwidth.judging.judge import judge as judge_evidence
+from pytest_bandwidth.judging.limits import Limits
+from pytest_bandwidth.judging.marker import MarkerOptions
 
 KEY = "tests/test_a.py::test_copy"
 OTHER = f"{KEY} @ b"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth import ptx
+from pytest_bandwidth.features.traffic import ptx
 
 _BITS = dict.fromkeys(("pred", "b8", "u8", "s8"), 8) | dict.fromkeys(("b16", "u16", "s16", "f16", "bf16"), 16)
 _BITS |= dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2"), 32)
@@ -17,7 +17,9 @@ _BITS |= dict.fromkeys(("b64", "u64", "s64", "f64"), 64)
 
 
 # The tests of single opcodes, all that the opcode table is held to, and the one that looks back on them.
-LAB = {path.stem for path in (Path(__file__).parents[1] / "ptx").glob("test_ptx_*_opcodes.py")} | {
+LAB = {
+    path.stem for path in (Path(__file__).parents[1] / "features" / "traffic" / "ptx").glob("test_ptx_*_opcodes.py")
+} | {
     "test_ptx_actions",
     "test_ptx_vector_atomics",
 }

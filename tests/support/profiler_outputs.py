@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pytest_bandwidth.domain.errors import CountersFailed
-from pytest_bandwidth.domain.measured.dram import DramTraffic
+from pytest_bandwidth.features.counters.dram_traffic import DramTraffic
 
 FIXED = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'

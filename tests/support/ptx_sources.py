@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_bandwidth import ptx
+from pytest_bandwidth.features.traffic import ptx
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_120")
 

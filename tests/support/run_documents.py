@@ -10,15 +10,15 @@ from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak, device_plain
-from pytest_bandwidth.domain.judging.decide import decide_stored
-from pytest_bandwidth.domain.judging.stored import reference_of
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric
 from pytest_bandwidth.domain.measured.rounds import Dropped, Rounds
-from pytest_bandwidth.domain.outcomes.flatten import outcome_of
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
+from pytest_bandwidth.judging.decide import decide_stored
+from pytest_bandwidth.judging.stored import reference_of
+from pytest_bandwidth.outcomes.flatten import outcome_of
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.json import document
 from pytest_bandwidth.reports.wording import Context, failure_message, reason_of
 

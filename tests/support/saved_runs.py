@@ -11,10 +11,10 @@ from typing import Any
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
-from pytest_bandwidth.domain.outcomes.flatten import outcome_of
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
+from pytest_bandwidth.outcomes.flatten import outcome_of
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.json import document, render_json
 from pytest_bandwidth.reports.wording import reason_of
 

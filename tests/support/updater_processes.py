@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.baseline.lock import locked
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.storage import baseline as baseline_files
-from pytest_bandwidth.storage.baseline.lock import locked
 
 DEVICE = DeviceIdentity("cpu", "X", None, "host")
 OTHERS = 300

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from os.path import isdir  # of a name that no file system takes, Path's raises
 from pathlib import Path
 
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.baseline.locate import files_in
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.storage import baseline as baseline_files
-from pytest_bandwidth.storage.baseline.locate import files_in
 
 
 def files_at(path: Path) -> list[Path]:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.baseline.code_files import prune_code, unused_code
 from pytest_bandwidth.cli.baseline.files import load_all, matching
 from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.domain.baseline import Baseline
@@ -14,8 +16,6 @@ from pytest_bandwidth.domain.device import identity_of
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.storage import baseline as baseline_files
-from pytest_bandwidth.storage.baseline.code_files import prune_code, unused_code
 from pytest_bandwidth.storage.saved_run import load_run
 
 

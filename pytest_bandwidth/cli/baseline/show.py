@@ -12,12 +12,12 @@ from pytest_bandwidth.cli.baseline.files import load_all, matching
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.device import HOST_KINDS
-from pytest_bandwidth.domain.judging.drift import since_anchor
-from pytest_bandwidth.domain.judging.stored import reference_of, runs_needed
 from pytest_bandwidth.domain.measured.metrics import metrics_of_run
 from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
+from pytest_bandwidth.judging.drift import since_anchor
+from pytest_bandwidth.judging.stored import reference_of, runs_needed
+from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.session.user.settings import Settings
 
 # The options' own defaults: what the gate uses where neither marker nor baseline says otherwise.
 DEFAULTS = Settings()

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from os.path import exists, isdir  # of a name that no file system takes, Path's raise
 from pathlib import Path
 
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.baseline.code_files import problems_of
 from pytest_bandwidth.cli.baseline.files import files_at
 from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
 from pytest_bandwidth.domain.errors import BaselineError, Problem, UsageError
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.storage import baseline as baseline_files
-from pytest_bandwidth.storage.baseline.code_files import problems_of
 
 
 @dataclass(frozen=True, slots=True)

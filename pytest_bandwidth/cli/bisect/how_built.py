@@ -11,8 +11,8 @@ from typing import Any
 from iniconfig import IniConfig, ParseError
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.session.against.building import Build, build_of
-from pytest_bandwidth.session.git import git
+from pytest_bandwidth.evidence.commit_pairs.building import Build, build_of
+from pytest_bandwidth.evidence.git import git
 
 _NAME = "bandwidth_build"
 # In the order that pytest looks for them, with the section of each.

@@ -14,15 +14,15 @@ from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.domain.units import counted
+from pytest_bandwidth.evidence.commit_pairs.between_commits import AgainstGood, AskedTest, Judgement
+from pytest_bandwidth.evidence.commit_pairs.bisection import Bisection, check_order, described, modules_in
+from pytest_bandwidth.evidence.commit_pairs.builds import check_out
+from pytest_bandwidth.evidence.commit_pairs.checkout import commit_of, top_of
+from pytest_bandwidth.evidence.commit_pairs.worktrees import NothingThere, modules_findable
+from pytest_bandwidth.evidence.fresh_processes.child import Invocation, started_as_module
+from pytest_bandwidth.evidence.fresh_processes.signals import signals_as_interrupts
+from pytest_bandwidth.measuring.progress import ConsoleProgress
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.session.against.between_commits import AgainstGood, AskedTest, Judgement
-from pytest_bandwidth.session.against.bisection import Bisection, check_order, described, modules_in
-from pytest_bandwidth.session.against.builds import check_out
-from pytest_bandwidth.session.against.checkout import commit_of, top_of
-from pytest_bandwidth.session.against.worktrees import NothingThere, modules_findable
-from pytest_bandwidth.session.fresh.child import Invocation, started_as_module
-from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
-from pytest_bandwidth.session.measuring.progress import ConsoleProgress
 
 # Besides 2, for bad input: as the program of `git bisect run` would say it of BAD, but for the last.
 NOTHING_TO_FIND, FOUND, UNTOLD = 0, 1, 125

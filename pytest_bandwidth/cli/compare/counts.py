@@ -14,9 +14,9 @@ from pytest_bandwidth.cli.compare.sides import (
     nothing_valid,
 )
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.judging.decide import decide_counts
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision
+from pytest_bandwidth.judging.decide import decide_counts
 
 
 def compare_counted(

@@ -16,13 +16,13 @@ from pytest_bandwidth.cli.compare.sides import Compared, SavedRun, absent, compa
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.device import COUNTING_KINDS, HOST_KINDS
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.domain.verdict import Rule, Status
+from pytest_bandwidth.options.settings import Settings
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.names import natural
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.wording import sentence_of
-from pytest_bandwidth.session.user.settings import Settings
 
 DEFAULT_TOLERANCE = Settings().tolerance
 _HEADINGS = (

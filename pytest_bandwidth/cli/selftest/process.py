@@ -14,14 +14,14 @@ import numpy as np
 from pytest_bandwidth.devices.base import Launch, Workload
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import disbelief, metrics_of_measurement
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.session.fresh.child import ChildRequest
-from pytest_bandwidth.session.fresh.child_run import ChildRun
-from pytest_bandwidth.session.measuring.progress import Progress
-from pytest_bandwidth.session.user.settings import Settings
+from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest
+from pytest_bandwidth.evidence.fresh_processes.child_run import ChildRun
+from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.measuring.progress import Progress
+from pytest_bandwidth.options.settings import Settings
 
 BLOCK = 256
 GRID = 132 * 16

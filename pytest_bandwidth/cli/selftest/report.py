@@ -8,9 +8,9 @@ from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
 
 from pytest_bandwidth.domain.baseline import Metric, Run
-from pytest_bandwidth.domain.judging.error_rates import Rates, rates, upper_limit
 from pytest_bandwidth.domain.measured.metrics import METRICS
 from pytest_bandwidth.domain.units import digits, format_percent
+from pytest_bandwidth.judging.error_rates import Rates, rates, upper_limit
 from pytest_bandwidth.reports.text_safe import printable
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.session.fresh.interpreter import output_of
-from pytest_bandwidth.session.measuring.device_lock import DeviceLock
-from pytest_bandwidth.session.measuring.progress import ConsoleProgress
+from pytest_bandwidth.evidence.fresh_processes.interpreter import output_of
+from pytest_bandwidth.measuring.device_lock import DeviceLock
+from pytest_bandwidth.measuring.progress import ConsoleProgress
 
 # Of a process that has the device: what it waited before does not count.
 PROCESS_SECONDS = 300

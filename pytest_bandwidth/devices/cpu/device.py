@@ -118,7 +118,7 @@ class CpuDevice:
             raise NotOnThisDevice("CUDA kernels need a CUDA or traffic device; on the host only the shipped ones run")
         if self._threads is None:
             raise NotOnThisDevice(EXTRA_MISSING)
-        from pytest_bandwidth.devices.cpu.kernels.table import HOST_KERNELS
+        from pytest_bandwidth.suite.host_kernels.table import HOST_KERNELS
 
         if source.name not in HOST_KERNELS:
             beside = [name for name in HOST_KERNELS if f" {name}(" in source.text]
@@ -132,7 +132,7 @@ class CpuDevice:
         Raises UsageError for arguments that the kernel would misread, and arrays too small for the sizes given.
         """
         del stream  # the host has none: everything is in order
-        from pytest_bandwidth.devices.cpu.kernels.signature import HostKernel
+        from pytest_bandwidth.suite.host_kernels.signature import HostKernel
 
         if not isinstance(launch.kernel, HostKernel) or self._threads is None:
             found = type(launch.kernel).__name__
@@ -147,7 +147,7 @@ class CpuDevice:
 
     def code(self, launch: Launch) -> MeasuredCode:
         """Identify a twin by its Numba function; of its grid only what the function is given makes a difference."""
-        from pytest_bandwidth.devices.cpu.kernels.signature import HostKernel
+        from pytest_bandwidth.suite.host_kernels.signature import HostKernel
 
         kernel = launch.kernel
         if not isinstance(kernel, HostKernel) or (found := function_digest(kernel.function)) is None:
@@ -193,7 +193,7 @@ class CpuDevice:
         """Let Numba load its registries and the shipped kernels, and start its threads."""
         self._operate()
         if self._threads is not None:
-            import_module("pytest_bandwidth.devices.cpu.kernels.table")
+            import_module("pytest_bandwidth.suite.host_kernels.table")
 
     def conditions(self) -> Conditions:
         return self._watch.conditions()

@@ -65,7 +65,7 @@ class NumbaOperations:
     name = "Numba"
 
     def __init__(self, threads: int) -> None:
-        from pytest_bandwidth.devices.cpu.kernels import stream
+        from pytest_bandwidth.suite.host_kernels import stream
 
         self._kernels = stream
         self._threads = threads

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from pytest_bandwidth.domain.code.identity import UNKNOWN_CODE, CodeIdentity
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
-from pytest_bandwidth.domain.measured.dram import DramTraffic
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.features.counters.dram_traffic import DramTraffic
 
 # A finding of this code says that an array holds other numbers than the kernel reads.
 MISREAD_ARRAY = "argument-type"

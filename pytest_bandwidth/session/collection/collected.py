@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.outcomes.run_findings import Unmeasurable
+from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error
+from pytest_bandwidth.options.settings import settings_of
+from pytest_bandwidth.outcomes.run_findings import Unmeasurable
 from pytest_bandwidth.session.collection.asked import Asked
 from pytest_bandwidth.session.collection.stale_entries import by_test, has_test, near_miss, of_other_rootdirs
-from pytest_bandwidth.session.user.options import RUNS_NOTHING, usage_error
-from pytest_bandwidth.session.user.settings import settings_of
 
 COLLECTED = pytest.StashKey["Collected"]()
 # A test's node id, which xdist's groups change once collected, and its key by that: asked for again and again.
@@ -136,7 +136,7 @@ def concerns_baseline(config: pytest.Config, items: Sequence[pytest.Item]) -> bo
     settings, collected = settings_of(config), config.stash.get(COLLECTED, None)
     if collected is None or settings.baseline is None:
         return False
-    from pytest_bandwidth.storage.baseline import keys_at  # kept out of runs without a baseline
+    from pytest_bandwidth.baseline import keys_at  # kept out of runs without a baseline
 
     try:
         return collected.concerns(config, keys_at(settings.baseline), items)

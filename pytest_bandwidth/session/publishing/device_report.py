@@ -11,19 +11,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pytest_bandwidth.baseline.locate import slug
 from pytest_bandwidth.domain.code.machine_code import cubin_of_text, text_of_cubin
 from pytest_bandwidth.domain.device import HOST_KINDS
-from pytest_bandwidth.domain.judging import fleet
-from pytest_bandwidth.domain.judging.fleet import Member, model_of
-from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.judging.stored import prior_spread
 from pytest_bandwidth.domain.measured.measurement import Finding
-from pytest_bandwidth.domain.outcomes.flatten import flat
-from pytest_bandwidth.domain.outcomes.outcome import Outcome, Plain, from_plain
-from pytest_bandwidth.domain.outcomes.run_findings import Unmeasurable
+from pytest_bandwidth.features.fleet import members as fleet
+from pytest_bandwidth.features.fleet.members import Member, model_of
+from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.stored import prior_spread
+from pytest_bandwidth.outcomes.flatten import flat
+from pytest_bandwidth.outcomes.outcome import Outcome, Plain, from_plain
+from pytest_bandwidth.outcomes.run_findings import Unmeasurable
 from pytest_bandwidth.reports.terminal import TerminalLine
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.storage.baseline.locate import slug
 
 LONGEST_SUFFIX = 60
 

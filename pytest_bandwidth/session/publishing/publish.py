@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.domain.address import Address
-from pytest_bandwidth.domain.outcomes.outcome import Outcome, from_plain
-from pytest_bandwidth.domain.outcomes.run_findings import (
+from pytest_bandwidth.domain.units import drop_of_log, format_percent
+from pytest_bandwidth.features.fleet.card_places import CardPlaces, card_places
+from pytest_bandwidth.options.errors import UserHookFailed, called_hook
+from pytest_bandwidth.options.settings import Settings, settings_of
+from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
+from pytest_bandwidth.outcomes.run_findings import (
     ABSENT,
     DEVICE_LOSS,
     MOVED,
@@ -23,7 +27,6 @@ from pytest_bandwidth.domain.outcomes.run_findings import (
     shared_causes,
     unjudged_finding,
 )
-from pytest_bandwidth.domain.units import drop_of_log, format_percent
 from pytest_bandwidth.reports.json import document
 from pytest_bandwidth.reports.terminal import Span, TerminalLine, header_line, summary_lines
 from pytest_bandwidth.reports.text_safe import printable
@@ -41,9 +44,6 @@ from pytest_bandwidth.session.publishing.github_actions import commands, is_gith
 from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted
 from pytest_bandwidth.session.publishing.run_files import KINDS, write_files
 from pytest_bandwidth.session.publishing.update import update_baselines
-from pytest_bandwidth.session.user.errors import UserHookFailed, called_hook
-from pytest_bandwidth.session.user.fleet_card import CardPlaces, card_places
-from pytest_bandwidth.session.user.settings import Settings, settings_of
 from pytest_bandwidth.session.xdist import revision_of
 from pytest_bandwidth.storage.atomic import write_whole
 

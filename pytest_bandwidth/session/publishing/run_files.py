@@ -9,10 +9,10 @@ from typing import Any
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.options.settings import Settings
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.render import render
 from pytest_bandwidth.session.publishing.device_report import apart
-from pytest_bandwidth.session.user.settings import Settings
 from pytest_bandwidth.storage.atomic import real_path, write_whole
 from pytest_bandwidth.storage.own_documents import refuse_foreign
 
@@ -69,7 +69,7 @@ def check_writable(option: str, target: Path, *, a_file: bool) -> None:
 
 def _check_reachable(option: str, address: Address) -> None:
     """Raise UsageError where the history's bucket cannot be listed; what may be written is seen when it is."""
-    from pytest_bandwidth.storage.history import Bucket
+    from pytest_bandwidth.features.history.store import Bucket
 
     try:
         Bucket(address).names()
@@ -118,7 +118,7 @@ def write_files(
         else:
             written.append(str(path))
     if settings.history is not None and outcomes:  # a history is of figures
-        from pytest_bandwidth.storage.history import append
+        from pytest_bandwidth.features.history.store import append
 
         try:
             added = append(folder / settings.history, document, outcomes)

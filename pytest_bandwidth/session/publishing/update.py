@@ -12,31 +12,31 @@ from types import MappingProxyType
 
 import pytest
 
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.baseline.locate import is_folder
 from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, identity_of
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.judging.fleet import OUTLIER, model_of
-from pytest_bandwidth.domain.judging.limits import tolerance_of
-from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.judging.stored import reference_of
-from pytest_bandwidth.domain.judging.update import joined, merged, metric_of_update
-from pytest_bandwidth.domain.outcomes.evidence import entries_of
-from pytest_bandwidth.domain.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.domain.verdict import Rule, Status
+from pytest_bandwidth.evidence.fresh_processes.child import FreshProcessFailed
+from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
+from pytest_bandwidth.evidence.git import current_commit
+from pytest_bandwidth.features.fleet.members import OUTLIER, model_of
+from pytest_bandwidth.judging.limits import tolerance_of
+from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.stored import reference_of
+from pytest_bandwidth.judging.update import joined, merged, metric_of_update
+from pytest_bandwidth.measuring.progress import begin_line
+from pytest_bandwidth.options.settings import Settings
+from pytest_bandwidth.outcomes.evidence import entries_of
+from pytest_bandwidth.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.reports.changes import change_lines
 from pytest_bandwidth.reports.terminal import TerminalLine
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.session.fresh.child import FreshProcessFailed
-from pytest_bandwidth.session.fresh.whole_runs import further_runs
-from pytest_bandwidth.session.git import current_commit
-from pytest_bandwidth.session.measuring.progress import begin_line
 from pytest_bandwidth.session.publishing.device_report import DeviceReport, Row
 from pytest_bandwidth.session.publishing.environment import commit_of_run, now, uncommitted_beside
 from pytest_bandwidth.session.publishing.kept_code import KeptCode, kept_code
-from pytest_bandwidth.session.user.settings import Settings
 from pytest_bandwidth.session.xdist import invocation_of
-from pytest_bandwidth.storage import baseline as baseline_files
-from pytest_bandwidth.storage.baseline.locate import is_folder
 
 # So many entries are named in a line.
 MOST_NAMED = 3

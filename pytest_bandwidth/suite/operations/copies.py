@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain import traffic
 from pytest_bandwidth.domain.device import DeviceKind
 from pytest_bandwidth.domain.errors import NotOnThisDevice
+from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations.model import Arrays, CallStep, Case, Operation, Sizes
 from pytest_bandwidth.suite.operations.support import centred, on_host, vector_shapes
 

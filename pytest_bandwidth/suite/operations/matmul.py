@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_bandwidth.domain import traffic
 from pytest_bandwidth.domain.errors import NotOnThisDevice
+from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import Arrays, CallStep, Case, KernelStep, Operation, Sizes, Tolerance
 from pytest_bandwidth.suite.operations.support import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain import traffic
 from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element
+from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import Arrays, Case, KernelStep, Operation, Sizes, Tolerance
 from pytest_bandwidth.suite.operations.support import (

@@ -11,14 +11,14 @@ from statistics import stdev
 import pytest
 from saved_runs import GPU, outcome, run_of, save, saved
 
+from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.cli.baseline import diff
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.code.ptx_diff import MOST_LINES
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
-from pytest_bandwidth.domain.judging.decide import decide_stored
-from pytest_bandwidth.domain.judging.stored import prior_spread, reference_of
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.judging.decide import decide_stored
+from pytest_bandwidth.judging.stored import prior_spread, reference_of
 
 COPY, TRIAD, SUM = "tests/test_a.py::test_copy[1024]", "tests/test_a.py::test_triad", "tests/test_b.py::test_sum @ all"
 DEVICE = BaselineDevice(GPU.name, GPU.memory_gib, GPU.kind)

@@ -16,10 +16,10 @@ from pytest_bandwidth.cli.selftest import report as selftest_report
 from pytest_bandwidth.cli.selftest import runs as selftest_runs
 from pytest_bandwidth.cli.selftest.report import recommendation
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
-from pytest_bandwidth.domain.judging.error_rates import Rates
-from pytest_bandwidth.session.measuring import device_lock as locking
-from pytest_bandwidth.session.measuring.device_lock import DeviceLock
-from pytest_bandwidth.session.measuring.progress import ConsoleProgress
+from pytest_bandwidth.judging.error_rates import Rates
+from pytest_bandwidth.measuring import device_lock as locking
+from pytest_bandwidth.measuring.device_lock import DeviceLock
+from pytest_bandwidth.measuring.progress import ConsoleProgress
 
 BUSY = "others kept 1.2 processors busy meanwhile (make (7): 1.20 processors)"
 NINE = ("selftest", "--runs=9", "--drop=10%")

@@ -103,6 +103,6 @@ def test_a_device_that_cannot_be_had_is_one_line_and_status_2(capsys):
 
 
 def test_the_answer_is_one_json_document(capsys, monkeypatch):
-    monkeypatch.setattr("pytest_bandwidth.session.measuring.measuring_run.open_device", lambda _: Triads())
+    monkeypatch.setattr("pytest_bandwidth.measuring.measuring_run.open_device", lambda _: Triads())
     assert main(json.dumps(ASKED)) == 0
     assert set(json.loads(capsys.readouterr().out)["runs"]) == {"0.0", "0.05"}

@@ -9,7 +9,7 @@ from nvcc import nvcc
 
 from pytest_bandwidth.devices.code.built import digest_of_file
 from pytest_bandwidth.devices.code.callables import callable_code
-from pytest_bandwidth.session.user.input import checked_code
+from pytest_bandwidth.fixture.input import checked_code
 
 SOURCE = """
 #include <cassert>

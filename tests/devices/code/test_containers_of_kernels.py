@@ -20,7 +20,7 @@ from pytest_bandwidth.devices.code.elf import MAGIC
 from pytest_bandwidth.devices.code.fatbin import kernels_of
 from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.session.user.input import checked_code
+from pytest_bandwidth.fixture.input import checked_code
 
 KERNEL = "__global__ void k(float* out, const float* in) { out[threadIdx.x] = in[threadIdx.x] * 3.0f; }\n"
 ARCHITECTURE = ("-gencode", "arch=compute_90,code=[sm_90,compute_90]")

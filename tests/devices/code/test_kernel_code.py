@@ -20,7 +20,7 @@ from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, 
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.code.kernel_signature import source_name
 from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest
-from pytest_bandwidth.ptx import compile_cubin, compile_ptx, execute, load
+from pytest_bandwidth.features.traffic.ptx import compile_cubin, compile_ptx, execute, load
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
 SOURCE = """
@@ -278,7 +278,7 @@ from pathlib import Path
 sys.path[:0] = sys.argv[2:]
 from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.domain.code.kernel_signature import source_name
-from pytest_bandwidth.ptx import compile_cubin, compile_ptx, load
+from pytest_bandwidth.features.traffic.ptx import compile_cubin, compile_ptx, load
 
 file = Path(sys.argv[1])
 text = file.read_text()

@@ -9,7 +9,7 @@ pytest.importorskip("cuda.bindings", reason="NVRTC compiles here: pip install 'p
 from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.code.ptx_normal_form import normal_form
-from pytest_bandwidth.ptx import compile_cubin, compile_ptx
+from pytest_bandwidth.features.traffic.ptx import compile_cubin, compile_ptx
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
 HEAD = 'extern "C" __global__ void kernel(const float* in, float* out, int n) {\n'

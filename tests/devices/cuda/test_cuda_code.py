@@ -12,7 +12,7 @@ compiler = pytest.importorskip("cupy.cuda.compiler")
 
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes, settings_of  # noqa: E402
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode  # noqa: E402
-from pytest_bandwidth.ptx import compile_cubin, compile_ptx  # noqa: E402
+from pytest_bandwidth.features.traffic.ptx import compile_cubin, compile_ptx  # noqa: E402
 
 pytestmark = pytest.mark.emulated
 SOURCE = """

@@ -17,7 +17,7 @@ from pytest_bandwidth.devices.cuda.identity import (
 from pytest_bandwidth.devices.cuda.management import GpuIdentity
 from pytest_bandwidth.devices.cuda.peaks import choose_peak
 from pytest_bandwidth.devices.host import identify
-from pytest_bandwidth.domain.judging.causes import SETTING_FACTS, VERSION_FACTS
+from pytest_bandwidth.judging.causes import SETTING_FACTS, VERSION_FACTS
 
 KNOWN = GpuIdentity(
     name="NVIDIA H100 80GB HBM3",

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_bandwidth.domain import traffic
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measured.bottleneck import BOTTLENECK_FOUND, access_sentence, bottleneck_of
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.suite import traffic_models as traffic
 
 DEVICE = DeviceIdentity("traffic", "traffic sm_90", None, "model")
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_bandwidth.domain import traffic
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.measured.regime import (
@@ -23,9 +22,10 @@ from pytest_bandwidth.domain.measured.roofline import (
     utilization_class,
 )
 from pytest_bandwidth.domain.measured.rounds import Rounds
-from pytest_bandwidth.domain.outcomes.flatten import outcome_of
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
+from pytest_bandwidth.outcomes.flatten import outcome_of
+from pytest_bandwidth.suite import traffic_models as traffic
 
 GPU = DeviceIdentity("cuda", "a card", 2**34, "GPU-1")
 HOST = DeviceIdentity("cpu", "a processor", 2**34, "host-1")

@@ -12,9 +12,9 @@ import pytest
 from emulated_card.kernels import NoCompiler, build, variables_of
 from emulated_card.kernels.build import compiler
 from emulated_card.kernels.launching import Access, Account, Array, Memory, Shared, launch
-from pytest_bandwidth import ptx
-from pytest_bandwidth.ptx.counts import AccessCounts, Counts, SharedCounts
-from pytest_bandwidth.ptx.memory import flat_bytes
+from pytest_bandwidth.features.traffic import ptx
+from pytest_bandwidth.features.traffic.ptx.counts import AccessCounts, Counts, SharedCounts
+from pytest_bandwidth.features.traffic.ptx.memory import flat_bytes
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from emulated_card.kernels.code import RULES
 from emulated_card.kernels.errors import NotSupported
 from emulated_card.kernels.registers import is_copy, match_of
-from pytest_bandwidth.ptx import addresses
-from pytest_bandwidth.ptx.program import Compute, Kernel
+from pytest_bandwidth.features.traffic.ptx import addresses
+from pytest_bandwidth.features.traffic.ptx.program import Compute, Kernel
 
 
 def expressions_of(kernel: Kernel, step: Compute, x: list[str]) -> Sequence[str]:

@@ -13,7 +13,17 @@ import numpy as np
 
 from emulated_card.kernels.expressions import expressions_of
 from emulated_card.kernels.registers import Registers, c_type, results_of, steps_of, storage, stored
-from pytest_bandwidth.ptx.program import BasicBlock, Compute, Fence, Guard, Nothing, Read, Step, WarpBarrier, Write
+from pytest_bandwidth.features.traffic.ptx.program import (
+    BasicBlock,
+    Compute,
+    Fence,
+    Guard,
+    Nothing,
+    Read,
+    Step,
+    WarpBarrier,
+    Write,
+)
 
 # Longer loops make gcc's analysis of dependences slow, and spill anyway.
 MOST_STEPS_A_LOOP = 64

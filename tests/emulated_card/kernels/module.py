@@ -10,14 +10,23 @@ from dataclasses import replace
 
 from emulated_card.kernels.errors import NotSupported
 from emulated_card.kernels.variables import Variable
-from pytest_bandwidth import ptx
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
-from pytest_bandwidth.ptx.addresses import REGION_SHIFT
-from pytest_bandwidth.ptx.decode.kernel import decode
-from pytest_bandwidth.ptx.parsing import parse_ptx
-from pytest_bandwidth.ptx.program import Kernel, Symbol
-from pytest_bandwidth.ptx.syntax import Address, Block, Function, Instruction, Name, Number, Operand, Vector
-from pytest_bandwidth.ptx.syntax import Module as Syntax
+from pytest_bandwidth.features.traffic import ptx
+from pytest_bandwidth.features.traffic.ptx.addresses import REGION_SHIFT
+from pytest_bandwidth.features.traffic.ptx.decode.kernel import decode
+from pytest_bandwidth.features.traffic.ptx.parsing import parse_ptx
+from pytest_bandwidth.features.traffic.ptx.program import Kernel, Symbol
+from pytest_bandwidth.features.traffic.ptx.syntax import (
+    Address,
+    Block,
+    Function,
+    Instruction,
+    Name,
+    Number,
+    Operand,
+    Vector,
+)
+from pytest_bandwidth.features.traffic.ptx.syntax import Module as Syntax
 
 # enum special of c/run.h, by register; SPECIAL_BASE there is the first byte of region 3.
 SPECIALS = (

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from emulated_card.kernels.module import variable_at
-from pytest_bandwidth.ptx.decode.scopes import SPECIALS
-from pytest_bandwidth.ptx.opcodes.forms import DTYPES, Match
-from pytest_bandwidth.ptx.opcodes.table import TABLE
-from pytest_bandwidth.ptx.program import Atomic, BasicBlock, Compute, Kernel, Load, Read, Step, Write
+from pytest_bandwidth.features.traffic.ptx.decode.scopes import SPECIALS
+from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
+from pytest_bandwidth.features.traffic.ptx.opcodes.table import TABLE
+from pytest_bandwidth.features.traffic.ptx.program import Atomic, BasicBlock, Compute, Kernel, Load, Read, Step, Write
 
 _AXES = {"x": 0, "y": 1, "z": 2}
 

@@ -10,7 +10,7 @@ from emulated_card.kernels.errors import NotSupported
 from emulated_card.kernels.lanes import BlockWriter
 from emulated_card.kernels.module import SPECIALS, special_at
 from emulated_card.kernels.registers import match_of
-from pytest_bandwidth.ptx.program import Atomic, Load, Memory, Step, Store, WarpStep
+from pytest_bandwidth.features.traffic.ptx.program import Atomic, Load, Memory, Step, Store, WarpStep
 
 _SPACES = {"global": "GLOBAL", "generic": "GENERIC", "const": "CONSTANT"}
 CHECK = "if (UNLIKELY(k->status)) goto leave;"

@@ -16,7 +16,7 @@ from interpreted import CUDA_SRC
 from emulated_card.kernels import NotSupported, build, variables_of
 from emulated_card.kernels.comparing import needs_compiler, run_both
 from emulated_card.kernels.launching import HOST, Clock, Memory, launch
-from pytest_bandwidth import ptx
+from pytest_bandwidth.features.traffic import ptx
 
 pytestmark = needs_compiler
 

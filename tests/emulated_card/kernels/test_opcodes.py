@@ -19,9 +19,9 @@ from opcode_lab import interesting_floats, interesting_integers
 
 from emulated_card.kernels.code import RULES
 from emulated_card.kernels.comparing import launch_both, needs_compiler
-from pytest_bandwidth import ptx
-from pytest_bandwidth.ptx.opcodes.forms import DTYPES, SETS, Form, Match
-from pytest_bandwidth.ptx.opcodes.table import TABLE
+from pytest_bandwidth.features.traffic import ptx
+from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, SETS, Form, Match
+from pytest_bandwidth.features.traffic.ptx.opcodes.table import TABLE
 
 pytestmark = needs_compiler
 

@@ -13,7 +13,7 @@ if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
 from random_kernels import THREADS, random_kernel
 
 from emulated_card.kernels.comparing import needs_compiler, run_both
-from pytest_bandwidth import ptx
+from pytest_bandwidth.features.traffic import ptx
 
 pytestmark = needs_compiler
 

@@ -15,7 +15,7 @@ if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
 from interpreted import CUDA_SRC, FreshArrays
 
 from emulated_card.kernels.comparing import needs_compiler, run_both
-from pytest_bandwidth import ptx
+from pytest_bandwidth.features.traffic import ptx
 from pytest_bandwidth.suite.operations import OPERATIONS, KernelStep
 
 pytestmark = needs_compiler

@@ -8,7 +8,16 @@ from emulated_card.kernels.expressions import expressions_of
 from emulated_card.kernels.lanes import BlockWriter, is_call
 from emulated_card.kernels.registers import Registers, match_of, results_of, steps_of, stored
 from emulated_card.kernels.steps import CHECK, write_call
-from pytest_bandwidth.ptx.program import Barrier, BasicBlock, Branch, Compute, Exit, Kernel, Memory, Step
+from pytest_bandwidth.features.traffic.ptx.program import (
+    Barrier,
+    BasicBlock,
+    Branch,
+    Compute,
+    Exit,
+    Kernel,
+    Memory,
+    Step,
+)
 
 # Jumps backwards after which a warp lets others run, that it may be waiting for.
 TURNS = 1 << 17

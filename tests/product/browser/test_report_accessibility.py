@@ -13,7 +13,7 @@ import pytest
 import run_documents
 from chromium import DESKTOP, PHONE, end_without
 
-from pytest_bandwidth.reports.html.page import render_html
+from pytest_bandwidth.features.html.page import render_html
 
 if TYPE_CHECKING:
     from chromium import Open

@@ -9,9 +9,9 @@ from chromium import PHONE
 from hostile_documents import hostile_document
 from hostile_texts import HOSTILE
 
-from pytest_bandwidth.reports.charts.vega import charts_available
-from pytest_bandwidth.reports.html import page as html_module
-from pytest_bandwidth.reports.html.page import render_html
+from pytest_bandwidth.features.html import page as html_module
+from pytest_bandwidth.features.html.charts.vega import charts_available
+from pytest_bandwidth.features.html.page import render_html
 
 if TYPE_CHECKING:
     from chromium import Open

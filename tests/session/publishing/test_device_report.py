@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_bandwidth.domain.judging.fleet import OUTLIER
+from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.domain.measured.measurement import Finding
-from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.features.fleet.members import OUTLIER
+from pytest_bandwidth.options.settings import Settings
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.session.publishing.device_report import (
     DeviceReport,
     Gathered,
@@ -17,8 +19,6 @@ from pytest_bandwidth.session.publishing.device_report import (
     suffixes_of,
 )
 from pytest_bandwidth.session.publishing.update import update_baselines
-from pytest_bandwidth.session.user.settings import Settings
-from pytest_bandwidth.storage import baseline as baseline_files
 
 
 def device(name, serial, kind="cuda"):

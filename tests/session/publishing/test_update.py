@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.judging.stored import PRIOR_SPREAD, reference_of
-from pytest_bandwidth.domain.judging.update import merged
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
-from pytest_bandwidth.domain.outcomes.evidence import entries_of
-from pytest_bandwidth.domain.outcomes.flatten import outcome_of
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
+from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.stored import PRIOR_SPREAD, reference_of
+from pytest_bandwidth.judging.update import merged
+from pytest_bandwidth.options.settings import Settings
+from pytest_bandwidth.outcomes.evidence import entries_of
+from pytest_bandwidth.outcomes.flatten import outcome_of
 from pytest_bandwidth.session.publishing.update import update_baseline
-from pytest_bandwidth.session.user.settings import Settings
-from pytest_bandwidth.storage import baseline as baseline_files
 
 NOW = "2026-11-21T04:00:00Z"
 KEY, OTHER = "tests/test_a.py::test_copy", "tests/test_a.py::test_other"

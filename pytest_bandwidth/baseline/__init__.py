@@ -1,0 +1,41 @@
+"""Read and write baseline files: YAML text ↔ `domain.baseline` values.
+
+`load` → values; `check` → problems; `update`, `remove`, `init` → a changed file; `find_file`, `check_device` → whose
+file it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_bandwidth.baseline.locate import check, check_device, devices_at, find_code, find_file, keys_at
+from pytest_bandwidth.baseline.reader import read
+from pytest_bandwidth.baseline.update import Merge, init, remove, take_new, update
+from pytest_bandwidth.baseline.writer import render as dumps
+from pytest_bandwidth.baseline.writer import render_entry as dumps_entry
+from pytest_bandwidth.domain.baseline import Baseline
+
+__all__ = [
+    "SCHEMA_FILE",
+    "Merge",
+    "check",
+    "check_device",
+    "devices_at",
+    "dumps",
+    "dumps_entry",
+    "find_code",
+    "find_file",
+    "init",
+    "keys_at",
+    "load",
+    "remove",
+    "take_new",
+    "update",
+]
+
+SCHEMA_FILE = Path(__file__).with_name("baseline.schema.json")
+
+
+def load(path: Path) -> Baseline:
+    """Return the values of one file. Raises BaselineError with every problem found, one line each."""
+    return read(path).baseline

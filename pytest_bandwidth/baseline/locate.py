@@ -1,0 +1,174 @@
+"""Find the baseline file that belongs to a device."""
+
+from __future__ import annotations
+
+import re
+from os.path import exists, isdir  # of a path that cannot be searched, or that no file system takes, Path's raise
+from pathlib import Path
+
+from pytest_bandwidth.baseline.reader import read, read_device
+from pytest_bandwidth.baseline.source import error
+from pytest_bandwidth.baseline.writer import render_device
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.errors import BaselineError, Problem
+
+_SUFFIXES = (".yaml", ".yml")
+_MAX_FILES = 1000
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether a path means a folder of one file per device: it is one, or is not there and names no YAML."""
+    return isdir(path) or (not exists(path) and path.suffix.lower() not in _SUFFIXES)
+
+
+def is_named_as_baseline(path: Path) -> bool:
+    """Return whether a file of that name in a folder of baselines is taken for one."""
+    return path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Return the baseline files of a folder, by name."""
+    try:
+        return sorted(path for path in folder.iterdir() if is_named_as_baseline(path))
+    except FileNotFoundError:
+        return []
+    except OSError as problem:
+        raise error(
+            folder, 0, f"found a folder that cannot be read ({problem.strerror}), expected a readable one"
+        ) from None
+
+
+def slug(name: str) -> str:
+    """Return a device's name as a file name: ``NVIDIA A100-SXM4-80GB`` → ``nvidia-a100-sxm4-80gb``."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:100] or "device"
+
+
+def find_file(path: Path, device: DeviceIdentity) -> Path:
+    """Return a device's file: `path` itself, or in a folder the file whose header names the device.
+
+    Where none does, it is the only file whose header names no device, as one written by hand may, else a new name.
+    Raises BaselineError where two files claim the device, or one beside its own names none, or none claims it and some
+    cannot be read: one might be it.
+    """
+    if not is_folder(path):
+        return path
+    matching: list[Path] = []
+    nameless: list[Path] = []
+    problems: list[Problem] = []
+    for file in _baselines_at(path):
+        try:
+            header = read_device(file)
+        except BaselineError as bad:
+            problems += bad.problems
+            continue
+        if header is None:
+            nameless.append(file)
+        elif header.matches(device):
+            matching.append(file)
+    if len(matching) > 1:
+        raise error(
+            matching[1],
+            1,
+            f"found the device {device.name!r}, expected it in one file only: {matching[0]} is of it, too",
+        )
+    if nameless and len(matching) + len(nameless) > 1:
+        other = (matching + nameless[1:])[0]
+        raise error(
+            nameless[0],
+            1,
+            f"found no device, expected one beside {other}: add {render_device(device_of(device)).strip()}",
+        )
+    if matching:
+        return matching[0]
+    if problems:
+        raise BaselineError(problems)
+    if nameless:
+        return nameless[0]
+    return _new_name(path, device)
+
+
+def find_code(folder: Path, device: DeviceIdentity) -> Path | None:
+    """Return the file of a folder that keeps the PTX of the most entries of devices of this kind; None without any."""
+    found: list[tuple[int, Path]] = []
+    for file in _baselines_at(folder):
+        baseline = read(file).baseline
+        if baseline.device is not None and baseline.device.is_of_kind(device):
+            found.append((sum("ptx" in entry.code for entry in baseline.entries.values()), file))
+    most, file = max(found, key=lambda one: one[0], default=(0, folder))
+    return file if most else None
+
+
+def devices_at(path: Path) -> tuple[str, ...]:
+    """Return the devices that a folder's files name, each once; none for a file. Raises BaselineError."""
+    headers = [read_device(file) for file in _baselines_at(path)] if is_folder(path) else []
+    return tuple(dict.fromkeys(header.name for header in headers if header is not None))
+
+
+def keys_at(path: Path) -> list[str]:
+    """Return the keys of each file that `path` means, of whatever device. Raises BaselineError."""
+    if not exists(path):
+        raise error(path, 0, "found no such file or folder, expected a baseline: --bandwidth-update makes one")
+    return [key for file in _baselines_at(path) for key in read(file).baseline.entries]
+
+
+def check(path: Path) -> None:
+    """Read each file that `path` means, of whatever device. Raises BaselineError with the problems of all.
+
+    That there is none is no problem: an update makes it.
+    """
+    problems: list[Problem] = []
+    for file in _baselines_at(path):
+        try:
+            read(file)
+        except BaselineError as bad:
+            problems += bad.problems
+    if problems:
+        raise BaselineError(problems)
+
+
+def _baselines_at(path: Path) -> list[Path]:
+    if not is_folder(path):
+        return [path] if exists(path) else []
+    files = files_in(path)
+    if len(files) > _MAX_FILES:
+        raise error(path, 0, f"found {len(files)} YAML files, expected a folder of at most {_MAX_FILES} baselines")
+    return files
+
+
+def _new_name(folder: Path, device: DeviceIdentity) -> Path:
+    base = slug(device.name)
+    names = [
+        base,
+        *([f"{base}-{device.memory_gib}gib"] if device.memory_gib else []),
+        *(f"{base}-{n}" for n in range(2, 1002)),
+    ]
+    return next(folder / f"{name}.yaml" for name in names if not (folder / f"{name}.yaml").exists())
+
+
+def device_of(identity: DeviceIdentity) -> BaselineDevice:
+    """Return the header of a new file for this device."""
+    return BaselineDevice(identity.name, identity.memory_gib, identity.kind)
+
+
+def check_device(baseline: Baseline, identity: DeviceIdentity) -> None:
+    """Raise BaselineError, naming both devices, where the file is of another one. A file that names none fits all."""
+    device = baseline.device
+    if device is None or device.matches(identity):
+        return
+    ours = _described(device_of(identity))
+    raise error(
+        baseline.path or "baseline",
+        device.line or 1,
+        f"found a baseline of {_described(device)}, expected one of this run's device, {ours}: "
+        "name that device's file, or a folder with one file per device",
+    )
+
+
+def _described(device: BaselineDevice) -> str:
+    about = ", ".join(
+        part
+        for part in (f"{device.memory_gib} GiB" if device.memory_gib is not None else "", device.kind or "")
+        if part
+    )
+    return f"{device.name!r} ({about})" if about else repr(device.name)

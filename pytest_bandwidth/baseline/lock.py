@@ -1,0 +1,111 @@
+"""Let one writer at a time replace a baseline file, whole."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pytest_bandwidth.baseline.source import error
+from pytest_bandwidth.storage.atomic import NotOnDisk, write_whole
+
+LOCK_TIMEOUT_SECONDS = 60.0
+_POLL_SECONDS = 0.01
+
+
+@contextmanager
+def locked(path: Path, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
+    """Hold the lock of a baseline file; the kernel releases it if this process dies.
+
+    The lock file stands beside the baseline, where every machine that shares the folder sees it, and release removes
+    it: it would lie in the user's repository. The package filelock does not fit: depending on its version it leaves the
+    file, or removes it without a check by those who wait.
+    Raises BaselineError where the folder cannot be written, or with the holder's name once the time is up.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    descriptor = _acquire(path, lock, time.monotonic() + timeout_seconds, timeout_seconds)
+    try:
+        os.ftruncate(descriptor, 0)
+        # For the message of a process that waits in vain; on a full disk it stays empty.
+        with suppress(OSError):
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        yield
+    finally:
+        # Removed while held: `_is_current` shows to those who wait on it that it is no longer the one in the folder.
+        with suppress(OSError):
+            os.unlink(lock)
+        os.close(descriptor)
+
+
+def _acquire(path: Path, lock: Path, deadline: float, timeout_seconds: float) -> int:
+    while True:
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        except OSError as problem:
+            raise _not_writable(path, problem) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_current(descriptor, lock):
+                return descriptor
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace") or "another process"
+                os.close(descriptor)
+                raise error(
+                    path,
+                    1,
+                    f"found it locked by {holder!r} for more than {timeout_seconds:g} s, expected its turn: try later",
+                ) from None
+            time.sleep(_POLL_SECONDS)  # flock waits without end or not at all
+        except OSError as problem:
+            os.close(descriptor)
+            raise error(
+                path,
+                1,
+                f"found a folder whose files cannot be locked ({problem.strerror}), expected flock to work there",
+            ) from None
+        os.close(descriptor)
+
+
+def _is_current(descriptor: int, lock: Path) -> bool:
+    try:
+        there = os.stat(lock, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(descriptor)
+    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file whole: at any moment, also after a power cut, the path holds the old bytes or the new.
+
+    Mode and owner of the old file stay. Call it under `locked`.
+    Raises BaselineError, with the old file untouched, where it cannot be written.
+    """
+    try:
+        write_whole(path, data, keep=True, durable=True, partial_name=f".{path.name}.new")
+    except NotOnDisk as problem:
+        message = f"found that its disk failed ({problem.strerror}), expected the new file to last: check it"
+        raise error(path, 1, message) from None
+    except OSError as problem:
+        raise _not_writable(path, problem) from None
+
+
+def make_folder(folder: Path, path: Path) -> None:
+    """Make the folder of a new baseline. Raises BaselineError where that cannot be done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise _not_writable(path, problem) from None
+
+
+def _not_writable(path: Path, problem: OSError) -> Exception:
+    return error(
+        path,
+        1,
+        f"found no way to write it ({problem.strerror}), expected a writable folder {path.parent}: nothing was changed",
+    )

@@ -1,0 +1,155 @@
+"""Change a baseline file under its lock, from what it says at that moment, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from types import MappingProxyType
+
+from pytest_bandwidth.baseline.code_files import file_names, folder_of, write_code
+from pytest_bandwidth.baseline.edit import edited
+from pytest_bandwidth.baseline.locate import check_device, device_of
+from pytest_bandwidth.baseline.lock import LOCK_TIMEOUT_SECONDS, locked, make_folder, replace_file
+from pytest_bandwidth.baseline.reader import Document, read, read_text
+from pytest_bandwidth.baseline.source import SourceText, error
+from pytest_bandwidth.baseline.writer import is_written_alike, render_header
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Change, Entry, UpdateSummary, settled
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.errors import BaselineError, UsageError
+from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.units import MAX_SHARE
+from pytest_bandwidth.storage.atomic import real_path
+
+Merge = Callable[[Entry | None, Entry], Entry | None]
+
+
+def take_new(old: Entry | None, new: Entry) -> Entry | None:
+    """Replace what the file says: a merge."""
+    del old
+    return new
+
+
+def update(
+    path: Path,
+    identity: DeviceIdentity,
+    updates: Sequence[Entry],
+    *,
+    merge: Merge = take_new,
+    merge_in: Callable[[Baseline], Merge] | None = None,
+    files: Mapping[str, bytes] = MappingProxyType({}),
+    timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+) -> UpdateSummary:
+    """Write entries into one device's file, which is made where there is none.
+
+    merge: called under the lock, once for each of `updates`, with the entry that the file holds at that moment (None
+    where it holds none) and the new one; returns what the file shall hold, or None to leave it as it is. So what other
+    processes wrote in the meantime is never lost. The result is settled (`domain.baseline.settled`) and written.
+    merge_in: given the whole file as it is at that moment, returns what merges; in place of `merge`.
+    files: code by file name; what the written entries name is kept next to the baseline (`code_files`).
+    Raises BaselineError, the file untouched, where it is bad, another device's, locked too long or not writable.
+    """
+    path = _real(path)
+    _refuse_repeated(updates)
+    make_folder(path.parent, path)
+    with locked(path, timeout_seconds):
+        created = not path.exists()
+        document = _new_document(path, identity) if created else read(path)
+        check_device(document.baseline, identity)
+        device = document.baseline.device or device_of(identity)
+        merge = merge if merge_in is None else merge_in(document.baseline)
+        changes, unchanged = _changes(document.baseline, device, updates, merge)
+        stay = [document.baseline.entries[key] for key in unchanged]
+        named = file_names([*stay, *(change.after for change in changes if change.after is not None)])
+        kept = {name: files[name] for name in sorted(named & files.keys())}
+        with locked(folder_of(path), timeout_seconds) if kept else nullcontext():
+            write_code(path, kept)
+            if changes or created:
+                replace_file(path, document.source.encode(edited(document, device, changes)))
+    return UpdateSummary(
+        str(path),
+        created,
+        added=tuple(change for change in changes if change.before is None),
+        changed=tuple(change for change in changes if change.before is not None),
+        unchanged=tuple(unchanged),
+    )
+
+
+def remove(path: Path, keys: Iterable[str], *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> UpdateSummary:
+    """Remove entries; the summary leaves out keys that the file does not hold. Raises BaselineError as `update`."""
+    path = _real(path)
+    wanted = dict.fromkeys(keys)
+    if not path.is_file():
+        read(path)
+    with locked(path, timeout_seconds):
+        document = read(path)
+        entries = document.baseline.entries
+        changes = [Change(key, entries[key], None) for key in wanted if key in entries]
+        if changes:
+            replace_file(path, document.source.encode(edited(document, None, changes)))
+    return UpdateSummary(str(path), removed=tuple(changes))
+
+
+def init(path: Path, identity: DeviceIdentity, *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> UpdateSummary:
+    """Make a device's file without entries. Raises BaselineError where there is one, or it cannot be written."""
+    path = _real(path)
+    make_folder(path.parent, path)
+    with locked(path, timeout_seconds):
+        if path.exists():
+            raise error(path, 1, f"found {_what_is_there(path)} already, expected no file of that name")
+        replace_file(path, render_header(device_of(identity)).encode())
+    return UpdateSummary(str(path), created=True)
+
+
+def _what_is_there(path: Path) -> str:
+    try:
+        read(path)
+    except BaselineError:
+        return "another file, or a damaged baseline, there"
+    return "a baseline that is there"
+
+
+def _real(path: Path) -> Path:
+    """Return the file behind a symbolic link: that is replaced, not the link."""
+    return real_path(path)
+
+
+def _refuse_repeated(updates: Sequence[Entry]) -> None:
+    seen: set[str] = set()
+    for entry in updates:
+        if entry.key in seen:
+            raise UsageError(
+                f"found two updates of {entry.key!r}, expected one: measurements in one test need different labels"
+            )
+        seen.add(entry.key)
+
+
+def _new_document(path: Path, identity: DeviceIdentity) -> Document:
+    return read_text(SourceText(render_header(device_of(identity))), str(path))
+
+
+def _changes(
+    baseline: Baseline, device: BaselineDevice, updates: Sequence[Entry], merge: Merge
+) -> tuple[list[Change], list[str]]:
+    changes: list[Change] = []
+    unchanged: list[str] = []
+    for new in updates:
+        old = baseline.entries.get(new.key)
+        merged = merge(old, new)
+        if merged is None or merged is old:
+            if old is not None:
+                unchanged.append(new.key)
+            continue
+        after = settled(merged, device.peak_gbps)
+        if after.utilization is not None and after.utilization > MAX_SHARE:
+            raise error(
+                baseline.path or "",
+                device.line or 1,
+                f"found {after.utilization * 100:.4g} % of the peak for {shown(new.key)}, expected at most "
+                f"{MAX_SHARE * 100:g} %: correct the device's peak",
+            )
+        if old is not None and is_written_alike(old, after):
+            unchanged.append(new.key)
+        else:
+            changes.append(Change(new.key, old, after))
+    return changes, unchanged

@@ -1,0 +1,280 @@
+"""Judge one test at commit after commit against a good one; both stand in worktrees away from the user's tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pytest_bandwidth.devices.open import name_of
+from pytest_bandwidth.domain.device import DeviceIdentity, identity_of
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import SHORT_HASH
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Decision, Rule, Status
+from pytest_bandwidth.evidence.commit_pairs.building import Build
+from pytest_bandwidth.evidence.commit_pairs.builds import check_out
+from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
+from pytest_bandwidth.evidence.commit_pairs.pairs_loop import (
+    Counted,
+    PairsTaken,
+    Rows,
+    Subject,
+    by_label,
+    compare_timed,
+    decide_count,
+)
+from pytest_bandwidth.evidence.commit_pairs.told_code import are_alike
+from pytest_bandwidth.evidence.commit_pairs.worktrees import (
+    ForeignImport,
+    InTurn,
+    NothingThere,
+    Worktrees,
+    measured_in_turn,
+)
+from pytest_bandwidth.evidence.fresh_processes.child import FreshProcessFailed, Invocation
+from pytest_bandwidth.judging.comparable import MeasurementSetup
+from pytest_bandwidth.judging.interval import Looks
+from pytest_bandwidth.measuring.device_lock import DeviceLock
+from pytest_bandwidth.options.settings import Settings
+from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports.wording import reason_of
+
+_LOCK_SECONDS = 600.0
+_CLEARED = (Status.OK, Status.IMPROVED)
+_LOOKS = Looks()
+# What is wrong with one commit, and not with the machine.
+_OF_A_COMMIT = (NothingThere, FreshProcessFailed, ForeignImport, UsageError)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTest:
+    """Say which test, and how pytest is started for it.
+
+    nodeid: as pytest names it; file: where it is in the user's tree, if it is there. timeout_seconds: of a process.
+    findable: as in `Worktrees`.
+    """
+
+    invocation: Invocation
+    nodeid: str
+    file: Path
+    timeout_seconds: float
+    findable: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Say how the test fares at a commit.
+
+    is_bad: None where that cannot be told. status: the verdict that says so; None where there was none to be had.
+    regressed: labels of the measurements that are REGRESSED.
+    """
+
+    commit: str
+    is_bad: bool | None
+    status: Status | None
+    reason: str
+    regressed: frozenset[str | None] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _TwoTrees:
+    """Hold both sides of a pair."""
+
+    candidate: Worktrees
+    good: Worktrees
+
+    @property
+    def revision(self) -> Revision:
+        return self.good.revision
+
+    def head(self) -> list[dict[str, Any]]:
+        return self.candidate.base()
+
+    def base(self) -> list[dict[str, Any]]:
+        return self.good.base()
+
+    def in_turn(self, number: int) -> InTurn:
+        return measured_in_turn(self.candidate.of_base(), self.good.of_base(), number)
+
+
+class AgainstGood:
+    """Judge commits against a good one, which tells its code and counts its traffic once."""
+
+    def __init__(
+        self, good: Revision, test: AskedTest, tell: Callable[[str], None], build: Build | None = None
+    ) -> None:
+        """Ask the good commit for its device and its code.
+
+        tell: takes a line about what is being done; build: how commits are built.
+
+        Raises NothingThere, FreshProcessFailed, ForeignImport where the test cannot be run there.
+        """
+        self.good = good
+        # Of the measurements that are looked at; None: all.
+        self.labels: frozenset[str | None] | None = None
+        self._test, self._tell, self._build = test, tell, build
+        self._device_name = ""
+        self._judged: list[tuple[Rows, Judgement]] = []
+        rows, self._told = self._first_told()
+        if "device" not in rows[0]:
+            raise FreshProcessFailed(f"{good} holds a pytest-bandwidth that cannot be asked yet: expected a later GOOD")
+        self.device: DeviceIdentity = identity_of(rows[0]["device"])
+        self._device_name = name_of(self.device)
+
+    def judge(self, commit: str) -> Judgement:
+        """Judge a commit. What is wrong with it makes it one that cannot be judged, with the reason.
+
+        Raises BandwidthError for what is wrong with the machine, such as a device that stays taken.
+        """
+        try:
+            checked_out = check_out(Path(self.good.top), commit, self._build, self._tell, "it")
+            try:
+                told, judgement = self._judgement(checked_out.revision)
+            finally:
+                checked_out.remove()
+        except _OF_A_COMMIT as why:
+            return Judgement(commit, None, None, " ".join(str(why).split()))
+        self._judged.append((told, judgement))
+        return judgement
+
+    def _judgement(self, candidate: Revision) -> tuple[Rows, Judgement]:
+        sides = _TwoTrees(self._worktrees(candidate, self.good), self._worktrees(self.good, candidate))
+        told = self._tells(sides.candidate)
+        labels = frozenset(told) if self.labels is None else self.labels
+        alike = {label for label in labels if self._are_alike(told, self._told, label)}
+        if self.device.counts_only and len(alike) < len(labels):
+            alike.clear()  # a later launch of a test may count what an earlier one, of other code, left behind
+        verdicts = {label: self._same_code() for label in alike}
+        if not labels or alike != labels:
+            known = self._of_same_code(told, labels - alike)
+            if known is not None:
+                reason = f"the code is that of {known.commit[:SHORT_HASH]}"
+                return told, replace(known, commit=candidate.commit, reason=reason)
+            verdicts |= self._measured(sides, alike)
+        return told, self._by_verdicts(candidate.commit, verdicts)
+
+    def _first_told(self) -> tuple[list[dict[str, Any]], Rows]:
+        tree = self._worktrees(self.good)
+        self._tell(f"what code the test runs at {self.good}")
+        with suppress(NothingThere):
+            rows = tree.codes_at_base([self._test.nodeid])
+            return rows, by_label(rows)
+        # Such as a test that asserts on its figures, of which there are none while it only tells its code.
+        return tree.base(), {}
+
+    def _tells(self, tree: Worktrees) -> Rows:
+        """Return what the commit says of its code; nothing where it has to be measured all the same."""
+        if self.device.counts_only and self.good.holds_plugin:
+            return {}  # the plugin that counts is itself another one there
+        self._tell(f"what code the test runs at {tree.revision.commit[:SHORT_HASH]}")
+        with self._held(), suppress(NothingThere):
+            return by_label(tree.codes_at_base([self._test.nodeid]))
+        return {}
+
+    def _are_alike(self, one: Rows, other: Rows, label: str | None) -> bool:
+        both = label in one and label in other
+        return both and are_alike(one[label], other[label], counted=self.device.counts_only)
+
+    def _of_same_code(self, told: Rows, labels: frozenset[str | None]) -> Judgement | None:
+        """Return how a commit fares that was judged, and runs the same code; None where there is none."""
+        if not labels or self.labels is None:
+            return None
+        for known, judgement in self._judged:
+            if judgement.is_bad is not None and all(self._are_alike(told, known, label) for label in self.labels):
+                return judgement
+        return None
+
+    def _measured(self, sides: _TwoTrees, but: set[str | None]) -> dict[str | None, Decision]:
+        """Judge what is looked at by counts or pairs. but: labels of what is known."""
+        if self.device.counts_only:
+            self._tell(f"counts at {sides.candidate.revision.commit[:SHORT_HASH]}")
+            rows = by_label(sides.head())
+            wanted = self._wanted(rows, but)
+            return {label: self._by_counts(row) for label, row in wanted.items()} | self._missing(rows, but)
+        in_turn = self.device.on_host and not self.good.holds_plugin
+        taken = PairsTaken(sides, self._tell, self._held, in_turn)
+        taken.take()
+        rows = taken.pairs[0].head
+        wanted = self._wanted(rows, but)
+        subjects = {row.key: _subject_of(label, row) for label, row in wanted.items()}
+        found = compare_timed(subjects, taken, _LOOKS)
+        decided = {
+            label: found[row.key].decision(subjects[row.key].tolerance, _LOOKS, str(self.good))
+            for label, row in wanted.items()
+        }
+        return decided | self._missing(rows, but)
+
+    def _wanted(self, rows: Rows, but: set[str | None]) -> Rows:
+        return {
+            label: row
+            for label, row in rows.items()
+            if label not in but and (self.labels is None or label in self.labels)
+        }
+
+    def _missing(self, rows: Rows, but: set[str | None]) -> dict[str | None, Decision]:
+        missing = (self.labels or frozenset()) - rows.keys() - but
+        return dict.fromkeys(missing, Decision(Status.UNDECIDED, Rule.NOT_THERE, facts={"revision": "it"}))
+
+    def _by_counts(self, row: Outcome) -> Decision:
+        counted = Counted(_setup_of(row), Traffic(row.bytes_read, row.bytes_written), row.counts)
+        tolerance = row.verdict.get("tolerance") or 0.0
+        return decide_count(row.key, counted, tolerance, self._counted_at_good.get(row.label), self.good)[0]
+
+    @cached_property
+    def _counted_at_good(self) -> Rows:
+        self._tell(f"counts at {self.good}")
+        return by_label(self._worktrees(self.good).base())
+
+    def _same_code(self) -> Decision:
+        return Decision(Status.OK, Rule.CODE_UNCHANGED)
+
+    def _by_verdicts(self, commit: str, verdicts: Mapping[str | None, Decision]) -> Judgement:
+        """Say what the verdicts of a test's measurements make of its commit."""
+        regressed = frozenset(label for label, one in verdicts.items() if one.status is Status.REGRESSED)
+        # What the good commit does not measure decides nothing beside what it does.
+        known = {label: one for label, one in verdicts.items() if one.rule != Rule.NOT_THERE or self.labels}
+        unsure = [label for label, one in known.items() if one.status not in _CLEARED]
+        decide = sorted(regressed or unsure or known or verdicts, key=str)
+        if not decide:
+            return Judgement(commit, None, None, "it measures nothing")
+        label = next((one for one in decide if verdicts[one].rule != Rule.CODE_UNCHANGED), decide[0])
+        verdict = verdicts[label]
+        text = f"the code is that of {self.good}" if verdict.rule == Rule.CODE_UNCHANGED else reason_of(verdict)
+        reason = f"{label}: {text}" if label else text
+        is_bad = True if regressed else None if unsure or not known else False
+        return Judgement(commit, is_bad, verdict.status, reason, regressed)
+
+    def _worktrees(self, revision: Revision, *others: Revision) -> Worktrees:
+        test = self._test
+        return Worktrees(
+            test.invocation,
+            revision,
+            self._device_name,
+            test.nodeid,
+            test.file,
+            test.timeout_seconds,
+            others=tuple(other.tree for other in others),
+            findable=test.findable,
+        )
+
+    def _held(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.device.counts_only else self._lock.held(self._tell)
+
+    @cached_property
+    def _lock(self) -> DeviceLock:
+        return DeviceLock(self.device, _LOCK_SECONDS, advice="wait for it or end it")
+
+
+def _setup_of(row: Outcome) -> MeasurementSetup:
+    return MeasurementSetup(row.bytes_read, row.bytes_written, row.method, {})
+
+
+def _subject_of(label: str | None, row: Outcome) -> Subject:
+    """Return what the commit's own marker and settings hold the test to."""
+    tolerance = row.verdict.get("tolerance")
+    held_to = Settings().tolerance if tolerance is None else tolerance
+    return Subject(label, _setup_of(row), row.verdict.get("figure"), held_to)

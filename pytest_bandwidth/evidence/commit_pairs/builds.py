@@ -1,0 +1,233 @@
+"""Check a revision out and build it once: worktree, environment and log are kept for later runs.
+
+CACHE/builds/KEY                 KEY: of all that the build depends on
+CACHE/builds/KEY/owner.lock      shared by the processes that use the build; one that makes or removes it is alone
+CACHE/builds/KEY/mark.json       as for any worktree
+CACHE/builds/KEY/tree            the worktree, with what was built in it
+CACHE/builds/KEY/environment     what the build installed lies there
+CACHE/builds/KEY/build.log       what the command said
+CACHE/builds/KEY/built.json      written last: what the tree held then
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.evidence.commit_pairs.building import (
+    BUILD_SECONDS,
+    Build,
+    BuildFailed,
+    make_environment,
+    run_build,
+)
+from pytest_bandwidth.evidence.commit_pairs.checkout import (
+    TREE,
+    CheckedOut,
+    Revision,
+    add_tree,
+    commit_of,
+    remove_tree,
+    repository_of_mark,
+    top_of,
+)
+from pytest_bandwidth.evidence.git import git, repository_of
+from pytest_bandwidth.storage.atomic import write_whole
+from pytest_bandwidth.storage.own_folders import LOCK, cache_folder, what_is_wrong
+
+LOG, BUILT, ENVIRONMENT = "build.log", "built.json", "environment"
+MOST_KEPT, MOST_KEPT_BYTES = 8, 10 * 2**30
+LARGEST_BUILT_BYTES = 4096
+_POLL_SECONDS = 0.2
+# Variables that compilers read.
+_COMPILERS_READ = (
+    *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CMAKE_ARGS", "CUDA_HOME", "CUDA_PATH", "ROCM_HOME"),
+    *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "TORCH_CUDA_ARCH_LIST", "CUDAARCHS", "PYTORCH_ROCM_ARCH"),
+)
+
+
+def check_out(
+    root: Path, name: str, build: Build | None, tell: Callable[[str], None], shown: str | None = None
+) -> CheckedOut | Built:
+    """Check a revision out, and build it where a command says how. Raises UsageError, BuildFailed.
+
+    root, name, shown: as of `CheckedOut`. tell: takes a line about what is being done.
+    """
+    return CheckedOut(root, name, shown) if build is None else Built(root, name, build, tell, shown)
+
+
+class Built:
+    """Hold a revision that is built, until `remove`: others may use the same."""
+
+    def __init__(
+        self, root: Path, name: str, build: Build, tell: Callable[[str], None], shown: str | None = None
+    ) -> None:
+        """Find what was built, or build it: one process does, while others wait. Raises UsageError, BuildFailed."""
+        self._top = top_of(root, "--bandwidth-against")
+        commit = commit_of(self._top, name, "--bandwidth-against")
+        self._folder = _builds(self._top) / _key(self._top, commit, build)
+        self._build, self._tell = build, tell
+        python = str(self._folder / ENVIRONMENT / "bin" / "python")
+        self.revision = Revision(shown or name, commit, str(self._top), str(self._folder / TREE), python)
+        self._lock: int | None = None
+        try:
+            self._take()
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Give the build up, which is kept. Safe to repeat."""
+        descriptor, self._lock = self._lock, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _take(self) -> None:
+        deadline = time.monotonic() + BUILD_SECONDS
+        while True:
+            if self._is_locked(fcntl.LOCK_SH) and self._is_built():
+                os.utime(self._folder)
+                return
+            self.remove()
+            if self._is_locked(fcntl.LOCK_EX):
+                if not self._is_built():
+                    self._make()
+                # Not all at once: others may come in between, and use it as well.
+                self.remove()
+                continue
+            if time.monotonic() > deadline:
+                raise BuildFailed(f"another process has held {self._folder} for {BUILD_SECONDS:g} s: end it or wait")
+            time.sleep(_POLL_SECONDS)  # flock has no time-out, and a build may hang
+
+    def _is_locked(self, kind: int) -> bool:
+        """Lock the folder, which is made where it is missing; return whether that was possible."""
+        self.remove()
+        if (wrong := what_is_wrong(self._folder)) is not None:
+            raise UsageError(f"{self._folder}: {wrong}, expected a folder of this user's own for what is built")
+        self._lock = os.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(self._lock, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        # None where another process has just removed the folder.
+        return os.fstat(self._lock).st_nlink > 0
+
+    def _is_built(self) -> bool:
+        """Return whether the tree is there and holds of the commit's files what it held once it was built."""
+        try:
+            told = json.loads(_start_of(self._folder / BUILT))
+            return bool(told["tree"] == _state(Path(self.revision.tree), self.revision.commit))
+        except (OSError, ValueError, RecursionError, LookupError, TypeError, UsageError):
+            return False
+
+    def _make(self) -> None:
+        folder, revision = self._folder, self.revision
+        _clear(folder)
+        remove_old_builds(folder.parent, but=folder)
+        self._tell(f"builds {revision}: {folder / LOG}")
+        try:
+            add_tree(self._top, folder, revision.commit)
+            make_environment(folder / ENVIRONMENT)
+            run_build(self._build, revision, folder / ENVIRONMENT, folder / LOG)
+        except BaseException:
+            _clear(folder, but=(LOG,))
+            raise
+        told = {"tree": _state(folder / TREE, revision.commit), "bytes": _bytes_in(folder)}
+        write_whole(folder / BUILT, json.dumps(told).encode())
+
+
+def remove_old_builds(builds: Path, but: Path) -> None:
+    """Keep the builds that were used last, as many and as large as the limits allow; none that is in use goes."""
+    folders = [path for path in builds.iterdir() if path != but and path.is_dir() and not path.is_symlink()]
+    kept, kept_bytes = 1, 0
+    for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
+        kept, kept_bytes = kept + 1, kept_bytes + _size_of(folder)
+        if kept <= MOST_KEPT and kept_bytes <= MOST_KEPT_BYTES:
+            continue
+        with suppress(OSError), (folder / LOCK).open("r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _clear(folder)
+            (folder / LOCK).unlink()
+            folder.rmdir()
+
+
+def _clear(folder: Path, but: tuple[str, ...] = ()) -> None:
+    """Remove a build, with git's record of its tree; not its lock. The process has locked it for itself."""
+    (folder / BUILT).unlink(missing_ok=True)
+    repository = repository_of_mark(folder)
+    if repository is not None:
+        remove_tree(repository, folder)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name not in (LOCK, *but):
+            path.unlink()
+
+
+def _builds(top: Path) -> Path:
+    """Return the folder of all builds, which is made where it is missing. Raises UsageError where it cannot be."""
+    cache = cache_folder().resolve()
+    if cache.is_relative_to(top):
+        raise UsageError(f"{cache} lies in {top}: set XDG_CACHE_HOME to a folder outside, where revisions are built")
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (cache, cache / "builds"):
+        if (wrong := what_is_wrong(folder)) is not None:
+            raise UsageError(f"{folder}: {wrong}, expected a folder of this user's own: set XDG_CACHE_HOME")
+    return cache / "builds"
+
+
+def _key(top: Path, commit: str, build: Build) -> str:
+    """Return a name for all that a build depends on: commit, command, interpreter, packages, variables."""
+    packages = (one for one in metadata.distributions() if folder_of_editable(one) is None)
+    installed = sorted(f"{one.name} {one.version}" for one in packages)
+    variables = {name: os.environ[name] for name in _COMPILERS_READ if name in os.environ}
+    told = [
+        *(os.fsdecode(repository_of(top)), commit, build.command, os.path.relpath(build.folder, top)),
+        *(sys.prefix, sys.version, installed, variables),
+    ]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def folder_of_editable(distribution: metadata.Distribution) -> str | None:
+    """Return the folder that a distribution is an editable install of; None for any other."""
+    try:
+        told = json.loads(distribution.read_text("direct_url.json") or "{}")
+        return unquote(urlsplit(told["url"]).path) if told["dir_info"]["editable"] else None
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def _state(tree: Path, commit: str) -> str:
+    """Return a hash of the commit that is checked out in a tree, and of the changes to its files."""
+    changes = git(tree, "diff", "--no-ext-diff", "--no-textconv", "--binary", "--no-color", commit)
+    head = git(tree, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    return hashlib.sha256(f"{head}{changes}".encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _bytes_in(folder: Path) -> int:
+    places = (Path(top, name) for top, _, names in os.walk(folder) for name in names)
+    return sum(place.lstat().st_size for place in places)
+
+
+def _size_of(folder: Path) -> int:
+    """Return how large a build is; 0 for one that was never finished."""
+    try:
+        return int(json.loads(_start_of(folder / BUILT))["bytes"])
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+        return 0
+
+
+def _start_of(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(LARGEST_BUILT_BYTES)

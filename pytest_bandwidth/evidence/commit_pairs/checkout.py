@@ -1,0 +1,206 @@
+"""Check out another revision of a git repository in a temporary folder, which goes when this process does.
+
+FOLDER               its name says on which machine and since which start it was made (`storage.own_folders`)
+FOLDER/owner.lock    locked by the process that uses the tree: free = that process is dead
+FOLDER/mark.json     whose folder it is: repository, folder, user
+FOLDER/tree          the worktree
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import SHORT_HASH
+from pytest_bandwidth.evidence.git import commit_named, git, is_hash, repository_of, tree_of
+from pytest_bandwidth.storage.own_folders import (
+    HAS_OWNERS,
+    LOCK,
+    OwnedFolder,
+    is_of_an_earlier_start,
+    is_of_another_machine,
+    is_this_users,
+    left_folders,
+    of_dead_owner,
+    remove_temporary_folders,
+)
+
+PREFIX = "pytest-bandwidth-tree-"
+LARGEST_MARK_BYTES = 65_536
+_PACKAGE = Path(__file__).resolve().parent.parent.parent
+_HOW_TO_NAME_A_BRANCH = "; a branch of such a name is refs/heads/NAME"
+_MARK, TREE = "mark.json", "tree"
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """Hold a commit in a folder of its own. name: as given; top: the repository's own tree; tree: the commit's.
+
+    python: the interpreter that finds what was built of the commit; None where nothing was.
+    """
+
+    name: str
+    commit: str
+    top: str
+    tree: str
+    python: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.commit[:SHORT_HASH]})"
+
+    def counterpart(self, path: Path) -> Path | None:
+        """Return the same path in the commit's tree; None for one outside the repository."""
+        resolved, top = path.resolve(), Path(self.top)
+        return Path(self.tree, resolved.relative_to(top)) if resolved.is_relative_to(top) else None
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables with PYTHONPATH moved to the commit's tree, for what is started there."""
+        entries = [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry]
+        if not entries:
+            return dict(variables)
+        moved = [str(self.counterpart(Path(one)) or one) if os.path.isabs(one) else one for one in entries]
+        return {**variables, "PYTHONPATH": os.pathsep.join(moved)}
+
+    @property
+    def holds_plugin(self) -> bool:
+        """Return whether this package itself stands in the commit's tree: one that may count and sample otherwise."""
+        return self.counterpart(_PACKAGE) is not None
+
+
+class CheckedOut:
+    """Hold a worktree with a revision in it, until `remove`."""
+
+    def __init__(self, root: Path, name: str, shown: str | None = None) -> None:
+        """Check `name` out. root: any folder of the repository. shown: what messages call it, if not by that name.
+
+        Raises UsageError where git has no such commit.
+        """
+        top = top_of(root, "--bandwidth-against")
+        commit = commit_of(top, name, "--bandwidth-against")
+        remove_leftovers()
+        remove_records(top)
+        self._owned = OwnedFolder(PREFIX)
+        self._folder = self._owned.path
+        self.revision = Revision(shown or name, commit, str(top), str(self._folder / TREE))
+        try:
+            # Locked and marked before git knows of the tree: from then on other processes look at the folder.
+            add_tree(top, self._folder, commit)
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Remove the folder and git's record of it; safe to repeat."""
+        _remove(Path(self.revision.top), self._folder)
+        self._owned.release()
+
+
+def add_tree(top: Path, folder: Path, commit: str) -> None:
+    """Check a commit out below a folder, which gets its mark first. Raises UsageError where git cannot."""
+    (folder / _MARK).write_text(json.dumps(_mark_of(repository_of(top), folder)), encoding="utf-8")
+    git(top, "worktree", "add", "--detach", "--quiet", str(folder / TREE), commit)
+
+
+def remove_leftovers() -> None:
+    """Remove what processes left in temporary folders that were killed before they could: of any repository."""
+    remove_temporary_folders()
+    for folder in left_folders(PREFIX):
+        _remove_of_dead_owner(folder)
+
+
+def remove_records(top: Path) -> None:
+    """Remove the worktrees of killed processes that a repository has a record of, wherever their folders are.
+
+    A folder that is not there may be one of another container that shares the repository: its record stays, unless
+    the machine was started anew since; git drops it after three months. A user's own worktree stays.
+    """
+    for line in git(top, "worktree", "list", "--porcelain").splitlines():
+        tree = Path(line.removeprefix("worktree "))
+        if not line.startswith("worktree ") or tree.name != TREE or not tree.parent.name.startswith(PREFIX):
+            continue
+        if os.path.lexists(tree.parent):
+            _remove_of_dead_owner(tree.parent)
+        elif is_of_an_earlier_start(tree.parent):
+            _remove(top, tree.parent)
+
+
+def _remove_of_dead_owner(folder: Path) -> None:
+    """Remove a worktree of this user and machine whose process is dead, and its record."""
+    if is_of_another_machine(folder):
+        return
+    with of_dead_owner(folder) as is_dead:
+        repository = repository_of_mark(folder) if is_dead else None
+        if repository is not None:
+            _remove(repository, folder)
+
+
+def _mark_of(repository: Path, folder: Path) -> dict[str, object]:
+    """Return what tells a folder that a process made from all others."""
+    return {
+        "repository": os.fsdecode(repository),
+        "folder": os.fsdecode(folder),
+        "user": os.getuid() if HAS_OWNERS else None,
+    }
+
+
+def repository_of_mark(folder: Path) -> Path | None:
+    """Return the repository that a folder's mark names; None where it has no mark of its own and this user's."""
+    mark = folder / _MARK
+    try:
+        if mark.is_symlink() or not mark.is_file() or not is_this_users(mark.lstat()):
+            return None
+        with mark.open(encoding="utf-8") as file:
+            told = json.loads(file.read(LARGEST_MARK_BYTES))
+        repository = Path(told["repository"])
+        return repository if told == _mark_of(repository, folder) else None
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+        return None
+
+
+def remove_tree(top: Path, folder: Path) -> None:
+    """Remove the tree below a folder, and git's record of it."""
+    tree = folder / TREE
+    # Twice --force: git keeps a tree locked while it fills it, and an interrupt there leaves the lock.
+    command = ("worktree", "remove", "--force", "--force", str(tree))
+    try:
+        git(top, *command)
+    except UsageError:  # half made, or half removed: git drops its record where there is no folder
+        shutil.rmtree(tree, ignore_errors=True)
+        with suppress(UsageError):
+            git(top, *command)
+
+
+def _remove(top: Path, folder: Path) -> None:
+    remove_tree(top, folder)
+    # Not the folder with all that is in it: what others put there is theirs.
+    with suppress(OSError):
+        for name in (_MARK, LOCK):
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def top_of(root: Path, asked_by: str) -> Path:
+    """Return the top of the working tree that a folder lies in. Raises UsageError that names who asked."""
+    try:
+        return tree_of(root)
+    except UsageError as error:
+        raise UsageError(f"{asked_by} needs a git repository, and {root} is in none that git reads: {error}") from None
+
+
+def commit_of(top: Path, name: str, asked_by: str) -> str:
+    """Return the full hash of the commit that a user named. Raises UsageError that names who asked."""
+    if not name or name.startswith("-"):
+        raise UsageError(f"{asked_by}: found {name[:40]!r}, expected a git revision such as HEAD~1 or main")
+    try:
+        return commit_named(top, name)
+    except UsageError:
+        raise UsageError(
+            f"{asked_by}: {name[:80]!r} is no commit of {top}: check the name, or fetch it (shallow clones "
+            f"of CI hold only the newest commit){_HOW_TO_NAME_A_BRANCH if is_hash(name) else ''}"
+        ) from None

@@ -1,0 +1,387 @@
+"""Compare a test with another revision: take pairs of new processes until the rule can decide.
+
+On a host both sample alternately; on a GPU, which is one process's at a time, they follow each other: AB BA AB ….
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any, Protocol
+
+from pytest_bandwidth.devices.free_memory import limit_bytes
+from pytest_bandwidth.domain.baseline import Entry, Metric, Run
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_measurement
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Decision, Status
+from pytest_bandwidth.domain.verdict import Rule as Rules
+from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
+from pytest_bandwidth.evidence.commit_pairs.told_code import Told, is_told
+from pytest_bandwidth.evidence.commit_pairs.worktrees import FailsThere, InTurn, NothingThere, Worktrees
+from pytest_bandwidth.evidence.fresh_processes.child import FreshProcessFailed
+from pytest_bandwidth.judging.causes import recorded_resources
+from pytest_bandwidth.judging.comparable import Difference, MeasurementSetup, difference_of, setup_of
+from pytest_bandwidth.judging.decide import decide_comparison, decide_counts, mismatch
+from pytest_bandwidth.judging.evidence import Ask, Comparison, Evidence, comparison_of_pairs
+from pytest_bandwidth.judging.interval import Looks
+from pytest_bandwidth.judging.judge import Rule
+from pytest_bandwidth.judging.limits import Limits, tolerance_of
+from pytest_bandwidth.judging.pairs import Pair
+from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
+
+# Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.
+ATTEMPTS_FACTOR = 2
+# Two processes with a test's arrays, a third set that both share, and what makes caches cold, beside the test's own
+# process, which has the probe's arrays as well.
+MEMORY_FACTOR = 8
+Rows = Mapping[str | None, Outcome]
+# A context in which no other process measures on the device.
+DeviceHeld = Callable[[], AbstractContextManager[None]]
+
+
+class Sides(Protocol):
+    """Measure one test in fresh processes: `head` this code, `base` the other revision's, as plain rows.
+
+    Either raises NothingThere, FreshProcessFailed, ForeignImport.
+    """
+
+    @property
+    def revision(self) -> Revision: ...
+
+    def head(self) -> list[dict[str, Any]]: ...
+
+    def base(self) -> list[dict[str, Any]]: ...
+
+    def in_turn(self, number: int) -> InTurn:
+        """Measure both, round by round in turn. number: of pairs before this one. Raises as either does."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenPair:
+    """Hold both processes of a pair, by label. drops, alike: as in `InTurn`, where they took turns."""
+
+    head: Rows
+    base: Rows
+    drops: Mapping[str | None, float] = field(default_factory=dict)
+    alike: Collection[str | None] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Say what pairs decide on: a measurement by its label, how it was taken, and what it is held to.
+
+    judged_on: the figure that was asked for; None where pairs may choose.
+    """
+
+    label: str | None
+    setup: MeasurementSetup
+    judged_on: Metric | None
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Hold what pairs showed of one measurement.
+
+    entry: the other revision's processes as an entry of a baseline; None where it does not measure this.
+    different: what forbids the comparison. compared: None where it is forbidden, or no pair was valid; then `why_not`.
+    """
+
+    entry: Entry | None
+    compared: Comparison | None = None
+    different: Difference | None = None
+    why_not: str | None = None
+
+    def decision(self, tolerance: float, looks: Looks, revision: str) -> Decision:
+        """Return the decision by these pairs alone."""
+        if self.different is not None:
+            return mismatch(self.different)
+        decided = None if self.compared is None else decide_comparison(self.compared, tolerance, looks)
+        if isinstance(decided, Decision):
+            return decided
+        if self.entry is None:
+            return Decision(Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": revision})
+        return Decision(Status.UNDECIDED, Rules.NOTHING_VALID, facts={"text": self.why_not or revision})
+
+
+@dataclass(slots=True)
+class PairsTaken:
+    """Hold the processes of one test so far, by pair.
+
+    tell: takes a line about what is being done. in_turn: whether the processes of a pair sample in turn.
+    """
+
+    worktrees: Sides
+    tell: Callable[[str], None]
+    device_held: DeviceHeld
+    in_turn: bool = False
+    pairs: list[TakenPair] = field(default_factory=list)
+
+    def take(self) -> None:
+        """Take one more pair, in the other order than the one before."""
+        self.tell(f"pair {len(self.pairs) + 1} of fresh processes against {self.worktrees.revision}")
+        with self.device_held():  # for both: nobody measures between the sides of a pair
+            self.pairs.append(self._in_turn() if self.in_turn else self._one_after_the_other())
+
+    def _in_turn(self) -> TakenPair:
+        try:
+            with self._lost_later():
+                both = self.worktrees.in_turn(len(self.pairs))
+                return TakenPair(by_label(both.head), by_label(both.base), both.drops, both.alike)
+        except (FreshProcessFailed, FailsThere):
+            if self.pairs:
+                raise
+            # A test may look at its own figures, of which some need a probe, or more rounds than a pair in turn takes.
+            self.tell("the test fails where two processes sample in turn: they follow each other")
+            self.in_turn = False
+            return self._one_after_the_other()
+        return TakenPair({}, {})
+
+    def _one_after_the_other(self) -> TakenPair:
+        if len(self.pairs) % 2 == 0:
+            head = self._rows(self.worktrees.head)
+            return TakenPair(head, self._rows(self.worktrees.base))
+        base = self._rows(self.worktrees.base)
+        return TakenPair(self._rows(self.worktrees.head), base)
+
+    def _rows(self, measure: Callable[[], list[dict[str, Any]]]) -> Rows:
+        with self._lost_later():
+            return by_label(measure())
+        return {}
+
+    @contextmanager
+    def _lost_later(self) -> Iterator[None]:
+        """Take a process of a revision that measures nothing for an invalid one, once there are pairs."""
+        try:
+            yield
+        except NothingThere as reason:
+            if not self.pairs:
+                raise
+            self.tell(f"no pair, taken again: {reason}")
+
+    def of(self, label: str | None) -> list[Pair]:
+        """Return the pairs in which both processes measured something valid."""
+        found = ((_figures(pair.head.get(label)), _figures(pair.base.get(label)), pair) for pair in self.pairs)
+        return [
+            Pair(head, base, pair.drops.get(label), label in pair.alike and label in pair.drops)
+            for head, base, pair in found
+            if head is not None and base is not None
+        ]
+
+    def base(self, label: str | None) -> list[Outcome]:
+        """Return the other revision's outcomes of a measurement, valid or not, the oldest first."""
+        return [pair.base[label] for pair in self.pairs if label in pair.base]
+
+    def head(self, label: str | None) -> list[Outcome]:
+        """Return the same of this code."""
+        return [pair.head[label] for pair in self.pairs if label in pair.head]
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionPairs:
+    """Compare measurements with another revision in pairs of new processes; a `Resolver`.
+
+    Raises FreshProcessFailed and ForeignImport where a process of either side ran wrong: a comparison that did not take
+    place is no pass.
+    """
+
+    worktrees: Worktrees
+    limits: Limits
+    tell: Callable[[str], None]
+    device_held: DeviceHeld
+
+    @property
+    def answers(self) -> Ask:
+        return Ask.OLD_CODE
+
+    def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
+        """Take pairs for all measurements together until each is decided."""
+        del rule  # pairs alone decide: there is no other evidence
+        revision = self.worktrees.revision
+        taken = PairsTaken(
+            self.worktrees,
+            self.tell,
+            self.device_held,
+            can_take_turns([one.measurement for one in asking.values()], revision),
+        )
+        subjects = {
+            key: Subject(one.measurement.label, setup_of(one.measurement), self.limits.marker.judged_on, one.tolerance)
+            for key, one in asking.items()
+        }
+        try:
+            found = compare_timed(subjects, taken, self.limits.looks)
+        except NothingThere as reason:
+            return {key: one.without(Ask.OLD_CODE, str(reason)) for key, one in asking.items()}
+        return {key: _with_pairs(one, found[key]) for key, one in asking.items()}
+
+
+def _with_pairs(evidence: Evidence, paired: Paired) -> Evidence:
+    known = replace(evidence, entry=paired.entry or evidence.entry, compared=paired.compared)
+    return known if paired.compared is not None else known.without(Ask.OLD_CODE, paired.why_not)
+
+
+def against_evidence(
+    measurements: Mapping[str, Measurement], limits: Limits, revision: Revision, told: Told
+) -> dict[str, Evidence]:
+    """Return what one run knows of timed measurements and of a revision's code, by key.
+
+    told: what the revision said of its code, by label: what is the same needs no process.
+    """
+    found = {}
+    for key, m in measurements.items():
+        row = told.get(m.label)
+        entry = None if row is None else _entry(key, [row], revision)
+        if entry is not None:
+            entry = replace(entry, method=None)  # nothing was timed for it there
+        tolerance = tolerance_of(limits.marker.tolerance, None, None, limits.tolerance)
+        figures = None if m.gbps is None else metrics_of_measurement(m)
+        same = is_told(m, row)
+        found[key] = Evidence(m, figures, entry, tolerance, revision=str(revision), is_same_code=same)
+    return found
+
+
+def can_take_turns(measurements: Collection[Measurement], revision: Revision) -> bool:
+    """Return whether two processes may sample the measurements in turn, each with its arrays.
+
+    On a GPU each would keep memory of it; a plugin of the other revision need not know how to take turns. Callables
+    that are compared in the same rounds would take turns by the first of them alone.
+    """
+    if revision.holds_plugin or not all(one.device.on_host for one in measurements):
+        return False
+    if any(one.rounds.interleaved for one in measurements):
+        return False
+    needed = MEMORY_FACTOR * sum(one.bytes_moved for one in measurements)
+    limit = limit_bytes() or math.inf
+    return all(needed <= min(limit, one.device.memory_bytes or math.inf) for one in measurements)
+
+
+def decide_counted(
+    measurements: Mapping[str, Measurement],
+    limits: Limits,
+    worktrees: Worktrees,
+    told: Told,
+    device_held: DeviceHeld,
+) -> dict[str, tuple[Decision, Entry | None]]:
+    """Decide counts by those of a revision, by key: one process of it is enough, since they are the same in each."""
+    same = {key: m for key, m in measurements.items() if is_told(m, told.get(m.label))}
+    if len(same) == len(measurements):
+        unchanged = Decision(Status.OK, Rules.CODE_UNCHANGED)
+        return {key: (unchanged, _entry(key, [told[m.label]], worktrees.revision)) for key, m in same.items()}
+    # A later launch of a test may count what an earlier one, of other code, left behind: all are counted.
+    try:
+        with device_held():
+            base = by_label(worktrees.base())
+    except NothingThere as reason:
+        there = Decision(
+            Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": str(worktrees.revision)}, why_not=(str(reason),)
+        )
+        return dict.fromkeys(measurements, (there, None))
+    tolerance = limits.marker.tolerance or 0.0  # no other is granted to what is exact
+    return {
+        key: decide_count(
+            key, Counted(setup_of(m), m.traffic, m.counts), tolerance, base.get(m.label), worktrees.revision
+        )
+        for key, m in measurements.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Hold what is judged of counts, as a Measurement or an Outcome has it."""
+
+    setup: MeasurementSetup
+    traffic: Traffic
+    counts: Mapping[str, int]
+
+
+def decide_count(
+    key: str, counted: Counted, tolerance: float, row: Outcome | None, revision: Revision
+) -> tuple[Decision, Entry | None]:
+    """Decide counts by those of the other revision, `row`; return its process as a baseline's entry, too."""
+    if row is None:
+        return Decision(Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": str(revision)}), None
+    entry = _entry(key, [row], revision)
+    return decide_counts(counted.counts, counted.setup, counted.traffic, entry, tolerance), entry
+
+
+def compare_timed(subjects: Mapping[str, Subject], taken: PairsTaken, looks: Looks) -> dict[str, Paired]:
+    """Compare by key in pairs for all measurements together; those that are not decided go on to the next look.
+
+    Raises NothingThere where a revision measures nothing in the first pair, FreshProcessFailed, ForeignImport.
+    """
+    found: dict[str, Paired] = {}
+    undecided = list(subjects)
+
+    def lacks(key: str, wanted: int) -> bool:
+        """Return whether more pairs are needed; what the other revision does not measure needs none."""
+        label = subjects[key].label
+        is_there = not taken.pairs or bool(taken.base(label))
+        return is_there and sum(pair.even for pair in taken.of(label)) < wanted
+
+    for wanted in looks.after:
+        while len(taken.pairs) < ATTEMPTS_FACTOR * wanted and any(lacks(key, wanted) for key in undecided):
+            taken.take()
+        ended = wanted == looks.most
+        found |= {key: _paired(key, subjects[key], taken, ended=ended) for key in undecided}
+        undecided = [key for key in undecided if _needs_more(found[key], subjects[key], looks)]
+        if not undecided:
+            break
+    return found
+
+
+def _needs_more(paired: Paired, subject: Subject, looks: Looks) -> bool:
+    if paired.compared is None:
+        return paired.different is None
+    return decide_comparison(paired.compared, subject.tolerance, looks) is Ask.OLD_CODE
+
+
+def _paired(key: str, subject: Subject, taken: PairsTaken, *, ended: bool) -> Paired:
+    rows, revision = taken.base(subject.label), taken.worktrees.revision
+    if not rows:
+        return Paired(None, why_not=f"{revision} has the test, and does not measure this in it")
+    entry = _entry(key, rows, revision)
+    different = difference_of(subject.setup, entry)
+    if different is not None:
+        return Paired(entry, different=different)
+    pairs = taken.of(subject.label)
+    if not pairs:
+        reason = next((row.reason for row in rows if not row.is_valid), "nothing was measured")
+        return Paired(entry, why_not=f"no pair was valid: {reason}")
+    compared = comparison_of_pairs(pairs, subject.judged_on, rows[-1].regime, str(revision), ended=ended)
+    return Paired(entry, compared)
+
+
+def _entry(key: str, rows: Sequence[Outcome], revision: Revision) -> Entry:
+    """Make the other revision's processes a baseline's entry, for messages and reports."""
+    last, commit = rows[-1], revision.commit
+    valid = [row for row in rows if row.gbps is not None and row.is_valid]
+    return Entry(
+        key,
+        gbps=median(row.gbps for row in valid if row.gbps is not None) if valid else None,
+        bytes_read=last.bytes_read,
+        bytes_written=last.bytes_written,
+        method=last.method,
+        resources=recorded_resources(last.resources),
+        counts=dict(last.counts),
+        code=dict(last.code_identity),
+        runs=tuple(
+            Run(row.gbps, row.probe_gbps, row.relative, len(row.samples), commit=commit)
+            for row in valid
+            if row.gbps is not None
+        ),
+    )
+
+
+def by_label(rows: Sequence[Mapping[str, Any]]) -> Rows:
+    """Return outcomes by label, of plain rows of one test."""
+    return {outcome.label: outcome for outcome in map(from_plain, rows)}
+
+
+def _figures(row: Outcome | None) -> Metrics | None:
+    if row is None or not row.is_valid or not row.gbps:
+        return None
+    return Metrics(row.gbps, row.relative, row.probe_gbps)

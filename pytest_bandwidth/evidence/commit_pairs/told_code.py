@@ -1,0 +1,148 @@
+"""Ask the other revision what code its tests run: of a whole file in one process, which times and counts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pytest_bandwidth.domain.code.file_list import LARGEST_LIST_BYTES
+from pytest_bandwidth.domain.code.identity import CodeIdentity, digest, identity_of_plain
+from pytest_bandwidth.domain.code.machine_code import LARGEST_BYTES, cubin_of_text
+from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.measured.measurement import INPUTS, Measurement
+from pytest_bandwidth.evidence.commit_pairs.worktrees import Worktrees
+from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
+
+# What the other revision said of one test, by label.
+Told = Mapping[str | None, Outcome]
+NOTHING_TOLD: Told = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class ToldCode:
+    """Keep what the other revision said, by file, asked once for each; and the code that it handed over.
+
+    PTX and lists of files are kept by their hash, machine code by the hashes of the kernel's PTX and of its own machine
+    code.
+    """
+
+    _files: dict[Path, Mapping[str, Told]] = field(default_factory=dict)
+    _ptx: dict[str, str] = field(default_factory=dict)
+    _cubins: dict[tuple[str | None, str | None], bytes] = field(default_factory=dict)
+    _lists: dict[str, str] = field(default_factory=dict)
+
+    def of(
+        self,
+        worktrees: Worktrees,
+        tests: Collection[str],
+        device_held: Callable[[], AbstractContextManager[None]],
+        tell: Callable[[str], None],
+    ) -> Told:
+        """Return what it said of the test; tests: node ids of all of the file's tests that this run measures.
+
+        Nothing where the process could not say: the pairs, or the counting, find out why.
+        """
+        file = worktrees.target
+        if file not in self._files:
+            tell(f"what code {file.name} runs at {worktrees.revision}")
+            try:
+                with device_held():
+                    rows = worktrees.codes_at_base(tests)
+                self._files[file] = _by_test(map(from_plain, rows))
+                self._ptx.update(_ptx_of(rows))
+                self._cubins.update(_cubins_of(rows))
+                self._lists.update(_lists_of(rows))
+            except BandwidthError:
+                self._files[file] = {}
+        return self.known(worktrees)
+
+    def known(self, worktrees: Worktrees) -> Told:
+        """Return what it has said of the test."""
+        return self._files.get(worktrees.target, {}).get(_test_of(worktrees.nodeid), NOTHING_TOLD)
+
+    def files(self, name: str) -> str:
+        """Return the list of files of that hash. Raises BandwidthError where the revision did not hand it over."""
+        found = self._lists.get(name)
+        if found is None:
+            raise BandwidthError(f"found no list {name} in what the revision told, expected one of its files")
+        return found
+
+    def ptx(self, name: str) -> str:
+        """Return the kernel's PTX of that hash. Raises BandwidthError where the revision did not hand it over."""
+        found = self._ptx.get(name)
+        if found is None:
+            raise BandwidthError(
+                f"found no PTX {name} in what the revision told, expected it whole, of at most "
+                f"{LARGEST_BYTES // 2**20} MiB: a pytest-bandwidth of before hands none over"
+            )
+        return found
+
+    def cubin(self, code: Mapping[str, str]) -> bytes | None:
+        """Return the machine code of what an entry's `code` identifies; None where the revision handed none over."""
+        return self._cubins.get((code.get("ptx"), code.get("sass")))
+
+
+def _by_test(rows: Iterable[Outcome]) -> Mapping[str, Told]:
+    found: dict[str, dict[str | None, Outcome]] = {}
+    for row in rows:
+        found.setdefault(_test_of(row.nodeid), {})[row.label] = row
+    return found
+
+
+def _ptx_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the PTX that rows hand over, by hash, where it is what the hash says and not too large."""
+    given = {row["ptx"] for row in rows if isinstance(row.get("ptx"), str)}
+    return {ptx_digest(text): text for text in given if len(text.encode()) <= LARGEST_BYTES}
+
+
+def _cubins_of(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str | None, str | None], bytes]:
+    """Return the machine code that rows hand over, by what they say that their kernels are."""
+    found = {}
+    for row in rows:
+        code, cubin = row.get("code_identity"), cubin_of_text(row.get("cubin"))
+        if cubin is not None and isinstance(code, Mapping):
+            found[code.get("ptx"), code.get("sass")] = cubin
+    return found
+
+
+def _lists_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the lists of files that rows hand over, by hash."""
+    given = {row["files"] for row in rows if isinstance(row.get("files"), str)}
+    return {digest(text): text for text in given if len(text.encode()) <= LARGEST_LIST_BYTES}
+
+
+def _test_of(nodeid: str) -> str:
+    """Return what follows the file, which the two trees may name from other folders."""
+    return nodeid.partition("::")[2]
+
+
+def is_told(measurement: Measurement, row: Outcome | None) -> bool:
+    """Return whether the other revision surely runs the same code in the same launch, for the same declared bytes.
+
+    Where it is counted, on the same data, too: then its counts are the same.
+    """
+    declared = measurement.traffic.bytes_read, measurement.traffic.bytes_written
+    counted = measurement.device.counts_only
+    return row is not None and _is_same(measurement.code, declared, measurement.detail, row, counted=counted)
+
+
+def are_alike(one: Outcome, other: Outcome, *, counted: bool) -> bool:
+    """Return the same of what two revisions told. counted: whether the device counts."""
+    declared = one.bytes_read, one.bytes_written
+    return _is_same(identity_of_plain(one.code_identity), declared, one.detail, other, counted=counted)
+
+
+def _is_same(
+    code: CodeIdentity, declared: tuple[int, int], detail: Mapping[str, Any], row: Outcome, *, counted: bool
+) -> bool:
+    if not code.is_same(identity_of_plain(row.code_identity), by="ptx" if counted else "sass"):
+        return False
+    if declared != (row.bytes_read, row.bytes_written):
+        return False
+    inputs = detail.get(INPUTS)
+    return not counted or (inputs is not None and inputs == row.detail.get(INPUTS))

@@ -1,0 +1,401 @@
+"""Run a test in a fresh process on the code of one of two trees, and check that its code came from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import sysconfig
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pytest_bandwidth.devices.shared_arrays import shared_memory
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.evidence.commit_pairs import run_in_worktree as run_in_worktree
+from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
+from pytest_bandwidth.evidence.fresh_processes.child import (
+    Child,
+    ChildRequest,
+    ChildResult,
+    FreshProcessFailed,
+    Invocation,
+)
+from pytest_bandwidth.evidence.fresh_processes.interpreter import this_python
+from pytest_bandwidth.evidence.fresh_processes.turns import drops, processor_of, take_turns
+from pytest_bandwidth.evidence.git import CODE_SUFFIXES
+from pytest_bandwidth.storage.own_folders import temporary_folder
+
+# pytest's exit statuses (pytest.ExitCode).
+_PASSED, _TEST_FAILED, _NOTHING_COLLECTED = 0, 1, 5
+SHORT_PAIRS = 4
+_OWN_OPTION = "--bandwidth-against"
+_FILES_SHOWN = 3
+ADDRESS_BITS = 63
+HASH_SEED_VARIABLE = "PYTHONHASHSEED"
+
+
+class NothingThere(BandwidthError):
+    """Raised where the other revision has no measurement to compare with; the message says why."""
+
+
+class FailsThere(NothingThere):
+    """Raised where the test fails at the other revision; the message says how."""
+
+
+class ForeignImport(BandwidthError):
+    """Raised where a process ran code that is not its tree's, or could not show that it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worktrees:
+    """Hold both trees of one test. target: the test's file; nodeid: the test as this run names it.
+
+    rounds_share: as in `ChildRequest`. others: trees beside the repository's own that nothing of the revision may come
+    from. findable: files of top-level modules by name, as the environment has them; None: those that this process has
+    loaded.
+    """
+
+    invocation: Invocation
+    revision: Revision
+    device: str
+    nodeid: str
+    target: Path
+    timeout_seconds: float
+    rounds_share: float = 1.0
+    others: tuple[str, ...] = ()
+    findable: Mapping[str, str] | None = None
+
+    def head(self) -> list[dict[str, Any]]:
+        """Measure the tree that pytest was started in, as it lies there. Raises FreshProcessFailed, ForeignImport."""
+        return self.of_head().measured()
+
+    def base(self) -> list[dict[str, Any]]:
+        """Measure the other revision's tree. Raises NothingThere, FreshProcessFailed, ForeignImport."""
+        return self.of_base().measured()
+
+    def in_turn(self, number: int) -> InTurn:
+        """Measure both, round by round in turn. number: of pairs before this one. Raises as `head` and `base` do."""
+        return measured_in_turn(self.of_head(), self.of_base(), number)
+
+    def of_head(self) -> Process:
+        """Return the process that measures the tree that pytest was started in."""
+        others = (self.revision.tree, *self.others)
+        plan = _plan(others=others, tree=self.revision.top, names={}, as_module=self.invocation.as_module)
+        request = ChildRequest(self.device, self.nodeid, str(self.target), self.rounds_share)
+        return Process(plan, self.invocation, request, dict(os.environ), self.timeout_seconds, self.revision, False)
+
+    def of_base(self) -> Process:
+        """Return the process that measures the other revision's tree. Raises NothingThere, ForeignImport."""
+        return self._at_base(lambda target: ChildRequest(self.device, self.nodeid, target, self.rounds_share))
+
+    def codes_at_base(self, nodeids: Collection[str]) -> list[dict[str, Any]]:
+        """Ask the other revision what code the named tests of the target run. Raises as `base` does."""
+        return self._at_base(
+            lambda target: ChildRequest(self.device, None, target, nodeids=[*nodeids], tells_code=True)
+        ).measured()
+
+    def _at_base(self, request_for: Callable[[str], ChildRequest]) -> Process:
+        target = self.revision.counterpart(self.target)
+        if target is None:
+            raise ForeignImport(
+                f"{self.target} lies outside the repository {self.revision.top}: tests are compared that git "
+                "has both revisions of"
+            )
+        if not Path(self.revision.tree).is_dir():  # a worker on another machine
+            raise ForeignImport(
+                f"found no worktree of {self.revision} on this machine, expected workers where pytest was started: "
+                "with --bandwidth-against, start pytest on each machine"
+            )
+        if not target.exists():
+            raise NothingThere(f"{self.revision} has no {self.target.name}")
+        plan = _plan(
+            others=(self.revision.top, *self.others),
+            tree=self.revision.tree,
+            names=names_of_finders(self.revision, modules_loaded() if self.findable is None else self.findable),
+            as_module=self.invocation.as_module,
+        )
+        environment = self.revision.environment(os.environ)
+        invocation, request = invocation_at(self.invocation, self.revision), request_for(str(target))
+        return Process(plan, invocation, request, environment, self.timeout_seconds, self.revision, True)
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """Hold what two processes measured in turn: their rows, and by label ln(the head's seconds ÷ the base's).
+
+    alike: the labels of which both had the same addresses, and all arrays in the same memory.
+    """
+
+    head: list[dict[str, Any]]
+    base: list[dict[str, Any]]
+    drops: Mapping[str | None, float]
+    alike: Collection[str | None] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Hold how a process of one of two trees is started. at_base: whether the tree is the other revision's."""
+
+    plan: Mapping[str, Any]
+    invocation: Invocation
+    request: ChildRequest
+    environment: Mapping[str, str]
+    timeout_seconds: float
+    revision: Revision
+    at_base: bool
+
+    def measured(self) -> list[dict[str, Any]]:
+        """Run it. Raises FreshProcessFailed, ForeignImport, and NothingThere at the other revision."""
+        with self.started() as running:
+            return running.rows(running.child.finish(self.timeout_seconds))
+
+    @contextmanager
+    def started(self) -> Iterator[_Running]:
+        """Start it; whatever ends this context, no child is left."""
+        with temporary_folder() as own:
+            plan_file, loaded_file = Path(own, "plan.json"), Path(own, "loaded_files.json")
+            plan_file.write_text(json.dumps({**self.plan, "loaded_files": str(loaded_file)}), encoding="utf-8")
+            arguments = [*without_own_option(self.invocation.args), *self.invocation.extra_args]
+            python = self.revision.python if self.at_base else None
+            command = [*this_python(python), run_in_worktree.__file__, str(plan_file), *arguments]
+            with Child(command, self.invocation.folder, self.request, self.environment) as child:
+                yield _Running(self, child, loaded_file)
+
+    def rows_of(self, result: ChildResult) -> list[dict[str, Any]]:
+        """Return what it measured. Raises as `measured` does, but for ForeignImport."""
+        if result.rows:
+            return result.rows
+        if not self.at_base:
+            raise FreshProcessFailed(f"a fresh process {result}")
+        if result.code == _NOTHING_COLLECTED:
+            raise NothingThere(f"{self.revision} has no such test")
+        if result.code == _PASSED:
+            raise NothingThere(f"the test skips or measures nothing at {self.revision}")
+        if result.code == _TEST_FAILED:
+            raise FailsThere(f"the test fails at {self.revision}: {_last_error(result)}")
+        raise FreshProcessFailed(f"a fresh process at {self.revision} {result}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    process: Process
+    child: Child
+    loaded_file: Path
+
+    def rows(self, result: ChildResult) -> list[dict[str, Any]]:
+        """Return what the process measured, once it ended. Raises as `Process.measured` does."""
+        if result.code is not None and self.loaded_file.exists():
+            check_loaded_files(self._loaded(), self.process.plan, self.process.revision)
+        elif result.rows:
+            raise ForeignImport(f"a fresh process measured, but did not say what it loaded: it {result}")
+        return self.process.rows_of(result)
+
+    def is_laid_out(self) -> bool:
+        """Return whether a process that has ended had the addresses that it was to have."""
+        return bool(self._loaded()["laid_out"])
+
+    def _loaded(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads(self.loaded_file.read_text(encoding="utf-8"))
+        return loaded
+
+
+def measured_in_turn(head: Process, base: Process, number: int) -> InTurn:
+    """Run two processes that sample in turn. Raises as both do.
+
+    number: of pairs before this one. Which of the two is started, and samples, first changes from pair to pair, so that
+    what comes of it is no drop; so do the processor, and the addresses that both have.
+    """
+    timeout = head.timeout_seconds + base.timeout_seconds
+    head_is_first = number % 2 == 0
+    addresses = addresses_of_pair()
+    with ExitStack() as stack:
+        memory = stack.enter_context(shared_memory())
+        requests = [
+            replace(
+                side.request,
+                takes_turns=True,
+                shared_memory=memory,
+                rounds_share=_share_of(side.request.rounds_share, number),
+            )
+            for side in (head, base)
+        ]
+        sides = [
+            replace(
+                side,
+                request=request,
+                plan={**side.plan, **addresses},
+                environment=_with_hash_seed(side, addresses),
+            )
+            for side, request in zip((head, base), requests, strict=True)
+        ]
+        running = [stack.enter_context(side.started()) for side in (sides if head_is_first else reversed(sides))]
+        taken = take_turns((running[0].child, running[1].child), processor_of(number), timeout, memory)
+        first, second = (one.rows(result) for one, result in zip(running, taken.ended, strict=True))
+        alike = taken.shared if all(one.is_laid_out() for one in running) else ()
+    found = drops(taken.rounds)
+    if head_is_first:
+        return InTurn(first, second, found, alike)
+    return InTurn(second, first, {label: -drop for label, drop in found.items()}, alike)
+
+
+def _share_of(share: float, number: int) -> float:
+    """Return the share of a test's time that is for rounds, `number` pairs into them.
+
+    Where the first ones do not tell, rounds scatter: a GEMM of 90 ms had six of them in a pair, beside whose start that
+    is little time. What is precise ends before.
+    """
+    return share if number < SHORT_PAIRS else min(1.0, 2 * share)
+
+
+def addresses_of_pair() -> dict[str, int]:
+    """Draw the number by which both processes of a pair are laid out, as their plans have it."""
+    return {"addresses": secrets.randbits(ADDRESS_BITS)}
+
+
+def _with_hash_seed(process: Process, addresses: Mapping[str, int]) -> dict[str, str]:
+    """Have sets and dicts be laid out alike as well, unless the user says how."""
+    environment = dict(process.environment)
+    if addresses and not environment.get(HASH_SEED_VARIABLE, "").isdigit():
+        environment[HASH_SEED_VARIABLE] = str(sum(addresses.values()) % 2**32)
+    return environment
+
+
+def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revision: Revision) -> None:
+    """Raise ForeignImport where a process used code of the other tree, or an installed copy in place of its own."""
+    modules: dict[str, str] = loaded["modules"]
+    used = {file for file in (*modules.values(), *loaded["files"]) if Path(file).suffix in CODE_SUFFIXES}
+    for other in plan["others"]:
+        strays = sorted(file for file in used if belongs(file, other, plan["environment"]))
+        if strays:
+            raise ForeignImport(
+                f"a process for {plan['tree']} ran code of {other}: {_listed(strays)}; nothing it measured counts. "
+                f"Reach code by relative paths or by an editable install, so that it can be had at {revision}"
+            )
+    roots = [plan["tree"], os.path.join(plan["tree"], "src")]
+    roots += [entry for entry in loaded["path"] if run_in_worktree.inside(entry, plan["tree"])]
+    copies = sorted(name for name, file in modules.items() if _is_copy(name, file, plan["tree"], roots))
+    if copies:
+        raise ForeignImport(
+            f"{_listed([f'{name} ({modules[name]})' for name in copies])} is an installed copy, and {revision} has its "
+            "own: both sides would measure the copy. Install it editable (pip install -e), or not at all"
+        )
+
+
+def modules_loaded() -> dict[str, str]:
+    """Return the files of the top-level modules that this process has loaded, by name."""
+    files = ((name, run_in_worktree.file_of(module)) for name, module in list(sys.modules.items()) if "." not in name)
+    return {name: file for name, file in files if isinstance(file, str)}
+
+
+def modules_findable(names: Iterable[str]) -> dict[str, str]:
+    """Return the files of those of the named top-level modules that this environment finds; imports none."""
+    found = {}
+    for name in names:
+        with suppress(ImportError, ValueError, AttributeError):  # what finders raise for what is no module
+            spec = find_spec(name)
+            if spec is not None and spec.origin is not None:
+                found[name] = spec.origin
+    return found
+
+
+def names_of_finders(revision: Revision, modules: Mapping[str, str]) -> dict[str, str]:
+    """Find the modules that come from the repository though no entry of sys.path leads there. modules: files by name.
+
+    Editable installs with a finder of their own do that. Name → the folder that holds the module at the revision.
+    """
+    found, environment = {}, environment_in(revision.top)
+    searched = {os.path.realpath(entry or os.getcwd()) for entry in sys.path}
+    for name, file in modules.items():
+        path = Path(os.path.realpath(file))
+        if not belongs(str(path), revision.top, environment):
+            continue
+        folder = path.parent.parent if path.stem == "__init__" else path.parent
+        if str(folder) not in searched and (at := revision.counterpart(folder)) is not None:
+            found[name] = str(at)
+    return found
+
+
+def environment_in(top: str) -> list[str]:
+    """Find the folders inside a tree that belong to the Python environment, not to the repository."""
+    prefixes = {os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    if os.path.realpath(top) in prefixes:  # the environment is the checkout itself
+        prefixes = set()
+    libraries = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
+    return sorted(path for path in prefixes | libraries if run_in_worktree.inside(path, os.path.realpath(top)))
+
+
+def invocation_at(invocation: Invocation, revision: Revision) -> Invocation:
+    """Move a command line to the revision's tree: paths into the repository become paths into that tree."""
+    folder = revision.counterpart(invocation.folder)
+    args = tuple(_argument_at(arg, invocation.folder, revision, relative=folder is None) for arg in invocation.args)
+    if folder is None:
+        return Invocation(args, invocation.folder, invocation.as_module, invocation.extra_args)
+    while not folder.is_dir():  # a folder that the revision does not have yet
+        folder = folder.parent
+    return Invocation(args, folder, invocation.as_module, invocation.extra_args)
+
+
+def without_own_option(args: Sequence[str]) -> list[str]:
+    """Leave out the option of the process that compares: the processes that it starts compare nothing."""
+    kept: list[str] = []
+    is_value = False
+    for arg in args:
+        name, given, _ = arg.partition("=")
+        if name == _OWN_OPTION:
+            is_value = not given
+        elif is_value:
+            is_value = False
+        else:
+            kept.append(arg)
+    return kept
+
+
+def _plan(*, others: Sequence[str], tree: str, names: Mapping[str, str], as_module: bool) -> dict[str, Any]:
+    return {
+        "others": list(others),
+        "tree": tree,
+        "environment": [folder for other in others for folder in environment_in(other)],
+        "names": dict(names),
+        "current_folder_first": as_module,
+    }
+
+
+def _argument_at(arg: str, folder: Path, revision: Revision, *, relative: bool) -> str:
+    option, equals, value = arg.partition("=") if arg.startswith("-") else ("", "", arg)
+    path, colons, rest = value.partition("::")
+    if not (os.path.isabs(path) or (relative and os.path.exists(folder / path))) or not path:
+        return arg
+    at = revision.counterpart(folder / path)
+    return arg if at is None else f"{option}{equals}{at}{colons}{rest}"
+
+
+def belongs(file: str, tree: str, environment: Iterable[str]) -> bool:
+    """Return whether a file is the tree's, and not of the Python environment inside it."""
+    return run_in_worktree.inside(file, tree) and not any(
+        run_in_worktree.inside(file, folder) for folder in environment
+    )
+
+
+def _is_copy(name: str, file: str, tree: str, roots: Iterable[str]) -> bool:
+    """Return whether a module came from elsewhere though the tree has one of that name."""
+    if run_in_worktree.inside(file, tree) or name.partition(".")[0] in sys.stdlib_module_names:
+        return False
+    relative = name.replace(".", os.sep)
+    places = (os.path.join(root, relative + end) for root in roots for end in (".py", f"{os.sep}__init__.py"))
+    return any(os.path.isfile(place) for place in places)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _FILES_SHOWN
+    return ", ".join(names[:_FILES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _last_error(result: ChildResult) -> str:
+    """Return the line that pytest's short summary, or else the output, ends with about the failure."""
+    lines = [line for line in result.tail if line.startswith(("E ", "FAILED", "ERROR"))]
+    return (lines or list(result.tail) or ["no output"])[-1][:300]

@@ -1,0 +1,288 @@
+"""Run the old kernel, kept as machine code or PTX, alternately with the changed one, in new processes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from itertools import count
+from typing import Any
+
+from pytest_bandwidth.devices.code.kernel import kernel_code
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.code.identity import INPUTS_CHANGED, identity_of_plain
+from pytest_bandwidth.domain.code.launch_shape import LaunchShape, shape_of
+from pytest_bandwidth.domain.code.machine_code import CubinSource, text_of_cubin
+from pytest_bandwidth.domain.code.ptx_entry import entry_of, why_not_interchangeable
+from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
+from pytest_bandwidth.domain.code.ptx_version import target_of
+from pytest_bandwidth.domain.device import Peak
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.domain.measured.validity import why_no_evidence
+from pytest_bandwidth.domain.verdict import Rule as Rules
+from pytest_bandwidth.evidence.fresh_processes.ahead import Room, StartedAhead
+from pytest_bandwidth.evidence.fresh_processes.child import Child, rows_of
+from pytest_bandwidth.evidence.fresh_processes.child_beside_old import (
+    DROP,
+    REFUSED,
+    RESOURCES,
+    SECTORS,
+    TROUBLE,
+    OldKernel,
+)
+from pytest_bandwidth.evidence.fresh_processes.confirm import figures_of_row
+from pytest_bandwidth.judging.causes import recorded_resources
+from pytest_bandwidth.judging.evidence import Ask, Comparison, Evidence
+from pytest_bandwidth.judging.interval import Looks
+from pytest_bandwidth.judging.judge import FreshRow, Judged, Rule
+
+# So many processes more than the last look needs are started at most: those whose figures are invalid do not count.
+SPARE_PROCESSES = 2
+_NO_CUBIN = "the driver compiled the old kernel's PTX, since its machine code could not run"
+
+
+class OldKernels:
+    """Run old kernels alternately with new ones, in new processes that measure nothing else; a `Resolver`.
+
+    old_ptx, old_cubin: give the code that entries name. start: starts a process that is to run those old kernels.
+    lock: the device's. room: for how many processes to have the device open, before any measures.
+    """
+
+    def __init__(
+        self,
+        old_ptx: PtxSource,
+        old_cubin: CubinSource,
+        start: Callable[[Sequence[OldKernel]], Child],
+        lock: Callable[[], AbstractContextManager[object]],
+        tell: Callable[[str], None],
+        peak: Peak | None,
+        timeout_seconds: float,
+        room: Room,
+        looks: Looks,
+    ) -> None:
+        self._old_ptx, self._old_cubin, self._start, self._lock, self._tell = old_ptx, old_cubin, start, lock, tell
+        self._peak, self._timeout_seconds, self._room, self._looks = peak, timeout_seconds, room, looks
+        self._rows: dict[str | None, list[FreshRow]] = {}
+        self._resources: dict[str | None, Mapping[str, int]] = {}
+        self._sectors: dict[str | None, Mapping[str, int]] = {}
+        self._seen: dict[str | None, list[_Seen]] = {}
+        # Why the machine code that was kept did not run.
+        self._refused: dict[str | None, str] = {}
+
+    @property
+    def answers(self) -> Ask:
+        return Ask.OLD_CODE
+
+    def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
+        """Run old kernels next to new ones as far as there are any; say why not of others whose code changed."""
+        known = dict(asking)
+        at_hand: dict[str, OldKernel] = {}
+        for key, one in asking.items():
+            try:
+                old = None if one.entry is None else self.at_hand(one.measurement, one.entry)
+            except BandwidthError as error:
+                known[key] = _without(one, str(error))
+                continue
+            if old is not None and _is_same_elsewhere(old, one):
+                known[key] = replace(one, is_same_code=True)
+            elif old is not None:
+                at_hand[key] = old
+        trouble = self._measure(at_hand, known, rule)
+        for key, old in at_hand.items():
+            if key in trouble:
+                known[key] = _without(known[key], trouble[key])
+                continue
+            known[key] = replace(known[key], compared=self._comparison(old.label, ended=True))
+            if old.label in self._refused:
+                known[key] = _noted(known[key], f"{_NO_CUBIN}: {self._refused[old.label]}")
+        return known
+
+    def _comparison(self, label: str | None, *, ended: bool) -> Comparison:
+        """Return what the processes have seen so far of the measurement of that label."""
+        seen = self._seen.get(label, [])
+        drops, new = tuple(one.drop for one in seen), tuple(one.figures.gbps for one in seen)
+        old = tuple(gbps * math.exp(drop) for gbps, drop in zip(new, drops, strict=True))
+        return Comparison(Rules.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended)
+
+    def with_what_they_saw(self, judged: Judged) -> Judged:
+        """Return a judged measurement with what its processes saw, before what further ones did."""
+        label = judged.measurement.label
+        rows = (*self._rows.get(label, ()), *judged.fresh)
+        return replace(
+            judged, fresh=rows, old_resources=self._resources.get(label), old_sectors=self._sectors.get(label)
+        )
+
+    def at_hand(self, measurement: Measurement, entry: Entry) -> OldKernel | None:
+        """Return the entry's code and launch to run beside a measurement; None where it has none, or no other.
+
+        Raises BandwidthError where there was one, and it is not to be had or not safe to run.
+        """
+        then = identity_of_plain(entry.code)
+        same_launch = then.launch is not None and measurement.code.launch == then.launch
+        if then.ptx is None or measurement.ptx is None:
+            return None
+        same_ptx = measurement.code.ptx == then.ptx and same_launch
+        if same_ptx and measurement.code.rebuilt_since(then) is None:
+            return None
+        if then.inputs != measurement.code.inputs:
+            raise BandwidthError(f"{INPUTS_CHANGED}, and its own are not known")
+        shape = None if same_launch else _shape_of_before(measurement, entry)
+        old = self._old_ptx(then.ptx)
+        unsafe = why_not_interchangeable(old, measurement.ptx)
+        if unsafe is not None:
+            raise BandwidthError(unsafe)
+        cubin = self._cubin_of(measurement, entry, old, needed=same_ptx)
+        if same_ptx and cubin is None:
+            return None
+        return OldKernel(
+            measurement.label,
+            old,
+            measurement.ptx,
+            measurement.seconds or 0.0,
+            shape=shape,
+            cubin=None if cubin is None else text_of_cubin(cubin),
+            needs_cubin=same_ptx,
+        )
+
+    def _cubin_of(self, measurement: Measurement, entry: Entry, old: str, *, needed: bool) -> bytes | None:
+        """Return the entry's machine code, where it is of this architecture. old: its PTX.
+
+        Where it is not to be had, or is of another kernel, that is noted; or else BandwidthError, where it is needed.
+        """
+        if measurement.ptx is None or target_of(old) != target_of(measurement.ptx):
+            return None
+        then = entry.code.get("sass")
+        try:
+            cubin = self._old_cubin(entry.code)
+            if cubin is None:
+                return None
+            kernel = entry_of(old)
+            found = kernel_code(old, cubin, kernel.name).identity.sass if kernel is not None else None
+            if found is None or then not in (None, found):
+                raise BandwidthError("it is of another kernel than the baseline's entry")
+        except BandwidthError as error:
+            if needed:
+                raise
+            self._refused[measurement.label] = " ".join(str(error).split())
+            return None
+        return cubin
+
+    def _measure(self, at_hand: Mapping[str, OldKernel], known: Mapping[str, Evidence], rule: Rule) -> dict[str, str]:
+        """Run processes until each is decided; return why some cannot be, by key."""
+        trouble: dict[str, str] = {}
+        before: set[str] = set()
+        with StartedAhead(self._room, self._timeout_seconds) as ahead:
+            for number in range(1, self._looks.most + SPARE_PROCESSES + 1):
+                asked = {
+                    key: old
+                    for key, old in at_hand.items()
+                    if key not in trouble and self._asks(known[key], old.label, rule)
+                }
+                if not asked:
+                    break
+                fewer, before = asked.keys() != before, set(asked)
+                self._tell(f"new process {number} of at most {self._looks.most}, with the old kernel")
+                try:
+                    told = self._run(asked.values(), ahead, number, fewer=fewer)
+                except BandwidthError as error:
+                    trouble.update(dict.fromkeys(asked, " ".join(str(error).split())))
+                    break
+                trouble.update({key: told[old.label] for key, old in asked.items() if old.label in told})
+        for key, old in at_hand.items():
+            if len(self._seen.get(old.label, [])) < self._looks.first:
+                trouble.setdefault(key, "too few new processes measured it validly")
+        return trouble
+
+    def _asks(self, evidence: Evidence, label: str | None, rule: Rule) -> bool:
+        """Return whether the processes so far leave it open."""
+        if len(self._seen.get(label, [])) >= self._looks.most:
+            return False
+        return rule(replace(evidence, compared=self._comparison(label, ended=False))) is Ask.OLD_CODE
+
+    def _run(
+        self, asked: Collection[OldKernel], ahead: StartedAhead, number: int, *, fewer: bool
+    ) -> dict[str | None, str]:
+        """Run one process; return why old code cannot run, by label. Raises BandwidthError where nothing came of it.
+
+        number: of the process. Those of the next look start with it, since each label takes part in all of them.
+        fewer: whether those that wait were asked for more: what faults would end them as well.
+        """
+        numbers = count(number)
+        needed = (self._looks.following(number - 1) or number) + 1 - number
+
+        def start() -> Child:
+            counts = next(numbers) == 1
+            return self._start([replace(old, counts=counts) for old in asked])
+
+        def measure(child: Child) -> tuple[list[dict[str, Any]], float]:
+            begun = time.monotonic()
+            return rows_of(child, self._timeout_seconds), time.monotonic() - begun
+
+        with self._lock():
+            if fewer:
+                ahead.end_waiting()
+            rows, seconds = ahead.measured(start, needed, measure)
+        by_label = {row["label"]: row for row in rows}
+        trouble: dict[str | None, str] = {}
+        for old in asked:
+            row = by_label.get(old.label)
+            if row is None:
+                continue
+            said = row["detail"].get(Rules.OLD_KERNEL, {TROUBLE: "the test measured another thing of that label"})
+            if said.get(REFUSED):
+                self._refused[old.label] = said[REFUSED]
+            if said.get(SECTORS):
+                self._sectors[old.label] = said[SECTORS]
+            if TROUBLE in said:
+                trouble[old.label] = said[TROUBLE]
+            elif why_no_evidence(row, self._peak) is None:
+                figures = figures_of_row(row, self._peak)
+                self._seen.setdefault(old.label, []).append(_Seen(figures, said[DROP]))
+                self._rows.setdefault(old.label, []).append(FreshRow(figures, seconds))
+                self._resources[old.label] = said[RESOURCES]
+        return trouble
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Hold what one new process saw of a kernel that ran alternately with its old code.
+
+    figures: the kernel's. drop: the median over the rounds of ln(its seconds ÷ the old code's).
+    """
+
+    figures: Metrics
+    drop: float
+
+
+def _without(evidence: Evidence, why: str) -> Evidence:
+    return _noted(evidence, f"the old kernel did not run: {why}")
+
+
+def _noted(evidence: Evidence, why: str) -> Evidence:
+    return replace(evidence, why_not=(*evidence.why_not, why))
+
+
+def _is_same_elsewhere(old: OldKernel, evidence: Evidence) -> bool:
+    """Return whether it is the code of another device's baseline, compiled for this one's architecture."""
+    elsewhere = evidence.baseline is not None and evidence.baseline.code_of is not None
+    return elsewhere and old.shape is None and is_same_but_for_target(old.old, old.new)
+
+
+def _shape_of_before(measurement: Measurement, entry: Entry) -> LaunchShape:
+    """Return how the entry's code was launched, where only that is another: its arguments have to be today's.
+
+    Raises BandwidthError where they are not, or the entry does not tell.
+    """
+    then = identity_of_plain(entry.code)
+    if then.arguments is None or then.arguments != measurement.code.arguments:
+        raise BandwidthError("its launch had other arguments, or they are not known")
+    shape, resources = shape_of(entry.resources), measurement.resources
+    if shape is None:
+        raise BandwidthError("its grid and block are not known")
+    if resources is not None and shape == shape_of(recorded_resources(asdict(resources))):
+        raise BandwidthError("what was set for its launches is another")
+    return shape

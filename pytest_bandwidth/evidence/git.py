@@ -1,0 +1,243 @@
+"""Run git: what a repository holds, and which revision of it the tests come from.
+
+The repository is the user's: what only reads takes no lock and writes nothing, and no program that a repository or its
+configuration names runs, but filters of files that are checked out (Git LFS is one).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.evidence.process_group import end_group
+
+GIT_SECONDS = 600
+# What is ended may have a lock to take away.
+_GRACE_SECONDS = 5.0
+# What a run's description needs comes at once or not at all.
+_SHORT_SECONDS = 10
+# What a process runs, as opposed to what it reads: Python, libraries, GPU sources and binaries, what they include.
+_PYTHON = (".py", ".pyc", ".pyd", ".so", ".dylib", ".dll")
+_DEVICE = (".cu", ".cuh", ".cubin", ".fatbin", ".ptx", ".hip", ".cl", ".metal")
+_INCLUDED = (".h", ".hh", ".hpp", ".hxx", ".inc", ".c", ".cc", ".cpp", ".cxx")
+CODE_SUFFIXES = frozenset((*_PYTHON, *_DEVICE, *_INCLUDED))
+# Lies in the folder of a virtual environment, and nowhere else.
+_ENVIRONMENT_FILE = "pyvenv.cfg"
+_CACHE = "__pycache__"
+# Variables that name another repository than that of the folder, or that change what paths mean.
+_LEFT_OUT = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_PREFIX",
+    "GIT_COMMON_DIR",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+    "GIT_LITERAL_PATHSPECS",
+    "GIT_GLOB_PATHSPECS",
+    "GIT_NOGLOB_PATHSPECS",
+    "GIT_ICASE_PATHSPECS",
+)
+# No index is written for what only reads, and no question is asked.
+_ADDED = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+# A clone without all objects would fetch those that it is asked for. To check a commit out it may.
+_WITHOUT_NETWORK = {"GIT_ALLOW_PROTOCOL": "none"}
+# Hooks, a watcher of files and gpg are programs; the collection of garbage and other upkeep write.
+_CONFIG = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "log.showSignature=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+)
+SHORTEST_HASH = 7
+# How a line's record begins in `git blame --porcelain`.
+_BLAMED = re.compile(r"[0-9a-f]{40,64} \d+ \d+", re.ASCII)
+_DEFAULT_BRANCHES = ("refs/remotes/origin/HEAD", "refs/heads/main", "refs/heads/master", "refs/remotes/origin/main")
+# The digits of a hash, and what follows them to name a commit near it.
+_HASH = re.compile(rf"([0-9a-f]{{{SHORTEST_HASH},64}})(|[~^].*)", re.ASCII | re.DOTALL)
+
+
+def git(folder: Path, *args: str, seconds: float = GIT_SECONDS) -> str:
+    """Return what git prints. Raises UsageError with git's complaint, and where it takes longer than `seconds`."""
+    command = ["git", "-C", str(folder), "--no-pager", *(part for one in _CONFIG for part in ("-c", one)), *args]
+    try:
+        code, out, err = _run(command, seconds, {} if args[0] == "worktree" else _WITHOUT_NETWORK)
+    except OSError as error:
+        raise UsageError(f"git could not run: {error}") from None
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"git could not run: git {args[0]} took longer than {seconds:g} seconds") from None
+    if code != 0:
+        raise UsageError(" ".join(err.split())[:400] or f"git {args[0]} failed")
+    return out
+
+
+def _run(command: list[str], seconds: float, variables: Mapping[str, str]) -> tuple[int, str, str]:
+    """Run a command in a process group of its own, which ends in order whatever ends this call."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="surrogateescape",
+        env={**_environment(os.environ), **variables},
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except BaseException:
+            end_group(process, _GRACE_SECONDS)
+            raise
+    return process.returncode, out, err
+
+
+def tree_of(folder: Path) -> Path:
+    """Return the top of the working tree that a folder lies in. Raises UsageError where it lies in none."""
+    return Path(_line(git(folder, "rev-parse", "--show-toplevel"))).resolve()
+
+
+def repository_of(tree: Path) -> Path:
+    """Return the folder that all working trees of a repository share (`.git` of the first)."""
+    return (tree / _line(git(tree, "rev-parse", "--git-common-dir"))).resolve()
+
+
+def commit_named(tree: Path, name: str) -> str:
+    """Return the full hash of the commit that a name means. Raises UsageError where it means none.
+
+    Digits of a hash mean that commit, and never a branch or tag of such a name.
+    """
+    of_hash = _HASH.fullmatch(name)
+    if of_hash is not None:
+        name = f"{commit_of_hash(tree, of_hash[1])}{of_hash[2]}"
+    return git(tree, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
+
+
+def is_hash(name: str) -> bool:
+    """Return whether a user's name for a commit is read as digits of its hash."""
+    return _HASH.fullmatch(name) is not None
+
+
+def commit_of_hash(tree: Path, digits: str) -> str:
+    """Return the full hash of the one commit whose hash begins with these digits. Raises UsageError."""
+    objects = git(tree, "rev-parse", f"--disambiguate={digits}").split()
+    found = [one for one in objects if one.startswith(digits) and _kind(tree, one) == "commit"]
+    if len(found) != 1:
+        raise UsageError(f"found {len(found)} commits whose hash begins with {digits}, expected one")
+    return found[0]
+
+
+def _kind(tree: Path, full_hash: str) -> str:
+    return git(tree, "cat-file", "-t", full_hash).strip()
+
+
+def has_file(tree: Path, commit: str, path: Path) -> bool:
+    """Return whether a commit, given by its full hash or as HEAD, holds a file; path: from the tree's top."""
+    try:
+        git(tree, "cat-file", "-e", f"{commit}:{path.as_posix()}")
+    except UsageError:
+        return False
+    return True
+
+
+def has_changes(tree: Path) -> bool:
+    """Return whether tracked files differ from the commit that is checked out."""
+    return bool(_changed(tree))
+
+
+def is_shallow(folder: Path) -> bool:
+    """Return whether the repository lacks history that it was cloned without."""
+    return _said(folder, "rev-parse", "--is-shallow-repository") == "true"
+
+
+def last_commit_of_lines(tree: Path, path: Path, first: int, last: int | None) -> str:
+    """Return the full hash of the newest commit that touched lines of a file, as it lies in the tree.
+
+    path: from the tree's top. last: None for the file's end. Raises UsageError where one of the lines is not committed.
+    """
+    if not has_file(tree, "HEAD", path):
+        raise UsageError(f"{path} is not committed")
+    said = git(tree, "blame", "--porcelain", f"-L{first},{last or ''}", "--", path.as_posix(), seconds=_SHORT_SECONDS)
+    commits = dict.fromkeys(line.split()[0] for line in said.splitlines() if _BLAMED.match(line))
+    if not commits or any(not one.strip("0") for one in commits):
+        raise UsageError(f"{path}:{first} is not committed")
+    # Of commits that touched them the one that no other follows.
+    return git(tree, "merge-base", "--independent", *commits, seconds=_SHORT_SECONDS).split()[0]
+
+
+def merge_base_with_default(tree: Path) -> str:
+    """Return the full hash of the commit at which this branch left the default branch. Raises UsageError."""
+    for name in _DEFAULT_BRANCHES:
+        try:
+            branch = git(tree, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
+            return git(tree, "merge-base", "HEAD", branch).strip()
+        except UsageError:
+            continue
+    raise UsageError("the clone has no default branch (origin/HEAD, main or master)")
+
+
+def current_commit(folder: Path) -> str | None:
+    """Return the full hash of the commit that is checked out; None outside a git repository."""
+    return _said(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}") or None
+
+
+def uncommitted_files(folder: Path, is_output: Callable[[Path], bool] = lambda _: False) -> list[str] | None:
+    """Return the files by which what runs may be other than the commit holds, by their paths from the tree's top.
+
+    None outside a git repository, or where git hangs. They are tracked files that differ, and files of code that are
+    not tracked; ignored files, virtual environments and Python's caches are no such. is_output: whether a file, by its
+    path, is one that runs write: it does not count.
+    """
+    try:
+        top = tree_of(folder)
+        changed = [path for path in _changed(top) if not is_output(top / path)]
+    except UsageError:
+        return None
+    try:
+        return changed + [path for path in _untracked_code(top) if not is_output(top / path)]
+    except UsageError:
+        return changed or None
+
+
+def _changed(top: Path) -> list[str]:
+    """Return the tracked files that differ from the commit."""
+    # Without renames each is one record: two letters, a blank and the path.
+    status = ("-c", "status.renames=false", "status", "--porcelain", "-z", "--untracked-files=no")
+    return [record[3:] for record in _records(top, *status)]
+
+
+def _untracked_code(top: Path) -> list[str]:
+    """Return the files that can be part of what runs, and are neither tracked nor ignored."""
+    patterns = [f":(top,icase)*{suffix}" for suffix in sorted(CODE_SUFFIXES)]
+    patterns.append(f":(top,glob)**/{_ENVIRONMENT_FILE}")
+    found = _records(top, "ls-files", "--others", "--exclude-standard", "-z", "--", *patterns)
+    # One at the top is of a checkout that is an environment itself.
+    inside = f"/{_ENVIRONMENT_FILE}"
+    environments = tuple(path.removesuffix(_ENVIRONMENT_FILE) for path in found if path.endswith(inside))
+    code = (path for path in found if Path(path).name != _ENVIRONMENT_FILE)
+    return [path for path in code if not path.startswith(environments) and _CACHE not in Path(path).parts]
+
+
+def _records(top: Path, *args: str) -> list[str]:
+    return [record for record in git(top, *args, seconds=_SHORT_SECONDS).split("\0") if record]
+
+
+def _said(folder: Path, *args: str) -> str | None:
+    try:
+        return git(folder, *args, seconds=_SHORT_SECONDS).strip()
+    except UsageError:
+        return None
+
+
+def _line(text: str) -> str:
+    """Return a path that git printed: only the end of the line is no part of it."""
+    return text.removesuffix("\n")
+
+
+def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in inherited.items() if name not in _LEFT_OUT} | _ADDED

@@ -1,0 +1,209 @@
+"""Count what DRAM moves for a measurement: its test runs once more, in a fresh process under the user's profiler."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import astuple, replace
+from functools import cached_property
+from pathlib import Path
+
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
+from pytest_bandwidth.domain.errors import CountersFailed, CountUnfinished, NoKernelCounted
+from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest, Invocation, run_child
+from pytest_bandwidth.features.counters.dram_traffic import DramTraffic
+from pytest_bandwidth.features.counters.profilers import Profiler, Reporter, profiler_of, reporter_of
+from pytest_bandwidth.measuring.measuring_run import MeasuredTest
+from pytest_bandwidth.storage.own_folders import temporary_folder
+
+# A profiler that hangs, or is refused, would be so in every test.
+MOST_FAILURES_IN_A_ROW = 2
+# So many characters of the reason are repeated where no more is tried.
+SHORT_REASON = 80
+UNFINISHED = "the workload did not come to its end under {}"
+UNREACHED = (
+    "the test did not come to this workload under {}: it skipped there, failed before, or gave it another label; "
+    "nothing is timed there, so let what it measures depend on no figures"
+)
+BY_HAND = "run its test by hand, in a process of its own"
+
+
+def is_counted(asked: str, identity: DeviceIdentity) -> bool:
+    """Return whether a profiler counts what measurements move: on a GPU alone, unless one was asked for by name."""
+    return asked != "off" and (asked != "auto" or identity.on_gpu)
+
+
+def counting_request(device_name: str, peak: Peak | None, test: MeasuredTest) -> ChildRequest:
+    """Return the request for a fresh process of a test in which a profiler looks on."""
+    known_peak = None if peak is None else astuple(peak)
+    return ChildRequest(device_name, test.nodeid, test.target, peak=known_peak, identifies_code=False)
+
+
+class _Tries:
+    """Try a profiler until it failed so many times in a row."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._last = ""
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Try once more. Raises CountersFailed, with the reason of the last failure in short, where that is over."""
+        if self._failures >= MOST_FAILURES_IN_A_ROW:
+            why = textwrap.shorten(self._last, SHORT_REASON, placeholder=" …")
+            raise CountersFailed(f"not tried any more: {self._failures} tries in a row failed, the last time: {why}")
+        try:
+            yield
+        except (NoKernelCounted, CountUnfinished):  # the profiler did its work: the next test is another
+            self._failures = 0
+            raise
+        except CountersFailed as error:
+            self._failures, self._last = self._failures + 1, str(error)
+            raise
+        self._failures = 0
+
+
+class Counters:
+    """Count by one profiler on one device.
+
+    asked: ``auto``, ``ncu`` or ``rocprofv3``, or ``off``, where a regression may be profiled still; identity: the
+    device's; invocation: how this run was started.
+    """
+
+    def __init__(self, asked: str, identity: DeviceIdentity, invocation: Invocation) -> None:
+        self._asked, self._identity, self._invocation = "auto" if asked == "off" else asked, identity, invocation
+        self._counting, self._profiling = _Tries(), _Tries()
+        self._refusal: CountersFailed | None = None
+
+    @cached_property
+    def _profiler(self) -> Profiler:
+        return profiler_of(self._asked, self._identity)
+
+    @cached_property
+    def _reporter(self) -> Reporter | CountersFailed:
+        """Return what profiles, or why nothing does: asked once, for that may take long."""
+        try:
+            return reporter_of(self._identity)
+        except CountersFailed as error:
+            return error
+
+    def check(self) -> None:
+        """Raise CountersFailed, one line, for what can be told before anything runs."""
+        try:
+            _ = self._profiler
+        except CountersFailed as error:
+            self._refusal = error
+            raise
+
+    def count(
+        self,
+        request: ChildRequest,
+        label: str | None,
+        lock: Callable[[], AbstractContextManager[object]],
+        timeout_seconds: float,
+    ) -> DramTraffic:
+        """Return what DRAM moved for the measurement of that label. Whatever ends this call, no process is left.
+
+        request: of the test in a fresh process. lock: the device's, held meanwhile. Raises CountersFailed.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        self.check()
+        with self._counting.one(), lock():
+            return self._run(replace(request, counts=True, counted_label=label), timeout_seconds)
+
+    def profile(
+        self,
+        request: ChildRequest,
+        label: str | None,
+        report: Path,
+        lock: Callable[[], AbstractContextManager[object]],
+        timeout_seconds: float,
+    ) -> str | None:
+        """Profile the measurement of that label into a report's file; return what it may lack, None where nothing.
+
+        Raises CountersFailed where there is no report.
+        """
+        if isinstance(self._reporter, CountersFailed):
+            raise self._reporter
+        with self._profiling.one():
+            return self._report(
+                self._reporter, replace(request, counts=True, counted_label=label), report, lock, timeout_seconds
+            )
+
+    def _report(
+        self,
+        reporter: Reporter,
+        request: ChildRequest,
+        report: Path,
+        lock: Callable[[], AbstractContextManager[object]],
+        timeout_seconds: float,
+    ) -> str | None:
+        try:
+            report.parent.mkdir(parents=True, exist_ok=True)
+            report.unlink(missing_ok=True)
+        except OSError as error:
+            raise CountersFailed(f"reports cannot be written there: {error}") from None
+        with temporary_folder() as own:
+            log = Path(own, "ncu.log")
+            command = reporter.command(report, log, self._invocation.command())
+            try:
+                with lock():
+                    result = run_child(command, self._invocation.folder, request, timeout_seconds, direct=False)
+            except OSError as error:
+                raise CountersFailed(f"ncu does not start: {error}") from None
+            lacks = f"{UNFINISHED.format('ncu')}: {BY_HAND}" if result.reached else UNREACHED.format("ncu")
+            if report.exists():
+                return None if result.counted else lacks
+            if result.code is None:
+                raise CountersFailed(f"the test under ncu did not end in {timeout_seconds:.0f} s")
+            try:
+                reporter.check_log(log)
+            except NoKernelCounted as error:
+                raise error if result.counted else CountUnfinished(lacks) from None
+            last = _last_said(result.tail)
+            raise CountersFailed(f"ncu wrote no report (exit status {result.code}, at last {last})")
+
+    def _run(self, request: ChildRequest, timeout_seconds: float) -> DramTraffic:
+        profiler = self._profiler
+        with temporary_folder() as own:
+            folder = Path(own)
+            command = profiler.command(folder, self._invocation.command())
+            try:
+                result = run_child(command, self._invocation.folder, request, timeout_seconds, direct=False)
+            except OSError as error:
+                raise CountersFailed(f"{profiler.name} does not start: {error}") from None
+            if result.code is None:
+                raise CountersFailed(f"the test under {profiler.name} did not end in {timeout_seconds:.0f} s")
+            ended = "" if result.code == 0 else f" (exit status {result.code}, at last {_last_said(result.tail)})"
+            unfinished = f"{UNFINISHED.format(profiler.name)}, so that kernels may be missing: {BY_HAND}"
+            if not result.reached:
+                unfinished = UNREACHED.format(profiler.name)
+            try:
+                found = profiler.traffic(folder)
+            except CountersFailed as error:
+                if isinstance(error, NoKernelCounted) and not result.counted:
+                    raise CountUnfinished(f"{unfinished}{ended}") from None
+                raise type(error)(f"{error}{ended}") from None
+            if not result.counted:
+                raise CountUnfinished(f"{unfinished}{ended}")
+            return found
+
+
+def _last_said(tail: Sequence[str]) -> str:
+    """Return the line in which pytest names what failed; the last one where none does."""
+    named = [line for line in tail if line.startswith(("FAILED ", "ERROR "))]
+    return shown((named or list(tail) or ["nothing"])[-1].strip(), 200)
+
+
+def file_name(key: str, serial: str) -> str:
+    """Return a name for a file about a measurement on one device, of several that may measure it at once.
+
+    It holds what tells the measurement apart, in letters and digits, and a hash of all of it and of the device.
+    """
+    digest = hashlib.sha256(f"{serial}\n{key}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{re.sub(r'[^A-Za-z0-9]+', '-', key.rpartition('::')[2]).strip('-')[:80]}-{digest}"

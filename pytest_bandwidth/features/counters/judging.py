@@ -1,0 +1,196 @@
+"""Judge the bytes that DRAM moved, by hardware counters: against what was declared, and against the baseline's counts.
+
+Counts hardly differ from run to run, however busy the machine is: they find what time cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import median
+
+from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.errors import CountersFailed
+from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.units import format_bytes, format_percent
+from pytest_bandwidth.domain.verdict import Rule, Status
+from pytest_bandwidth.features.counters.dram_traffic import DIFFERS, RISEN, UNCOUNTED, DramTraffic
+from pytest_bandwidth.judging.decide import with_dram, without_dram
+from pytest_bandwidth.judging.judge import Judged
+
+# By so much may DRAM move more than was declared, or than the baseline's runs did, before it is said.
+TOLERANCE = 0.02
+# With fewer counted runs their spread tells nothing of what stayed in the cache, unwritten.
+ENOUGH_COUNTS = 3
+# Read bytes that are as many as the written ones, to within this, are those that stores read first.
+ALLOCATES_WITHIN = 0.1
+
+
+def declared_otherwise(declared: Traffic, moved: DramTraffic, cache_bytes: int) -> Finding | None:
+    """Return the finding that DRAM moved other bytes than were declared; None where it did not.
+
+    cache_bytes: of the last cache. What it holds, unwritten, at the beginning and the end is no difference.
+    """
+    read, written = moved.bytes_read - declared.bytes_read, moved.bytes_written - declared.bytes_written
+    of_reads, of_writes = (TOLERANCE * (count or declared.bytes_moved) for count in _directions(declared))
+    said = []
+    if abs(read) > of_reads:
+        said.append(_difference(read, "read", _why_read(read, declared)))
+    if abs(written) > of_writes + cache_bytes:
+        said.append(_difference(written, "written", "" if written < 0 else "; partial lines, or undeclared writes"))
+    if not said:
+        return None
+    ratio = moved.ratio_to(declared.bytes_moved)
+    times = "" if ratio is None else f" ({ratio:.2f}×)"
+    return Finding(
+        DIFFERS,
+        f"declared {format_bytes(declared.bytes_moved)}, DRAM moved {format_bytes(moved.bytes_moved)}{times}: "
+        + ", ".join(said),
+    )
+
+
+def has_counts(entry: Entry) -> bool:
+    """Return whether an entry's runs say what DRAM moved."""
+    return any(run.dram_read is not None for run in entry.runs)
+
+
+def judged_by_counts(
+    judged: Judged,
+    first: DramTraffic,
+    max_ratio: float | None,
+    count_again: Callable[[], DramTraffic],
+    old: DramTraffic | None = None,
+) -> Judged:
+    """Return the judgement with the counts, REGRESSED where the same ones rose in two counts.
+
+    max_ratio: the marker's. old: what DRAM moves for the entry's code here, where that was counted in place of what
+    the entry's runs hold. Verdicts that fail already stay, and the rise is a finding; an entry that is being written
+    is held to max_ratio alone.
+    """
+    found, measurement = first, judged.measurement
+    why = _too_much((first,), judged, max_ratio, old)
+    if why is not None:
+        try:
+            counts = sorted((first, count_again()), key=lambda counted: counted.bytes_moved)
+        except CountersFailed as error:
+            told = Finding(UNCOUNTED, f"{why[1]}, in one count: the second was not to be had ({error})")
+            measurement, why = measurement.with_finding(told), None
+        else:
+            why = _too_much(counts, judged, max_ratio, old)
+            # What is shown explains the verdict.
+            shown = [one for one in counts if why is not None or _too_much((one,), judged, max_ratio, old) is None]
+            found = (*shown, *counts)[0]
+    measurement = replace(measurement, dram=found)
+    cache_bytes = _cache_bytes(judged)
+    differs = declared_otherwise(measurement.traffic, found, cache_bytes)
+    if differs is not None:
+        measurement = measurement.with_finding(differs)
+    if why is not None and judged.decision.status.always_fails:
+        measurement, why = measurement.with_finding(Finding(RISEN, why[1])), None
+    if why is None:
+        return replace(judged, measurement=measurement)
+    return replace(judged, measurement=measurement, decision=with_dram(judged.decision, *why))
+
+
+def judged_without_counts(judged: Judged, error: CountersFailed, max_ratio: float | None) -> Judged:
+    """Return the judgement where counting failed: UNDECIDED where the marker asks for counts, else a finding."""
+    decision = judged.decision if max_ratio is None else without_dram(judged.decision, str(error))
+    if decision is not judged.decision:
+        return replace(judged, decision=decision)
+    finding = Finding(UNCOUNTED, f"DRAM was not counted: {error}")
+    return replace(judged, measurement=judged.measurement.with_finding(finding))
+
+
+def judged_uncounted(judged: Judged, max_ratio: float | None) -> Judged:
+    """Return the judgement where counters are off: a finding where the marker asks for them, on a GPU."""
+    if max_ratio is None or not judged.measurement.device.on_gpu:
+        return judged
+    text = f"max_dram_ratio={max_ratio:g} is not held without counters: run with --bandwidth-counters=auto"
+    return replace(judged, measurement=judged.measurement.with_finding(Finding(UNCOUNTED, text)))
+
+
+def continued(old: Sequence[Run], fresh: Sequence[Run]) -> tuple[Run, ...]:
+    """Return an entry's old runs, without their counts where fresh ones moved another number of bytes.
+
+    So the gate holds later runs to what the code moves now.
+    """
+    for name in ("dram_read", "dram_written"):
+        known, new = _counts(old, name), _counts(fresh, name)
+        if known and new and abs(median(new) - median(known)) > _allowed(known) - median(known):
+            return tuple(replace(run, dram_read=None, dram_written=None) for run in old)
+    return tuple(old)
+
+
+def _too_much(
+    counts: Sequence[DramTraffic], judged: Judged, max_ratio: float | None, old: DramTraffic | None
+) -> tuple[str, str] | None:
+    """Return code and reason where DRAM moved more than marker or baseline allow, in each count; else None."""
+    moved, declared = min(counts, key=lambda counted: counted.bytes_moved), judged.measurement.bytes_moved
+    ratio = moved.ratio_to(declared)
+    if max_ratio is not None and ratio is not None and ratio > max_ratio:
+        return (
+            Rule.MAX_DRAM_RATIO,
+            f"DRAM moved {format_bytes(moved.bytes_moved)}, {ratio:.2f}× the {format_bytes(declared)} that are "
+            f"declared, max_dram_ratio is {max_ratio:g}",
+        )
+    if judged.entry is None or judged.decision.status in (Status.SAVED, Status.MISMATCH):
+        return None
+    read, written = min(one.bytes_read for one in counts), min(one.bytes_written for one in counts)
+    runs, of_old = judged.entry.runs, ""
+    if old is not None:
+        runs = (Run(0.0, dram_read=old.bytes_read, dram_written=old.bytes_written),)
+        of_old = "; the old kernel was counted here"
+    changes = _risen(read, written, runs, _cache_bytes(judged))
+    return (Rule.DRAM, f"DRAM {', '.join(changes)}{of_old}") if changes else None
+
+
+def _risen(read: int, written: int, runs: Sequence[Run], cache_bytes: int) -> list[str]:
+    changes = []
+    for verb, name, now in (
+        ("read", "dram_read", read),
+        ("wrote", "dram_written", written),
+    ):
+        known = _counts(runs, name)
+        if not known:
+            continue
+        unwritten = cache_bytes if name == "dram_written" and len(known) < ENOUGH_COUNTS else 0
+        middle, allowed = median(known), _allowed(known) + unwritten
+        if now > allowed:
+            more = f"+{format_percent(now / middle - 1, 1)}, " if middle else ""
+            changes.append(
+                f"{verb} {format_bytes(middle)} → {format_bytes(now)} ({more}allowed {format_bytes(allowed)})"
+            )
+    return changes
+
+
+def _allowed(known: Sequence[int]) -> float:
+    """Return the most that may be counted: past the middle by the tolerance, or as far as the runs themselves lie."""
+    middle = median(known)
+    return middle + max(TOLERANCE * middle, max(known) - middle, middle - min(known))
+
+
+def _counts(runs: Sequence[Run], name: str) -> list[int]:
+    return [count for run in runs if (count := getattr(run, name)) is not None]
+
+
+def _cache_bytes(judged: Judged) -> int:
+    known = judged.measurement.device.facts.get("last_cache_bytes")
+    return known if isinstance(known, int) else 0
+
+
+def _directions(declared: Traffic) -> tuple[int, int]:
+    return declared.bytes_read, declared.bytes_written
+
+
+def _difference(count: int, verb: str, why: str) -> str:
+    return f"{format_bytes(abs(count))} {'more' if count > 0 else 'less'} {verb}{why}"
+
+
+def _why_read(count: int, declared: Traffic) -> str:
+    written = declared.bytes_written
+    if count < 0:
+        return ""
+    if written and abs(count - written) <= ALLOCATES_WITHIN * written:
+        return "; stores that read their lines first would read as much"
+    return "; reuse that the cache does not hold, or undeclared reads"

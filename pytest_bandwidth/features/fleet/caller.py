@@ -1,0 +1,241 @@
+"""Be the pytest that starts a fleet: collect nothing, run every card, publish what comes back as a run's own results.
+
+As under pytest-xdist's --dist=each: a table for each device, the FLEET line, baselines and files written here alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from pytest_bandwidth.baseline import check
+from pytest_bandwidth.baseline.code_files import code_files, folder_of
+from pytest_bandwidth.baseline.locate import files_in, is_folder
+from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageError
+from pytest_bandwidth.domain.units import counted
+from pytest_bandwidth.features.fleet.cards import Card, CardResult, CardRow, Seen, Task
+from pytest_bandwidth.features.fleet.cluster import Cluster
+from pytest_bandwidth.features.fleet.live import LiveTable, live_table
+from pytest_bandwidth.features.fleet.overview import fleet_document, progress, table
+from pytest_bandwidth.features.fleet.returned import interrupted, read_result, refused
+from pytest_bandwidth.features.fleet.schedule import Schedule
+from pytest_bandwidth.measuring.progress import begin_line
+from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error
+from pytest_bandwidth.options.settings import Settings, places_of, settings_of
+from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.session.publishing.device_report import DeviceReport
+from pytest_bandwidth.session.publishing.environment import describe, new_run_id
+from pytest_bandwidth.session.publishing.publish import publish, show
+from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted
+from pytest_bandwidth.session.publishing.run_files import check_outputs
+
+# 0 to 2 are every command's; some cards did not report.
+INCOMPLETE = 3
+
+
+class FleetCaller:
+    """Run a fleet in the place of pytest's own tests. status: the command's exit status, once pytest has ended."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Cluster],
+        choose: Callable[[Cluster], list[Card]],
+        task_of: Callable[[Settings], Task],
+        retries: int,
+    ) -> None:
+        self._connect, self._choose, self._task_of = connect, choose, task_of
+        self._retries = retries
+        self._environment: dict[str, object] = {}
+        self._clean: Clean | None = None
+        self._started = time.time()
+        self._cards: list[Card] = []
+        self._rows: dict[int, CardRow] = {}
+        self._reports: dict[int, DeviceReport] = {}
+        self._interrupted = False
+        self._published = False
+
+    @property
+    def status(self) -> int:
+        """Return 1 where a test failed on a card or strict says so, 2 where something was not written, 3 as above."""
+        rows, reports = self._rows.values(), self._reports.values()
+        if any(row.state == "failed" for row in rows) or any(report.failures for report in reports):
+            return 1
+        if not self._published or any(report.problems for report in reports):
+            return 2
+        return INCOMPLETE if any(row.state == "missing" for row in rows) else 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> bool:
+        """Collect nothing, and refuse what the cards would all fail of."""
+        config = session.config
+        settings = settings_of(config)
+        if config.getoption("dist", "no") != "no":
+            raise pytest.UsageError("found --dist or -n, expected neither: the fleet has a process for each card")
+        if settings.against is not None:
+            raise pytest.UsageError("found --bandwidth-against, expected a baseline: cards have no git history")
+        asked = [name for name in RUNS_NOTHING if config.getoption(name, False)]
+        if asked or settings.disable or settings.skip:
+            raise pytest.UsageError("found options with which nothing is measured, expected a run: use pytest itself")
+        try:
+            check_outputs(settings, config.invocation_params.dir, places_of(config))
+            if settings.baseline is not None:
+                if not settings.writes_baseline and not settings.baseline.exists():
+                    raise UsageError(f"no baseline {settings.baseline}: write it with --bandwidth-update")
+                check(settings.baseline)
+        except (BaselineError, UsageError) as error:
+            raise usage_error(error) from None
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        config = session.config
+        tell = _teller(config)
+        try:
+            with self._connect() as cluster:
+                self._cards = self._choose(cluster)
+                session.testscollected = len(self._cards)
+                task = self._task_of(settings_of(config))
+                nodes = {card.node_id for card in self._cards}
+                tell(f"fleet: {counted(len(self._cards), 'card')} on {counted(len(nodes), 'node')}")
+                live = live_table(config)
+                tell = _after(live.clear, tell)
+                schedule = Schedule(
+                    cluster, task, self._retries, tell, (lambda seen: self._show(live, seen)) if live.watched else None
+                )
+                try:
+                    schedule.run(self._cards, lambda result: self._take(config, result, task, tell))
+                finally:
+                    live.clear()
+                    self._rows.update({card.number: interrupted(card) for card in schedule.unfinished()})
+        except BandwidthError as error:
+            raise usage_error(error) from None
+        return True
+
+    def pytest_keyboard_interrupt(self) -> None:
+        self._interrupted = True
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not self._cards:
+            return
+        config = session.config
+        if self._reports:
+            publish(config, self._devices(), self._started, interrupted=self._interrupted)
+        self._published = True
+        settings = settings_of(config)
+        self._environment = describe(config.rootpath, self._started, settings.baseline)
+        self._clean = cleaner(config.rootpath, [card.node for card in self._cards], private=settings.private)
+
+    def document(self) -> dict[str, Any] | None:
+        """Return the fleet's document once pytest has ended; None where no card was found."""
+        if not self._published:
+            return None
+        unlike = {number: report.unlike.text for number, report in self._reports.items() if report.unlike is not None}
+        told = fleet_document(new_run_id(), self._environment, self._in_order(), unlike, self.status)
+        return None if self._clean is None else dict(redacted(told, self._clean))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self._cards:
+            return
+        if self._reports:
+            show(terminalreporter.config, terminalreporter, self._devices())
+        terminalreporter.write_sep("=", "fleet")
+        for line in table(self._in_order()):
+            terminalreporter.write_line(line)
+
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Give a card's report no letter: its line says more."""
+        return (report.outcome, "", "") if getattr(report, "bandwidth_card", False) else None
+
+    def _take(self, config: pytest.Config, result: CardResult, task: Task, tell: Callable[[str], None]) -> None:
+        """Take in what a card sent, and report it as pytest would a test."""
+        row, report = read_result(result, task.timeout_seconds)
+        if report is not None and _fell_back(row.card, settings_of(config), report):
+            name = report.device["name"]
+            row, report = refused(row, f"no GPU can be used there, its pytest measured the host ({name})"), None
+        if report is not None:
+            twins = (number for number, other in self._reports.items() if _told_by(other) == _told_by(report))
+            twin = next(twins, None)
+            if twin is None:
+                self._reports[row.card.number] = report
+            else:
+                other = self._rows[twin].card
+                own_node = other.node_id == row.card.node_id
+                hint = "measure hosts with --per node" if own_node else "are several Ray nodes on one machine?"
+                row = refused(row, f"its device is the one of {other.name}: {hint}")
+        self._rows[row.card.number] = row
+        tell(progress(row))
+        longrepr = None if row.state == "measured" else "\n".join((f"{row.state}: {row.reason}", *row.tail))
+        told = pytest.TestReport(
+            nodeid=row.card.name,
+            location=(row.card.host, None, row.card.name),
+            keywords={},
+            outcome="passed" if longrepr is None else "failed",
+            longrepr=longrepr,
+            when="call",
+            duration=row.seconds,
+            bandwidth_card=True,
+        )
+        config.hook.pytest_runtest_logreport(report=told)
+
+    def _show(self, live: LiveTable, seen: Sequence[Seen]) -> None:
+        live.show(seen, [Seen(row.card, row.state, "", row.seconds) for row in self._rows.values()])
+
+    def _in_order(self) -> list[CardRow]:
+        """Return the rows by node and GPU."""
+        place = {card.node: i for i, card in enumerate(self._cards)}
+        return sorted(self._rows.values(), key=lambda row: (place[row.card.node], len(row.card.name), row.card.name))
+
+    def _devices(self) -> list[DeviceReport]:
+        """Return the devices' reports in a lasting order."""
+        return sorted(self._reports.values(), key=_told_by)
+
+
+def task_of(
+    settings: Settings, arguments: Sequence[str], folder: str | None, python: str | None, timeout_seconds: float
+) -> Task:
+    """Return what every card runs: the arguments of the caller, and its baseline. Raises OSError, BandwidthError."""
+    path = settings.baseline
+    if path is None:
+        return Task(tuple(arguments), folder, python, timeout_seconds)
+    a_folder = is_folder(path)
+    found = files_in(path) if a_folder else [path] if path.exists() else []
+    beside = path / "x" if a_folder else path
+    with suppress(FileNotFoundError, NotADirectoryError):
+        found += code_files(folder_of(beside))
+    files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in found}
+    return Task(tuple(arguments), folder, python, timeout_seconds, path.name, a_folder, files)
+
+
+def _told_by(report: DeviceReport) -> tuple[str, str, str]:
+    return str(report.device["kind"]), str(report.device["name"]), str(report.device["serial"])
+
+
+def _fell_back(card: Card, settings: Settings, report: DeviceReport) -> bool:
+    """Return whether a GPU's run measured the host, which nobody asked for."""
+    return settings.device == "auto" and card.name != card.node and report.device["kind"] == "cpu"
+
+
+def _after(first: Callable[[], None], tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a teller that does something else first."""
+
+    def told(text: str) -> None:
+        first()
+        tell(text)
+
+    return told
+
+
+def _teller(config: pytest.Config) -> Callable[[str], None]:
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+
+    def tell(text: str) -> None:
+        if reporter is not None:
+            begin_line(reporter)
+            reporter.write_line(printable(text))
+
+    return tell

@@ -1,0 +1,265 @@
+"""Find a cluster's cards and run tasks on them: the one module that knows Ray."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.units import counted
+from pytest_bandwidth.features.fleet import on_node
+from pytest_bandwidth.features.fleet.cards import Card, Lost, Returned, Task
+from pytest_bandwidth.options import handed_over
+from pytest_bandwidth.reports.text_safe import printable
+
+MISSING = "the fleet needs Ray: pip install 'pytest-bandwidth[fleet]'"
+# Never shipped: environments are built on the node, and histories are long.
+NOT_SHIPPED = (".git", ".venv", "venv", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "node_modules")
+_MODEL = "accelerator_type:"
+# Children get `on_node.ENDING_SECONDS`, and some more to come back.
+STOPPING_SECONDS = on_node.ENDING_SECONDS + 10.0
+# Ray asks a silent node a few times before it calls it dead.
+NODE_DEATH_SECONDS = 20.0
+ASKING_SECONDS = 0.5
+CONNECTING_SECONDS = 10.0
+LAST_PORT = 65535
+
+
+@dataclass(eq=False, slots=True)
+class Attempt:
+    """Hold one attempt at a card's task: Ray's actor, and what answers when it has its card, and when it has run.
+
+    test: that it ran when it was last asked; asked: what answers that, None between two questions.
+    """
+
+    card: Card
+    actor: Any
+    ready: Any
+    ran: Any
+    has_card: bool = False
+    test: str = ""
+    asked: Any = None
+
+
+class Cluster:
+    """Hold a connection to Ray. As a context: whatever ends it, no child of an attempt is left behind.
+
+    folder: shipped to the nodes; None where they have it. environment: Ray's runtime_env for the rest. Raises
+    UsageError where there is no cluster.
+    """
+
+    def __init__(self, address: str, folder: Path | None, environment: Mapping[str, Any] | None = None) -> None:
+        _refuse_silent(address)
+        # No report to Ray's makers from a test run, unless the user asks for it.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        self._ray: Any = _imported()
+        shipped = {} if folder is None else {"working_dir": str(folder), "excludes": list(NOT_SHIPPED)}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # its own, which no user can mend
+                self._ray.init(
+                    address=address,
+                    runtime_env={**(environment or {}), **shipped},
+                    log_to_driver=False,
+                    logging_level="ERROR",
+                    include_dashboard=False if address == "local" else None,
+                )
+        except (ConnectionError, ValueError, TypeError, RuntimeError, OSError) as error:
+            raise UsageError(f"--address {address}: Ray cannot be used: {_first_line(error)}") from None
+        for module in (on_node, handed_over):
+            import_module("ray.cloudpickle").register_pickle_by_value(module)
+        self._actor: Any = self._ray.remote(on_node.Runner)
+        self._attempts: list[Attempt] = []
+        self._on_terminate: Any = None
+
+    def __enter__(self) -> Cluster:
+        # As Ctrl-C, so that what has ended is shown: CI and batch systems end a job so. Ray would end this process.
+        self._on_terminate = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            self.stop(list(self._attempts))
+        finally:
+            self._ray.shutdown()
+            signal.signal(signal.SIGTERM, self._on_terminate)
+
+    def cards(self, per: str, only: Sequence[str]) -> list[Card]:
+        """Return the cards to measure, or the nodes with per == "node", in a lasting order.
+
+        only: models, host names, addresses or beginnings of node ids; all where it is empty. Raises UsageError where
+        nothing is left.
+        """
+        nodes = sorted(
+            (node for node in self._ray.nodes() if node["Alive"]),
+            key=lambda node: (node["NodeManagerHostname"], node["NodeManagerAddress"], node["NodeID"]),
+        )
+        named = zip(nodes, _names(nodes), strict=True)
+        found = [
+            replace(card, number=i) for i, card in enumerate(c for n, name in named for c in _cards_of(n, name, per))
+        ]
+        if not found:
+            raise UsageError(
+                f"found {counted(len(nodes), 'node')} without a GPU that Ray knows of, expected some: "
+                "start Ray with --num-gpus, or measure the hosts with --per node"
+            )
+        chosen = [card for card in found if not only or any(_is(card, wanted) for wanted in only)]
+        if not chosen:
+            known = sorted({card.model for card in found if card.model} | {card.host for card in found})
+            raise UsageError(f"--only {', '.join(only)}: found no such card, expected one of {', '.join(known[:20])}")
+        return chosen
+
+    def keep(self, task: Task) -> Any:
+        """Lay a task where all nodes can read it, once."""
+        return self._ray.put(asdict(task))
+
+    def start(self, card: Card, task: Any) -> Attempt:
+        """Start a task, as `keep` gave it, once the card is free. It stays reserved until `release`."""
+        affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+        actor = self._actor.options(
+            num_cpus=0,
+            num_gpus=card.gpus,
+            max_concurrency=3,  # `stop` gets through while `run` waits
+            scheduling_strategy=affinity(card.node_id, soft=False),
+        ).remote()
+        attempt = Attempt(card, actor, actor.ready.remote(), actor.run.remote(task))
+        self._attempts.append(attempt)
+        return attempt
+
+    def wait(self, attempts: Sequence[Attempt], seconds: float) -> list[tuple[Attempt, Returned | Lost]]:
+        """Wait until an attempt ends or the time is over; return those that ended, and note which have their card."""
+        waiting = [attempt.ready for attempt in attempts if not attempt.has_card] + [a.ran for a in attempts]
+        done, _ = self._ray.wait(waiting, num_returns=1, timeout=seconds, fetch_local=False)
+        done, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0, fetch_local=False)
+        finished = set(done)
+        ended = []
+        # One for all: hundreds of cards may be lost at once.
+        known_by = time.monotonic() + NODE_DEATH_SECONDS
+        for attempt in attempts:
+            if not attempt.has_card and attempt.ready in finished:
+                self._note_card(attempt)
+            if attempt.ran in finished:
+                ended.append((attempt, self._result(attempt, known_by)))
+        return ended
+
+    def ask_tests(self, attempts: Sequence[Attempt]) -> None:
+        """Ask which tests run, and note what those have answered that were asked before; waits for none."""
+        for attempt in attempts:
+            if not attempt.has_card:
+                continue
+            if attempt.asked is None:
+                attempt.asked = attempt.actor.current_test.remote()
+            elif self._ray.wait([attempt.asked], timeout=0)[0]:
+                with suppress(self._ray.exceptions.RayError):  # `ran` fails of the same
+                    attempt.test = str(self._ray.get(attempt.asked))
+                attempt.asked = None
+
+    def _note_card(self, attempt: Attempt) -> None:
+        """Note that an attempt has its card, and which of its node's GPUs that is."""
+        try:
+            visible = str(self._ray.get(attempt.ready))
+        except self._ray.exceptions.RayError:  # `ran` fails of the same
+            return
+        attempt.has_card = True
+        if attempt.card.name != attempt.card.node:
+            attempt.card = replace(attempt.card, name=f"{attempt.card.node} GPU {visible}")
+
+    def stop(self, attempts: Sequence[Attempt]) -> None:
+        """End the attempts' children and give their cards back."""
+        stopping = [attempt.actor.stop.remote() for attempt in attempts if attempt.has_card]
+        if stopping:
+            self._ray.wait(stopping, num_returns=len(stopping), timeout=STOPPING_SECONDS)
+        for attempt in attempts:
+            self._ray.kill(attempt.actor)
+            self._attempts.remove(attempt)
+
+    def _died(self, card: Card, known_by: float) -> bool:
+        """Return whether the card's node is gone; Ray may learn of that some seconds after its tasks have failed."""
+        while any(node["NodeID"] == card.node_id and node["Alive"] for node in self._ray.nodes()):
+            if time.monotonic() > known_by:
+                return False
+            time.sleep(ASKING_SECONDS)  # Ray tells of a node's end only when it is asked
+        return True
+
+    def _result(self, attempt: Attempt, known_by: float) -> Returned | Lost:
+        try:
+            told: Mapping[str, Any] = self._ray.get(attempt.ran)
+        except self._ray.exceptions.RayTaskError as error:
+            return Lost(f"the node could not run it: {_last_line(error)}", can_retry=True)
+        except self._ray.exceptions.RuntimeEnvSetupError as error:
+            said = tuple(str(error).strip().splitlines()[-on_node.TAIL_LINES :])
+            return Lost(f"Ray cannot make its environment there: {_last_line(error)}", can_retry=True, tail=said)
+        except self._ray.exceptions.RayError as error:
+            if self._died(attempt.card, known_by):
+                return Lost("the node died", can_retry=False)
+            return Lost(f"Ray lost its process there: {_first_line(error)}", can_retry=True)
+        return Returned(**{**told, "tail": tuple(told["tail"])})
+
+
+def _refuse_silent(address: str) -> None:
+    """Raise UsageError where nothing listens at an address: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        if len(port) > len(str(LAST_PORT)) or int(port) > LAST_PORT:
+            raise UsageError(f"--address {address}: found port {port}, expected {LAST_PORT} at most")
+        socket.create_connection((host.strip("[]"), int(port)), CONNECTING_SECONDS).close()
+    except OSError as error:
+        raise UsageError(f"--address {address}: no Ray answers there ({error}): start it, or name another") from None
+
+
+def _names(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return each node's host name, with a number where several nodes have it."""
+    hosts = [str(node["NodeManagerHostname"]) for node in nodes]
+    met: Counter[str] = Counter()
+    names = []
+    for host in hosts:
+        met[host] += 1
+        names.append(host if hosts.count(host) == 1 else f"{host}#{met[host]}")
+    return names
+
+
+def _cards_of(node: Mapping[str, Any], name: str, per: str) -> list[Card]:
+    resources: Mapping[str, float] = node["Resources"]
+    gpus = int(resources.get("GPU", 0))
+    model = next((key.removeprefix(_MODEL) for key in sorted(resources) if key.startswith(_MODEL)), "")
+    about = (str(node["NodeID"]), str(node["NodeManagerHostname"]), str(node["NodeManagerAddress"]), model)
+    if per == "node":
+        return [Card(0, name, name, *about, gpus)]
+    return [Card(0, f"{name} card {i + 1} of {gpus}", name, *about, 1) for i in range(gpus)]
+
+
+def _is(card: Card, wanted: str) -> bool:
+    names = (card.model, card.host, card.address, card.node)
+    return wanted.lower() in (name.lower() for name in names) or (
+        len(wanted) >= 6 and card.node_id.startswith(wanted.lower())
+    )
+
+
+def _imported() -> Any:
+    try:
+        return import_module("ray")
+    # It loads others' modules, as AMD's, which raises a KeyError where its library lacks.
+    except (ImportError, LookupError, AttributeError, OSError, RuntimeError, TypeError, ValueError) as error:
+        said = f"{type(error).__name__}: {_first_line(error)}"
+        raise UsageError(f"Ray is installed and cannot be imported: {said}; try python -c 'import ray'") from None
+
+
+def _first_line(error: BaseException) -> str:
+    return printable(next(iter(str(error).strip().splitlines()), type(error).__name__)[:300])
+
+
+def _last_line(error: BaseException) -> str:
+    return [type(error).__name__, *str(error).strip().splitlines()][-1][:300]

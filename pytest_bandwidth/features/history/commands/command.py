@@ -1,0 +1,66 @@
+"""Show how tests fared over the runs that --bandwidth-history appended, and where their level changed."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pytest_bandwidth.domain.address import Address, is_address
+from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.features.history.commands.change_points import start_search
+from pytest_bandwidth.features.history.trend import METRICS
+
+# Runs of each test that are looked at: change points take time that grows with their square.
+NEWEST_RUNS = 2000
+NEWEST_WITHOUT_KEY = 100
+COMMITS_SHOWN = 20
+NEWEST_DAYS_OF_CARDS = 2000
+_MOST_RUNS = 10_000
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=_place, metavar="PATH", help="the folder or address given to --bandwidth-history")
+    parser.add_argument("tests", nargs="*", metavar="KEY", help="tests to show: a key, or a pattern with * and ?")
+    parser.add_argument("--device", metavar="NAME", help="only runs of this model or serial")
+    parser.add_argument("--figure", choices=METRICS, help="which figure (default: the one that was judged)")
+    parser.add_argument("--by", choices=("gpu",), help="each card beside its model's median, and those that drift away")
+    parser.add_argument(
+        "--newest",
+        type=_runs,
+        metavar="N",
+        help="newest runs of each test to look at (2000; without KEY 100); with --by gpu: days (2000)",
+    )
+    parser.add_argument("--commits", type=_runs, default=COMMITS_SHOWN, metavar="N", help="newest commits to list (20)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="FILE.html: a page with charts")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--sql", metavar="SELECT", help="one question of your own over the table `history`")
+    parser.add_argument("--add", type=Path, nargs="+", metavar="RUN.json", help="append saved runs")
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.add or options.sql is not None:
+        from pytest_bandwidth.features.history.commands import (
+            show as history_show,  # brings what other commands need not load
+        )
+
+        return history_show.add(options) if options.add else history_show.answer(options)
+    if options.by is not None:
+        with start_search() as search, gc_disabled():
+            from pytest_bandwidth.features.history.commands import cards as history_cards
+
+            return history_cards.show(options, options.newest or NEWEST_DAYS_OF_CARDS, search)
+    newest = options.newest or (NEWEST_RUNS if options.tests else NEWEST_WITHOUT_KEY)
+    with start_search() as search, gc_disabled():
+        from pytest_bandwidth.features.history.commands import show as history_show
+
+        return history_show.show(options, newest, search)
+
+
+def _place(text: str) -> Path | Address:
+    return Address(text) if is_address(text) else Path(text)
+
+
+def _runs(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= _MOST_RUNS:
+        raise argparse.ArgumentTypeError(f"found {text[:40]!r}, expected a whole number from 1 to {_MOST_RUNS}")
+    return int(text)

@@ -1,0 +1,124 @@
+"""Show trends of a history, answer SQL over it, and add saved runs to it."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pytest_bandwidth.cli.baseline.files import matching
+from pytest_bandwidth.cli.output import write_output
+from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.history.commands.change_points import Search
+from pytest_bandwidth.features.history.store import History, append, ask, known_runs
+from pytest_bandwidth.features.history.store.series import names_in, series_in
+from pytest_bandwidth.features.history.trend import Measured, Series, Trend, measured_of, trend_of
+from pytest_bandwidth.features.history.trend_texts import (
+    COMMIT_HEADINGS,
+    FIGURE_WORDS,
+    OVERVIEW_HEADINGS,
+    bars,
+    commit_rows,
+    overview_row,
+    summary_of,
+    trend_plain,
+)
+from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.storage.saved_run import load_run
+
+BARS_WIDE = 100
+
+
+def show(options: argparse.Namespace, newest: int, search: Search) -> int:
+    """Return trends as a page, JSON, one by one or in a table. newest: runs of each test; search: for change points."""
+    if options.output is not None and options.output.suffix.lower() != ".html":
+        raise UsageError(f"-o {options.output}: found ending {options.output.suffix!r}, expected .html")
+    measured = _measured(options, newest)
+
+    def changed() -> list[Trend]:
+        starts = search([(one.values, one.figure == "sectors") for one in measured])
+        return [trend_of(one, places) for one, places in zip(measured, starts, strict=True)]
+
+    if options.output is not None:
+        return _write_page(options.output, measured, changed)
+    trends = changed()
+    if options.json:
+        print_json({"trends": [trend_plain(trend) for trend in trends]})
+    elif len(trends) == 1 or options.tests:
+        print("\n\n".join("\n".join(_lines(trend, options.commits)) for trend in trends))
+    else:
+        rows = [overview_row(trend) for trend in trends]
+        print("\n".join(aligned(OVERVIEW_HEADINGS, rows, left=("device", "commit", "trend"), width=terminal_width())))
+    return 0
+
+
+def _write_page(output: Path, measured: Sequence[Measured], changed: Callable[[], Sequence[Trend]]) -> int:
+    from pytest_bandwidth.features.history.page import render_history
+
+    write_output(output, render_history(measured, changed), "html")
+    return 0
+
+
+def _lines(trend: Trend, commits: int) -> list[str]:
+    """Return a trend for the terminal: its name, a sentence, its bars, and its newest commits."""
+    rows = commit_rows(trend)
+    left_out = len(rows) - commits
+    width = terminal_width() or BARS_WIDE
+    return [
+        printable(f"{trend.series.test}  on  {trend.series.device}"),
+        printable(summary_of(trend)),
+        f"{FIGURE_WORDS[trend.figure]}, the oldest run first: {bars(trend.values, max(8, min(width, BARS_WIDE) - 42))}",
+        *([f"… {left_out} commits before (--commits N shows more)"] if left_out > 0 else []),
+        *aligned(COMMIT_HEADINGS, rows[-commits:], left=("commit",)),
+    ]
+
+
+def _measured(options: argparse.Namespace, newest: int) -> list[Measured]:
+    def series(history: History) -> list[Series]:
+        names = names_in(history, newest, options.device)
+        wanted = set(matching(sorted({name.test for name in names}), options.tests))
+        chosen = [name for name in names if name.test in wanted]
+        return series_in(history, chosen, newest, options.device)
+
+    found = ask(options.path, series)
+    measured = [one for every in found if (one := measured_of(every, options.figure)) is not None]
+    if not measured:
+        among = f" of {options.device!r}" if options.device else ""
+        raise UsageError(f"{options.path}: found no figures{among}, expected runs that measured something")
+    return measured
+
+
+def answer(options: argparse.Namespace) -> int:
+    names, rows = ask(options.path, lambda history: history.answer(options.sql))
+    if options.json:
+        print_json({"columns": names, "rows": [[_json_value(value) for value in row] for row in rows]})
+    else:
+        texts = [["" if value is None else str(value) for value in row] for row in rows]
+        words = [name for i, name in enumerate(names) if any(isinstance(row[i], str) for row in rows)]
+        print("\n".join(aligned(names, texts, left=words)))
+    return 0
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):  # NaN and infinities, which JSON has not
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def add(options: argparse.Namespace) -> int:
+    known = known_runs(options.path)
+    for path in options.add:
+        document, outcomes = load_run(path)
+        if not outcomes:
+            raise UsageError(f"{path}: found no results, expected a run that measured something")
+        if document["run_id"] in known:
+            raise UsageError(f"{path}: {document['run_id']} is there already, expected a run that the history has not")
+        try:
+            added = append(options.path, document, outcomes)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
+        print(f"added {printable(added.name)}", file=sys.stderr)
+    return 0

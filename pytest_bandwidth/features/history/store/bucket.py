@@ -1,0 +1,179 @@
+"""Reach a history in a bucket: list, fetch, put and remove its files by fsspec, which finds what knows the address.
+
+Credentials are those of the user's environment, as always with fsspec. What stands in a bucket comes from elsewhere:
+only names of a history's files are taken, and each is joined to the address here, whatever the store says it is called.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pytest_bandwidth.domain.address import Address
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.history.store.files import check_count, check_file, is_of_a_history
+from pytest_bandwidth.storage.atomic import replacing
+
+MISSING = "a bucket's address needs fsspec: pip install 'pytest-bandwidth[bucket]'"
+# An object store's PUT is whole or not at all, and its folders are only names. Anything else is taken for a file
+# system, on which a file is written beside its place and renamed.
+_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "obs", "cos"})
+# A request is mostly waiting. Implementations that are no asynchronous ones may not be used by several threads.
+REQUESTS_AT_ONCE = 16
+_LONGEST_TOLD = 300
+
+Result = TypeVar("Result")
+
+
+class _NotThere(UsageError):
+    """Raised where the store has no such file, folder or bucket. names_the_folder: whether its own error does."""
+
+    def __init__(self, message: str, *, names_the_folder: bool) -> None:
+        super().__init__(message)
+        self.names_the_folder = names_the_folder
+
+
+class Bucket:
+    """Reach one address. Whatever goes wrong is a UsageError, one line that names the address without its secrets.
+
+    address: as it was given.
+    """
+
+    def __init__(self, address: Address) -> None:
+        if importlib.util.find_spec("fsspec") is None:
+            raise UsageError(f"{address}: {MISSING}")
+        if "::" in address.url:
+            raise UsageError(f"{address}: found a chain of addresses, expected one: s3://bucket/history")
+        if re.search("[?#]", address.url):
+            # Some file systems take it for a part of the folder's name, and a secret in it would stand there.
+            raise UsageError(f"{address}: found a query or fragment, expected none: credentials are the environment's")
+        if not address.url.partition("://")[2].strip("/"):
+            raise UsageError(f"{address}: found no folder, expected an address like s3://bucket/history")
+        from fsspec.core import url_to_fs
+
+        self.address, self._root = address, ""
+        with self._told("cannot be opened"):
+            self._files, root = url_to_fs(address.url)
+        self._root = root.rstrip("/")
+        protocol = self._files.protocol
+        named = {protocol} if isinstance(protocol, str) else set(protocol)
+        self._is_object_store = not _OBJECT_STORES.isdisjoint(named)
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+    def names(self) -> frozenset[str]:
+        """List the names of a history that are taken; none where there is no folder yet, in a bucket that is there."""
+        return frozenset(self._entries())
+
+    def sizes(self) -> dict[str, int]:
+        """List the history's files as `names` does: bytes by name. Raises UsageError for what no history holds, too."""
+        entries = self._entries()
+        check_count(self, len(entries))
+        return {name: self._size(name, entry) for name, entry in entries.items()}
+
+    def fetch(self, sizes: Mapping[str, int], folder: Path) -> bool:
+        """Copy files into a folder, each whole or not at all; return False where one went, or changed, meanwhile."""
+
+        def fetch_one(name: str) -> bool:
+            try:
+                with replacing(folder / name) as partial:
+                    self._files.get_file(f"{self._root}/{name}", str(partial))
+                    if partial.stat().st_size != sizes[name]:
+                        raise FileNotFoundError(name)
+            except FileNotFoundError:
+                return False
+            return True
+
+        with self._told("cannot be read"):
+            return all(self._each(fetch_one, sizes))
+
+    def put(self, file: Path, name: str) -> None:
+        """Give a copy of the file that name: it is there whole or not at all."""
+        target = f"{self._root}/{name}"
+        with self._told("cannot be written to"):
+            if self._is_object_store:
+                self._files.put_file(str(file), target)
+                return
+            self._files.makedirs(self._root, exist_ok=True)
+            partial = f"{self._root}/.{name}.{os.urandom(4).hex()}.partial"
+            try:
+                self._files.put_file(str(file), partial)
+                self._files.mv(partial, target)
+            except BaseException:
+                with suppress(Exception):
+                    self._files.rm_file(partial)
+                raise
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files; those that another has removed meanwhile are fine."""
+
+        def remove_one(name: str) -> None:
+            with suppress(FileNotFoundError):
+                self._files.rm_file(f"{self._root}/{name}")
+
+        with self._told("cannot be removed from"):
+            self._each(remove_one, names)
+
+    def _entries(self) -> dict[str, Mapping[str, Any]]:
+        """Return what the store says of each name of a history."""
+        try:
+            with self._told("cannot be listed"):
+                self._files.invalidate_cache()
+                entries = self._files.ls(self._root, detail=True)
+        except _NotThere as error:
+            # fsspec's own error names the folder; that of a store which has not the bucket does not.
+            if self._is_object_store and not error.names_the_folder:
+                raise
+            return {}
+        found = {}
+        for entry in entries:
+            whole = str(entry["name"])
+            # What a console makes as a folder is an empty file whose name ends with a slash.
+            if entry.get("type") == "file" and whole.lstrip("/") == self._root.lstrip("/"):
+                raise UsageError(f"{self}: found a file, expected a folder for the history")
+            name = whole.rstrip("/").rpartition("/")[2]
+            if is_of_a_history(name):
+                found[name] = entry
+        return found
+
+    def _size(self, name: str, entry: Mapping[str, Any]) -> int:
+        size, plain = entry.get("size"), entry.get("type") == "file"
+        if plain and not isinstance(size, int):
+            raise UsageError(f"{self}/{name}: found no size, expected a store that tells how large its files are")
+        check_file(f"{self}/{name}", plain=plain, size=int(size or 0))
+        return int(size or 0)
+
+    def _each(self, call: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
+        pool = ThreadPoolExecutor(REQUESTS_AT_ONCE if getattr(self._files, "async_impl", False) else 1)
+        try:
+            return list(pool.map(call, names))
+        finally:
+            # After an error, or Ctrl-C, the others are not waited for in vain.
+            pool.shutdown(cancel_futures=True)
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Turn whatever an implementation of fsspec raises, of a dozen libraries, into a UsageError of one line."""
+        try:
+            with warnings.catch_warnings():
+                # Of those libraries: where the user makes errors of warnings, they are of the user's code.
+                warnings.simplefilter("ignore")
+                yield
+        except FileNotFoundError as error:
+            raise _NotThere(self._line(what, error), names_the_folder=self._root in str(error)) from None
+        except Exception as error:
+            raise UsageError(self._line(what, error)) from error
+
+    def _line(self, what: str, error: Exception) -> str:
+        told = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, TimeoutError):
+            told = f"no answer in time ({told})"
+        return f"{self}: {what}: {self.address.without_secrets(told)[:_LONGEST_TOLD]}"

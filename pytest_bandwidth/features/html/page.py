@@ -1,0 +1,132 @@
+"""Write the HTML summary: one self-contained file that needs no network and trusts nothing in the document.
+
+How it keeps what is hostile from running: `html_page`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pytest_bandwidth.domain.device import COUNTING_KINDS
+from pytest_bandwidth.domain.text import short_commit
+from pytest_bandwidth.features.html.charts.render import MISSING, token_specs
+from pytest_bandwidth.features.html.charts.vega import bundle_in_the_making, charts_available
+from pytest_bandwidth.features.html.packing import page_data
+from pytest_bandwidth.features.html.table import Row, Table, table_of
+from pytest_bandwidth.features.html.template import policy, render, script_of, style_sheet
+from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS
+from pytest_bandwidth.reports.summary import RunSummary, summary_of_run
+from pytest_bandwidth.reports.text_safe import clean, key_text, one_line, prose, scalar_text
+from pytest_bandwidth.reports.wording import message_lines
+from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument, read_document
+
+FAILURES_LISTED = 12
+PAIRS_AT_MOST = 100
+# About what title, legend and axis add to a chart's height, in pixels.
+CHART_FRAME = 110
+
+
+def render_html(document: Mapping[str, Any]) -> str:
+    """Return the page of a run document. Raises UsageError where the document is not one (see `read_document`)."""
+    run = read_document(document)
+    if not (charts_available() and run.outcomes):
+        return _page(run, {}, lambda: "")
+    # Making the chart library takes longer than making the page.
+    with bundle_in_the_making() as library:
+        return _page(run, token_specs(run), library)
+
+
+def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]) -> str:
+    table, summary = table_of(run), summary_of_run(run)
+    data = page_data(run, table, specs)
+    style, script = style_sheet(table.columns), script_of("report.js")
+    rows = render("rows.html.j2", table=table)
+    bundle = library()
+    return render(
+        "report.html.j2",
+        title=f"{summary.sentence} · {one_line(run.device.name, 60)}",
+        policy=policy(style, [script, *([bundle] if bundle else [])]),
+        style=style,
+        script=script,
+        library=bundle,
+        summary=summary,
+        subtitle=_subtitle(run),
+        findings=[(clean(note.code, 80), prose(note.text)) for note in run.findings],
+        notable=(DEVICE_LOSS,),
+        failures=_failures(run, summary, table),
+        failures_listed=FAILURES_LISTED,
+        table=table,
+        rows=rows,
+        chart_columns=_columns(specs),
+        wide_charts=[name for name, spec in specs.items() if "facet" in spec],
+        charts_missing=None if charts_available() else MISSING,
+        environment=_environment(run),
+        data=data,
+    )
+
+
+def _failures(run: RunDocument, summary: RunSummary, table: Table) -> list[tuple[Row, str, str]]:
+    """Return failed results with the first line that their tests said, and the others.
+
+    Where none failed there is nothing to list.
+    """
+    if summary.severity != "bad":
+        return []
+    return [(row, *_said(run.outcomes[row.index])) for row in table.rows if row.severity == "bad"]
+
+
+def _said(outcome: Outcome) -> tuple[str, str]:
+    """Return what a test said, less the status, which stands in front of it."""
+    first, *others = message_lines(outcome)
+    return prose(first.removeprefix(f"{outcome.status}: ")), prose("\n".join(line.strip() for line in others))
+
+
+def _subtitle(run: RunDocument) -> list[str]:
+    device = run.device
+    memory = f"{device.memory_gib:.0f} GiB" if device.memory_gib is not None else ""
+    facts = [one_line(device.name, 120), memory, "" if device.kind in COUNTING_KINDS else _peak_words(device)]
+    if commit := run.environment.get("commit"):
+        facts.append(f"commit {one_line(short_commit(scalar_text(commit)), 48)}")
+    facts.append(one_line(scalar_text(run.environment.get("started_at") or ""), 48))
+    facts.append(f"against {one_line(run.baseline_path, 120)}" if run.baseline_path else "no baseline")
+    return [fact for fact in facts if fact]
+
+
+def _peak_words(device: RunDevice) -> str:
+    if device.peak_gbps is None:
+        return "peak unknown"
+    source = one_line(device.peak_source, 120)
+    return f"peak {device.peak_gbps:.0f} GB/s ({source})" if source else f"peak {device.peak_gbps:.0f} GB/s"
+
+
+def _environment(run: RunDocument) -> list[tuple[str, list[tuple[str, str]]]]:
+    device = run.device
+    own = [("kind", clean(device.kind, 100)), ("name", clean(device.name, 400)), ("serial", clean(device.serial, 400))]
+    own += [("memory", f"{device.memory_gib:.0f} GiB")] if device.memory_gib is not None else []
+    own += [("peak", _peak_words(device).removeprefix("peak "))]
+    groups = [
+        ("Device", [*own, *_pairs(device.settings), *_pairs(device.facts)]),
+        ("Run", [("run id", clean(run.run_id, 200)), *_pairs(run.environment)]),
+        ("Settings", _pairs(run.settings)),
+    ]
+    return [
+        (title, [(name.replace("_", " "), value) for name, value in pairs if value]) for title, pairs in groups if pairs
+    ]
+
+
+def _pairs(plain: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(key_text(name), scalar_text(value)) for name, value in list(plain.items())[:PAIRS_AT_MOST]]
+
+
+def _columns(specs: Mapping[str, Any]) -> list[list[str]]:
+    """Return two columns of about equal height; charts of many small ones take the whole width below."""
+    columns: tuple[list[str], list[str]] = ([], [])
+    heights = [0, 0]
+    for name, spec in specs.items():
+        if "facet" not in spec:
+            shorter = 0 if heights[0] <= heights[1] else 1
+            columns[shorter].append(name)
+            heights[shorter] += spec["height"] + CHART_FRAME
+    return [column for column in columns if column]

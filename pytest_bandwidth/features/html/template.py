@@ -1,0 +1,75 @@
+"""Fill templates with autoescape, under a policy that lets nothing run but the page's own scripts.
+
+All text goes through Jinja2's autoescape or, as JSON, into a script element that is never executed; scripts and styles
+run by their hashes under a Content-Security-Policy that allows nothing else. Charts are Vega-Lite, drawn in the page by
+Vega with its expression interpreter, so that the policy needs no ``unsafe-eval``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from pytest_bandwidth.features.html.charts.theme import DARK, LIGHT
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_TEMPLATES = "pytest_bandwidth.features.html"
+
+
+def policy(style: str, scripts: Sequence[str]) -> str:
+    """Return the Content-Security-Policy of a page with this style sheet and these scripts."""
+    sources = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {sources}; style-src 'sha256-{_digest(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def style_sheet(columns: Sequence[Any] = ()) -> str:
+    """Return the style sheet. columns: of the results' table, whose grid it lays out."""
+    return render("report.css", columns=columns, light=LIGHT, dark=DARK)
+
+
+def script_of(name: str) -> str:
+    """Return a page's own script, with what it draws charts with."""
+    return f"{_text('charts.js')}{_text(name)}"
+
+
+def embedded(data: Any) -> str:
+    """Return JSON for a script element that is never executed; nothing in it ends the element."""
+    dense = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return dense.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _digest(content: str) -> str:
+    return base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+
+
+def _text(name: str) -> str:
+    return resources.files(_TEMPLATES).joinpath(f"templates/{name}").read_text(encoding="utf-8")
+
+
+def render(name: str, **values: Any) -> str:
+    return str(_environment().get_template(name).render(**values))
+
+
+@cache
+def _environment() -> Environment:
+    """Keep the templates that it has compiled."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # not before a page is asked for
+
+    return Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(_text),
+        auto_reload=False,
+    )

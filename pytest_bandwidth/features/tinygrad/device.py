@@ -1,0 +1,195 @@
+"""Measure one of tinygrad's backends: callables on its tensors, timed by the host's clock until the backend is done.
+
+Nothing in tinygrad gives another's stream an event, so the figure holds what Python and the driver take to dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pytest_bandwidth.devices.activity import ActivityWatch
+from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
+from pytest_bandwidth.devices.cold_caches import CacheEviction
+from pytest_bandwidth.devices.host import read_caches
+from pytest_bandwidth.devices.run_delay import RunDelay
+from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
+from pytest_bandwidth.domain.clock import clock
+from pytest_bandwidth.domain.code.identity import MeasuredCode
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
+from pytest_bandwidth.domain.errors import NotOnThisDevice
+from pytest_bandwidth.domain.measured.measurement import KernelResources, Measurement
+from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.features.tinygrad.backend import ON_HOST, Backend, open_backend
+from pytest_bandwidth.features.tinygrad.counts import KERNELS, Counts
+from pytest_bandwidth.features.tinygrad.identity import identify
+from pytest_bandwidth.features.tinygrad.probes import OPERATIONS, BackendProbes
+from pytest_bandwidth.features.tinygrad.tensors import Tensors
+
+NO_KERNELS = "CUDA kernels need a CUDA or traffic device: on tinygrad's backends callables on its tensors are measured"
+# tinygrad tells no cache's size, so the largest of today is assumed: Apple's system level cache has up to 96 MB,
+# NVIDIA's second level up to 128, AMD's Infinity Cache 256 in an MI300X.
+LARGEST_GPU_CACHES = {"METAL": 96 << 20, "CUDA": 128 << 20, "NV": 128 << 20}
+LARGEST_GPU_CACHE_BYTES = 256 << 20
+# A number, so that nothing is left of the call but its dispatch; the fastest of so many counts.
+SMALLEST_ELEMENTS = 1
+DISPATCH_CALLS = 64
+
+
+def open_tinygrad(name: str | None) -> TinygradDevice:
+    """Open a backend by tinygrad's name, such as ``METAL`` or ``AMD:1``; None = tinygrad's own choice.
+
+    Raises DeviceUnavailable, one line with the remedy.
+    """
+    return TinygradDevice(open_backend(name))
+
+
+class TinygradDevice:
+    """Implement `Device` and `TimedDevice` for one of tinygrad's backends. Not for several threads at once."""
+
+    method = "clock+synchronize"
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._identity = identify(backend)
+        self._tensors = Tensors(backend)
+        self._probes = BackendProbes(backend)
+        self._counts = Counts(backend.tinygrad)
+        assumed_bytes = LARGEST_GPU_CACHES.get(backend.kind, LARGEST_GPU_CACHE_BYTES)
+        self._eviction = CacheEviction(self._probes.reader, _cache_bytes(backend), assumed_bytes)
+        self._watch = ActivityWatch()
+        self._run_delay = RunDelay()
+        self._dispatch_seconds: float | None = None
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        return self._identity
+
+    @property
+    def peak(self) -> Peak | None:
+        """Return None: tinygrad tells of no memory how fast it is; the ini option bandwidth_peak may."""
+        return None
+
+    @property
+    def xp(self) -> Any:
+        """Return the module tinygrad, for its Tensor, TinyJit and dtypes: it has no module that looks like NumPy."""
+        return self._backend.tinygrad
+
+    def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """Return a realized tensor of values in [1, 2) with random mantissas (integers: all bits random).
+
+        Raises UsageError, OutOfMemory.
+        """
+        return self._tensors.random(shape, dtype)
+
+    def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """Return a realized tensor to be written, as by ``assign``. Raises UsageError, OutOfMemory."""
+        return self._tensors.empty(shape, dtype)
+
+    def nbytes(self, array: Any) -> int:
+        """Return bytes of a realized tensor on this backend. Raises UsageError for anything else."""
+        return self._tensors.nbytes(array)
+
+    def kernel(self, source: KernelSource) -> Any:
+        """Raise NotOnThisDevice: tinygrad takes no source of a kernel from others."""
+        del source
+        raise NotOnThisDevice(NO_KERNELS)
+
+    def launcher(self, launch: Launch, stream: Any) -> Call:
+        """Raise NotOnThisDevice, as `kernel` does."""
+        del launch, stream
+        raise NotOnThisDevice(NO_KERNELS)
+
+    def resources(self, launch: Launch) -> KernelResources | None:
+        """Return None: there are no launches here."""
+        del launch
+        return None
+
+    def code(self, launch: Launch) -> MeasuredCode:
+        """Return an unknown code: there are no launches here."""
+        del launch
+        return MeasuredCode()
+
+    def peak_flops(self, precision: str) -> float | None:
+        """Return None: tinygrad tells of no card how much it computes."""
+        del precision
+        return None
+
+    def run(self, workload: Workload) -> object:
+        """Run the workload once, untimed, until the backend is done."""
+        return run_untimed(workload, self._backend.synchronize)
+
+    def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
+        """Sample the workload beside its probe. Raises OutOfMemory, and whatever the workload raises."""
+        data_bytes = workload.data_bytes(self.nbytes)
+        self._eviction.prepare(data_bytes)
+        dispatch_seconds = self._dispatched()
+        self._watch.restart()
+        noted = replace(workload, call=self._counts.around(workload.call))
+        measurement = measure_timed(self, noted, budget, progress)
+        declared = workload.traffic.bytes_moved
+        found = (self._eviction.finding(data_bytes), self._counts.finding(declared))
+        return replace(
+            measurement,
+            findings=(*measurement.findings, *(finding for finding in found if finding is not None)),
+            detail={DISPATCH_SECONDS: dispatch_seconds, KERNELS: self._counts.plain(declared)},
+        )
+
+    def now(self) -> float:
+        return clock.perf_counter()
+
+    def time(self, call: Call, stream: Any) -> Sample:
+        """Time one call from an idle backend until it is idle again: caches cold, no garbage collection."""
+        del stream  # a backend has one queue
+        self._run_delay.look_for_threads()
+        self._eviction.evict()
+        self._backend.synchronize()
+
+        def to_the_end() -> None:
+            call()
+            self._backend.synchronize()
+
+        return self._run_delay.time(to_the_end)
+
+    def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
+        """Return the plain read, add, copy or write that is nearest in mix and as large. Raises OutOfMemory."""
+        del inputs  # it reads buffers of its own
+        return self._probes.probe(traffic)
+
+    def make_ready(self) -> None:
+        """Have tinygrad load what any kernel takes."""
+        self._dispatched()
+
+    def conditions(self) -> Conditions:
+        """Return the host's state: tinygrad tells nothing of the card's."""
+        return self._watch.conditions()
+
+    def release(self) -> None:
+        """Give back the probe's buffers and the one that makes caches cold."""
+        self._probes.release()
+        self._run_delay.close()
+        self._eviction.release()
+        self._backend.free()
+
+    def _dispatched(self) -> float:
+        """Return the least seconds that a captured kernel of one number takes, with the wait for it."""
+        if self._dispatch_seconds is None:
+            numbers = tuple(self.random(SMALLEST_ELEMENTS, "int32") for _ in range(2))
+            call = self._probes.captured(OPERATIONS["copy"], numbers)
+            self._dispatch_seconds = min(self._seconds(call) for _ in range(DISPATCH_CALLS))
+        return self._dispatch_seconds
+
+    def _seconds(self, call: Call) -> float:
+        started = clock.perf_counter_ns()
+        call()
+        self._backend.synchronize()
+        return (clock.perf_counter_ns() - started) * 1e-9
+
+
+def _cache_bytes(backend: Backend) -> int | None:
+    """Return the last level of what caches a backend's memory: 0 where it makes no difference; None where unknown."""
+    if backend.is_interpreter:
+        return 0
+    return read_caches().last_level if backend.kind in ON_HOST else None

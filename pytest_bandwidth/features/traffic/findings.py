@@ -1,0 +1,122 @@
+"""Put an execution's counts as plain figures, against the declaration, and as a modelled floor time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from pytest_bandwidth.devices.datasheets import DATASHEETS
+from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.units import format_bytes
+from pytest_bandwidth.features.traffic.ptx import AccessCounts, ArrayCounts, Counts, Execution
+
+# Cards that a floor time is modelled for: bytes over the datasheet's peak, nothing else.
+MODELLED_CARDS = ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GeForce RTX 4090")
+
+
+def plain_counts(execution: Execution) -> dict[str, int]:
+    """Return the counts that a baseline keeps, over the whole grid. Sectors are of 32 bytes."""
+    counts, scale = execution.counts, execution.scale
+    whole = {
+        "load_requests": counts.loads.requests,
+        "load_sectors": counts.loads.sectors,
+        "load_bytes": counts.loads.bytes_requested,
+        "store_requests": counts.stores.requests,
+        "store_sectors": counts.stores.sectors,
+        "store_bytes": counts.stores.bytes_requested,
+        "atomic_requests": counts.atomics.requests,
+        "atomic_sectors": counts.atomics.sectors,
+        "bank_conflicts": counts.bank_conflicts,
+        "local_bytes": counts.local_loads.bytes_requested + counts.local_stores.bytes_requested,
+        "divergent_branches": counts.divergent_branches,
+    }
+    scaled = {name: round(value * scale) for name, value in whole.items()}
+    return {**scaled, "distinct_bytes_read": execution.bytes_read, "distinct_bytes_written": execution.bytes_written}
+
+
+def plain_lines(execution: Execution) -> dict[str, Any]:
+    """Return loads, stores, arrays and source lines as JSON-ready values."""
+    return {
+        "loads": _access(execution.counts.loads),
+        "stores": _access(execution.counts.stores),
+        "atomics": _access(execution.counts.atomics),
+        "kernel": execution.kernel,
+        "blocks": execution.blocks,
+        "blocks_run": execution.blocks_run,
+        "sample_spread": execution.sample_spread,
+        "thread_instructions": execution.thread_instructions,
+        "lane_occupancy": execution.lane_occupancy,
+        "lines": [
+            {"file": line.file, "line": line.line, **_line(line.counts)}
+            for line in execution.lines
+            if line.counts.loads.requests or line.counts.stores.requests or line.counts.atomics.requests
+        ],
+        "arrays": [
+            {"name": a.name, "nbytes": a.nbytes, "bytes_read": a.bytes_read, "bytes_written": a.bytes_written}
+            for a in execution.arrays
+        ],
+    }
+
+
+def floor_seconds(execution: Execution) -> dict[str, float]:
+    """Model floor times, by card: distinct bytes ÷ datasheet peak. No kernel of these bytes is faster there."""
+    moved = execution.bytes_read + execution.bytes_written
+    return {card: moved / gbps / 1e9 for card, gbps in _peaks().items()}
+
+
+@cache
+def _peaks() -> Mapping[str, float]:
+    """Return the modelled cards' datasheet peaks, in GB/s; every launch asks for them."""
+    return {card: sheet.gbps for card in MODELLED_CARDS for sheet in DATASHEETS if re.fullmatch(sheet.name, card)}
+
+
+def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Finding, ...]:
+    """Report each direction whose declared bytes are not the distinct bytes that the kernel touched."""
+    if execution.sample_spread is not None:
+        return ()  # distinct bytes of some blocks say nothing about the grid's
+    findings = []
+    for verb, said, seen in (
+        ("read", declared.bytes_read, execution.bytes_read),
+        ("written", declared.bytes_written, execution.bytes_written),
+    ):
+        if said != seen:
+            touched = [_touched(array, verb) for array in execution.arrays if _bytes(array, verb)]
+            beside = seen - sum(_bytes(array, verb) for array in execution.arrays)
+            if beside > 0:  # of an array of which it was given a part
+                touched.append(f"{format_bytes(beside)} beside the views that it was given")
+            text = f"declared {format_bytes(said)} {verb}, the kernel touches {format_bytes(seen)}"
+            findings.append(Finding(f"declared-bytes-{verb}", f"{text}: {', '.join(touched) or 'nothing'}"))
+    return tuple(findings)
+
+
+def _bytes(array: ArrayCounts, verb: str) -> int:
+    return array.bytes_read if verb == "read" else array.bytes_written
+
+
+def _touched(array: ArrayCounts, verb: str) -> str:
+    return f"{format_bytes(_bytes(array, verb))} of `{array.name}`"
+
+
+def _access(counts: AccessCounts) -> dict[str, Any]:
+    return {
+        "accesses": counts.accesses,
+        "requests": counts.requests,
+        "bytes_requested": counts.bytes_requested,
+        "sectors": counts.sectors,
+        "sectors_per_request": counts.sectors_per_request,
+        "coalescing": counts.coalescing,
+        "pattern": counts.describe(),
+    }
+
+
+def _line(counts: Counts) -> dict[str, Any]:
+    return {
+        "loads": _access(counts.loads),
+        "stores": _access(counts.stores),
+        "atomics": _access(counts.atomics),
+        "bank_conflicts": counts.bank_conflicts,
+        "divergent_branches": counts.divergent_branches,
+    }

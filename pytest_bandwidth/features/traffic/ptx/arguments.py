@@ -1,0 +1,156 @@
+"""Check launch arguments against the kernel's parameters, lay them into its buffer and give arrays an address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.features.traffic.ptx.addresses import FIRST_ARRAY_REGION, PARAM_REGION, region_base
+from pytest_bandwidth.features.traffic.ptx.arrays import Array
+from pytest_bandwidth.features.traffic.ptx.memory import Region, View, flat_bytes
+from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES
+from pytest_bandwidth.features.traffic.ptx.program import Parameter
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Hold a launch's arguments.
+
+    buffer: the parameter bytes. regions: one per allocation that an argument points into, the parameter buffer first.
+    """
+
+    buffer: Array
+    regions: tuple[Region, ...]
+
+    def value(self, offset: int, dtype: np.dtype[Any]) -> Array:
+        """Read a part of the parameters as a register's value, shape (1, 1)."""
+        return self.buffer[offset : offset + dtype.itemsize].view(dtype).reshape(1, 1).copy()
+
+
+def place_arguments(
+    kernel: str, parameters: Sequence[Parameter], names: Sequence[str], arguments: Sequence[Any]
+) -> Arguments:
+    """Lay arguments into the parameter buffer. Raises UsageError for arguments that the kernel would misread."""
+    if len(arguments) != len(parameters):
+        raise UsageError(
+            f"kernel {kernel} takes {len(parameters)} arguments ({', '.join(names)}), found {len(arguments)}"
+        )
+    size = max((p.offset + p.size for p in parameters), default=0)
+    buffer = np.zeros(-(-max(size, 1) // 16) * 16, np.uint8)
+    regions: dict[int, Region] = {}
+    for number, (parameter, name, argument) in enumerate(zip(parameters, names, arguments, strict=True)):
+        label = f"argument {number} ({name}) of kernel {kernel}"
+        if _goes_by_value(argument, parameter):
+            value = _scalar(argument.reshape(())[()], label, parameter)
+        elif isinstance(argument, np.ndarray):
+            value = _pointer(argument, number, name, label, parameter, regions)
+        else:
+            value = _scalar(argument, label, parameter)
+        buffer[parameter.offset : parameter.offset + parameter.size] = value
+    parameter_region = Region("the parameters", "param", PARAM_REGION, buffer[None, :], writable=False)
+    return Arguments(buffer, (parameter_region, *regions.values()))
+
+
+def _goes_by_value(argument: Any, parameter: Parameter) -> bool:
+    """Return whether it is an array of one scalar or struct, which CuPy passes by value, for such a parameter."""
+    if not isinstance(argument, np.ndarray) or _is_pointer(parameter):
+        return False
+    return argument.ndim == 0 or (argument.size == 1 and argument.dtype.names is not None)
+
+
+def _is_pointer(parameter: Parameter) -> bool:
+    return parameter.size == 8 and parameter.type in ("u64", "b64", "s64")
+
+
+def _pointer(
+    array: Array, number: int, name: str, label: str, parameter: Parameter, regions: dict[int, Region]
+) -> Array:
+    if not _is_pointer(parameter):
+        raise UsageError(
+            f"{label} is an array, but the parameter is no pointer (.{parameter.type}, {parameter.size} bytes)"
+        )
+    if array.dtype.hasobject:
+        raise UsageError(f"{label} is an array of Python objects, expected numbers; give it a numeric dtype")
+    if array.size and (not array.flags.aligned or not array.dtype.isnative):
+        raise UsageError(f"{label} is an unaligned or byte-swapped array, which no GPU holds; copy it first")
+    data, start = flat_bytes(array)
+    key = int(data.__array_interface__["data"][0])
+    low, high = _byte_bounds(array)
+    view = View(name, (number,), low - key, high - low)
+    known = regions.get(key)
+    if known is None:
+        place = FIRST_ARRAY_REGION + len(regions)
+        regions[key] = Region(name, "global", place, data[None, :], writable=array.flags.writeable, views=(view,))
+    else:
+        regions[key] = replace(known, views=_with(known.views, view), writable=known.writable or array.flags.writeable)
+    return np.array([region_base(regions[key].number) + start], np.uint64).view(np.uint8)
+
+
+def _byte_bounds(array: Array) -> tuple[int, int]:
+    """Return the addresses of an array's first byte and of the one behind its last; the module moved in NumPy 2."""
+    module = getattr(np.lib, "array_utils", np)
+    low, high = module.byte_bounds(array)
+    return int(low), int(high)
+
+
+def _with(views: tuple[View, ...], view: View) -> tuple[View, ...]:
+    """Add a view; an array that is passed twice stays one view with two arguments."""
+    for place, known in enumerate(views):
+        if (known.start, known.nbytes) == (view.start, view.nbytes):
+            both = replace(known, arguments=(*known.arguments, *view.arguments))
+            return (*views[:place], both, *views[place + 1 :])
+    return (*views, view)
+
+
+def _scalar(argument: Any, label: str, parameter: Parameter) -> Array:
+    integer = DTYPES[parameter.type].kind in "iu" and parameter.type != "b8"
+    if argument is None:
+        if not integer or parameter.size != 8:
+            raise UsageError(
+                f"{label} is None, but the parameter is no pointer (.{parameter.type}, {parameter.size} bytes)"
+            )
+        return np.zeros(8, np.uint8)
+    if isinstance(argument, np.generic):
+        fits = argument.nbytes == parameter.size
+        if parameter.type != "b8":
+            fits = fits and (argument.dtype.kind in "iub") == integer and argument.dtype.kind in "iubf"
+        if not fits:
+            raise UsageError(
+                f"{label} is a numpy.{argument.dtype.name} ({argument.nbytes} bytes), "
+                f"but the parameter is .{parameter.type} ({parameter.size} bytes)"
+            )
+        return np.frombuffer(argument.tobytes(), np.uint8)
+    if isinstance(argument, int) and integer:
+        bits = parameter.size * 8
+        if not -(1 << (bits - 1)) <= argument < 1 << bits:
+            raise UsageError(f"{label} is {argument}, which does not fit the parameter's {bits} bits")
+        return np.frombuffer((int(argument) & ((1 << bits) - 1)).to_bytes(parameter.size, "little"), np.uint8)
+    found = shown(argument) if isinstance(argument, int | float) else f"a {type(argument).__name__}"
+    raise UsageError(
+        f"{label} is {found}, but the parameter is {_described(parameter)}; {_remedy(argument, parameter)}"
+    )
+
+
+def _described(parameter: Parameter) -> str:
+    """Say what the kernel expects: ``a 32-bit integer (.u32)``."""
+    kind = {"i": "integer", "u": "integer", "f": "floating-point number"}.get(DTYPES[parameter.type].kind)
+    if kind is None or parameter.type == "b8":
+        return f"{parameter.size} bytes (.{parameter.type})"
+    or_pointer = " or pointer" if (kind, parameter.size) == ("integer", 8) else ""
+    return f"a {parameter.size * 8}-bit {kind}{or_pointer} (.{parameter.type})"
+
+
+def _remedy(argument: Any, parameter: Parameter) -> str:
+    if not isinstance(argument, int | float):
+        return "give a NumPy array or scalar"
+    kind = DTYPES[parameter.type].kind
+    if parameter.type == "b8" or kind not in "iuf":
+        return "give a NumPy scalar of that size"
+    if kind == "f":
+        return f"give a NumPy scalar, such as numpy.float{parameter.size * 8}({argument!r})"
+    return "give a whole number"

@@ -1,0 +1,162 @@
+"""Find accesses to one place that nothing orders, at least one of them a write.
+
+Lockstep hides a missing barrier: the values come out right. So a shadow remembers, per place, the last writer and
+reader, and the barriers passed by then. In shared memory two threads of a block conflict if no __syncthreads() came
+between (inside a warp, no __syncwarp() either); in global memory two blocks of one launch conflict unless a fence and
+atomics order them. Two writes of the same value are no race that anyone could see, and are not reported. Atomics
+conflict with nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pytest_bandwidth.features.traffic.ptx.arrays import Array, spread
+from pytest_bandwidth.features.traffic.ptx.checkers.benign_stores import benign
+from pytest_bandwidth.features.traffic.ptx.checkers.faults import FaultLog
+from pytest_bandwidth.features.traffic.ptx.checkers.happens_before import HappensBefore
+from pytest_bandwidth.features.traffic.ptx.lanes import Geometry
+from pytest_bandwidth.features.traffic.ptx.loops import races
+from pytest_bandwidth.features.traffic.ptx.memory import Access, Region
+
+
+class SharedRaceChecker:
+    def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int]) -> None:
+        self._faults = faults
+        self._granule = granule_bytes.get("shared", 1)
+        self._writers: Array | None = None
+        self._readers: Array | None = None
+        self._hits: dict[tuple[int, int], Array] = {}
+        self._geometry: Geometry | None = None
+        self._order: HappensBefore | None = None
+
+    def begin(self, geometry: Geometry, order: HappensBefore) -> None:
+        self._geometry, self._order = geometry, order
+        self._writers = self._readers = None
+
+    def see(self, access: Access) -> None:
+        if access.region.kind != "shared" or access.kind == "atomic" or access.ordered:
+            return
+        geometry, order = self._geometry, self._order
+        assert geometry is not None
+        assert order is not None
+        granules = -(-access.region.nbytes // self._granule)
+        if self._writers is None or self._readers is None:
+            self._writers, self._readers = np.zeros((1, granules), np.int64), np.zeros((1, granules), np.int64)
+        rows = max(len(x) for x in (access.offset, access.mask, order.block_epoch, order.warp_epoch, self._writers))
+        if len(self._writers) < rows:
+            self._writers = np.repeat(self._writers, rows, axis=0)
+            self._readers = np.repeat(self._readers, rows, axis=0)
+        shape = (rows, geometry.lanes)
+        hit = _zeros(self._hits, shape)
+        found = races.race_between_threads(
+            self._writers,
+            self._readers,
+            spread(access.offset // self._granule, shape),
+            spread(access.mask, shape),
+            max(1, access.width // self._granule),
+            access.kind == "store",
+            access.site & 0x3FFF,
+            spread(order.block_epoch & 0x7FFFF, (rows, 1)),
+            spread(order.warp_epoch & 0x3FFFF, (rows, geometry.lanes // 32)),
+            hit,
+        )
+        if found:
+            self._report(access, hit)
+            hit[:] = 0
+
+    def _report(self, access: Access, hit: Array) -> None:
+        assert self._geometry is not None
+        everywhere = (self._geometry.rows, self._geometry.lanes)
+        hit = spread(hit, everywhere)
+        hits = hit != 0
+        if access.kind == "store":
+            hits = hits & ~benign(access, hits)
+        if not hits.any():
+            return
+        word = int(hit[tuple(np.argwhere(hits)[0])])
+        who, site = word & 4095, (word >> 12) & 0x3FFF
+        if who == races.MANY_WARPS:
+            other = "several threads"
+        elif who >= races.WARP_OF_READERS:
+            other = f"several threads of warp {who - races.WARP_OF_READERS}"
+        else:
+            other = f"thread {self._faults.thread_name(who - 1)}"
+        verb = "writes" if access.kind == "store" else "reads"
+        line = self._faults.line_of(site)
+        sentence = f"{verb} {{array}} at byte {{place}}, which {other} accessed at {line} with no barrier between"
+        self._faults.add("race", access.site, access.region, hits & access.mask, access.offset, sentence)
+
+
+class GlobalRaceChecker:
+    def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int]) -> None:
+        self._faults = faults
+        self._granule = granule_bytes.get("global", 1)
+        self._shadows: dict[Region, tuple[Array, Array]] = {}
+        self._hits: dict[tuple[int, int], Array] = {}
+        self._geometry: Geometry | None = None
+        self._order: HappensBefore | None = None
+
+    def begin(self, geometry: Geometry, order: HappensBefore) -> None:
+        self._geometry, self._order = geometry, order
+
+    def see(self, access: Access) -> None:
+        if access.region.kind != "global" or access.kind == "atomic" or access.ordered:
+            return
+        geometry = self._geometry
+        assert geometry is not None
+        if access.region not in self._shadows:
+            granules = -(-access.region.nbytes // self._granule)
+            self._shadows[access.region] = np.zeros(granules, np.int32), np.zeros(granules, np.int32)
+        writers, readers = self._shadows[access.region]
+        offset, mask = access.offset, access.mask
+        if access.kind == "load" and offset.shape[1] == 1 and mask.shape[1] > 1:
+            mask = mask.any(axis=1, keepdims=True)  # threads of a block that read one place are alike, blocks are not
+        shape = (geometry.rows, geometry.lanes if access.kind == "store" else offset.shape[1])
+        hit = _zeros(self._hits, shape)
+        found = races.race_between_blocks(
+            writers,
+            readers,
+            spread(offset // self._granule, shape),
+            spread(mask, shape),
+            max(1, access.width // self._granule),
+            access.kind == "store",
+            geometry.blocks[:, None],
+            hit,
+        )
+        if found:
+            self._report(access, hit)
+            hit[:] = 0
+
+    def _report(self, access: Access, hit: Array) -> None:
+        geometry, order = self._geometry, self._order
+        assert geometry is not None
+        assert order is not None
+        hits = (hit != 0) & ~order.between(hit - 1, spread(geometry.blocks[:, None], hit.shape))
+        if access.kind == "store" and hits.any():
+            hits &= ~benign(access, hits)
+        if not hits.any():
+            return
+        other = int(hit[tuple(np.argwhere(hits)[0])]) - 1
+        who = "several other blocks" if other < 0 else f"block {_block_name(other, geometry)}"
+        verb = "writes" if access.kind == "store" else "reads"
+        sentence = (
+            f"{verb} {{array}} at byte {{place}}, which {who} of the same launch accessed; nothing orders the two"
+        )
+        self._faults.add("race", access.site, access.region, hits & access.mask, access.offset, sentence)
+
+
+def _block_name(number: int, geometry: Geometry) -> str:
+    x, y = geometry.grid[0], geometry.grid[1]
+    return f"({number % x}, {number // x % y}, {number // (x * y)})"
+
+
+def _zeros(known: dict[tuple[int, int], Array], shape: tuple[int, int]) -> Array:
+    """Return an array of zeros that is kept for the next access of that shape: conflicts are rare, and clearing it each
+    time is not free.
+    """
+    if shape not in known:
+        known[shape] = np.zeros(shape, np.int64)
+    return known[shape]

@@ -1,0 +1,172 @@
+"""Count what every access asks of memory, per instruction: sectors, patterns, bank passes, distinct bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pytest_bandwidth.features.traffic.ptx.arrays import Array, spread
+from pytest_bandwidth.features.traffic.ptx.checkers.distinct import DistinctBytes
+from pytest_bandwidth.features.traffic.ptx.checkers.happens_before import HappensBefore
+from pytest_bandwidth.features.traffic.ptx.counts import (
+    AccessCounts,
+    ArrayCounts,
+    Counts,
+    LineCounts,
+    LocalCounts,
+    Pattern,
+    SharedCounts,
+)
+from pytest_bandwidth.features.traffic.ptx.lanes import Geometry
+from pytest_bandwidth.features.traffic.ptx.loops import sectors as counting
+from pytest_bandwidth.features.traffic.ptx.memory import Access, Region, View
+from pytest_bandwidth.features.traffic.ptx.program import Site
+
+_PATTERNS: tuple[tuple[Pattern, int], ...] = (
+    ("coalesced", counting.COALESCED),
+    ("misaligned", counting.MISALIGNED),
+    ("strided", counting.STRIDED),
+    ("random", counting.RANDOM),
+    ("broadcast", counting.BROADCAST),
+)
+
+
+class TrafficCounter:
+    """Count accesses. granule_bytes: the narrowest global access of the kernel. sites: its instructions."""
+
+    def __init__(self, granule_bytes: int, sites: Sequence[Site]) -> None:
+        self._sites = sites
+        self._distinct = DistinctBytes(granule_bytes, sites)
+        self._global: dict[tuple[int, str], Array] = {}
+        self._shared: dict[tuple[int, str], Array] = {}
+        self._local: dict[tuple[int, str], Array] = {}
+        self._branches: dict[int, Array] = {}
+        self._widths: dict[int, int] = {}
+        self._geometry: Geometry | None = None
+
+    def begin(self, geometry: Geometry, _order: HappensBefore) -> None:
+        self._geometry = geometry
+
+    def see(self, access: Access) -> None:
+        self._widths[access.site] = access.width
+        kind = access.region.kind
+        if kind == "global":
+            self._see_global(access)
+        elif kind == "shared":
+            self._see_shared(access)
+        elif kind == "local":
+            lanes = np.count_nonzero(self._spread(access)[1]) * self._repeat(access)
+            self._local.setdefault((access.site, access.kind), np.zeros(1, np.int64))[0] += lanes
+
+    def branch(self, site: int, warps: int, divergent: int) -> None:
+        self._branches.setdefault(site, np.zeros(2, np.int64))[:] += (warps, divergent)
+
+    def _see_global(self, access: Access) -> None:
+        counts = self._global.setdefault((access.site, access.kind), np.zeros(counting.COUNTS, np.int64))
+        offset, mask = self._spread(access)
+        counting.count_sectors(offset, mask, access.width, self._repeat(access), counts)
+        self._distinct.mark(access)
+
+    def _see_shared(self, access: Access) -> None:
+        offset, mask = self._spread(access)
+        found = counting.count_bank_passes(offset, mask, access.width, self._repeat(access))
+        self._shared.setdefault((access.site, access.kind), np.zeros(4, np.int64))[:] += found
+
+    def _spread(self, access: Access) -> tuple[Array, Array]:
+        """Spread offsets and mask over all threads, and over all blocks only where blocks differ."""
+        geometry = self._geometry
+        assert geometry is not None
+        shape = (max(access.offset.shape[0], access.mask.shape[0]), geometry.lanes)
+        return spread(access.offset, shape), spread(access.mask, shape)
+
+    def _repeat(self, access: Access) -> int:
+        assert self._geometry is not None
+        rows: int = max(access.offset.shape[0], access.mask.shape[0])
+        return self._geometry.rows // rows
+
+    # Results
+
+    def lines(self) -> tuple[LineCounts, ...]:
+        by_line: dict[tuple[str, int], list[int]] = {}
+        for number in self._seen():
+            by_line.setdefault((self._sites[number].file, self._sites[number].line), []).append(number)
+        return tuple(LineCounts(file, line, self._sum(by_line[file, line])) for file, line in sorted(by_line))
+
+    def total(self) -> Counts:
+        return self._sum(self._seen())
+
+    def figures(self) -> Array:
+        """Total what tells blocks apart: per kind of access its requests, sectors (or bank passes) and threads."""
+        total = np.zeros(9)
+        for (_, kind), counts in self._global.items():
+            places = [counting.REQUESTS, counting.SECTORS, counting.LANES]
+            total[{"load": slice(0, 3), "store": slice(3, 6), "atomic": slice(3, 6)}[kind]] += counts[places]
+        for found in self._shared.values():
+            total[6:9] += found[[0, 1, 3]]
+        return total
+
+    def arrays(self, regions: Sequence[Region]) -> tuple[ArrayCounts, ...]:
+        """Count the distinct bytes of each array argument, and of each module variable that was touched."""
+        found: list[ArrayCounts] = []
+        for region in regions:
+            for view in region.views or (View(region.name, (), 0, region.nbytes),):
+                read = self._distinct.read(region, view.start, view.nbytes)
+                written = self._distinct.written(region, view.start, view.nbytes)
+                if view.arguments or read or written:
+                    found.append(ArrayCounts(view.name, view.arguments, view.nbytes, read, written))
+        return tuple(sorted(found, key=lambda counts: (not counts.arguments, counts.arguments)))
+
+    def bytes_read(self, regions: Sequence[Region]) -> int:
+        """Count the distinct bytes read over all allocations, those that two arguments share once."""
+        return sum(self._distinct.read(region, 0, region.nbytes) for region in regions)
+
+    def bytes_written(self, regions: Sequence[Region]) -> int:
+        return sum(self._distinct.written(region, 0, region.nbytes) for region in regions)
+
+    def _seen(self) -> list[int]:
+        tables = (self._global, self._shared, self._local)
+        return sorted({site for table in tables for site, _ in table} | set(self._branches))
+
+    def _sum(self, sites: Sequence[int]) -> Counts:
+        branches = sum((self._branches[s] for s in sites if s in self._branches), np.zeros(2, np.int64))
+        return Counts(
+            loads=self._accesses(sites, "load"),
+            stores=self._accesses(sites, "store"),
+            atomics=self._accesses(sites, "atomic"),
+            shared_loads=self._shared_counts(sites, "load"),
+            shared_stores=self._shared_counts(sites, "store"),
+            shared_atomics=self._shared_counts(sites, "atomic"),
+            local_loads=self._local_counts(sites, "load"),
+            local_stores=self._local_counts(sites, "store"),
+            branches=int(branches[0]),
+            divergent_branches=int(branches[1]),
+        )
+
+    def _accesses(self, sites: Sequence[int], kind: str) -> AccessCounts:
+        found = {site: self._global[site, kind] for site in sites if (site, kind) in self._global}
+        if not found:
+            return AccessCounts()
+        total = np.sum(list(found.values()), axis=0)
+        strides = [c for c in found.values() if c[counting.STRIDED]]
+        stride = int(max(strides, key=lambda c: c[counting.STRIDED])[counting.STRIDE]) if strides else None
+        return AccessCounts(
+            accesses=int(total[counting.LANES]),
+            requests=int(total[counting.REQUESTS]),
+            bytes_requested=sum(int(c[counting.LANES]) * self._widths[site] for site, c in found.items()),
+            bytes_distinct=self._distinct.touched(kind, {(self._sites[s].file, self._sites[s].line) for s in found}),
+            sectors=int(total[counting.SECTORS]),
+            ideal_sectors=int(total[counting.IDEAL_SECTORS]),
+            requests_by_pattern={name: int(total[place]) for name, place in _PATTERNS if total[place]},
+            stride_bytes=stride,
+        )
+
+    def _shared_counts(self, sites: Sequence[int], kind: str) -> SharedCounts:
+        found: Mapping[int, Array] = {site: self._shared[site, kind] for site in sites if (site, kind) in self._shared}
+        requests, passes, least_passes, lanes = (int(sum(c[i] for c in found.values())) for i in range(4))
+        asked = sum(int(c[3]) * self._widths[site] for site, c in found.items())
+        return SharedCounts(lanes, requests, asked, passes, least_passes)
+
+    def _local_counts(self, sites: Sequence[int], kind: str) -> LocalCounts:
+        found = {site: int(self._local[site, kind][0]) for site in sites if (site, kind) in self._local}
+        return LocalCounts(sum(found.values()), sum(lanes * self._widths[site] for site, lanes in found.items()))

@@ -1,0 +1,318 @@
+"""Run a decoded kernel for one batch of blocks, all their threads at once.
+
+Threads that are at the same block of code form a group. The group of the smallest rank runs to the end of its block,
+then joins whatever group waits where it goes next; so threads that parted meet again, and a warp executes exactly what
+it would alone. Barriers hold groups back until whole blocks have arrived.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NoReturn
+
+import numpy as np
+
+from pytest_bandwidth.domain.clock import clock
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.traffic.ptx.arrays import Array, spread
+from pytest_bandwidth.features.traffic.ptx.checkers.faults import FaultLog
+from pytest_bandwidth.features.traffic.ptx.checkers.happens_before import HappensBefore
+from pytest_bandwidth.features.traffic.ptx.checkers.traffic import TrafficCounter
+from pytest_bandwidth.features.traffic.ptx.lanes import Geometry, Mask, warps_with
+from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
+from pytest_bandwidth.features.traffic.ptx.program import (
+    Atomic,
+    Barrier,
+    BasicBlock,
+    Branch,
+    Compute,
+    Exit,
+    Fence,
+    Guard,
+    Kernel,
+    Load,
+    Step,
+    Store,
+    WarpBarrier,
+    WarpStep,
+)
+from pytest_bandwidth.features.traffic.ptx.registers import Registers
+from pytest_bandwidth.features.traffic.ptx.warp import exchange
+
+# A step of few threads takes as long as one of some hundred, and counts as one against the limit: a kernel whose blocks
+# wait for each other for ever is stopped in minutes, not in days.
+LEAST_THREADS = 500
+
+
+class Tally:
+    """Count the instructions that threads and warps execute, over all batches, and stop past a bound.
+
+    limit: thread-instructions. seconds: of wall clock, from now on. Past either UsageError names the line that runs.
+    """
+
+    def __init__(self, kernel: Kernel, limit: int, seconds: float = math.inf) -> None:
+        self.threads = 0
+        self.warps = 0
+        self._spent = 0
+        self._kernel = kernel
+        self._limit = limit
+        self._seconds = seconds
+        self._end = clock.monotonic() + seconds
+
+    def add(self, block: BasicBlock, mask: Mask) -> None:
+        steps = len(block.steps) + (block.end is not None)
+        self.threads += steps * mask.threads
+        self.warps += steps * mask.warps
+        self._spent += steps * max(mask.threads, LEAST_THREADS)
+        if self._spent > self._limit:
+            self._stop(block, f"executed more than {self._limit:.3g} thread-instructions", "the limit")
+        if clock.monotonic() > self._end:
+            self._stop(block, f"run for {self._seconds:g} s", "--bandwidth-traffic-timeout")
+
+    def _stop(self, block: BasicBlock, found: str, bound: str) -> NoReturn:
+        sites = [self._kernel.sites[step.site] for step in (*block.steps, block.end) if step is not None]
+        at = next((f", now at {site.file}:{site.line}" for site in sites if site.line), "")
+        raise UsageError(
+            f"kernel {self._kernel.name} has {found} on this device{at}; "
+            f"use a smaller size there, run a sample of its blocks, or raise {bound} if it does end"
+        )
+
+
+class BatchInterpreter:
+    """Run one batch: its registers, its groups, its barriers."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        geometry: Geometry,
+        memory: MemoryUnit,
+        order: HappensBefore,
+        traffic: TrafficCounter,
+        faults: FaultLog,
+        tally: Tally,
+        arguments: dict[int, Array],
+    ) -> None:
+        self._kernel = kernel
+        self._geometry = geometry
+        self._shape = (geometry.rows, geometry.lanes)
+        self._memory = memory
+        self._order = order
+        self._traffic = traffic
+        self._faults = faults
+        self._tally = tally
+        self._registers = Registers(kernel, geometry, arguments)
+        self._ready: dict[int, Mask] = {}
+        self._waiting: dict[int, Mask] = {}
+
+    def run(self) -> None:
+        self._ready = {0: Mask(self._geometry.present, self._geometry)}
+        blocks = self._kernel.blocks
+        with np.errstate(all="ignore"):
+            while self._ready or self._waiting:
+                if not self._ready:
+                    self._pass_barriers()
+                    continue
+                number = min(self._ready, key=lambda n: blocks[n].rank)
+                mask = self._ready.pop(number)
+                elsewhere = (*self._ready, *(self._after(n) for n in self._waiting))
+                self._registers.keep(blocks[other].live for other in elsewhere)
+                self._run_block(blocks[number], number, mask)
+
+    def _after(self, number: int) -> int:
+        following = self._kernel.blocks[number].following
+        return number if following is None else following
+
+    def _run_block(self, block: BasicBlock, number: int, mask: Mask) -> None:
+        self._tally.add(block, mask)
+        for step in block.steps:
+            if isinstance(step, Compute):
+                self._compute(step, mask.lanes)
+            elif isinstance(step, Load):
+                self._load(step, mask.lanes)
+            elif isinstance(step, Store):
+                self._store(step, mask.lanes)
+            elif isinstance(step, Atomic):
+                self._atomic(step, mask.lanes)
+            elif isinstance(step, WarpStep):
+                self._between_lanes(step, mask.lanes)
+            elif isinstance(step, WarpBarrier):
+                self._order.warp_barrier(self._registers.guarded(step.guard, mask.lanes))
+            elif isinstance(step, Fence):
+                self._order.fence(self._registers.guarded(step.guard, mask.lanes))
+        self._leave(block, number, mask)
+
+    # Steps
+
+    def _compute(self, step: Compute, lanes: Array) -> None:
+        result = step.function(*[self._registers.read(source) for source in step.sources])
+        guarded = step.guard is not None
+        if guarded:
+            lanes = self._registers.guarded(step.guard, lanes)
+        if type(result) is not tuple:
+            self._registers.write(step.targets[0], result, lanes, guarded)
+            return
+        for target, part in zip(step.targets, result, strict=False):
+            self._registers.write(target, part, lanes, guarded)
+
+    def _load(self, step: Load, lanes: Array) -> None:
+        lanes = self._registers.guarded(step.guard, lanes)
+        values = self._memory.load(step, self._registers.read(step.sources[0]), lanes)
+        for target, value in zip(step.targets, values, strict=True):
+            self._registers.write(target, value, lanes, step.guard is not None)
+
+    def _store(self, step: Store, lanes: Array) -> None:
+        address, *values = (self._registers.read(source) for source in step.sources)
+        self._memory.store(step, address, tuple(values), self._registers.guarded(step.guard, lanes))
+
+    def _atomic(self, step: Atomic, lanes: Array) -> None:
+        lanes = self._registers.guarded(step.guard, lanes)
+        address, *operands = (self._registers.read(source) for source in step.sources)
+        if lanes.any():
+            self._order.atomic(lanes)
+        old = self._memory.atomic(step, address, tuple(operands), lanes)
+        for target, value in zip(step.targets, old, strict=False):
+            self._registers.write(target, value, lanes, step.guard is not None)
+
+    def _between_lanes(self, step: WarpStep, lanes: Array) -> None:
+        lanes = self._registers.guarded(step.guard, lanes)
+        sources = tuple(self._registers.read(source) for source in step.sources)
+        results = exchange(step.name, step.mode, sources, lanes, self._shape)
+        for target, result in zip(step.targets, results, strict=False):
+            self._registers.write(target, result, lanes, step.guard is not None)
+
+    # Jumps
+
+    def _leave(self, block: BasicBlock, number: int, mask: Mask) -> None:
+        end = block.end
+        if end is None:
+            self._go(block.following, mask)
+        elif isinstance(end, Barrier):
+            self._hold(number, mask)
+        elif isinstance(end, Exit):
+            self._exit(end, block, mask)
+        elif isinstance(end, Branch) and end.sources:
+            self._switch(end, block, mask)
+        else:
+            self._branch(end, block, mask)
+
+    def _go(self, number: int | None, mask: Mask) -> None:
+        if number is None:
+            return
+        there = self._ready.get(number)
+        self._ready[number] = mask if there is None else Mask(there.lanes | mask.lanes, self._geometry)
+
+    def _split(self, guard: Guard, mask: Mask) -> tuple[Mask | None, Mask | None]:
+        """Return the lanes for which the guard holds and the others; None for none, the same mask for all."""
+        truth = self._registers.predicate(guard)
+        taken = mask.lanes & truth
+        if not taken.any():
+            return None, mask
+        rest = mask.lanes & ~truth
+        if not rest.any():
+            return mask, None
+        return Mask(taken, self._geometry), Mask(rest, self._geometry)
+
+    def _branch(self, end: Step, block: BasicBlock, mask: Mask) -> None:
+        if end.guard is None:
+            self._go(block.branch[0], mask)
+            return
+        taken, rest = self._split(end.guard, mask)
+        self._traffic.branch(end.site, mask.warps, self._divided(taken, rest))
+        if taken is not None:
+            self._go(block.branch[0], taken)
+        if rest is not None:
+            self._go(block.following, rest)
+
+    def _divided(self, taken: Mask | None, rest: Mask | None) -> int:
+        """Count the warps with lanes on both sides."""
+        if taken is None or rest is None:
+            return 0
+        both = warps_with(taken.lanes) & warps_with(rest.lanes)
+        return int(np.count_nonzero(both)) * (self._geometry.rows // len(both))
+
+    def _switch(self, end: Branch, block: BasicBlock, mask: Mask) -> None:
+        index = spread(
+            self._registers.read(end.sources[0]),
+            np.broadcast_shapes(self._registers.read(end.sources[0]).shape, mask.lanes.shape),
+        )
+        lanes = spread(mask.lanes, index.shape)
+        chosen = np.unique(index[lanes])
+        self._traffic.branch(end.site, mask.warps, 0 if len(chosen) == 1 else self._mixed_warps(index, lanes))
+        for value in chosen:
+            if value >= len(block.branch):
+                self._faults.add(
+                    "trap",
+                    end.site,
+                    None,
+                    lanes & (index == value),
+                    index.astype(np.int64),
+                    "branches beyond a jump table",
+                )
+                self._go(None, Mask(lanes & (index == value), self._geometry))
+            else:
+                self._go(block.branch[int(value)], Mask(lanes & (index == value), self._geometry))
+
+    def _mixed_warps(self, index: Array, lanes: Array) -> int:
+        if index.shape[1] == 1:
+            return 0
+        shape = (len(index), -1, 32)
+        low = np.where(lanes, index, np.iinfo(index.dtype).max).reshape(shape).min(axis=2)
+        high = np.where(lanes, index, 0).reshape(shape).max(axis=2)
+        return int(np.count_nonzero(low < high)) * (self._geometry.rows // len(index))
+
+    def _exit(self, end: Exit, block: BasicBlock, mask: Mask) -> None:
+        leaving, staying = (mask, None) if end.guard is None else self._split(end.guard, mask)
+        if leaving is not None and end.trap:
+            nowhere = np.zeros((1, 1), np.int64)
+            self._faults.add("trap", end.site, None, leaving.lanes, nowhere, "executes a trap (assert or __trap)")
+        if staying is not None:
+            self._go(block.following, staying)
+
+    # Barriers
+
+    def _hold(self, number: int, mask: Mask) -> None:
+        there = self._waiting.get(number)
+        self._waiting[number] = mask if there is None else Mask(there.lanes | mask.lanes, self._geometry)
+
+    def _pass_barriers(self) -> None:
+        """Let every block go on whose threads all wait at one barrier; any other one is stuck.
+        Called when no group can run.
+        """
+        waiting, self._waiting = self._waiting, {}
+        if len(waiting) > 1:
+            self._report_stuck(waiting)
+        for number, mask in waiting.items():
+            block = self._kernel.blocks[number]
+            end = block.end
+            assert isinstance(end, Barrier)
+            if end.targets:
+                self._reduce(end, mask, waiting)
+            self._order.block_barrier(mask.lanes.any(axis=1, keepdims=True))
+            self._go(block.following, mask)
+
+    def _report_stuck(self, waiting: dict[int, Mask]) -> None:
+        """Report blocks whose threads wait at different barriers: undefined in CUDA (often a hang);
+        here they all go on.
+        """
+        rows = [spread(mask.lanes.any(axis=1, keepdims=True), (self._geometry.rows, 1)) for mask in waiting.values()]
+        mixed = np.sum(rows, axis=0) > 1
+        if mixed.any():
+            number, mask = min(waiting.items())
+            end = self._kernel.blocks[number].end
+            assert end is not None
+            sentence = "waits at one __syncthreads() while others of its block wait at another"
+            self._faults.add("barrier", end.site, None, mask.lanes & mixed, np.zeros((1, 1), np.int64), sentence)
+
+    def _reduce(self, end: Barrier, mask: Mask, waiting: dict[int, Mask]) -> None:
+        """Compute __syncthreads_count, _and and _or over the threads of each block."""
+        blocks = self._kernel.blocks
+        self._registers.keep(blocks[self._after(other)].live for other in waiting if blocks[other].end is not end)
+        lanes = spread(mask.lanes & self._geometry.present, self._shape)
+        predicate = self._registers.read(end.sources[0])
+        if end.reduction == "and":
+            result: Array = (predicate | ~lanes).all(axis=1, keepdims=True)
+        elif end.reduction == "or":
+            result = (predicate & lanes).any(axis=1, keepdims=True)
+        else:
+            result = np.count_nonzero(predicate & lanes, axis=1, keepdims=True).astype(np.uint32)
+        self._registers.write(end.targets[0], result, mask.lanes, False)

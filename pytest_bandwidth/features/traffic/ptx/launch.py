@@ -1,0 +1,296 @@
+"""Run a kernel over a grid, batch by batch, and gather what the checkers saw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.domain.clock import clock
+from pytest_bandwidth.domain.code.kernel_signature import parameter_names
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.traffic.ptx.addresses import LOCAL_REGION, SHARED_REGION
+from pytest_bandwidth.features.traffic.ptx.arguments import Arguments, place_arguments
+from pytest_bandwidth.features.traffic.ptx.arrays import Array
+from pytest_bandwidth.features.traffic.ptx.checkers.bounds import BoundsChecker
+from pytest_bandwidth.features.traffic.ptx.checkers.faults import FaultLog
+from pytest_bandwidth.features.traffic.ptx.checkers.happens_before import HappensBefore
+from pytest_bandwidth.features.traffic.ptx.checkers.initialisation import InitialisationChecker, untouched
+from pytest_bandwidth.features.traffic.ptx.checkers.races import GlobalRaceChecker, SharedRaceChecker
+from pytest_bandwidth.features.traffic.ptx.checkers.traffic import TrafficCounter
+from pytest_bandwidth.features.traffic.ptx.counts import Execution
+from pytest_bandwidth.features.traffic.ptx.interpreter import BatchInterpreter, Tally
+from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Dim, Geometry
+from pytest_bandwidth.features.traffic.ptx.loading import Program
+from pytest_bandwidth.features.traffic.ptx.memory import Memory, Region, flat_bytes
+from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
+from pytest_bandwidth.features.traffic.ptx.program import Kernel, Symbol
+
+Progress = Callable[[str], None]
+
+# Lanes of a batch: enough that a NumPy call's own cost (about 1 µs) is small against its work, few enough that the
+# registers in use stay in a core's caches. Measured by benchmarks/traffic.py.
+BATCH_LANES = 1 << 16
+BATCH_SHARED_BYTES = 1 << 23
+BATCH_LOCAL_BYTES = 1 << 26
+PROGRESS_SECONDS = 0.5
+DEFAULT_LIMIT = 2 * 10**10
+
+# Limits of every GPU since compute capability 5 (CUDA C++ Programming Guide, technical specifications).
+MAX_THREADS = 1024
+MAX_BLOCK: Dim = (1024, 1024, 64)
+# The shadows that find races hold a block's number, plus one, in 32 bits: one block less than GPUs take.
+MAX_BLOCKS = 2**31 - 2
+MAX_GRID: Dim = (MAX_BLOCKS, 65535, 65535)
+MAX_LOCAL_BYTES = 512 * 1024
+# Shared memory a block may have, in KiB, by compute capability (same table, with the opt-in for dynamic memory).
+SHARED_KIB = {
+    "75": 64,
+    "80": 163,
+    "86": 99,
+    "87": 163,
+    "88": 99,
+    "89": 99,
+    "90": 227,
+    "100": 227,
+    "103": 227,
+    "110": 227,
+    "120": 99,
+    "121": 99,
+}
+
+
+def execute(
+    program: Program,
+    kernel_name: str,
+    grid: Sequence[int],
+    block: Sequence[int],
+    args: Sequence[Any],
+    *,
+    shared_bytes: int = 0,
+    blocks: int | None = None,
+    progress: Progress | None = None,
+    uninitialised: Sequence[Array] = (),
+    max_thread_instructions: int = DEFAULT_LIMIT,
+    max_seconds: float = math.inf,
+) -> Execution:
+    """Execute a launch and count what it asks of memory. Results are in the arrays of `args` afterwards.
+
+    grid, block: one to three extents. args: NumPy arrays for pointers (views keep their offset), NumPy scalars of the
+    parameter's type, None for a null pointer, Python ints only for integer parameters. shared_bytes: dynamic shared
+    memory. blocks: run only so many blocks, evenly spread over the grid.
+    progress: called now and then with a line of text.
+    uninitialised: arrays filled by `fill_untouched`, whose unwritten parts must not be read.
+    Raises UsageError for a launch that CUDA would refuse, for arguments the kernel would misread, and for more than
+    `max_thread_instructions` or `max_seconds`; KernelError for unknown kernels; NotOnThisDevice for opcodes that are
+    not modelled.
+    """
+    kernel = program.kernel(kernel_name)
+    extents = _Extents(_three(grid, "grid"), _three(block, "block"))
+    _check(kernel, extents, shared_bytes, program.compiled.arch)
+    if blocks is None:
+        _check_size(kernel, extents, max_thread_instructions)
+    names = parameter_names(program.compiled.source, kernel.name, len(kernel.parameters))
+    arguments = place_arguments(kernel.name, kernel.parameters, names, args)
+    tally = Tally(kernel, max_thread_instructions, max_seconds)
+    run = _Run(program, kernel, extents, shared_bytes, arguments, uninitialised, tally)
+    return run.sample(blocks, progress) if blocks is not None and blocks < extents.blocks else run.whole(progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _Extents:
+    grid: Dim
+    block: Dim
+
+    @property
+    def blocks(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+class _Run:
+    """Run one launch: its memory, its checkers, its batches."""
+
+    def __init__(
+        self,
+        program: Program,
+        kernel: Kernel,
+        extents: _Extents,
+        shared_bytes: int,
+        arguments: Arguments,
+        uninitialised: Sequence[Array],
+        tally: Tally,
+    ) -> None:
+        self._program, self._kernel, self._extents = program, kernel, extents
+        self._shared_bytes = shared_bytes
+        self._memory = Memory((*program.variables, *arguments.regions))
+        self._arguments = {index: arguments.value(*place) for index, place in kernel.arguments.items()}
+        self._arrays = tuple(region for region in arguments.regions if region.kind == "global")
+        self._faults = FaultLog(kernel.sites)
+        self._bounds = BoundsChecker(self._faults)
+        self._traffic = TrafficCounter(kernel.granule_bytes.get("global", 1), kernel.sites)
+        self._order = HappensBefore()
+        self._checkers = (
+            self._traffic,
+            InitialisationChecker(self._faults, kernel.granule_bytes, _written(self._arrays, uninitialised)),
+            SharedRaceChecker(self._faults, kernel.granule_bytes),
+            GlobalRaceChecker(self._faults, kernel.granule_bytes),
+        )
+        self._tally = tally
+        self._last_progress = clock.monotonic()
+
+    def whole(self, progress: Progress | None) -> Execution:
+        rows = self._rows_per_batch()
+        for first in range(0, self._extents.blocks, rows):
+            self._batch(np.arange(first, min(first + rows, self._extents.blocks)))
+            self._tell(progress, min(first + rows, self._extents.blocks), self._extents.blocks)
+        return self._result(self._extents.blocks, None)
+
+    def sample(self, blocks: int, progress: Progress | None) -> Execution:
+        if blocks < 1:
+            raise UsageError(f"blocks is {blocks}, expected at least 1")
+        chosen = np.unique(np.linspace(0, self._extents.blocks - 1, blocks).astype(np.int64))
+        totals = [np.zeros(10)]
+        for done, number in enumerate(chosen, 1):
+            self._batch(np.array([number]))
+            totals.append(np.append(self._traffic.figures(), self._tally.threads))
+            self._tell(progress, done, len(chosen))
+        each = np.diff(totals, axis=0)
+        high, low = each.max(axis=0), each.min(axis=0)
+        spread = float(np.max((high - low) / np.maximum(high, 1)))
+        return self._result(len(chosen), spread)
+
+    def _rows_per_batch(self) -> int:
+        lanes = -(-self._extents.threads // WARP) * WARP
+        rows = BATCH_LANES // lanes
+        shared = self._kernel.dynamic_shared_offset + self._shared_bytes
+        if self._uses_shared:
+            rows = min(rows, BATCH_SHARED_BYTES // max(shared, 1))
+        if self._kernel.local_bytes:
+            rows = min(rows, BATCH_LOCAL_BYTES // (self._kernel.local_bytes * lanes))
+        return max(rows, 1)
+
+    @property
+    def _uses_shared(self) -> bool:
+        return bool(self._kernel.shared) or self._shared_bytes > 0
+
+    def _batch(self, numbers: Array) -> None:
+        kernel, extents = self._kernel, self._extents
+        geometry = Geometry(extents.grid, extents.block, numbers, self._shared_bytes, kernel.static_shared_bytes)
+        for region in self._windows(geometry):
+            self._memory.add(region)
+        self._faults.begin(geometry)
+        self._order.begin(geometry)
+        for checker in self._checkers:
+            checker.begin(geometry, self._order)
+        unit = MemoryUnit(self._memory, geometry, self._checkers, self._bounds)
+        BatchInterpreter(
+            kernel, geometry, unit, self._order, self._traffic, self._faults, self._tally, self._arguments
+        ).run()
+
+    def _windows(self, geometry: Geometry) -> list[Region]:
+        """Make fresh shared and local memory."""
+        kernel, windows = self._kernel, []
+        if self._uses_shared:
+            dynamic = Symbol("dynamic shared memory", "shared", kernel.dynamic_shared_offset, self._shared_bytes)
+            external = next((s.name for s in kernel.shared if s.size == 0), dynamic.name)
+            symbols = (*(s for s in kernel.shared if s.size), Symbol(external, "shared", dynamic.address, dynamic.size))
+            size = -(-(dynamic.address + dynamic.size) // 16) * 16
+            data = np.zeros((geometry.rows, size), np.uint8)
+            windows.append(Region("shared memory", "shared", SHARED_REGION, data, block_step=1, symbols=symbols))
+        if kernel.local_bytes:
+            size = -(-kernel.local_bytes // 16) * 16
+            data = np.zeros((geometry.rows * geometry.lanes, size), np.uint8)
+            region = Region("local memory", "local", LOCAL_REGION, data, geometry.lanes, 1, symbols=kernel.local)
+            windows.append(region)
+        return windows
+
+    def _tell(self, progress: Progress | None, done: int, total: int) -> None:
+        now = clock.monotonic()
+        if progress is not None and (now - self._last_progress >= PROGRESS_SECONDS or done == total):
+            self._last_progress = now
+            progress(f"{self._kernel.name}: {done} of {total} blocks, {self._tally.threads:.3g} thread-instructions")
+
+    def _result(self, blocks_run: int, spread: float | None) -> Execution:
+        compiled, extents = self._program.compiled, self._extents
+        touched = [v for v in self._program.variables if v.kind == "global" and not v.name.startswith("__cudart")]
+        regions = (*self._arrays, *touched)
+        return Execution(
+            kernel=self._kernel.name,
+            arch=compiled.arch,
+            nvrtc_version=compiled.nvrtc_version,
+            grid=extents.grid,
+            block=extents.block,
+            blocks=extents.blocks,
+            blocks_run=blocks_run,
+            counts=self._traffic.total(),
+            lines=self._traffic.lines(),
+            arrays=self._traffic.arrays(regions),
+            bytes_read=self._traffic.bytes_read(regions),
+            bytes_written=self._traffic.bytes_written(regions),
+            thread_instructions=self._tally.threads,
+            warp_instructions=self._tally.warps,
+            faults=self._faults.faults,
+            sample_spread=spread,
+        )
+
+
+def _three(extents: Sequence[int], what: str) -> Dim:
+    values = tuple(extents)
+    if not 1 <= len(values) <= 3 or any(isinstance(v, bool) or not isinstance(v, int | np.integer) for v in values):
+        raise UsageError(f"{what} is {extents!r}, expected one to three whole numbers")
+    x, y, z = (*(int(v) for v in values), 1, 1)[:3]
+    return x, y, z
+
+
+def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> None:
+    for what, found, most in (("grid", extents.grid, MAX_GRID), ("block", extents.block, MAX_BLOCK)):
+        if any(not 1 <= have <= limit for have, limit in zip(found, most, strict=True)):
+            raise UsageError(f"{what} is {found}, expected 1 to {most} along each axis")
+    if extents.blocks > MAX_BLOCKS:
+        raise UsageError(f"grid {extents.grid} has {extents.blocks} blocks, this device takes at most {MAX_BLOCKS}")
+    limit = min(MAX_THREADS, kernel.max_threads or MAX_THREADS)
+    if extents.threads > limit:
+        raise UsageError(
+            f"block {extents.block} has {extents.threads} threads, kernel {kernel.name} allows at most {limit}"
+        )
+    most_shared = SHARED_KIB.get(arch.removeprefix("sm_").rstrip("af"), 227) * 1024
+    asked = kernel.static_shared_bytes + shared_bytes
+    if kernel.local_bytes > MAX_LOCAL_BYTES:
+        needed = f"{kernel.local_bytes} bytes of local memory a thread"
+        raise UsageError(f"kernel {kernel.name} needs {needed}, CUDA allows {MAX_LOCAL_BYTES}; make its arrays smaller")
+    if shared_bytes < 0 or asked > most_shared:
+        raise UsageError(
+            f"kernel {kernel.name} asks for {kernel.static_shared_bytes} + {shared_bytes} bytes of shared memory, "
+            f"expected 0 to {most_shared} on {arch}"
+        )
+
+
+def _check_size(kernel: Kernel, extents: _Extents, limit: int) -> None:
+    """Refuse a whole grid that the limit would stop in any case, before anything is executed."""
+    threads = extents.blocks * extents.threads
+    if threads > limit:
+        raise UsageError(
+            f"kernel {kernel.name} is launched with {threads:.3g} threads, more than the {limit:.3g} "
+            "thread-instructions that this device executes; use a smaller size there, or run a sample of its blocks"
+        )
+
+
+def _written(arrays: Sequence[Region], uninitialised: Sequence[Array]) -> dict[Region, Array]:
+    """Tell which bytes of arrays that were declared empty hold something."""
+    found: dict[Region, Array] = {}
+    for array in uninitialised:
+        data, _ = flat_bytes(array)
+        start = data.__array_interface__["data"][0]
+        for region in arrays:
+            if region.data.__array_interface__["data"][0] == start:
+                still = untouched(array)
+                if still.any():
+                    found[region] = (~still).astype(np.uint8)[None, :]
+    return found

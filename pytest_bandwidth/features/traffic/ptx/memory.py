@@ -1,0 +1,127 @@
+"""Hold the memory that a launch can reach: one region per array, per module variable, and per state space's window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.traffic.ptx.addresses import MAX_REGION_BYTES, REGION_SHIFT, region_base
+from pytest_bandwidth.features.traffic.ptx.arrays import Array
+from pytest_bandwidth.features.traffic.ptx.program import Symbol, readable_name
+
+RegionKind = Literal["global", "const", "param", "shared", "local"]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Describe an array argument: the `nbytes` from byte `start` of its allocation on.
+    arguments: the parameters' numbers.
+    """
+
+    name: str
+    arguments: tuple[int, ...]
+    start: int
+    nbytes: int
+
+
+@dataclass(eq=False)
+class Region:
+    """Hold the bytes behind one range of addresses.
+
+    data: uint8 of shape (rows, bytes). A lane (b, t) of the batch sees row b·block_step + t·thread_step: global memory
+    has one row, shared memory one a block, local memory one a thread.
+    views: the arrays that were passed as arguments and lie here. symbols: variables inside, for messages and bounds.
+    """
+
+    name: str
+    kind: RegionKind
+    number: int
+    data: Array
+    block_step: int = 0
+    thread_step: int = 0
+    writable: bool = True
+    views: tuple[View, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+    _typed: dict[np.dtype[Any], Array] = field(default_factory=dict, repr=False)
+
+    @property
+    def base(self) -> int:
+        return region_base(self.number)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.data.shape[1])
+
+    def typed(self, dtype: np.dtype[Any]) -> Array:
+        """View the same bytes as (rows, elements) of `dtype`; a tail too short for an element is left out."""
+        if dtype not in self._typed:
+            whole = self.nbytes // dtype.itemsize * dtype.itemsize
+            self._typed[dtype] = self.data[:, :whole].view(dtype)
+        return self._typed[dtype]
+
+    def describe(self, offset: int) -> str:
+        """Name the variable or array that a byte offset lies in, else the nearest before it."""
+        places = [(s.address, s.size, readable_name(s.name)) for s in self.symbols] + [
+            (v.start, v.nbytes, v.name) for v in self.views
+        ]
+        for start, size, name in places:
+            if start <= offset < start + size:
+                return name
+        before = [(start + size, name) for start, size, name in places if start + size <= offset]
+        return max(before)[1] if before else self.name
+
+
+class Memory:
+    """Find regions by their number."""
+
+    def __init__(self, regions: Iterable[Region] = ()) -> None:
+        self.regions = {region.number: region for region in regions}
+
+    def add(self, region: Region) -> None:
+        if region.nbytes > MAX_REGION_BYTES:
+            raise ValueError(f"{region.name} has {region.nbytes} bytes, expected at most {MAX_REGION_BYTES}")
+        self.regions[region.number] = region
+
+    def at(self, address: int) -> Region | None:
+        return self.regions.get(address >> REGION_SHIFT)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Describe one memory instruction of one group of lanes, inside one region and inside its bounds.
+
+    kind: ``load``, ``store`` or ``atomic``. offset: bytes from the region's start, int64, and mask: bool, both
+    broadcastable to (rows, lanes). values: what is stored, one array per element, else empty. width: bytes per lane.
+    All of it lies between bytes `first` and `end` of the region.
+    """
+
+    site: int
+    kind: Literal["load", "store", "atomic"]
+    region: Region
+    offset: Array
+    mask: Array
+    width: int
+    first: int
+    end: int
+    values: tuple[Array, ...] = ()
+    ordered: bool = False
+
+
+def flat_bytes(array: Array) -> tuple[Array, int]:
+    """Return the bytes of the whole allocation that `array` views, as uint8, and the byte its first element is at.
+    Raises UsageError for an array over a buffer that it does not cover in one piece.
+    """
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    flat = owner.ravel(order="K").view(np.uint8)
+    if flat.__array_interface__["data"][0] != owner.__array_interface__["data"][0]:  # ravel had to copy
+        raise UsageError(
+            f"an array of shape {array.shape} lies in a buffer with gaps; copy it into one of its own first"
+        )
+    start = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    return flat, int(start)

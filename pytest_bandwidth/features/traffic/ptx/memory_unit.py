@@ -1,0 +1,186 @@
+"""Carry out memory instructions: from a lane's address to a region, past the checkers, to the bytes themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+
+from pytest_bandwidth.features.traffic.ptx import addresses
+from pytest_bandwidth.features.traffic.ptx.arrays import Array, spread
+from pytest_bandwidth.features.traffic.ptx.checkers import Checker
+from pytest_bandwidth.features.traffic.ptx.checkers.bounds import BoundsChecker
+from pytest_bandwidth.features.traffic.ptx.lanes import Geometry, least
+from pytest_bandwidth.features.traffic.ptx.loops import atomics, transfer
+from pytest_bandwidth.features.traffic.ptx.memory import Access, Memory, Region
+from pytest_bandwidth.features.traffic.ptx.opcodes import halves
+from pytest_bandwidth.features.traffic.ptx.program import Atomic, Load, Store
+from pytest_bandwidth.features.traffic.ptx.program import Memory as MemoryStep
+
+Kind = Literal["load", "store", "atomic"]
+_WINDOWS = {"shared": addresses.SHARED_BASE, "local": addresses.LOCAL_BASE}
+
+
+class MemoryUnit:
+    """Carry out the loads, stores and atomics of one batch."""
+
+    def __init__(self, memory: Memory, geometry: Geometry, checkers: Sequence[Checker], bounds: BoundsChecker) -> None:
+        self._memory = memory
+        self._shape = (geometry.rows, geometry.lanes)
+        self._checkers = checkers
+        self._bounds = bounds
+
+    def load(self, step: Load, address: Array, lanes: Array) -> list[Array]:
+        """Return one array per element of the access, of the smallest shape that holds it;
+        0 where a lane takes no part.
+        """
+        results: list[Array] | None = None
+        for access in self._accesses(step, "load", address, lanes):
+            self._check(access)
+            values = self._gather(access, step)
+            if results is None:
+                results = values
+            else:  # lanes of one instruction that read several arrays
+                results = [np.where(access.mask, new, old) for new, old in zip(values, results, strict=True)]
+        return results or [np.zeros((1, 1), step.dtype)] * step.count
+
+    def store(self, step: Store, address: Array, values: tuple[Array, ...], lanes: Array) -> None:
+        for access in self._accesses(step, "store", address, lanes, values):
+            self._check(access)
+            self._scatter(access, step)
+
+    def atomic(self, step: Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
+        """Return what was there before each lane's update;
+        lanes go one after the other, in the order of blocks and threads.
+
+        One array per element of the access. `operands` are the elements' values, then for cas what to put there.
+        """
+        old = [np.zeros(self._shape, step.dtype) for _ in range(step.count)]
+        for access in self._accesses(step, "atomic", address, lanes, operands):
+            self._check(access)
+            index, mask, *values = (spread(a, self._shape) for a in (access.offset, access.mask, *operands))
+            place = index >> (step.dtype.itemsize.bit_length() - 1)
+            for element in range(step.count):
+                self._update(step, access.region, place + element, mask, values[element], values[-1], old[element])
+        return old
+
+    @staticmethod
+    def _update(
+        step: Atomic, region: Region, place: Array, mask: Array, value: Array, other: Array, old: Array
+    ) -> None:
+        if step.type in ("f16", "bf16", "f16x2", "bf16x2", "b16"):
+            _update_halves(step, region, place, mask, value, other, old)
+            return
+        data = region.typed(step.dtype)
+        if step.dtype.kind == "f":
+            atomics.atomic_float(data, region.block_step, region.thread_step, place, mask, value, old)
+        else:
+            code = atomics.ATOMIC_CODES[step.operation]
+            atomics.atomic_integer(data, region.block_step, region.thread_step, place, mask, code, value, other, old)
+
+    def _check(self, access: Access) -> None:
+        for checker in self._checkers:
+            checker.see(access)
+
+    def _accesses(
+        self, step: MemoryStep, kind: Kind, address: Array, lanes: Array, values: tuple[Array, ...] = ()
+    ) -> Iterator[Access]:
+        """Cut the access by region, without the lanes that the bounds forbid."""
+        start = np.uint64((step.offset + _WINDOWS.get(step.space, 0)) & 0xFFFFFFFFFFFFFFFF)
+        if address.dtype.itemsize < 8:
+            address = address.astype(np.uint64)
+        if start:
+            address = address + start
+        shape = np.broadcast_shapes(address.shape, lanes.shape)
+        low, high, together, count = transfer.span(spread(address, shape), spread(lanes, shape))
+        if count == 0:
+            return
+        if low >> addresses.REGION_SHIFT == high >> addresses.REGION_SHIFT:
+            parts = [(int(low) >> addresses.REGION_SHIFT, lanes)]
+        else:
+            region_of = address >> np.uint64(addresses.REGION_SHIFT)
+            here = np.unique(spread(region_of, shape)[spread(lanes, shape)])
+            parts = [(int(number), lanes & (region_of == number)) for number in here]
+        whole = len(parts) == 1
+        for number, mask in parts:
+            region = self._memory.regions.get(number)
+            base = addresses.region_base(number)
+            offset = (address - np.uint64(base)).view(np.int64)
+            first, end = int(low) - base, int(high) - base + step.width
+            if region is None or not whole or not self._fits(step, kind, region, first, end, int(together)):
+                place = address.view(np.int64) if region is None else offset
+                mask = self._bounds.check(step.site, kind, region, place, mask, step.width)
+                if region is None or not mask.any():
+                    continue
+                first, end = max(first, 0), min(end, region.nbytes)
+            yield Access(step.site, kind, region, offset, mask, step.width, first, end, values, step.ordered)
+
+    @staticmethod
+    def _fits(step: MemoryStep, kind: Kind, region: Region, first: int, end: int, together: int) -> bool:
+        """Tell whether every lane is inside the region (inside one variable of it), aligned and allowed."""
+        if together & (step.width - 1) or (kind != "load" and not region.writable):
+            return False
+        if region.kind == "shared" or region.kind == "local":
+            return any(s.address <= first and end <= s.address + s.size for s in region.symbols)
+        return first >= 0 and end <= region.nbytes
+
+    def _gather(self, access: Access, step: Load) -> list[Array]:
+        region = access.region
+        unsigned = np.dtype(f"u{step.dtype.itemsize}")
+        index, mask = least(access.offset >> (step.dtype.itemsize.bit_length() - 1), access.mask)
+        if region.block_step or region.thread_step:
+            shape = (self._shape[0], self._shape[1] if region.thread_step else index.shape[1])
+            index, mask = (
+                spread(index, shape),
+                spread(access.mask if region.thread_step else mask, shape),
+            )
+        data = region.typed(unsigned)
+        values = []
+        for element in range(step.count):
+            out = np.empty(index.shape, unsigned)
+            transfer.gather(data, region.block_step, region.thread_step, index, mask, element, out)
+            values.append(out.view(step.dtype))
+        return values
+
+    def _scatter(self, access: Access, step: Store) -> None:
+        region = access.region
+        unsigned = np.dtype(f"u{step.dtype.itemsize}")
+        shape = np.broadcast_shapes(access.offset.shape, access.mask.shape, *(value.shape for value in access.values))
+        shape = (
+            self._shape[0] if region.block_step else shape[0],
+            self._shape[1] if region.thread_step else shape[1],
+        )
+        index = spread(access.offset >> (step.dtype.itemsize.bit_length() - 1), shape)
+        mask, data = spread(access.mask, shape), region.typed(unsigned)
+        for element, value in enumerate(access.values):
+            stored = spread(value.view(unsigned), shape)
+            transfer.scatter(data, region.block_step, region.thread_step, index, mask, element, stored)
+
+
+def _update_halves(
+    step: Atomic, region: Region, index: Array, mask: Array, value: Array, other: Array, old: Array
+) -> None:
+    """Update 16-bit floats, which hardware and Numba lack as scalars, in rounds of one lane per place.
+
+    Fills `old`; lanes that meet at one place take turns in the order of blocks and threads.
+    """
+    data = region.typed(step.dtype)
+    rows = spread(np.arange(len(index))[:, None] * region.block_step, index.shape)
+    pending = np.flatnonzero(mask)
+    keys = rows.reshape(-1) * np.int64(data.shape[1]) + index.reshape(-1)
+    while len(pending):
+        _, first = np.unique(keys[pending], return_index=True)
+        turn = pending[first]
+        row, place = np.divmod(keys[turn], data.shape[1])
+        was = data[row, place]
+        old.reshape(-1)[turn] = was
+        data[row, place] = _half_result(step, was, value.reshape(-1)[turn], other.reshape(-1)[turn])
+        pending = np.delete(pending, first)
+
+
+def _half_result(step: Atomic, was: Array, value: Array, other: Array) -> Array:
+    if step.operation == "cas":
+        return np.where(was == value, other, was)
+    rows = {"add": halves.arithmetic(np.add), "min": halves.minmax("min"), "max": halves.minmax("max")}
+    return np.asarray(rows[step.operation]({"half": step.type})(was, value))

@@ -1,0 +1,201 @@
+"""Compute 16-bit floating-point opcodes: f16, bf16 and their packed pairs.
+
+Each operation runs in a wider format whose result rounds once more without harm: binary32 has more than 2·11 + 2 bits,
+so add, sub and mul of halves round correctly through it (Figueroa 1995); fma goes through binary64 with round-to-odd
+(Boldo and Melquiond 2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.features.traffic.ptx.arrays import Array
+from pytest_bandwidth.features.traffic.ptx.opcodes import floats
+from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Choice, Meaning, chosen
+
+
+def half_kind(choice: Choice) -> str:
+    return next(value for value in choice.values() if value in ("f16", "f16x2", "bf16", "bf16x2"))
+
+
+def widen_bf16(bits: Array) -> Array:
+    """Convert bf16 bits to binary32, exactly."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def narrow_bf16(value: Array, mode: str = "rn") -> Array:
+    """Convert binary32 to bf16 bits: to the nearest, ties to even, or towards zero (rz)."""
+    bits = value.view(np.uint32)
+    rounded = bits if mode == "rz" else bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
+    return np.where(np.isnan(value), np.uint16(0x7FFF), (rounded >> np.uint32(16)).astype(np.uint16)).astype(np.uint16)
+
+
+def widen(a: Array, kind: str) -> Array:
+    """Convert halves (float16, or bf16 bits) to binary32."""
+    return widen_bf16(a) if kind.startswith("bf16") else a.astype(np.float32)
+
+
+def narrow(value: Array, kind: str) -> Array:
+    """Convert binary32 or binary64 to halves, to the nearest."""
+    if not kind.startswith("bf16"):
+        return value.astype(np.float16)
+    return narrow_bf16(_to_odd_single(value) if value.dtype == np.float64 else value)
+
+
+def unpack(word: Array, kind: str) -> Array:
+    """View packed pairs as a further axis of two halves, the low one first."""
+    return np.ascontiguousarray(word)[..., None].view(np.uint16 if kind == "bf16x2" else np.float16)
+
+
+def pack(halves: Array) -> Array:
+    return np.ascontiguousarray(halves).view(np.uint32)[..., 0]
+
+
+def on_halves(kind: str, compute: Callable[..., Array]) -> Meaning:
+    """Apply `compute`, on single halves, to both halves of a packed word where the type is packed."""
+    if not kind.endswith("x2"):
+        return compute
+    return lambda *words: pack(compute(*(unpack(word, kind) for word in words)))
+
+
+def floored(value: Array) -> Array:
+    """Apply .relu: whatever is below zero, and −0, becomes +0; NaN stays."""
+    return np.where((value > 0) | np.isnan(value), value, value.dtype.type(0))
+
+
+def _finished(choice: Choice, value: Array) -> Array:
+    """Apply .sat and .relu to a binary32 or binary64 result that will be narrowed."""
+    if "sat" in choice:
+        return floats.saturate(value)
+    if "relu" in choice:
+        return floored(value)
+    return value
+
+
+def _flushed(choice: Choice, value: Array, kind: str) -> Array:
+    """Apply .ftz: subnormal f16 values (below 2⁻¹⁴) to zero; the ISA defines it for f16 only."""
+    if "ftz" not in choice or kind.startswith("bf16"):
+        return value
+    return np.where(np.abs(value) < 2.0**-14, np.copysign(value.dtype.type(0), value), value)
+
+
+def arithmetic(operation: Meaning) -> Callable[[Choice], Meaning]:
+    """Compute an operation of one rounding on halves, through binary32."""
+
+    def meaning(choice: Choice) -> Meaning:
+        kind = half_kind(choice)
+
+        def compute(*sources: Array) -> Array:
+            wide = (_flushed(choice, widen(source, kind), kind) for source in sources)
+            result = _finished(choice, operation(*wide))
+            return _flushed(choice, narrow(result, kind), kind)
+
+        return on_halves(kind, compute)
+
+    return meaning
+
+
+def fused(choice: Choice) -> Meaning:
+    """Compute fma: one rounding of the exact a·b + c."""
+    kind = half_kind(choice)
+
+    def compute(a: Array, b: Array, c: Array) -> Array:
+        x, y, z = (_flushed(choice, widen(source, kind), kind).astype(np.float64) for source in (a, b, c))
+        product = x * y
+        total = _finished(choice, _odd_sum(product, z))
+        return _flushed(choice, narrow(total, kind), kind)
+
+    return on_halves(kind, compute)
+
+
+def _odd_sum(a: Array, b: Array) -> Array:
+    """Compute a + b rounded to odd in binary64: where inexact, the last bit is set on the side of the exact value."""
+    total = a + b
+    virtual = total - a
+    error = (a - (total - virtual)) + (b - virtual)
+    inexact = np.isfinite(total) & (error != 0)
+    if not inexact.any():
+        return total
+    even = (total.view(np.uint64) & np.uint64(1)) == 0
+    towards = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+    return np.where(inexact & even, towards, total)
+
+
+def _to_odd_single(value: Array) -> Array:
+    """Convert binary64 to binary32, rounded to odd."""
+    nearest = value.astype(np.float32)
+    back = nearest.astype(np.float64)
+    inexact = np.isfinite(value) & (back != value)
+    truncated = np.where(np.abs(back) > np.abs(value), np.nextafter(nearest, np.float32(0)), nearest)
+    odd = (truncated.view(np.uint32) | np.uint32(1)).view(np.float32)
+    return np.where(inexact, odd, nearest)
+
+
+def sign_operation(name: str) -> Callable[[Choice], Meaning]:
+    """Compute neg and abs: on the sign bit alone, of subnormals that .ftz makes zero."""
+
+    def meaning(choice: Choice) -> Meaning:
+        kind = half_kind(choice)
+
+        def compute(a: Array) -> Array:
+            bits = _flushed(choice, a, kind).view(np.uint16)
+            changed = bits ^ np.uint16(0x8000) if name == "neg" else bits & np.uint16(0x7FFF)
+            return changed.view(a.dtype)
+
+        return on_halves(kind, compute)
+
+    return meaning
+
+
+def minmax(name: str) -> Callable[[Choice], Meaning]:
+    """Compute min and max as for binary32 (see `floats.minmax`); exact, so nothing rounds."""
+
+    def meaning(choice: Choice) -> Meaning:
+        kind = half_kind(choice)
+        pick = floats.minmax(name)(choice)
+
+        def compute(*sources: Array) -> Array:
+            return narrow(pick(*(_flushed(choice, widen(source, kind), kind) for source in sources)), kind)
+
+        return on_halves(kind, compute)
+
+    return meaning
+
+
+def compare(choice: Choice) -> Meaning:
+    """Compute a setp on halves; packed ones give two predicates, the low half's first."""
+    kind = half_kind(choice)
+    test = floats.FLOAT_COMPARISONS[choice["fcmp"]]
+
+    def single(a: Array, b: Array) -> Array:
+        return test(_flushed(choice, widen(a, kind), kind), _flushed(choice, widen(b, kind), kind))
+
+    if not kind.endswith("x2"):
+        return single
+
+    def packed(a: Array, b: Array) -> Any:
+        both = single(unpack(a, kind), unpack(b, kind))
+        return both[..., 0], both[..., 1]
+
+    return packed
+
+
+def set_halves(choice: Choice) -> Meaning:
+    """Compute set.cmp.f16x2.f16x2 and its like: 1.0 or 0.0 per half; with an integer result all ones or 0 per half."""
+    kind = half_kind(choice)
+    result = chosen(choice, "word", "i32") or kind
+    test = floats.FLOAT_COMPARISONS[choice["fcmp"]]
+
+    def compute(a: Array, b: Array) -> Array:
+        truth = test(_flushed(choice, widen(a, kind), kind), _flushed(choice, widen(b, kind), kind))
+        if result.startswith(("f16", "bf16")):
+            one = np.uint16(0x3F80) if result.startswith("bf16") else np.uint16(0x3C00)
+            bits = np.where(truth, one, np.uint16(0)).astype(np.uint16)
+            return bits if kind.startswith("bf16") else bits.view(np.float16)
+        ones = np.uint16(0xFFFF) if kind.endswith("x2") or result.endswith("16") else np.uint32(0xFFFFFFFF)
+        return np.where(truth, ones, ones.dtype.type(0)).astype(ones.dtype)
+
+    return on_halves(kind, compute)

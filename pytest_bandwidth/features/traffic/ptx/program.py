@@ -1,0 +1,225 @@
+"""Hold a decoded kernel: basic blocks of steps that name registers by index, resolved but for the launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from pytest_bandwidth.features.traffic.ptx.arrays import Array
+
+Space = Literal["global", "shared", "local", "const", "param", "generic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Say where an instruction stands: `line` of `file` in the CUDA source (0 where unknown), and the PTX's."""
+
+    opcode: str
+    ptx_line: int
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Name a source operand: the register's index and the NumPy type it is read as.
+
+    narrow: the register is wider than the type, so its low part is taken.
+    negated: a predicate that is read as its opposite.
+    """
+
+    register: int
+    dtype: np.dtype[Any]
+    narrow: bool = False
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Name a destination: `widen` is the type a narrower result is extended to, None where the widths agree."""
+
+    register: int
+    widen: np.dtype[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    register: int
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Hold one instruction: at `site` (an index into the kernel's sites), for the lanes where `guard` holds."""
+
+    site: int
+    guard: Guard | None = None
+    sources: tuple[Read, ...] = ()
+    targets: tuple[Write | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute(Step):
+    """Compute targets = function(*sources); several targets where it returns a tuple."""
+
+    function: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory(Step):
+    """Access `count` consecutive elements of `dtype` at the first source plus `offset` bytes.
+
+    ordered: relaxed, acquire or release: synchronisation, which races do not count.
+    """
+
+    space: Space
+    dtype: np.dtype[Any]
+    count: int
+    offset: int
+    ordered: bool = False
+
+    @property
+    def width(self) -> int:
+        """Count the bytes asked for by one thread."""
+        return self.dtype.itemsize * self.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load(Memory): ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store(Memory): ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Atomic(Memory):
+    """Update memory atomically: `operation` and PTX `type` as in the opcode; sources after the first are its operands;
+    no target for red.
+    """
+
+    operation: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarpStep(Step):
+    """Exchange values between the lanes of a warp; `name` and `mode` as in the opcode (``shuffle``, ``down``)."""
+
+    name: str
+    mode: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarpBarrier(Step): ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence(Step): ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing(Step):
+    """Do nothing: a hint without an effect that is modelled (prefetch, nanosleep)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch(Step):
+    """Jump to the first of `labels`, or with an index source to the one it picks."""
+
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit(Step):
+    trap: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barrier(Step):
+    """Wait as __syncthreads() does, with its reduction (``popc``, ``and``, ``or``) where it has one."""
+
+    reduction: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BasicBlock:
+    """Hold steps without a jump among them, then at most one jump, as indexes of `Kernel.blocks`.
+
+    branch: where the ending Branch leads, by its labels' order; `following`: the next block in the text, None after an
+    end. live: registers whose values may still be read on entry, as a bit set.
+    """
+
+    steps: tuple[Step, ...]
+    end: Step | None
+    branch: tuple[int, ...]
+    following: int | None
+    rank: int
+    live: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """Describe a parameter: PTX type (``u64``, ``f32``, ``b8`` for structs), place in the parameter buffer, bytes."""
+
+    name: str
+    type: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """Place a variable: byte offset in its space, or the full address for global and const ones."""
+
+    name: str
+    space: Space
+    address: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Hold a decoded kernel.
+
+    constants: registers that hold immediates, symbols and launch parameters' defaults, each of shape (1, 1).
+    specials: registers that hold special registers such as ``%tid.x``.
+    arguments: registers that hold a part of the parameters: (byte offset, NumPy type).
+    shared: static variables of shared memory; dynamic shared memory begins at `dynamic_shared_offset`.
+    granule_bytes: the narrowest access of each space, down to which shadows have to look.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    sites: tuple[Site, ...]
+    blocks: tuple[BasicBlock, ...]
+    register_count: int
+    constants: Mapping[int, Array]
+    specials: Mapping[int, str]
+    arguments: Mapping[int, tuple[int, np.dtype[Any]]]
+    shared: tuple[Symbol, ...]
+    dynamic_shared_offset: int
+    local: tuple[Symbol, ...]
+    local_bytes: int
+    granule_bytes: Mapping[str, int]
+    max_threads: int | None
+
+    @property
+    def static_shared_bytes(self) -> int:
+        return sum(symbol.size for symbol in self.shared)
+
+
+_LOCAL_NAME = re.compile(r"^_ZZ.*E(\d+)([A-Za-z_]\w*?)(?:_\d+)?$")
+
+
+def readable_name(symbol: str) -> str:
+    """Return a variable's name as written: ``_ZZ7softmaxE4tile`` → ``tile`` (Itanium C++ ABI, §5.1.6, local names)."""
+    match = _LOCAL_NAME.match(symbol)
+    if match:
+        return match[2][: int(match[1])]
+    plain = re.match(r"^_Z(?:N.*?)?(\d+)(\w+)$", symbol)
+    return plain[2][: int(plain[1])] if plain else symbol

@@ -1,1 +1,0 @@
-"""Add up what a callable's operators read and write, as each framework tells it."""

@@ -1,0 +1,401 @@
+"""Decide: one measurement's evidence in, one of six verdicts out. It is the table of docs/method.md.
+
+`decide` returns what else would be needed where the evidence does not suffice yet. No verdict is given anywhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.measured.metrics import middle_of
+from pytest_bandwidth.domain.measured.validity import IMPOSSIBLE
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.units import drop_of_log, log_of_drop
+from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
+from pytest_bandwidth.judging.comparable import Difference, MeasurementSetup, difference_of, setup_of
+from pytest_bandwidth.judging.counts import changes_of
+from pytest_bandwidth.judging.evidence import Ask, Comparison, Evidence
+from pytest_bandwidth.judging.floors import Floors, figure_of
+from pytest_bandwidth.judging.interval import Interval, Looks, interval_of
+from pytest_bandwidth.judging.limits import Limits, count_tolerance_of
+from pytest_bandwidth.judging.stored import SLOW_SHARE, Reference, runs_needed
+
+# A look needs two comparisons.
+_FEWEST_DROPS = 2
+# Where the two processes of a pair have addresses of their own, each can have one of two speeds for good: that four
+# pairs agree by chance is then no rarity (benchmarks/pairs_simulation.py).
+_FEWEST_UNALIKE = 8
+
+
+def decide(evidence: Evidence, limits: Limits) -> Decision | Ask:
+    """Return the decision, or what evidence it needs.
+
+    Raises UsageError for a floor that is a share of an unknown peak.
+    """
+    measurement, invalid = evidence.measurement, evidence.measurement.invalid
+    if invalid is not None and invalid.code in IMPOSSIBLE:
+        return Decision(Status.MISMATCH, invalid.code, facts={"text": invalid.text})
+    if measurement.device.counts_only:  # the marker's floors are of time, which is not measured there
+        return _counted(evidence, limits) if invalid is None else _invalid(invalid)
+    if invalid is None:
+        return _timed(evidence, limits)
+    decided = _by_code(evidence, limits)
+    if decided is None:
+        return _invalid(invalid, evidence.why_not)
+    passes = isinstance(decided, Decision) and decided.status in (Status.OK, Status.IMPROVED)
+    return _invalid(invalid) if passes and limits.floors else decided
+
+
+def _timed(evidence: Evidence, limits: Limits) -> Decision | Ask:
+    """Decide a valid measurement of time."""
+    missed = _floors(evidence, limits)
+    if missed is not None:
+        return missed
+    if limits.writes_entry(evidence.entry):
+        return Decision(Status.SAVED, Rule.WRITTEN)
+    decided = _by_code(evidence, limits)
+    if decided is not None:
+        return decided
+    return _without_entry(evidence, limits) if evidence.entry is None else _stored(evidence, limits)
+
+
+def _by_code(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
+    """Decide by the code: unchanged, or compared with old code in processes that measure anew.
+
+    None where stored figures have to decide.
+    """
+    measurement, entry = evidence.measurement, evidence.entry
+    if limits.writes_entry(entry):
+        return None
+    if entry is not None and (different := difference_of(setup_of(measurement), entry)) is not None:
+        return mismatch(different)
+    if entry is not None and evidence.is_same_code:
+        if (invalid := measurement.invalid) is not None:
+            why = f"its figures do not count: {invalid.text}"
+            return Decision(Status.OK, Rule.CODE_UNCHANGED, NO_NUMBERS, why_not=(why,))
+        return Decision(Status.OK, Rule.CODE_UNCHANGED, _first_numbers(evidence))
+    if entry is None and evidence.revision is None:
+        return None
+    if evidence.compared is not None:
+        return _noted(decide_comparison(evidence.compared, evidence.tolerance, limits.looks), evidence)
+    if not evidence.old_code_tried:
+        return Ask.OLD_CODE
+    if evidence.revision is not None:
+        return Decision(
+            Status.UNDECIDED, Rule.NOT_THERE, facts={"revision": evidence.revision}, why_not=evidence.why_not
+        )
+    return None
+
+
+def _invalid(invalid: Finding, why_not: tuple[str, ...] = ()) -> Decision:
+    return Decision(Status.UNDECIDED, invalid.code, facts={"text": invalid.text}, why_not=why_not)
+
+
+def mismatch(different: Difference) -> Decision:
+    """Return MISMATCH where two measurements are of different things."""
+    return Decision(
+        Status.MISMATCH,
+        different.rule,
+        facts={"name": different.name, "here": different.here, "there": different.there},
+    )
+
+
+def decide_counts(
+    counts: Mapping[str, int],
+    setup: MeasurementSetup,
+    declared: Traffic,
+    entry: Entry,
+    tolerance: float,
+    *,
+    is_same_code: bool = False,
+) -> Decision:
+    """Decide exact counts: any rise of a cost by more than the tolerance is REGRESSED, and nothing is confirmed."""
+    different = difference_of(setup.by_any_compiler() if is_same_code else setup, entry)
+    if different is not None:
+        return mismatch(different)
+    if not entry.counts:
+        return Decision(Status.UNDECIDED, Rule.EMPTY_ENTRY, facts={"lacks": "counts"})
+    changes = changes_of(counts, entry.counts, declared, tolerance)
+    numbers = Numbers(tolerance=tolerance)
+    facts: dict[str, Any] = {"same_code": is_same_code, "pattern": entry.extra.get("pattern")}
+    if changes.risen:
+        return Decision(Status.REGRESSED, Rule.COUNTS, numbers, {**facts, "changes": changes.risen})
+    if changes.less_work is not None:
+        return Decision(Status.MISMATCH, Rule.LESS_WORK, numbers, {"change": changes.less_work})
+    if changes.ungated:
+        return Decision(Status.UNDECIDED, Rule.UNGATED, numbers, {"lacks": changes.ungated})
+    if changes.fallen:
+        return Decision(Status.IMPROVED, Rule.COUNTS, numbers, {**facts, "changes": changes.fallen})
+    rule = Rule.CODE_UNCHANGED if is_same_code and not changes.within else Rule.COUNTS
+    return Decision(Status.OK, rule, numbers, {**facts, "changes": changes.within})
+
+
+def decide_processes(reference: Reference, values: Sequence[float], tolerance: float) -> Decision:
+    """Decide by some processes' figures, none of them chosen for what it showed, against a stored reference.
+
+    Raises ValueError for no figure, or one that is not positive.
+    """
+    if not values or min(values) <= 0:
+        raise ValueError(f"found the figures {list(values)!r}, expected positive ones")
+    drop = median(map(reference.drop, values))
+    numbers = _stored_numbers(reference, drop, tolerance, len(values), tuple(values))
+    if drop > reference.gate(tolerance, len(values)):
+        return Decision(Status.REGRESSED, Rule.STORED, numbers)
+    if not reference.sees(tolerance, len(values)):
+        return _noisy(numbers, reference, tolerance, len(values))
+    improved = -drop > reference.gate(tolerance, len(values))
+    return Decision(Status.IMPROVED if improved else Status.OK, Rule.STORED, numbers)
+
+
+def decide_stored(
+    reference: Reference, observed: float, fresh: Sequence[float], tolerance: float, confirm: int, ended: str | None
+) -> Decision | Ask:
+    """Decide one process's figure by a stored reference, and by new processes where it is slow.
+
+    fresh: figures of new processes so far; ended: why there can be no more. With confirm=0 the first look decides.
+    """
+    first = reference.drop(observed)
+    numbers = _stored_numbers(reference, first, tolerance, max(confirm, 1), observed=observed)
+    gate = reference.gate(tolerance, max(confirm, 1))
+    if confirm == 0 and first > gate:
+        return Decision(Status.REGRESSED, Rule.STORED, numbers)
+    if confirm == 0 or first <= SLOW_SHARE * log_of_drop(tolerance):
+        return _not_slow(reference, numbers, first, tolerance, max(confirm, 1))
+    drops = [reference.drop(value) for value in fresh]
+    past = sum(drop > gate for drop in drops)
+    # Once most of all that were asked for agree, the rest would change nothing.
+    if max(past, len(drops) - past) <= confirm // 2 and len(drops) < confirm:
+        if ended is None:
+            return Ask.PROCESSES
+        facts = {"why": ended, "processes": len(fresh), "wanted": confirm}
+        return Decision(Status.UNDECIDED, Rule.NOT_RERUN, numbers, facts)
+    seen = _stored_numbers(reference, median(drops), tolerance, confirm, tuple(fresh))
+    if median(drops) > gate:
+        return Decision(Status.REGRESSED, Rule.STORED, seen)
+    if not reference.sees(tolerance, confirm):
+        return _noisy(seen, reference, tolerance, confirm)
+    rule = Rule.NOT_REPRODUCED if first > log_of_drop(tolerance) else Rule.STORED
+    return Decision(Status.OK, rule, seen, {"first_drop": drop_of_log(first)})
+
+
+def with_dram(decision: Decision, rule: str, text: str) -> Decision:
+    """Return REGRESSED where DRAM moved more than baseline or marker allow; a decision that fails already stays."""
+    return decision if decision.status.always_fails else Decision(Status.REGRESSED, rule, facts={"text": text})
+
+
+def without_dram(decision: Decision, why: str) -> Decision:
+    """Return UNDECIDED where the marker limits what DRAM moves and nothing counted it; what fails already stays."""
+    if decision.status.always_fails or decision.status.warns:
+        return decision
+    return Decision(Status.UNDECIDED, Rule.DRAM_UNCOUNTED, facts={"text": why})
+
+
+def decide_comparison(compared: Comparison, tolerance: float, looks: Looks) -> Decision | Ask:
+    """Decide by old code next to new, whatever stored figures say: by the bounds of their mean log ratio."""
+    number = len(compared.drops)
+    if compared.lost_share and number:
+        return Decision(Status.UNDECIDED, Rule.NO_PROBE, facts={"other": compared.other})
+    last = number >= looks.most or compared.ended
+    due = number in looks.after and (compared.alike or number >= _FEWEST_UNALIKE)
+    if not last and not due:
+        return Ask.OLD_CODE
+    if number < _FEWEST_DROPS:
+        return Decision(
+            Status.UNDECIDED,
+            Rule.UNSTEADY,
+            facts={"compared": number, "uneven": compared.uneven, "other": compared.other},
+        )
+    allowed, seen = log_of_drop(tolerance), interval_of(compared.drops)
+    decided = _by_bounds(seen, allowed, last=last)
+    if decided is None:
+        return Ask.OLD_CODE
+    rule = compared.rule if decided is not Status.UNDECIDED else Rule.TOO_NOISY
+    facts = {
+        "by": compared.rule,
+        "other": compared.other,
+        "alternate": compared.alternate,
+        "uneven": compared.uneven,
+    }
+    return Decision(decided, rule, _compared_numbers(compared, seen, tolerance, looks.most), facts)
+
+
+def _counted(evidence: Evidence, limits: Limits) -> Decision:
+    measurement, entry = evidence.measurement, evidence.entry
+    if limits.writes_entry(entry):
+        return Decision(Status.SAVED, Rule.WRITTEN)
+    if entry is None:
+        return _without_entry(evidence, limits)
+    return decide_counts(
+        measurement.counts,
+        setup_of(measurement),
+        measurement.traffic,
+        entry,
+        count_tolerance_of(limits.marker.tolerance, entry),
+        is_same_code=evidence.is_same_code,
+    )
+
+
+def _without_entry(evidence: Evidence, limits: Limits) -> Decision:
+    if limits.floors and not evidence.measurement.device.counts_only:
+        return Decision(Status.OK, Rule.FLOORS)
+    baseline = evidence.baseline
+    if baseline is None:
+        return Decision(Status.UNDECIDED, Rule.NO_BASELINE)
+    return Decision(Status.UNDECIDED, Rule.NO_ENTRY, facts={"path": baseline.path, "code_of": baseline.code_of})
+
+
+def _floors(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
+    """Return REGRESSED for a floor missed here and in the median of new processes; None where all floors hold."""
+    floors, figures, measurement = limits.floors, evidence.figures, evidence.measurement
+    if not floors or figures is None:
+        return None
+    if floors.min_utilization is not None and measurement.peak is None:
+        raise UsageError(
+            f"min_utilization asks for a share of the peak, and the peak of {measurement.device.name} is unknown: "
+            "use min_relative, or set bandwidth_peak in the ini file"
+        )
+    missed = floors.missed(figures)
+    if missed is None:
+        unseen = floors.unseen(figures)
+        return None if unseen is None else Decision(Status.UNDECIDED, Rule.NO_PROBE, facts={"floor": unseen})
+    if limits.confirm == 0:
+        return _missed(missed, (), {"here": missed[2]})
+    return _missed_again(evidence, floors, missed, limits.confirm)
+
+
+def _missed_again(
+    evidence: Evidence, floors: Floors, missed: tuple[str, float, float], confirm: int
+) -> Decision | Ask | None:
+    name, limit, seen = missed
+    if len(evidence.fresh) < confirm:
+        if evidence.fresh_ended is None:
+            return Ask.PROCESSES
+        return Decision(
+            Status.UNDECIDED,
+            Rule.NOT_RERUN,
+            Numbers(observed=seen, reference=limit),
+            {"floor": name, "why": evidence.fresh_ended, "processes": len(evidence.fresh)},
+        )
+    if any(floors.unseen(figures) is not None for figures in evidence.fresh):
+        return Decision(Status.UNDECIDED, Rule.NO_PROBE, facts={"floor": name})
+    again = floors.missed(middle_of(evidence.fresh))
+    if again is None:
+        return None
+    values = tuple(value for figures in evidence.fresh if (value := figure_of(again[0], figures)) is not None)
+    return _missed(again, values, {"here": seen})
+
+
+def _missed(missed: tuple[str, float, float], values: tuple[float, ...], facts: Mapping[str, Any]) -> Decision:
+    name, limit, seen = missed
+    numbers = Numbers(observed=seen, reference=limit, confirmations=values)
+    return Decision(Status.REGRESSED, f"floor:{name}", numbers, facts)
+
+
+def _by_bounds(seen: Interval, allowed: float, *, last: bool) -> Status | None:
+    """Return what a mean log ratio and its bounds show; None where more comparisons are needed."""
+    if seen.low > 0 and seen.mean > allowed:
+        return Status.REGRESSED
+    if seen.mean + seen.loss_reach < 0 and seen.mean < -allowed:
+        return Status.IMPROVED
+    if seen.high <= allowed:
+        return Status.OK
+    if not last:
+        return None
+    if seen.low > 0:  # it costs something, and is not shown to cost less than the tolerance
+        return Status.REGRESSED
+    return Status.OK if seen.mean <= allowed / 2 and seen.is_narrow(allowed) else Status.UNDECIDED
+
+
+def _stored(evidence: Evidence, limits: Limits) -> Decision | Ask:
+    """Decide by stored figures: REGRESSED where the median of new processes is past what noise explains."""
+    reference, figures, tolerance = evidence.stored, evidence.figures, evidence.tolerance
+    why_not = evidence.why_not
+    if evidence.baseline is not None and evidence.baseline.code_of is not None:
+        return Decision(
+            Status.UNDECIDED, Rule.CODE_ALONE, facts={"code_of": evidence.baseline.code_of}, why_not=why_not
+        )
+    if reference is None or figures is None:
+        return Decision(Status.UNDECIDED, Rule.EMPTY_ENTRY, facts={"lacks": "bandwidth"}, why_not=why_not)
+    observed = figures.of(reference.figure)
+    if observed is None or (reference.figure == "relative" and not figures.share_told):
+        return Decision(Status.UNDECIDED, Rule.NO_PROBE, why_not=why_not)
+    values = [value for process in evidence.fresh if (value := process.of(reference.figure)) is not None]
+    ended = evidence.fresh_ended
+    if ended is None and len(values) < limits.confirm <= len(evidence.fresh):
+        ended = f"a probe ran in {len(values)} of {len(evidence.fresh)} new processes"
+    return _noted(decide_stored(reference, observed, values, tolerance, limits.confirm, ended), evidence)
+
+
+def _noted(decided: Decision | Ask, evidence: Evidence) -> Decision | Ask:
+    """Return the decision with the reasons why better evidence could not be had."""
+    return replace(decided, why_not=evidence.why_not) if isinstance(decided, Decision) else decided
+
+
+def _not_slow(reference: Reference, numbers: Numbers, first: float, tolerance: float, processes: int) -> Decision:
+    if not reference.sees(tolerance, processes):
+        return _noisy(numbers, reference, tolerance, processes)
+    improved = -first > reference.gate(tolerance, 1)
+    return Decision(Status.IMPROVED if improved else Status.OK, Rule.STORED, numbers)
+
+
+def _noisy(numbers: Numbers, reference: Reference, tolerance: float, processes: int) -> Decision:
+    needed = runs_needed(reference, tolerance, processes) if reference.runs else None
+    return Decision(Status.UNDECIDED, Rule.TOO_NOISY, numbers, {"by": Rule.STORED, "runs_needed": needed})
+
+
+def _first_numbers(evidence: Evidence) -> Numbers:
+    """Return where unchanged code stands against its baseline, for people and for the report on the device."""
+    reference, figures = evidence.stored, evidence.figures
+    observed = None if reference is None or figures is None else figures.of(reference.figure)
+    if reference is None or observed is None:
+        return NO_NUMBERS
+    return _stored_numbers(reference, reference.drop(observed), evidence.tolerance, 1, observed=observed)
+
+
+def _stored_numbers(
+    reference: Reference,
+    drop: float,
+    tolerance: float,
+    processes: int,
+    confirmations: tuple[float, ...] = (),
+    *,
+    observed: float | None = None,
+) -> Numbers:
+    return Numbers(
+        figure=reference.figure,
+        observed=math.exp(reference.centre - drop) if observed is None else observed,
+        reference=reference.value,
+        tolerance=tolerance,
+        drop=drop_of_log(drop),
+        allowed_drop=drop_of_log(reference.gate(tolerance, processes)),
+        detects=drop_of_log(reference.detects(tolerance, processes)),
+        spread=reference.spread,
+        degrees=reference.degrees,
+        runs=reference.runs,
+        confirmations=confirmations,
+    )
+
+
+def _compared_numbers(compared: Comparison, seen: Interval, tolerance: float, most: int) -> Numbers:
+    return Numbers(
+        figure=compared.figure,
+        observed=median(compared.new),
+        reference=median(compared.old),
+        tolerance=tolerance,
+        drop=drop_of_log(seen.mean),
+        low=drop_of_log(seen.low),
+        high=drop_of_log(seen.high),
+        allowed_drop=tolerance,
+        detects=drop_of_log(seen.detects(log_of_drop(tolerance), most)),
+        spread=seen.spread,
+        degrees=seen.degrees,
+        runs=seen.count,
+        confirmations=compared.new,
+    )

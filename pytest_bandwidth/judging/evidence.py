@@ -1,0 +1,149 @@
+"""Hold all that is known of one measurement when it is judged; resolvers add to it until it can be decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
+from pytest_bandwidth.domain.code.identity import identity_of_plain
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, metrics_of_measurement, middle_of
+from pytest_bandwidth.domain.measured.regime import regime_of
+from pytest_bandwidth.domain.verdict import Rule
+from pytest_bandwidth.judging.limits import Limits, tolerance_of
+from pytest_bandwidth.judging.pairs import Pair, figure_of_pairs
+from pytest_bandwidth.judging.stored import Reference, reference_of
+
+
+class Ask(Enum):
+    """Name the evidence that would decide a measurement."""
+
+    OLD_CODE = "old code next to the new"
+    PROCESSES = "the same code in new processes"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Hold new code compared with old code so far.
+
+    rule: where both ran: in one process (`Rule.OLD_KERNEL`), or in pairs of processes (`Rule.PAIRS`).
+    drops: ln(new seconds ÷ old seconds) of each; new, old: the figure of each. other: what messages call the old code.
+    ended: whether no more can be had. alike: whether both had the same memory and addresses each time; alternate:
+    whether both sampled alternately. uneven: pairs that do not count, since the machine changed between their
+    processes. lost_share: whether only the old code shows a believable share of its probe.
+    """
+
+    rule: str
+    figure: Metric
+    drops: tuple[float, ...]
+    new: tuple[float, ...]
+    old: tuple[float, ...]
+    other: str
+    ended: bool = False
+    alike: bool = True
+    alternate: bool = True
+    uneven: int = 0
+    lost_share: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Hold what is known of one measurement.
+
+    figures: of this process; None where nothing was timed. tolerance: the smallest loss to catch.
+    stored: the baseline's figure; None where it holds none for this device. revision: what it is compared with in place
+    of a baseline. is_same_code: whether code, launch and inputs are the entry's. compared: with old code.
+    old_code_tried: whether nothing more can come of old code; why_not: why nothing did. fresh: what new processes of
+    the same code saw; fresh_ended: why there can be no more of them.
+    """
+
+    measurement: Measurement
+    figures: Metrics | None
+    entry: Entry | None
+    tolerance: float
+    stored: Reference | None = None
+    baseline: Baseline | None = None
+    revision: str | None = None
+    is_same_code: bool = False
+    compared: Comparison | None = None
+    old_code_tried: bool = False
+    why_not: tuple[str, ...] = ()
+    fresh: tuple[Metrics, ...] = ()
+    fresh_ended: str | None = None
+
+    def without(self, ask: Ask, why: str | None = None) -> Evidence:
+        """Return it as it is where what was asked for cannot be had."""
+        whys = (*self.why_not, why) if why else self.why_not
+        if ask is Ask.OLD_CODE:
+            compared = None if self.compared is None else replace(self.compared, ended=True)
+            return replace(self, old_code_tried=True, compared=compared, why_not=whys)
+        return replace(self, fresh_ended=why or "no new process could run")
+
+
+def first_evidence(
+    measurements: Mapping[str, Measurement], baseline: Baseline | None, limits: Limits
+) -> dict[str, Evidence]:
+    """Return what one run and its baseline know, by key."""
+    return {
+        key: _first(m, baseline.find(key) if baseline else None, baseline, limits) for key, m in measurements.items()
+    }
+
+
+def _first(measurement: Measurement, entry: Entry | None, baseline: Baseline | None, limits: Limits) -> Evidence:
+    tolerance = tolerance_of(limits.marker.tolerance, entry, baseline, limits.tolerance)
+    timed = measurement.gbps is not None and not measurement.device.counts_only
+    figures = metrics_of_measurement(measurement) if timed else None
+    stored = None
+    if entry is not None and figures is not None and (baseline is None or baseline.code_of is None):
+        stored = _reference(measurement, figures, entry, limits)
+    same = entry is not None and is_same_code(measurement, entry, elsewhere=bool(baseline and baseline.code_of))
+    return Evidence(measurement, figures, entry, tolerance, stored, baseline, is_same_code=same)
+
+
+def of_old_code_alone(evidence: Evidence) -> Evidence:
+    """Return it for a comparison with an older commit than the baseline's runs: its figures and code say nothing."""
+    return replace(evidence, stored=None, is_same_code=False)
+
+
+def is_same_code(measurement: Measurement, entry: Entry, *, elsewhere: bool = False) -> bool:
+    """Return whether the measurement surely ran what the entry's newest runs ran.
+
+    A kernel that is timed is known by its machine code; one that is counted by the PTX that is executed.
+    elsewhere: whether the entry is another device's, whose machine code is another in any case.
+    """
+    by = "ptx" if measurement.device.counts_only or elsewhere else "sass"
+    return measurement.code.is_same(identity_of_plain(entry.code), by=by)
+
+
+def _reference(measurement: Measurement, figures: Metrics, entry: Entry, limits: Limits) -> Reference | None:
+    asked = limits.marker.judged_on or entry.judged_on
+    regime = None if asked else regime_of(measurement)
+    figure = choose_metric(asked, entry, figures, None if regime is None else regime.regime)
+    return reference_of(entry, figure, measurement.device.on_host)
+
+
+def comparison_of_pairs(
+    pairs: list[Pair], asked: Metric | None, regime: str | None, other: str, *, ended: bool
+) -> Comparison:
+    """Return what pairs of processes show, one pair at least. asked, regime: as in `figure_of_pairs`."""
+    figure = figure_of_pairs(pairs, asked, regime)
+    even = [pair for pair in pairs if pair.even]
+    lost_share = False
+    if figure == "relative" and even and middle_of([pair.base for pair in even]).share_told:
+        lost_share = not middle_of([pair.head for pair in even]).share_told
+    drops = [(drop, pair) for pair in even if (drop := pair.drop(figure)) is not None]
+    return Comparison(
+        Rule.PAIRS,
+        figure,
+        tuple(drop for drop, _ in drops),
+        tuple(value for _, pair in drops if (value := pair.head.of(figure)) is not None),
+        tuple(value for _, pair in drops if (value := pair.base.of(figure)) is not None),
+        other,
+        ended,
+        all(pair.alike for pair in even),
+        all(pair.alternate is not None for pair in even),
+        len(pairs) - len(even),
+        lost_share,
+    )

@@ -1,0 +1,124 @@
+"""Compare new processes with a baseline's stored figures: the blunt fallback where old code cannot run.
+
+For an entry with k runs, L = ln(figure), centre c = median of the runs' L and s² = (5·prior² + (k−1)·sd²)/(k+4): five
+processes' worth of prior belief about noise from process to process, the rest seen. A hand-written entry is an exact
+reference: 1/k = 0. The median of m new processes is past the gate where it lies further below c than the tolerance and
+than t₀.₉₉₉ · s · √(1/m + 1/k).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from pytest_bandwidth.domain.baseline import Entry, Metric, Run
+from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_run, middle_of, steadier_metric, value_of_run
+from pytest_bandwidth.domain.statistics import t_quantile
+from pytest_bandwidth.domain.units import log_of_drop
+from pytest_bandwidth.judging.interval import DETECTION_QUANTILE
+
+GATE_LEVEL = 0.999
+PRIOR_DEGREES = 5
+PRIOR_SPREAD: Mapping[str, float] = {"relative": 0.01, "gbps": 0.01, "gbps:host": 0.03}
+RUNS_CONSIDERED = range(1, 21)
+# A run below this share of the tolerance is measured again in new processes.
+SLOW_SHARE = 0.5
+# A gate that is the tolerance's own log drop may come out one rounding above it.
+_ROUNDING = 1 + 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Hold an entry seen through one figure: centre and spread of its logarithm, and the number of its runs."""
+
+    figure: Metric
+    centre: float
+    spread: float
+    degrees: float
+    runs: int
+
+    @property
+    def value(self) -> float:
+        return math.exp(self.centre)
+
+    def drop(self, value: float) -> float:
+        """Return ln(reference ÷ value)."""
+        return self.centre - math.log(value)
+
+    def gate(self, tolerance: float, processes: int) -> float:
+        """Return the log drop past which the median of so many new processes is a regression."""
+        return max(log_of_drop(tolerance), _noise(self.spread, self.degrees, self.runs, processes))
+
+    def sees(self, tolerance: float, processes: int) -> bool:
+        """Return whether a drop of the tolerance reaches the gate, which noise may widen."""
+        return self.gate(tolerance, processes) <= log_of_drop(tolerance) * _ROUNDING
+
+    def detects(self, tolerance: float, processes: int) -> float:
+        """Return the log drop that is found 95 times in 100: past the gate, and slow enough in the first process.
+
+        The noise that the gate allows for is by an estimated spread, and so as uncertain as that is.
+        """
+        of_median = self.spread * math.sqrt((math.pi / 2 if processes > 1 else 1.0) / processes + _inverse(self.runs))
+        noise = _noise(self.spread, self.degrees, self.runs, processes)
+        of_gate = math.hypot(of_median, noise / math.sqrt(2 * self.degrees))
+        of_first = self.spread * math.sqrt(1.0 + _inverse(self.runs))
+        return max(
+            log_of_drop(tolerance) + DETECTION_QUANTILE * of_median,
+            noise + DETECTION_QUANTILE * of_gate,
+            SLOW_SHARE * log_of_drop(tolerance) + DETECTION_QUANTILE * of_first,
+        )
+
+
+def prior_spread(figure: Metric, on_host: bool) -> float:
+    """Return the prior's standard deviation of ln(figure), before any run of an entry is looked at."""
+    return PRIOR_SPREAD["gbps:host" if figure == "gbps" and on_host else figure]
+
+
+def reference_of(entry: Entry, figure: Metric, on_host: bool) -> Reference | None:
+    """Return centre and spread of an entry; None where it does not hold the figure."""
+    logs = [math.log(value) for run in entry.runs if (value := value_of_run(run, figure)) is not None]
+    if not logs:
+        if figure == "relative" or entry.gbps is None:
+            return None
+        return Reference(figure, math.log(entry.gbps), prior_spread(figure, on_host), PRIOR_DEGREES, 0)
+    # Not `statistics.stdev`: it computes in fractions, which 10,000 entries feel.
+    mean = sum(logs) / len(logs)
+    squares = sum([(value - mean) ** 2 for value in logs])
+    degrees = PRIOR_DEGREES + len(logs) - 1
+    spread = math.sqrt((PRIOR_DEGREES * prior_spread(figure, on_host) ** 2 + squares) / degrees)
+    return Reference(figure, median(logs), spread, degrees, len(logs))
+
+
+def runs_needed(reference: Reference, tolerance: float, processes: int) -> int | None:
+    """Return the fewest runs of the same spread with which a drop of the tolerance is seen; None where 20 do not do."""
+    for k in RUNS_CONSIDERED:
+        # Of more runs the spread is as well known as of these, and better by each.
+        degrees = reference.degrees + k - max(reference.runs, 1)
+        if _noise(reference.spread, degrees, k, processes) <= log_of_drop(tolerance) * _ROUNDING:
+            return k
+    return None
+
+
+def steadier_of_runs(figure: Metric, entry: Entry, on_host: bool) -> Metric:
+    """Return `relative`, unless the entry's own runs show GB/s to repeat better from process to process."""
+
+    def spread_of(which: Metric) -> float:
+        reference = reference_of(entry, which, on_host)
+        return math.inf if reference is None else reference.spread
+
+    return steadier_metric(figure, len(entry.runs), spread_of)
+
+
+def median_metrics(runs: Sequence[Run]) -> Metrics:
+    """Return GB/s and share of the probe that a list of runs stands for, one at least."""
+    return middle_of([metrics_of_run(run) for run in runs])
+
+
+def _noise(spread: float, degrees: float, runs: int, processes: int) -> float:
+    return t_quantile(GATE_LEVEL, degrees) * spread * math.sqrt(1.0 / processes + _inverse(runs))
+
+
+def _inverse(runs: int) -> float:
+    return 1.0 / runs if runs else 0.0

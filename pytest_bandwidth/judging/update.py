@@ -1,0 +1,97 @@
+"""Merge an update's runs into an entry: those that pass the gate are appended, others start the entry afresh.
+
+Devices of one model share an entry: their runs of one update go in together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain, zip_longest
+from statistics import median
+
+from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Metric, Run
+from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.domain.measured.metrics import choose_metric
+from pytest_bandwidth.features.counters.judging import continued
+from pytest_bandwidth.judging.comparable import MeasurementSetup, difference_of
+from pytest_bandwidth.judging.stored import Reference, median_metrics, steadier_of_runs
+
+# What has to be equal for runs to stand in one entry.
+_SETUP_FIELDS = ("bytes_read", "bytes_written", "method", "settings", "counts")
+
+
+def merged(old: Entry | None, fresh: Entry, tolerance: float, reference: Reference | None) -> Entry:
+    """Return the entry after an update with `fresh`, which holds this update's runs and nothing of the past.
+
+    What people wrote by hand (tolerance, xfail, note, judged_on, unknown keys) stays.
+    tolerance, reference: what the test is judged by, of `metric_of_update`; None where there is nothing to hold it to.
+    """
+    if old is None:
+        return _summed(replace(fresh, anchor=_anchor(fresh.runs)))
+    kept = replace(
+        fresh,
+        tolerance=old.tolerance,
+        xfail=old.xfail,
+        note=old.note,
+        judged_on=old.judged_on or fresh.judged_on,
+        extra={**old.extra, **fresh.extra},
+        line=old.line,
+    )
+    if _continues(old, kept, tolerance, reference):
+        runs = (*continued(old.runs, fresh.runs), *fresh.runs)[-NEWEST_RUNS_KEPT:]
+        return _summed(replace(kept, runs=runs, anchor=old.anchor or _anchor(old.runs)))
+    return _summed(replace(kept, anchor=_anchor(fresh.runs)))
+
+
+def metric_of_update(old: Entry, fresh: Entry, asked: Metric | None = None) -> Metric:
+    """Return the figure by which fresh runs, one at least, are held to the old ones: the one that judges the test."""
+    judged = replace(old, judged_on=old.judged_on or fresh.judged_on)
+    return choose_metric(asked, judged, median_metrics(fresh.runs), None)
+
+
+def joined(of_devices: Sequence[Entry], on_host: bool) -> Entry:
+    """Join what devices of one model showed of one measurement; the figure to judge by is chosen from all runs.
+
+    The runs are taken in turn, so that the newest that a file keeps are of every device.
+    Raises BaselineError where the devices did not measure the same thing in the same way.
+    """
+    first = of_devices[0]
+    for other in of_devices[1:]:
+        for name in _SETUP_FIELDS:
+            one, two = getattr(first, name), getattr(other, name)
+            if one != two:
+                raise BaselineError(
+                    f"{first.key}: found {name} {one} on one device and {two} on another of its model, expected one "
+                    "for all that share a file: update from one of them"
+                )
+    in_turn = chain.from_iterable(zip_longest(*(entry.runs for entry in of_devices)))
+    code = first.code if all(entry.code == first.code for entry in of_devices) else {}
+    entry = replace(first, code=code, runs=tuple(run for run in in_turn if run is not None))
+    if entry.judged_on is None:
+        return entry
+    return replace(entry, judged_on=steadier_of_runs(entry.judged_on, entry, on_host))
+
+
+def _continues(old: Entry, fresh: Entry, tolerance: float, reference: Reference | None) -> bool:
+    """Return whether the fresh runs show the same thing as the old ones, as far as the gate can tell."""
+    if not old.runs or not fresh.runs or reference is None:
+        return False
+    setup = MeasurementSetup(fresh.bytes_read or 0, fresh.bytes_written or 0, fresh.method or "", fresh.settings)
+    if difference_of(setup, old) is not None:
+        return False
+    value = median_metrics(fresh.runs).of(reference.figure)
+    if value is None:
+        return False
+    return abs(reference.drop(value)) <= reference.gate(tolerance, len(fresh.runs))
+
+
+def _anchor(runs: tuple[Run, ...]) -> Run | None:
+    if not runs:
+        return None
+    middle = median_metrics(runs)
+    return Run(gbps=middle.gbps, relative=middle.relative, at=runs[-1].at, commit=runs[-1].commit, dirty=runs[-1].dirty)
+
+
+def _summed(entry: Entry) -> Entry:
+    return replace(entry, gbps=median(run.gbps for run in entry.runs)) if entry.runs else entry

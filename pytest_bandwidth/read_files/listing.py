@@ -1,0 +1,437 @@
+"""Identify a test by the files that its process read: its module, what that imports, and what was opened for it."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import os
+import platform
+import stat
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, cast
+
+from pytest_bandwidth.devices.kernel_source import included_names
+from pytest_bandwidth.domain.code.file_list import FileList
+from pytest_bandwidth.domain.code.identity import DIGITS, digest
+from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.read_files.imports import LARGEST_SOURCE_BYTES, Imports, imports_of
+from pytest_bandwidth.read_files.opened import Noted, OpenedFiles, Signature, signature_of
+
+LARGEST_FILE_BYTES = 256 * 2**20
+MOST_FILES = 20_000
+_PIECE_BYTES = 2**20
+_MOST_ITEMS = 1000
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+_SUITE = os.path.join(_PACKAGE, "suite", "")
+# Folders that hold what was made or installed, and no user's code.
+_LEFT_OUT = frozenset(
+    {"__pycache__", ".git", ".hg", ".svn", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox"}
+    | {"node_modules", "site-packages", "dist-packages"}
+)
+_SOURCES = (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl", ".c", ".cc", ".cpp", ".hip", ".cl", ".metal")
+_LIBRARIES = (".so", ".dylib", ".pyd", ".dll")
+# Variables that differ between folders and processes of the same run.
+_OWN_VARIABLES = ("PWD", "OLDPWD", "TMPDIR")
+
+
+class FilesUnknown(Exception):
+    """Raised where files cannot tell what a test runs; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskingTest:
+    """Hold what of a test decides which files are its own.
+
+    plugins: files of the user's that pytest loaded for it: each conftest.py above it, and plugins.
+    """
+
+    nodeid: str
+    file: str
+    fixtures: Sequence[str]
+    plugins: Sequence[str]
+
+
+@dataclass(slots=True)
+class ReadFiles:
+    """List the files of tests. patterns: of the names of test modules, as pytest collects them."""
+
+    opened: OpenedFiles
+    patterns: Sequence[str]
+    _imports: dict[str, tuple[Signature, Imports]] = field(default_factory=dict)
+    # The files that a module's text names, for as long as neither it nor the number of loaded modules changes.
+    _edges: dict[str, tuple[Signature | None, int, list[str]]] = field(default_factory=dict)
+    _relevant: dict[str, bool] = field(default_factory=dict)
+    _hashes: dict[str, tuple[Signature, str]] = field(default_factory=dict)
+    _orphans: tuple[frozenset[str], frozenset[str]] | None = None
+    _tree: list[str] | None = None
+
+    @property
+    def root(self) -> str:
+        return self.opened.root
+
+    def list_of(self, test: AskingTest) -> FileList:
+        """Return the files that a test depends on. Raises FilesUnknown."""
+        loaded = _Loaded(self.opened, self._is_users)
+        starts = map(self.opened.normal, (test.file, *test.plugins))
+        modules, dynamic = self._reached([*starts, *self._unreached(loaded)], loaded)
+        if dynamic:
+            modules |= set(self._whole_tree())
+        noted = Noted()
+        noted.add(self.opened.of_test)
+        for (name, base), of_fixture in self.opened.by_fixture.items():
+            if name in test.fixtures and test.nodeid.startswith(base):
+                noted.add(of_fixture)
+        for file in modules:
+            for name in loaded.names.get(file, ()):
+                noted.add(self.opened.by_module.get(name, Noted()))
+        if noted.starts is not None:
+            raise FilesUnknown(f"the test starts {shown(noted.starts)}: what that reads is not seen")
+        files = modules | {file for file in noted.files if self._is_relevant(file)}
+        if any(file.endswith(_LIBRARIES) for file in files):
+            files |= self._mapped(loaded)
+        files |= self._included(files)
+        if len(files) > MOST_FILES:
+            raise FilesUnknown(f"found {len(files)} files, expected at most {MOST_FILES}")
+        hashes = {self._key(file, loaded): self._hash(file) for file in sorted(files)}
+        return FileList({key: found for key, found in hashes.items() if found}, self._versions(modules))
+
+    def _reached(self, starts: Iterable[str], loaded: _Loaded) -> tuple[set[str], bool]:
+        """Return the files of modules that are imported, one by another, and whether any may import others."""
+        found: set[str] = set()
+        attributes: set[str] = set()
+        # Modules that somebody imported out of a package: their names are the package's attributes since.
+        inside: dict[str, set[str]] = {}
+        waiting = {file for file in starts if self._is_users(file)}
+        dynamic = False
+        while waiting:
+            file = waiting.pop()
+            found.add(file)
+            reached = [*self._named_by(file, loaded), *loaded.used_by(file)]
+            if file.endswith(".py"):
+                imports = self._imports_of(file)
+                dynamic |= imports.dynamic
+                attributes |= imports.attributes
+            for name, module in loaded.inside(file):
+                inside.setdefault(name, set()).add(module)
+            waiting.update(one for one in reached if one not in found and self._is_users(one))
+            if not waiting:
+                taken = {one for name in inside.keys() & attributes for one in inside[name]}
+                waiting = {one for one in taken - found if self._is_users(one)}
+        return found, dynamic
+
+    def _unreached(self, loaded: _Loaded) -> frozenset[str]:
+        """Return the user's loaded modules that no test module imports: they may belong to any test."""
+        known = frozenset(loaded.names)
+        if self._orphans is None or self._orphans[0] != known:
+            tests = (*self.patterns, "conftest.py")
+            roots = [file for file in known if any(fnmatch.fnmatch(os.path.basename(file), one) for one in tests)]
+            reached, _ = self._reached(roots, loaded)
+            self._orphans = known, frozenset(known - reached)
+        return self._orphans[1]
+
+    def _named_by(self, file: str, loaded: _Loaded) -> list[str]:
+        """Return the files that a module's text names, and those of the packages that it lies in."""
+        state = signature_of(file), len(sys.modules)
+        known = self._edges.get(file)
+        if known is None or known[:2] != state:
+            found = list(_packages_of(file))
+            if file.endswith(".py"):
+                names = self._imports_of(file).names
+                found += [one for name in names for one in self._resolved(name, file, loaded)]
+            known = self._edges[file] = *state, [one for one in dict.fromkeys(found) if one != file]
+        return known[2]
+
+    def _imports_of(self, file: str) -> Imports:
+        found = signature_of(file)
+        if found is None:
+            return Imports()
+        if file not in self._imports or self._imports[file][0] != found:
+            with open(file, "rb") as stream:
+                self._imports[file] = found, imports_of(stream.read(LARGEST_SOURCE_BYTES))
+        return self._imports[file][1]
+
+    def _resolved(self, name: str, importer: str, loaded: _Loaded) -> Iterator[str]:
+        """Yield the files of a module and of the packages that it lies in, as far as they are the user's."""
+        bare = name.lstrip(".")
+        level, parts = len(name) - len(bare), bare.split(".") if bare else []
+        if level:
+            folder = os.path.dirname(importer)
+            for _ in range(level - 1):
+                folder = os.path.dirname(folder)
+            yield from _modules_at(os.path.join(folder, "__init__"))
+            for part in parts:
+                folder = os.path.join(folder, part)
+                yield from _modules_at(folder)
+            return
+        for count in range(1, len(parts) + 1):
+            module = ".".join(parts[:count])
+            if module in sys.modules:
+                file = loaded.files.get(module)
+                if file is not None:
+                    yield file
+                elif count == 1 and _file_of(sys.modules[module]) is not None:
+                    return  # an installed package, or Python's
+                continue
+            for folder in self._search_path:
+                yield from _modules_at(os.path.join(folder, *parts[:count]))
+
+    @property
+    def _search_path(self) -> list[str]:
+        return [folder for folder in (self.opened.normal(entry or os.curdir) for entry in sys.path) if _is_own(folder)]
+
+    def _is_users(self, file: str) -> bool:
+        return _is_own(file) and (not self._is_below(file) or self._is_relevant(file))
+
+    def _is_below(self, file: str) -> bool:
+        return file.startswith(os.path.join(self.root, ""))
+
+    def _is_relevant(self, file: str) -> bool:
+        known = self._relevant.get(file)
+        if known is None:
+            inside = os.path.relpath(file, self.root).split(os.sep)
+            known = self._relevant[file] = _LEFT_OUT.isdisjoint(inside) and not file.startswith(_installed())
+        return known
+
+    def _key(self, file: str, loaded: _Loaded) -> str:
+        if self._is_below(file):
+            return os.path.relpath(file, self.root).replace(os.sep, "/")
+        names = loaded.names.get(file)
+        return f"{min(names) if names else os.path.basename(file)} (outside the root folder)"
+
+    def _whole_tree(self) -> list[str]:
+        if self._tree is None:
+            found: list[str] = []
+            for folder, folders, files in os.walk(self.root):
+                inside = [name for name in folders if name not in _LEFT_OUT]
+                folders[:] = [one for one in inside if not os.path.exists(os.path.join(folder, one, "pyvenv.cfg"))]
+                found += (os.path.join(folder, name) for name in files)
+                if len(found) > 10 * MOST_FILES:
+                    raise FilesUnknown(f"found more than {10 * MOST_FILES} files below the root folder")
+            self._tree = found
+        code = (".py", *_LIBRARIES)
+        return [file for file in self._tree if file.endswith(code)]
+
+    def _included(self, files: set[str]) -> set[str]:
+        """Return the files below the root that sources include: every one whose path ends like that."""
+        found: set[str] = set()
+        waiting = [file for file in files if file.endswith(_SOURCES)]
+        while waiting:
+            for name in _included_by(waiting.pop()):
+                ending = f"{os.sep}{os.path.normpath(name).lstrip(f'.{os.sep}')}"
+                self._whole_tree()
+                here = [one for one in self._tree or () if one.endswith(ending) and one not in found | files]
+                found.update(here)
+                waiting += here
+        return found
+
+    def _mapped(self, loaded: _Loaded) -> set[str]:
+        """Return the libraries below the root that are mapped and are no module's own file: others may link to them."""
+        try:
+            lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        except OSError:
+            return set()
+        mapped = {line.split(None, 5)[5] for line in lines if line.count("/")}
+        of_others = set(loaded.names) | {one for noted in self.opened.by_fixture.values() for one in noted.libraries}
+        below = {file for file in mapped if self._is_below(file) and file.endswith(_LIBRARIES)}
+        return {file for file in below - of_others if self._is_relevant(file)}
+
+    def _hash(self, file: str) -> str | None:
+        """Return a hash of a file's contents; None where there is none, or for a folder. Raises FilesUnknown."""
+        first, now = self.opened.first_seen.get(file), signature_of(file)
+        if now is None and first is None:
+            return None
+        if now is None or (first is not None and first != now):
+            raise FilesUnknown(f"{shown(self._short(file))} was replaced or removed after it was read")
+        known = self._hashes.get(file)
+        if known is not None and known[0] == now:
+            return known[1]
+        try:
+            found = self._read(file, now)
+        except OSError as error:
+            raise FilesUnknown(f"{shown(self._short(file))} cannot be read ({error.strerror})") from None
+        if found is not None:
+            self._hashes[file] = now, found
+        return found
+
+    def _read(self, file: str, expected: Signature) -> str | None:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
+        kind = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(kind):
+            os.close(descriptor)
+            if stat.S_ISDIR(kind):
+                return None
+            raise FilesUnknown(f"{shown(self._short(file))} is no regular file")
+        with open(descriptor, "rb", buffering=0) as stream:
+            if expected[0] > LARGEST_FILE_BYTES:
+                raise FilesUnknown(f"{shown(self._short(file))} is larger than {LARGEST_FILE_BYTES // 2**20} MiB")
+            found = hashlib.sha256()
+            for piece in iter(partial(stream.read, _PIECE_BYTES), b""):
+                found.update(piece)
+        if signature_of(file) != expected:
+            raise FilesUnknown(f"{shown(self._short(file))} was replaced while it was read")
+        return found.hexdigest()[:DIGITS]
+
+    def _short(self, file: str) -> str:
+        return os.path.relpath(file, self.root)
+
+    def _versions(self, modules: Iterable[str]) -> Mapping[str, str]:
+        names = {name for file in modules if file.endswith(".py") for name in self._imports_of(file).variables}
+        variables = {
+            f"${name}": digest(value)[:8] if (value := os.environ.get(name)) is not None else "unset"
+            for name in names
+            if not name.startswith("PYTEST_") and name not in _OWN_VARIABLES
+        }
+        return {**_installed_versions(), **variables}
+
+
+class _Loaded:
+    """Hold the user's modules that are loaded: files by name, and names by file."""
+
+    def __init__(self, opened: OpenedFiles, is_users: Callable[[str], bool]) -> None:
+        self.files: dict[str, str] = {}
+        self.names: dict[str, list[str]] = {}
+        for name, module in list(sys.modules.items()):
+            file = _file_of(module)
+            if not isinstance(file, str) or "site-packages" in file or file.startswith(_installed()):
+                continue
+            path = opened.normal(file)
+            if name != "__main__" and is_users(path):
+                self.files[name] = path
+                self.names.setdefault(path, []).append(name)
+
+        self._inside: dict[str, list[str]] = {}
+        for name in self.files:
+            self._inside.setdefault(name.rpartition(".")[0], []).append(name)
+
+    def used_by(self, file: str) -> list[str]:
+        """Return the files of modules that a module's names stand for something of, whoever put it there."""
+        found: set[str] = set()
+        for own in self.names.get(file, ()):
+            there = _names_in(sys.modules[own])
+            values = [
+                value
+                for name, value in list(there.items())
+                if not (name.startswith("__") and name.endswith("__")) and f"{own}.{name}" not in self.files
+            ]
+            found.update(_modules_of(values))
+        return [self.files[name] for name in found if name in self.files]
+
+    def inside(self, file: str) -> list[tuple[str, str]]:
+        """Return the loaded modules of a package, each by its last name and its file."""
+        found = []
+        for own in self.names.get(file, ()) if os.path.basename(file) == "__init__.py" else ():
+            found += [(name.rpartition(".")[2], self.files[name]) for name in self._inside.get(own, ())]
+        return found
+
+
+def _names_in(module: ModuleType) -> dict[str, Any]:
+    """Return a module's names without asking the module: one that is loaded at its first use stays as it is."""
+    return cast(dict[str, Any], object.__getattribute__(module, "__dict__"))
+
+
+def _file_of(module: object) -> object:
+    """Return a loaded module's file."""
+    if isinstance(module, ModuleType):
+        return _names_in(module).get("__file__")
+    return getattr(module, "__file__", None)  # what somebody put in a module's place
+
+
+def _modules_of(values: Iterable[Any], depth: int = 2) -> Iterator[str]:
+    for value in list(values)[:_MOST_ITEMS]:
+        if value is None or isinstance(value, (str, bytes, int, float, BuiltinFunctionType)):
+            continue
+        if isinstance(value, ModuleType):
+            yield value.__name__
+        elif isinstance(value, FunctionType):
+            yield str(value.__globals__.get("__name__"))
+            if depth and "__wrapped__" in vars(value):
+                yield from _modules_of([vars(value)["__wrapped__"]], depth - 1)
+        elif isinstance(value, partial):
+            yield from _modules_of([value.func], depth)
+        elif isinstance(value, type):
+            yield value.__module__
+            functions = [one for one in list(vars(value).values()) if isinstance(one, FunctionType)]
+            yield from (str(one.__globals__.get("__name__")) for one in functions)
+        elif isinstance(value, (dict, list, tuple, set, frozenset)):
+            if depth:
+                yield from _modules_of(value.values() if isinstance(value, dict) else value, depth - 1)
+        else:
+            yield type(value).__module__
+
+
+def _packages_of(file: str) -> Iterator[str]:
+    folder = os.path.dirname(file)
+    while os.path.exists(package := os.path.join(folder, "__init__.py")):
+        yield package
+        folder = os.path.dirname(folder)
+
+
+def _modules_at(path: str) -> Iterator[str]:
+    candidates = (f"{path}.py", os.path.join(path, "__init__.py"), *(path + suffix for suffix in EXTENSION_SUFFIXES))
+    return (file for file in candidates if os.path.exists(file))
+
+
+def _included_by(file: str) -> set[str]:
+    try:
+        with open(file, "rb") as stream:
+            return included_names(stream.read(LARGEST_SOURCE_BYTES).decode("utf-8", "replace"))
+    except OSError:
+        return set()
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """Return the folders of Python and of what is installed."""
+    paths = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return tuple({os.path.join(path, "") for path in paths if path})
+
+
+@cache
+def _is_own(file: str) -> bool:
+    """Return whether a file may be the user's: neither Python's nor installed, nor the plugin's own."""
+    if "site-packages" in file or "dist-packages" in file or file.startswith(_installed()):
+        return False
+    real = os.path.realpath(file)
+    return real.startswith(_SUITE) or not real.startswith(os.path.join(_PACKAGE, ""))
+
+
+@cache
+def _installed_versions() -> Mapping[str, str]:
+    """Return the versions of Python and of all installed distributions, by name.
+
+    What was installed from a folder or an address is known by its files' hashes as well: its version may stay.
+    """
+    found = {"python": f"{platform.python_implementation()} {platform.python_version()}"}
+    for folder in dict.fromkeys(sys.path):
+        try:
+            names = [name for name in os.listdir(folder or os.curdir) if name.endswith((".dist-info", ".egg-info"))]
+        except OSError:
+            continue
+        for name in names:
+            distribution, _, version = name.rpartition(".")[0].partition("-")
+            told = _told_of(os.path.join(folder, name), version)
+            if told is not None:
+                found.setdefault(distribution, told)
+    return found
+
+
+def _told_of(folder: str, version: str) -> str | None:
+    """Return what tells a distribution; None for a checkout that is on the path: its files tell it."""
+    try:
+        with open(os.path.join(folder, "direct_url.json"), encoding="utf-8") as stream:
+            origin = json.load(stream)
+        if origin.get("dir_info", {}).get("editable"):
+            return None
+        with open(os.path.join(folder, "RECORD"), encoding="utf-8") as stream:
+            lines = [line for line in stream if ".dist-info/" not in line and "__pycache__" not in line]
+    except (OSError, ValueError, AttributeError):
+        return version
+    return f"{version} {digest(*sorted(lines))[:8]}"

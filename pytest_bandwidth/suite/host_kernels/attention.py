@@ -1,0 +1,274 @@
+"""Do on the host what cuda_src/attention.cu and kvcache.cu do: attention to a sequence, and to a cache.
+
+Products, sums and partial results are float32; halves are rounded once, where a result is stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from pytest_bandwidth.suite.host_kernels.matmul import PANEL, dot_product, product
+from pytest_bandwidth.suite.host_kernels.simd import (
+    fence,
+    get,
+    inlined,
+    lanes_of,
+    load,
+    outside,
+    parallel,
+    put,
+    scratch,
+    spread,
+    store,
+    stream,
+    whole_lines,
+)
+from pytest_bandwidth.suite.host_kernels.simd_math import exponential
+
+Array = Any
+
+LOWEST = np.float32(-3.402823466e38)
+ZERO = np.float32(0)
+NAN = np.float32(np.nan)
+MOST_COLUMNS = 128  # of a head: the CUDA kernels have registers for no more, and give NaN
+KEYS = 32  # that are weighted at a time
+WORK = MOST_COLUMNS + KEYS
+
+
+@parallel
+def attention_scores(parts: int, s: Array, q: Array, k: Array, scale: Any, heads: int, n: int, d: int) -> None:
+    """Write s = scale · q · kᵀ for each head."""
+    for part in prange(parts):
+        for at in range(heads * n * part // parts, heads * n * (part + 1) // parts):
+            keys = at // n * n * d
+            for key in range(n):
+                put(s, at * n + key, scale * dot_product(q, at * d, k, keys + key * d, d))
+
+
+@parallel
+def attention_output(parts: int, o: Array, p: Array, v: Array, heads: int, n: int, d: int) -> None:
+    """Write o = p · v for each head."""
+    panels = (d + PANEL - 1) // PANEL
+    for part in prange(parts):
+        for at in range(heads * panels * part // parts, heads * panels * (part + 1) // parts):
+            head, panel = at // panels, at % panels
+            product((panel, panel + 1), o, head * n * d, p, head * n * n, v, head * n * d, n, d, n)
+
+
+@inlined
+def _block_weights(weights: Array, q: Array, q0: int, k: Array, at: int, scale: Any, d: int, count: int) -> Any:
+    """Leave the scores of `count` keys from element `at` on in weights; return the largest."""
+    high = LOWEST
+    for key in range(count):
+        score = scale * dot_product(q, q0, k, at + key * d, d)
+        weights[key] = score
+        if score > high:
+            high = score
+    return high
+
+
+@inlined
+def _add_weighted(result: Array, weights: Array, v: Array, at: int, d: int, count: int, shrink: Any) -> None:
+    """Compute result = shrink · result + Σ weights[key] · v[key], for `count` values from element `at` on.
+
+    A line of the result stays in a register for the whole block. Stored and loaded again for every key, it takes 1.5
+    times as long in one process as in the next, depending on where buffers and code happen to lie.
+    """
+    c = 0
+    while c + PANEL <= d:
+        line = load(result, c) * spread(shrink)
+        for key in range(count):
+            line = line + spread(weights[key]) * load(v, at + key * d + c)
+        store(result, c, line)
+        c += PANEL
+    while c < d:
+        value = result[c] * shrink
+        for key in range(count):
+            value += weights[key] * get(v, at + key * d + c)
+        result[c] = value
+        c += 1
+
+
+@inlined
+def _attend(
+    work: Array, q: Array, q0: int, k: Array, v: Array, cache: int, scale: Any, d: int, begin: int, end: int
+) -> tuple[Any, Any]:
+    """Attend to some keys, a block of them at a time; return the largest score and Σ exp(score − largest).
+
+    work: WORK elements; the first d become Σ exp(score − largest) · value, not divided. When the largest score grows,
+    what was summed up shrinks.
+    """
+    result, weights = work[:MOST_COLUMNS], work[MOST_COLUMNS:]
+    result[:d] = ZERO
+    high, summed = LOWEST, ZERO
+    for token in range(begin, end, KEYS):
+        count = min(KEYS, end - token)
+        of_block = _block_weights(weights, q, q0, k, cache + token * d, scale, d, count)
+        shrink = np.float32(1)
+        if of_block > high:
+            shrink = exponential(high - of_block)
+            high = of_block
+        summed *= shrink
+        for key in range(count):
+            weights[key] = exponential(weights[key] - high)
+            summed += weights[key]
+        _add_weighted(result, weights, v, cache + token * d, d, count, shrink)
+    return high, summed
+
+
+@parallel
+def attention_flash(parts: int, o: Array, q: Array, k: Array, v: Array, scale: Any, heads: int, n: int, d: int) -> None:
+    """Write o = softmax(scale · q · kᵀ) · v for each head, without the n × n scores; NaN for d above 128."""
+    for part in prange(parts):
+        result = scratch(WORK, np.float32)
+        for at in range(heads * n * part // parts, heads * n * (part + 1) // parts):
+            summed = ZERO
+            if d <= MOST_COLUMNS:
+                _, summed = _attend(result, q, at * d, k, v, at // n * n * d, scale, d, 0, n)
+            for c in range(d):
+                put(o, at * d + c, result[c] / summed if d <= MOST_COLUMNS else NAN)
+
+
+@inlined
+def _copy_row(out: Array, out0: int, x: Array, x0: int, d: int) -> None:
+    """Copy d elements past the caches, but for those that fill no line."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, out0, d)
+    for line in range(lines):
+        c = head + line * lanes
+        stream(out, out0 + c, load(x, x0 + c))
+    for k in range(d - lines * lanes):
+        c = outside(k, head, lines * lanes)
+        out[out0 + c] = x[x0 + c]
+
+
+@parallel
+def kv_append(
+    parts: int,
+    k_cache: Array,
+    v_cache: Array,
+    k_new: Array,
+    v_new: Array,
+    position: int,
+    batch: int,
+    kv_heads: int,
+    tokens: int,
+    d: int,
+    capacity: int,
+) -> None:
+    """Copy new keys and values behind those that the cache holds; what falls past the capacity is left out."""
+    rows = batch * kv_heads * tokens
+    for part in prange(parts):
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            matrix, token = row // tokens, row % tokens
+            if position + token < capacity:
+                at = (matrix * capacity + position + token) * d
+                _copy_row(k_cache, at, k_new, row * d, d)
+                _copy_row(v_cache, at, v_new, row * d, d)
+        fence()
+
+
+@inlined
+def _cache_of(head: int, query_heads: int, kv_heads: int, d: int, capacity: int) -> int:
+    """Return where the keys of a query head begin: several query heads may share one key and value head."""
+    kv_head = head % query_heads // (query_heads // kv_heads)
+    return (head // query_heads * kv_heads + kv_head) * capacity * d
+
+
+@parallel
+def kv_decode(
+    parts: int,
+    out: Array,
+    q: Array,
+    k_cache: Array,
+    v_cache: Array,
+    scale: Any,
+    batch: int,
+    query_heads: int,
+    kv_heads: int,
+    d: int,
+    tokens: int,
+    capacity: int,
+) -> None:
+    """Write one query token's attention to `tokens` cached ones, for each head.
+
+    0 without tokens, NaN for d above 128.
+    """
+    heads = batch * query_heads
+    for part in prange(parts):
+        result = scratch(WORK, np.float32)
+        for head in range(heads * part // parts, heads * (part + 1) // parts):
+            summed = ZERO
+            if d <= MOST_COLUMNS:
+                cache = _cache_of(head, query_heads, kv_heads, d, capacity)
+                end = min(tokens, capacity)
+                _, summed = _attend(result, q, head * d, k_cache, v_cache, cache, scale, d, 0, end)
+            for c in range(d):
+                value = result[c] / summed if summed > ZERO else ZERO
+                put(out, head * d + c, value if d <= MOST_COLUMNS else NAN)
+
+
+@parallel
+def kv_decode_split(
+    parts: int,
+    partial_result: Array,
+    partial_max: Array,
+    partial_sum: Array,
+    q: Array,
+    k_cache: Array,
+    v_cache: Array,
+    scale: Any,
+    batch: int,
+    query_heads: int,
+    kv_heads: int,
+    d: int,
+    tokens: int,
+    capacity: int,
+    splits: int,
+) -> None:
+    """Decode as kv_decode, each head's tokens in `splits` ranges, whose results are left for kv_decode_combine."""
+    ranges = batch * query_heads * splits
+    visible = min(tokens, capacity)
+    for part in prange(parts):
+        result = scratch(WORK, np.float32)
+        for at in range(ranges * part // parts, ranges * (part + 1) // parts):
+            each = (visible + splits - 1) // splits
+            begin = at % splits * each
+            end = min(begin + each, visible)
+            if d <= MOST_COLUMNS:
+                cache = _cache_of(at // splits, query_heads, kv_heads, d, capacity)
+                high, summed = _attend(result, q, at // splits * d, k_cache, v_cache, cache, scale, d, begin, end)
+                partial_max[at], partial_sum[at] = high, summed
+                partial_result[at * d : at * d + d] = result[:d]
+            else:
+                partial_max[at], partial_sum[at] = NAN, NAN
+                partial_result[at * d : at * d + d] = ZERO
+
+
+@parallel
+def kv_decode_combine(
+    parts: int,
+    out: Array,
+    partial_result: Array,
+    partial_max: Array,
+    partial_sum: Array,
+    heads: int,
+    d: int,
+    splits: int,
+) -> None:
+    """Merge the ranges of kv_decode_split; 0 where there were no tokens."""
+    for part in prange(parts):
+        for head in range(heads * part // parts, heads * (part + 1) // parts):
+            high = LOWEST
+            for at in range(head * splits, (head + 1) * splits):
+                high = partial_max[at] if partial_max[at] > high else high
+            for c in range(d):
+                summed, result = ZERO, ZERO
+                for at in range(head * splits, (head + 1) * splits):
+                    shrink = exponential(partial_max[at] - high)
+                    summed += partial_sum[at] * shrink
+                    result += partial_result[at * d + c] * shrink
+                put(out, head * d + c, ZERO if summed == ZERO else result / summed)

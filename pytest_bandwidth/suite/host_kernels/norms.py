@@ -1,0 +1,229 @@
+"""Normalise rows on the host: twins of cuda_src/softmax.cu, layernorm.cu and logsumexp.cu.
+
+Rows, parts and stages as in rows.py; log-sum-exp is one launch or three.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from pytest_bandwidth.suite.host_kernels.rows import (
+    STAGED_COLS,
+    ZERO,
+    row_largest,
+    row_online,
+    row_sum,
+    row_sum_of_exponentials,
+    write_exponentials,
+)
+from pytest_bandwidth.suite.host_kernels.simd import (
+    fence,
+    get,
+    inlined,
+    lanes_of,
+    load,
+    outside,
+    parallel,
+    put,
+    scratch,
+    spread,
+    store,
+    stream,
+    whole_lines,
+)
+from pytest_bandwidth.suite.host_kernels.simd_math import exponential, total
+
+Array = Any
+
+
+@parallel
+def softmax_naive(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
+    """Compute maximum, sum and result in one pass each."""
+    for part in prange(parts):
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            high = row_largest(x, row * cols, cols)
+            factor = np.float32(1) / row_sum_of_exponentials(x, row * cols, cols, high)
+            write_exponentials(out, x, row * cols, cols, high, factor)
+        fence()
+
+
+@parallel
+def softmax_online(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
+    """Compute maximum and sum in one pass, the result in another."""
+    for part in prange(parts):
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            high, summed = row_online(x, row * cols, cols)
+            write_exponentials(out, x, row * cols, cols, high, np.float32(1) / summed)
+        fence()
+
+
+@inlined
+def _stage_exponentials(stage: Array, x: Array, start: int, cols: int, shift: Any) -> Any:
+    """Stage exp(x − shift), and return the sum."""
+    lanes = lanes_of(x)
+    by_lane, shifts = spread(ZERO), spread(shift)
+    c = 0
+    while c + lanes <= cols:
+        value = exponential(load(x, start + c) - shifts)
+        by_lane = by_lane + value
+        store(stage, c, value)
+        c += lanes
+    found = total(by_lane)
+    while c < cols:
+        one = exponential(get(x, start + c) - shift)
+        found += one
+        stage[c] = one
+        c += 1
+    return found
+
+
+@inlined
+def _write_scaled(out: Array, stage: Array, start: int, cols: int, factor: Any) -> None:
+    """Write out = stage · factor along a row."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, start, cols)
+    factors = spread(factor)
+    for line in range(lines):
+        c = head + line * lanes
+        stream(out, start + c, load(stage, c) * factors)
+    for k in range(cols - lines * lanes):
+        c = outside(k, head, lines * lanes)
+        put(out, start + c, stage[c] * factor)
+
+
+@parallel
+def softmax_staged(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
+    """Compute the exponentials once and keep them in a stage, unless the row is longer than that."""
+    for part in prange(parts):
+        stage = scratch(STAGED_COLS, np.float32)
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            high = row_largest(x, row * cols, cols)
+            if cols <= STAGED_COLS:
+                factor = np.float32(1) / _stage_exponentials(stage, x, row * cols, cols, high)
+                _write_scaled(out, stage, row * cols, cols, factor)
+            else:
+                factor = np.float32(1) / row_sum_of_exponentials(x, row * cols, cols, high)
+                write_exponentials(out, x, row * cols, cols, high, factor)
+        fence()
+
+
+@inlined
+def _row_squares(x: Array, start: int, cols: int, mean: Any) -> Any:
+    """Return Σ (x − mean)²."""
+    lanes = lanes_of(x)
+    squares, means = spread(ZERO), spread(mean)
+    c = 0
+    while c + lanes <= cols:
+        centred = load(x, start + c) - means
+        squares = squares + centred * centred
+        c += lanes
+    found = total(squares)
+    while c < cols:
+        one = get(x, start + c) - mean
+        found += one * one
+        c += 1
+    return found
+
+
+@inlined
+def _write_normalised(
+    out: Array, x: Array, at: int, start: int, cols: int, mean: Any, factor: Any, gamma: Array, beta: Array
+) -> None:
+    """Write out = (x − mean)·factor·γ + β along a row, which begins at `at` in x."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, start, cols)
+    means, factors = spread(mean), spread(factor)
+    for line in range(lines):
+        c = head + line * lanes
+        stream(out, start + c, (load(x, at + c) - means) * factors * load(gamma, c) + load(beta, c))
+    for k in range(cols - lines * lanes):
+        c = outside(k, head, lines * lanes)
+        put(out, start + c, (get(x, at + c) - mean) * factor * get(gamma, c) + get(beta, c))
+
+
+@inlined
+def _inverse_deviation(squares: Any, cols: int, epsilon: Any) -> Any:
+    return np.float32(1) / np.sqrt(squares / np.float32(cols) + epsilon)
+
+
+@parallel
+def layer_norm_naive(
+    parts: int, out: Array, x: Array, gamma: Array, beta: Array, epsilon: Any, rows: int, cols: int
+) -> None:
+    """Compute mean, variance and result in one pass each."""
+    for part in prange(parts):
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            start = row * cols
+            mean = row_sum(x, start, cols) / np.float32(cols)
+            factor = _inverse_deviation(_row_squares(x, start, cols, mean), cols, epsilon)
+            _write_normalised(out, x, start, start, cols, mean, factor, gamma, beta)
+        fence()
+
+
+@inlined
+def _stage_row(stage: Array, x: Array, start: int, cols: int) -> None:
+    lanes = lanes_of(x)
+    c = 0
+    while c + lanes <= cols:
+        store(stage, c, load(x, start + c))
+        c += lanes
+    while c < cols:
+        stage[c] = get(x, start + c)
+        c += 1
+
+
+@parallel
+def layer_norm_staged(
+    parts: int, out: Array, x: Array, gamma: Array, beta: Array, epsilon: Any, rows: int, cols: int
+) -> None:
+    """Keep the row in a stage as float32, unless it is longer than that."""
+    for part in prange(parts):
+        stage = scratch(STAGED_COLS, np.float32)
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            start = row * cols
+            mean = row_sum(x, start, cols) / np.float32(cols)
+            if cols <= STAGED_COLS:
+                _stage_row(stage, x, start, cols)
+                factor = _inverse_deviation(_row_squares(stage, 0, cols, mean), cols, epsilon)
+                _write_normalised(out, stage, 0, start, cols, mean, factor, gamma, beta)
+            else:
+                factor = _inverse_deviation(_row_squares(x, start, cols, mean), cols, epsilon)
+                _write_normalised(out, x, start, start, cols, mean, factor, gamma, beta)
+        fence()
+
+
+@parallel
+def logsumexp_fused(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
+    """Write out[row] = max + ln Σ exp(x − max), and nothing of the matrix's size."""
+    for part in prange(parts):
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            high, summed = row_online(x, row * cols, cols)
+            put(out, row, high + np.log(summed))
+
+
+@parallel
+def row_max(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
+    """Write out[row] = the row's maximum."""
+    for part in prange(parts):
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            put(out, row, row_largest(x, row * cols, cols))
+
+
+@parallel
+def exp_shifted(parts: int, out: Array, x: Array, shift: Array, rows: int, cols: int) -> None:
+    """Write out = exp(x − shift[row])."""
+    for part in prange(parts):
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            write_exponentials(out, x, row * cols, cols, get(shift, row), np.float32(1))
+        fence()
+
+
+@parallel
+def row_log_sum(parts: int, out: Array, exps: Array, shift: Array, rows: int, cols: int) -> None:
+    """Write out[row] = shift[row] + ln Σ exps."""
+    for part in prange(parts):
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            put(out, row, get(shift, row) + np.log(row_sum(exps, row * cols, cols)))

@@ -1,0 +1,261 @@
+"""Compute on cache lines in Numba code: arithmetic of `SimdVector` values, and exp and cos that LLVM keeps in vectors.
+
+A library's exp takes one number at a time, and kernels that wait for it never come near the memory's bandwidth.
+Everything here takes a float32 as well as a line of them, so that one formula serves whole lines and the ends.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.extending import overload
+
+from pytest_bandwidth.suite.host_kernels.simd import SimdVector, inlined, typed_intrinsic
+
+_INT32 = ir.IntType(32)
+_INT64 = ir.IntType(64)
+
+
+def _overload(operation: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    def register(function: Callable[..., Any]) -> Any:
+        # Numba wants the same signature, annotations and all, of the implementation, and a lambda can have none.
+        function.__annotations__ = {}
+        return overload(operation)(function)
+
+    return register
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value.element if isinstance(value, SimdVector) else value, types.Float)
+
+
+def _filled(shape: ir.Type, element: ir.Type, value: float) -> ir.Constant:
+    """Return a constant of an element type, as often as the value that `shape` is the type of has lanes."""
+    if isinstance(shape, ir.VectorType):
+        return ir.Constant(ir.VectorType(element, shape.count), [value] * shape.count)
+    return ir.Constant(element, value)
+
+
+def _shaped(shape: ir.Type, element: ir.Type) -> ir.Type:
+    return ir.VectorType(element, shape.count) if isinstance(shape, ir.VectorType) else element
+
+
+def _elementwise(floating: str, integer: str) -> Any:
+    @typed_intrinsic
+    def operation(_typing_context: Any, left: Any, _right: Any) -> Any:
+        def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if _is_floating(signature.return_type):
+                return getattr(builder, floating)(*args, flags=("contract",))
+            return getattr(builder, integer)(*args)
+
+        return left(left, left), generate
+
+    return operation
+
+
+_add = _elementwise("fadd", "add")
+_subtract = _elementwise("fsub", "sub")
+_multiply = _elementwise("fmul", "mul")
+_divide = _elementwise("fdiv", "sdiv")
+
+
+@_overload(operator.add)
+def _add_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _add(left, right)) if isinstance(left, SimdVector) and left == right else None
+
+
+@_overload(operator.sub)
+def _subtract_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _subtract(left, right)) if isinstance(left, SimdVector) and left == right else None
+
+
+@_overload(operator.mul)
+def _multiply_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _multiply(left, right)) if isinstance(left, SimdVector) and left == right else None
+
+
+@_overload(operator.truediv)
+def _divide_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _divide(left, right)) if isinstance(left, SimdVector) and left == right else None
+
+
+def _across(floating: Callable[[Any, Any, Any], Any], integer: Callable[[Any, Any, Any], Any]) -> Any:
+    @typed_intrinsic
+    def operation(_typing_context: Any, line: Any) -> Any:
+        def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            join = floating if _is_floating(signature.return_type) else integer
+            lanes = [builder.extract_element(args[0], ir.Constant(_INT32, i)) for i in range(signature.args[0].lanes)]
+            # As a tree: shorter chains, and smaller rounding errors, than one after the other.
+            while len(lanes) > 1:
+                lanes = [join(builder, x, y) for x, y in zip(lanes[::2], lanes[1::2], strict=True)]
+            return lanes[0]
+
+        return line.element(line), generate
+
+    return operation
+
+
+def _larger(builder: Any, left: Any, right: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", left, right), left, right)
+
+
+total = _across(lambda builder, x, y: builder.fadd(x, y), lambda builder, x, y: builder.add(x, y))
+largest = _across(_larger, lambda builder, x, y: builder.select(builder.icmp_signed(">", x, y), x, y))
+
+
+@typed_intrinsic
+def larger(_typing_context: Any, left: Any, _right: Any) -> Any:
+    """Return larger(left, right): left where it is the larger, else right; so a NaN on the left does not count."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _larger(builder, *args)
+
+    return left(left, left), generate
+
+
+@typed_intrinsic
+def where_above(_typing_context: Any, x: Any, _limit: Any, _then: Any, _otherwise: Any) -> Any:
+    """Return where_above(x, limit, then, otherwise): `then` where x > limit, else `otherwise` (also where x is NaN)."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[2], args[3])
+
+    return x(x, x, x, x), generate
+
+
+@typed_intrinsic
+def like(_typing_context: Any, x: Any, scalar: Any) -> Any:
+    """Return like(x, scalar): the scalar as float32, as often as x has lanes."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        number = context.cast(builder, args[1], signature.args[1], types.float32)
+        if not isinstance(signature.return_type, SimdVector):
+            return number
+        vector = context.get_value_type(signature.return_type)
+        undefined = ir.Constant(vector, ir.Undefined)
+        first = builder.insert_element(undefined, number, ir.Constant(_INT32, 0))
+        return builder.shuffle_vector(first, undefined, _filled(vector, _INT32, 0))
+
+    return (x if isinstance(x, SimdVector) else types.float32)(x, scalar), generate
+
+
+@typed_intrinsic
+def _nearest(_typing_context: Any, x: Any) -> Any:
+    """Return the nearest whole number, as a float; |x| < 2²²."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        # Adding 1.5·2²³ leaves no bits behind the point. Plain additions become vector ones on every processor.
+        shift = _filled(args[0].type, ir.FloatType(), 12582912.0)
+        return builder.fsub(builder.fadd(args[0], shift), shift)
+
+    return x(x), generate
+
+
+@typed_intrinsic
+def _times_power_of_two(_typing_context: Any, x: Any, _exponent: Any) -> Any:
+    """Return x · 2ⁿ for a whole number n given as float32; neither x nor the result is subnormal or infinite."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        whole = _shaped(args[0].type, _INT32)
+        exponent = builder.shl(builder.fptosi(args[1], whole), _filled(whole, _INT32, 23))
+        return builder.bitcast(builder.add(builder.bitcast(args[0], whole), exponent), args[0].type)
+
+    return x(x, x), generate
+
+
+@typed_intrinsic
+def _negated_if_odd(_typing_context: Any, x: Any, _n: Any) -> Any:
+    """Return −x where the whole number n, given as float32, is odd."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        whole = _shaped(args[0].type, _INT32)
+        sign = builder.shl(builder.fptosi(args[1], whole), _filled(whole, _INT32, 31))
+        return builder.bitcast(builder.xor(builder.bitcast(args[0], whole), sign), args[0].type)
+
+    return x(x, x), generate
+
+
+@inlined
+def exponential(x: Any) -> Any:
+    """Return eˣ within 2 units in the last place; below −87 it is 0, above 88 infinite.
+
+    eˣ = 2ⁿ·eʳ with n the nearest whole number to x ÷ ln 2. ln 2 is subtracted in two parts, of which the first has few
+    enough bits for n·part to be exact (Cody and Waite). The polynomial is a weighted least-squares fit with equal
+    ripples, made for this module; its relative error is 3e-9.
+    """
+    inside = where_above(x, like(x, 88.0), like(x, 88.0), x)
+    inside = where_above(like(x, -87.0), inside, like(x, -87.0), inside)
+    n = _nearest(inside * like(x, 1.4426950408889634))
+    r = inside - n * like(x, 0.693359375)
+    r = r - n * like(x, -0.00021219444170128554)
+    p = like(x, 0.001381459878757596)
+    p = p * r + like(x, 0.008368716575205326)
+    p = p * r + like(x, 0.04166838899254799)
+    p = p * r + like(x, 0.1666652113199234)
+    p = p * r + like(x, 0.4999999403953552)
+    power = _times_power_of_two(p * r * r + r + like(x, 1.0), n)
+    power = where_above(x, like(x, 88.0), like(x, float("inf")), power)
+    return where_above(like(x, -87.0), x, like(x, 0.0), power)
+
+
+@inlined
+def cosine(x: Any) -> Any:
+    """Compute cos x within 2e-7 for |x| ≤ 1000.
+
+    Like the hardware function of a GPU, it is not meant for large arguments.
+
+    cos x = ±cos r with r what x lacks to the nearest multiple of π, subtracted in three parts; the polynomial in r² was
+    fitted for this module as the one of `exponential`, its error is 3e-10.
+    """
+    n = _nearest(x * like(x, 0.3183098861837907))
+    r = x - n * like(x, 3.140625)
+    r = r - n * like(x, 0.0009675025939941406)
+    r = r - n * like(x, 1.5099580252808664e-07)
+    t = r * r
+    p = like(x, -2.607681608424173e-07)
+    p = p * t + like(x, 2.476187000866048e-05)
+    p = p * t + like(x, -0.00138884037733078)
+    p = p * t + like(x, 0.04166664183139801)
+    p = p * t + like(x, -0.5)
+    return _negated_if_odd(p * t + like(x, 1.0), n)
+
+
+@typed_intrinsic
+def uniform(_typing_context: Any, x: Any, _seed: Any, _index: Any) -> Any:
+    """Draw uniform(x, seed, index), a number in [0, 1) that depends on (seed, index) only.
+
+    Where x is a line, lane l holds that of index + l. The same bits as `uniform` in cuda_src/pointwise.cu.
+    """
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        shape = args[0].type
+        wide, narrow = _shaped(shape, _INT64), _shaped(shape, _INT32)
+
+        def constant(value: int) -> ir.Constant:
+            return _filled(shape, _INT32, value)
+
+        def repeated(value: Any, kind: ir.Type) -> Any:
+            if not isinstance(kind, ir.VectorType):
+                return value
+            undefined = ir.Constant(kind, ir.Undefined)
+            first = builder.insert_element(undefined, value, ir.Constant(_INT32, 0))
+            return builder.shuffle_vector(first, undefined, _filled(kind, _INT32, 0))
+
+        i = repeated(args[2], wide)
+        if isinstance(wide, ir.VectorType):
+            i = builder.add(i, ir.Constant(wide, list(range(wide.count))))
+        high = builder.trunc(builder.ashr(i, _filled(shape, _INT64, 32)), narrow)
+        h = builder.xor(builder.trunc(i, narrow), repeated(args[1], narrow))
+        h = builder.xor(h, builder.mul(high, constant(0x9E3779B9)))
+        h = builder.mul(builder.xor(h, builder.lshr(h, constant(16))), constant(0x85EBCA6B))
+        h = builder.mul(builder.xor(h, builder.lshr(h, constant(13))), constant(0xC2B2AE35))
+        h = builder.xor(h, builder.lshr(h, constant(16)))
+        # 24 bits fit a signed conversion, which every processor has in vectors.
+        number = builder.sitofp(builder.lshr(h, constant(8)), shape)
+        return builder.fmul(number, _filled(shape, ir.FloatType(), 2.0**-24))
+
+    return x(x, types.uint32, types.int64), generate

@@ -1,0 +1,182 @@
+"""Do on the host what cuda_src/stream.cu and reductions.cu do: every array moves once, none is read to be overwritten.
+
+All arrays are 1-d. Each of `parts` threads has one contiguous part of the output's whole 64-byte lines; the elements
+before the first line and after the last are done one by one. `parts` is an argument because a function that asks Numba
+for the number of threads cannot be cached on disk.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from pytest_bandwidth.suite.host_kernels.simd import (
+    fence,
+    get,
+    inlined,
+    lanes_of,
+    load,
+    outside,
+    parallel,
+    put,
+    spread,
+    stream,
+    whole_lines,
+)
+from pytest_bandwidth.suite.host_kernels.simd_math import total
+
+Array = Any
+
+
+@parallel
+def write(parts: int, out: Array, value: Any, n: int) -> None:
+    """Write out[i] = value."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    for part in prange(parts):
+        filled = spread(value)
+        for line in range(lines * part // parts, lines * (part + 1) // parts):
+            stream(out, head + line * lanes, filled)
+        fence()
+    for k in range(n - lines * lanes):
+        put(out, outside(k, head, lines * lanes), value)
+
+
+@parallel
+def copy(parts: int, out: Array, x: Array, n: int) -> None:
+    """Write out[i] = x[i]."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    for part in prange(parts):
+        for line in range(lines * part // parts, lines * (part + 1) // parts):
+            i = head + line * lanes
+            stream(out, i, load(x, i))
+        fence()
+    for k in range(n - lines * lanes):
+        i = outside(k, head, lines * lanes)
+        put(out, i, get(x, i))
+
+
+@parallel
+def scale(parts: int, out: Array, x: Array, scalar: Any, n: int) -> None:
+    """Write out[i] = scalar · x[i]."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    for part in prange(parts):
+        factor = spread(scalar)
+        for line in range(lines * part // parts, lines * (part + 1) // parts):
+            i = head + line * lanes
+            stream(out, i, factor * load(x, i))
+        fence()
+    for k in range(n - lines * lanes):
+        i = outside(k, head, lines * lanes)
+        put(out, i, scalar * get(x, i))
+
+
+@parallel
+def add(parts: int, out: Array, x: Array, y: Array, n: int) -> None:
+    """Write out[i] = x[i] + y[i]."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    for part in prange(parts):
+        for line in range(lines * part // parts, lines * (part + 1) // parts):
+            i = head + line * lanes
+            stream(out, i, load(x, i) + load(y, i))
+        fence()
+    for k in range(n - lines * lanes):
+        i = outside(k, head, lines * lanes)
+        put(out, i, get(x, i) + get(y, i))
+
+
+@parallel
+def triad(parts: int, out: Array, x: Array, y: Array, scalar: Any, n: int) -> None:
+    """Write out[i] = x[i] + scalar · y[i]."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    for part in prange(parts):
+        factor = spread(scalar)
+        for line in range(lines * part // parts, lines * (part + 1) // parts):
+            i = head + line * lanes
+            stream(out, i, load(x, i) + factor * load(y, i))
+        fence()
+    for k in range(n - lines * lanes):
+        i = outside(k, head, lines * lanes)
+        put(out, i, get(x, i) + scalar * get(y, i))
+
+
+@inlined
+def sum_of(x: Array, start: int, stop: int, zero: Any) -> Any:
+    """Return Σ x[i] from start up to stop."""
+    lanes = lanes_of(x)
+    # Four sums at once: a single one would wait for its own last addition instead of for memory.
+    s0, s1, s2, s3 = spread(zero), spread(zero), spread(zero), spread(zero)
+    i = start
+    while i + 4 * lanes <= stop:
+        s0 = s0 + load(x, i)
+        s1 = s1 + load(x, i + lanes)
+        s2 = s2 + load(x, i + 2 * lanes)
+        s3 = s3 + load(x, i + 3 * lanes)
+        i += 4 * lanes
+    result = total((s0 + s1) + (s2 + s3))
+    while i < stop:
+        result += get(x, i)
+        i += 1
+    return result
+
+
+@inlined
+def dot_of(x: Array, y: Array, start: int, stop: int, zero: Any) -> Any:
+    """Return Σ x[i] · y[i] from start up to stop."""
+    lanes = lanes_of(x)
+    s0, s1, s2, s3 = spread(zero), spread(zero), spread(zero), spread(zero)
+    i = start
+    while i + 4 * lanes <= stop:
+        s0 = s0 + load(x, i) * load(y, i)
+        s1 = s1 + load(x, i + lanes) * load(y, i + lanes)
+        s2 = s2 + load(x, i + 2 * lanes) * load(y, i + 2 * lanes)
+        s3 = s3 + load(x, i + 3 * lanes) * load(y, i + 3 * lanes)
+        i += 4 * lanes
+    result = total((s0 + s1) + (s2 + s3))
+    while i < stop:
+        result += get(x, i) * get(y, i)
+        i += 1
+    return result
+
+
+@parallel
+def read(parts: int, sink: Array, x: Array, never: Any, n: int) -> None:
+    """Read every element; store the sum to sink[0] only if it equals `never`. NaN equals nothing."""
+    partial = np.zeros(parts, sink.dtype)
+    for part in prange(parts):
+        partial[part] = sum_of(x, n * part // parts, n * (part + 1) // parts, sink.dtype.type(0))
+    result = partial.sum()
+    if result == never:
+        sink[0] = result
+
+
+@parallel
+def sum_all(parts: int, partials: Array, x: Array, blocks: int, n: int) -> None:
+    """Leave partial sums in partials[:blocks] that add up to Σ x[i]."""
+    partial = np.zeros(parts, partials.dtype)
+    for part in prange(parts):
+        partial[part] = sum_of(x, n * part // parts, n * (part + 1) // parts, partials.dtype.type(0))
+    hand_out(partials, partial, blocks)
+
+
+@parallel
+def dot(parts: int, partials: Array, x: Array, y: Array, blocks: int, n: int) -> None:
+    """Leave partial sums in partials[:blocks] that add up to Σ x[i] · y[i]."""
+    partial = np.zeros(parts, partials.dtype)
+    for part in prange(parts):
+        partial[part] = dot_of(x, y, n * part // parts, n * (part + 1) // parts, partials.dtype.type(0))
+    hand_out(partials, partial, blocks)
+
+
+@inlined
+def hand_out(partials: Array, partial: Array, blocks: int) -> None:
+    """Spread the threads' sums over as many places as the CUDA kernel has blocks, be they fewer or more."""
+    partials[:blocks] = 0
+    for part in range(partial.size if blocks else 0):
+        partials[part * blocks // partial.size] += partial[part]

@@ -1,0 +1,180 @@
+"""Entries formed by hand are edited in place: what stays keeps its characters, and no comment line is lost."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.baseline.edit import NotByLines, afresh, edit_lines
+from pytest_bandwidth.domain.baseline import Entry, Run, settled
+from pytest_bandwidth.domain.device import DeviceIdentity
+
+DEVICE = DeviceIdentity("cpu", "X", None, "host")
+HEAD = "schema: 1\ndevice: {name: X, kind: cpu}\nentries:\n"
+FIELDS = (
+    "    tolerance: '3%%'%s\n",
+    "    note: plain%s\n",
+    "    note: |\n      literal\n      # no comment%s\n",
+    "    note: >-\n      folded\n      text\n%s",
+    "    settings: {mig: off, a: \"b\"}%s\n",
+    "    settings:%s\n      mig: off\n      ecc: on\n",
+    "    zz_later: 0123%s\n",
+    "    xfail: because%s\n",
+    "    RUNS%s\n",
+)  # fmt: skip
+RUNS = (
+    "      - {gbps: 5.0, commit: 0123456}%s\n",
+    "      - gbps: 5.0%s\n        commit: '1e5'\n",
+    '      - {gbps:   5.0,commit: "a"}%s\n',
+    "      -   {gbps: 5.0}%s\n",
+    "      - {gbps: 5.0,\n         commit: b}%s\n",
+)
+EDITS = (
+    lambda entry: replace(entry, gbps=6.0, runs=()),
+    lambda entry: replace(entry, runs=(*entry.runs, Run(5.0, commit="c"))),
+    lambda entry: replace(entry, runs=(*entry.runs[1:], Run(5.0))),
+    lambda entry: replace(entry, gbps=7.0, runs=(Run(7.0),)),
+    lambda entry: replace(entry, tolerance=0.07, note=None),
+    lambda entry: replace(entry, settings={"mig": "on"}, xfail="other", bytes_read=7),
+)
+
+
+def entry_text(key: str, choose: random.Random) -> str:
+    """An entry as some person might lay it out."""
+    chosen: dict[str, str] = {}
+    for text in choose.sample(FIELDS, 4):
+        chosen.setdefault(text.split(":")[0], text)
+    fields = ["    bandwidth: 5.0 GB/s%s\n", *chosen.values()]
+    choose.shuffle(fields)
+
+    def remark() -> str:
+        return choose.choice(["", "", "  # why"])
+
+    def line(indent: int) -> str:
+        return choose.choice(["", "", f"{' ' * indent}# line {choose.random()}\n", "\n"])
+
+    text = f"  {key}:{remark()}\n"
+    for one in fields:
+        if one.startswith("    RUNS"):
+            text += line(4) + f"    runs:{remark()}\n"
+            text += "".join(line(6) + choose.choice(RUNS) % remark() for _ in range(choose.randint(1, 3)))
+        else:
+            text += line(4) + (one % ("" if ">-" in one else remark()))
+    return text
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_hand_formed_entries(tmp_path: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    before, target, after = (entry_text(key, choose) for key in "abc")
+    path = tmp_path / "x.yaml"
+    path.write_text(f"{HEAD}# first\n{before}  # second\n{target}\n  # third\n{after}")
+    old = baseline_files.load(path).entries["b"]
+    new = choose.choice(EDITS)(old)
+    baseline_files.update(path, DEVICE, [new])
+    text = path.read_text()
+    assert text.startswith(f"{HEAD}# first\n{before}  # second\n  b:")
+    assert text.endswith(f"\n  # third\n{after}")
+    comments = [line.strip() for line in target.splitlines() if line.strip().startswith("# line")]
+    assert [line.strip() for line in text.splitlines() if line.strip() in comments] == comments
+    assert baseline_files.dumps_entry(baseline_files.load(path).entries["b"]) == baseline_files.dumps_entry(
+        settled(new)
+    )
+
+
+def test_unchanged_fields_keep_their_spelling() -> None:
+    block = (
+        "  b:\n    bandwidth:   '5 GB/s'   # x\n    tolerance: 0.03\n"
+        "    runs:\n     -   {gbps: 5}  # a\n     # b\n     - {gbps: 5.}\n"
+    )
+    old = Entry("b", 5.0, tolerance=0.03, runs=(Run(5.0), Run(5.0)))
+    new = replace(old, runs=(*old.runs, Run(5.0)), bytes_read=1)
+    assert edit_lines(block, old, new) == (
+        "  b:\n    bandwidth:   '5 GB/s'   # x\n    tolerance: 0.03\n    bytes_read: 1\n"
+        "    runs:\n     -   {gbps: 5}  # a\n     # b\n     - {gbps: 5.}\n     - {gbps: 5.0}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "block", ["  b: {bandwidth: 5}\n", "  ? b\n  : bandwidth: 5\n", "  b:\n    {bandwidth: 5,\n     tolerance: 3%}\n"]
+)
+def test_an_entry_whose_fields_share_lines_is_written_afresh(block: str) -> None:
+    old, new = Entry("b", 5.0), Entry("b", 6.0)
+    with pytest.raises(NotByLines):
+        edit_lines(block, old, new)
+    assert afresh(block, new) == "  b:\n    bandwidth: 6.0 GB/s\n"
+
+
+def test_an_entry_written_afresh_keeps_its_comments_above() -> None:
+    block = "  'b # x': {  # one\n    # two\n    note: 'no # comment', bandwidth: 5}  # three\n"
+    assert afresh(block, Entry("b # x", 6.0)) == ('  # one\n  # two\n  # three\n  "b # x":\n    bandwidth: 6.0 GB/s\n')
+
+
+def test_runs_in_flow_style_get_a_line_each() -> None:
+    block = "  b:\n    bandwidth: 5\n    runs: [{gbps: 5}, {gbps: 5}]  # two\n    note: x\n"
+    old = Entry("b", 5.0, note="x", runs=(Run(5.0), Run(5.0)))
+    assert edit_lines(block, old, replace(old, runs=(*old.runs, Run(5.0)))) == (
+        "  b:\n    bandwidth: 5\n    runs:  # two\n"
+        "      - {gbps: 5.0}\n      - {gbps: 5.0}\n      - {gbps: 5.0}\n    note: x\n"
+    )
+
+
+def test_a_mapping_on_lines_of_its_own_becomes_one_line() -> None:
+    block = "  b:\n    bandwidth: 5\n    settings:  # why\n      mig: off\n      ecc: on\n    note: x\n"
+    old = Entry("b", 5.0, note="x", settings={"mig": "off", "ecc": "on"})
+    assert edit_lines(block, old, replace(old, settings={"mig": "on"})) == (
+        "  b:\n    bandwidth: 5\n    settings: {mig: on}  # why\n    note: x\n"
+    )
+
+
+def test_comments_between_the_lines_of_a_value_go_above_it() -> None:
+    block = (
+        "  b:\n    bandwidth: 5\n    settings:  # why\n      # inside\n      mig: off\n"
+        "    note: |  # a text\n      # no comment\n    runs: [{gbps: 5},  # one\n      {gbps: 5}]  # two\n"
+    )
+    old = Entry("b", 5.0, note="# no comment", settings={"mig": "off"}, runs=(Run(5.0), Run(5.0)))
+    new = replace(old, note="x", settings={"mig": "on"}, runs=(*old.runs, Run(5.0)))
+    assert edit_lines(block, old, new) == (
+        "  b:\n    bandwidth: 5\n    # inside\n    settings: {mig: on}  # why\n    note: x  # a text\n"
+        "    # one\n    runs:  # two\n      - {gbps: 5.0}\n      - {gbps: 5.0}\n      - {gbps: 5.0}\n"
+    )
+
+
+# `"entries":` in quotes is no line that updates write: the whole file is written afresh.
+TANGLED = """\
+"schema": 1  # quoted
+"entries":
+  # above
+  b:  # the entry
+    bandwidth: '5 GB/s'  # one
+    zz_commit: 0123456
+    runs:  # newest last
+      # the first
+      - {gbps: 5.0, commit: 0123456}  # a
+      - gbps: 5.0
+        commit: '1e5'
+  # of c
+  c: {bandwidth: 7}
+  # last
+zz_footer: kept
+"""
+
+
+def test_a_tangled_file_keeps_its_comments_and_the_text_of_scalars(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(TANGLED)
+    old = baseline_files.load(path).entries["b"]
+    baseline_files.update(path, DEVICE, [replace(old, runs=(*old.runs, Run(5.0, commit="0000017")))])
+    assert path.read_text() == (
+        "# quoted\nschema: 1\ndevice: {name: X, kind: cpu}\nzz_footer: kept\nentries:\n"
+        "  # above\n  # the entry\n  # one\n  # newest last\n  # the first\n  # a\n  b:\n    bandwidth: 5.0 GB/s\n"
+        "    zz_commit: 0123456\n    runs:\n      - {gbps: 5.0, commit: 0123456}\n      - {gbps: 5.0, commit: 1e5}\n"
+        "      - {gbps: 5.0, commit: 0000017}\n  # of c\n  # last\n  c:\n    bandwidth: 7.0 GB/s\n"
+    )
+    baseline_files.update(path, DEVICE, [replace(old, runs=old.runs[1:])])
+    assert baseline_files.load(path).entries["b"].runs == old.runs[1:]
+    assert "# above" in path.read_text()

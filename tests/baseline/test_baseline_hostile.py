@@ -1,0 +1,248 @@
+"""Hostile files end in one error, soon and in little memory, and nothing in them is executed."""
+
+from __future__ import annotations
+
+import random
+import resource
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.baseline.blocks import MAX_LINES_BETWEEN
+from pytest_bandwidth.baseline.parse import MAX_EVENTS
+from pytest_bandwidth.domain.errors import BaselineError
+
+HEAD = "schema: 1\nentries:\n"
+
+
+def files(size: int) -> dict[str, str]:
+    """Files of about so many characters, each with too much of one thing."""
+
+    def repeated(piece: str) -> str:
+        return piece * (size // len(piece))
+
+    def numbered(template: str) -> str:
+        return "".join(template.format(number) for number in range(size // (len(template) + 4)))
+
+    return {
+        "aliases that explode": "schema: 1\na0: &a0 [x, x]\n"
+        + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30)) + HEAD,
+        "many aliases": HEAD + numbered("  a{0}: &a{0} [*a{0}]\n"),
+        "flow scalars": HEAD + "  a: [" + repeated("a,") + "]\n",
+        "flow keys": HEAD + "  a: {" + numbered("{:x},") + "}\n",
+        "entries of nothing": HEAD + numbered("  {:x}:\n"),
+        "bad entries": HEAD + numbered("  {:x}: {{bandwidth: x}}\n"),
+        "bad runs": HEAD + "  a:\n    runs:\n" + repeated("      - {gbps: 0.0}\n"),
+        "many runs": HEAD + "  a:\n    runs:\n" + repeated("      - {gbps: 1.0}\n"),
+        "one-line entries": HEAD + numbered("  {:x}:\n    bandwidth: 17.1 GB/s\n"),
+        "canonical and not": HEAD + numbered("  {0:x}:\n    bandwidth: 17.1 GB/s\n  z{0:x}: {{bandwidth: 1}}\n"),
+        "an open quote at the end": HEAD + numbered("  {:x}:\n    bandwidth: 17.1 GB/s\n") + '  z: "',
+        "settings": HEAD + "  a:\n    bandwidth: 1.0 GB/s\n    settings: {" + numbered("a{}: b, ") + "z: z}\n",
+        "unknown keys": HEAD + numbered("  a{0}: {{bandwidth: 1, k{0}: 1}}\n"),
+        "deep lists": HEAD + "  a: " + "[" * size,
+        "deep mappings": HEAD + "  a: " + repeated("{a: "),
+        "deep blocks": "\n".join(" " * depth + "a:" for depth in range(1400)),
+        "dashes": repeated("- "),
+        "questions": repeated("? "),
+        "one scalar": HEAD + "  a: " + "x" * size,
+        "one key": HEAD + "  " + "x" * size + ":\n    bandwidth: 1.0 GB/s\n",
+        "one key of words": HEAD + "  " + repeated("a ") + "b:\n    bandwidth: 1.0 GB/s\n",
+        "keys of colons": HEAD + repeated("  a" + ":" * 1000 + "\n"),
+        "escapes": HEAD + '  a: "' + repeated("\\u0041") + '"\n',
+        "lines in quotes": HEAD + '  a: "' + repeated(" \n") + '"\n',
+        "lines of a text": HEAD + "  a: |\n" + repeated("    c\n"),
+        "documents": repeated("---\n"),
+        "directives": repeated("%A B\n"),
+        "tags": HEAD + numbered("  a{}: !!python/object/apply:os._exit [3]\n"),
+        "merge keys": HEAD + "  a: &a {bandwidth: 5}\n" + numbered("  b{}: {{<<: *a}}\n"),
+        "duplicates": HEAD + repeated("  a: 1\n"),
+        "blank lines": HEAD + "\n" * size,
+        "comments": HEAD + "  a:\n    bandwidth: 1.0 GB/s\n" + repeated("  #\n"),
+        "zero bytes": "\0" * size,
+        "wide characters": HEAD + "  \U0001f600: {bandwidth: 5}\n# " + "x" * size,
+        "a long head": repeated("a: 1\n") + HEAD,
+        "a long foot": HEAD + repeated("a: 1\n"),
+        "numbers": HEAD + "  a: {bandwidth: " + "9" * size + "}\n",
+    }  # fmt: skip
+
+
+SMALL = files(2**16)
+VALID = {"one-line entries", "canonical and not", "settings", "blank lines", "comments", "wide characters"}
+LARGE = 2**19
+
+
+def load(path: Path) -> str:
+    """One of: loaded, refused. Anything but a BaselineError fails the test."""
+    try:
+        baseline_files.load(path)
+    except BaselineError as error:
+        refusal = error
+    else:
+        return "loaded"
+    lines = str(refusal).splitlines()
+    assert len(lines) == len(refusal.problems)
+    assert all(line.startswith(f"{path}:") and len(line) < 1000 and line.isprintable() for line in lines)
+    return "refused"
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_hostile_file_ends_in_an_error_and_little_memory(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "hostile.yaml"
+    path.write_text(SMALL[name])
+    tracemalloc.start()
+    try:
+        outcome = load(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert outcome == ("loaded" if name in VALID else "refused")
+    assert peak < 200e6 * len(SMALL[name]) / LARGE + 2e6  # in proportion
+
+
+@pytest.mark.experiment
+@pytest.mark.parametrize("name", SMALL)
+def test_a_hostile_file_costs_at_most_a_second(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "hostile.yaml"
+    path.write_text(files(LARGE)[name])
+    program = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from pytest_bandwidth.storage import baseline as baseline_files\n"
+        "from pytest_bandwidth.domain.errors import BaselineError\nbegin = time.perf_counter()\n"
+        "try: baseline_files.load(Path(sys.argv[1]))\nexcept BaselineError: pass\n"
+        "seconds = time.perf_counter() - begin\n"  # the peak of this program alone: ru_maxrss begins with its parent's
+        "print(seconds, Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
+    seconds, kibibytes = map(float, done.stdout.split())
+    print(f"{name}: {seconds:.2f} s, {kibibytes / 1024:.0f} MiB")
+    assert seconds <= 1.0
+    assert kibibytes * 1024 <= 200e6
+
+
+@pytest.mark.parametrize("line", ["\n", "  # more\n"])
+def test_countless_lines_between_entries_are_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "a.yaml"
+    first = f"{HEAD}  a:\n    bandwidth: 1.0 GB/s\n"
+    path.write_text(first + line * MAX_LINES_BETWEEN)
+    assert load(path) == "loaded"
+    path.write_text(first + line * (MAX_LINES_BETWEEN + 1))
+    with pytest.raises(BaselineError, match="found more than 1000000 blank and comment lines, expected fewer"):
+        baseline_files.load(path)
+
+
+def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
+    marker = tmp_path / "executed"
+    path = tmp_path / "a.yaml"
+    for payload in (
+        f"!!python/object/apply:os.mkdir ['{marker}']",
+        f"!!python/object/new:os.mkdir ['{marker}']",
+        f"!<tag:yaml.org,2002:python/object/apply:os.mkdir> ['{marker}']",
+        f"{{note: !!python/object/apply:pathlib.Path.mkdir ['{marker}']}}",
+    ):
+        path.write_text(f"{HEAD}  a: {payload}\n")
+        assert load(path) == "refused"
+    assert not marker.exists()
+
+
+def test_the_limit_on_items_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(HEAD + "  a: [" + "a," * MAX_EVENTS + "]\n")
+    with pytest.raises(BaselineError, match=rf"yaml:3: found more than {MAX_EVENTS} YAML items, expected fewer"):
+        baseline_files.load(path)
+
+
+SEED_FILE = """\
+schema: 1
+device: {name: NVIDIA A100-SXM4-80GB, memory_gib: 80, peak: 2039 GB/s}
+tolerance: 5%
+entries:
+  tests/test_s.py::test_copy[x-1] @ label:
+    bandwidth: 1747.1 GB/s
+    utilization: 85.7%
+    settings: {mig: off, ecc: on}
+    anchor: {gbps: 1747.1, relative: 0.9961}
+    runs:
+      - {gbps: 1747.1, probe_gbps: 1754.0, relative: 0.9961, samples: 212, commit: 0123456, at: 2026-11-21T04:00:00Z}
+  # by hand
+  "quoted: key": {bandwidth: 1.6 TiB/s, note: 'it''s'}
+  tests/test_t.py::test:
+    counts: {load_sectors: 12}
+    xfail: >-
+      known
+      slow
+"""
+PIECES = [
+    "*a", "&a ", "!!int ", "!", "|\n", ">\n", "? ", ": ", ":", "- ", "{", "}", "[", "]", ",", '"', "'", "#",
+    " #", "\n", "\n\n", "\t", "  ", "    ", "---\n", "...\n", "%YAML 9.9\n", "<<: ", "nan", ".inf", "1e999",
+    "-1", "99999999999999999999", "\\", "\\x00", "\\u202e", "\x00", "\x1b", "\x85", "\u2028", "\ufeff",
+    "\ud800", "\xe9", "\U0001f600", "\r", "\r\n", "schema: 2\n", "entries:\n", "  a: 1\n", "=", "~", "@", "`",
+    "%",
+]  # fmt: skip
+
+
+def mutated(chance: random.Random) -> bytes:
+    """The seed file with some pieces put in, cut out, swapped or repeated; sometimes as broken bytes."""
+    text = SEED_FILE
+    for _ in range(chance.choice((1, 1, 1, 2, 3, 8, 30))):
+        at, end = sorted(chance.randrange(len(text) + 1) for _ in range(2))
+        kind = chance.randrange(6)
+        if kind == 0:
+            text = text[:at] + text[end:]
+        elif kind == 1:
+            text = text[:at] + text[at:end] * chance.choice((2, 3, 50)) + text[end:]
+        elif kind == 2:
+            lines = text.splitlines(keepends=True)
+            chance.shuffle(lines)
+            text = "".join(lines)
+        else:
+            text = (
+                text[:at]
+                + chance.choice(PIECES) * chance.choice((1, 1, 1, 9))
+                + text[at + chance.choice((0, 0, 1, 3)) :]
+            )
+        text = text[:20_000] or SEED_FILE
+    codec = chance.choice(("utf-8",) * 8 + ("utf-16", "latin-1", "cp037"))
+    data = text.encode(codec, "surrogatepass" if codec.startswith("utf") else "replace")
+    if chance.random() < 0.1:
+        broken = bytearray(data)
+        for _ in range(chance.randrange(1, 5)):
+            broken[chance.randrange(len(broken))] = chance.randrange(256)
+        data = bytes(broken)
+    return data
+
+
+def check_mutations(tmp_path: Path, count: int, seed: int) -> tuple[int, float]:
+    """Loads so many mutated files; how many were valid, and the longest time that one took."""
+    chance = random.Random(seed)
+    path = tmp_path / "mutated.yaml"
+    valid, slowest = 0, 0.0
+    for _ in range(count):
+        data = mutated(chance)
+        path.write_bytes(data)
+        begin = time.perf_counter()
+        try:
+            valid += load(path) == "loaded"
+        except BaseException:
+            (tmp_path / "culprit.yaml").write_bytes(data)
+            raise
+        slowest = max(slowest, time.perf_counter() - begin)
+    return valid, slowest
+
+
+def test_mutated_files_load_or_are_refused_in_one_line_each(tmp_path: Path) -> None:
+    valid, _ = check_mutations(tmp_path, 2000, 1)
+    assert 20 < valid < 1900  # neither all alike nor all broken
+
+
+@pytest.mark.experiment
+def test_a_hundred_thousand_mutated_files(tmp_path: Path) -> None:
+    valid, slowest = check_mutations(tmp_path, 100_000, 2)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"100,000 files: {valid} valid, slowest {slowest:.3f} s, peak of the whole test process {peak:.0f} MiB")
+    assert slowest <= 1.0
+    assert peak <= 200e6 / 2**20

@@ -1,0 +1,142 @@
+"""The JSON Schema that editors use says what the loader says, as far as a schema can say it."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jsonschema
+import pytest
+import yaml
+from baseline_strategies import baselines
+from hypothesis import HealthCheck, given, settings
+from test_baseline_hostile import mutated
+
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.baseline import schema
+from pytest_bandwidth.baseline.source import decode
+from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.domain.errors import BaselineError
+
+SCHEMA = json.loads(baseline_files.SCHEMA_FILE.read_text())
+VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
+
+
+class CoreLoader(yaml.SafeLoader):
+    """Types values by the core schema of YAML 1.2, as editors do: no octal 0123, no `on`; times stay text."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+for tag, pattern, first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+", "-+0123456789"),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+):
+    CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{pattern})$"), list(first))
+CoreLoader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(loader.construct_scalar(node)))
+CoreLoader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: float(loader.construct_scalar(node)))
+
+
+def as_an_editor_sees_it(text: str) -> Any:
+    """Values typed as editors type them; keys are text."""
+    return _plain(yaml.load(text, Loader=CoreLoader))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value
+
+
+def flagged(text: str) -> bool:
+    return not VALIDATOR.is_valid(as_an_editor_sees_it(text))
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+
+
+def test_both_know_the_same_keys() -> None:
+    definitions = SCHEMA["definitions"]
+    assert set(SCHEMA["properties"]) == set(schema.HEADER_KEYS)
+    assert set(SCHEMA["properties"]["device"]["properties"]) == set(schema.DEVICE_SCALARS)
+    assert set(definitions["entry"]["properties"]) == set(schema.ENTRY_KEYS)
+    assert set(definitions["run"]["properties"]) == set(schema.RUN_SCALARS)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(baselines)
+def test_what_updates_write_is_not_flagged(baseline: Baseline) -> None:
+    assert not flagged(baseline_files.dumps(baseline))
+
+
+def test_no_valid_file_is_flagged(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    path = tmp_path / "a.yaml"
+    valid = 0
+    for _ in range(3000):
+        path.write_bytes(mutated(chance))
+        try:
+            baseline_files.load(path)
+            seen = as_an_editor_sees_it(decode(path.read_bytes()).text)
+        except (BaselineError, yaml.YAMLError, ValueError):
+            continue  # refused, or beyond the editor's own parser
+        valid += 1
+        assert VALIDATOR.is_valid(seen), path.read_text()
+    assert valid > 50
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "entries: {}",
+        "schema: 2",
+        "schema: 1\ndevice: A100",
+        "schema: 1\ndevice: {memory_gib: 80}",
+        "schema: 1\ndevice: {name: X, kind: tpu}",
+        "schema: 1\ntolerance: 5",
+        "schema: 1\ntolerance: 3 percent",
+        "schema: 1\nentries: [a]",
+        "schema: 1\nother: {a: b}",
+        *(
+            f"schema: 1\nentries:\n  a: {entry}"
+            for entry in (
+                "5",
+                "{}",
+                "{tolerance: 3%}",
+                "{counts: {}}",
+                "{runs: []}",
+                "{bandwidth: fast}",
+                "{bandwidth: -5}",
+                "{bandwidth: 0}",
+                "{bandwidth: 5 GB}",
+                "{bandwidth: [5]}",
+                "{bandwidth: 5, utilization: 85}",
+                "{bandwidth: 5, judged_on: speed}",
+                "{bandwidth: 5, bytes_read: 1.5}",
+                "{bandwidth: 5, bytes_read: -1}",
+                "{bandwidth: 5, runs: {gbps: 5}}",
+                "{bandwidth: 5, runs: [{gpu: x}]}",
+                "{bandwidth: 5, runs: [{gbps: 5, at: noon}]}",
+                "{bandwidth: 5, anchor: 5}",
+                "{bandwidth: 5, settings: off}",
+                "{bandwidth: 5, counts: {a: b}}",
+                "{bandwidth: 5, later: [a]}",
+            )
+        ),
+    ],
+)
+def test_both_refuse(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(text + "\n")
+    with pytest.raises(BaselineError):
+        baseline_files.load(path)
+    assert flagged(text)

@@ -1,0 +1,206 @@
+"""Nothing that happens to a process, a disk or a clock loses what a baseline holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from full_disks import file_size_limit
+from updater_processes import without_privileges
+
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.errors import BaselineError
+
+DEVICE = DeviceIdentity("cpu", "X", None, "host")
+SCRIPT = Path(__file__).parents[1] / "support" / "updater_processes.py"
+
+
+def run(*arguments: object) -> dict[str, int]:
+    done = subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def check_killing(tmp_path: Path, rounds: int) -> None:
+    seen = run("kill", tmp_path / "a.yaml", rounds, 7)
+    assert seen["rounds"] == rounds
+    # The kills fell where it matters: between updates alone they would prove nothing.
+    assert seen["updates"] > 0
+    assert seen["killed_while_locked"] > rounds / 4
+
+
+def test_killed_updates_leave_the_file_whole(tmp_path: Path) -> None:
+    check_killing(tmp_path, 40)
+
+
+@pytest.mark.experiment
+def test_a_thousand_killed_updates_leave_the_file_whole(tmp_path: Path) -> None:
+    check_killing(tmp_path, 1000)
+
+
+@pytest.mark.parametrize("processes", [2, 8, 16])
+def test_concurrent_updates_lose_nothing(tmp_path: Path, processes: int) -> None:
+    updates = 6
+    seen = run("together", tmp_path / "a.yaml", processes, updates)
+    assert seen == {"failed": 0, "entries": processes * updates, "counter": processes * updates}
+    assert os.listdir(tmp_path) == ["a.yaml"]
+
+
+@contextmanager
+def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, SCRIPT, "hold", path], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        assert int(process.stdout.readline()) == process.pid
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_held_lock_is_waited_for_and_its_holder_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    with holder(path) as process:
+        with pytest.raises(
+            BaselineError, match=rf"locked by 'process {process.pid} on .*' for more than 0.2 s, expected"
+        ):
+            baseline_files.update(path, DEVICE, [Entry("a", 5.0)], timeout_seconds=0.2)
+        assert not path.exists()
+
+
+def test_a_lock_of_a_dead_process_is_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    with holder(path) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert (tmp_path / ".a.yaml.lock").exists()
+    baseline_files.update(path, DEVICE, [Entry("a", 5.0)], timeout_seconds=0)
+    assert os.listdir(tmp_path) == ["a.yaml"]
+
+
+def test_what_a_dead_writer_left_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    (tmp_path / ".a.yaml.new").write_text("half a fi")
+    (tmp_path / ".a.yaml.new").chmod(0o400)
+    baseline_files.update(path, DEVICE, [Entry("a", 5.0)])
+    assert os.listdir(tmp_path) == ["a.yaml"]
+    assert "a" in baseline_files.load(path).entries
+
+
+def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / ".a.yaml.lock").symlink_to(victim)
+    with pytest.raises(BaselineError, match="found no way to write it"):
+        baseline_files.update(tmp_path / "a.yaml", DEVICE, [Entry("a", 5.0)])
+    assert victim.read_text() == "precious"
+
+
+def test_a_clock_going_backwards_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.yaml"
+    baseline_files.update(path, DEVICE, [Entry("a", 5.0)])
+    ten_years = time.time() + 10 * 365 * 86400
+    os.utime(path, (ten_years, ten_years))
+    (tmp_path / ".a.yaml.lock").touch()
+    os.utime(tmp_path / ".a.yaml.lock", (ten_years, ten_years))
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    baseline_files.update(path, DEVICE, [Entry("b", 6.0)], timeout_seconds=0)
+    assert list(baseline_files.load(path).entries) == ["a", "b"]
+    assert os.listdir(tmp_path) == ["a.yaml"]
+
+
+def test_a_write_cut_short_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    baseline_files.update(path, DEVICE, [Entry("a", 5.0)])
+    before = path.read_bytes()
+    many = [Entry(f"tests/test_many.py::test_{number}", 5.0) for number in range(300)]
+    with (
+        file_size_limit(4096),
+        pytest.raises(BaselineError, match=r"a\.yaml:1: found no way to write it \(File too large\)"),
+    ):
+        baseline_files.update(path, DEVICE, many)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.yaml"]
+    assert len(baseline_files.update(path, DEVICE, many).added) == 300
+
+
+FULL_DISK = """
+import os, sys
+from pathlib import Path
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.domain.device import DeviceIdentity
+device, path = DeviceIdentity("cpu", "X", None, "host"), Path(sys.argv[1]) / "a.yaml"
+baseline_files.update(path, device, [Entry("a", 5.0)])
+before = path.read_bytes()
+(path.parent / "filler").write_bytes(bytes(8192))
+try:
+    baseline_files.update(path, device, [Entry(f"t{number}", 5.0) for number in range(300)])
+except BaselineError as error:
+    print(error)
+assert path.read_bytes() == before
+assert sorted(os.listdir(path.parent)) == ["a.yaml", "filler"]
+"""
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    mount = f'mount -t tmpfs -o size=16k none "{tmp_path}"'
+    if (
+        not shutil.which("unshare")
+        or subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode
+    ):
+        pytest.skip("mounting a small tmpfs is not permitted here")
+    inside = f'{mount} && "{sys.executable}" -c "$1" "{tmp_path}"'
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", inside, "sh", FULL_DISK], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "a.yaml:1: found no way to write it (No space left on device), expected a writable folder" in done.stdout
+
+
+def test_a_read_only_folder_is_told(tmp_path: Path) -> None:
+    baseline_files.update(tmp_path / "warm.yaml", DEVICE, [Entry("a", 5.0)])  # imports everything while that is allowed
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.yaml"
+        baseline_files.update(path, DEVICE, [Entry("a", 5.0)])
+        before = path.read_bytes()
+        Path(folder).chmod(0o555)
+        with without_privileges():
+            for write in (
+                lambda: baseline_files.update(path, DEVICE, [Entry("b", 5.0)]),
+                lambda: baseline_files.remove(path, ["a"]),
+                lambda: baseline_files.init(path.with_name("new.yaml"), DEVICE),
+                lambda: baseline_files.update(path.parent / "sub" / "new.yaml", DEVICE, [Entry("b", 5.0)]),
+            ):
+                with pytest.raises(
+                    BaselineError, match=r"found no way to write it \(Permission denied\), expected a writable"
+                ):
+                    write()
+            assert baseline_files.load(path).entries.keys() == {"a"}
+        assert path.read_bytes() == before
+        assert os.listdir(folder) == ["a.yaml"]
+        Path(folder).chmod(0o755)
+
+
+def test_a_file_that_may_not_be_read_is_told() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        path = Path(folder) / "a.yaml"
+        path.write_text("schema: 1\n")
+        path.chmod(0)
+        with without_privileges(), pytest.raises(BaselineError, match=r"cannot be opened \(Permission denied\)"):
+            baseline_files.load(path)

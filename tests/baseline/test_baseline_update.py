@@ -1,0 +1,382 @@
+"""Updates change what they mean to change, and not a byte more."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from baseline_strategies import baselines, entries_with
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.domain.baseline import Baseline, Change, Entry, Run, settled
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.errors import BaselineError, UsageError
+from pytest_bandwidth.domain.units import MAX_SHARE
+
+A100 = DeviceIdentity("cuda", "NVIDIA A100-SXM4-80GB", 80 * 2**30, "GPU-1")
+RUN = Run(1747.1, 1754.0, 0.9961, 212, "GPU-8a", "0123456", "2026-11-21T04:00:00Z")
+MEASURED = Entry("tests/test_a.py::test_a", 1747.1, tolerance=0.03, judged_on="relative", bytes_read=1, runs=(RUN,))
+
+# Every layout here is a person's: comments, order, quotes and blank lines are theirs.
+BY_HAND = """\
+# Taken on the machine in the corner.
+schema: 1   # the first
+device: {name: "NVIDIA A100-SXM4-80GB", memory_gib: 80}
+
+entries:
+
+  # --- streams ---
+  tests/test_s.py::test_copy:
+    tolerance: '3%'    # quoted, and before bandwidth
+    bandwidth: 1747.1 GB/s         # by hand
+
+    # loose
+    note: "café"
+
+  "tests/test_s.py::test_add": {bandwidth: 1.6 TiB/s}   # flow
+    # indented remark
+  tests/test_s.py::test_runs:
+    runs:                # newest last
+      # the first one
+      - {gbps: 1700.0, commit: 0123456}   # cold day
+      - gbps: 1702.0
+        commit: '1e5'
+    xfail: known
+  # the end
+zz_footer: kept
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a100.yaml"
+
+
+def changed_lines(before: str, after: str) -> tuple[list[str], list[str]]:
+    """Lines that only one of two texts has, compared line by line in order."""
+    import difflib
+
+    diff = [line for line in difflib.ndiff(before.splitlines(), after.splitlines()) if line[0] in "+-"]
+    return [line[2:] for line in diff if line[0] == "-"], [line[2:] for line in diff if line[0] == "+"]
+
+
+def test_a_new_file_holds_the_device_and_the_entry(path: Path) -> None:
+    summary = baseline_files.update(path, A100, [MEASURED])
+    assert summary.created
+    assert [change.key for change in summary.added] == [MEASURED.key]
+    assert path.read_text() == (
+        "schema: 1\ndevice: {name: NVIDIA A100-SXM4-80GB, memory_gib: 80, kind: cuda}\nentries:\n"
+        "  tests/test_a.py::test_a:\n    bandwidth: 1747.1 GB/s\n    tolerance: 3%\n"
+        "    judged_on: relative\n    bytes_read: 1\n    runs:\n"
+        "      - {gbps: 1747.1, probe_gbps: 1754.0, relative: 0.9961, samples: 212, gpu: GPU-8a, commit: 0123456, "
+        "at: 2026-11-21T04:00:00Z}\n"
+    )
+    assert baseline_files.load(path).find(MEASURED.key) == MEASURED
+
+
+def test_the_folder_is_made(tmp_path: Path) -> None:
+    baseline_files.update(tmp_path / "new" / "folder" / "a.yaml", A100, [MEASURED])
+    assert baseline_files.load(tmp_path / "new" / "folder" / "a.yaml").entries
+
+
+def test_the_same_figures_again_change_nothing(path: Path) -> None:
+    baseline_files.update(path, A100, [MEASURED])
+    before = path.stat()
+    summary = baseline_files.update(path, A100, [replace(MEASURED, gbps=1747.1000001)])
+    assert summary.unchanged == (MEASURED.key,)
+    assert not summary.changed
+    assert path.stat().st_ino == before.st_ino  # not even written anew
+
+
+def test_an_appended_run_changes_its_entry_only(path: Path) -> None:
+    path.write_text(BY_HAND)
+    key = "tests/test_s.py::test_runs"
+
+    def append(old: Entry | None, new: Entry) -> Entry:
+        assert old is not None
+        return replace(old, runs=(*old.runs, *new.runs))
+
+    summary = baseline_files.update(path, A100, [Entry(key, runs=(Run(1710.0),))], merge=append)
+    removed, added = changed_lines(BY_HAND, path.read_text())
+    assert removed == []
+    assert added == ["    bandwidth: 1702.0 GB/s", "      - {gbps: 1710.0}"]
+    (change,) = summary.changed
+    assert change.before is not None
+    assert change.after is not None
+    assert (change.before.gbps, change.after.gbps) == (1701.0, 1702.0)
+
+
+def test_a_hand_written_line_keeps_its_comment_and_order(path: Path) -> None:
+    path.write_text(BY_HAND)
+    baseline_files.update(path, A100, [Entry("tests/test_s.py::test_copy", 1750.0, tolerance=0.03, note="café")])
+    removed, added = changed_lines(BY_HAND, path.read_text())
+    assert removed == ["    bandwidth: 1747.1 GB/s         # by hand"]
+    assert added == ["    bandwidth: 1750.0 GB/s         # by hand"]
+
+
+def test_a_field_that_is_gone_is_removed(path: Path) -> None:
+    path.write_text(BY_HAND)
+    baseline_files.update(path, A100, [Entry("tests/test_s.py::test_runs", 1800.0)])
+    assert baseline_files.load(path).find("tests/test_s.py::test_runs") == Entry("tests/test_s.py::test_runs", 1800.0)
+    assert "# --- streams ---" in path.read_text()
+
+
+def test_a_flow_entry_gets_a_line_for_each_run(path: Path) -> None:
+    path.write_text(BY_HAND)
+    baseline_files.update(path, A100, [replace(MEASURED, key="tests/test_s.py::test_add")])
+    assert "      - {gbps: 1747.1, probe_gbps: 1754.0," in path.read_text()
+    assert "# flow" in path.read_text()
+    assert baseline_files.load(path).find("tests/test_s.py::test_add") == replace(
+        MEASURED, key="tests/test_s.py::test_add"
+    )
+
+
+def test_new_entries_go_after_the_last(path: Path) -> None:
+    path.write_text(BY_HAND)
+    baseline_files.update(path, A100, [MEASURED])
+    removed, added = changed_lines(BY_HAND, path.read_text())
+    assert removed == []
+    assert added[0] == "  tests/test_a.py::test_a:"
+    assert path.read_text().endswith("  # the end\nzz_footer: kept\n")
+
+
+def test_removing_entries_leaves_the_rest(path: Path) -> None:
+    path.write_text(BY_HAND)
+    summary = baseline_files.remove(path, ["tests/test_s.py::test_add", "tests/none.py::test"])
+    removed, added = changed_lines(BY_HAND, path.read_text())
+    assert (removed, added) == (
+        ['  "tests/test_s.py::test_add": {bandwidth: 1.6 TiB/s}   # flow', "    # indented remark"],
+        [],
+    )
+    assert [change.key for change in summary.removed] == ["tests/test_s.py::test_add"]
+    baseline_files.remove(path, [*baseline_files.load(path).entries])
+    assert baseline_files.load(path).entries == {}
+    baseline_files.update(path, A100, [MEASURED])
+    assert list(baseline_files.load(path).entries) == [MEASURED.key]
+
+
+def test_only_the_newest_twenty_runs_stay(path: Path) -> None:
+    runs = tuple(Run(1000.0 + number) for number in range(25))
+    baseline_files.update(path, A100, [Entry("a", runs=runs)])
+    found = baseline_files.load(path).entries["a"]
+    assert found.runs == runs[-20:]
+    assert found.gbps == 1014.5
+
+
+def test_run_order_is_the_order_of_writing_whatever_the_clock_said(path: Path) -> None:
+    later, earlier = replace(RUN, at="2026-11-21T04:00:00Z"), replace(RUN, gbps=1748.0, at="1999-01-01T00:00:00Z")
+    baseline_files.update(path, A100, [replace(MEASURED, runs=(later,))])
+    baseline_files.update(path, A100, [MEASURED], merge=lambda old, _new: replace(old, runs=(*old.runs, earlier)))
+    assert [run.at for run in baseline_files.load(path).entries[MEASURED.key].runs] == [later.at, earlier.at]
+
+
+def test_a_merge_can_leave_entries_alone(path: Path) -> None:
+    baseline_files.update(path, A100, [MEASURED])
+    new = [replace(MEASURED, gbps=5.0, runs=()), Entry("other", 5.0)]
+    summary = baseline_files.update(path, A100, new, merge=lambda old, new: new if old is None else None)
+    assert (summary.unchanged, [change.key for change in summary.added]) == ((MEASURED.key,), ["other"])
+    assert baseline_files.load(path).entries[MEASURED.key] == MEASURED
+
+
+def test_derived_figures_are_written_derived(path: Path) -> None:
+    path.write_text("schema: 1\ndevice: {name: NVIDIA A100-SXM4-80GB, peak: 2039 GB/s}\nentries:\n")
+    baseline_files.update(path, A100, [Entry("a", gbps=5.0, utilization=0.1, runs=(Run(1700.0), Run(1800.0)))])
+    found = baseline_files.load(path).entries["a"]
+    assert (found.gbps, found.utilization) == (1750.0, pytest.approx(1750 / 2039, rel=1e-3))
+
+
+def test_a_peak_that_cannot_be_is_told(path: Path) -> None:
+    path.write_text("schema: 1\n# in TB/s\ndevice: {name: NVIDIA A100-SXM4-80GB, peak: 2.039}\nentries:\n")
+    with pytest.raises(
+        BaselineError, match=r"yaml:3: found 8.568e\+04 % of the peak for .*: correct the device's peak"
+    ):
+        baseline_files.update(path, A100, [MEASURED])
+
+
+def test_a_file_without_a_device_gets_one(path: Path) -> None:
+    path.write_text("# mine\nschema: 1\nentries:\n  a: {bandwidth: 5}\n")
+    baseline_files.update(path, A100, [Entry("b", 6.0)])
+    assert path.read_text() == (
+        "# mine\nschema: 1\ndevice: {name: NVIDIA A100-SXM4-80GB, memory_gib: 80, kind: cuda}\nentries:\n"
+        "  a: {bandwidth: 5}\n  b:\n    bandwidth: 6.0 GB/s\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "schema: 1\nentries: {a: {bandwidth: 5, note: 'x'}}\n",
+        "{schema: 1, entries: {a: {bandwidth: 5, note: 'x'}}}\n",
+        "schema: 1\nentries:\n  a:\n    bandwidth: 5\n    note: 'x\n  b: y'\n",
+        "schema: 1\n",
+        "schema: 1\nentries:\n",
+        "schema: 1\nentries:",
+        "---\nschema: 1\nentries: {}\n",
+        "schema: 1\nentries:\n  a: {bandwidth: 5}",
+        "schema: 1\nentries:\n a:\n  bandwidth: 5\n",
+        "schema: 1\nentries:\n      a:\n            bandwidth: 5\n",
+        "schema: 1\nentries:\n  ? a\n  : bandwidth: 5\n",
+        '"schema": 1\n"entries":\n  a: {bandwidth: 5}\n',
+    ],
+)
+def test_layouts_that_updates_do_not_write(path: Path, text: str) -> None:
+    path.write_text(text)
+    before = baseline_files.load(path).entries
+    baseline_files.update(path, A100, [MEASURED, Entry("a", 6.0)])
+    after = baseline_files.load(path)
+    assert {**before, MEASURED.key: MEASURED, "a": Entry("a", 6.0)} == after.entries
+    assert after.device is not None
+    baseline_files.remove(path, ["a"])
+    assert "a" not in baseline_files.load(path).entries
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["x" * 3000, "t::a[" + "é" * 999 + "]", "a: b #c", '"', "'", "- a", "? a", "<<", "{a}", "a\\b", " ".join("ab")],
+)
+def test_every_key_comes_back(path: Path, key: str) -> None:
+    baseline_files.update(path, A100, [Entry("before", 1.0), Entry(key, 5.0), Entry("after", 2.0)])
+    baseline_files.update(path, A100, [Entry(key, 6.0)])
+    assert {name: entry.gbps for name, entry in baseline_files.load(path).entries.items()} == {
+        "before": 1,
+        key: 6,
+        "after": 2,
+    }
+
+
+@pytest.mark.parametrize("text", ["a\x1bb", "a\u202eb", "a\udc80b"])
+def test_text_that_no_file_may_hold_is_refused(path: Path, text: str) -> None:
+    baseline_files.update(path, A100, [MEASURED])
+    before = path.read_bytes()
+    for entry in (Entry(text, 5.0), Entry("a", 5.0, note=text)):
+        with pytest.raises(UsageError, match=r"found the character U\+.*, expected visible text in a baseline"):
+            baseline_files.update(path, A100, [entry])
+    assert path.read_bytes() == before
+
+
+def test_windows_line_ends_stay(path: Path) -> None:
+    path.write_bytes(BY_HAND.replace("\n", "\r\n").encode())
+    baseline_files.update(path, A100, [MEASURED])
+    data = path.read_bytes()
+    assert data.count(b"\n") == data.count(b"\r\n")
+    assert MEASURED.key in baseline_files.load(path).entries
+
+
+def test_mode_stays_and_a_link_stays_a_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "real" / "a.yaml", tmp_path / "link.yaml"
+    baseline_files.update(target, A100, [MEASURED])
+    target.chmod(0o640)
+    link.symlink_to(target)
+    baseline_files.update(link, A100, [Entry("b", 5.0)])
+    assert link.is_symlink()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert "b" in baseline_files.load(target).entries
+
+
+def test_nothing_but_the_baseline_is_left(path: Path) -> None:
+    baseline_files.update(path, A100, [MEASURED])
+    baseline_files.update(path, A100, [Entry("b", 5.0)])
+    baseline_files.remove(path, ["b"])
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("text", ["schema: 1\nentries:\n  a: {bandwidth: x}\n", "\0", "", "schema: 2\n"])
+def test_a_bad_file_is_never_overwritten(path: Path, text: str) -> None:
+    path.write_text(text)
+    with pytest.raises(BaselineError):
+        baseline_files.update(path, A100, [MEASURED])
+    with pytest.raises(BaselineError):
+        baseline_files.remove(path, ["a"])
+    with pytest.raises(BaselineError, match="found another file, or a damaged baseline, there already"):
+        baseline_files.init(path, A100)
+    assert path.read_text() == text
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_another_devices_file_is_never_changed(path: Path) -> None:
+    baseline_files.update(path, A100, [MEASURED])
+    before = path.read_bytes()
+    with pytest.raises(BaselineError, match=r"found a baseline of 'NVIDIA A100-SXM4-80GB' .*, 'NVIDIA H200'"):
+        baseline_files.update(path, replace(A100, name="NVIDIA H200"), [MEASURED])
+    assert path.read_bytes() == before
+
+
+def test_a_merge_that_fails_changes_nothing(path: Path) -> None:
+    baseline_files.update(path, A100, [MEASURED])
+    before = path.read_bytes()
+
+    with pytest.raises(ZeroDivisionError):
+        baseline_files.update(path, A100, [Entry("b", 5.0)], merge=lambda _old, new: replace(new, gbps=1 / 0))
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_two_updates_of_one_key_are_refused(path: Path) -> None:
+    with pytest.raises(UsageError, match="found two updates of 'a', expected one"):
+        baseline_files.update(path, A100, [Entry("a", 5.0), Entry("a", 6.0)])
+    assert not path.exists()
+
+
+def test_init_makes_a_file_without_entries(path: Path) -> None:
+    assert baseline_files.init(path, A100).created
+    assert baseline_files.load(path) == Baseline(baseline_files.load(path).device, {}, None, str(path))
+    assert baseline_files.update(path, A100, [MEASURED]).added == (Change(MEASURED.key, None, MEASURED),)
+
+
+def test_a_large_file_in_one_mapping_is_written_afresh(path: Path) -> None:
+    entries = "".join(f"  t{n}: {{bandwidth: 5}},\n" for n in range(2000))
+    path.write_text(f"schema: 1\nentries: {{\n{entries}# end\n}}\n")
+    baseline_files.update(path, A100, [MEASURED])
+    assert len(baseline_files.load(path).entries) == 2001
+    assert "  # end\n" in path.read_text()
+
+
+EXAMPLES = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+
+
+@EXAMPLES
+@given(baselines, st.data())
+def test_any_update_of_any_baseline_says_what_was_meant(
+    tmp_path: Path, baseline: Baseline, data: st.DataObject
+) -> None:
+    path = tmp_path / "any.yaml"
+    path.write_text(baseline_files.dumps(baseline))
+    identity = A100 if baseline.device is None else DeviceIdentity("cuda", baseline.device.name, None, "")
+    if baseline.device is not None and baseline.device.kind not in (None, "cuda"):
+        identity = replace(identity, kind=baseline.device.kind)
+    key = data.draw(st.sampled_from([*baseline.entries, "tests/new.py::test"]))
+    before = {line for line in path.read_text().splitlines() if line.startswith("  ")}
+    entry = data.draw(entries_with(st.just(key)))
+    peak = baseline.device.peak_gbps if baseline.device else None
+    if (settled(entry, peak).utilization or 0) > MAX_SHARE:
+        entry = replace(entry, runs=(), gbps=peak)
+    summary = baseline_files.update(path, identity, [entry])
+    found = baseline_files.load(path).entries
+    for name, old in baseline.entries.items():
+        if name != key:
+            assert baseline_files.dumps_entry(found[name]) == baseline_files.dumps_entry(old)
+            assert set(baseline_files.dumps_entry(old).splitlines()) <= before | {""}
+    if key not in summary.unchanged:
+        (change,) = (*summary.added, *summary.changed)
+        assert change.after is not None
+        assert baseline_files.dumps_entry(found[key]) == baseline_files.dumps_entry(change.after)
+
+
+def test_a_merge_can_go_by_the_whole_file_as_it_is_under_the_lock(path: Path) -> None:
+    path.write_text(BY_HAND.replace("entries:", "tolerance: 7%\nentries:"))
+    seen: list[tuple[float | None, int, bool]] = []
+
+    def merge_in(baseline: Baseline) -> baseline_files.Merge:
+        seen.append((baseline.tolerance, len(baseline.entries), path.with_name(f".{path.name}.lock").exists()))
+        return baseline_files.take_new
+
+    baseline_files.update(path, A100, [MEASURED, Entry("other", 5.0)], merge_in=merge_in)
+    assert seen == [(0.07, 3, True)]
+    assert baseline_files.load(path).entries["other"].gbps == 5.0

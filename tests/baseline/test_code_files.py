@@ -1,0 +1,232 @@
+"""A baseline's code beside it: written with the entry, held to its name, shared, pruned; never trusted unseen."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.baseline import code_files
+from pytest_bandwidth.cli.main import main
+from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.code.identity import digest
+from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.errors import BaselineError
+
+GPU = DeviceIdentity("cuda", "A card", 2**34, "GPU-1")
+ONE = ".version 9.5\n.target sm_90\n.visible .entry one()\n{\nret;\n}\n"
+TWO = ONE.replace("one", "two")
+HASH_OF_ONE, HASH_OF_TWO = ptx_digest(ONE), ptx_digest(TWO)
+CUBIN = b"\x7fELF machine code of both\0"
+HASH_OF_CUBIN = digest(CUBIN)
+LIST = "python 3.11\nkernels.py 0123\n"
+HASH_OF_LIST = digest(LIST)
+PTX_FILES = {f"{HASH_OF_ONE}.ptx", f"{HASH_OF_TWO}.ptx"}
+CUBIN_FILE, LIST_FILE = f"{HASH_OF_CUBIN}.cubin", f"{HASH_OF_LIST}.files"
+FILES = {
+    f"{HASH_OF_ONE}.ptx": ONE.encode(),
+    f"{HASH_OF_TWO}.ptx": TWO.encode(),
+    CUBIN_FILE: CUBIN,
+    LIST_FILE: LIST.encode(),
+}
+
+
+def entry(key: str, ptx: str, **more: str) -> Entry:
+    code = {"ptx": ptx, "sass": "a" * 32, "launch": "b" * 32, **more}
+    return Entry(key, 100.0, code=code, runs=(Run(100.0, commit="0123456", dirty=True),))
+
+
+def written(path: Path, *entries: Entry, device: DeviceIdentity = GPU) -> Path:
+    baseline_files.update(path, device, entries, files=FILES)
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return written(tmp_path / "card.yaml", entry("t.py::one", HASH_OF_ONE))
+
+
+def files(path: Path) -> set[str]:
+    return {file.name for file in code_files.folder_of(path).iterdir()}
+
+
+def test_an_update_writes_the_ptx_that_its_entries_name(path):
+    assert files(path) == {f"{HASH_OF_ONE}.ptx"}
+    assert code_files.read_ptx(path, HASH_OF_ONE) == ONE
+    assert code_files.read_ptx(path, HASH_OF_TWO) is None
+    assert code_files.needed_ptx(path, HASH_OF_ONE) == ONE
+    with pytest.raises(BaselineError, match=rf"found no .*{HASH_OF_TWO}\.ptx, commit it with the baseline"):
+        code_files.needed_ptx(path, HASH_OF_TWO)
+    assert [file.name for file in path.parent.iterdir() if file.name.startswith(".")] == []
+    read = baseline_files.load(path).entries["t.py::one"]
+    assert read == replace(entry("t.py::one", HASH_OF_ONE), gbps=100.0)
+    assert "commit: 0123456, dirty: true" in path.read_text()
+
+
+def test_a_file_is_shared_and_not_written_twice(path):
+    file = code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx"
+    before = file.stat()
+    other = DeviceIdentity("cuda", "Another card", 2**34, "GPU-2")
+    written(path, entry("t.py::again", HASH_OF_ONE))
+    written(path.with_name("another.yaml"), entry("t.py::one", HASH_OF_ONE), device=other)
+    assert files(path) == {f"{HASH_OF_ONE}.ptx"}
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_another_version_of_the_language_is_the_same_file(path):
+    file = code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx"
+    newer = {file.name: ONE.replace(".version 9.5", ".version 9.6").encode()}
+    baseline_files.update(path, GPU, [entry("t.py::one", HASH_OF_ONE)], files=newer)
+    assert file.read_text() == ONE
+
+
+@pytest.mark.parametrize("spoil", ["truncated", "another", "pipe", "folder", "large"])
+@pytest.mark.parametrize("name", [f"{HASH_OF_ONE}.ptx", CUBIN_FILE, LIST_FILE])
+def test_a_file_that_is_not_what_its_name_says_is_refused_and_mended(path, name, spoil, monkeypatch):
+    kept = entry("t.py::one", HASH_OF_ONE, cubin=HASH_OF_CUBIN, function=HASH_OF_LIST)
+    written(path, kept)
+    file, good = code_files.folder_of(path) / name, FILES[name]
+    file.unlink()
+    if spoil == "pipe":
+        os.mkfifo(file)
+    elif spoil == "folder":
+        file.mkdir()
+    elif spoil == "large":
+        monkeypatch.setattr(code_files, "LARGEST_BYTES", len(good) + 100)
+        file.write_bytes(good + b" " * 200)
+    else:
+        file.write_bytes(good[:-3] if spoil == "truncated" else TWO.encode())
+
+    def read() -> bytes | None:
+        if name == CUBIN_FILE:
+            return code_files.needed_cubin(path, kept.code)
+        if name == LIST_FILE:
+            return code_files.needed_files(path, HASH_OF_LIST).encode()
+        return (code_files.read_ptx(path, HASH_OF_ONE) or "").encode()
+
+    with pytest.raises(BaselineError, match=f"{name}:1: found "):
+        read()
+    if spoil in ("folder",):
+        return  # nothing that an update may take away
+    if spoil == "pipe":
+        file.unlink()
+    written(path, kept)
+    assert read() == good
+
+
+def test_machine_code_lies_beside_and_is_pruned_like_ptx(path, capsys):
+    kept = [
+        entry(f"t.py::{name}", ptx, cubin=HASH_OF_CUBIN) for name, ptx in (("one", HASH_OF_ONE), ("two", HASH_OF_TWO))
+    ]
+    written(path, *kept)
+    assert files(path) == PTX_FILES | {CUBIN_FILE}
+    assert baseline_files.load(path).entries["t.py::two"].code == kept[1].code
+    assert code_files.needed_cubin(path, kept[0].code) == CUBIN
+    assert code_files.needed_cubin(path, {"ptx": HASH_OF_ONE}) is None
+    assert main(["baseline", "prune", str(path), "t.py::one"]) == 0
+    assert files(path) == {f"{HASH_OF_TWO}.ptx", CUBIN_FILE}
+    assert main(["baseline", "prune", str(path), "t.py::two"]) == 0
+    assert "removed 2 files of code that no entry names" in capsys.readouterr().out
+    assert files(path) == set()
+    with pytest.raises(BaselineError, match=rf"found no .*{CUBIN_FILE}, commit it with the baseline"):
+        code_files.needed_cubin(path, kept[0].code)
+
+
+def test_validate_names_damaged_machine_code(path, capsys):
+    written(path, entry("t.py::one", HASH_OF_ONE, cubin=HASH_OF_CUBIN))
+    assert main(["baseline", "validate", str(path)]) == 0
+    (code_files.folder_of(path) / CUBIN_FILE).write_bytes(CUBIN[:-1])
+    assert main(["baseline", "validate", str(path)]) == 2
+    assert "found machine code of another hash than its name says" in capsys.readouterr().out
+
+
+def test_validate_names_damaged_ptx_and_not_missing_ptx(path, capsys):
+    assert main(["baseline", "validate", str(path)]) == 0
+    (code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx").write_text(TWO)
+    assert main(["baseline", "validate", str(path)]) == 2
+    assert "found PTX of another hash than its name says" in capsys.readouterr().out
+    (code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx").unlink()
+    assert main(["baseline", "validate", str(path)]) == 0
+
+
+def test_prune_removes_ptx_that_no_baseline_names_any_more(path, capsys):
+    written(path, entry("t.py::two", HASH_OF_TWO), entry("t.py::both", HASH_OF_ONE))
+    (code_files.folder_of(path) / "mine.txt").write_text("not ours")
+    assert main(["baseline", "prune", str(path), "t.py::two", "--dry-run"]) == 0
+    assert "would remove 1 file of code that no entry names" in capsys.readouterr().out
+    assert len(files(path)) == 3
+    assert main(["baseline", "prune", str(path), "t.py::two", "t.py::one"]) == 0
+    assert "removed 1 file of code that no entry names" in capsys.readouterr().out
+    assert files(path) == {f"{HASH_OF_ONE}.ptx", "mine.txt"}
+    assert [file.name for file in path.parent.iterdir() if file.name.startswith(".")] == []
+
+
+def test_prune_without_keys_removes_unused_ptx_alone(path, capsys):
+    other = DeviceIdentity("cuda", "Another card", 2**34, "GPU-2")
+    beside = written(path.with_name("another.yaml"), entry("t.py::one", HASH_OF_ONE), device=other)
+    written(path, entry("t.py::one", HASH_OF_TWO))
+    written(beside, entry("t.py::one", HASH_OF_TWO), device=other)
+    before = path.read_text(), beside.read_text()
+    assert main(["baseline", "prune", str(path.parent), "--dry-run", "--json"]) == 0
+    foreseen = json.loads(capsys.readouterr().out)
+    assert [(one["removed"], one["kept"], one["code_removed"]) for one in foreseen["files"]] == [([], 1, 1), ([], 1, 0)]
+    assert files(path) == {f"{HASH_OF_ONE}.ptx", f"{HASH_OF_TWO}.ptx"}
+    assert main(["baseline", "prune", str(path.parent)]) == 0
+    assert "removed 0, 1 stay\nremoved 1 file of code that no entry names" in capsys.readouterr().out
+    assert files(path) == {f"{HASH_OF_TWO}.ptx"}
+    assert (path.read_text(), beside.read_text()) == before
+    assert main(["baseline", "prune", str(path.parent)]) == 2
+    assert "found nothing to remove, expected keys" in capsys.readouterr().err
+
+
+def test_prune_keeps_what_another_baseline_names_or_may_name(path):
+    other = DeviceIdentity("cuda", "Another card", 2**34, "GPU-2")
+    beside = written(path.with_name("another.yaml"), entry("t.py::one", HASH_OF_ONE), device=other)
+    assert main(["baseline", "prune", str(path), "t.py::one"]) == 0
+    assert files(path) == {f"{HASH_OF_ONE}.ptx"}
+    beside.write_text("no baseline")
+    written(path, entry("t.py::two", HASH_OF_TWO))
+    assert main(["baseline", "prune", str(path), "t.py::two"]) == 0
+    assert files(path) == {f"{HASH_OF_ONE}.ptx", f"{HASH_OF_TWO}.ptx"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "{ptx: xyz}",
+        f"{{ptx: {'A' * 32}}}",
+        "{ptx: ../../etc/passwd}",
+        f"{{ptx: {'a' * 33}}}",
+        "[a]",
+        "text",
+        "{ptx: {}}",
+    ],
+)
+def test_a_hash_of_another_form_is_refused(path, code):
+    path.write_text(path.read_text().replace(path.read_text().split("    code: ")[1].split("\n")[0], code))
+    with pytest.raises(BaselineError, match=r"card.yaml:\d+: (code|found)"):
+        baseline_files.load(path)
+
+
+def test_a_baseline_of_before_reads_as_it_is_and_gains_the_code_at_the_next_update(path):
+    text = path.read_text()
+    line = next(line for line in text.splitlines(keepends=True) if line.startswith("    code: "))
+    path.write_text(text.replace(line, "").replace(", dirty: true", ""))
+    before = baseline_files.load(path).entries["t.py::one"]
+    assert (before.code, before.runs[0].dirty) == ({}, False)
+    written(path, entry("t.py::one", HASH_OF_ONE))
+    assert line in path.read_text()
+
+
+def test_a_folder_that_cannot_be_written_leaves_the_baseline_as_it_was(path):
+    text = path.read_text()
+    code_files.folder_of(path).rename(path.with_name("elsewhere"))
+    code_files.folder_of(path).write_text("a file of the user's")
+    with pytest.raises(BaselineError, match="found no way to write it"):
+        written(path, entry("t.py::two", HASH_OF_TWO))
+    assert path.read_text() == text

@@ -1,0 +1,327 @@
+"""Another revision in a folder of its own: what it holds, what it leaves alone, and that it goes."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from repositories import git
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.evidence.commit_pairs.checkout import PREFIX, CheckedOut, remove_leftovers, remove_records
+from pytest_bandwidth.storage import own_folders
+
+
+@pytest.fixture
+def repo(tmp_path, monkeypatch):
+    """Two commits and an uncommitted change; temporary folders lie in a folder of the test's own."""
+    folder, temporary = tmp_path / "repo", tmp_path / "tmp"
+    folder.mkdir()
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    git(folder, "init", "-q")
+    git(folder, "config", "user.name", "n")
+    git(folder, "config", "user.email", "e@localhost")
+    for text in ("one", "two"):
+        (folder / "a.txt").write_text(text)
+        git(folder, "add", "-A")
+        git(folder, "commit", "-qm", text)
+    (folder / "a.txt").write_text("three")
+    (folder / "new.txt").write_text("new")
+    return folder
+
+
+def worktrees(repo):
+    return git(repo, "worktree", "list").splitlines()
+
+
+def sweep(repo):
+    remove_leftovers()
+    remove_records(repo)
+
+
+def test_holds_the_revision_and_leaves_the_repository_alone(repo, tmp_path):
+    checked_out = CheckedOut(repo, "HEAD~1")
+    revision = checked_out.revision
+    tree = Path(revision.tree)
+    assert (tree / "a.txt").read_text() == "one"
+    assert not (tree / "new.txt").exists()
+    assert revision.commit == git(repo, "rev-parse", "HEAD~1").strip()
+    assert revision.counterpart(repo / "sub" / "x.py") == tree / "sub" / "x.py"
+    assert revision.counterpart(tmp_path) is None
+    (tree / "left.txt").write_text("what a test leaves")
+    checked_out.remove()
+    checked_out.remove()
+    assert len(worktrees(repo)) == 1
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert (repo / "a.txt").read_text() == "three"
+    assert git(repo, "status", "--porcelain") == " M a.txt\n?? new.txt\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no-such-branch", r"'no-such-branch' is no commit of .*shallow clones"),
+        ("--detach", "found '--detach', expected a git revision"),
+        ("", "found '', expected a git revision"),
+        ("HEAD:a.txt", "is no commit of"),
+        ("defaced", r"'defaced' is no commit of .*; a branch of such a name is refs/heads/NAME"),
+    ],
+)
+def test_what_is_no_commit_is_an_error_of_one_line(repo, name, message):
+    with pytest.raises(UsageError, match=message) as error:
+        CheckedOut(repo, name)
+    assert "\n" not in str(error.value)
+    assert len(worktrees(repo)) == 1
+
+
+def test_outside_of_any_repository(tmp_path):
+    with pytest.raises(UsageError, match="needs a git repository"):
+        CheckedOut(tmp_path, "HEAD")
+
+
+def test_neither_the_repositorys_hooks_nor_a_hooks_environment_take_part(repo, monkeypatch):
+    hook = repo / ".git" / "hooks" / "post-checkout"
+    hook.write_text(f"#!/bin/sh\ntouch {repo}/hooked\n")
+    hook.chmod(0o755)
+    monkeypatch.setenv("GIT_INDEX_FILE", str(repo / "index-of-a-hook"))
+    monkeypatch.setenv("GIT_DIR", str(repo / "nowhere"))
+    checked_out = CheckedOut(repo, "HEAD~1")
+    assert (Path(checked_out.revision.tree) / "a.txt").read_text() == "one"
+    checked_out.remove()
+    assert not (repo / "hooked").exists()
+    assert not (repo / "index-of-a-hook").exists()
+
+
+KEEPS = """
+import sys, time
+from pathlib import Path
+from pytest_bandwidth.evidence.commit_pairs.checkout import CheckedOut
+kept = CheckedOut(Path(sys.argv[1]), "HEAD~1")
+print(kept.revision.tree, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def start(repo):
+    """Starts processes that keep HEAD~1 checked out: process and tree of each."""
+    processes = []
+
+    def started():
+        processes.append(subprocess.Popen([sys.executable, "-c", KEEPS, str(repo)], stdout=subprocess.PIPE, text=True))
+        return processes[-1], Path(processes[-1].stdout.readline().strip())
+
+    yield started
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def leftover(start):
+    """The tree of a process that was killed."""
+    process, tree = start()
+    process.kill()
+    process.wait()
+    return tree
+
+
+def test_what_a_killed_process_left_goes_next_time_and_a_living_ones_stays(repo, start):
+    process, tree = start()
+    sweep(repo)
+    assert (tree / "a.txt").exists()
+    assert len(worktrees(repo)) == 2
+    process.kill()
+    process.wait()
+    assert (tree / "a.txt").exists()
+    CheckedOut(repo, "HEAD").remove()
+    assert not tree.parent.exists()
+    assert len(worktrees(repo)) == 1
+
+
+def test_a_leftover_that_is_half_gone_goes_as_well(repo, leftover):
+    git(repo, "worktree", "lock", str(leftover))
+    (leftover / ".git").unlink()
+    sweep(repo)
+    assert not leftover.parent.exists()
+    assert len(worktrees(repo)) == 1
+
+
+@pytest.mark.parametrize("name", ["mine/elsewhere", f"{PREFIX}experiment/mine", f"{PREFIX}experiment/tree"])
+def test_a_users_own_worktree_stays_with_all_that_lies_beside_it(repo, tmp_path, name):
+    own = tmp_path / "tmp" / name
+    git(repo, "worktree", "add", "-q", "--detach", str(own))
+    (own / "work.txt").write_text("not committed yet")
+    (own.parent / "notes.txt").write_text("weeks of work")
+    CheckedOut(repo, "HEAD").remove()
+    assert [line.split()[0] for line in worktrees(repo)] == [str(repo), str(own)]
+    assert (own / "work.txt").read_text() == "not committed yet"
+    assert sorted(os.listdir(own.parent)) == sorted([own.name, "notes.txt"]), "nothing was created while looking"
+
+
+def test_only_what_the_plugin_made_goes_and_what_lies_beside_it_stays(repo, leftover):
+    notes = leftover.parent / "notes.txt"
+    notes.write_text("what a user found out meanwhile")
+    sweep(repo)
+    assert len(worktrees(repo)) == 1
+    assert list(leftover.parent.iterdir()) == [notes]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("repository", 7),
+        ("folder", "/tmp/where-it-was"),
+        ("user", 54321),
+    ],
+)
+def test_a_leftover_with_another_mark_stays(repo, leftover, key, value):
+    mark = leftover.parent / "mark.json"
+    told = json.loads(mark.read_text())
+    assert key in told
+    mark.write_text(json.dumps({**told, key: value}))
+    sweep(repo)
+    assert (leftover / "a.txt").exists()
+    assert len(worktrees(repo)) == 2
+
+
+@pytest.mark.parametrize("garbage", ["", "[", "null", "{}", "[" * 100_000])
+def test_a_leftover_with_a_garbled_mark_stays(repo, leftover, garbage):
+    (leftover.parent / "mark.json").write_text(garbage)
+    sweep(repo)
+    assert (leftover / "a.txt").exists()
+
+
+@pytest.mark.parametrize("missing", ["owner.lock", "mark.json"])
+def test_a_leftover_without_lock_or_mark_stays_and_gets_none(repo, leftover, missing):
+    (leftover.parent / missing).unlink()
+    sweep(repo)
+    assert (leftover / "a.txt").exists()
+    assert not (leftover.parent / missing).exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owner here")
+def test_a_folder_that_others_may_write_to_is_not_believed(repo, leftover):
+    assert stat.S_IMODE(leftover.parent.stat().st_mode) == 0o700
+    leftover.parent.chmod(0o770)
+    sweep(repo)
+    assert (leftover / "a.txt").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("name", [".", "owner.lock", "mark.json"])
+def test_what_another_user_owns_is_not_believed(repo, leftover, name):
+    folder = leftover.parent
+    os.chown(folder / name, 54321, -1)
+    sweep(repo)
+    assert (leftover / "a.txt").exists()
+    assert len(worktrees(repo)) == 2
+    os.chown(folder / name, os.getuid(), -1)
+    sweep(repo)
+    assert not folder.exists()
+
+
+def test_a_tree_that_cannot_be_seen_from_here_keeps_its_record(repo, tmp_path, start):
+    # As in another container, or on another host, that shares the repository and not the temporary folder.
+    (_, alive), (killed, leftover) = start(), start()
+    killed.kill()
+    killed.wait()
+    alive.parent.rename(tmp_path / "out of sight")
+    (leftover / ".git").unlink()  # git itself cannot remove this one
+    CheckedOut(repo, "HEAD").remove()
+    assert not leftover.parent.exists()
+    (tmp_path / "out of sight").rename(alive.parent)
+    assert git(alive, "rev-parse", "HEAD") == git(repo, "rev-parse", "HEAD~1")
+    assert len(worktrees(repo)) == 2
+
+
+def test_a_leftover_of_another_machine_stays(repo, leftover, monkeypatch):
+    monkeypatch.setattr(own_folders, "_machine", lambda: "0123abcd")
+    sweep(repo)
+    assert (leftover / "a.txt").exists()
+    assert len(worktrees(repo)) == 2
+
+
+def test_a_leftover_from_before_a_restart_of_the_machine_goes(repo, leftover, monkeypatch):
+    monkeypatch.setattr(own_folders, "_boot", lambda: "0123abcd")
+    sweep(repo)
+    assert not leftover.parent.exists()
+    assert len(worktrees(repo)) == 1
+
+
+def test_the_record_of_a_folder_that_went_with_a_restart_goes(repo, leftover, monkeypatch):
+    shutil.rmtree(leftover.parent)  # temporary folders are often in memory
+    sweep(repo)
+    assert len(worktrees(repo)) == 2
+    monkeypatch.setattr(own_folders, "_boot", lambda: "0123abcd")
+    sweep(repo)
+    assert len(worktrees(repo)) == 1
+
+
+def test_a_leftover_goes_though_its_repository_is_gone(repo, leftover):
+    shutil.rmtree(repo)
+    remove_leftovers()
+    assert not leftover.parent.exists()
+
+
+def test_a_run_in_another_repository_takes_leftovers_and_their_records_away(repo, leftover):
+    remove_leftovers()
+    assert not leftover.parent.exists()
+    assert len(worktrees(repo)) == 1
+
+
+KEEPS_FILES = """
+import os, sys, time
+from pytest_bandwidth.storage.own_folders import temporary_folder
+with temporary_folder() as folder:
+    (folder / "file").write_text("text")
+    if sys.argv[1] == "forks":
+        child = os.fork()
+        if child == 0:
+            sys.exit()
+        os.waitpid(child, 0)
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("what", ["keeps", "forks"])
+@pytest.mark.usefixtures("repo")
+def test_a_killed_processs_temporary_folder_goes_and_a_living_ones_stays(what):
+    command = [sys.executable, "-c", KEEPS_FILES, what]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        folder = Path(process.stdout.readline().strip())
+        remove_leftovers()
+        assert (folder / "file").exists()
+        process.kill()
+    assert (folder / "file").exists()
+    remove_leftovers()
+    assert not folder.exists()
+
+
+@pytest.mark.usefixtures("repo")
+def test_a_link_with_the_name_of_a_leftover_is_not_followed(tmp_path):
+    with own_folders.temporary_folder() as folder:
+        name = folder.name
+    kept = tmp_path / "kept"
+    kept.mkdir(mode=0o700)
+    (kept / own_folders.LOCK).touch()
+    (tmp_path / "tmp" / name).symlink_to(kept)
+    remove_leftovers()
+    assert kept.exists()
+
+
+def test_25_killed_processes_leave_nothing(repo, start, tmp_path):
+    for _ in range(25):
+        process, _tree = start()
+        process.kill()
+        process.wait()
+    sweep(repo)
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert len(worktrees(repo)) == 1

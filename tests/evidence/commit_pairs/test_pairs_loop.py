@@ -1,0 +1,472 @@
+"""How many pairs are taken, in which order, and what stands in their way; processes are scripted rows here."""
+
+import math
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from types import MappingProxyType
+
+import pytest
+
+from pytest_bandwidth.domain.code.identity import CodeIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Decision, Rule, Status
+from pytest_bandwidth.evidence.commit_pairs import pairs_loop
+from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
+from pytest_bandwidth.evidence.commit_pairs.pairs_loop import (
+    PairsTaken,
+    RevisionPairs,
+    Subject,
+    against_evidence,
+    can_take_turns,
+    compare_timed,
+    decide_counted,
+)
+from pytest_bandwidth.evidence.commit_pairs.worktrees import FailsThere, InTurn, NothingThere
+from pytest_bandwidth.evidence.fresh_processes.child import FreshProcessFailed
+from pytest_bandwidth.judging.causes import likely_causes
+from pytest_bandwidth.judging.comparable import setup_of
+from pytest_bandwidth.judging.evidence import Ask, Comparison
+from pytest_bandwidth.judging.interval import Looks
+from pytest_bandwidth.judging.judge import judge as judge_evidence
+from pytest_bandwidth.judging.limits import Limits
+from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.outcomes.flatten import outcome_of
+from pytest_bandwidth.outcomes.outcome import from_plain
+
+BYTES = 10**9
+HOST = DeviceIdentity("cpu", "A host", 2**30, "host")
+LIMITS = Limits(MarkerOptions(), 0.05, 3)
+
+
+def measured(gbps, probe_gbps=100.0, label=None, reads=BYTES):
+    rounds = Rounds((BYTES / gbps / 1e9,), (BYTES / probe_gbps / 1e9,), (True,), probe_bytes=BYTES)
+    return Measurement(label, Traffic(reads, BYTES - reads), HOST, "clock", rounds)
+
+
+def row(measurement):
+    return outcome_of("t.py::t", "t.py::t", measurement, Decision(Status.UNDECIDED, "new-process"), "busy").to_plain()
+
+
+BUSY = Finding("others", "busy with others")
+
+
+@pytest.fixture(autouse=True)
+def one_after_the_other(monkeypatch):
+    """As on a GPU, whatever the rows' device is; in turn where a test asks for it."""
+    monkeypatch.setattr(pairs_loop, "can_take_turns", lambda *_: False)
+
+
+class ScriptedWorktrees:
+    """A side's processes give its steps in turn: (GB/s, probe's GB/s) by label, an error, None for an invalid one."""
+
+    revision = Revision("main", "3f2c1ab" * 6, "/r", "/t")
+
+    def __init__(self, head, base):
+        self._scripts = {"head": head, "base": base}
+        self._positions = {"head": count(), "base": count()}
+        self.locked = ""
+        self.in_turn_raises = None
+        self.alike = ()
+
+    @property
+    def order(self):
+        return self.locked.replace("[", "").replace("]", "")
+
+    def in_turn(self, _number):
+        """Raises where a test says so: as where it looks at figures that are not there in turn."""
+        self.locked += "T"
+        if self.in_turn_raises is not None:
+            raise self.in_turn_raises
+        return InTurn([row(measured(70.0))], [row(measured(100.0))], {None: math.log(100 / 70)}, self.alike)
+
+    def head(self):
+        return self._next("head")
+
+    def base(self):
+        return self._next("base")
+
+    @contextmanager
+    def held(self):
+        """The device's lock, which shows as brackets in the order."""
+        self.locked += "["
+        yield
+        self.locked += "]"
+
+    def _count(self, rows):
+        self.locked += "B"
+        return rows
+
+    def _next(self, side):
+        self.locked += {"head": "A", "base": "B"}[side]
+        script = self._scripts[side]
+        step = script[next(self._positions[side]) % len(script)]
+        if isinstance(step, Exception):
+            raise step
+        if step is None:
+            return [row(replace(measured(1.0), invalid=BUSY))]
+        return [row(measured(*figures, label)) for label, figures in step.items()]
+
+
+def judged(measurements, worktrees, rows=MappingProxyType({}), resolvers=(), limits=LIMITS):
+    evidence = against_evidence(measurements, limits, worktrees.revision, rows)
+    return judge_evidence(evidence, limits, (*resolvers, RevisionPairs(worktrees, limits, str, worktrees.held)))
+
+
+def judge(worktrees, labels=(None,), limits=LIMITS):
+    found = judged({str(label): measured(70.0, label=label) for label in labels}, worktrees, limits=limits)
+    return {key: one.decision for key, one in found.items()}
+
+
+def only(*figures):
+    return [{None: one} for one in figures]
+
+
+def test_pairs_alternate_in_order_and_end_with_the_second_look():
+    worktrees = ScriptedWorktrees(only((80.0, 100.0)), only((80.0, 100.0)))
+    assert judge(worktrees)["None"].status is Status.OK
+    assert worktrees.order == "ABBA" * 4
+
+
+@pytest.mark.parametrize("error", [FreshProcessFailed("found None, expected a share"), FailsThere("fails at main")])
+def test_a_test_that_fails_in_turn_takes_pairs_one_after_the_other(monkeypatch, error):
+    monkeypatch.setattr(pairs_loop, "can_take_turns", lambda *_: True)
+    worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((100.0, 100.0)))
+    worktrees.in_turn_raises = error
+    assert judge(worktrees)["None"].status is Status.REGRESSED
+    assert worktrees.order == "T" + "ABBA" * 4
+
+
+def test_what_the_other_revision_lacks_is_not_measured_again(monkeypatch):
+    monkeypatch.setattr(pairs_loop, "can_take_turns", lambda *_: True)
+    worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((100.0, 100.0)))
+    worktrees.in_turn_raises = NothingThere("main has no such test")
+    assert judge(worktrees)["None"].rule == Rule.NOT_THERE
+    assert worktrees.order == "T"
+
+
+@pytest.mark.parametrize(("alike", "taken"), [((None,), 4), ((), 8), (("another",), 8)])
+def test_what_had_all_in_common_is_settled_by_fewer_pairs(alike, taken):
+    worktrees = ScriptedWorktrees([], [])
+    worktrees.alike = alike
+    pairs = PairsTaken(worktrees, str, worktrees.held, in_turn=True)
+    found = compare_timed({"t": Subject(None, setup_of(measured(70.0)), None, 0.05)}, pairs, Looks())
+    assert found["t"].decision(0.05, Looks(), "main").status is Status.REGRESSED
+    assert worktrees.order == "T" * taken
+
+
+def test_what_the_other_revision_measured_once_and_then_did_not_is_judged_too():
+    twice, both = {"a": (70.0, 100.0), "b": (70.0, 100.0)}, {"a": (100.0, 100.0), "b": (100.0, 100.0)}
+    worktrees = ScriptedWorktrees([twice], [{"a": (100.0, 100.0)}, *[both] * 9])
+    pairs = PairsTaken(worktrees, str, worktrees.held)
+    subjects = {label: Subject(label, setup_of(measured(70.0)), None, 0.05) for label in "ab"}
+    found = compare_timed(subjects, pairs, Looks())
+    statuses = {key: one.decision(0.05, Looks(), "main").status for key, one in found.items()}
+    assert statuses == {"a": Status.REGRESSED, "b": Status.REGRESSED}
+
+
+def test_what_can_take_turns(monkeypatch):
+    monkeypatch.setattr(pairs_loop, "limit_bytes", lambda: None)
+    revision = ScriptedWorktrees.revision
+    one = replace(measured(70.0), device=replace(HOST, memory_bytes=None))
+    assert can_take_turns([one, one], revision)
+    compared = replace(one, rounds=replace(one.rounds, interleaved=((1.0,),)))
+    for another in (compared, replace(one, device=HOST), replace(one, device=replace(HOST, kind="cuda"))):
+        assert not can_take_turns([one, another], revision), "compared callables, too little memory, a GPU"
+    monkeypatch.setattr(pairs_loop, "limit_bytes", lambda: 8 * 2 * one.bytes_moved - 1)
+    assert not can_take_turns([one, one], revision), "too little memory in its control group"
+
+
+def test_the_device_is_held_for_each_pair_and_free_between_pairs():
+    worktrees = ScriptedWorktrees(only((80.0, 100.0)), only((80.0, 100.0)))
+    judge(worktrees)
+    assert worktrees.locked == "[AB][BA]" * 4
+
+
+def test_regressed_after_the_second_look():
+    worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((80.0, 100.0)))
+    verdict = judge(worktrees)["None"]
+    assert (verdict.status, verdict.rule, verdict.numbers.runs) == (Status.REGRESSED, Rule.PAIRS, 8)
+    assert verdict.numbers.confirmations == pytest.approx((0.7,) * 8)
+
+
+def test_undecided_pairs_are_extended_to_the_last_look():
+    noisy = only((80.0, 100.0), (80.0, 100.0), (90.0, 100.0), (70.0, 100.0))
+    worktrees = ScriptedWorktrees(noisy, only((80.0, 100.0)))
+    verdict = judge(worktrees)["None"]
+    assert (verdict.status, verdict.rule, verdict.numbers.runs) == (Status.UNDECIDED, Rule.TOO_NOISY, 12)
+    assert len(worktrees.order) == 24
+
+
+def test_what_was_decided_stays_so_while_others_are_extended():
+    steady, noisy = (70.0, 100.0), [(80.0, 100.0), (60.0, 100.0), (80.0, 100.0), (100.0, 100.0)]
+    worktrees = ScriptedWorktrees(
+        [{"steady": steady, "noisy": one} for one in noisy], [{"steady": (80.0, 100.0), "noisy": (80.0, 100.0)}]
+    )
+    found = judge(worktrees, ("steady", "noisy"))
+    assert (found["steady"].status, found["steady"].numbers.runs) == (Status.REGRESSED, 8)
+    assert (found["noisy"].status, found["noisy"].numbers.runs) == (Status.UNDECIDED, 12)
+
+
+def test_pairs_within_which_the_machine_changed_are_taken_again():
+    flips = only((80.0, 100.0), (54.0, 68.0), *[(80.0, 100.0)] * 8)
+    worktrees = ScriptedWorktrees(flips, only((80.0, 100.0)))
+    verdict = judge(worktrees)["None"]
+    assert (verdict.status, verdict.numbers.runs, verdict.facts["uneven"]) == (Status.OK, 8, 1)
+    assert len(worktrees.order) == 2 * 9
+
+
+def test_a_machine_that_changes_within_every_pair_is_undecided():
+    worktrees = ScriptedWorktrees(only((54.0, 68.0)), only((80.0, 100.0)))
+    decided = judge(worktrees)["None"]
+    assert (decided.status, decided.rule) == (Status.UNDECIDED, Rule.UNSTEADY)
+    assert len(worktrees.order) == 2 * 2 * 12
+
+
+def test_invalid_measurements_make_no_pair():
+    worktrees = ScriptedWorktrees([None, *only((80.0, 100.0))], only((80.0, 100.0)))
+    assert judge(worktrees)["None"].numbers.runs == 8
+    nothing = judge(ScriptedWorktrees([None], only((80.0, 100.0))))["None"]
+    assert (nothing.rule, nothing.why_not) == (Rule.NOT_THERE, ("no pair was valid: nothing was measured",))
+
+
+def test_the_other_revision_chooses_the_figure():
+    """A kernel that fell from 80 % to 20 % of its probe must not be judged as if memory were not what it waits for."""
+    worktrees = ScriptedWorktrees(only((20.0, 100.0)), only((80.0, 100.0)))
+    assert judge(worktrees)["None"].numbers.figure == "relative"
+    assert judge(ScriptedWorktrees(only((80.0, 100.0)), only((20.0, 100.0))))["None"].numbers.figure == "gbps"
+
+
+@pytest.mark.parametrize(
+    ("judged_on", "status"), [(None, Status.UNDECIDED), ("relative", Status.UNDECIDED), ("gbps", Status.IMPROVED)]
+)
+def test_a_share_that_cannot_be_believed_is_no_gain(judged_on, status):
+    worktrees = ScriptedWorktrees(only((400.0, 100.0)), only((80.0, 100.0)))
+    verdict = judge(worktrees, limits=replace(LIMITS, marker=MarkerOptions(judged_on=judged_on)))["None"]
+    assert verdict.status is status
+    if status is Status.UNDECIDED:
+        assert verdict.rule == Rule.NO_PROBE
+        assert len(worktrees.order) == 8  # more pairs would not make it believable
+
+
+def test_pairs_that_do_not_count_take_no_belief_away():
+    # In every other pair the probe was hindered on this side, so that the machine changed between its processes.
+    worktrees = ScriptedWorktrees(only((80.0, 100.0), (80.0, 20.0)), only((80.0, 100.0)))
+    assert judge(worktrees)["None"].status is Status.OK
+
+
+def test_a_share_that_was_past_belief_there_as_well_is_compared():
+    worktrees = ScriptedWorktrees(only((400.0, 100.0)), only((390.0, 100.0)))
+    assert (
+        judge(worktrees, limits=replace(LIMITS, marker=MarkerOptions(judged_on="relative")))["None"].status is Status.OK
+    )
+
+
+def test_absent_there():
+    worktrees = ScriptedWorktrees(only((80.0, 100.0)), [NothingThere("main has no such test")])
+    verdict = judge(worktrees)["None"]
+    assert (verdict.status, verdict.rule, verdict.why_not) == (
+        Status.UNDECIDED,
+        Rule.NOT_THERE,
+        ("main has no such test",),
+    )
+    assert worktrees.order == "AB"
+
+
+def test_a_process_that_measures_nothing_there_later_on_costs_its_pair_only():
+    fails_once = [*only(*[(80.0, 100.0)] * 3), NothingThere("the test fails at main"), *only(*[(80.0, 100.0)] * 8)]
+    worktrees = ScriptedWorktrees(only((70.0, 100.0)), fails_once)
+    verdict = judge(worktrees)["None"]
+    assert (verdict.status, verdict.numbers.runs) == (Status.REGRESSED, 8)
+    assert len(worktrees.order) == 2 * 9
+
+
+def test_processes_that_measure_nothing_after_an_invalid_one_are_undecided():
+    worktrees = ScriptedWorktrees(only((80.0, 100.0)), [None, *[NothingThere("the test fails at main")] * 23])
+    verdict = judge(worktrees)["None"]
+    assert (verdict.status, verdict.why_not) == (Status.UNDECIDED, ("no pair was valid: busy",))
+    assert len(worktrees.order) == 2 * 2 * 12
+
+
+def test_a_label_that_is_absent_there_does_not_ask_for_pairs():
+    worktrees = ScriptedWorktrees([{"a": (80.0, 100.0), "b": (80.0, 100.0)}], [{"a": (80.0, 100.0)}])
+    found = judge(worktrees, ("a", "b"))
+    assert (found["a"].status, found["b"].rule) == (Status.OK, Rule.NOT_THERE)
+    assert len(worktrees.order) == 16
+
+
+def test_other_byte_counts_are_a_mismatch():
+    head = measured(80.0, reads=BYTES // 2)
+    worktrees = ScriptedWorktrees(only((80.0, 100.0)), only((80.0, 100.0)))
+    decision = judged({"k": head}, worktrees)["k"].decision
+    assert (decision.status, decision.rule) == (Status.MISMATCH, Rule.BYTES)
+    assert decision.facts == {"name": "bytes_read", "here": BYTES // 2, "there": BYTES}
+    assert len(worktrees.order) == 8
+
+
+def test_a_process_that_breaks_is_an_error_and_no_verdict():
+    with pytest.raises(FreshProcessFailed, match="broke"):
+        judge(ScriptedWorktrees([FreshProcessFailed("broke")], only((80.0, 100.0))))
+
+
+TRAFFIC = DeviceIdentity("traffic", "PTX", None, "traffic", settings={"arch": "sm_80"})
+
+
+def counted(load_sectors, label=None, reads=BYTES, **more):
+    """What the traffic device measures: no time, counts."""
+    counts = {"load_sectors": load_sectors}
+    return Measurement(label, Traffic(reads, 0), TRAFFIC, "ptx", Rounds(), counts=counts, **more)
+
+
+class CountedWorktrees(ScriptedWorktrees):
+    """The other revision's process gives the rows of these measurements."""
+
+    def __init__(self, *base):
+        super().__init__([], [])
+        self._base = base
+
+    def base(self):
+        self.locked += "B"
+        return [row(measurement) for measurement in self._base]
+
+
+def decided_counts(measurements, worktrees, limits=LIMITS, rows=MappingProxyType({})):
+    return decide_counted(measurements, limits, worktrees, rows, worktrees.held)
+
+
+@pytest.mark.parametrize(
+    ("sectors", "status", "changes"),
+    [
+        (101, Status.REGRESSED, (("load_sectors", 100, 101),)),
+        (100, Status.OK, ()),
+        (99, Status.IMPROVED, (("load_sectors", 100, 99),)),
+    ],
+)
+def test_counts_need_one_process_of_the_other_revision(sectors, status, changes):
+    worktrees = CountedWorktrees(counted(100))
+    ((decision, entry),) = decided_counts({"k": counted(sectors)}, worktrees).values()
+    assert (decision.status, decision.facts["changes"]) == (status, changes)
+    assert entry.counts == {"load_sectors": 100}
+    assert worktrees.locked == "[B]"
+
+
+def test_counts_that_cannot_be_compared():
+    worktrees = CountedWorktrees(counted(100, "a"), counted(100, "b", reads=BYTES // 2))
+    head = {label: counted(100, label) for label in ("a", "b", "c")}
+    found = {key: decision for key, (decision, _) in decided_counts(head, worktrees).items()}
+    assert found["a"].status is Status.OK
+    assert (found["b"].status, found["b"].rule, found["b"].facts["there"]) == (
+        Status.MISMATCH,
+        Rule.BYTES,
+        BYTES // 2,
+    )
+    assert (found["c"].status, found["c"].rule) == (Status.UNDECIDED, Rule.NOT_THERE)
+
+
+def test_only_the_markers_tolerance_holds_for_counts():
+    def status(limits):
+        return decided_counts({"k": counted(104)}, CountedWorktrees(counted(100)), limits)["k"][0].status
+
+    assert status(Limits(MarkerOptions(), 0.05, 3)) is Status.REGRESSED
+    assert status(Limits(MarkerOptions(tolerance=0.05), 0.05, 3)) is Status.OK
+
+
+def test_what_the_compiler_gave_there_is_known_to_the_messages():
+    resources = KernelResources(32, 0, 4096, max_threads_per_block=1024, occupancy=0.5)
+    worktrees = CountedWorktrees(counted(100, resources=resources))
+    now = counted(100, resources=replace(resources, registers=96, occupancy=0.25))
+    ((_, entry),) = decided_counts({"k": now}, worktrees).values()
+    assert likely_causes(now, entry)[:2] == ("registers 32 → 96", "occupancy 50 → 25 %")
+
+
+CODE = CodeIdentity(function="f", launch="l")
+
+
+def told(measurement, code=CODE, **detail):
+    return from_plain({**row(replace(measurement, code=code, detail=detail))})
+
+
+def test_the_same_code_there_needs_no_process():
+    same = replace(measured(70.0, label="same"), code=CODE)
+    worktrees = ScriptedWorktrees([], [])
+    decision = judged({"same": same}, worktrees, {"same": told(same)})["same"].decision
+    assert (decision.status, decision.rule) == (Status.OK, Rule.CODE_UNCHANGED)
+    assert worktrees.order == ""
+
+
+def test_only_changed_code_of_a_test_takes_pairs():
+    same, other = (replace(measured(80.0, label=label), code=CODE) for label in ("same", "other"))
+    rows = {"same": told(same), "other": told(other, CodeIdentity(function="g", launch="l"))}
+    both = [{"same": (80.0, 100.0), "other": (70.0, 100.0)}], [{"same": (80.0, 100.0), "other": (80.0, 100.0)}]
+    worktrees = ScriptedWorktrees(*both)
+    decisions = {key: one.decision for key, one in judged({"other": other, "same": same}, worktrees, rows).items()}
+    assert {key: (one.status, one.rule) for key, one in decisions.items()} == {
+        "other": (Status.REGRESSED, Rule.PAIRS),
+        "same": (Status.OK, Rule.CODE_UNCHANGED),
+    }
+    assert list(decisions) == ["other", "same"]
+
+
+class OldKernelOf:
+    """Compares the named labels with an old kernel that is a third faster, and says why it has none of the others."""
+
+    answers = Ask.OLD_CODE
+
+    def __init__(self, *labels):
+        self.labels, self.asked = labels, {}
+
+    def gather(self, asking, _rule):
+        self.asked |= asking
+        slower = Comparison(Rule.OLD_KERNEL, "gbps", (0.3,) * 4, (70.0,) * 4, (94.5,) * 4, "the old kernel")
+        return {
+            key: replace(one, compared=slower)
+            if one.measurement.label in self.labels
+            else replace(one, why_not=("it faults",))
+            for key, one in asking.items()
+        }
+
+
+def test_what_an_old_kernel_decides_takes_no_pair():
+    code = CodeIdentity(function="g", launch="l")
+    found = {label: replace(measured(80.0, label=label), code=code) for label in "abc"}
+    rows = {label: told(one) for label, one in found.items() if label != "c"}
+    old_kernel = OldKernelOf("a")
+    figures = dict.fromkeys("abc", (80.0, 100.0))
+    worktrees = ScriptedWorktrees([figures], [figures])
+    decided = judged(found, worktrees, rows, [old_kernel])
+    assert {key: one.entry and one.entry.code for key, one in old_kernel.asked.items()} == {
+        "a": CODE.known(),
+        "b": CODE.known(),
+        "c": None,
+    }
+    rules = {key: (one.decision.status, one.decision.rule) for key, one in decided.items()}
+    assert rules == {"a": (Status.REGRESSED, Rule.OLD_KERNEL), **dict.fromkeys("bc", (Status.OK, Rule.PAIRS))}
+
+
+def test_pairs_measure_anew_what_was_disturbed_here():
+    found = replace(measured(70.0), invalid=BUSY)
+    worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((80.0, 100.0)))
+    assert judged({"k": found}, worktrees)["k"].decision.status is Status.REGRESSED
+
+
+def counted_on(label, inputs):
+    device = DeviceIdentity("traffic", "traffic sm_90", None, "model")
+    found = replace(measured(1.0, label=label), device=device, method="ptx", counts={"load_sectors": 8})
+    return replace(found, rounds=Rounds(), code=CodeIdentity(ptx="p", launch="l"), detail={"inputs": inputs})
+
+
+@pytest.mark.parametrize(
+    ("inputs_of_second", "order", "rule"), [("b", "", Rule.CODE_UNCHANGED), ("c", "B", Rule.COUNTS)]
+)
+def test_of_what_is_counted_all_of_a_test_is_the_same_or_nothing_is(inputs_of_second, order, rule):
+    """A later launch may count what an earlier one left behind."""
+    first, second = counted_on("first", "a"), counted_on("second", "b")
+    rows = {one.label: from_plain(row(one)) for one in (first, counted_on("second", inputs_of_second))}
+    worktrees = ScriptedWorktrees([], [])
+    worktrees.base = lambda: worktrees._count([row(first), row(second)])
+    decisions = decided_counts({"first": first, "second": second}, worktrees, rows=rows)
+    assert {(one.status, one.rule) for one, _ in decisions.values()} == {(Status.OK, rule)}
+    assert worktrees.order == order

@@ -1,0 +1,495 @@
+"""Which code a fresh process ran: each side its own tree's, or an error. Real processes; byte counts tell which."""
+
+import ctypes
+import json
+import math
+import os
+import runpy
+import subprocess
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from importlib.util import LazyLoader, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+from repositories import git
+from two_processes import memory_of
+
+from pytest_bandwidth.evidence.commit_pairs import run_in_worktree as run_in_worktree
+from pytest_bandwidth.evidence.commit_pairs import worktrees
+from pytest_bandwidth.evidence.commit_pairs.checkout import CheckedOut, Revision
+from pytest_bandwidth.evidence.commit_pairs.worktrees import (
+    ForeignImport,
+    NothingThere,
+    Worktrees,
+    check_loaded_files,
+    invocation_at,
+    modules_findable,
+    names_of_finders,
+    without_own_option,
+)
+from pytest_bandwidth.evidence.fresh_processes.child import FreshProcessFailed, Invocation
+from pytest_bandwidth.evidence.fresh_processes.turns import take_turns
+
+pytestmark = pytest.mark.processes
+
+ARGS = ("-p", "bandwidth", "--bandwidth-device=cpu", "--bandwidth-max-time=0.01", "--bandwidth-min-samples=1")
+TEST = """
+import kern
+
+def test_it(bandwidth):
+    bandwidth(len, "abc", reads=kern.BYTES)
+"""
+AT_THE_REVISION, IN_THE_WORKING_TREE = 1000, 2000
+
+memory = pytest.fixture(memory_of(0))
+
+
+class Repo:
+    """A package `kern` and a test of it: BYTES is one number in the commit and another in the working tree."""
+
+    def __init__(self, path):
+        self.path = path
+        self.test = path / "tests" / "test_it.py"
+        self.package = path / "src" / "kern" / "__init__.py"
+        self._checked_out = None
+
+    def write(self, kern="BYTES = {}\n", test=TEST, ini="pythonpath = src\n"):
+        for file, text in {
+            self.path / "pytest.ini": f"[pytest]\nbandwidth_busy_processors = 1000\n{ini}",
+            self.package: kern.format(AT_THE_REVISION),
+            self.test: test,
+        }.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        git(self.path, "init", "-q")
+        git(self.path, "add", "-A")
+        git(self.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "one")
+        self.package.write_text(kern.format(IN_THE_WORKING_TREE))
+
+    def worktrees(self, *args, folder=None):
+        self._checked_out = CheckedOut(self.path, "HEAD")
+        invocation = Invocation((*ARGS, *args), folder or self.path, as_module=False)
+        nodeid = "tests/test_it.py::test_it"
+        return Worktrees(invocation, self._checked_out.revision, "cpu", nodeid, self.test, 120)
+
+    def close(self):
+        if self._checked_out is not None:
+            self._checked_out.remove()
+
+
+@pytest.fixture
+def repo(tmp_path, monkeypatch):
+    # Plugins that take no part would only cost time.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    repo = Repo(tmp_path / "repo")
+    yield repo
+    repo.close()
+
+
+def bytes_read(rows):
+    (row,) = rows
+    return row["bytes_read"]
+
+
+@pytest.mark.smoke
+def test_each_side_runs_the_code_of_its_tree_where_nothing_is_installed(repo):
+    repo.write()
+    worktrees = repo.worktrees("--bandwidth-against", "HEAD")
+    assert bytes_read(worktrees.base()) == AT_THE_REVISION
+    assert bytes_read(worktrees.head()) == IN_THE_WORKING_TREE
+
+
+def test_which_side_is_started_first_changes_from_pair_to_pair(repo, monkeypatch):
+    rounds = {None: [(2.0, 1.0)] * 3}  # of each pair whoever was started first takes twice as long
+    monkeypatch.setattr(worktrees, "take_turns", lambda *given: replace(take_turns(*given), rounds=rounds))
+    repo.write()
+    both = repo.worktrees()
+    found = [both.in_turn(number) for number in range(2)]
+    assert [(bytes_read(one.head), bytes_read(one.base)) for one in found] == [
+        (IN_THE_WORKING_TREE, AT_THE_REVISION)
+    ] * 2
+    assert [one.drops[None] for one in found] == [pytest.approx(math.log(2)), pytest.approx(-math.log(2))]
+    assert {row["probe_gbps"] for one in found for row in (*one.head, *one.base)} == {None}, "they need no probe"
+
+
+# Fills y with what this tree's code says while it lies in the memory of both, else with 0, and prepares another array.
+LOOKS_AT_ITS_OUTPUT = """
+import numpy as np
+import kern
+
+def is_of_both(array):
+    with open("/proc/self/maps") as maps:
+        lines = [line.split() for line in maps if "pytest-bandwidth-arrays" in line]
+    at = array.ctypes.data
+    return any(int(begin, 16) <= at < int(end, 16) for begin, end in (line[0].split("-") for line in lines))
+
+def test_it(bandwidth):
+    x, y, prepared = bandwidth.random(1 << 20, "float64"), *(bandwidth.empty(1 << 20, "float64") for _ in range(2))
+    y[:] = 0
+    np.multiply(x, kern.BYTES, out=prepared)
+    found, shared = set(), set()
+
+    def work():
+        shared.update(name for name, array in (("x", x), ("y", y), ("prepared", prepared)) if is_of_both(array))
+        found.add(float(y[0]))
+        y[:] = kern.BYTES if is_of_both(y) else 0
+        assert prepared[0] == x[0] * kern.BYTES
+
+    bandwidth(work, reads=[x, prepared], writes=y, label="filled")
+    assert (prepared == x * kern.BYTES).all()
+    assert not y.any()
+    bandwidth(len, "abc", reads=kern.BYTES + 10 * len(found) + len(shared) + 100 * ("prepared" in shared))
+"""
+NOTHING_SEEN, THE_OTHER_ONE_SEEN = 10, 32  # 0 in y; and both trees' numbers, while x and y were of both
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("shared", [True, False])
+def test_each_side_sees_its_own_output_though_arrays_lie_in_the_same_memory(repo, monkeypatch, shared):
+    if not shared:
+        monkeypatch.setattr(worktrees, "shared_memory", lambda: nullcontext(None))
+    repo.write(test=LOOKS_AT_ITS_OUTPUT)
+    found = repo.worktrees("--bandwidth-max-time=0.3").in_turn(0)
+    both = [{row["label"]: row["bytes_read"] for row in rows} for rows in (found.head, found.base)]
+    seen = THE_OTHER_ONE_SEEN if shared else NOTHING_SEEN
+    assert [rows[None] for rows in both] == [IN_THE_WORKING_TREE + seen, AT_THE_REVISION + seen]
+    assert not found.alike, "one array has other contents, and what the second measurement is given is not known"
+
+
+COPIES = """
+import numpy as np
+
+def test_it(bandwidth):
+    x, y, own = bandwidth.random(1 << 12), bandwidth.empty(1 << 12), np.empty(1 << 10)
+    bandwidth(np.copyto, y, x, reads=x, writes=y)
+    bandwidth(np.copyto, own, x[:1 << 10], reads=x, writes=own, label="of the test's own")
+"""
+
+
+@pytest.mark.usefixtures("memory")
+def test_pairs_of_which_all_lies_in_the_same_memory_are_alike(repo):
+    repo.write(test=COPIES)
+    found = repo.worktrees("--bandwidth-max-time=0.3").in_turn(0)
+    assert set(found.drops) == {None, "of the test's own"}
+    assert set(found.alike) == ({None} if takes_addresses() else set())
+
+
+WHERE = """
+import ctypes, json, os, sys
+from runpy import run_path
+script = run_path(sys.argv[1])
+script["lay_out"](int(sys.argv[2]), sys.argv[3])
+import numpy
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+with open("/proc/self/maps") as maps:
+    loaded = next(line.split("-")[0] for line in maps if "_multiarray_umath" in line)
+with open("/proc/self/stat") as stat:
+    stack = stat.read().rpartition(")")[2].split()[25]
+code, heap = ctypes.cast(libc.strlen, ctypes.c_void_p).value, libc.malloc(1 << 16)
+left = [name for name in os.environ if name.startswith("PYTEST_BANDWIDTH_PADDING")]
+print(json.dumps([code, [loaded, stack], left, libc.personality(ctypes.c_ulong(0xFFFFFFFF)) & 0x0040000]))
+"""
+
+
+def takes_addresses():
+    """Whether the system lets a process choose: the profiles of container runtimes do not."""
+    if sys.platform != "linux":
+        return False
+    personality = ctypes.CDLL(None).personality
+    before = personality(ctypes.c_ulong(0xFFFFFFFF))
+    if personality(ctypes.c_ulong(before | 0x0040000)) == -1:
+        return False
+    personality(ctypes.c_ulong(before))
+    return True
+
+
+def where(mark, number, *arguments, python=sys.executable, **variables):
+    command = [python, "-c", WHERE, run_in_worktree.__file__, str(number), str(mark), *arguments]
+    environment = {**os.environ, "PYTHONHASHSEED": "1", **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=100)
+    mark.unlink()
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lays processes out as asked")
+def test_processes_of_one_number_have_the_same_addresses_and_of_another_number_others(tmp_path):
+    if not takes_addresses():
+        pytest.skip("this sandbox refuses to lay a process out as asked")
+    mark = tmp_path / "mark"
+    one = where(mark, 1)
+    # The kernel rounds the place below the texts and that below what points to them, each to 16 bytes.
+    for length in (1, 9):
+        python = tmp_path / ("p" * length)
+        python.symlink_to(os.path.realpath(sys.executable))
+        given = {"python": python, "PYTHONPATH": str(Path(np.__file__).parents[1])}
+        found = [where(mark, 1, *more, OF_ONE_SIDE="x" * 300, **given) for more in ([], ["and"], ["and", "more"])]
+        assert found == [found[0]] * 3
+        assert found[0][0] == one[0]
+    code, places, left, fixed = where(mark, 2)
+    assert code == one[0]
+    assert all(a != b for a, b in zip(places, one[1], strict=True)), "what is loaded, and the stack"
+    assert (left, fixed) == ([], 0), "what the test starts is as the user's"
+
+
+def test_where_the_system_refuses_the_process_goes_on_as_it_is(tmp_path, monkeypatch):
+    mark, asked = str(tmp_path / "mark"), []
+
+    def refuses(*_):
+        raise OSError("argument list too long")
+
+    def system(*answers):
+        left = iter(answers)
+        return SimpleNamespace(personality=lambda kind: asked.append(kind.value) or next(left))
+
+    monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("started again"))
+    for answers in ([-1], [0, -1]):
+        assert not run_in_worktree.lay_out(1, mark, system(*answers))
+    monkeypatch.setattr(os, "execve", refuses)
+    assert not run_in_worktree.lay_out(1, mark, system(8, 8, 8))
+    assert asked[-1] == 8, "as it was"
+
+
+def test_both_of_a_pair_have_one_number_and_pairs_have_several(repo, monkeypatch):
+    repo.write()
+    both, plans = repo.worktrees(), []
+    monkeypatch.setattr(worktrees.Process, "started", lambda process: plans.append(process.plan) or nullcontext())
+    monkeypatch.setattr(worktrees, "take_turns", lambda *_: pytest.fail("no process runs"))
+    for number in range(2):
+        with pytest.raises(AttributeError):
+            both.in_turn(number)
+    numbers = [plan["addresses"] for plan in plans]
+    assert numbers[0] == numbers[1] != numbers[2] == numbers[3]
+
+
+@pytest.mark.parametrize(("share", "later"), [(0.5, 1.0), (1.0, 1.0)])
+def test_pairs_after_those_that_do_not_tell_may_take_longer(repo, monkeypatch, share, later):
+    repo.write()
+    both, shares = replace(repo.worktrees(), rounds_share=share), []
+    monkeypatch.setattr(
+        worktrees.Process, "started", lambda process: shares.append(process.request.rounds_share) or nullcontext()
+    )
+    for number in (0, 3, 4):
+        with pytest.raises(AttributeError):
+            both.in_turn(number)
+    assert shares == [share] * 4 + [later] * 2
+
+
+@pytest.mark.parametrize("of_the_user", ["", "random", "7"])
+def test_both_of_a_pair_have_one_hash_seed_unless_the_user_has(repo, monkeypatch, of_the_user):
+    monkeypatch.setenv("PYTHONHASHSEED", of_the_user)
+    repo.write()
+    found = []
+    started = worktrees.Process.started
+    monkeypatch.setattr(worktrees.Process, "started", lambda p: found.append(p.environment) or started(p))
+    repo.worktrees().in_turn(0)
+    one, two = (environment["PYTHONHASHSEED"] for environment in found)
+    assert one == two
+    assert one.isdigit()
+    assert (one == "7") == (of_the_user == "7")
+
+
+def test_installed_editable_by_a_path(repo, monkeypatch):
+    """What a .pth file does: an entry of sys.path leads into the working tree."""
+    repo.write(ini="")
+    monkeypatch.setenv("PYTHONPATH", str(repo.path / "src"))
+    assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
+
+
+def finder_of_an_environment(tmp_path, repo):
+    """What setuptools' editable finders are: nothing on sys.path, and a finder that knows the folder."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import sys, importlib.util\n"
+        "class Finder:\n"
+        "    @staticmethod\n"
+        "    def find_spec(name, path=None, target=None):\n"
+        "        if name == 'kern':\n"
+        f"            return importlib.util.spec_from_file_location(name, {str(repo.package)!r})\n"
+        "sys.meta_path.insert(0, Finder)\n"
+    )
+    return str(site)
+
+
+def test_installed_editable_by_a_finder(repo, tmp_path, monkeypatch):
+    repo.write(ini="")
+    monkeypatch.setenv("PYTHONPATH", finder_of_an_environment(tmp_path, repo))
+    module = ModuleType("kern")
+    module.__file__ = str(repo.package)  # this process has it loaded, as one that has run the test has
+    monkeypatch.setitem(sys.modules, "kern", module)
+    assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
+
+
+def test_a_finder_that_leads_into_the_working_tree_all_the_same_is_an_error(repo, tmp_path, monkeypatch):
+    repo.write(ini="")
+    monkeypatch.setenv("PYTHONPATH", finder_of_an_environment(tmp_path, repo))
+    with pytest.raises(ForeignImport, match=r"ran code of .*src/kern/__init__.*nothing it measured counts"):
+        repo.worktrees().base()
+
+
+def test_an_installed_copy_is_an_error(repo, tmp_path, monkeypatch):
+    repo.write(ini="")
+    copy = tmp_path / "site-packages" / "kern" / "__init__.py"
+    copy.parent.mkdir(parents=True)
+    copy.write_text("BYTES = 3000\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"))
+    with pytest.raises(ForeignImport, match=r"kern \(.*\) is an installed copy, .*pip install -e"):
+        repo.worktrees().base()
+
+
+def test_a_kernel_file_of_the_working_tree_is_an_error(repo):
+    kernel = repo.path / "kernel.cu"
+    repo.write(kern=f"BYTES = {{}}; TEXT = open({str(kernel)!r}).read()\n")
+    kernel.write_text("__global__ void k() {}\n")
+    with pytest.raises(ForeignImport, match=r"ran code of .*kernel\.cu"):
+        repo.worktrees().base()
+
+
+def test_data_of_the_working_tree_is_none(repo):
+    data = repo.path / "data.bin"
+    repo.write(kern=f"BYTES = {{}}; DATA = open({str(data)!r}).read()\n")
+    data.write_text("numbers")
+    assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
+
+
+def test_started_outside_the_repository(repo, tmp_path):
+    repo.write()
+    worktrees = repo.worktrees("repo/tests", folder=tmp_path)
+    assert bytes_read(worktrees.base()) == AT_THE_REVISION
+
+
+@pytest.mark.parametrize(
+    ("test", "reason"),
+    [
+        (TEST.replace("test_it", "test_other"), "has no such test"),
+        (
+            TEST.replace("    bandwidth(", "    import pytest; pytest.skip('no')\n    bandwidth("),
+            "skips or measures nothing",
+        ),
+        (TEST + "    assert False, 'as it was'\n", "the test fails at HEAD .*as it was"),
+    ],
+)
+def test_what_the_revision_does_not_measure(repo, test, reason):
+    repo.write(test=test)
+    with pytest.raises(NothingThere, match=reason):
+        repo.worktrees().base()
+
+
+def test_a_file_that_the_revision_does_not_have_needs_no_process(repo):
+    repo.write()
+    repo.test = repo.path / "tests" / "test_later.py"
+    with pytest.raises(NothingThere, match=r"has no test_later\.py"):
+        repo.worktrees().base()
+
+
+def test_a_worker_on_a_machine_without_the_worktree_is_an_error_not_an_absence(repo):
+    repo.write()
+    worktrees = repo.worktrees()
+    elsewhere = replace(worktrees, revision=replace(worktrees.revision, tree=str(repo.path / "not head")))
+    with pytest.raises(ForeignImport, match=r"no worktree of HEAD .* on this machine, expected workers where pytest"):
+        elsewhere.base()
+
+
+def test_a_revision_that_cannot_be_imported_is_an_error_not_an_absence(repo):
+    repo.write(kern="import no_such_module; BYTES = {}\n")
+    with pytest.raises(FreshProcessFailed, match=r"(?s)at HEAD .*no_such_module"):
+        repo.worktrees().base()
+
+
+def test_a_process_that_proves_nothing_is_an_error(repo):
+    repo.write(test="import atexit, os\natexit.register(os._exit, 0)\n" + TEST)
+    assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION, "what it loaded is written before Python ends"
+    repo.close()
+    leaves = "\ndef pytest_unconfigure():\n    import os; os._exit(0)\n"
+    (repo.path / "tests" / "conftest.py").write_text(leaves)
+    git(repo.path, "add", "tests")
+    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "two")
+    with pytest.raises(ForeignImport, match="did not say what it loaded: it ended with exit status 0; its last lines"):
+        repo.worktrees().base()
+
+
+REVISION = Revision("main", "f" * 40, "/r", "/t")
+
+
+def test_paths_into_the_repository_become_paths_into_the_tree():
+    given = Invocation(
+        ("/r/tests/test_a.py::t", "-c", "/r/x.ini", "--rootdir=/r", "-k", "a", "tests"), Path("/r"), True
+    )
+    moved = invocation_at(given, Revision("main", "f" * 40, "/r", "/"))
+    assert moved.args == ("/tests/test_a.py::t", "-c", "/x.ini", "--rootdir=/", "-k", "a", "tests")
+    assert (moved.folder, moved.as_module) == (Path("/"), True)
+
+
+def test_own_option_stays_out_of_the_processes():
+    args = ["--bandwidth-against", "HEAD~1", "tests", "-x", "--bandwidth-against=a"]
+    assert without_own_option(args) == ["tests", "-x"]
+
+
+def plan(environment=()):
+    return {"others": ["/r"], "tree": "/t", "environment": list(environment)}
+
+
+def test_the_environment_inside_the_repository_is_no_code_of_it():
+    loaded = {"modules": {"numpy": "/r/.venv/lib/numpy/__init__.py"}, "files": ["/r/.venv/lib/x.so"], "path": []}
+    check_loaded_files(loaded, plan(["/r/.venv"]), REVISION)
+    with pytest.raises(ForeignImport, match=r"/r/\.venv/lib/numpy/__init__\.py, /r/\.venv/lib/x\.so"):
+        check_loaded_files(loaded, plan(), REVISION)
+
+
+def test_a_neighbour_whose_name_begins_alike_is_not_inside():
+    check_loaded_files({"modules": {"a": "/repository/a.py"}, "files": [], "path": []}, plan(), REVISION)
+
+
+def test_who_imports_the_script_keeps_sys_path(monkeypatch):
+    monkeypatch.setattr(sys, "path", ["/tests", *sys.path])
+    runpy.run_path(run_in_worktree.__file__, run_name="run_in_worktree")
+    assert sys.path[0] == "/tests"
+
+
+def test_nothing_beside_the_script_hides_a_module_that_it_imports():
+    beside = {entry.stem for entry in Path(run_in_worktree.__file__).parent.iterdir()}
+    assert "worktrees" in beside
+    assert not beside & sys.stdlib_module_names
+
+
+def test_a_first_entry_of_pythonpath_is_not_taken_for_the_scripts_folder(repo, monkeypatch):
+    repo.write(ini="")
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # which Python 3.10 ignores
+    monkeypatch.setenv("PYTHONPATH", str(repo.path / "src"))
+    assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
+
+
+def test_nothing_comes_from_any_of_the_other_trees():
+    asked = {**plan(), "others": ["/r", "/g"]}
+    assert run_in_worktree.moved("/g/src", asked) == "/t/src"
+    with pytest.raises(ForeignImport, match=r"ran code of /g: /g/a\.py; nothing it measured counts"):
+        check_loaded_files({"modules": {"a": "/g/a.py"}, "files": [], "path": []}, asked, REVISION)
+
+
+def test_what_a_process_loaded_is_told_without_loading_more(tmp_path, monkeypatch):
+    (tmp_path / "lazily.py").write_text("LOADED = True\n")
+    spec = spec_from_file_location("lazily", tmp_path / "lazily.py")
+    spec.loader = LazyLoader(spec.loader)
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "lazily", module)
+    spec.loader.exec_module(module)
+    assert run_in_worktree.loaded_modules()["lazily"] == str(tmp_path / "lazily.py")
+    assert "LOADED" not in object.__getattribute__(module, "__dict__")
+
+
+def test_modules_are_found_without_being_imported(repo, monkeypatch):
+    repo.write(kern="raise SystemExit('imported')\nBYTES = {}\n", ini="")
+    monkeypatch.syspath_prepend(str(repo.path / "src"))
+    found = modules_findable(["kern", "no_module_of_that_name", "not-a-name"])
+    assert found == {"kern": str(repo.package)}
+    assert "kern" not in sys.modules
+    repo.worktrees()
+    revision = repo._checked_out.revision
+    assert names_of_finders(revision, found) == {}, "an entry of sys.path leads there"
+    monkeypatch.setattr(sys, "path", [])
+    assert names_of_finders(revision, found) == {"kern": str(Path(revision.tree, "src"))}

@@ -1,0 +1,160 @@
+"""The fresh processes of one suspect: which start when, and that none is left behind."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+from children import HANGS_SECONDS, gone
+
+from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.evidence.fresh_processes.ahead import Room
+from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest, FreshProcessFailed, Invocation, start_fresh
+from pytest_bandwidth.evidence.fresh_processes.confirm import FreshProcesses
+
+# A stand-in for pytest that `python -m` finds first: it says what it does, and reports what the test wrote down.
+FRESH = """
+import json, os, socket
+from pathlib import Path
+
+def note(text):
+    with open("seen", "a") as seen:
+        seen.write(text + "\\n")
+
+request = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
+with socket.socket(fileno=request["line"]) as line, line.makefile("rw") as text:
+    note("ready")
+    Path(f"pid-{os.getpid()}").write_text(os.environ["PYTEST_BANDWIDTH_REQUEST"])
+    print("ready", file=text, flush=True)
+    text.readline()
+note("measures")
+Path(request["report"]).write_text(Path("rows.json").read_text())
+note("reported")
+"""
+# Asks for fresh processes as a test does, in a process that may be interrupted.
+PARENT = """
+from contextlib import nullcontext
+from pathlib import Path
+from pytest_bandwidth.evidence.fresh_processes.ahead import Room
+from pytest_bandwidth.evidence.fresh_processes.confirm import FreshProcesses
+from pytest_bandwidth.evidence.fresh_processes.child import Invocation, ChildRequest, start_fresh
+
+invocation = Invocation((), Path.cwd(), as_module=True)
+budget = {"confirm": 2, "room": Room(8), "peak": None, "timeout_seconds": 600.0}
+start = lambda: start_fresh(invocation, ChildRequest("cpu"))
+with FreshProcesses(start, nullcontext, print, **budget) as processes:
+    processes.run()
+"""
+ROW = {"label": None, "status": "UNDECIDED", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
+TURN = ["measures", "reported"]
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    (tmp_path / "pytest.py").write_text(FRESH)
+    (tmp_path / "rows.json").write_text(json.dumps([ROW]))
+    monkeypatch.chdir(tmp_path)
+    invocation = Invocation((), tmp_path, as_module=True)
+
+    def begin(lock=nullcontext, **given):
+        options = {"confirm": 2, "room": Room(8), "peak": None, "timeout_seconds": 60.0}
+        return FreshProcesses(
+            lambda: start_fresh(invocation, ChildRequest("cpu")),
+            lock,
+            lambda _: None,
+            **{**options, **given},
+        )
+
+    return begin
+
+
+def seen():
+    return Path("seen").read_text().split()
+
+
+@pytest.mark.parametrize(
+    ("confirm", "most_ahead", "expected"),
+    [
+        (3, 8, ["ready"] * 3 + TURN * 3),
+        (3, 1, ["ready", *TURN] * 3),
+        (3, 2, ["ready"] * 2 + TURN * 2 + ["ready", *TURN]),
+        (2, 8, ["ready"] * 2 + TURN * 2 + ["ready", *TURN]),
+        (1, 8, ["ready", *TURN] * 3),
+        (7, 8, ["ready"] * 5 + TURN * 3),
+    ],
+)
+def test_most_wait_before_the_first_measures_and_then_they_take_turns(fresh, confirm, most_ahead, expected):
+    with fresh(confirm=confirm, room=Room(most_ahead)) as processes:
+        for _ in range(3):
+            processes.run()
+    assert seen() == expected
+
+
+def test_who_is_needed_no_more_is_ended(fresh):
+    with fresh() as processes:
+        processes.run()
+        (waiting,) = [pid for pid in pids() if Path(f"/proc/{pid}").exists()]
+    assert gone(waiting)
+    assert seen() == ["ready", "ready", *TURN]
+    assert not any(folder.exists() for folder in folders())
+
+
+def pids():
+    """Of all that stood by."""
+    return [int(file.name.partition("-")[2]) for file in Path().glob("pid-*")]
+
+
+def folders():
+    """Those of the requests, which also take the output."""
+    return [Path(file.read_text()).parent for file in Path().glob("pid-*")]
+
+
+@pytest.mark.usefixtures("fresh")
+def test_an_interrupt_ends_who_measures_and_who_stands_by(tmp_path):
+    never_returns = "import time\nnote('measures')\ntime.sleep(600)\n"
+    Path("pytest.py").write_text(FRESH[: FRESH.index('Path(request["report"])')] + never_returns)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    for _ in range(10 * HANGS_SECONDS):
+        if Path("seen").exists() and seen().count("measures") == 2:
+            break
+        time.sleep(0.1)  # its file is all that a grandchild tells
+    assert seen() == ["ready", "ready", "measures", "measures"]
+    parent.send_signal(signal.SIGINT)
+    assert parent.wait(HANGS_SECONDS) != 0
+    assert len(pids()) == 2
+    assert all(gone(pid) for pid in pids())
+    assert not any(folder.exists() for folder in folders())
+
+
+def test_the_others_are_ended_where_the_first_fails(fresh):
+    Path("rows.json").write_text("[]")
+    with pytest.raises(FreshProcessFailed, match="measured nothing"), fresh() as processes:
+        processes.run()
+    assert len(pids()) == 2
+    assert all(gone(pid) for pid in pids())
+
+
+def test_none_starts_while_somebody_else_measures(fresh):
+    @contextmanager
+    def taken():
+        raise DeviceUnavailable("taken")
+        yield
+
+    with pytest.raises(DeviceUnavailable), fresh(lock=taken) as processes:
+        processes.run()
+    assert not Path("seen").exists()
+
+
+def test_what_each_saw_is_kept_by_label(fresh):
+    rows = [{**ROW, "label": "a"}, {**ROW, "label": "b", "is_valid": False, "reason": "hot"}]
+    Path("rows.json").write_text(json.dumps(rows))
+    with fresh() as processes:
+        figures = processes.run()
+    assert list(figures) == ["a"]
+    (row,) = processes.of("a")
+    assert (row.figures.gbps, row.wall_seconds > 0) == (80.0, True)
+    assert processes.of("b") == ()

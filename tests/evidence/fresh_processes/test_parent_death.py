@@ -1,0 +1,132 @@
+"""A fresh process whose parent was killed ends as well, though what it measures never returns."""
+
+import os
+import signal
+import subprocess
+import sys
+from textwrap import indent
+
+import pytest
+from children import HANGS_SECONDS, gone, wait_for
+
+from pytest_bandwidth.evidence.fresh_processes.parent_death import PARENT_VARIABLE
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other kernels tell no process of its parent's death")
+
+ENDLESS = """
+import os, time
+
+def never_returns():
+    open("pid", "w").write(str(os.getpid()))
+    time.sleep(600)
+
+def test_endless(bandwidth):
+    bandwidth(never_returns, reads=1, writes=1)
+"""
+STARTS_A_TEST = """
+from pathlib import Path
+from pytest_bandwidth.evidence.fresh_processes.child import Invocation, ChildRequest, run_fresh
+request = ChildRequest("cpu", "test_endless.py::test_endless", "test_endless.py::test_endless")
+run_fresh(Invocation(("--rootdir=.",), Path.cwd(), True), request, 600)
+"""
+STARTS_A_TREE = """
+from pathlib import Path
+from pytest_bandwidth.evidence.fresh_processes.child import Invocation
+from pytest_bandwidth.evidence.commit_pairs.worktrees import Worktrees
+from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
+revision = Revision(**{REVISION})
+Worktrees(Invocation(("--rootdir=.",), Path.cwd(), True), revision, "cpu", "test_endless.py::test_endless",
+          Path("test_endless.py").resolve(), 600).head()
+"""
+STARTS_A_SELFTEST = "from pytest_bandwidth.cli.main import main\nmain(['selftest', '--device=cpu', '--mib=1'])\n"
+# Found by the interpreter at its start: a device that never opens.
+STUCK_DEVICE = """
+import os, time
+import pytest_bandwidth.devices.open as opening
+
+def never_opens(name):
+    open("pid", "w").write(str(os.getpid()))
+    time.sleep(600)
+
+opening.open_device = never_opens
+"""
+# The self-test opens the device itself before it starts a process.
+STUCK_IN_CHILDREN = f"""
+import sys
+
+if any("selftest.process" in word for word in sys.orig_argv):
+{indent(STUCK_DEVICE, "    ")}
+"""
+STARTS_CHANGE_POINTS = """
+from pytest_bandwidth.features.history.commands.change_points import start_search
+with start_search() as search:
+    search([([1.0] * 10, False)])
+"""
+# Found in the place of ruptures, whose import the process begins with.
+STUCK_IMPORT = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+
+
+def ends_with(parent_code, folder, how, **environment):
+    """Whether the process that writes `pid` is gone once its parent was killed."""
+    # What a killed process kept in the temporary folder stays there.
+    told = {**os.environ, "TMPDIR": str(folder), **environment}
+    parent = subprocess.Popen([sys.executable, "-c", parent_code], cwd=folder, env=told, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(folder / "pid")
+    finally:
+        parent.send_signal(how)
+        parent.wait(HANGS_SECONDS)
+    child = int((folder / "pid").read_text())
+    try:
+        return gone(child)
+    finally:
+        if os.path.exists(f"/proc/{child}"):
+            os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_measuring_process_ends_with_its_parent(tmp_path, how):
+    (tmp_path / "test_endless.py").write_text(ENDLESS)
+    assert ends_with(STARTS_A_TEST, tmp_path, how)
+
+
+def test_a_process_of_a_tree_ends_with_its_parent(tmp_path):
+    (tmp_path / "test_endless.py").write_text(ENDLESS)
+    revision = {"name": "HEAD", "commit": "0" * 40, "top": str(tmp_path), "tree": str(tmp_path / "elsewhere")}
+    assert ends_with(STARTS_A_TREE.replace("{REVISION}", repr(revision)), tmp_path, signal.SIGKILL)
+
+
+def test_a_process_of_the_selftest_ends_with_its_parent(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(STUCK_IN_CHILDREN)
+    assert ends_with(STARTS_A_SELFTEST, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
+
+
+def test_a_process_that_finds_change_points_ends_with_its_parent(tmp_path):
+    (tmp_path / "ruptures.py").write_text(STUCK_IMPORT)
+    assert ends_with(STARTS_CHANGE_POINTS, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
+
+
+def test_a_parent_that_was_gone_before_is_noticed():
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from pytest_bandwidth.evidence.fresh_processes.parent_death import end_with_parent\n"
+            "end_with_parent()\nprint('alive')",
+        ],
+        env={**os.environ, PARENT_VARIABLE: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
+
+
+def test_what_a_child_starts_is_not_told_of_the_childs_parent():
+    code = (
+        "import os\n"
+        "from pytest_bandwidth.evidence.fresh_processes.parent_death import PARENT_VARIABLE, end_with_parent\n"
+        "end_with_parent()\nprint(PARENT_VARIABLE in os.environ)"
+    )
+    environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
+    assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "False\n"

@@ -1,0 +1,365 @@
+"""Two processes sample in turn: who goes when, and what is made of the rounds that they have in common."""
+
+import hashlib
+import json
+import math
+import os
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from two_processes import memory_of
+
+from pytest_bandwidth.devices import own_processes
+from pytest_bandwidth.evidence.fresh_processes import turns
+from pytest_bandwidth.evidence.fresh_processes.child import Child, ChildRequest, ParentLine
+from pytest_bandwidth.evidence.fresh_processes.turns import GO, STOP, Beside, Conductor, drops, processor_of, take_turns
+
+# A process that measures what it is told to: labels, each with the seconds of its rounds; it has enough after the last.
+SAMPLES = """
+import json, os, sys
+from pytest_bandwidth.devices.own_processes import remembered
+from pytest_bandwidth.evidence.fresh_processes.child import ParentLine
+from pytest_bandwidth.evidence.fresh_processes.turns import Beside
+
+request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
+line = ParentLine(request["line"])
+go = line.wait_for_turn()
+beside = Beside(line, go)
+took = {}
+for label, rounds in json.loads(sys.argv[1]):
+    number, stops = 0, False
+    with beside.of(label).begin(lambda: None, ()) as turn:
+        while not stops:
+            seconds = rounds[min(number, len(rounds) - 1)]
+            number += 1
+            stops = turn.taken(seconds, stops=number >= len(rounds))
+    took[label] = number
+    if "dies" in sys.argv:
+        os._exit(3)
+with open(request["report"], "w") as report:
+    json.dump([{"took": took, "beside": sorted(remembered()), "pid": os.getpid()}], report)
+"""
+REQUEST = ChildRequest("cpu", takes_turns=True)
+
+
+def first(label="a"):
+    return {"label": label}
+
+
+def taken(seconds, label="a", *, stops=False):
+    return {"label": label, "seconds": seconds, "stops": stops}
+
+
+def test_both_are_waited_for_and_go_in_turn_until_both_have_enough():
+    conductor = Conductor()
+    assert conductor.heard(0, first()) == []
+    assert conductor.heard(1, first()) == [(0, GO)]
+    assert conductor.heard(0, taken(2.0)) == [(1, GO)]
+    assert conductor.heard(1, taken(1.0)) == [(1, GO)], "in the second round the other one begins"
+    assert conductor.heard(1, taken(1.5, stops=True)) == [(0, GO)]
+    assert conductor.heard(0, taken(3.0)) == [(0, GO)]
+    assert conductor.heard(0, taken(4.0, stops=True)) == [(1, GO)]
+    assert conductor.heard(1, taken(2.0, stops=True)) == [(0, STOP), (1, STOP)]
+    assert conductor.rounds == {"a": [(2.0, 1.0), (3.0, 1.5), (4.0, 2.0)]}
+
+
+@pytest.mark.parametrize(("scatter", "rounds"), [(0.0, 8), (0.05, 20)])
+def test_a_pair_ends_once_its_ratio_is_precise(scatter, rounds):
+    conductor = Conductor()
+    conductor.heard(0, first())
+    ((side, answer),) = conductor.heard(1, first())
+    went = Counter()
+    while answer == GO and went.total() < 2 * 20:
+        # The machine's pace changes by more than that from round to round, for both.
+        number = went[side]
+        seconds = 1.0 + number % 3 + (scatter * (-1) ** number if side else 0.0)
+        went[side] += 1
+        (side, answer), *_ = conductor.heard(side, taken(seconds))
+    assert went == {0: rounds, 1: rounds}
+    assert answer == (STOP if rounds < 20 else GO)
+
+
+def test_a_round_that_does_not_count_in_one_counts_in_none():
+    conductor = Conductor()
+    conductor.heard(0, first())
+    conductor.heard(1, first())
+    conductor.heard(0, taken(None))
+    conductor.heard(1, taken(1.0))
+    assert conductor.rounds == {}
+
+
+def test_what_the_other_does_not_measure_goes_alone():
+    conductor = Conductor()
+    conductor.heard(1, first("b"))
+    assert conductor.heard(0, first("a")) == [(0, GO)]
+    assert conductor.heard(0, taken(1.0, "a")) == [(0, GO)]
+    assert conductor.heard(0, taken(1.0, "a", stops=True)) == [(0, STOP)]
+    assert conductor.heard(0, first("b")) == [(0, GO)], "and meets the other one in what both measure"
+    assert conductor.heard(0, taken(1.0, "b")) == [(1, GO)]
+    assert conductor.rounds == {}
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_who_is_left_goes_on_alone(before):
+    conductor = Conductor()
+    conductor.heard(0, first())
+    conductor.heard(1, first())
+    if before:
+        conductor.heard(0, taken(1.0))
+    assert conductor.ended(1 if before else 0) == [(1 - before, GO)]
+    assert conductor.heard(1 - before, taken(1.0, stops=True)) == [(1 - before, STOP)]
+    assert conductor.rounds == {}
+
+
+def test_lines_of_another_kind_are_no_rounds():
+    assert Conductor().heard(0, None) == []
+
+
+def test_the_median_of_enough_rounds_counts():
+    found = drops({"a": [(2.0, 1.0), (4.0, 1.0), (1.0, 1.0)], "b": [(1.0, 1.0)] * 2})
+    assert found == {"a": pytest.approx(math.log(2.0))}
+
+
+def run(tmp_path, one, two, *, timeout=100.0):
+    """Run two such processes; return how they ended, what they reported, and their common rounds."""
+    program = tmp_path / "samples.py"
+    program.write_text(SAMPLES)
+    commands = [[sys.executable, str(program), *given] for given in (one, two)]
+    with Child(commands[0], tmp_path, REQUEST) as first, Child(commands[1], tmp_path, REQUEST) as second:
+        found = take_turns((first, second), processor_of(0), timeout)
+    assert not found.shared, "they have no memory in common"
+    return found.ended, found.rounds
+
+
+def test_processes_meet_in_every_round(tmp_path):
+    (one, two), rounds = run(tmp_path, ['[["a", [1, 2]], ["b", [4]]]'], ['[["a", [2, 4, 8]], ["b", [2]]]'])
+    assert rounds == {"a": [(1, 2), (2, 4), (2, 8)], "b": [(4, 2)]}
+    assert [result.rows[0]["took"] for result in (one, two)] == [{"a": 3, "b": 1}] * 2
+    told = [result.rows[0] for result in (one, two)]
+    assert [row["beside"] for row in told] == [[told[1]["pid"]], [told[0]["pid"]]]
+    assert {row["pid"] for row in told} <= own_processes.remembered()
+
+
+def told(*arrays, label="a", all_told=True):
+    return {"label": label, "arrays": arrays, "all": all_told}
+
+
+def done(*numbers):
+    return {"label": "a", "done": numbers}
+
+
+memory_of_arrays = pytest.fixture(memory_of(0))
+
+
+@pytest.fixture
+def memory(tmp_path):
+    with (tmp_path / "memory").open("w+b") as file:
+        yield file.fileno()
+
+
+def works(answers):
+    return [(side, json.loads(answer)["work"] if answer.startswith("{") else answer) for side, answer in answers]
+
+
+@pytest.mark.parametrize("all_told", [True, False])
+def test_before_the_first_round_both_are_told_of_their_arrays(memory, all_told):
+    conductor, array = Conductor(memory), [100_000, 0, 102_400]
+    assert conductor.heard(1, told(array, all_told=all_told)) == []
+    assert works(conductor.heard(0, told(array))) == [(0, "copy"), (1, "copy")]
+    assert works(conductor.heard(0, done(0))) == []
+    assert works(conductor.heard(1, done())) == [(0, "same"), (1, "same")]
+    assert works(conductor.heard(1, done(0))) == []
+    assert works(conductor.heard(0, done(0))) == [(0, "exchange"), (1, "exchange")]
+    assert conductor.shared == set()
+    assert works(conductor.heard(0, done(0))) == []
+    assert works(conductor.heard(1, done(0))) == [(0, GO)]
+    assert conductor.shared == ({"a"} if all_told else set())
+    assert works(conductor.heard(0, taken(1.0))) == [(1, GO)]
+    assert works(conductor.heard(1, taken(1.0))) == [(1, GO)]
+
+
+@pytest.mark.parametrize("arrays", [[], [[100_000, 0, 102_400]]])
+def test_without_memory_or_arrays_that_are_alike_both_go_at_once(memory, arrays):
+    conductor = Conductor(None if arrays else memory)
+    conductor.heard(0, told(*arrays))
+    assert conductor.heard(1, told(*arrays)) == [(0, GO)]
+    assert conductor.heard(0, taken(1.0)) == [(1, GO)]
+
+
+def test_who_is_left_with_an_order_goes_on_alone(memory):
+    conductor, array = Conductor(memory), [100_000, 0, 102_400]
+    conductor.heard(0, told(array))
+    conductor.heard(1, told(array))
+    assert conductor.ended(1) == []
+    assert conductor.heard(0, done(0)) == [(0, GO)]
+    assert conductor.shared == set()
+
+
+def test_an_order_that_a_side_broke_off_is_not_given_again(memory):
+    conductor, array = Conductor(memory), [100_000, 0, 102_400]
+    conductor.heard(0, told(array))
+    conductor.heard(1, told(array))
+    assert conductor.heard(0, told(array, label="b")) == [], "its workload failed, and its test went on"
+    assert conductor.heard(1, done()) == [(0, GO)]
+    assert conductor.heard(0, taken(1.0, "b", stops=True)) == [(0, STOP)]
+    assert conductor.heard(0, told(array)) == [(0, GO)]
+    assert conductor.shared == set()
+
+
+# Writes the number of its round into its array, after it has looked at what stands there.
+WRITES = """
+import json, os, sys
+from pytest_bandwidth.devices.shared_arrays import SharedArrays
+from pytest_bandwidth.evidence.fresh_processes.child import ParentLine
+from pytest_bandwidth.evidence.fresh_processes.turns import Beside
+
+request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
+arrays = SharedArrays(request["shared_memory"])
+line = ParentLine(request["line"])
+beside = Beside(line, line.wait_for_turn(), arrays)
+both, own = (arrays.allocate(1 << 20) for _ in range(2))
+both[:] = 100
+own[:] = 200
+own[-1] = int(sys.argv[1])
+seen = []
+for label in "ab":
+    try:
+        with beside.of(label).begin(lambda: None, ()) as turn:
+            for number in range(3):
+                seen.append([int(both[0]), int(own[-1])])
+                both[:] = 10 * number + int(sys.argv[1])
+                if sys.argv[2:] == [label]:
+                    raise ValueError("the workload fails")
+                turn.taken(1.0, stops=number == 2)
+    except ValueError:
+        pass
+    seen.append([int(both.min()), int(both.max())])
+with open(request["report"], "w") as report:
+    json.dump([{"seen": seen}], report)
+"""
+
+
+def write(tmp_path, memory, one, two):
+    program = tmp_path / "writes.py"
+    program.write_text(WRITES)
+    commands = [[sys.executable, str(program), *given] for given in (one, two)]
+    request = replace(REQUEST, shared_memory=memory)
+    with Child(commands[0], tmp_path, request) as first, Child(commands[1], tmp_path, request) as second:
+        found = take_turns((first, second), processor_of(0), 100.0, memory)
+    return [one.rows[0]["seen"] for one in found.ended], [len(rounds) for rounds in found.rounds.values()], found.shared
+
+
+def test_arrays_that_are_equal_lie_in_the_same_memory_while_both_sample(tmp_path, memory_of_arrays):
+    (one, two), rounds, shared = write(tmp_path, memory_of_arrays, "1", "2")
+    assert (rounds, shared) == ([3, 3], set()), "of each its own was not exchanged"
+    # AB BA AB, BA AB BA: what was written last, and its own where both differed; its own after the rounds.
+    assert one == [[100, 1], [12, 1], [11, 1], [100, 100], [2, 1], [1, 1], [22, 1], [100, 100]]
+    assert two == [[1, 2], [2, 2], [21, 2], [100, 100], [100, 2], [11, 2], [12, 2], [100, 100]]
+
+
+def test_a_workload_that_fails_gets_its_own_arrays_back_and_both_go_on_alone(tmp_path, memory_of_arrays):
+    (one, two), rounds, _ = write(tmp_path, memory_of_arrays, ["1", "a"], ["2"])
+    assert rounds == []
+    assert one == [[100, 1], [100, 100], [100, 1], [1, 1], [11, 1], [21, 21]]
+    assert two == [[1, 2], [2, 2], [12, 2], [100, 100], [100, 2], [2, 2], [12, 2], [22, 22]]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system places threads as it likes")
+def test_each_turn_begins_on_the_processor_that_the_parent_names_and_is_not_held_there(monkeypatch):
+    ours, theirs = socket.socketpair()
+    asked, rested, allowed = [], [], os.sched_getaffinity(0)
+    monkeypatch.setattr(turns, "rest", lambda: rested.append(len(asked)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda of, processors: asked.append((of, set(processors))))
+
+    def answer():
+        for said in (b'{"processor": 1}\n', b"go\n", b"go\n", b"stop\n"):
+            ours.recv(4096)
+            ours.sendall(said)
+
+    with ours, ThreadPoolExecutor() as pool:
+        pool.submit(answer)
+        line = ParentLine(theirs.detach())
+        with Beside(line, line.wait_for_turn()).of("a").begin(lambda: None, ()) as turn:
+            assert asked == [(0, {1}), (0, allowed)]
+            assert [turn.taken(1.0, stops=True), turn.taken(1.0, stops=True)] == [False, True]
+        line.close()
+    assert asked == [(0, {1}), (0, allowed)] * 2
+    assert rested == [0, 2, 4], "before anything is said, so before the other process goes on"
+
+
+def tasks_of(tmp_path, monkeypatch, *states):
+    """Each thread of a process with its states in turn; its last one stays. Time passes while one sleeps."""
+    left, now = {str(number): list(given) for number, given in enumerate(states)}, [0.0]
+    for name in left:
+        (tmp_path / name).mkdir()
+
+    def sleep(seconds):
+        now[0] += seconds
+        for name, given in left.items():
+            given[:-1] = given[1:-1]
+            write_state(name)
+
+    def write_state(name):
+        (tmp_path / name / "stat").write_text(f"{name} (a) S) {left[name][0]} 1 1\n")
+
+    for name in left:
+        write_state(name)
+    monkeypatch.setattr(turns.time, "sleep", sleep)
+    monkeypatch.setattr(turns.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(turns.threading, "get_native_id", lambda: 0)
+    return now
+
+
+@pytest.mark.parametrize(
+    ("others", "steps"),
+    [([], 0), (["S"], 0), (["RRS", "RS"], 2), (["S", "R"], turns.MOST_REST_SECONDS / turns.STEP_SECONDS)],
+)
+def test_who_has_sampled_rests_until_its_other_threads_do_and_no_longer_than_a_while(
+    tmp_path, monkeypatch, others, steps
+):
+    now = tasks_of(tmp_path, monkeypatch, "R", *others)
+    (tmp_path / "77").mkdir()  # a thread that has ended meanwhile
+    turns.rest(tmp_path)
+    assert now[0] == pytest.approx(steps * turns.STEP_SECONDS, abs=turns.STEP_SECONDS / 2)
+
+
+def test_where_the_system_does_not_tell_of_threads_it_is_a_while(tmp_path, monkeypatch):
+    now = tasks_of(tmp_path, monkeypatch)
+    turns.rest(tmp_path / "none")
+    assert now[0] == turns.MOST_REST_SECONDS
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of threads")
+def test_a_thread_that_computes_runs_and_one_that_has_ended_does_not():
+    thread = threading.Thread(target=lambda: hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000))  # without the GIL
+    thread.start()
+    task, seen = Path(f"/proc/self/task/{thread.native_id}"), False
+    while thread.is_alive() and not seen:
+        seen = turns._runs(task)
+    thread.join()
+    assert seen
+    while turns._runs(task):  # Python lets go of a thread before the system does
+        time.sleep(0.001)
+
+
+def test_one_that_dies_leaves_the_other_to_itself(tmp_path):
+    (one, two), rounds = run(tmp_path, ['[["a", [1]]]', "dies"], ['[["a", [2]], ["b", [2, 3]]]'])
+    assert (one.code, one.rows) == (3, [])
+    assert two.rows[0]["took"] == {"a": 1, "b": 2}
+    assert rounds == {"a": [(1, 2)]}
+
+
+def test_time_is_bounded_for_both(tmp_path):
+    program = tmp_path / "sleeps.py"
+    program.write_text("import time; time.sleep(600)")
+    command = [sys.executable, str(program)]
+    with Child(command, tmp_path, REQUEST) as first, Child(command, tmp_path, REQUEST) as second:
+        found = take_turns((first, second), None, 0.2)
+    assert ([one.code for one in found.ended], found.rounds) == ([None, None], {})

@@ -1,0 +1,268 @@
+"""What git tells of a tree, and that asking it changes and starts nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from repositories import git
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.evidence.commit_pairs.bisection import described, modules_in
+from pytest_bandwidth.evidence.commit_pairs.checkout import CheckedOut
+from pytest_bandwidth.evidence.git import commit_named, commit_of_hash, current_commit, uncommitted_files
+from pytest_bandwidth.evidence.git import git as asked
+from pytest_bandwidth.session.publishing.environment import uncommitted_beside
+
+PTX = f"{'0a' * 16}.ptx"
+
+
+def put(folder, name, text=""):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def repo(tmp_path):
+    """A repository with a test, a kernel, data and a baseline, all committed."""
+    for name in ("test_a.py", "src/k.cu", "data.bin", "baselines/gpu.yaml"):
+        put(tmp_path, name)
+    put(tmp_path, ".gitignore", "*.so\nbuild/\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "one")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "name", ["helper.py", "src/new.cu", "sub/deep/inc.h", "LOADED.PTX", "ext.pyd", " blank.py", "ü\n.cpp", "old.pyc"]
+)
+def test_code_that_is_not_tracked_may_be_part_of_what_runs(repo, name):
+    assert uncommitted_files(repo) == []
+    put(repo, name)
+    assert uncommitted_files(repo) == [name]
+    assert uncommitted_files(repo / "src") == [name], "seen from any folder of the tree"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["run.json", "report.html", "notes.txt", "new.yaml", "table.csv", "more.bin"],
+        ["ext.so", "build/made.c"],
+        ["__pycache__/test_a.cpython-311.pyc", "src/__pycache__/k.pyc"],
+        ["env/pyvenv.cfg", "env/bin/activate_this.py", "env/lib/site-packages/numpy/core.py"],
+    ],
+    ids=["data and reports", "ignored", "caches", "an environment"],
+)
+def test_what_is_no_code_of_the_tree_does_not_count(repo, names):
+    for name in names:
+        put(repo, name)
+    assert uncommitted_files(repo) == []
+
+
+def test_an_environment_hides_its_own_files_alone(repo):
+    for name in ("env/pyvenv.cfg", "env/lib/x.py", "environment.py"):
+        put(repo, name)
+    assert uncommitted_files(repo) == ["environment.py"]
+    (repo / "environment.py").unlink()
+    put(repo, "pyvenv.cfg")  # the checkout is an environment itself
+    assert uncommitted_files(repo) == []
+    put(repo, "helper.py")
+    assert uncommitted_files(repo) == ["helper.py"]
+
+
+@pytest.mark.parametrize("name", ["test_a.py", "data.bin"])
+@pytest.mark.parametrize("staged", [False, True])
+def test_any_tracked_file_that_differs_counts(repo, name, staged):
+    put(repo, name, "changed")
+    if staged:
+        git(repo, "add", name)
+    assert uncommitted_files(repo) == [name]
+
+
+def test_a_file_that_is_moved_or_gone_counts(repo):
+    git(repo, "mv", "src/k.cu", "src/moved.cu")
+    assert uncommitted_files(repo) == ["src/k.cu", "src/moved.cu"]
+    git(repo, "mv", "src/moved.cu", "src/k.cu")
+    assert uncommitted_files(repo) == []
+    (repo / "data.bin").unlink()
+    assert uncommitted_files(repo) == ["data.bin"]
+
+
+@pytest.mark.parametrize("baseline", ["baselines/gpu.yaml", "baselines"])
+def test_what_updates_write_is_no_part_of_what_ran(repo, baseline, monkeypatch):
+    monkeypatch.chdir(repo)
+    put(repo, "baselines/gpu.yaml", "changed")
+    put(repo, f"baselines/code/{PTX}")
+    assert uncommitted_files(repo) == ["baselines/gpu.yaml", f"baselines/code/{PTX}"]
+    assert uncommitted_beside(repo, Path(baseline)) == []
+    put(repo, "baselines/code/kernel.ptx")  # somebody's own
+    assert uncommitted_beside(repo, repo / baseline) == ["baselines/code/kernel.ptx"]
+
+
+@pytest.mark.parametrize("baseline", ["other.yaml", "other"])
+def test_of_another_baseline_everything_counts(repo, baseline):
+    put(repo, f"baselines/code/{PTX}")
+    assert uncommitted_beside(repo, repo / baseline) == [f"baselines/code/{PTX}"]
+
+
+def test_nothing_is_known_of_what_is_no_repository(tmp_path):
+    assert uncommitted_files(tmp_path) is None
+    assert uncommitted_beside(tmp_path, tmp_path / "b.yaml") is None
+
+
+def commit(repo, text):
+    put(repo, "data.bin", text)
+    git(repo, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qam", text)
+    return git(repo, "rev-parse", "HEAD").strip()
+
+
+def contents(folder):
+    """All files below a folder, with what they hold and when they were written."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def describe(repo):
+    """All that a run with a document asks."""
+    return current_commit(repo), uncommitted_files(repo), commit_named(repo, "HEAD")
+
+
+def test_asking_writes_nothing_below_dot_git(repo):
+    os.utime(repo / "data.bin", (1, 1))  # the index holds another time, which git would put right there
+    before = contents(repo / ".git")
+    describe(repo)
+    assert contents(repo / ".git") == before
+
+
+def test_what_takes_too_long_leaves_no_lock(repo, tmp_path, monkeypatch):
+    """A submodule is asked while git holds the lock of the index, where it takes one."""
+    git(tmp_path, "clone", "-q", repo.as_uri(), "other")
+    git(repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", (tmp_path / "other").as_uri(), "sub")
+    commit(repo, "with a submodule")
+    put(tmp_path, "bin/slow", "#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "bin" / "slow").chmod(0o755)
+    put(repo, ".git/modules/sub/info/attributes", "*.bin filter=slow\n")
+    git(repo / "sub", "config", "filter.slow.clean", str(tmp_path / "bin" / "slow"))
+    put(repo, "sub/data.bin", "x")
+    monkeypatch.setattr("pytest_bandwidth.evidence.git._SHORT_SECONDS", 0.5)
+    assert uncommitted_files(repo) is None
+    assert not (repo / ".git" / "index.lock").exists()
+    git(repo / "sub", "config", "--unset", "filter.slow.clean")
+    commit(repo, "goes on")
+
+
+SLOW_TO_END = """
+import os, signal, sys, time
+lock = sys.argv[1]
+signal.signal(signal.SIGTERM, lambda *_: (os.remove(lock), os._exit(1)))
+open(lock, "w").close()
+time.sleep(600)
+"""
+
+
+def test_git_is_asked_to_end_before_it_is_killed(repo, tmp_path, monkeypatch):
+    lock = tmp_path / "lock"
+    put(tmp_path, "bin/git", f"#!/bin/sh\nexec {sys.executable} -c '{SLOW_TO_END}' {lock}\n")
+    (tmp_path / "bin" / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    with pytest.raises(UsageError, match="took longer than 1 seconds"):
+        asked(repo, "status", seconds=1)
+    assert not lock.exists()
+
+
+@pytest.mark.usefixtures("repo")
+def test_an_interrupt_ends_git_in_order(tmp_path):
+    lock = tmp_path / "lock"
+    put(tmp_path, "bin/git", f"#!/bin/sh\nexec {sys.executable} -c '{SLOW_TO_END}' {lock}\n")
+    (tmp_path / "bin" / "git").chmod(0o755)
+    program = (
+        "import sys; from pathlib import Path; from pytest_bandwidth.evidence.git import git; git(Path('.'), 'status')"
+    )
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.DEVNULL) as process:
+        while not lock.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) != 0
+    assert not lock.exists()
+
+
+NAMES_A_PROGRAM = {
+    "hooks": ("core.hooksPath", "{folder}"),
+    "a watcher of files": ("core.fsmonitor", "{program}"),
+    "a pager": ("core.pager", "{program}"),
+    "a pager of a command": ("pager.status", "{program}"),
+    "an editor": ("core.editor", "{program}"),
+    "an alias": ("alias.status", "!{program}"),
+    "an external diff": ("diff.external", "{program}"),
+    "a text of files": ("diff.bin.textconv", "{program}"),
+    "signatures": ("gpg.program", "{program}"),
+    "ssh": ("core.sshCommand", "{program}"),
+    "credentials": ("credential.helper", "{program}"),
+    "questions": ("core.askPass", "{program}"),
+}
+
+
+@pytest.mark.parametrize("name", NAMES_A_PROGRAM)
+def test_no_program_that_the_configuration_names_is_run(repo, tmp_path, name):
+    ran = tmp_path / "ran"
+    for hook in ("program", "post-checkout", "reference-transaction", "post-index-change", "fsmonitor-watchman"):
+        put(tmp_path, f"bin/{hook}", f"#!/bin/sh\necho $0 >> {ran}\n")
+        (tmp_path / "bin" / hook).chmod(0o755)
+    key, value = NAMES_A_PROGRAM[name]
+    git(repo, "config", "log.showSignature", "true")
+    git(repo, "config", key, value.format(folder=tmp_path / "bin", program=tmp_path / "bin" / "program"))
+    put(repo, ".gitattributes", "*.bin diff=bin\n")
+    put(repo, "data.bin", "changed")
+    describe(repo)
+    described(repo, current_commit(repo))
+    modules_in(repo, current_commit(repo))
+    tree = CheckedOut(repo, "HEAD")
+    tree.remove()
+    assert not ran.exists()
+
+
+def test_a_clone_without_all_objects_fetches_none_to_read(repo, tmp_path):
+    first = commit(repo, "one")
+    git(repo, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path, "clone", "-q", "--filter=blob:none", "--no-checkout", repo.as_uri(), "partial")
+    blob = git(repo, "rev-parse", f"{first}:data.bin").strip()
+    with pytest.raises(UsageError):
+        asked(tmp_path / "partial", "cat-file", "-p", blob)
+
+
+def test_a_commit_is_recorded_by_its_full_hash(repo):
+    assert current_commit(repo) == git(repo, "rev-parse", "HEAD").strip()
+
+
+@pytest.mark.parametrize("digits", [7, 12, 39, 40])
+@pytest.mark.parametrize("kind", ["branch", "tag"])
+def test_a_hash_means_its_commit_and_no_name(repo, digits, kind):
+    first, second = commit(repo, "one"), commit(repo, "two")
+    git(repo, "update-ref", f"refs/{'heads' if kind == 'branch' else 'tags'}/{first[:digits]}", second)
+    assert commit_named(repo, first[:digits]) == first
+    assert commit_of_hash(repo, first[:digits]) == first
+    assert commit_named(repo, f"{first[:digits]}~0") == first
+    assert commit_named(repo, f"refs/{'heads' if kind == 'branch' else 'tags'}/{first[:digits]}") == second
+
+
+def test_a_name_that_looks_like_a_hash_is_no_commit(repo):
+    git(repo, "branch", "defaced")
+    for name in ("defaced", "defaced~1"):
+        with pytest.raises(UsageError, match="found 0 commits whose hash begins with defaced"):
+            commit_named(repo, name)
+    assert commit_named(repo, "refs/heads/defaced") == current_commit(repo)
+
+
+def test_the_hash_of_what_is_no_commit_names_none(repo):
+    blob = git(repo, "rev-parse", "HEAD:data.bin").strip()
+    tag = git(repo, "-c", "user.name=n", "-c", "user.email=e@localhost", "tag", "-am", "t", "t") or "t"
+    for one in (blob, git(repo, "rev-parse", f"refs/tags/{tag}").strip()):
+        with pytest.raises(UsageError, match="found 0 commits"):
+            commit_of_hash(repo, one)

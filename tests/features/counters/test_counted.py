@@ -1,0 +1,52 @@
+"""Tries of a profiler: how often, and what is said of those that are not made."""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import stand_in_profilers
+from counted_device import GPU
+
+from pytest_bandwidth.domain.errors import CountersFailed
+from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest, Invocation
+from pytest_bandwidth.features.counters import profilers
+from pytest_bandwidth.features.counters.counted import Counters, file_name
+
+REQUEST = ChildRequest("cuda", "test_a.py::test_a", "test_a.py::test_a")
+
+
+@pytest.fixture
+def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counters:
+    """Counters on a GPU, with a stand-in for ncu that hangs."""
+    stand_in_profilers.install(tmp_path / "bin", "ncu")
+    monkeypatch.setattr(profilers, "DRIVER_PARAMETERS", tmp_path / "none")
+    monkeypatch.setattr(profilers, "_BESIDE_PATH", {"ncu": str(tmp_path / "none")})
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("STAND_IN", "hang")
+    return Counters("ncu", GPU, Invocation((), tmp_path, as_module=True))
+
+
+def test_a_profiler_that_hangs_is_tried_twice_for_reports(counters: Counters, tmp_path: Path) -> None:
+    said = []
+    for _ in range(3):
+        with pytest.raises(CountersFailed) as caught:
+            counters.profile(REQUEST, None, tmp_path / "profiles" / "a.ncu-rep", nullcontext, 0.2)
+        said.append(str(caught.value))
+    hung = "the test under ncu did not end in 0 s"
+    assert said == [hung, hung, f"not tried any more: 2 tries in a row failed, the last time: {hung}"]
+
+
+def test_what_can_be_told_beforehand_is_told_each_time(counters: Counters, tmp_path: Path) -> None:
+    (tmp_path / "bin" / "ncu").unlink()
+    for _ in range(3):
+        with pytest.raises(CountersFailed, match="no ncu on PATH"):
+            counters.profile(REQUEST, None, tmp_path / "a.ncu-rep", nullcontext, 0.2)
+
+
+def test_reports_of_one_test_are_apart_on_each_device() -> None:
+    key = "tests/test_a.py::test_a[../ü] @ x"
+    names = {file_name(key, serial) for serial in ("GPU-0", "GPU-1")} | {file_name(f"{key}y", "GPU-0")}
+    assert len(names) == 3
+    assert all(name.startswith("test-a-x") for name in names)
+    assert all(name.isascii() and name.replace("-", "").isalnum() for name in names)
+    assert file_name(key, "GPU-0") == file_name(key, "GPU-0")

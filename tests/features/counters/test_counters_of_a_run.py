@@ -1,0 +1,369 @@
+"""--bandwidth-counters from end to end: a stand-in for ncu counts what a scripted GPU moves, or fails as ncu does."""
+
+import csv
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import counted_device
+import pytest
+import stand_in_profilers
+from children import SUPPORT, gone, wait_for
+
+PERMITS = """
+import pathlib
+import pytest_bandwidth.features.counters.profilers as profilers
+
+profilers.DRIVER_PARAMETERS = pathlib.Path("none")
+"""
+ON = ("--bandwidth-device=cuda", "--bandwidth-counters=auto")
+KERNEL = """
+import os
+import numpy as np
+import pytest
+
+@pytest.mark.bandwidth(MARK)
+def test_kernel(bandwidth):
+    a = bandwidth.random(1 << 18, "float32")
+    b = bandwidth.empty(1 << 18, "float32")
+    bandwidth(np.copyto, b, a, reads=a, writes=b)
+"""
+FREE = KERNEL.replace("MARK", "")
+TWO = """
+import numpy as np
+
+def test_two(bandwidth):
+    a = bandwidth.random(1 << 18, "float32")
+    first = bandwidth(np.sum, a, reads=a, label="sum")
+    bandwidth.compare({"max": lambda: a.max(), "min": lambda: a.min()}, reads=a)
+    assert first.gbps > 0  # nothing is timed in the process that is counted
+    bandwidth(np.sum, a, reads=a, label="after")
+"""
+
+
+@pytest.fixture
+def gpu(project, monkeypatch, tmp_path_factory):
+    """A project on a scripted GPU, with the stand-in ncu on PATH; what this machine's driver permits is no part."""
+    site = tmp_path_factory.mktemp("site")
+    (site / "sitecustomize.py").write_text(counted_device.SITE + PERMITS)
+    found = (str(site), str(SUPPORT), os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
+    stand_in_profilers.install(site / "bin", "ncu", "rocprofv3")
+    monkeypatch.setenv("PATH", f"{site / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("STAND_IN_NOTES", str(project.path / "notes"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("locks")))
+    project.file("test_kernel.py", FREE)
+    return project
+
+
+def row_of(project, *args):
+    result = project.run("--bandwidth-json=run.json", *ON, *args)
+    (row,) = json.loads((project.path / "run.json").read_text())["results"]
+    return result, row
+
+
+@pytest.mark.smoke
+def test_what_dram_moved_stands_in_every_output(gpu):
+    result, row = row_of(gpu, "-v", "--bandwidth-csv=run.csv", "--bandwidth-html=run.html")
+    result.assert_outcomes(passed=1)
+    assert (row["dram_read"], row["dram_written"], row["dram_ratio"]) == (2**20, 2**20, 1.0)
+    assert row["dram_gbps"] == pytest.approx(row["gbps"])
+    assert row["dram"]["counted_by"] == "ncu"
+    assert row["dram"]["l2_sectors_read"] == 2**15
+    assert not row["findings"]
+    result.stdout.fnmatch_lines(["DRAM *read 1.05 MB, wrote 1.05 MB: 1.00× of the declared, * GB/s, L2 sectors*"])
+    (figures,) = csv.DictReader((gpu.path / "run.csv").read_text().splitlines())
+    assert [figures[name] for name in ("dram_read", "dram_written", "dram_ratio")] == ["1048576", "1048576", "1"]
+    assert [figures[f"l2_sectors_{way}"] for way in ("read", "written")] == ["32768", "32768"]
+    assert float(figures["dram_gb_s"]) == pytest.approx(row["dram_gbps"])
+    assert "2.1 MB (1.00×)" in (gpu.path / "run.html").read_text()
+    assert "--nvtx-include pytest-bandwidth/" in (gpu.path / "notes").read_text()
+
+
+def test_other_bytes_than_declared_are_a_finding(gpu, monkeypatch):
+    monkeypatch.setenv("DRAM_READ", "2")
+    result, row = row_of(gpu)
+    result.assert_outcomes(passed=1)
+    (finding,) = row["findings"]
+    said = "declared 2.1 MB, DRAM moved 3.15 MB (1.50×): 1.05 MB more read; stores that read their lines first"
+    assert finding["code"] == "dram-differs"
+    assert finding["text"].startswith(said)
+    result.stdout.fnmatch_lines([f"NOTE *{said}*"])
+
+
+def test_every_measurement_is_counted_up_to_an_assertion_that_fails_there(gpu):
+    gpu.file("test_kernel.py", TWO)
+    after, *before = gpu.document(*ON)["results"]
+    assert {row["label"]: row["dram_read"] for row in before} == dict.fromkeys(("sum", "max", "min"), 2**20)
+    assert {row["dram"]["kernels"][0]["name"] for row in before} == {"sum", "max", "min"}
+    assert (after["label"], after["dram_read"]) == ("after", None)
+    said = after["findings"][0]["text"]
+    assert said.startswith("DRAM was not counted: the test did not come to this workload under ncu: it skipped there, ")
+    assert (
+        "at last 'FAILED test_kernel.py::test_two - " in said or 'at last "FAILED test_kernel.py::test_two - ' in said
+    )
+
+
+def test_counts_gate_where_time_does_not_move(gpu, monkeypatch):
+    update, _ = row_of(gpu, "--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    update.assert_outcomes(passed=1)
+    assert "dram_read: 1048576, dram_written: 1048576" in (gpu.path / "b.yaml").read_text()
+    monkeypatch.setenv("DRAM_READ", "1.015")
+    within, row = row_of(gpu, "--bandwidth-baseline=b.yaml")
+    within.assert_outcomes(passed=1)
+    assert row["status"] != "REGRESSED"
+    monkeypatch.setenv("DRAM_READ", "1.2")
+    risen, row = row_of(gpu, "--bandwidth-baseline=b.yaml")
+    risen.assert_outcomes(failed=1)
+    assert (row["status"], row["reason_code"]) == ("REGRESSED", "dram")
+    title, *lines = row["message"].splitlines()
+    assert title == "REGRESSED: DRAM read 1.05 MB → 1.26 MB (+20.0 %, allowed 1.07 MB)"
+    options = "--bandwidth-device=cuda --bandwidth-baseline=b.yaml --bandwidth-update"
+    assert f"accept it  pytest test_kernel.py::test_kernel {options}" in map(str.strip, lines)
+    # Without counters nothing of it is seen, and nothing is lost.
+    (row,) = gpu.document("--bandwidth-device=cuda", "--bandwidth-baseline=b.yaml")["results"]
+    assert row["status"] != "REGRESSED"
+    assert row["dram_read"] is None
+
+
+def test_every_run_of_an_update_is_counted(gpu):
+    """Each count finds more than the one before."""
+    more = "    os.environ['DRAM_READ'] = str(1 + len(open('notes').readlines()) / 64)\n    a = "
+    gpu.file("test_kernel.py", FREE.replace("    a = ", more, 1))
+    (gpu.path / "notes").touch()
+    update, _ = row_of(gpu, "--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
+    update.assert_outcomes(passed=1)
+    counts = re.findall(r"dram_read: (\d+), dram_written: 1048576", (gpu.path / "b.yaml").read_text())
+    assert [int(count) for count in counts] == [(64 + run) * 2**14 for run in (1, 2, 3)]
+
+
+def test_a_run_of_an_update_that_is_not_counted_is_named(gpu):
+    lost = "    os.environ['DRAM_READ'] = os.environ['DRAM_WRITTEN'] = str(int(len(open('notes').readlines()) < 2))\n"
+    gpu.file("test_kernel.py", FREE.replace("    a = ", f"{lost}    a = ", 1))
+    (gpu.path / "notes").touch()
+    update, _ = row_of(gpu, "--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
+    update.stdout.fnmatch_lines(
+        ["*was not counted in every run of this update: test_kernel.py::test_kernel 1 of 3; the gate knows*"]
+    )
+
+
+def test_the_markers_most(gpu, monkeypatch):
+    gpu.file("test_kernel.py", KERNEL.replace("MARK", "max_dram_ratio=1.1, min_gbps='1 MB/s'"))
+    result, row = row_of(gpu, "--bandwidth-strict")
+    result.assert_outcomes(passed=1)
+    assert (row["status"], row["reason_code"]) == ("OK", "floors")
+    monkeypatch.setenv("DRAM_WRITTEN", "1.4")
+    result, row = row_of(gpu)
+    result.assert_outcomes(failed=1)
+    title, *lines = row["message"].splitlines()
+    assert title.endswith("1.20× the 2.1 MB that are declared, max_dram_ratio is 1.1")
+    remedy = "accept it  raise max_dram_ratio in the test's marker, or declare what is moved"
+    assert [line.strip() for line in lines if "accept" in line] == [remedy]
+    monkeypatch.setenv("STAND_IN", "not-permitted")
+    result, row = row_of(gpu)
+    result.assert_outcomes(passed=1)
+    assert (row["status"], row["reason_code"], row["findings"]) == ("UNDECIDED", "max_dram_ratio-uncounted", [])
+    result, _ = row_of(gpu, "--bandwidth-strict")
+    result.assert_outcomes(failed=1)
+    gpu.file("test_kernel.py", KERNEL.replace("MARK", "max_dram_ratio=1.1"))
+    _, row = row_of(gpu)
+    assert row["reason_code"] == "no-baseline"
+    assert [finding["code"] for finding in row["findings"]] == ["dram-uncounted"], "it is not hidden by the other"
+    (row,) = gpu.document("--bandwidth-device=cuda")["results"]
+    (finding,) = row["findings"]
+    assert finding["text"] == "max_dram_ratio=1.1 is not held without counters: run with --bandwidth-counters=auto"
+    (row,) = gpu.document("--bandwidth-device=cpu")["results"]
+    assert not any("max_dram_ratio" in finding["text"] for finding in row["findings"])
+
+
+def test_after_two_failures_in_a_row_no_more_is_tried(gpu, monkeypatch):
+    gpu.file(
+        "test_kernel.py",
+        FREE.replace("def test_kernel(", "@pytest.mark.parametrize('n', range(3))\ndef test_kernel(n, "),
+    )
+    monkeypatch.setenv("STAND_IN", "held")
+    document = gpu.document(*ON)
+    texts = [row["findings"][0]["text"] for row in document["results"]]
+    assert [text.startswith("DRAM was not counted: ncu counted nothing: another") for text in texts] == [
+        True,
+        True,
+        False,
+    ]
+    assert texts[-1] == (
+        "DRAM was not counted: not tried any more: 2 tries in a row failed, the last time: ncu counted nothing: "
+        "another profiler holds the counters: end it, or pause …"
+    )
+    assert len((gpu.path / "notes").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "said"),
+    [
+        ("not-permitted", "load it with NVreg_RestrictProfilingToAdminUsers=0"),
+        ("held", "another profiler holds the counters: end it, or pause DCGM"),
+        ("garbage", "expected the header's 2"),
+        ("nothing", "ncu wrote no output"),
+        ("not-available", "dram__bytes_read.sum is n/a"),
+        ("old", "is of 2020.3, expected 2021.1 or newer"),
+    ],
+)
+def test_what_fails_is_one_line_and_no_verdict(gpu, monkeypatch, stand_in, said):
+    monkeypatch.setenv("STAND_IN", stand_in)
+    result, row = row_of(gpu)
+    result.assert_outcomes(passed=1)
+    (finding,) = row["findings"]
+    assert (finding["code"], row["dram_read"]) == ("dram-uncounted", None)
+    assert said in finding["text"]
+    assert "\n" not in finding["text"]
+    result.stdout.fnmatch_lines(["NOTE *DRAM was not counted: *"])
+
+
+def test_workloads_without_a_kernel_are_no_failures_of_the_profiler(gpu):
+    gpu.file(
+        "test_kernel.py",
+        FREE.replace("def test_kernel(", "@pytest.mark.parametrize('n', range(3))\ndef test_kernel(n, ").replace(
+            "    a = ", "    os.environ.update(dict.fromkeys(('DRAM_READ', 'DRAM_WRITTEN'), str(n // 2)))\n    a = "
+        ),
+    )
+    *without, counted = gpu.document(*ON)["results"]
+    assert [len(row["findings"]) for row in without] == [1, 1]
+    assert all("ncu saw no kernel in the range" in row["findings"][0]["text"] for row in without)
+    assert counted["dram_read"] == 2**20, counted["findings"]
+
+
+ENDS = """
+import os, sys
+import numpy as np
+import pytest
+
+FIRST = b"emulated card: first 1\\xc3\\x971 1000 ns, DRAM 64 + 0 sectors\\n"
+
+@pytest.mark.parametrize("end", ["abort", "raise", "returns"])
+def test_kernel(bandwidth, end):
+    a = bandwidth.random(1 << 18, "float32")
+    b = bandwidth.empty(1 << 18, "float32")
+    runs = []
+
+    def work():
+        np.copyto(b, a)
+        runs.append(end)
+        is_child = "pytest_bandwidth.evidence.fresh_processes.child_plugin" in sys.modules
+        if is_child and len(runs) == 2 and end != "returns":
+            os.write(2, FIRST)
+            if end == "abort":
+                os.abort()
+            raise ValueError("broken")
+
+    bandwidth(work, reads=a, writes=b)
+"""
+
+
+def test_workloads_that_end_after_their_first_kernel_are_not_counted(gpu):
+    gpu.file("test_kernel.py", ENDS)
+    *ended, whole = gpu.document(*ON)["results"]
+    assert [row["dram_read"] for row in ended] == [None, None]
+    aborted, raised = (row["findings"][0]["text"] for row in ended)
+    assert aborted.startswith("DRAM was not counted: the test crashed under ncu, so that kernels may be missing: run")
+    assert raised.startswith("DRAM was not counted: the workload did not come to its end under ncu, so that kernels")
+    assert "(exit status 1, at last 'FAILED test_kernel.py::test_kernel[raise] - " in raised
+    assert whole["dram_read"] == 2**20, "what tests do is no failure of the profiler"
+
+
+def test_rocprofv3_counts_what_lies_between_two_flushes(gpu, monkeypatch):
+    monkeypatch.setenv("VENDOR", "AMD")
+    result, row = row_of(gpu, "-v")
+    result.assert_outcomes(passed=1)
+    assert (row["dram_read"], row["dram_written"], row["dram"]["counted_by"]) == (2**20, 2**20, "rocprofv3")
+    assert [kernel["name"] for kernel in row["dram"]["kernels"]] == ["kernel"]
+    assert "--pmc FETCH_SIZE WRITE_SIZE --output-format csv" in (gpu.path / "notes").read_text()
+    for stand_in, said in (("nothing", "rocprofv3 wrote 0 tables of counters"), ("garbage", "no column 'Dispatch_Id'")):
+        monkeypatch.setenv("STAND_IN", stand_in)
+        _, row = row_of(gpu)
+        assert said in row["findings"][0]["text"]
+
+
+def test_a_regression_is_profiled_into_a_folder_and_keeps_its_verdict_whatever_becomes_of_that(gpu, monkeypatch):
+    gpu.file("test_kernel.py", KERNEL.replace("MARK", "max_dram_ratio=1.1"))
+    result, row = row_of(gpu, "--bandwidth-profile=profiles")
+    result.assert_outcomes(passed=1)
+    assert row["profile"] is None
+    assert not (gpu.path / "profiles").exists()
+    monkeypatch.setenv("DRAM_READ", "2")
+    result, row = row_of(gpu, "--bandwidth-profile=profiles", "--bandwidth-html=run.html")
+    result.assert_outcomes(failed=1)
+    (report,) = (gpu.path / "profiles").iterdir()
+    assert report.name.startswith("test-kernel-")
+    assert report.suffix == ".ncu-rep"
+    assert row["profile"] == f"profiles/{report.name}"
+    assert re.search(rf"^ +profile +profiles/{re.escape(report.name)}$", row["message"], re.MULTILINE)
+    assert f"profiles/{report.name}" in (gpu.path / "run.html").read_text()
+    assert "--set full" in (gpu.path / "notes").read_text()
+    gpu.file("test_kernel.py", KERNEL.replace("MARK", 'min_gbps="900 TB/s"'))
+    monkeypatch.setenv("STAND_IN", "not-permitted")
+    result = gpu.run("--bandwidth-device=cuda", "--bandwidth-profile=profiles", "--bandwidth-json=run.json")
+    result.assert_outcomes(failed=1)
+    (row,) = json.loads((gpu.path / "run.json").read_text())["results"]
+    assert (row["status"], row["reason_code"], row["profile"]) == ("REGRESSED", "floor:min_gbps", None)
+    said = row["findings"][-1]["text"]
+    assert said.startswith("no profile: ncu counted nothing: the driver keeps its counters from users: load it with")
+    assert list((gpu.path / "profiles").iterdir()) == []
+
+
+def test_a_profile_of_what_did_not_come_to_its_end_is_named_so(gpu):
+    fresh = '"pytest_bandwidth.evidence.fresh_processes.child_plugin" in sys.modules'
+    under_ncu = ENDS.replace(fresh, '"EMULATED_CARD_LOG" in os.environ')
+    gpu.file("test_kernel.py", under_ncu.replace("def test", "@pytest.mark.bandwidth(min_gbps='900 TB/s')\ndef test"))
+    document = gpu.document("--bandwidth-device=cuda", "--bandwidth-profile=profiles")
+    said = [[f["text"] for f in row["findings"] if f["code"] == "unprofiled"] for row in document["results"]]
+    lacks = "the profile may lack kernels: the workload did not come to its end under ncu: run its test by hand, in"
+    assert [texts[0].startswith(lacks) for texts in said[:2]] == [True, True]
+    assert said[2] == []
+    assert all(row["profile"] for row in document["results"])
+
+
+def test_an_asked_for_profiler_that_cannot_count_ends_the_run_at_its_start(gpu, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "old")
+    result = gpu.run("--bandwidth-device=cuda", "--bandwidth-counters=ncu")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --bandwidth-counters: *is of 2020.3, expected 2021.1 or newer: install*"])
+    result = gpu.run("--bandwidth-device=cpu", "--bandwidth-counters=ncu")
+    result.stderr.fnmatch_lines(["ERROR: --bandwidth-counters: counters are of a GPU's memory, *"])
+    result = gpu.run("--bandwidth-device=cpu", "--bandwidth-counters=auto")
+    result.assert_outcomes(passed=1)
+    result = gpu.run("--bandwidth-counters=nsys")
+    result.stderr.fnmatch_lines(["ERROR: --bandwidth-counters: found 'nsys', expected auto, ncu, rocprofv3 or off"])
+
+
+def test_a_profiler_that_hangs_is_ended_with_all_that_it_started(gpu, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "hang")
+    with Path(os.environ["PYTHONPATH"].partition(os.pathsep)[0], "sitecustomize.py").open("a") as file:
+        file.write("\nfrom pytest_bandwidth.measuring import measuring_run\nmeasuring_run.FRESH_SECONDS_LEAST = 3.0\n")
+    result, row = row_of(gpu)
+    result.assert_outcomes(passed=1)
+    assert row["findings"][0]["text"] == "DRAM was not counted: the test under ncu did not end in 3 s"
+    (line,) = (gpu.path / "notes").read_text().splitlines()
+    assert gone(int(line.partition(" ")[0]))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels tell no process of its parent's death")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_profiler_outlives_the_run(gpu, monkeypatch, how):
+    monkeypatch.setenv("STAND_IN", "hang" if how != signal.SIGKILL else "")
+    gpu.file(
+        "test_kernel.py",
+        FREE.replace("    bandwidth(", "    import time\n    bandwidth(").replace("np.copyto, b, a,", "kernel, b, a,")
+        + "\ncalls = []\ndef kernel(b, a):\n    import pathlib, sys, time\n"
+        "    if 'pytest_bandwidth.evidence.fresh_processes.child_plugin' in sys.modules:\n"
+        "        pathlib.Path('counted').write_text(str(os.getpid()))\n        time.sleep(600)\n    np.copyto(b, a)\n",
+    )
+    process = gpu.start(*ON)
+    wait_for(gpu.path / ("counted" if how == signal.SIGKILL else "notes"))
+    process.send_signal(how)
+    assert process.wait(300) != 0
+    pids = [int(line.partition(" ")[0]) for line in (gpu.path / "notes").read_text().splitlines()]
+    if how == signal.SIGKILL:
+        pids.append(int((gpu.path / "counted").read_text()))
+    assert all(gone(pid) for pid in pids)

@@ -1,0 +1,61 @@
+"""The page of a fleet: what it says, and that nothing in it runs or hides."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_bandwidth.features.fleet.page import render_fleet
+
+
+def card(number: int, state: str = "measured", **changed: object) -> dict:
+    device = {"kind": "cuda", "name": "NVIDIA H100", "serial": f"GPU-{number}", "memory_gib": 80}
+    return {
+        "name": f"gpu1 GPU {number}",
+        "state": state,
+        "seconds": 4.0,
+        "reason": "",
+        "tail": [],
+        "device": device,
+        "statuses": {"OK": 2},
+        "gbps": {"t.py::copy": 100.0 + number, "t.py::triad": 90.0},
+        "unlike": None,
+        **changed,
+    }
+
+
+def page(*cards: dict) -> str:
+    return render_fleet({"environment": {"host": "head"}, "cards": cards})
+
+
+@pytest.mark.parametrize(
+    ("states", "sentence"),
+    [
+        (["measured"], "1 card measured"),
+        (["measured", "failed", "missing", "missing"], "1 failed and 2 did not report, of 4 cards"),
+        (["missing", "measured"], "1 did not report, of 2 cards"),
+    ],
+)
+def test_the_headline_says_what_matters(states, sentence):
+    assert f"<h1>{sentence}</h1>" in page(*[card(i, state) for i, state in enumerate(states)])
+
+
+def test_a_test_names_its_slowest_and_fastest_card():
+    text = page(card(0), card(1), card(9))
+    assert "<td>t.py::copy</td><td>3</td><td>101</td>" in text
+    assert "100 (-1.0 %), gpu1 GPU 0" in text
+    assert "109 (7.9 %), gpu1 GPU 9" in text
+    assert "NVIDIA H100: 3 cards" in text
+
+
+def test_a_missing_card_shows_its_reason_and_last_lines():
+    text = page(card(0), card(1, "missing", device=None, gbps={}, statuses={}, reason="the node died", tail=["a", "b"]))
+    assert "<td>the node died</td>" in text
+    assert "<pre>a\nb</pre>" in text
+
+
+def test_text_from_a_node_is_text():
+    hostile = "<script>alert(1)</script>\u202e"
+    text = page(card(0, name=hostile, reason=hostile, tail=[hostile], unlike=hostile, gbps={hostile: 1.0}), card(1))
+    assert "<script" not in text
+    assert "script-src ;" in text or "script-src 'none'" in text, "no script of the page's own"
+    assert "\u202e" not in text.replace("<pre>", "").split("</pre>")[1]

@@ -1,0 +1,151 @@
+"""Change points in invented runs: where they are found and where not, in this process and by one beside it."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.history.commands import change_points as module
+from pytest_bandwidth.features.history.commands.change_points import change_points, start_search
+
+pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
+
+
+def runs(*levels: tuple[int, float], sd: float = 0.01, seed: int = 0) -> list[float]:
+    """So many runs at each level, with normal noise of that share between them."""
+    random_ = random.Random(seed)
+    return [level * (1 + random_.gauss(0, sd)) for many, level in levels for _ in range(many)]
+
+
+def test_a_step_is_found_where_it_is():
+    (place,) = change_points(runs((30, 900.0), (30, 855.0)))
+    assert abs(place - 30) <= 1
+
+
+def test_several_steps_up_and_down_are_all_found():
+    found = change_points(runs((40, 0.90), (25, 0.85), (30, 0.93), (20, 0.90)))
+    assert len(found) == 3
+    assert all(abs(place - true) <= 2 for place, true in zip(found, (40, 65, 95), strict=True))
+
+
+def test_noise_alone_has_hardly_ever_a_change():
+    alarms = sum(bool(change_points(runs((60, 900.0), seed=seed))) for seed in range(200))
+    assert alarms <= 8
+
+
+def test_a_small_drop_is_mostly_found_and_a_tiny_one_mostly_not():
+    def found(drop: float) -> int:
+        return sum(bool(change_points(runs((30, 1.0), (30, 1 - drop), seed=seed))) for seed in range(50))
+
+    assert found(0.03) >= 48
+    assert found(0.002) <= 5
+
+
+@pytest.mark.parametrize("strange", [0.5, 2.0])
+def test_one_strange_run_is_no_change(strange):
+    values = runs((60, 900.0))
+    values[20] *= strange
+    assert change_points(values) == []
+
+
+def test_a_strange_run_hides_no_change():
+    values = runs((30, 900.0), (30, 855.0))
+    values[10] *= 0.5
+    (place,) = change_points(values)
+    assert abs(place - 30) <= 1
+
+
+def test_equal_runs_have_no_change_and_the_least_step_between_equal_ones_that_matters_is_one():
+    assert change_points([900.0] * 50) == []
+    assert change_points([900.0] * 25 + [900.1] * 25) == []
+    assert change_points([900.0] * 25 + [880.0] * 25) == [25]
+
+
+def test_the_units_of_the_figure_do_not_matter():
+    values = runs((30, 900.0), (30, 855.0))
+    assert change_points(values) == change_points([value / 1e6 for value in values])
+
+
+def test_too_few_runs_for_two_levels_have_none():
+    assert change_points([1.0, 1.0, 0.5, 0.5, 0.5]) == []
+    assert change_points([]) == []
+
+
+def test_every_other_count_is_a_change():
+    assert change_points([8.0, 8.0, 9.0, 8.0, 8.0, 8.0], exact=True) == [2, 3]
+
+
+def test_what_is_missing_is_said(monkeypatch):
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"pip install 'pytest-bandwidth\[history\]'"):
+        change_points([1.0] * 10)
+
+
+# ---- by a process beside this one ------------------------------------------------------------------------------------
+
+RANDOM = random.Random(1)
+LEVELS = [900 * (0.95 if i >= 30 else 1) * RANDOM.gauss(1, 0.01) for i in range(60)]
+ASKED = [(LEVELS, False), ([8.0, 8.0, 9.0], True), ([1.0, 2.0], False), (LEVELS[:30], False)]
+FOUND = [change_points(values, exact=exact) for values, exact in ASKED]
+IN_A_FRESH_PROCESS = f"""
+import sys
+from pytest_bandwidth.features.history.commands.change_points import start_search
+with start_search() as search:
+    print(search({ASKED!r}), "ruptures" in sys.modules)
+"""
+
+
+@pytest.fixture
+def without_ruptures(monkeypatch):
+    """This process has not imported it: another one has to."""
+    monkeypatch.delitem(sys.modules, "ruptures")
+
+
+def test_a_process_finds_what_this_one_would(tmp_path):
+    assert FOUND[0]
+    assert FOUND[1] == [2]
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_FRESH_PROCESS], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == (f"{FOUND} False\n", "")
+
+
+@pytest.mark.usefixtures("without_ruptures")
+def test_modules_of_the_users_folder_are_not_run(tmp_path, monkeypatch):
+    for name in ("json", "numpy", "ruptures"):
+        (tmp_path / f"{name}.py").write_text("open('was_run', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    with start_search() as search:
+        assert search(ASKED) == FOUND
+    assert not (tmp_path / "was_run").exists()
+    assert "ruptures" not in sys.modules
+
+
+def test_where_ruptures_is_there_already_no_process_is_started(monkeypatch):
+    monkeypatch.setattr(module.subprocess, "Popen", None)
+    with start_search() as search:
+        assert search(ASKED) == FOUND
+
+
+@pytest.mark.usefixtures("without_ruptures")
+def test_a_process_that_fails_is_made_up_for(monkeypatch):
+    monkeypatch.setattr(module, "python_command", lambda _: [sys.executable, "-c", "raise SystemExit(3)"])
+    with start_search() as search:
+        assert search(ASKED) == FOUND
+
+
+@pytest.mark.usefixtures("without_ruptures")
+def test_few_runs_and_counts_wait_for_no_process_and_it_is_gone_at_the_end(monkeypatch):
+    started = []
+    popen = subprocess.Popen
+    never_answers = [sys.executable, "-c", "import time; time.sleep(600)"]
+    monkeypatch.setattr(module, "python_command", lambda _: never_answers)
+    monkeypatch.setattr(module.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1])
+    with start_search() as search:
+        assert search(ASKED[1:3]) == FOUND[1:3]
+        assert started[0].poll() is None
+    assert started[0].poll() is not None

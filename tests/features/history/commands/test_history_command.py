@@ -1,0 +1,359 @@
+"""`pytest-bandwidth history` over real stores of invented runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from children import HANGS_SECONDS, computes
+from saved_runs import HOST, outcome, run_of, save
+
+from pytest_bandwidth.features.history.store import COLUMNS, append, merging, reading
+
+duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
+pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
+
+DOCS = Path(__file__).resolve().parents[4] / "docs"
+COPY, TRIAD = "tests/test_stream.py::test_copy[float32]", "tests/test_stream.py::test_triad[float32]"
+
+
+def at(number: int) -> Mapping[str, str]:
+    return {"started_at": f"2026-01-{1 + number // 24:02d}T{number % 24:02d}:00:00Z", "commit": f"c{number // 2:03d}"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """60 runs of 30 commits: the triad loses 6 % of the probe with c016; 4 runs on a host."""
+    path, noise = tmp_path_factory.mktemp("store") / "history", random.Random(1)
+    for number in range(60):
+        probe = noise.gauss(900, 20)
+        shares = {COPY: 0.98, TRIAD: 0.90 if number < 32 else 0.846}
+        rows = [outcome(key, share * noise.gauss(1, 0.006) * probe, probe) for key, share in shares.items()]
+        append(path, run_of(*rows, environment=at(number)), rows)
+    for number in range(4):
+        row = outcome(COPY, 31.0, 32.0, device=HOST, peak=None)
+        append(path, run_of(row, device=HOST, peak=None, environment=at(number)), [row])
+    return path
+
+
+def test_every_test_on_every_device_is_a_row(command, folder):
+    said = command("history", folder)
+    assert (said.status, said.err) == (0, "")
+    head, *rows = said.out.splitlines()
+    assert head.split() == ["test", "device", "runs", "GB/s", "of", "probe", "last", "change", "commit", "trend"]
+    assert [row.split()[0] for row in rows] == [COPY, COPY, TRIAD]
+    assert "Imaginary host" in rows[0]
+    assert re.search(r"60 .* −[56]\.\d %  c016 ", rows[2])
+    assert "%  c0" not in rows[0] + rows[1]
+
+
+def test_one_test_is_shown_by_commit_with_its_change(command, folder):
+    said = command("history", folder, TRIAD)
+    title, summary, bars, *rest = said.out.splitlines()
+    assert title == f"{TRIAD}  on  Imaginary GPU"
+    assert re.fullmatch(
+        r"60 runs of 30 commits, 1 change of level, the last −[56]\.\d % at c016 \(2026-01-02\): now 8\S+ % of probe",
+        summary,
+    )
+    assert bars.startswith("share of the probe, %, the oldest run first: ")
+    assert "… 10 commits before" in rest[0]
+    rows = {row.split()[2]: row for row in rest[2:]}
+    assert list(rows) == [f"c{number:03d}" for number in range(10, 30)]
+    assert [commit for commit, row in rows.items() if "−" in row] == ["c016"]
+
+
+def test_more_commits_are_listed_when_asked_for(command, folder):
+    assert len(command("history", folder, TRIAD, "--commits", 30).out.splitlines()) == 34
+
+
+def test_a_pattern_means_only_star_and_question_mark(command, folder):
+    assert command("history", folder, "*triad[[]*").status == 2
+    assert TRIAD in command("history", folder, "*triad[*").out
+    said = command("history", folder, "no such test")
+    assert (said.status, said.out) == (2, "")
+    assert said.err.startswith("pytest-bandwidth history: found no entry like 'no such test'")
+
+
+def test_a_device_is_chosen_by_model_or_serial(command, folder):
+    by_model, by_serial = (command("history", folder, "--device", name).out for name in ("Imaginary host", "host-1"))
+    assert by_model == by_serial
+    assert "Imaginary GPU" not in by_model
+    said = command("history", folder, "--device", "Other")
+    assert (said.status, said.err.count("\n")) == (2, 1)
+    assert "found no figures of 'Other'" in said.err
+
+
+def test_json_holds_runs_and_levels(command, folder):
+    document = json.loads(command("history", folder, TRIAD, "--json").out)
+    assert document["schema"] == 1
+    (trend,) = document["trends"]
+    assert (trend["test"], trend["device"], trend["figure"], len(trend["runs"])) == (
+        TRIAD,
+        "Imaginary GPU",
+        "relative",
+        60,
+    )
+    first, second = trend["levels"]
+    assert (first["start"], first["change"], second["commit"]) == (0, None, "c016")
+    assert first["runs"] + second["runs"] == 60
+    assert second["change"] == pytest.approx(-0.06, abs=0.01)
+    assert trend["runs"][0]["at"] == "2026-01-01T00:00:00Z"
+
+
+def test_the_newest_runs_and_another_figure_can_be_asked_for(command, folder):
+    trends = json.loads(command("history", folder, TRIAD, "--json", "--newest", 9, "--figure", "gbps").out)["trends"]
+    assert (len(trends[0]["runs"]), trends[0]["figure"], trends[0]["runs"][-1]["commit"]) == (9, "gbps", "c029")
+
+
+def test_of_every_test_the_hundred_newest_runs_are_looked_at_and_of_a_chosen_one_more(command, tmp_path):
+    row = outcome(COPY, 700.0)
+    for number in range(101):
+        append(tmp_path / "h", run_of(row, environment=at(number)), [row])
+
+    def runs(*arguments: object) -> int:
+        (trend,) = json.loads(command("history", tmp_path / "h", *arguments, "--json").out)["trends"]
+        return len(trend["runs"])
+
+    assert (runs(), runs("--newest", 101), runs(COPY), runs(COPY, "--newest", 9)) == (100, 101, 101, 9)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "10001", "x", "9" * 5000])
+def test_a_number_of_runs_is_bounded(command, folder, value):
+    said = command("history", folder, "--newest", value)
+    assert said.status == 2
+    assert "expected a whole number from 1 to 10000" in said.err
+
+
+def test_sql_prints_a_table_or_json(command, folder):
+    question = "SELECT device, count(*) AS n FROM history GROUP BY device ORDER BY n"
+    assert [line.split() for line in command("history", folder, "--sql", question).out.splitlines()] == [
+        ["device", "n"],
+        ["Imaginary", "host", "4"],
+        ["Imaginary", "GPU", "120"],
+    ]
+    document = json.loads(command("history", folder, "--sql", question, "--json").out)
+    assert document == {
+        "schema": 1,
+        "columns": ["device", "n"],
+        "rows": [["Imaginary host", 4], ["Imaginary GPU", 120]],
+    }
+    said = command("history", folder, "--sql", "DROP VIEW history")
+    assert (said.status, said.err) == (
+        2,
+        "pytest-bandwidth history: --sql: found 'DROP VIEW history', expected one SELECT\n",
+    )
+
+
+def test_sql_figures_that_json_has_not_are_null(command, folder):
+    document = json.loads(
+        command("history", folder, "--json", "--sql", "SELECT 'nan'::DOUBLE, now() > '1999-01-01'").out
+    )
+    assert document["rows"] == [[None, True]]
+
+
+def test_saved_runs_can_be_added(command, tmp_path):
+    row = outcome(COPY, 700.0)
+    files = [save(tmp_path / f"{i}.json", run_of(row, environment=at(i))) for i in range(3)]
+    assert command("history", tmp_path / "new", "--add", *files).status == 0
+    assert "3 runs of 2 commits" in command("history", tmp_path / "new", COPY).out
+    again = command("history", tmp_path / "new", "--add", files[0])
+    assert (again.status, again.err.count("\n")) == (2, 1)
+    assert "is there already" in again.err
+
+
+def test_a_saved_run_that_was_merged_is_not_added_again(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(merging, "RUNS_BEFORE_MERGE", 3)
+    rows = [outcome(COPY, 700.0)]
+    files = [save(tmp_path / f"{i}.json", run_of(*rows, environment=at(i), run_id=f"r{i}")) for i in range(3)]
+    assert command("history", tmp_path / "new", "--add", *files).status == 0
+    assert [file.name[:7] for file in (tmp_path / "new").glob("*.parquet")] == ["merged-"]
+    again = command("history", tmp_path / "new", "--add", files[1])
+    assert again.status == 2
+    assert again.err == (
+        f"pytest-bandwidth history: {files[1]}: r1 is there already, expected a run that the history has not\n"
+    )
+    assert len(list((tmp_path / "new").glob("*.parquet"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [({"run_id": "../../x"}, "run_id is"), ({"environment": {}}, "started_at"), ({"results": []}, "found no results")],
+)
+def test_a_saved_run_that_no_history_holds_is_refused(command, tmp_path, change, found):
+    file = save(tmp_path / "run.json", {**run_of(outcome(COPY, 700.0), environment=at(0)), **change})
+    said = command("history", tmp_path / "new", "--add", file)
+    assert (said.status, said.err.count("\n")) == (2, 1)
+    assert said.err.startswith(f"pytest-bandwidth history: {file}: ")
+    assert found in said.err
+
+
+def test_text_that_would_write_over_the_terminal_is_shown_harmless(command, tmp_path):
+    row = outcome("t.py::test[\x1b[2J\u202e]", 700.0)
+    append(tmp_path / "h", run_of(row, environment={**at(0), "commit": "\x1b[31m"}), [row])
+    for arguments in ([], ["t.py*"], ["--sql", 'SELECT test, "commit" FROM history']):
+        out = command("history", tmp_path / "h", *arguments).out
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"started_at": "0005-01-01 (BC) 00:00:00"},
+        {"started_at": "29000-01-01 00:00:00"},
+        {"started_at": "infinity"},
+        {"gbps": "1e308", "relative": "1e308"},
+        {"relative": "infinity"},
+        {"gbps": "nan", "relative": "nan"},
+    ],
+    ids=str,
+)
+def test_figures_and_moments_that_no_run_has_are_passed_over(command, tmp_path, foreign):
+    folder, row = tmp_path / "h", outcome(COPY, 700.0)
+    files = [append(folder, run_of(row, environment=at(i)), [row]) for i in range(8)]
+    columns = ", ".join(
+        f"'{foreign[c.name]}'::{c.type} AS {c.name}" if c.name in foreign else f'"{c.name}"' for c in COLUMNS
+    )
+    duckdb.sql(f"COPY (SELECT {columns} FROM '{files[3]}') TO '{folder}/foreign.parquet' (FORMAT parquet)")
+    said = command("history", folder, "--json", "--figure", "gbps")
+    (trend,) = json.loads(said.out)["trends"]
+    assert {run["gbps"] for run in trend["runs"]} == {row.gbps}
+    assert len(trend["runs"]) == 8 + ("gbps" not in foreign and "started_at" not in foreign)
+    for arguments in ([], [COPY], ["-o", tmp_path / "page.html"]):
+        assert command("history", folder, *arguments).status == 0
+
+
+def test_a_folder_that_is_a_link_to_itself_is_refused_in_one_line(command, tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    said = command("history", loop)
+    assert (said.status, said.err.count("\n")) == (2, 1)
+    assert "Too many levels of symbolic links" in said.err
+
+
+@pytest.mark.parametrize("missing", ["duckdb", "ruptures"])
+def test_what_is_missing_is_said_in_one_line(command, folder, monkeypatch, missing):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else real(name))
+    said = command("history", folder)
+    assert said.status == 2
+    assert said.err == (
+        "pytest-bandwidth history: the history needs DuckDB and ruptures: pip install 'pytest-bandwidth[history]'\n"
+    )
+
+
+def snippet(language: str, word: str) -> str:
+    text = (DOCS / "history.md").read_text(encoding="utf-8")
+    (found,) = [s for s in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) if word in s]
+    return found
+
+
+def test_the_documented_sql_runs(command, folder):
+    (question,) = re.findall(r'--sql "([^"]+)"', snippet("console", "--sql"))
+    assert "Imaginary GPU" in command("history", folder, "--sql", question).out
+
+
+def test_the_documented_python_runs(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder.parent)
+    exec(compile(snippet("python", "import duckdb"), "docs/history.md", "exec"), {})
+    assert "test_copy" in capsys.readouterr().out
+
+
+def test_the_page_names_every_column():
+    from pytest_bandwidth.features.history.store import COLUMNS
+
+    text = (DOCS / "history.md").read_text(encoding="utf-8")
+    assert [c.name for c in COLUMNS if f"| `{c.name}` | {c.type} | {c.meaning} |" not in text] == []
+
+
+def test_nothing_of_the_extra_is_imported_before_it_is_needed():
+    code = (
+        "import sys, pytest_bandwidth.cli.main, pytest_bandwidth.features.history.commands.command; "
+        "print([n for n in ('duckdb', 'ruptures', 'numpy') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# Rows to count: more than any machine does in the time that a test has.
+ENDLESS = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range % 7 = b.range % 11"
+
+
+def test_sql_that_takes_too_long_is_ended(command, folder, monkeypatch):
+    monkeypatch.setattr(reading, "ANSWER_SECONDS", 0.5)
+    said = command("history", folder, "--sql", ENDLESS)
+    assert (said.status, said.out) == (2, "")
+    assert said.err.endswith("--sql: found no answer in 0.5 s, expected one: ask for less\n")
+
+
+def test_sql_of_more_rows_than_people_read_is_refused(command, folder, monkeypatch):
+    monkeypatch.setattr(reading, "ANSWER_ROWS", 10)
+    assert len(command("history", folder, "--sql", "SELECT * FROM range(10)").out.splitlines()) == 11
+    said = command("history", folder, "--sql", "SELECT * FROM range(1000000000000)")
+    assert (said.status, said.out) == (2, "")
+    assert said.err.endswith("--sql: found more than 10 rows, expected no more: add a LIMIT or GROUP BY\n")
+
+
+# Each takes some GiB where nothing bounds it: as DuckDB has it, or as Python has the answer.
+LARGE_ANSWERS = [
+    "SELECT repeat('x', 1000000000)",
+    "SELECT range(100000000)",
+    "SELECT range(1000000) FROM range(1000)",
+    "SELECT repeat('x', 1000000) || i FROM range(20000) t(i)",
+    "SELECT lpad('a', 1000000000, 'b')",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not bound a process's memory")
+@pytest.mark.parametrize("question", LARGE_ANSWERS)
+def test_sql_of_a_large_answer_ends_in_bounded_memory(folder, question):
+    program = (
+        "import pathlib, resource, sys\nfrom pytest_bandwidth.features.history.store import database\n"
+        "from pytest_bandwidth.cli.main import main\ndatabase.PROCESS_MEMORY_AT_MOST = 2**29\n"
+        "status = main(sys.argv[1:])\n"
+        "assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY\n"
+        # Not ru_maxrss, which begins at the memory of the process that forked.
+        "peak = pathlib.Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0]\n"
+        "print(int(peak) // 1024)\nsys.exit(status)"
+    )
+    asked = [sys.executable, "-c", program, "history", str(folder), "--sql", question]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=HANGS_SECONDS)
+    assert done.returncode == 2, done.stderr
+    assert re.fullmatch(r"pytest-bandwidth history: --sql: .*\n", done.stderr)
+    assert int(done.stdout) < 1000
+
+
+def test_sql_of_more_text_than_people_read_is_refused(command, folder, monkeypatch):
+    monkeypatch.setattr("pytest_bandwidth.features.history.store.reading.ANSWER_CHARACTERS", 2**20)
+    said = command("history", folder, "--sql", "SELECT repeat('x', 300) FROM range(10000)")
+    assert said.status == 2
+    assert said.err.endswith("--sql: found more than 1 MiB of text, expected no more: ask for less\n")
+
+
+def test_ctrl_c_ends_sql_with_the_status_of_an_interrupt(folder):
+    """130, not 1, which says that something regressed."""
+    asked = [sys.executable, "-m", "pytest_bandwidth.cli", "history", str(folder), "--sql", ENDLESS]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            computes(process, 3.0)  # more than it takes to load: in the midst of its question
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=HANGS_SECONDS)
+        finally:
+            process.kill()
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+
+
+def test_headings_of_sql_are_cleaned_as_cells_are(command, folder):
+    said = command("history", folder, "--sql", 'SELECT 1 AS "a\x1b[31m\u202e", \'x\' AS "##[error]b"')
+    heading = said.out.splitlines()[0]
+    assert heading.isprintable()
+    assert heading.split() == [r"a\x1b[31m\u202e", "#", "#[error]b"]

@@ -1,0 +1,150 @@
+"""A history in S3, through s3fs, at a server of this machine's (moto): what object stores do, file systems do not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from children import HANGS_SECONDS
+from history_processes import start
+from plugin_texts import COPY
+
+from pytest_bandwidth.domain.address import Address
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.history.store import Bucket, known_runs
+
+for _module in ("duckdb", "ruptures", "s3fs", "moto.server"):
+    pytest.importorskip(
+        _module, reason=f"{_module} is not installed: pip install 'pytest-bandwidth[bucket]' s3fs 'moto[server]'"
+    )
+
+# A process of its own: what its libraries warn of is nothing to these tests.
+_SERVER = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """Give the endpoint of an S3 that ends with the tests."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVER], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+
+
+@pytest.fixture(autouse=True)
+def url(server, tmp_path, monkeypatch, request) -> str:
+    """An address in a bucket that is there."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    environment = {
+        "AWS_ACCESS_KEY_ID": "some-key",
+        "AWS_SECRET_ACCESS_KEY": "some-secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": server,
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    import s3fs
+
+    # fsspec keeps what it opened, whatever the environment says meanwhile.
+    s3fs.S3FileSystem.clear_instance_cache()
+    bucket = f"bucket-{abs(hash(request.node.name))}"
+    s3fs.S3FileSystem(skip_instance_cache=True).mkdir(bucket)
+    return f"s3://{bucket}/team/history"
+
+
+def names_in(url: str) -> list[str]:
+    import s3fs
+
+    return sorted(name.rpartition("/")[2] for name in s3fs.S3FileSystem(use_listings_cache=False).ls(url))
+
+
+def finished(process) -> list[str]:
+    out, err = process.communicate(timeout=HANGS_SECONDS)
+    assert (err, process.returncode) == ("", 0)
+    return out.split()
+
+
+@pytest.mark.processes
+def test_runs_of_pytest_append_and_the_command_reads(command, url, tmp_path):
+    (tmp_path / "test_copy.py").write_text(COPY)
+    options = ("-p", "no:cacheprovider", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=5", "-W", "error")
+    said = [
+        subprocess.run(
+            [sys.executable, "-m", "pytest", *options, "--bandwidth-device=cpu", f"--bandwidth-history={url}"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=HANGS_SECONDS,
+            check=False,
+        )
+        for _ in range(2)
+    ]
+    assert [run.returncode for run in said] == [0, 0], said[0].stdout + said[0].stderr
+    assert all(f"wrote {url}/" in run.stdout and run.stderr == "" for run in said)
+    found = command("history", url, "--sql", "SELECT count(*) AS runs, min(test) AS test FROM history")
+    assert (found.status, found.out.split()) == (0, ["runs", "test", "2", "test_copy.py::test_copy"])
+
+
+def test_more_than_200_runs_are_merged(command, url):
+    told = finished(start(url, "a", 203))
+    *left, merged = names_in(url)
+    assert merged.startswith("merged-a-0000-")
+    assert left == [f"a-{i:04d}.parquet" for i in range(200, 203)]
+    assert known_runs(Address(url)) == set(told)
+    said = command("history", url, "test_a.py::test_one")
+    assert (said.status, "203 runs" in said.out) == (0, True)
+
+
+def test_writers_and_mergers_at_once_lose_nothing(url, tmp_path):
+    writers = [start(url, f"w{i}", 8, runs_before_merge=5, cache=tmp_path / f"cache{i}") for i in range(3)]
+    seen: set[str] = set()
+    while any(writer.poll() is None for writer in writers):
+        runs = known_runs(Address(url))
+        assert seen <= runs
+        seen = runs
+    told = [run_id for writer in writers for run_id in finished(writer)]
+    assert known_runs(Address(url)) == set(told)
+    assert len(told) == 24
+
+
+def test_a_bucket_that_is_not_there_is_said_and_not_made(command, url):
+    said = command("history", "s3://no-such-bucket/history", "--by", "gpu")
+    assert said.status == 2
+    assert said.err == (
+        "pytest-bandwidth history: s3://no-such-bucket/history: cannot be listed: The specified bucket does not exist\n"
+    )
+    with pytest.raises(UsageError, match="The specified bucket does not exist"):
+        Bucket(Address("s3://no-such-bucket/history")).names()
+    assert Bucket(Address(url)).names() == frozenset()
+
+
+def test_a_folder_that_a_console_made_is_an_empty_history(url):
+    import s3fs
+
+    s3fs.S3FileSystem().pipe_file(f"{url}/", b"")
+    assert Bucket(Address(url)).names() == frozenset()
+    assert known_runs(Address(url)) == set()
+
+
+def test_a_server_that_is_away_is_a_line(url, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    import s3fs
+
+    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.raises(UsageError, match=rf"\A{url}: cannot be listed: Could not connect to the endpoint URL.*\Z"):
+        known_runs(Address(url))

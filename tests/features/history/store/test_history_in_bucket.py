@@ -1,0 +1,494 @@
+"""A history in a bucket: what many writers append is what is read, and whatever a store does is one line."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import stat
+from pathlib import Path
+
+import history_processes
+import pytest
+from children import HANGS_SECONDS
+from history_processes import start
+from saved_runs import outcome, run_of
+
+from pytest_bandwidth.domain.address import Address
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.history.store import Bucket, append, ask, files, known_runs, merging, mirror
+
+pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[bucket]'")
+pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
+
+from faulty_store import FaultyStore
+
+ROWS_OF_RUN = 2
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    """The folder of this user's copies."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def store(tmp_path) -> Path:
+    """Where the files of the bucket lie."""
+    return tmp_path / "bucket" / "history"
+
+
+@pytest.fixture
+def address(store) -> Address:
+    return Address(f"file://{store}")
+
+
+@pytest.fixture
+def faulty(store, monkeypatch) -> Address:
+    monkeypatch.setattr(FaultyStore, "faults", {})
+    return Address(f"faulty://{store}")
+
+
+def add(place: Address, run_id: str, *names: str) -> Address:
+    rows = [outcome(f"test_a.py::{name}", 700.0) for name in names or ("test_one", "test_two")]
+    return append(place, run_of(*rows, run_id=run_id, environment={"started_at": "2026-01-01T00:00:00Z"}), rows)
+
+
+def runs_in(place: Address) -> list[str]:
+    """Ids of the runs, each as often as it has rows ÷ ROWS_OF_RUN; reads every value."""
+    rows = ask(place, lambda history: history.rows("SELECT run_id, test, gbps FROM history"))
+    return sorted(run_id for run_id, _, _ in rows)[::ROWS_OF_RUN]
+
+
+def copy_of(cache: Path) -> Path:
+    (folder,) = (cache / "pytest-bandwidth" / "history").iterdir()
+    return folder
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir() if not file.name.startswith("."))
+
+
+@pytest.mark.parametrize("url", ["file://{}/a [b]*'c", "memory://{}/bucket/history"])
+def test_what_is_appended_is_what_is_read(url, tmp_path):
+    place = Address(url.format(tmp_path))
+    added = add(place, "r1")
+    assert (added.name, str(added)) == ("r1.parquet", f"{place}/r1.parquet")
+    assert known_runs(place) == {"r1"}
+    add(place, "r2")
+    assert runs_in(place) == ["r1", "r2"]
+
+
+def test_only_what_is_new_is_fetched(faulty, store):
+    add(faulty, "r1")
+    add(faulty, "r2")
+    assert runs_in(faulty) == ["r1", "r2"]
+    fetched = []
+    FaultyStore.faults["get_file"] = lambda path: fetched.append(Path(path).name)
+    assert runs_in(faulty) == ["r1", "r2"]
+    assert fetched == []
+    add(faulty, "r3")
+    (store / "r1.parquet").unlink()
+    assert runs_in(faulty) == ["r2", "r3"]
+    assert fetched == ["r3.parquet"]
+
+
+def test_a_copy_that_is_damaged_in_its_length_is_fetched_again(address, cache):
+    add(address, "r1")
+    runs_in(address)
+    (copy_of(cache) / "r1.parquet").write_bytes(b"cut")
+    assert runs_in(address) == ["r1"]
+
+
+def test_the_copy_is_the_users_alone_and_tells_no_secret(store, cache, monkeypatch):
+    monkeypatch.setattr(FaultyStore, "faults", {})
+
+    def strip(path):
+        return f"{store}{path.rpartition('@host/history')[2]}" if "@host" in path else path
+
+    monkeypatch.setattr(FaultyStore, "_strip_protocol", staticmethod(strip))
+    for key in ("hunter2", "hunter3"):  # a new key is no new history
+        place = Address(f"faulty://user:{key}@host/history")
+        add(place, key)
+        assert known_runs(place)
+    folder = copy_of(cache)
+    for one in (folder, folder.parent, folder.parent.parent):
+        assert stat.S_IMODE(one.stat().st_mode) == 0o700
+    assert (folder / ".address").read_text() == "faulty://***@host/history\n"
+
+
+def test_a_copy_where_others_may_write_is_refused(address, cache):
+    add(address, "r1")
+    runs_in(address)
+    copy_of(cache).chmod(0o777)
+    with pytest.raises(UsageError, match=r"found one that others may write to.*set XDG_CACHE_HOME"):
+        runs_in(address)
+
+
+def test_a_cache_that_cannot_be_made_is_said(address, cache):
+    add(address, "r1")
+    cache.write_text("a file")
+    with pytest.raises(UsageError, match=r"file://.*: cannot be copied to .*: .*set XDG_CACHE_HOME"):
+        runs_in(address)
+
+
+def test_what_the_disk_has_no_room_for_is_not_fetched(address, monkeypatch):
+    add(address, "r1")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    with pytest.raises(
+        UsageError, match=r"kB to fetch, expected no more than the 10 B that are free for .*XDG_CACHE_HOME"
+    ):
+        runs_in(address)
+
+
+def test_no_history_yet_is_said_and_knows_no_runs(address, store):
+    with pytest.raises(UsageError, match=r"\Afile://.*/bucket/history: found no runs, expected"):
+        runs_in(address)
+    assert known_runs(address) == set()
+    store.mkdir(parents=True)
+    assert known_runs(address) == set()
+
+
+def test_a_run_that_is_there_already_is_refused(address, store):
+    add(address, "r1")
+    before = (store / "r1.parquet").read_bytes()
+    with pytest.raises(UsageError, match=r"\Afile://.*/r1\.parquet: is there already"):
+        add(address, "r1", "test_other")
+    assert (store / "r1.parquet").read_bytes() == before
+
+
+def test_a_file_is_no_folder(address, store):
+    store.parent.mkdir()
+    store.write_text("a file")
+    for use in (known_runs, lambda place: add(place, "r1")):
+        with pytest.raises(UsageError, match="found a file, expected a folder for the history"):
+            use(address)
+
+
+class TestErrors:
+    """One line each, that names the address."""
+
+    @pytest.mark.parametrize(
+        ("url", "said"),
+        [
+            ("nope://bucket/history", "nope://bucket/history: cannot be opened: Protocol not known: nope"),
+            ("s3://", "s3://: found no folder, expected an address like s3://bucket/history"),
+            ("file:///", "file://: found no folder"),
+            ("file:///tmp/a?token=hunter2", "file:///tmp/a?***: found a query or fragment, expected none"),
+            ("s3://a/b#c", "s3://a/b#***: found a query or fragment, expected none"),
+            ("s3://a/b::file:///etc", "found a chain of addresses, expected one"),
+        ],
+    )
+    def test_addresses_that_nothing_opens(self, url, said):
+        for use in (known_runs, lambda place: add(place, "r1")):
+            with pytest.raises(UsageError) as error:
+                use(Address(url))
+            assert said in str(error.value)
+            assert len(str(error.value).splitlines()) == 1
+
+    def test_a_missing_implementation_is_named(self, monkeypatch):
+        import sys
+
+        monkeypatch.setitem(sys.modules, "s3fs", None)
+        with pytest.raises(UsageError, match=r"\As3://\*\*\*@b/h: cannot be opened: Install s3fs to access S3\Z"):
+            Bucket(Address("s3://key:secret@b/h"))
+
+    def test_a_file_of_credentials_that_is_not_there_is_said(self, faulty, monkeypatch):
+        def opened(_):
+            raise FileNotFoundError(2, "No such file or directory", "/home/someone/key.json")
+
+        monkeypatch.setattr(FaultyStore, "__init__", opened)
+        with pytest.raises(UsageError, match=r"cannot be opened: .*No such file .*key\.json'\Z"):
+            known_runs(faulty)
+
+    def test_a_missing_fsspec_is_named(self, monkeypatch, address):
+        import sys
+
+        monkeypatch.setitem(sys.modules, "fsspec", None)
+        with pytest.raises(UsageError, match=r"needs fsspec: pip install 'pytest-bandwidth\[bucket\]'"):
+            add(address, "r1")
+
+    @pytest.mark.parametrize(
+        ("problem", "said"),
+        [
+            (PermissionError("Access Denied"), "Access Denied"),
+            (PermissionError(), "PermissionError"),
+            (TimeoutError(), r"no answer in time \(TimeoutError\)"),
+            (ValueError("many\nlines"), "many lines"),
+        ],
+    )
+    def test_whatever_a_store_raises_is_a_line(self, faulty, store, problem, said):
+        def fail(_):
+            raise problem
+
+        add(faulty, "r1")
+        for method, what, use in (
+            ("ls", "listed", known_runs),
+            ("get_file", "read", known_runs),
+            ("put_file", "written to", lambda place: add(place, "r2")),
+        ):
+            FaultyStore.faults = {method: fail}
+            with pytest.raises(UsageError, match=rf"\Afaulty://{store}: cannot be {what}: {said}\Z"):
+                use(faulty)
+        assert names_in(store) == ["r1.parquet"]
+
+    def test_secrets_stay_out_of_it(self, monkeypatch):
+        def fail(_):
+            raise PermissionError("user:hun/ter2 may not, nor may hun/ter2 at faulty://user:hun/ter2@host/history")
+
+        monkeypatch.setattr(FaultyStore, "faults", {"ls": fail})
+        with pytest.raises(UsageError) as error:
+            known_runs(Address("faulty://user:hun/ter2@host/history"))
+        assert "hun" not in str(error.value)
+
+    def test_a_put_that_fails_half_way_leaves_no_run(self, faulty, store):
+        def half(path):
+            Path(path).write_bytes(b"PAR1 and then")
+            raise OSError("the connection was lost")
+
+        add(faulty, "r1")
+        FaultyStore.faults = {"put_file": half}
+        with pytest.raises(UsageError, match="cannot be written to: the connection was lost"):
+            add(faulty, "r2")
+        assert [file.name for file in store.iterdir()] == ["r1.parquet"]
+        assert runs_in(faulty) == ["r1"]
+
+    def test_warnings_of_a_stores_libraries_are_no_errors_of_the_users(self, faulty, recwarn):
+        def warn(_):
+            import warnings
+
+            warnings.warn("old", DeprecationWarning, stacklevel=1)
+
+        FaultyStore.faults = {"ls": warn, "put_file": warn}
+        add(faulty, "r1")
+        assert not recwarn.list
+
+    def test_a_file_that_no_history_holds_is_named_by_its_address(self, address, store):
+        add(address, "r1")
+        (store / "bad.parquet").write_bytes(b"nothing that Parquet knows")
+        with pytest.raises(UsageError) as error:
+            runs_in(address)
+        assert str(error.value).startswith(f"{address}/bad.parquet: cannot be read")
+        assert "cache" not in str(error.value)
+
+    def test_another_process_that_keeps_the_copy_is_waited_for_no_longer_than_so(self, address, monkeypatch):
+        add(address, "r1")
+        monkeypatch.setattr(mirror, "LOCK_SECONDS", 0.05)
+        with mirror.held(address, 0.0), pytest.raises(UsageError, match="another process has been fetching it"):
+            known_runs(address)
+
+
+class TestHostileNames:
+    def test_only_names_of_a_history_are_taken(self, address, store, cache):
+        add(address, "r1")
+        for name in (".hidden.parquet", "a b.parquet", "x.parquet.txt", "-x.parquet", "a\nb.parquet", "é.parquet"):
+            (store / name).write_bytes(b"x")
+        (store / "folder").mkdir()
+        assert runs_in(address) == ["r1"]
+        assert names_in(copy_of(cache)) == ["r1.parquet"]
+
+    def test_what_a_store_calls_its_files_leads_nowhere_else(self, faulty, store, cache, monkeypatch):
+        add(faulty, "r1")
+        outside = store.parent / "outside.parquet"
+        shutil.copy(store / "r1.parquet", outside)
+        fetched = []
+        FaultyStore.faults["get_file"] = fetched.append
+        whole = FaultyStore.ls
+
+        def ls(self, path, detail=False, **kwargs):
+            size = outside.stat().st_size
+            names = (str(outside), f"{path}/../outside.parquet", "/etc/outside.parquet", "..", "")
+            hostile = [{"name": name, "size": size, "type": "file"} for name in names]
+            return [*whole(self, path, detail=detail, **kwargs), *hostile]
+
+        monkeypatch.setattr(FaultyStore, "ls", ls)
+        with pytest.raises(UsageError, match="changes faster than it can be read"):
+            runs_in(faulty)
+        assert {Path(path).parent for path in fetched} == {store}
+        assert names_in(copy_of(cache)) == ["r1.parquet"]
+
+    def test_a_link_or_folder_of_a_runs_name_is_refused(self, address, store):
+        add(address, "r1")
+        (store / "r2.parquet").symlink_to("/etc/passwd")
+        with pytest.raises(UsageError, match=r"\Afile://.*/r2\.parquet: found no plain file"):
+            runs_in(address)
+
+    def test_count_and_size_are_bounded_before_anything_is_fetched(self, faulty, monkeypatch):
+        add(faulty, "r1")
+        add(faulty, "r2")
+        FaultyStore.faults["get_file"] = pytest.fail
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "FILES_AT_MOST", 1)
+            with pytest.raises(UsageError, match="found 2 files, expected at most 1"):
+                runs_in(faulty)
+        monkeypatch.setattr(files, "BYTES_OF_FILE_AT_MOST", 100)
+        with pytest.raises(UsageError, match=r"/r\d\.parquet: larger than"):
+            runs_in(faulty)
+
+    def test_no_foreign_file_keeps_a_run_out(self, address, store, monkeypatch):
+        add(address, "r1")
+        (store / "r2.parquet").mkdir()
+        (store / "r3.parquet").symlink_to("/etc/passwd")
+        monkeypatch.setattr(files, "FILES_AT_MOST", 1)
+        add(address, "r4")
+        assert (store / "r4.parquet").is_file()
+        with pytest.raises(UsageError, match=r"r2\.parquet: is there already"):
+            add(address, "r2")
+
+    def test_a_store_that_tells_no_sizes_is_refused(self, faulty, monkeypatch):
+        add(faulty, "r1")
+        entries = [{"name": "r1.parquet", "size": None, "type": "file"}]
+        monkeypatch.setattr(FaultyStore, "ls", lambda *_, **__: entries)
+        with pytest.raises(UsageError, match="found no size, expected a store that tells"):
+            runs_in(faulty)
+
+
+class TestMerging:
+    @pytest.fixture(autouse=True)
+    def soon(self, monkeypatch):
+        monkeypatch.setattr(merging, "RUNS_BEFORE_MERGE", 4)
+
+    def fill(self, place: Address, runs: range) -> None:
+        for i in runs:
+            add(place, f"r{i:02d}")
+
+    def test_many_runs_become_one_file(self, address, store):
+        self.fill(address, range(3))
+        assert len(names_in(store)) == 3
+        self.fill(address, range(3, 9))
+        assert [name.partition("-")[0] for name in names_in(store)] == ["merged", "merged", "r08.parquet"]
+        assert runs_in(address) == [f"r{i:02d}" for i in range(9)]
+
+    def test_two_that_merge_at_once_write_the_same_file(self, faulty, store, monkeypatch, tmp_path):
+        """The second has listed the same runs, and one more; the first merges before the second puts its file."""
+        with monkeypatch.context() as patch:
+            patch.setattr(merging, "RUNS_BEFORE_MERGE", 100)
+            self.fill(faulty, range(5))
+        bucket, put = Bucket(faulty), []
+
+        def other_merges(path):
+            if Path(path).name.startswith(".merged") and not put:
+                put.append(path)
+                monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+                merging.merge_bucket_where_due(bucket, bucket.names())
+                assert len(names_in(store)) == 2
+
+        FaultyStore.faults["put_file"] = other_merges
+        merging.merge_bucket_where_due(bucket, bucket.names())
+        assert put
+        merged, left = names_in(store)
+        assert merged.startswith("merged-r00-")
+        assert left == "r04.parquet"
+        assert runs_in(faulty) == [f"r{i:02d}" for i in range(5)]
+
+    def test_two_that_found_other_runs_lose_none_and_count_each_once(self, address, store, monkeypatch, tmp_path):
+        with monkeypatch.context() as patch:
+            patch.setattr(merging, "RUNS_BEFORE_MERGE", 100)
+            self.fill(address, range(1, 6))
+        kept = {name: (store / name).read_bytes() for name in names_in(store)}
+        add(address, "r00")  # a clock that goes behind: the oldest of all, and due
+        monkeypatch.setattr(merging, "RUNS_BEFORE_MERGE", 5)
+        for name, data in kept.items():  # as another found them, who did not see r00
+            (store / name).write_bytes(data)
+        (first,) = (name for name in names_in(store) if name.startswith("merged"))
+        aside = (store / first).rename(tmp_path / first)
+        bucket = Bucket(address)
+        merging.merge_bucket_where_due(bucket, bucket.names())
+        aside.rename(store / first)
+        assert len([name for name in names_in(store) if name.startswith("merged")]) == 2
+        assert runs_in(address) == [f"r{i:02d}" for i in range(6)]
+
+    @pytest.mark.parametrize("method", ["get_file", "put_file", "rm_file"])
+    def test_trouble_with_merging_is_no_trouble_with_appending(self, faulty, method):
+        def fail(path):
+            if method != "put_file" or "merged" in path:
+                raise PermissionError("Access Denied")
+
+        self.fill(faulty, range(3))
+        FaultyStore.faults = {method: fail}
+        add(faulty, "r03")
+        FaultyStore.faults = {}
+        assert runs_in(faulty) == ["r00", "r01", "r02", "r03"]
+        add(faulty, "r04")
+        assert runs_in(faulty) == ["r00", "r01", "r02", "r03", "r04"]
+
+    def test_a_bad_file_is_not_merged_away(self, address, store):
+        self.fill(address, range(3))
+        (store / "bad.parquet").write_bytes(b"x")
+        add(address, "r03")
+        assert names_in(store) == ["bad.parquet", *(f"r{i:02d}.parquet" for i in range(4))]
+
+    def test_a_copy_that_is_in_use_is_no_trouble_with_appending(self, address, store):
+        self.fill(address, range(3))
+        with mirror.held(address, 0.0):
+            add(address, "r03")
+        assert len(names_in(store)) == 4
+
+    def test_runs_that_are_merged_while_they_are_fetched_are_found_in_their_file(self, faulty, store):
+        self.fill(faulty, range(3))
+        merged = []
+
+        def merge(path):
+            if not merged:
+                merged.append(path)
+                self.fill(Address(f"file://{store}"), range(3, 4))
+
+        FaultyStore.faults["get_file"] = merge
+        assert runs_in(faulty) == [f"r{i:02d}" for i in range(4)]
+
+    def test_runs_that_a_merge_hides_between_two_requests_of_a_listing_are_found(self, faulty, monkeypatch):
+        """What is listed first has not the merged file yet, what is listed later no longer the runs."""
+        self.fill(faulty, range(4))
+        whole, turns = FaultyStore.ls, iter([True])
+        monkeypatch.setattr(
+            FaultyStore, "ls", lambda *args, **kwargs: [] if next(turns, False) else whole(*args, **kwargs)
+        )
+        assert runs_in(faulty) == [f"r{i:02d}" for i in range(4)]
+
+    def test_a_bucket_that_never_rests_is_given_up(self, faulty, store):
+        self.fill(faulty, range(1))
+
+        def gone(path):
+            raise FileNotFoundError(path)
+
+        FaultyStore.faults["get_file"] = gone
+        with pytest.raises(UsageError, match=rf"\Afaulty://{store}: changes faster than it can be read"):
+            runs_in(faulty)
+
+
+class TestProcesses:
+    """Real processes, each with a copy of its own, as on machines of their own."""
+
+    def finished(self, process) -> list[str]:
+        out, err = process.communicate(timeout=HANGS_SECONDS)
+        assert err == ""
+        assert process.returncode == 0
+        return out.split()
+
+    @pytest.mark.parametrize("own_copies", [True, False], ids=["four machines", "one machine"])
+    def test_writers_and_mergers_at_once_lose_nothing(self, address, store, tmp_path, own_copies):
+        writers = [
+            start(address.url, f"w{i}", 12, runs_before_merge=5, cache=tmp_path / f"cache{i}" if own_copies else None)
+            for i in range(4)
+        ]
+        seen = 0
+        while any(writer.poll() is None for writer in writers):
+            if store.is_dir() and list(store.glob("*.parquet")):
+                runs = runs_in(address)
+                assert len(set(runs)) == len(runs) >= seen
+                seen = len(runs)
+        told = [run_id for writer in writers for run_id in self.finished(writer)]
+        assert len(told) == 48
+        assert runs_in(address) == sorted(told)
+        assert list(store.glob("merged-*"))
+
+    def test_one_killed_between_merging_and_removing_leaves_each_run_once(self, address, store):
+        fault = history_processes.MERGED_AND_NOT_REMOVED_FROM_BUCKET
+        killed = start(address.url, "a", 5, runs_before_merge=5, fault=fault)
+        killed.communicate(timeout=HANGS_SECONDS)
+        assert killed.returncode == -signal.SIGKILL
+        assert (len(list(store.glob("merged-*"))), len(list(store.glob("a-*")))) == (1, 5)
+        assert runs_in(address) == [f"a-{i:04d}" for i in range(5)]
+        self.finished(start(address.url, "b", 1, runs_before_merge=5))
+        assert [file.name for file in store.glob("[ab]-*")] == ["b-0000.parquet"]
+        assert len(runs_in(address)) == 6

@@ -1,0 +1,350 @@
+"""The history's store: what is appended is what is found, and files from elsewhere are held to the form."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from saved_runs import outcome, run_of
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.history.store import COLUMNS, History, append, ask, merging, reading
+from pytest_bandwidth.features.history.store import validation as checking
+from pytest_bandwidth.features.history.store.series import names_in, series_in
+
+duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
+
+ENVIRONMENT = {
+    "started_at": "2026-11-21T04:00:00Z",
+    "commit": "3f2c1ab",
+    "uncommitted_changes": True,
+    "host": "n1",
+    "ci": False,
+    "plugin": "0.1",
+}
+
+
+def add(folder: Path, *rows, **changes) -> Path:
+    """Appends one more run of these rows."""
+    rows = rows or (outcome("test_a.py::test_one", 700.0),)
+    return append(folder, run_of(*rows, **{"environment": ENVIRONMENT, **changes}), rows)
+
+
+def count(folder: Path) -> int:
+    return ask(folder, lambda history: history.rows("SELECT count(*) FROM history"))[0][0]
+
+
+def only_row(folder: Path) -> dict:
+    names, (row,) = ask(folder, lambda history: history.answer("FROM history"))
+    return dict(zip(names, row, strict=True))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "history"
+
+
+def test_a_run_is_found_as_it_was_appended(folder):
+    one = outcome("test_a.py::test_one @ there", 700.0, 875.0)
+    file = add(folder, one, run_id="20260102T030405Z-aa")
+    assert file.name == "20260102T030405Z-aa.parquet"
+    row = only_row(folder)
+    assert list(row) == [column.name for column in COLUMNS]
+    assert (row["run_id"], row["test"]) == ("20260102T030405Z-aa", one.key)
+    assert (row["status"], row["reason_code"], row["is_valid"]) == ("UNDECIDED", "no-baseline", True)
+    assert row["started_at"] == datetime.datetime(2026, 11, 21, 4)  # noqa: DTZ001  # the column is UTC by definition
+    assert (row["commit"], row["uncommitted"], row["host"], row["ci"]) == ("3f2c1ab", True, "n1", False)
+    assert (row["device_kind"], row["device"], row["serial"]) == ("cuda", "Imaginary GPU", "GPU-1")
+    assert row["gbps"] == pytest.approx(700.0)
+    assert row["relative"] == pytest.approx(0.8)
+    assert row["utilization"] == pytest.approx(0.7)
+    assert (row["samples"], row["bytes_read"], row["sectors"], row["drop"]) == (8, one.bytes_read, None, None)
+
+
+def test_share_of_the_probe_is_no_utilization_of_the_peak(folder):
+    add(folder, outcome("test_a.py::test_one", 700.0, peak=None))
+    assert only_row(folder)["utilization"] is None
+
+
+def test_counted_sectors_of_loads_stores_and_atomics_are_one_figure(folder):
+    counts = {"load_sectors": 5, "store_sectors": 7, "atomic_sectors": 1, "load_requests": 100}
+    add(folder, replace(outcome("test_a.py::test_one", None, None), counts=counts))
+    assert (only_row(folder)["sectors"], only_row(folder)["gbps"]) == (13, None)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "half \ud800 pair", "'; DROP TABLE history; --", "<script>", "x" * 50_000])
+def test_any_text_is_kept_as_text(folder, text):
+    add(folder, replace(outcome("k", 700.0), key=text))
+    found = only_row(folder)["test"]
+    assert found == text[:20_000].encode("utf-8", "backslashreplace").decode()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400])
+def test_a_figure_that_is_none_is_null(folder, value):
+    add(folder, replace(outcome("k", 700.0), gbps=value if isinstance(value, float) else 1.0, bytes_read=value))
+    row = only_row(folder)
+    assert row["bytes_read"] is None
+    assert row["gbps"] in (None, 1.0)
+
+
+@pytest.mark.parametrize("run_id", ["../../evil", "", "a/b", ".hidden", "merged-x", "x" * 101, "a\nb", 7, None])
+def test_a_run_id_names_nothing_but_a_file_of_the_folder(folder, run_id):
+    with pytest.raises(UsageError, match=r"\Arun_id is .*, expected letters, digits, dots and dashes.*\Z"):
+        add(folder, run_id=run_id)
+    assert not folder.exists() or list(folder.iterdir()) == []
+
+
+def test_a_run_without_a_moment_is_refused(folder):
+    with pytest.raises(UsageError, match=r"environment\.started_at is None, expected a moment"):
+        add(folder, environment={})
+
+
+def test_a_run_that_is_there_already_is_refused(folder):
+    add(folder, run_id="r1")
+    with pytest.raises(UsageError, match=r"r1\.parquet: is there already"):
+        add(folder, run_id="r1")
+    assert count(folder) == 1
+
+
+def test_a_file_is_no_folder(folder):
+    folder.write_text("a file")
+    with pytest.raises(UsageError, match="found a file, expected a folder"):
+        add(folder)
+    with pytest.raises(UsageError, match="cannot be read as a history: Not a directory"):
+        count(folder)
+
+
+def test_no_history_yet_is_said(folder):
+    with pytest.raises(UsageError, match="No such file or directory"):
+        count(folder)
+    folder.mkdir()
+    with pytest.raises(UsageError, match="found no runs, expected a folder that --bandwidth-history wrote to"):
+        count(folder)
+
+
+def test_a_folders_name_is_no_pattern_and_no_sql(tmp_path):
+    folder = tmp_path / "a [b]*?'c"
+    for _ in range(2):
+        add(folder)
+    assert count(folder) == 2
+
+
+class TestMerging:
+    @pytest.fixture(autouse=True)
+    def soon(self, monkeypatch):
+        monkeypatch.setattr(merging, "RUNS_BEFORE_MERGE", 4)
+
+    def files(self, folder: Path) -> tuple[list[Path], list[Path]]:
+        found = sorted(folder.glob("[!.]*.parquet"))
+        merged = [file for file in found if file.name.startswith("merged-")]
+        return merged, [file for file in found if file not in merged]
+
+    def test_many_runs_become_one_file_and_nothing_is_lost(self, folder):
+        for i in range(10):
+            add(folder, outcome("t::a", 600.0 + i), outcome("t::b", 500.0), run_id=f"r{i}")
+        merged, single = self.files(folder)
+        assert (len(merged), len(single)) == (2, 2)
+        found = ask(
+            folder, lambda history: history.rows("SELECT run_id, gbps FROM history WHERE test = 't::a' ORDER BY 1")
+        )
+        assert [(run_id, round(gbps)) for run_id, gbps in found] == [(f"r{i}", 600 + i) for i in range(10)]
+
+    def test_a_run_that_is_in_a_merged_file_too_counts_once_and_goes_with_the_next_merge(self, folder, tmp_path):
+        kept = shutil.copy(add(folder, run_id="r0"), tmp_path / "kept")
+        for i in range(1, 4):
+            add(folder, run_id=f"r{i}")
+        shutil.copy(kept, folder / "r0.parquet")
+        assert count(folder) == 4
+        for i in range(4, 7):
+            add(folder, run_id=f"r{i}")
+        assert count(folder) == 7
+        assert self.files(folder)[1] == []
+
+    def test_folders_that_merged_apart_and_were_copied_together_hold_each_run_once(self, folder, tmp_path):
+        other = tmp_path / "other"
+        for i in range(3):
+            add(folder, run_id=f"r{i}")
+        shutil.copytree(folder, other)
+        add(folder, run_id="here")
+        add(other, run_id="there")
+        for file in self.files(other)[0]:
+            shutil.copy(file, folder)
+        assert len(self.files(folder)[0]) == 2
+        assert count(folder) == 5
+
+    def test_a_bad_file_stops_the_merge_and_loses_nothing(self, folder):
+        for i in range(3):
+            add(folder, run_id=f"r{i}")
+        (folder / "bad.parquet").write_bytes(b"no")
+        add(folder, run_id="r3")
+        assert len(self.files(folder)[1]) == 5
+
+    def test_a_damaged_merged_file_is_named_and_keeps_no_new_run_out(self, folder):
+        for i in range(4):
+            add(folder, *(outcome(f"t::{k}", 600.0) for k in range(50)), run_id=f"r{i}")
+        (damaged,) = self.files(folder)[0]
+        damaged.write_bytes(b"PAR1" + bytes(396) + damaged.read_bytes()[400:])
+        with pytest.raises(UsageError, match=rf"\A{re.escape(str(damaged))}: cannot be read: .*\Z"):
+            count(folder)
+        for i in range(5):
+            add(folder, run_id=f"new{i}")
+        assert len(self.files(folder)[1]) == 5
+
+    def test_what_belongs_to_no_history_keeps_no_new_run_out(self, folder):
+        add(folder)
+        (folder / "aaa.parquet").mkdir()
+        assert add(folder).is_file()
+
+    def test_runs_that_are_merged_while_the_history_is_opened_are_found_all_the_same(self, folder, monkeypatch):
+        for i in range(3):
+            add(folder, run_id=f"r{i}")
+        runs_in, calls = reading.runs_in, []
+
+        def merged_meanwhile(connection, merged):
+            before = runs_in(connection, merged)
+            if not calls:
+                merging._merge(folder.resolve())
+            calls.append(merged)
+            return before
+
+        monkeypatch.setattr(reading, "runs_in", merged_meanwhile)
+        assert count(folder) == 3
+        assert len(calls) == 2
+
+    def test_who_does_not_get_the_lock_leaves_merging_to_who_has_it(self, folder):
+        add(folder)
+        with merging.FileLock(folder / merging.LOCK_NAME):
+            for _ in range(5):
+                add(folder)
+        assert len(self.files(folder)[1]) == 6
+        add(folder)
+        assert (len(self.files(folder)[0]), count(folder)) == (1, 7)
+
+
+def test_leftovers_of_killed_processes_are_ignored_and_swept_when_old(folder):
+    add(folder)
+    old, young = (folder / f".{name}.parquet.1.partial" for name in ("old", "young"))
+    for file in (old, young):
+        file.write_bytes(b"PAR1 half")
+    two_days_ago = time.time() - 2 * 86_400
+    os.utime(old, (two_days_ago, two_days_ago))
+    assert count(folder) == 1
+    add(folder)
+    assert (old.exists(), young.exists(), count(folder)) == (False, True, 2)
+
+
+def _other_columns(file: Path) -> None:
+    duckdb.sql(f"COPY (SELECT 1 AS a) TO '{file}' (FORMAT parquet)")
+
+
+def _other_types(file: Path) -> None:
+    ours = ", ".join(f"'x' AS \"{column.name}\"" for column in COLUMNS)
+    duckdb.sql(f"COPY (SELECT {ours}) TO '{file}' (FORMAT parquet)")
+
+
+def _cut_short(file: Path) -> None:
+    whole = next(file.parent.glob("good*.parquet")).read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+
+
+def _damaged_inside(file: Path) -> None:
+    whole = bytearray(next(file.parent.glob("good*.parquet")).read_bytes())
+    whole[4:400] = bytes(396)
+    file.write_bytes(whole)
+
+
+BAD = {
+    "text": lambda file: file.write_text("run_id,gbps\n" * 20),
+    "empty": lambda file: file.write_bytes(b""),
+    "cut short": _cut_short,
+    "damaged inside": _damaged_inside,
+    "other columns": _other_columns,
+    "other types": _other_types,
+    "a folder": lambda file: file.mkdir(),
+    "a pipe": lambda file: os.mkfifo(file),
+    "a link": lambda file: file.symlink_to("/etc/passwd"),
+}
+
+
+@pytest.mark.parametrize("name", ["aaa", "zzz"])
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_file_is_named_in_one_line(folder, kind, name):
+    for i in range(3):
+        add(folder, run_id=f"good{i}")
+    bad = folder / f"{name}.parquet"
+    BAD[kind](bad)
+    with pytest.raises(UsageError) as caught:
+        ask(folder, lambda history: history.rows("SELECT max(COLUMNS(*)) FROM history"))
+    message = str(caught.value)
+    assert message.startswith(f"{bad}: ")
+    assert "expected" in message
+    assert "\n" not in message
+
+
+def test_more_rows_than_any_history_has_are_refused_before_they_are_read(folder, monkeypatch):
+    monkeypatch.setattr(checking, "ROWS_AT_MOST", 1000)
+    add(folder, run_id="good")
+    rows = f"FROM '{folder / 'good.parquet'}' SELECT *"
+    duckdb.sql(f"COPY (SELECT h.* FROM ({rows}) h, range(1000)) TO '{folder / 'zzz.parquet'}' (FORMAT parquet)")
+    with pytest.raises(UsageError, match="found 1001 rows, expected at most 1000"):
+        count(folder)
+
+
+QUESTIONS = {
+    "of the machine": "SELECT * FROM read_text('/etc/passwd')",
+    "of its folders": "SELECT * FROM glob('/etc/*')",
+    "that writes": "COPY history TO 'x.csv'",
+    "that changes": "SET memory_limit = '90GB'",
+    "two": "SELECT 1; SELECT 2",
+    "none": "",
+    "no SQL": "what is slow?\nhm",
+    "of no column": "SELECT speed FROM history",
+}
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_a_question_may_only_read_the_history(folder, kind):
+    add(folder)
+    with pytest.raises(UsageError) as caught:
+        ask(folder, lambda history: history.answer(QUESTIONS[kind]))
+    assert str(caught.value).startswith("--sql: ")
+    assert "\n" not in str(caught.value)
+
+
+class TestSeries:
+    def found(self, folder, **which):
+        def question(history: History):
+            newest, device = which.get("newest", 100), which.get("device")
+            names = names_in(history, newest, device)
+            return names, series_in(history, names, newest, device)
+
+        return ask(folder, question)
+
+    def at(self, second: int) -> dict:
+        return {**ENVIRONMENT, "started_at": f"2026-01-01T00:00:{second:02d}Z"}
+
+    def test_runs_come_by_test_and_device_the_oldest_first(self, folder):
+        for second, gbps in ((3, 703.0), (1, 701.0), (2, 702.0)):
+            add(folder, outcome("t::b", 600.0), outcome("t::a", gbps), environment=self.at(second))
+        names, series = self.found(folder)
+        assert [(name.test, name.since.second) for name in names] == [("t::a", 1), ("t::b", 1)]
+        assert [round(point.gbps) for point in series[0].points] == [701, 702, 703]
+        assert series[0].device == "Imaginary GPU"
+        assert [round(point.gbps) for point in self.found(folder, newest=2)[1][0].points] == [702, 703]
+
+    def test_what_was_invalid_is_no_evidence(self, folder):
+        add(folder, outcome("t::a", 700.0), environment=self.at(1))
+        add(folder, outcome("t::a", 20.0, invalid="throttled"), environment=self.at(2))
+        assert len(self.found(folder)[1][0].points) == 1
+
+    def test_a_device_is_chosen_by_model_or_serial(self, folder):
+        add(folder)
+        assert len(self.found(folder, device="Imaginary GPU")[1]) == 1
+        assert len(self.found(folder, device="GPU-1")[1]) == 1
+        assert self.found(folder, device="another")[1] == []

@@ -1,0 +1,110 @@
+"""Several processes at one history, and processes that are killed at it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import history_processes
+import pytest
+from children import HANGS_SECONDS
+from history_processes import start
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.history.store import ask, reading
+from pytest_bandwidth.features.history.store.validation import Moved
+
+pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
+
+ROWS_OF_RUN = 2
+
+
+def runs_in(folder: Path) -> list[str]:
+    """Ids of the runs, each as often as it has rows ÷ ROWS_OF_RUN; reads every value."""
+    rows = ask(folder, lambda history: history.rows("SELECT run_id, test, gbps FROM history"))
+    found = sorted(run_id for run_id, _, _ in rows)
+    return found[::ROWS_OF_RUN]
+
+
+def finished(process) -> list[str]:
+    out, err = process.communicate(timeout=HANGS_SECONDS)
+    assert err == ""
+    assert process.returncode == 0
+    return out.split()
+
+
+def test_writers_at_once_lose_nothing_and_readers_meanwhile_see_whole_runs(tmp_path):
+    folder = tmp_path / "history"
+    writers = [start(folder, f"w{i}", 12, runs_before_merge=5) for i in range(4)]
+    seen = 0
+    while any(writer.poll() is None for writer in writers):
+        if folder.is_dir() and list(folder.glob("*.parquet")):
+            runs = runs_in(folder)
+            assert len(set(runs)) == len(runs) >= seen
+            seen = len(runs)
+    told = [run_id for writer in writers for run_id in finished(writer)]
+    assert len(told) == 48
+    assert runs_in(folder) == sorted(told)
+    assert list(folder.glob("merged-*"))
+
+
+def test_a_reader_tries_again_for_as_long_as_files_are_merged_under_its_hands(tmp_path, monkeypatch):
+    folder = tmp_path / "history"
+    finished(start(folder, "a", 2))
+    moves = iter([True] * 12 + [False])
+
+    def asks(history):
+        if next(moves):
+            raise Moved
+        return history.rows("SELECT count(*) FROM history")
+
+    assert ask(folder, asks) == [(2 * ROWS_OF_RUN,)]
+    monkeypatch.setattr(reading, "OPENING_SECONDS", 0.0)
+    moves = iter([True] * 2)
+    with pytest.raises(UsageError, match="changes faster than it can be read"):
+        ask(folder, asks)
+
+
+@pytest.mark.parametrize(
+    "fault", [history_processes.HALF_WRITTEN, history_processes.NOT_YET_NAMED], ids=["half written", "not yet named"]
+)
+def test_a_writer_killed_in_mid_write_leaves_a_history_without_its_run(tmp_path, fault):
+    folder = tmp_path / "history"
+    assert finished(start(folder, "good", 1)) == ["good-0000"]
+    killed = start(folder, "killed", 1, fault=fault)
+    assert killed.communicate(timeout=HANGS_SECONDS)[0] == ""
+    assert killed.returncode == -signal.SIGKILL
+    assert [file.name for file in folder.glob(".killed*.partial")]
+    assert runs_in(folder) == ["good-0000"]
+    finished(start(folder, "next", 1))
+    assert runs_in(folder) == ["good-0000", "next-0000"]
+
+
+def test_a_process_killed_between_merging_and_removing_leaves_each_run_once(tmp_path):
+    folder = tmp_path / "history"
+    killed = start(folder, "a", 5, runs_before_merge=5, fault=history_processes.MERGED_AND_NOT_REMOVED)
+    killed.communicate(timeout=HANGS_SECONDS)
+    assert killed.returncode == -signal.SIGKILL
+    assert (len(list(folder.glob("merged-*"))), len(list(folder.glob("a-*")))) == (1, 5)
+    assert runs_in(folder) == [f"a-{i:04d}" for i in range(5)]
+    finished(start(folder, "b", 1, runs_before_merge=5))
+    assert list(folder.glob("[ab]-*")) == []
+    assert len(runs_in(folder)) == 6
+
+
+def test_whatever_the_moment_of_the_kill_what_was_said_to_be_written_is(tmp_path):
+    folder = tmp_path / "history"
+    told: list[str] = []
+    for turn in range(4):
+        writer = start(folder, f"k{turn}", 10_000, runs_before_merge=3)
+        assert writer.stdout is not None
+        told.append(writer.stdout.readline().strip())
+        time.sleep(0.05 + 0.13 * turn)
+        writer.kill()
+        told += writer.communicate(timeout=HANGS_SECONDS)[0].split()
+        runs = runs_in(folder)
+        assert len(set(runs)) == len(runs)
+        assert set(told) <= set(runs)
+        # At most the one that was about to be told is there untold.
+        assert len(set(runs) - set(told)) <= turn + 1

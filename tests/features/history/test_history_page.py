@@ -1,0 +1,144 @@
+"""The page of a history: what stands in it, and what it refuses to hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+from history_pages import page_of, point, trend
+from hostile_texts import HOSTILE
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.history import page as history_html
+from pytest_bandwidth.features.history.trend import (
+    Series,
+    by_commit,
+    figure_of,
+    newest_commit,
+    points_with,
+)
+from pytest_bandwidth.features.history.trend_texts import bars, summary_of
+from pytest_bandwidth.features.html.charts.vega import charts_available
+
+
+class Elements(HTMLParser):
+    """What a browser would make of a page: its elements by name, all attributes, and where links lead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: Counter[str] = Counter()
+        self.attributes: set[str] = set()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.names[tag] += 1
+        self.attributes |= {name for name, _ in attrs}
+        self.links += [value for name, value in attrs if name == "href"]
+
+
+def data_of(page: str) -> dict:
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text)
+
+
+def test_levels_commits_and_changes_are_told():
+    one = trend()
+    assert [(level.start, level.stop, round(level.value, 3)) for level in one.levels] == [(0, 10, 0.9), (10, 20, 0.85)]
+    assert one.levels[1].change == pytest.approx(-0.0556, abs=1e-4)
+    rows = by_commit(one)
+    assert [(row.commit, row.runs) for row in rows] == [(f"c{i}", 2) for i in range(10)]
+    assert [row.commit for row in rows if row.changes] == ["c5"]
+    assert newest_commit(one) == rows[-1]
+    assert summary_of(one).endswith("1 change of level, the last −5.6 % at c5 (2026-01-03): now 85.0 % of probe")
+
+
+@pytest.mark.parametrize("starts", [(), (17,), (18,), (19,)])
+def test_the_newest_commit_is_the_last_of_all(starts):
+    one = trend(starts=starts)
+    newest = newest_commit(one)
+    assert newest == by_commit(one)[-1]
+    assert [level.start for level in newest.changes] == [start for start in starts if start >= 18]
+
+
+def test_the_figure_is_what_was_judged_else_what_a_slow_device_moves_least():
+    def chosen(**changes) -> str | None:
+        return figure_of(Series("t", "cuda", "d", (point(0, **changes),)))
+
+    assert chosen() == "relative"
+    assert chosen(judged_on="gbps") == "gbps"
+    assert chosen(judged_on=None) == "relative"
+    assert chosen(judged_on=None, relative=None) == "gbps"
+    assert chosen(judged_on=None, relative=None, gbps=None, sectors=8) == "sectors"
+    assert chosen(relative=None, gbps=0.0) is None
+
+
+def test_points_without_the_figure_are_no_points():
+    series = Series("t", "cuda", "d", (point(0), point(1, relative=None), point(2, relative=0.0)))
+    assert [one.run_id for one in points_with(series, "relative")] == ["r0"]
+
+
+def test_bars_show_steps_and_do_not_blow_up_noise():
+    assert bars([1.0, 1.0, 2.0, 2.0], 4) == "▁▁██"
+    assert bars([1.0, 2.0] * 8 + [3.0, 4.0] * 8, 2) == "▁█"
+    assert set(bars([1.0, 1.001, 0.999], 8)) <= set("▄▅")
+
+
+def test_the_page_holds_overview_charts_and_commits():
+    page = page_of([trend(), trend(test="tests/t.py::test_triad", starts=())])
+    assert "<h1>1 of 2 trends changed level</h1>" in page
+    assert '<a class="test" href="#trend-0">tests/t.py::test_copy</a>' in page
+    assert "<td>−5.6 %</td><td>c5</td>" in page
+    assert page.index("<td>c9</td>") < page.index("<td>c0</td>")
+    assert "http://" not in page.replace("http://www.w3.org", "").split("<script>")[0]
+    if charts_available():
+        layers = data_of(page)["charts"]["0"]["layer"]
+        assert len(layers[-1]["data"]["values"]) == 20
+        assert [level["text"] for level in layers[0]["data"]["values"]] == ["", "−5.6 % at c5"]
+
+
+def test_without_charts_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(history_html, "charts_available", lambda: False)
+    page = page_of([trend()])
+    assert "pip install &#39;pytest-bandwidth[report]&#39;" in page
+    assert "<figure" not in page
+
+
+@pytest.mark.parametrize(("name", "most"), [("TRENDS_AT_MOST", 1), ("RUNS_AT_MOST", 39)])
+def test_more_than_a_page_holds_is_refused(monkeypatch, name, most):
+    monkeypatch.setattr(history_html, name, most)
+    with pytest.raises(UsageError, match=f"expected at most {most} on a page"):
+        page_of([trend(), trend()])
+
+
+def test_hostile_texts_stay_text():
+    hostile = [trend(6, (), test=t, device=t, commit=t, serial=t, status=t[:30]) for t in HOSTILE]
+    page = page_of(hostile[: history_html.TRENDS_AT_MOST])
+    found = Elements()
+    found.feed(page)
+    assert found.names.pop("script") <= 3
+    assert set(found.names) <= {
+        *(
+            "html",
+            "head",
+            "meta",
+            "title",
+            "style",
+            "body",
+            "header",
+            "main",
+            "section",
+            "h1",
+            "h2",
+            "h3",
+            "div",
+            "p",
+            "a",
+        ),
+        *("table", "thead", "tbody", "tr", "th", "td", "figure", "details", "summary", "span", "dl", "dt", "dd"),
+    }
+    assert [name for name in found.attributes if name.startswith("on") or name in ("src", "srcdoc", "formaction")] == []
+    assert all(link.startswith("#") for link in found.links)
+    assert len(data_of(page).get("charts", {})) in (0, min(len(HOSTILE), history_html.TRENDS_AT_MOST))

@@ -1,0 +1,206 @@
+"""Chart specs: what they draw, that Vega-Lite takes them, and that their SVG and PNG are harmless files."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import run_documents
+from hostile_documents import hostile_document
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.html.charts import render as charts
+from pytest_bandwidth.features.html.charts.bandwidth import NAMED_ROWS_AT_MOST
+from pytest_bandwidth.features.html.charts.common import log_ticks
+from pytest_bandwidth.features.html.charts.render import chart_specs, render_chart
+from pytest_bandwidth.features.html.charts.theme import DARK, LIGHT, resolved
+from pytest_bandwidth.features.html.charts.vega import charts_available
+
+needs_vl_convert = pytest.mark.skipif(
+    not charts_available(), reason="vl-convert-python is not installed: pip install 'pytest-bandwidth[report]'"
+)
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return run_documents.run_document(run_documents.outcomes(80, failing=3, unjudged=4))
+
+
+def points_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """The points of results; roofs, rules and labels have no row."""
+    layers = [spec, *spec.get("layer", [])]
+    found = [v for layer in layers for v in layer.get("data", {}).get("values", []) if "row" in v]
+    return list({json.dumps(v, sort_keys=True): v for v in found}.values())
+
+
+def test_a_full_run_has_every_chart(document: dict[str, Any]) -> None:
+    assert list(chart_specs(document)) == ["roofline", "bandwidth", "pairs", "sweeps"]
+
+
+def test_the_roofline_places_each_result_at_its_intensity_and_rate(document: dict[str, Any]) -> None:
+    points = points_of(chart_specs(document)["roofline"])
+    computing = [r for r in document["results"] if r["flop"]]
+    assert len(points) == len(computing)
+    for point in points:
+        result = document["results"][point["row"]]
+        assert point["gflops"] == pytest.approx(result["flop"] / result["seconds"] / 1e9)
+        assert point["intensity"] == pytest.approx(result["flop"] / (result["bytes_read"] + result["bytes_written"]))
+
+
+def test_what_dram_really_moved_is_a_ring_beside_the_point(document: dict[str, Any]) -> None:
+    computing = next(r for r in document["results"] if r["flop"])
+    counted = {**computing, "dram_read": computing["bytes_read"] * 2, "dram_written": computing["bytes_written"] * 2}
+    results = [counted if r is computing else r for r in document["results"]]
+    spec = chart_specs({**document, "results": results})["roofline"]
+    (ring,) = spec["layer"][-1]["data"]["values"]
+    (point,) = (p for p in spec["layer"][-2]["data"]["values"] if p["row"] == ring["row"])
+    assert not spec["layer"][-1]["mark"]["filled"]
+    assert ring["intensity"] == pytest.approx(point["intensity"] / 2)
+    assert ring["gflops"] == point["gflops"]
+
+
+def test_roofs_meet_at_the_ridge(document: dict[str, Any]) -> None:
+    spec = chart_specs(document)["roofline"]
+    corners = [v for layer in spec["layer"] for v in layer["data"]["values"] if v.get("roof", "").endswith("fp32")]
+    # 20 TFLOP/s over 1000 GB/s: the ridge is at 20 FLOP/byte
+    ridge = next(c for c in corners if c["intensity"] == pytest.approx(20))
+    assert ridge["gflops"] == pytest.approx(20_000)
+    assert max(c["gflops"] for c in corners) == pytest.approx(20_000)
+
+
+def test_without_a_peak_the_roofline_has_the_probe_alone(document: dict[str, Any]) -> None:
+    spec = chart_specs({**document, "device": {**document["device"], "peak": None}})["roofline"]
+    roofs = {v["roof"] for layer in spec["layer"] for v in layer["data"]["values"] if "roof" in v}
+    assert roofs == {"probe"}
+
+
+def test_failed_results_are_drawn_last_and_never_by_colour_alone(document: dict[str, Any]) -> None:
+    layer = chart_specs(document)["roofline"]["layer"][-1]
+    endings = [v["ending"] for v in layer["data"]["values"]]
+    assert endings[-1] == "failed"
+    assert endings == sorted(endings, key=["passed", "improved", "not judged", "failed"].index)
+    assert layer["encoding"]["shape"]["field"] == layer["encoding"]["color"]["field"] == "ending"
+
+
+def test_few_results_are_named_rows_and_many_a_scatter() -> None:
+    few = run_documents.run_document(run_documents.outcomes(NAMED_ROWS_AT_MOST))
+    many = run_documents.run_document(run_documents.outcomes(NAMED_ROWS_AT_MOST + 1))
+    assert len({p["name"] for p in points_of(chart_specs(few)["bandwidth"])}) == NAMED_ROWS_AT_MOST
+    spec = chart_specs(many)["bandwidth"]
+    assert len(points_of(spec)) == NAMED_ROWS_AT_MOST + 1
+    assert spec["layer"][-1]["encoding"]["x"]["scale"]["type"] == "log"
+
+
+def test_equal_names_stay_apart() -> None:
+    outcome = run_documents.outcomes(1)[0]
+    spec = chart_specs(run_documents.run_document([outcome, replace(outcome, nodeid=f"other/{outcome.nodeid}")]))[
+        "bandwidth"
+    ]
+    names = [p["name"] for p in spec["data"]["values"]]
+    assert names[1] == f"{names[0]} (2)"
+
+
+def test_pairs_give_both_ratios(document: dict[str, Any]) -> None:
+    points = points_of(chart_specs(document)["pairs"])
+    fp32, fp16 = (
+        next(p for p in points if p["pair"] == "copy n=2097152" and p["precision"] == name) for name in ("FP32", "FP16")
+    )
+    seconds = [document["results"][p["row"]]["seconds"] for p in (fp16, fp32)]
+    assert fp16["FP16 ÷ FP32"] == f"{fp16['gbps'] / fp32['gbps']:.2f} × GB/s, {seconds[0] / seconds[1]:.2f} × time"
+
+
+def test_counted_results_have_no_chart() -> None:
+    assert chart_specs(run_documents.run_document([run_documents.counted()])) == {}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.05, 500, [0.1, 1, 10, 100]),
+        (3e6, 6e8, [5e6, 1e7, 2e7, 5e7, 1e8, 2e8, 5e8]),
+        (1, 1, [1]),
+        (1e-20, 1e20, [1e-18, 1e-12, 1e-6, 1, 1e6, 1e12, 1e18]),
+    ],
+)
+def test_log_axes_have_few_round_ticks(low: float, high: float, expected: list[float]) -> None:
+    assert log_ticks(low, high) == expected
+
+
+def test_colour_tokens_in_data_stay_text() -> None:
+    spec = {"mark": {"color": "$bad"}, "data": {"values": [{"test": "$bad"}]}, "datasets": {"a": ["$bad"]}}
+    assert resolved(spec, DARK) == {
+        "mark": {"color": DARK["bad"]},
+        "data": {"values": [{"test": "$bad"}]},
+        "datasets": {"a": ["$bad"]},
+    }
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
+def test_colours_reach_wcag_aa(palette: dict[str, str]) -> None:
+    for ground in ("surface", "raised"):
+        for text in ("ink", "muted", "link", "bad", "warn", "good"):
+            assert contrast(palette[text], palette[ground]) >= 4.5, (text, ground)
+    for severity in ("bad", "warn", "good"):
+        assert contrast(palette[severity], palette[f"{severity}-soft"]) >= 4.5
+    for mark in ("mark", "other", "axis", "control"):
+        assert contrast(palette[mark], palette["surface"]) >= 3, mark
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio (WCAG 2.2, definition of relative luminance)."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@needs_vl_convert
+@pytest.mark.parametrize("name", ["roofline", "bandwidth", "pairs", "sweeps"])
+def test_every_chart_becomes_svg_and_png(document: dict[str, Any], name: str) -> None:
+    svg = ElementTree.fromstring(render_chart(document, name, "svg"))
+    marks = [
+        e for e in svg.iter() if "mark-symbol" in e.get("class", "") for _ in e.iter("{http://www.w3.org/2000/svg}path")
+    ]
+    assert len(marks) >= len(points_of(chart_specs(document)[name]))
+    png = render_chart(document, name, "png")
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", png[16:24])[0] > 600
+
+
+@needs_vl_convert
+def test_an_svg_of_hostile_names_holds_no_script_and_no_link() -> None:
+    document = hostile_document()
+    for name in chart_specs(document):
+        for element in ElementTree.fromstring(render_chart(document, name, "svg")).iter():
+            tag = element.tag.rsplit("}", 1)[-1]
+            assert tag not in ("script", "foreignObject", "a", "use", "image", "iframe", "animate", "set"), tag
+            assert not any(re.match(r"(.*\}href|on.*)$", key) for key in element.attrib)
+
+
+def test_an_unknown_chart_is_named_with_those_there_are(document: dict[str, Any]) -> None:
+    with pytest.raises(
+        UsageError, match="found no chart 'pie' in this run, expected one of: roofline, bandwidth, pairs, sweeps"
+    ):
+        render_chart(document, "pie", "svg")
+
+
+def test_an_unknown_format_is_an_error(document: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="found format 'gif', expected svg or png"):
+        render_chart(document, "roofline", "gif")  # type: ignore[arg-type]  # what a command line might hand over
+
+
+def test_without_vl_convert_the_error_says_what_to_install(
+    document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(charts, "charts_available", lambda: False)
+    with pytest.raises(UsageError, match=r"pip install 'pytest-bandwidth\[report\]'"):
+        render_chart(document, "roofline", "svg")

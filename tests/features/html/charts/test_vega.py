@@ -1,0 +1,110 @@
+"""The chart library's kept copy: made once, believed only where nobody else could have written it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from full_disks import file_size_limit
+
+from pytest_bandwidth.features.html.charts import vega
+
+vl_convert = pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Snippets that vl-convert was asked to bundle; the cache folder is empty."""
+    asked: list[str] = []
+    bundle: Callable[[str], str] = vl_convert.javascript_bundle
+
+    def counted(snippet: str) -> str:
+        asked.append(snippet)
+        return bundle(snippet)
+
+    monkeypatch.setattr(vl_convert, "javascript_bundle", counted)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return asked
+
+
+def fresh() -> str:
+    """The bundle as a new process would get it."""
+    return vega.javascript_bundle.__wrapped__()
+
+
+def kept(tmp_path: Path) -> Path:
+    return next((tmp_path / "pytest-bandwidth").glob("vega-*.js"))
+
+
+def test_the_bundle_is_made_once_and_then_read(made: list[str], tmp_path: Path) -> None:
+    first = fresh()
+    assert fresh() == first == kept(tmp_path).read_text(encoding="utf-8")
+    assert len(made) == 1
+    assert "vegaEmbed" in first
+    assert "</script" not in first
+    assert "<!--" not in first
+
+
+def test_a_process_makes_the_same_bundle_meanwhile_and_it_is_kept(made: list[str], tmp_path: Path) -> None:
+    with vega.bundle_in_the_making() as library:
+        first = library()
+    assert made == []
+    assert first == kept(tmp_path).read_text(encoding="utf-8") == fresh()
+    with vega.bundle_in_the_making() as library:
+        assert library() == first
+
+
+def test_a_module_in_the_users_folder_is_not_run(
+    made: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "vl_convert.py").write_text("def javascript_bundle(snippet): return 'window.pwned=1'", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with vega.bundle_in_the_making() as library:
+        text = library()
+    assert "vegaEmbed" in text
+    assert "pwned" not in text
+    assert made == []
+
+
+def test_a_process_that_cannot_make_it_costs_time_only(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vega, "_PROGRAM", "raise SystemExit(1)")
+    vega.javascript_bundle.cache_clear()
+    with vega.bundle_in_the_making() as library:
+        assert "vegaEmbed" in library()
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("place", ["file", "folder"])
+def test_a_copy_that_others_can_write_is_not_believed(made: list[str], tmp_path: Path, place: str) -> None:
+    fresh()
+    copy = kept(tmp_path)
+    copy.write_text("window.pwned=1", encoding="utf-8")
+    os.chmod(copy if place == "file" else copy.parent, 0o777)
+    assert "pwned" not in fresh()
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe"])
+def test_a_broken_copy_is_made_again(made: list[str], tmp_path: Path, content: bytes) -> None:
+    first = fresh()
+    kept(tmp_path).write_bytes(content)
+    assert fresh() == first
+    assert len(made) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    made: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert "vegaEmbed" in fresh()
+    assert len(made) == 1
+
+
+def test_a_disk_that_is_full_is_not_filled_further(made: list[str], tmp_path: Path) -> None:
+    with file_size_limit(4096):
+        assert "vegaEmbed" in fresh()
+    assert os.listdir(tmp_path / "pytest-bandwidth") == []
+    assert len(made) == 1

@@ -1,0 +1,423 @@
+"""The HTML summary as text: self-contained, escaped, bounded, the same for the same run. tests/browser opens it."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+import run_documents
+from hostile_documents import hostile_document
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.features.html import page as html_module
+from pytest_bandwidth.features.html.page import render_html
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the content of scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.raw: list[tuple[str, str]] = []
+        self.text: list[str] = []
+        self._inside: str | None = None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag if tag in ("script", "style") else self._inside
+        if tag in ("script", "style"):
+            self.raw.append((tag, ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._inside:
+            self._inside = None
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            tag, content = self.raw.pop()
+            self.raw.append((tag, content + data))
+        else:
+            self.text.append(data)
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def visible(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+@pytest.fixture(scope="module")
+def failing() -> Page:
+    return Page(render_html(run_documents.run_document(run_documents.outcomes(40, failing=3, unjudged=4))))
+
+
+def data_of(page: Page) -> dict[str, Any]:
+    return next(json.loads(content) for tag, content in page.raw if tag == "script" and content.startswith('{"panels"'))
+
+
+def facts_of(page: Page, panel: dict[str, Any]) -> dict[str, str]:
+    """All labelled values of a panel."""
+    texts = data_of(page)["texts"]
+    numbers = [n for group in ("verdict", "measured", "work") for n in panel.get(group, [])]
+    return {texts[label]: texts[value] for label, value in zip(numbers[::2], numbers[1::2], strict=True)}
+
+
+def test_what_a_frameworks_operators_move_is_a_table_of_the_row() -> None:
+    exp = {"name": "exp </script>", "bytes_moved": 16, "bytes_read": 8, "bytes_written": 8, "flop": 4}
+    made = {"name": "r_2", "bytes_moved": 2000, "bytes_read": None, "bytes_written": None, "flop": None}
+    operators = [
+        {**exp, "arithmetic_intensity": 0.25, "bound": "memory"},
+        {**made, "arithmetic_intensity": None, "bound": None},
+    ]
+    explained = {"framework": "JAX", "bytes_moved": 2016, "least_bytes": 8, "compiled_bytes": 20, "is_compiled": True}
+    detail = {"explained": {**explained, "intermediates": [8], "operator_count": 202, "operators": operators}}
+    rows = [replace(row, detail=detail) for row in run_documents.outcomes(1)]
+    page = Page(render_html(run_documents.run_document(rows)))
+    (panel,) = data_of(page)["panels"]
+    assert panel["operators"] == {
+        "title": "JAX: in all 2.02 kB; compiled, 20 B; fused, 8 B would do",
+        "head": ["operator", "read", "written", "moved", "FLOP/byte", "bound by"],
+        "rows": [["exp </script>", "8 B", "8 B", "16 B", "0.25", "memory"], ["r_2", "–", "–", "2 kB", "–", "–"]],
+        "more": 200,
+    }
+
+
+def test_a_changed_kernels_code_is_shown_with_its_lines() -> None:
+    first, second, *_ = run_documents.outcomes(3)
+    code = {"ptx": "1" * 32, "sass": "2" * 32, "launch": "3" * 32}
+    diff = "@@ line 1 → 1 @@\n- ld.global.v4.f32 </script>\n+ ld.global.f32 \u202e"
+    baseline = {**(first.baseline or {}), "code": code}
+    changed = replace(
+        first, baseline=baseline, code_identity={**code, "ptx": "4" * 32, "sass": "5" * 32}, code_diff=diff
+    )
+    same = replace(second, baseline=baseline, code_identity=code)
+    page = Page(render_html(run_documents.run_document([changed, same])))
+    panels = {panel["name"]: panel for panel in data_of(page)["panels"]}
+    assert panels[changed.key]["code"] == diff.replace("\u202e", "\\u202e")
+    assert facts_of(page, panels[changed.key])["code"] == "changed since the baseline"
+    assert facts_of(page, panels[same.key])["code"] == "the baseline's"
+    assert "code" not in panels[same.key]
+
+
+def policy_of(page: Page) -> str:
+    policies = [m["content"] for m in page.named("meta") if m.get("http-equiv") == "Content-Security-Policy"]
+    assert len(policies) == 1
+    return policies[0] or ""
+
+
+def test_the_verdict_is_a_sentence_with_counts(failing: Page) -> None:
+    shown = failing.visible()
+    assert "3 of 40 measurements failed" in shown
+    assert "3 regressed" in shown
+    assert "Imaginary GPU" in shown
+
+
+def test_every_script_and_style_runs_by_its_hash_and_nothing_else_may(failing: Page) -> None:
+    policy = policy_of(failing)
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    for tag, content in failing.raw:
+        if content.startswith('{"panels"'):
+            continue
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy, tag
+
+
+def test_nothing_is_loaded_from_anywhere(failing: Page) -> None:
+    for tag, attributes in failing.elements:
+        assert "src" not in attributes, tag
+        assert not any(name.startswith("on") or name == "style" for name in attributes), (tag, attributes)
+        assert (attributes.get("href") or "#").startswith("#")
+    assert not failing.named("link")
+
+
+def test_failures_come_first_and_link_to_their_rows(failing: Page) -> None:
+    ids = [row["id"] for row in failing.named("tr") if (row.get("id") or "").startswith("t-")]
+    links = [a["href"] for a in failing.named("a") if (a.get("href") or "").startswith("#t-")]
+    assert links == [f"#{name}" for name in ids[:3]]
+    assert len(ids) == len(set(ids)) == 40
+
+
+def test_the_anchor_of_a_test_is_the_same_in_every_run() -> None:
+    one = Page(render_html(run_documents.run_document(run_documents.outcomes(3))))
+    other = Page(render_html(run_documents.run_document(run_documents.outcomes(6, seed=5))))
+    ids = [{row["id"] for row in page.named("tr") if row.get("id")} for page in (one, other)]
+    assert ids[0] < ids[1]
+
+
+def test_one_key_twice_gives_two_rows_that_can_be_told_apart() -> None:
+    outcome = run_documents.outcomes(1)[0]
+    ids = [
+        row["id"]
+        for row in Page(render_html(run_documents.run_document([outcome, outcome]))).named("tr")
+        if row.get("id")
+    ]
+    assert ids == [ids[0], f"{ids[0]}-2"]
+
+
+def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
+    data = data_of(failing)
+    panel = data["panels"][0]
+    facts = dict(
+        zip(*[iter(data["texts"][n] for n in (*panel["verdict"], *panel["measured"], *panel["work"]))] * 2, strict=True)
+    )
+    assert facts["allowed drop"] == "5.0 %"
+    assert facts["runs"] == "5"
+    assert facts["samples"] == "40 kept, 1 dropped"
+    assert facts["dropped for"] == "throttled"
+    assert facts["registers"] == "32"
+    assert "likely cause  registers 32 → 96" in panel["message"].replace("\xa0", " ")
+    assert panel["source"].startswith("tests/kernels/test_copy.py:")
+    assert [data["texts"][n] for n in panel["conditions"][:3]] == ["SM clock", "1410 MHz", "1380 MHz"]
+    assert len(panel["history"]["runs"]) == 2 * 5
+    assert len(panel["history"]["fresh"]) == 3
+
+
+def test_a_floor_on_a_share_of_the_peak_is_shown_in_shares() -> None:
+    outcome = run_documents.outcomes(1)[0]
+    missed = {**outcome.verdict, "rule": "floor:min_utilization", "reference": 0.8, "confirmations": [0.41, 0.42]}
+    page = Page(render_html(run_documents.run_document([replace(outcome, status="REGRESSED", verdict=missed)])))
+    facts = facts_of(page, data_of(page)["panels"][0])
+    assert (facts["floor"], facts["new processes"]) == ("80.0 %", "41.0 %, 42.0 %")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "label"),
+    [
+        ({"rule": "stored"}, "baseline"),
+        ({"rule": "too-noisy", "facts": {"by": "stored"}}, "baseline"),
+        ({"rule": "pairs"}, "old code"),
+        ({"rule": "old-kernel"}, "old code"),
+        ({"rule": "too-noisy", "facts": {"by": "pairs"}}, "old code"),
+    ],
+)
+def test_what_was_compared_stands_against_what_it_was_compared_with(verdict: dict[str, Any], label: str) -> None:
+    outcome = run_documents.outcomes(1)[0]
+    judged = {**outcome.verdict, "facts": {}, "figure": "gbps", "observed": 90.0, "reference": 100.0, **verdict}
+    page = Page(render_html(run_documents.run_document([replace(outcome, verdict=judged)])))
+    panel = data_of(page)["panels"][0]
+    facts = facts_of(page, panel)
+    assert (facts["compared"], facts[label]) == ("90.0 GB/s", "100 GB/s")
+    assert label in str(panel["history"]["limits"])
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "key", "command"),
+    [
+        ("t/test_a.py::test[x-1]", "t/test_a.py::test[x-1] @ there", "pytest 't/test_a.py::test[x-1]'"),
+        ("test_a.py::test[x]", "pkg.suite.test_a::test[x] @ there", "pytest --pyargs 'pkg.suite.test_a::test[x]'"),
+        ("test_a.py::test", "$(id).x::test @ there", "pytest test_a.py::test"),
+        ("test_a.py::test", "pkg.test_a::other @ there", "pytest test_a.py::test"),
+    ],
+)
+def test_the_command_runs_the_test_again_wherever_it_was_found(nodeid: str, key: str, command: str) -> None:
+    outcome = dataclasses.replace(run_documents.outcomes(1)[0], nodeid=nodeid, key=key, label="there")
+    page = Page(render_html(run_documents.run_document([outcome])))
+    assert data_of(page)["panels"][0]["command"] == command
+
+
+def test_samples_survive_the_packing(failing: Page) -> None:
+    outcome = run_documents.outcomes(40, failing=3, unjudged=4)[0]
+    panel = next(p for p in data_of(failing)["panels"] if p["name"] == outcome.key)
+    unit, steps = panel["samples"]["kernel"]
+    places = [sum(steps[: i + 1]) for i in range(len(steps))]
+    expected = sorted(outcome.bytes_moved / s / 1e9 for s in outcome.samples)
+    assert [place * unit for place in places] == pytest.approx(expected, rel=2e-4)
+
+
+def test_a_passing_run_lists_no_failures() -> None:
+    page = Page(render_html(run_documents.run_document(run_documents.outcomes(12))))
+    assert "All 12 measurements passed" in page.visible()
+    assert "What failed" not in page.visible()
+
+
+def test_an_improvement_is_told() -> None:
+    assert "1 improved" in Page(render_html(run_documents.run_document([run_documents.improved()]))).visible()
+
+
+def test_strict_turns_what_could_not_be_judged_into_failures() -> None:
+    outcomes = run_documents.outcomes(20, unjudged=4)
+    lenient = Page(render_html(run_documents.run_document(outcomes))).visible()
+    strict = Page(render_html(run_documents.run_document(outcomes, settings={"strict": True}))).visible()
+    assert "Nothing failed, but 4 of 20 measurements were not judged" in lenient
+    assert "4 of 20 measurements failed" in strict
+
+
+def test_a_run_without_results_says_so() -> None:
+    page = Page(render_html(run_documents.run_document([])))
+    assert "Nothing was measured" in page.visible()
+    assert not page.named("table")
+
+
+def test_counted_traffic_is_shown_without_empty_columns() -> None:
+    page = Page(render_html(run_documents.run_document([run_documents.counted()])))
+    sorted_by = [b["data-sort"] for b in page.named("button") if b.get("data-sort")]
+    assert sorted_by == ["status", "name", "sectors", "access", "moved"]
+    panel = data_of(page)["panels"][0]
+    head, rows = panel["accesses"]["head"], panel["accesses"]["rows"]
+    assert head[:4] == ["access", "place", "accesses", "requests"]
+    shown = [dict(zip(head, row, strict=True)) for row in rows]
+    assert [(r["access"], r["place"], r["sectors per request"], r["pattern"]) for r in shown] == [
+        ("load", "copy.cu:7", "32", "strided (32 bytes)"),
+        ("store", "copy.cu:8", "4", "coalesced"),
+    ]
+    facts = facts_of(page, panel)
+    assert facts["blocks run"] == "4 of 4"
+    assert facts["array a"] == "4.1 kB read"
+    assert facts["floor on Imaginary GPU"] == "8.2 ns, modelled"
+
+
+def test_kernels_counted_without_source_lines_are_shown_as_a_whole() -> None:
+    document = run_documents.run_document([run_documents.counted()])
+    del document["results"][0]["detail"]["lines"]
+    accesses = data_of(Page(render_html(document)))["panels"][0]["accesses"]
+    assert [row[0] for row in accesses["rows"]] == ["load", "store"]
+
+
+def test_device_findings_stand_above_the_table() -> None:
+    shown = Page(
+        render_html(
+            run_documents.run_document(
+                run_documents.outcomes(2), findings=[{"code": "device", "text": "the probe is down 6 %"}]
+            )
+        )
+    ).visible()
+    assert shown.index("the probe is down 6") < shown.index("Results")
+
+
+def test_what_the_device_lost_stands_out_in_the_box() -> None:
+    findings = [{"code": "device-loss", "text": "unchanged tests run 11.0 % below"}, {"code": "other", "text": "else"}]
+    page = Page(render_html(run_documents.run_document(run_documents.outcomes(2), findings=findings)))
+    assert [item for item in page.named("li") if item.get("class") == "notable"] == [{"class": "notable"}]
+    shown = page.visible()
+    assert shown.index("About the run") < shown.index("unchanged tests run 11.0") < shown.index("Results")
+
+
+def test_the_table_begins_with_the_largest_loss() -> None:
+    outcomes = run_documents.outcomes(6)
+    drops = (0.05, 0.3, 0.07, 0.2, 0.01, 0.1)
+    rows = [
+        replace(o, status="REGRESSED", verdict={**o.verdict, "drop": drop})
+        for o, drop in zip(outcomes, drops, strict=True)
+    ]
+    page = Page(render_html(run_documents.run_document(rows)))
+    named = [panel["name"] for panel in data_of(page)["panels"]]
+    assert named == [rows[i].key for i in sorted(range(6), key=lambda i: -drops[i])]
+
+
+def test_each_verdict_is_explained(failing: Page) -> None:
+    shown = failing.visible()
+    reading = shown[shown.index("How to read this", shown.index("Environment")) :]
+    assert all(f" {status} " in reading for status in Status)
+
+
+def test_a_failure_shows_its_first_line_and_the_facts() -> None:
+    document = run_documents.run_document(run_documents.outcomes(10, failing=1))
+    message = next(r["message"] for r in document["results"] if r["message"])
+    first, *others = [" ".join(line.split()) for line in message.splitlines()]
+    shown = " ".join(Page(render_html(document)).visible().replace("\xa0", " ").split())
+    place = shown.index(first.removeprefix("REGRESSED: "))
+    assert shown.index("What failed") < place < shown.index(others[0], place) < shown.index(others[-1], place)
+
+
+def test_without_charts_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html_module, "charts_available", lambda: False)
+    text = render_html(run_documents.run_document(run_documents.outcomes(12, failing=1)))
+    page = Page(text)
+    assert "pip install 'pytest-bandwidth[report]'" in page.visible()
+    assert not page.named("figure")
+    assert len(text) < 100_000
+
+
+def test_the_same_run_gives_the_same_page() -> None:
+    document = run_documents.run_document(run_documents.outcomes(10, failing=1))
+    assert render_html(document) == render_html(json.loads(json.dumps(document)))
+
+
+@pytest.mark.parametrize(("results", "megabytes"), [(200, 1.5), pytest.param(5000, 15, marks=pytest.mark.slow)])
+def test_weight_stays_in_bounds(results: int, megabytes: float) -> None:
+    outcomes = run_documents.outcomes(results, failing=results // 40, unjudged=results // 20, samples=60)
+    assert len(render_html(run_documents.run_document(outcomes)).encode()) <= megabytes * 1e6
+
+
+def test_hostile_texts_add_no_element_and_no_attribute() -> None:
+    usual = Page(render_html(run_documents.run_document(run_documents.outcomes(12, failing=3, unjudged=3))))
+    page = Page(render_html(hostile_document()))
+    assert {tag for tag, _ in page.elements} <= {tag for tag, _ in usual.elements} | {"li", "ul"}
+    for tag, attributes in page.elements:
+        assert not any(name.startswith("on") or name in ("src", "style", "action", "srcdoc") for name in attributes), (
+            tag
+        )
+        assert (attributes.get("href") or "#").startswith("#")
+    assert len(page.named("script")) == len(usual.named("script")) == 3
+    assert re.search(r"script-src 'sha256-[^;]*' 'sha256-[^;]*'; style-src 'sha256-[^;]*'; base-uri", policy_of(page))
+
+
+def test_the_page_can_be_written_as_utf8_whatever_it_holds() -> None:
+    document = hostile_document(["\ud800 lone", "\U000e0041 tag", "\x00 nul", "\x85 control"])
+    text = render_html(document)
+    text.encode("utf-8")
+    assert "\x00" not in text
+    assert "\x85" not in text
+
+
+def test_text_that_reorders_what_stands_beside_it_is_shown_as_escapes() -> None:
+    shown = Page(render_html(hostile_document(["\u202egnp.tset"]))).visible()
+    assert "\u202e" not in shown
+    assert "\\u202egnp.tset" in shown
+
+
+DEVICE = {"kind": "cuda", "name": "Imaginary GPU", "serial": "1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 2}, "found schema 2, expected 1"),
+        ({"results": {}}, "the document.results is {}, expected a list"),
+        ({"results": [3]}, "results[0] is 3, expected a mapping"),
+        ({"results": [{"nodeid": "a"}]}, "results[0] has no key, expected one"),
+        ({"device": []}, "the document.device is [], expected a mapping"),
+        ({"device": {"name": 3}}, "the document.device has no kind, expected one"),
+        (
+            {"device": DEVICE | {"peak": {"gbps": "fast", "source": ""}}},
+            "device.peak.gbps is 'fast', expected a number",
+        ),
+        ({"findings": ["x"]}, "the document.findings[0] is 'x', expected a mapping"),
+    ],
+)
+def test_a_document_of_another_form_is_named_as_such(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        render_html({**run_documents.run_document([]), **change})
+
+
+def test_a_result_of_another_form_is_named_by_its_place() -> None:
+    document = run_documents.run_document(run_documents.outcomes(2))
+    document["results"][1]["gbps"] = "1747"
+    with pytest.raises(UsageError, match=re.escape("results[1].gbps is '1747', expected a number")):
+        render_html(document)
+
+
+def test_figures_that_the_table_shows_apart_sort_apart() -> None:
+    document = run_documents.run_document(run_documents.outcomes(2))
+    for result, gbps in zip(document["results"], (852.4999, 852.5001), strict=True):
+        result["gbps"] = gbps
+    assert sorted(data_of(Page(render_html(document)))["sort"]["gbps"]) == [852.4999, 852.5001]
+
+
+def test_figures_that_are_not_finite_count_as_absent() -> None:
+    document = run_documents.run_document(run_documents.outcomes(2))
+    document["results"][0]["gbps"] = float("nan")
+    document["results"][1]["relative"] = float("inf")
+    assert "nan" not in json.dumps(data_of(Page(render_html(document)))["sort"]).lower()

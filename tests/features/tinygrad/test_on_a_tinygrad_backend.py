@@ -1,0 +1,182 @@
+"""A run on one of tinygrad's backends: its interpreter, whose time is that of its work and which takes no compiler."""
+
+import re
+
+import pytest
+
+from pytest_bandwidth.features.tinygrad.backend import open_backend
+
+BACKEND = "--bandwidth-device=tinygrad:PYTHON"
+BASELINE = "--bandwidth-baseline=baselines"
+# What is enough for an interpreter beside others; a kernel of 512 numbers takes it some milliseconds.
+LONGER = "--bandwidth-max-time=0.2"
+
+# On a busy host: sixteen times the work against a quarter of the speed leaves room for neighbours that come and go.
+TEST = """
+    import pytest
+    import tinygrad
+
+    TIMES = {times}
+
+    @pytest.mark.bandwidth(judged_on="gbps", tolerance="75%")
+    def test_kernel(bandwidth):
+        x = bandwidth.random(512)
+
+        @tinygrad.TinyJit
+        def kernel(x):
+            for _ in range(TIMES):
+                x = (x * 2).realize()
+            return x
+
+        bandwidth(kernel, x, reads="args", writes="result")
+"""
+
+
+@pytest.fixture(autouse=True)
+def tinygrad():
+    """Load what a run inside this process loads: it would have to forget it."""
+    pytest.importorskip("tinygrad", reason="tinygrad is not installed: docs/tinygrad.md")
+    open_backend("PYTHON")
+
+
+def written(project, times=1):
+    project.pytester.makepyfile(test_kernels=TEST.format(times=times))
+
+
+def test_a_kernel_that_does_its_work_many_times_is_found(project):
+    written(project)
+    document = project.document(BACKEND, BASELINE, LONGER, "--bandwidth-update")
+    (row,) = document["results"]
+    assert document["device"]["kind"] == "tinygrad"
+    assert document["device"]["settings"]["backend"] == "PYTHON"
+    assert row["method"] == "clock+synchronize"
+    assert row["bytes_read"] == row["bytes_written"] == 2048
+    assert row["detail"]["tinygrad"] == {"kernels": 1, "total_bytes": 4096, "declared_bytes": 4096}
+    (file,) = (project.path / "baselines").glob("*.yaml")
+    assert file.stem.endswith("-tinygrad-python")
+    assert "kind: tinygrad" in file.read_text()
+    assert re.search(r"tinygrad: \d", file.read_text()), "each run notes its release"
+
+    project.run(BACKEND, BASELINE, LONGER).assert_outcomes(passed=1)
+
+    written(project, times=16)
+    document = project.document(BACKEND, BASELINE, LONGER)
+    (row,) = document["results"]
+    assert row["status"] == "REGRESSED"
+    assert row["fresh"], "confirmed by processes that open the same backend"
+    assert row["detail"]["tinygrad"]["kernels"] == 16
+    assert "tinygrad's 16 kernels move 65.5 kB" in row["findings"][0]["text"]
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tinygrad:NULL", r"found tinygrad:NULL, which runs no kernel and so takes no time; expected tinygrad:BACKEND"),
+        ("tinygrad:NONE", r"found tinygrad:NONE, which is no backend of tinygrad's; expected tinygrad:BACKEND"),
+        ("tinygrad:", r"found 'tinygrad:', expected auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic"),
+        ("tinygrad:CPU:x", r"found 'tinygrad:CPU:x', expected auto"),
+    ],
+)
+def test_a_device_that_cannot_be_measured_is_told_at_once(project, name, said):
+    written(project)
+    result = project.run_here(f"--bandwidth-device={name}")
+    text = result.stdout.str() + result.stderr.str()
+    assert re.search(said, text)
+    assert "Traceback" not in text
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("bandwidth(lambda x: x + 1, x[1:3], reads='args')", r"x is a view, of which tinygrad does not tell where"),
+        ("bandwidth(lambda x: x, x + 1, reads='args')", r"x is not realized: each run would make it anew"),
+        ("bandwidth(lambda x: x, x, reads='args')", r"no tinygrad kernel ran: the result was there before"),
+        (
+            "bandwidth(lambda x: x, np.ones(4), reads='args')",
+            r"x is NumPy's and not in the memory of tinygrad's PYTHON",
+        ),
+        (
+            "bandwidth(lambda: x + 1, reads=np.ones(4))",
+            r"a numpy\.ndarray in reads= or writes= is not in the memory of",
+        ),
+        ("bandwidth(lambda x: (x + 1).numpy(), x, reads='args')", r"the result is NumPy's and not in the memory of"),
+        ("bandwidth(lambda x: x + 1, other, reads='args')", r"x is on tinygrad's PYTHON:1, this run measures PYTHON"),
+        (
+            "bandwidth(lambda x: x.to('PYTHON:1'), x, writes='result')",
+            r"the result is on tinygrad's PYTHON:1, this run",
+        ),
+        (
+            "bandwidth(lambda x: (x + i for i in range(2)), x, reads='args')",
+            r"the callable returned a generator, of which nothing has run: return the arrays themselves",
+        ),
+        (
+            "bandwidth(lambda x: None, x, reads='args')",
+            r"the callable works with arrays that are computed later and returned None, so there is nothing to wait",
+        ),
+    ],
+)
+def test_a_wrong_use_is_named_in_one_line(project, body, said):
+    lines = [
+        "import numpy as np",
+        "import tinygrad",
+        "def test_wrong(bandwidth):",
+        "    x = bandwidth.random(64)",
+        "    other = tinygrad.Tensor([1.0, 2.0], device='PYTHON:1').realize()",
+        f"    {body}",
+    ]
+    project.file("test_wrong.py", "\n".join(lines) + "\n")
+    result = project.run_here(BACKEND)
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert re.search(rf"test_wrong\.py:6: {said}", text)
+    assert "Traceback" not in text
+
+
+def test_what_is_left_lazy_is_waited_for_and_what_runs_elsewhere_skips(project):
+    project.file(
+        "test_some.py",
+        """
+import pytest
+
+def test_lazy(bandwidth):
+    x = bandwidth.random((16, 16))
+    result = bandwidth(lambda x: x.softmax(), x, reads="args", writes="result")
+    assert result.value.uop.is_realized
+    assert result.bytes_moved == 2 * 1024
+    assert result.detail["tinygrad"]["kernels"] > 1
+
+def test_explained(bandwidth):
+    assert "kernels move" in str(bandwidth.explain(lambda x: x.softmax(), bandwidth.random((16, 16))))
+
+def test_in_place(bandwidth):
+    x, out = bandwidth.random(64), bandwidth.empty(64)
+    bandwidth(lambda out, x: out.assign(x + 1), out, x, reads=x, writes=out)
+
+@pytest.mark.bandwidth(device="tinygrad:PYTHON")
+def test_asked_for(bandwidth):
+    assert bandwidth.device == "tinygrad"
+
+def test_kernel(bandwidth):
+    bandwidth.kernel("stream.cu", "copy_f32")
+
+@pytest.mark.bandwidth(device="tinygrad:METAL")
+def test_on_an_apple_gpu(bandwidth):
+    pass
+
+@pytest.mark.bandwidth(device="cpu")
+def test_on_the_host(bandwidth):
+    pass
+""",
+    )
+    result = project.run(BACKEND, "-rs", "-v")
+    result.assert_outcomes(passed=4, skipped=3)
+    result.stdout.fnmatch_lines_random(
+        [
+            "SKIP*CUDA kernels need a CUDA or traffic device: on tinygrad's backends callables on its tensors*",
+            "SKIP*the test asks for device 'tinygrad:METAL', this run measures on 'tinygrad:PYTHON'*",
+            "SKIP*the test asks for device 'cpu', this run measures on 'tinygrad'*",
+        ]
+    )

@@ -1,0 +1,96 @@
+"""Which backends open, what they are called, and why others do not."""
+
+import sys
+from importlib import metadata
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_bandwidth.devices.open import name_of, open_device
+from pytest_bandwidth.domain.device import identity_of
+from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.features.tinygrad.backend import Backend, open_backend
+from pytest_bandwidth.features.tinygrad.identity import identify
+
+
+@pytest.mark.parametrize("name", ["PYTHON", "python", "PYTHON:0"])
+def test_a_backend_has_tinygrads_own_name(name):
+    assert open_backend(name).name == "PYTHON"
+
+
+def test_a_card_beyond_the_first_keeps_its_number(backend):
+    assert open_backend("PYTHON:1").index == 1
+    assert backend.index == 0
+    assert name_of(open_device("tinygrad:python:1").identity) == "tinygrad:PYTHON:1"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("NULL", r"^found tinygrad:NULL, which runs no kernel and so takes no time; expected tinygrad:BACKEND or "),
+        ("FOO", r"^found tinygrad:FOO, which is no backend of tinygrad's; expected tinygrad:BACKEND or .* METAL, AMD"),
+        (
+            "DISK",
+            r"^tinygrad:DISK does not compute here \(\w+.*\): python -m tinygrad\.device tells which backends do$",
+        ),
+    ],
+)
+def test_what_computes_nothing_is_refused_in_one_line(name, said):
+    with pytest.raises(DeviceUnavailable, match=said) as told:
+        open_backend(name)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="here METAL may open")
+def test_a_backend_without_its_driver_says_what_its_driver_said():
+    with pytest.raises(DeviceUnavailable, match=r"^tinygrad:METAL does not compute here \(\w+: .+\): python -m"):
+        open_backend("METAL")
+    assert open_backend("PYTHON").name == "PYTHON"
+
+
+def test_without_tinygrad_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tinygrad", None)
+    with pytest.raises(DeviceUnavailable, match=r"needs tinygrad: pip install 'pytest-bandwidth\[tinygrad\]'$"):
+        open_device("tinygrad:PYTHON")
+
+
+@pytest.mark.parametrize(("found", "opens"), [("0.12.9", False), ("0.9", False), ("0.13.0", True), ("1.0", True)])
+def test_a_tinygrad_that_is_too_old_is_named(monkeypatch, found, opens):
+    monkeypatch.setattr(metadata, "version", lambda _name: found)
+    if opens:
+        open_backend("PYTHON")
+        return
+    with pytest.raises(DeviceUnavailable, match=rf"^found tinygrad {found}, expected 0\.13 or newer: pip install -U"):
+        open_backend("PYTHON")
+
+
+def test_the_identity_names_backend_and_processor_and_opens_the_same_again(backend):
+    identity = identify(backend)
+    assert identity.name.endswith(" (tinygrad PYTHON)")
+    assert identity.memory_bytes > 0
+    assert identity.settings["backend"] == "PYTHON"
+    assert identity.settings["renderer"] == "Python"
+    assert identity.facts["tinygrad"] == metadata.version("tinygrad")
+    assert identity.on_host, "the host's clock times it, and its other processes disturb it"
+    assert not identity.on_gpu
+    assert not identity.counts_only
+    assert name_of(identity) == "tinygrad:PYTHON"
+    plain = {
+        **{name: getattr(identity, name) for name in ("kind", "name", "serial", "settings", "facts")},
+        "memory_gib": identity.memory_gib,
+    }
+    assert name_of(identity_of(plain)) == "tinygrad:PYTHON"
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [({"arch": "gfx1100"}, "gfx1100"), ({"arch": "", "device_name": " Some  GPU\0"[:-1]}, "Some GPU"), ({}, "AMD")],
+)
+def test_a_card_is_named_as_far_as_tinygrad_tells(tinygrad, told, name):
+    """Of backends whose cards are not at hand; the attributes are those of tinygrad's devices."""
+    opened = SimpleNamespace(renderer=object(), **told)
+    first, second = (identify(Backend(f"AMD{number}", tinygrad, opened)) for number in ("", ":1"))
+    assert first.name == second.name == f"{name} (tinygrad AMD)"
+    assert first.settings == second.settings, "cards of one model are comparable"
+    assert first.serial != second.serial
+    assert name_of(second) == "tinygrad:AMD:1"

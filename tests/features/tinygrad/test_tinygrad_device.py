@@ -1,0 +1,171 @@
+"""A backend of tinygrad as a device, on its interpreter."""
+
+import numpy as np
+import pytest
+
+from pytest_bandwidth.devices.base import Budget, Device, KernelSource, Launch, TimedDevice, Workload
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.code.identity import MeasuredCode
+from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Rule
+from pytest_bandwidth.features.tinygrad.counts import Counts
+from pytest_bandwidth.features.tinygrad.device import TinygradDevice
+from pytest_bandwidth.judging.comparable import Difference, difference_of, setup_of
+
+# Other workers of the test run may compute meanwhile.
+SHORT = Budget(min_samples=5, max_seconds=0.05, precision=0.5, tolerates_run_delay="all")
+N = 256
+
+
+@pytest.fixture
+def device(backend):
+    opened = TinygradDevice(backend)
+    yield opened
+    opened.release()
+
+
+def silent(_text):
+    pass
+
+
+def test_it_is_a_timed_device(device, tinygrad):
+    timed: TimedDevice = device
+    plain: Device = device
+    assert isinstance(timed, TimedDevice)
+    assert plain.xp is tinygrad
+    assert device.identity.kind == "tinygrad"
+    assert device.peak is None
+    assert device.peak_flops("fp32") is None
+    assert device.now() <= device.now()
+
+
+def test_a_measurement_has_samples_a_probe_and_the_result(device, tinygrad):
+    x = device.random(N, "float32")
+    doubled = tinygrad.TinyJit(lambda x: (x * 2).realize())
+    workload = Workload(lambda: doubled(x), Traffic(4 * N, 4 * N), reads=(x,))
+    measurement = device.measure(workload, SHORT, silent)
+    np.testing.assert_array_equal(measurement.value.numpy(), 2 * x.numpy())
+    assert measurement.method == "clock+synchronize"
+    assert len(measurement.rounds.kernel_seconds) >= 3
+    assert measurement.rounds.probe_name == "tinygrad copy"
+    assert measurement.detail["tinygrad"] == {"kernels": 1, "total_bytes": 8 * N, "declared_bytes": 8 * N}
+    assert measurement.detail[DISPATCH_SECONDS] > 0
+    assert not measurement.findings
+    device.release()
+    assert device.measure(workload, SHORT, silent).rounds.probe_seconds, "its buffers are made anew"
+
+
+def test_figures_of_another_clock_are_not_comparable(device):
+    x = device.random(N, "float32")
+    measurement = device.measure(Workload(lambda: (x * 2).realize(), Traffic(4 * N, 4 * N)), SHORT, silent)
+    setup = setup_of(measurement)
+    found = difference_of(setup, Entry("test", method="events+block"))
+    assert found == Difference(Rule.METHOD, "method", "clock+synchronize", "events+block")
+    assert difference_of(setup, Entry("test", method=device.method, settings=device.identity.settings)) is None
+
+
+def test_kernels_that_move_more_than_is_declared_are_told(device, tinygrad):
+    x = device.random(N, "float32")
+    twice = tinygrad.TinyJit(lambda x: ((x * 2).realize() + 1).realize())
+    measurement = device.measure(Workload(lambda: twice(x), Traffic(4 * N, 4 * N)), SHORT, silent)
+    (finding,) = measurement.findings
+    assert finding.code == "kernels-move"
+    assert finding.text == (
+        "declared 2.05 kB; tinygrad's 2 kernels move 4.1 kB by its own count "
+        "(a graph is one kernel; of a buffer at most all of it)"
+    )
+
+
+def test_a_replayed_graph_counts_as_one_kernel(null, tinygrad):
+    """NULL has graphs, as GPUs do; the bytes are those of all its kernels."""
+    x = null.tensor(np.ones(N, np.float32))
+    twice = tinygrad.TinyJit(lambda x: ((x * 2).realize() + 1).realize())
+    counts = Counts(tinygrad)
+    call = counts.around(lambda: twice(x))
+    found = []
+    for _ in range(3):
+        call()
+        found.append(counts.plain(8 * N))
+    assert found[0] == {"kernels": 2, "total_bytes": 16 * N, "declared_bytes": 8 * N}
+    assert found[2] == {"kernels": 1, "total_bytes": 16 * N, "declared_bytes": 8 * N}
+
+
+def test_memory_is_given_back(device, tinygrad):
+    def used():
+        return tinygrad.GlobalCounters.mem_used
+
+    device.release()
+    before = used()
+    probe = device.probe(Traffic(4096, 4096))
+    probe.call()
+    assert used() > before
+    del probe
+    device.release()
+    assert used() == before
+
+
+def test_caches_of_a_gpu_are_made_cold_by_more_than_the_largest_there_is(null):
+    """On NULL, whose kernels take no time, so that the measurement is of nothing but what is done around it."""
+    device = TinygradDevice(null)
+    x = device.random(N, "float32")
+    workload = Workload(lambda: (x + 1).realize(), Traffic(4 * N, 4 * N))
+    found = {finding.code: finding.text for finding in device.measure(workload, SHORT, silent).findings}
+    assert "less than 5 × the assumed 268 MB last-level cache" in found["cache-evicted"]
+    assert "before each sample 537 MB of other memory were read" in found["cache-evicted"]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "int8", "uint16", "bool"])
+def test_random_tensors_are_realized_and_fresh(device, dtype):
+    x, y = device.random((8, 32), dtype), device.random((8, 32), dtype)
+    assert x.uop.is_realized
+    assert x.shape == (8, 32)
+    assert device.nbytes(x) == 256 * x.dtype.itemsize
+    assert x.tolist() != y.tolist()
+    if "float" in dtype:
+        assert all(1 <= number < 2 for number in x.flatten().tolist())
+    empty = device.empty((3,), dtype)
+    assert empty.uop.is_realized
+    assert empty.dtype == x.dtype
+
+
+def test_a_tensor_may_have_no_dimensions_but_not_no_bytes(device):
+    assert device.nbytes(device.random((), "float32")) == 4
+    with pytest.raises(UsageError, match=r"^shape is \(0, 3\), expected no size of 0"):
+        device.empty((0, 3), "float32")
+
+
+def test_a_dtype_that_tinygrad_lacks_is_named(device):
+    with pytest.raises(UsageError, match=r"^tinygrad's PYTHON made no tensor of dtype complex64 .*such as 'float32'$"):
+        device.random(4, "complex64")
+
+
+def test_arrays_that_are_not_in_the_backends_memory_have_no_size(device, tinygrad):
+    x = device.random((4, 4), "float32")
+    refused = {
+        r"a numpy\.ndarray in reads= or writes= is not in the memory of tinygrad's PYTHON": np.ones(4),
+        r"is on NULL, this run measures tinygrad's PYTHON": tinygrad.Tensor.empty(4, device="NULL"),
+        r"is not realized or a view: give contiguous\(\)\.realize\(\)": x + 1,
+        r"not realized or a view": x[1:3],
+    }
+    for said, array in refused.items():
+        with pytest.raises(UsageError, match=said):
+            device.nbytes(array)
+
+
+def test_kernels_of_cuda_source_do_not_run_here(device):
+    with pytest.raises(NotOnThisDevice, match=r"on tinygrad's backends callables on its tensors are measured"):
+        device.kernel(KernelSource("", "kernel"))
+    launch = Launch(None, (1, 1, 1), (1, 1, 1), ())
+    with pytest.raises(NotOnThisDevice, match=r"callables on its tensors"):
+        device.launcher(launch, None)
+    assert device.resources(launch) is None
+    assert device.code(launch) == MeasuredCode()
+
+
+def test_a_run_is_over_when_its_value_can_be_read(device):
+    x = device.random(N, "float32")
+    device.make_ready()
+    value = device.run(Workload(lambda: (x + 1).realize(), Traffic(4 * N, 4 * N)))
+    np.testing.assert_array_equal(value.numpy(), x.numpy() + 1)

@@ -1,0 +1,372 @@
+"""What the interpreter does itself, in the spellings that CUDA C++ rarely leads to: written as PTX."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from exact_floats import FLOAT_TESTS, flushed, holds
+from opcode_lab import interesting_floats, run_body, without_faults
+
+from pytest_bandwidth.features.traffic import ptx
+
+
+def execute(body: str, *args: object, threads: int = 64, functions: str = "") -> ptx.Execution:
+    """Runs a body in which %p0, %p1 … are the arguments' pointers, and %t is the thread's number."""
+    return without_faults(executed(body, args, threads, functions))
+
+
+def faults(body: str, *args: object) -> set[str]:
+    return {fault.code for fault in executed(body, args, 64, "").faults}
+
+
+def executed(body: str, args: tuple[object, ...], threads: int, functions: str) -> ptx.Execution:
+    more = " .reg .u32 %a, %b, %c;\n .reg .pred %q, %r;\n mul.wide.u32 %off, %t, 4;\n"
+    return run_body(f"{more}{body}\n", args, threads, functions=functions)
+
+
+STORE = " add.s64 %x, %p0, %off;\n st.global.u32 [%x], %a;"
+
+
+def handed_over(barrier: str, partner: int) -> str:
+    """Each thread puts %a into shared memory and, after the barrier, takes that of thread %t xor `partner`."""
+    return f""" st.shared.u32 [%x], %a;
+ {barrier};
+ xor.b32 %b, %t, {partner};
+ mul.wide.u32 %x, %b, 4;
+ mov.u64 %off, box;
+ add.s64 %x, %x, %off;
+ ld.shared.u32 %a, [%x];
+ mul.wide.u32 %off, %t, 4;
+{STORE}"""
+
+
+BOX = """ .shared .align 4 .b32 box[64];
+ mov.u64 %x, box;
+ add.s64 %x, %x, %off;
+"""
+
+
+@pytest.mark.parametrize("uniform", ["", ".uni"])
+def test_branches_by_index(uniform: str) -> None:
+    body = (
+        """ and.b32 %b, %t, 3;
+ targets: .branchtargets one, two, three, two;
+ brx.idx UNI %b, targets;
+one: mov.u32 %a, 10;
+ bra.uni store;
+two: mov.u32 %a, 20;
+ bra.uni store;
+three: mov.u32 %a, 30;
+store:
+"""
+        + STORE
+    ).replace(" UNI", uniform)
+    out = np.zeros(64, np.uint32)
+    execute(body, out)
+    np.testing.assert_array_equal(out, np.resize([10, 20, 30, 20], 64))
+
+
+def test_exit_ends_a_thread_and_not_its_warp() -> None:
+    out = np.zeros(64, np.uint32)
+    execute(" mov.u32 %a, 7;\n setp.lt.u32 %q, %t, 5;\n@%q exit;\n" + STORE, out)
+    np.testing.assert_array_equal(out, np.where(np.arange(64) < 5, 0, 7))
+
+
+def test_barriers_in_every_spelling() -> None:
+    """Each orders a store before the neighbour's load; a race would be a fault."""
+    for barrier in ("bar.sync 0", "bar.cta.sync 0", "barrier.sync 0", "barrier.cta.sync.aligned 0"):
+        out = np.zeros(64, np.uint32)
+        execute(f"{BOX} mul.lo.u32 %a, %t, 3;\n{handed_over(barrier, 32)}", out)
+        np.testing.assert_array_equal(out, (np.arange(64) ^ 32) * 3, err_msg=barrier)
+
+
+@pytest.mark.parametrize("spelling", ["bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red", "barrier.cta.red+"])
+def test_barriers_that_reduce(spelling: str) -> None:
+    """A plus stands for .aligned, which follows the operation."""
+    base, aligned = spelling.rstrip("+"), ".aligned" if spelling.endswith("+") else ""
+    out = np.zeros(64, np.uint32)
+    execute(f" setp.lt.u32 %q, %t, 37;\n {base}.popc{aligned}.u32 %a, 0, %q;\n" + STORE, out)
+    np.testing.assert_array_equal(out, 37)
+    for name, limit, expected in (("and", 37, 0), ("and", 64, 1), ("or", 1, 1), ("or", 0, 0)):
+        body = f" setp.lt.u32 %q, %t, {limit};\n {base}.{name}{aligned}.pred %r, 0, %q;\n selp.u32 %a, 1, 0, %r;\n"
+        execute(body + STORE, out)
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_votes() -> None:
+    """The first warp agrees on true, the second is divided."""
+    for name, expected in (("all", [1, 0]), ("any", [1, 1]), ("uni", [1, 0])):
+        out = np.zeros(64, np.uint32)
+        body = f" setp.lt.u32 %q, %t, 40;\n vote.sync.{name}.pred %r, %q, 0xffffffff;\n selp.u32 %a, 1, 0, %r;\n"
+        execute(body + STORE, out)
+        np.testing.assert_array_equal(out, np.repeat(expected, 32), err_msg=name)
+
+
+def shuffled(mode: str, lane: int, distance: int, clamp: int) -> tuple[int, bool]:
+    """The lane that is read, and whether it is within the segment: the PTX manual's own pseudo-code for shfl."""
+    segment, bound = clamp >> 8 & 31, clamp & 31
+    lowest, highest = lane & segment, (lane & segment) | (bound & ~segment)
+    source, inside = {
+        "up": (lane - distance, lane - distance >= highest),
+        "down": (lane + distance, lane + distance <= highest),
+        "bfly": (lane ^ distance, lane ^ distance <= highest),
+        "idx": (lowest | (distance & ~segment), (lowest | (distance & ~segment)) <= highest),
+    }[mode]
+    return (source, True) if inside else (lane, False)
+
+
+@pytest.mark.parametrize("width", [32, 8, 2])
+@pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
+def test_shuffles(mode: str, width: int) -> None:
+    generator = np.random.default_rng(width)
+    source, distance = generator.integers(0, 2**32, 64, np.uint32), generator.integers(0, 32, 64).astype(np.uint32)
+    out, inside = np.zeros(64, np.uint32), np.zeros(64, np.uint32)
+    clamp = (32 - width) << 8 | (0 if mode == "up" else 31)
+    body = f""" add.s64 %x, %p1, %off;
+ ld.global.u32 %b, [%x];
+ add.s64 %x, %p2, %off;
+ ld.global.u32 %c, [%x];
+ shfl.sync.{mode}.b32 %a|%q, %b, %c, {clamp}, 0xffffffff;
+ selp.u32 %b, 1, 0, %q;
+ add.s64 %x, %p3, %off;
+ st.global.u32 [%x], %b;
+"""
+    execute(body + STORE, out, source, distance, inside)
+    expected = [shuffled(mode, lane % 32, int(distance[lane]), clamp) for lane in range(64)]
+    np.testing.assert_array_equal(out, [source[lane // 32 * 32 + expected[lane][0]] for lane in range(64)])
+    np.testing.assert_array_equal(inside, [within for _, within in expected])
+
+
+def test_masks_of_lanes() -> None:
+    """The lanes that branch away take no part."""
+    out, voted = np.zeros(64, np.uint32), np.zeros(64, np.uint32)
+    body = """ mov.u32 %a, 0;
+ setp.lt.u32 %q, %t, 5;
+@%q bra done;
+ activemask.b32 %a;
+ setp.gt.u32 %r, %t, 33;
+ mov.pred %q, %r;
+ setp.lt.u32 %r, %t, 32;
+ selp.u32 %c, 0xffffffe0, 0xffffffff, %r;
+ vote.sync.ballot.b32 %b, %q, %c;
+ add.s64 %x, %p1, %off;
+ st.global.u32 [%x], %b;
+done:
+"""
+    execute(body + STORE, out, voted)
+    np.testing.assert_array_equal(out, [0] * 5 + [0xFFFFFFE0] * 27 + [0xFFFFFFFF] * 32)
+    np.testing.assert_array_equal(voted, [0] * 32 + [0xFFFFFFFC] * 32)
+
+
+@pytest.mark.parametrize("tile", [4, 8, 16])
+def test_parts_of_a_warp_exchange_each_among_itself(tile: int) -> None:
+    """At the same time, with masks of their own: what cooperative groups make of tiles."""
+    values = np.random.default_rng(tile).integers(0, 3, 64, np.uint32)
+    tiles = values.reshape(-1, tile)
+    low = (np.arange(64) // tile * tile % 32).astype(np.uint64)
+    members = ((1 << tile) - 1 << low).astype(np.uint32)
+    set_up = f""" .reg .b32 %m, %low;
+ add.s64 %x, %p1, %off;
+ ld.global.u32 %b, [%x];
+ and.b32 %low, %t, {32 - tile};
+ mov.u32 %m, {(1 << tile) - 1};
+ shl.b32 %m, %m, %low;
+ setp.eq.u32 %q, %b, 0;
+"""
+
+    def found(line: str, after: str = "") -> np.ndarray:
+        out = np.zeros(64, np.uint32)
+        execute(f"{set_up} {line};\n{after}{STORE}", out, values)
+        return out
+
+    def each(of_tile: np.ndarray) -> np.ndarray:
+        return np.repeat(of_tile, tile)
+
+    truth = " selp.u32 %a, 1, 0, %r;\n"
+    for name, expected in (("all", (tiles == 0).all(1)), ("any", (tiles == 0).any(1))):
+        np.testing.assert_array_equal(found(f"vote.sync.{name}.pred %r, %q, %m", truth), each(expected))
+    uniform = (tiles == 0).all(1) | (tiles != 0).all(1)
+    np.testing.assert_array_equal(found("vote.sync.uni.pred %r, %q, %m", truth), each(uniform))
+    bits = np.uint64(1) << (np.arange(64) % 32).astype(np.uint64)
+    zeros = ((values == 0) * bits).reshape(-1, tile).sum(1).astype(np.uint32)
+    np.testing.assert_array_equal(found("vote.sync.ballot.b32 %a, %q, %m"), each(zeros))
+    alike = (tiles[:, :, None] == tiles[:, None, :]) * bits.reshape(-1, 1, tile)
+    np.testing.assert_array_equal(found("match.any.sync.b32 %a, %b, %m"), alike.sum(2).ravel().astype(np.uint32))
+    equal = each((tiles == tiles[:, :1]).all(1))
+    np.testing.assert_array_equal(found("match.all.sync.b32 %a|%r, %b, %m"), np.where(equal, members, 0))
+    for name, reduce in (("add", np.add), ("min", np.minimum), ("max", np.maximum)):
+        expected = each(reduce.reduce(tiles, axis=1, dtype=np.uint32))
+        np.testing.assert_array_equal(found(f"redux.sync.{name}.u32 %a, %b, %m"), expected, err_msg=name)
+
+
+def test_a_warps_barrier_orders_its_shared_memory() -> None:
+    body = f"{BOX} mov.u32 %a, %t;\n{handed_over('bar.warp.sync 0xffffffff', 1)}"
+    out = np.zeros(64, np.uint32)
+    execute(body, out)
+    np.testing.assert_array_equal(out, np.arange(64) ^ 1)
+    assert "race" in faults(body.replace("bar.warp.sync 0xffffffff", "nanosleep.u32 1"), out)
+
+
+def test_a_trap_is_a_fault() -> None:
+    assert faults(" setp.eq.u32 %q, %t, 9;\n@%q trap;\n", np.zeros(1, np.uint32)) == {"trap"}
+
+
+@pytest.mark.parametrize("kind", ["u32", "s32", "b32"])
+def test_reductions_of_a_warp(kind: str) -> None:
+    operations = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+    if kind != "b32":
+        operations = {"add": np.add, "min": np.minimum, "max": np.maximum}
+    source = np.random.default_rng(1).integers(0, 2**32, 64, np.uint32)
+    values = source.view(np.int32 if kind == "s32" else np.uint32)
+    for name, operation in operations.items():
+        out = np.zeros(64, np.uint32)
+        body = " add.s64 %x, %p1, %off;\n ld.global.u32 %b, [%x];\n"
+        execute(f"{body} redux.sync.{name}.{kind} %a, %b, 0xffffffff;\n{STORE}", out, source)
+        expected = operation.reduce(values.reshape(2, 32), axis=1, dtype=values.dtype).view(np.uint32)
+        np.testing.assert_array_equal(out, np.repeat(expected, 32), err_msg=name)
+
+
+def test_matches_of_32_and_64_bits() -> None:
+    """Lanes are told apart by the upper half, too."""
+    out = np.zeros(64, np.uint32)
+    wide = " .reg .u64 %w;\n and.b32 %b, %t, 5;\n mov.b64 %w, {%t, %b};\n and.b64 %w, %w, 0xffffffff00000001;\n"
+    execute(f"{wide} match.any.sync.b64 %a, %w, 0xffffffff;\n{STORE}", out)
+    lanes = np.arange(32)
+    alike = (lanes[:, None] & 5) == (lanes[None, :] & 5)
+    masks = (alike * (np.uint64(1) << lanes.astype(np.uint64))).sum(axis=1).astype(np.uint32)
+    np.testing.assert_array_equal(out, np.tile(masks, 2))
+    execute(f" and.b32 %b, %t, 5;\n match.any.sync.b32 %a, %b, 0xffffffff;\n{STORE}", out)
+    np.testing.assert_array_equal(out, np.tile(masks, 2))
+    body = """ .reg .u64 %w;
+ setp.lt.u32 %q, %t, 63;
+ selp.u32 %b, 1, 2, %q;
+ mov.b64 %w, {0, %b};
+ match.all.sync.b64 %a|%r, %w, 0xffffffff;
+"""
+    execute(body + STORE, out)
+    np.testing.assert_array_equal(out, np.repeat([0xFFFFFFFF, 0], 32))
+
+
+def test_match_all() -> None:
+    """The mask where all lanes hold the same, else 0: the first warp's values differ, the second's do not."""
+    out, held = np.zeros(64, np.uint32), np.zeros(64, np.uint32)
+    body = """ setp.lt.u32 %q, %t, 32;
+ selp.u32 %b, %t, 5, %q;
+ match.all.sync.b32 %a|%r, %b, 0xffffffff;
+ selp.u32 %c, 1, 0, %r;
+ add.s64 %x, %p1, %off;
+ st.global.u32 [%x], %c;
+"""
+    execute(body + STORE, out, held)
+    np.testing.assert_array_equal(out, np.repeat([0, 0xFFFFFFFF], 32))
+    np.testing.assert_array_equal(held, np.repeat([0, 1], 32))
+
+
+def test_spaces_of_addresses() -> None:
+    out = np.zeros(64, np.uint32)
+    body = """ .shared .align 4 .b32 box[4];
+ mov.u64 %x, box;
+ cvta.shared.u64 %x, %x;
+ isspacep.shared %q, %x;
+ selp.u32 %a, 1, 0, %q;
+ isspacep.global %q, %x;
+ selp.u32 %b, 2, 0, %q;
+ or.b32 %a, %a, %b;
+ isspacep.global %q, %p0;
+ selp.u32 %b, 4, 0, %q;
+ or.b32 %a, %a, %b;
+ isspacep.shared %q, %p0;
+ selp.u32 %b, 8, 0, %q;
+ or.b32 %a, %a, %b;
+ .local .align 4 .b32 own[2];
+ mov.u64 %x, own;
+ cvta.local.u64 %x, %x;
+ isspacep.local %q, %x;
+ selp.u32 %b, 16, 0, %q;
+ or.b32 %a, %a, %b;
+ isspacep.shared::cta %q, %x;
+ selp.u32 %b, 32, 0, %q;
+ or.b32 %a, %a, %b;
+ isspacep.local %q, %p0;
+ selp.u32 %b, 64, 0, %q;
+ or.b32 %a, %a, %b;
+"""
+    execute(body + STORE, out)
+    np.testing.assert_array_equal(out, 1 | 4 | 16)
+
+
+@pytest.mark.parametrize("name", FLOAT_TESTS)
+def test_packed_comparisons_give_a_predicate_for_each_half(name: str) -> None:
+    for kind, flush in (("f16", ""), ("f16", ".ftz"), ("bf16", "")):
+        halves = interesting_floats(kind, 36, 1)
+        first, second = np.resize(halves, 128), np.repeat(halves[:32], 4)
+        out = np.zeros(64, np.uint32)
+        body = f""" add.s64 %x, %p1, %off;
+ ld.global.u32 %b, [%x];
+ add.s64 %x, %p2, %off;
+ ld.global.u32 %c, [%x];
+ setp.{name}{flush}.{kind}x2 %q|%r, %b, %c;
+ selp.u32 %a, 1, 0, %q;
+ selp.u32 %b, 2, 0, %r;
+ or.b32 %a, %a, %b;
+"""
+        execute(body + STORE, out, first.view(np.uint32), second.view(np.uint32))
+        given = ([flushed(int(x), kind) if flush else int(x) for x in array] for array in (first, second))
+        truth = np.array([holds(name, x, y, kind) for x, y in zip(*given, strict=True)]).reshape(64, 2)
+        np.testing.assert_array_equal(out, truth[:, 0] + 2 * truth[:, 1], err_msg=kind + flush)
+
+
+FENCES = (
+    *(f"fence.{order}.{scope}" for order in ("sc", "acq_rel") for scope in ("cta", "cluster", "gpu", "sys")),
+    *("fence.acquire.gpu", "fence.release.gpu", "fence.gpu", "membar.cta", "membar.gl", "membar.sys"),
+)
+HINTS = (
+    *(f"prefetch{space}.{cache} [%x]" for space in ("", ".global") for cache in ("L1", "L2")),
+    *("prefetch.local.L1 [own]", "prefetchu.L1 [%x]", "nanosleep.u32 20", "pmevent 1"),
+    *("discard.L2 [%p0], 128", "discard.global.L2 [%p0], 128"),
+)
+
+
+def test_hints_and_fences_change_nothing() -> None:
+    source, out = np.arange(64, dtype=np.uint32), np.zeros(64, np.uint32)
+    body = " .local .align 4 .b32 own[2];\n add.s64 %x, %p1, %off;\n"
+    body += "".join(f" {line};\n" for line in (*HINTS, *FENCES)) + " ld.global.u32 %a, [%x];\n"
+    counts = execute(body + STORE, out, source).counts
+    np.testing.assert_array_equal(out, source)
+    assert (counts.loads.accesses, counts.stores.accesses) == (64, 64)
+
+
+def test_calls_and_returns_in_every_spelling() -> None:
+    functions = """.func (.param .b32 r) twice(.param .b32 x)
+{
+ .reg .u32 %v;
+ ld.param.u32 %v, [x];
+ add.u32 %v, %v, %v;
+ st.param::func.u32 [r], %v;
+ ret.uni;
+}
+.func (.param .b32 r) early(.param .b32 x)
+{
+ .reg .u32 %v;
+ .reg .pred %small;
+ ld.param::func.u32 %v, [x];
+ st.param.u32 [r], %v;
+ setp.lt.u32 %small, %v, 100;
+ @%small ret;
+ st.param.u32 [r], 7;
+ ret;
+}
+"""
+
+    def call(spelling: str, function: str, register: str) -> str:
+        return (
+            f" {{\n .param .b32 in;\n .param .b32 back;\n st.param.b32 [in], {register};\n"
+            f" {spelling} (back), {function}, (in);\n ld.param.b32 %a, [back];\n }}\n"
+        )
+
+    body = call("call", "twice", "%t") + " mov.u32 %c, %a;\n" + call("call.uni", "twice", "%a")
+    body += " add.u32 %a, %a, %c;\n" + call("call.uni", "early", "%a")
+    out = np.zeros(64, np.uint32)
+    execute(body + STORE, out, functions=functions)
+    total = 6 * np.arange(64)
+    np.testing.assert_array_equal(out, np.where(total < 100, total, 7))

@@ -1,0 +1,196 @@
+"""Compiling touches nothing of the process that asks for it, and can be ended."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from children import HANGS_SECONDS
+from ptx_sources import ENDLESS_TEMPLATES, run
+
+from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
+from pytest_bandwidth.features.traffic import ptx
+from pytest_bandwidth.features.traffic.ptx.nvrtc import compile as compiling
+from pytest_bandwidth.features.traffic.ptx.nvrtc.process import _POOL, _Child
+from pytest_bandwidth.features.traffic.ptx.nvrtc.server import MEMORY_BYTES
+from pytest_bandwidth.features.traffic.ptx.parsing import parse_ptx
+
+# Not in the cache of programs that other tests share: it has to be compiled here.
+EMPTY_LOG = 'extern "C" __global__ void nothing_to_log_of() {}\n'
+
+
+def test_a_compile_leaves_the_one_byte_objects_that_python_shares() -> None:
+    """An empty log is one NUL byte, written where NVRTC is told to; Python has one object for each byte."""
+    module = ptx.compile_ptx(EMPTY_LOG)
+    assert module.log == ""
+    assert [chr(code).encode("latin-1")[0] for code in range(256)] == list(range(256))
+
+
+@pytest.mark.parametrize("folder", ['6" wafer', "back\\slash", 'a"; }{ //', "a\nb", 'é".d'])
+def test_a_path_may_hold_what_ptx_escapes(folder: str) -> None:
+    module = ptx.compile_ptx(PLAIN, filename=f'{folder}/the "kernel".cu')
+    (path,) = parse_ptx(module.ptx).files.values()
+    assert path.endswith(f'/{folder}/the "kernel".cu')
+    assert ptx.load(module).kernels
+    x = np.zeros(1, np.int32)
+    ptx.execute(ptx.load(module), "k", (1,), (1,), (x,))
+    assert x[0] == 1
+
+
+PLAIN = 'extern "C" __global__ void k(int* x) { *x = 1; }'
+
+
+def test_a_compilation_past_its_time_is_ended_and_the_next_one_is_well() -> None:
+    began = time.monotonic()
+    with pytest.raises(KernelError, match=r"much\.cu has been compiled for 1 s without an end; .*traffic-timeout"):
+        ptx.compile_ptx(ENDLESS_TEMPLATES, filename="much.cu", max_seconds=1)
+    assert time.monotonic() - began < 20
+    assert ".entry k" in ptx.compile_ptx(PLAIN).ptx
+
+
+def test_ctrl_c_ends_a_compilation_at_once() -> None:
+    text = "from pytest_bandwidth import ptx\nptx.nvrtc_version()\nprint(flush=True)\n"
+    text += f"ptx.compile_ptx({ENDLESS_TEMPLATES!r})"
+    with subprocess.Popen(
+        [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(1)
+        assert process.poll() is None
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in said
+    assert time.monotonic() - began < 10
+
+
+@pytest.fixture
+def compiler() -> Iterator[_Child]:
+    child = _Child()
+    child.ask({}, HANGS_SECONDS)  # has begun
+    yield child
+    child.end()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells another process's bounds")
+def test_a_compiler_has_a_bound_of_memory(compiler: _Child) -> None:
+    assert resource.prlimit(compiler._process.pid, resource.RLIMIT_AS)[0] == MEMORY_BYTES
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells another process's bounds")
+def test_a_compiler_takes_no_more_memory_than_the_machine_allows() -> None:
+    allowed = 2 * 2**30
+    text = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_AS, ({allowed}, {allowed}))
+from pytest_bandwidth.features.traffic.ptx.nvrtc import compile as compiling
+from pytest_bandwidth.features.traffic.ptx.nvrtc.process import _POOL, ask
+ask({{}})
+print(resource.prlimit(_POOL.take()._process.pid, resource.RLIMIT_AS)[0])
+"""
+    made = subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True)
+    assert int(made.stdout) == allowed
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds another process")
+def test_a_compilation_past_its_memory_says_so_and_the_compiler_lives(compiler: _Child) -> None:
+    """By a bound that is soon reached: with the compiler's own the test would take gigabytes."""
+    pid = compiler._process.pid
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+    bound = pages * resource.getpagesize() + 2**28
+    resource.prlimit(pid, resource.RLIMIT_AS, (bound, bound))
+    asked = {"filename": "much.cu", "headers": {}, "names": [], "options": ["--gpu-architecture=compute_80"]}
+    asked |= {"ptx": True, "alarm": HANGS_SECONDS}
+    assert "much.cu(" in (log := compiler.ask({**asked, "text": ENDLESS_TEMPLATES}, HANGS_SECONDS)["log"])
+    assert "out of memory" in log
+    assert ".entry k" in compiler.ask({**asked, "text": PLAIN}, HANGS_SECONDS)["ptx"]
+
+
+def test_what_a_kernel_includes_ends_up_in_the_message_and_the_docs_say_so() -> None:
+    source = '#include "/proc/self/environ"\n' + PLAIN
+    text = f"from pytest_bandwidth import ptx\nptx.compile_ptx({source!r})"
+    # An environment of its own: what fails here must not print that of the tests.
+    environment = {"TOKEN": "hunter2"}
+    made = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=False)
+    assert "TOKEN=hunter2" in made.stderr
+    docs = (Path(__file__).parents[4] / "docs" / "traffic.md").read_text(encoding="utf-8")
+    told = " ".join(docs.partition("A compiler's messages quote what it read")[2][:400].split())
+    assert "`/proc/self/environ`" in told
+    assert "in jobs without secrets" in told
+
+
+def test_a_compiler_that_died_is_told_and_replaced() -> None:
+    ptx.compile_ptx(PLAIN)
+    child = _POOL.take()
+    child._process.kill()
+    with pytest.raises(KernelError, match=r"the compiler ended while it read NVRTC \(status -9\)"):
+        child.ask({}, 60)
+    child.end()
+    _POOL.give_back(child)
+    assert ".entry k" in ptx.compile_ptx(PLAIN).ptx
+
+
+def test_a_compiler_reads_no_module_of_the_current_folder(tmp_path: Path) -> None:
+    for name in ("runpy", "json", "signal"):
+        (tmp_path / f"{name}.py").write_text(f"open('read', 'w').write({name!r})\n")
+    text = "import os, sys; from pytest_bandwidth import ptx; os.chdir(sys.argv[1]); print(ptx.nvrtc_version())"
+    made = subprocess.run([sys.executable, "-c", text, str(tmp_path)], check=True, capture_output=True, text=True)
+    assert made.stdout.strip() == ptx.nvrtc_version()
+    assert not (tmp_path / "read").exists()
+
+
+def test_headers_of_the_host_that_change_nothing_may_be_included() -> None:
+    names = ("stdint.h", "cstdint", "stddef.h", "stdio.h", "math.h", "string.h", "assert.h", "cuda_fp16.h")
+    includes = "".join(f"#include <{name}>\n" for name in names)
+    text = (
+        includes
+        + """
+    extern "C" __global__ void k(uint32_t* x, size_t n, std::uint8_t b) {
+        assert(n > 1);
+        x[0] = UINT32_MAX - (int64_t(n) << 1) - b;
+        x[1] = (uint32_t)sqrtf(16.0f);
+    }"""
+    )
+    x = np.zeros(2, np.uint32)
+    run(text, "k", (1,), (1,), x, np.uint64(3), np.uint8(4))
+    assert x.tolist() == [2**32 - 1 - 10, 4]
+
+
+@pytest.mark.parametrize(
+    ("header", "remedy"),
+    [("cmath", "include <cuda/std/cmath>"), ("limits.h", "include <cuda/std/climits>"), ("vector", "copy what")],
+)
+def test_other_headers_of_the_host_come_with_a_remedy(header: str, remedy: str) -> None:
+    found = rf"kernel\.cu includes <{header}>, and NVRTC.* no headers of the host; {remedy}"
+    with pytest.raises(KernelError, match=found):
+        ptx.compile_ptx(f"#include <{header}>\n{PLAIN}")
+
+
+TENSOR_CORES = """
+#include <mma.h>
+extern "C" __global__ void k(const half* a) {
+    nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, half, nvcuda::wmma::row_major> tile;
+    nvcuda::wmma::load_matrix_sync(tile, a, 16);
+}
+"""
+
+
+def test_kernels_for_tensor_cores_skip() -> None:
+    """Their headers come with nvcc: where it is not installed, no such kernel compiles."""
+    with pytest.raises(NotOnThisDevice, match=r"tensor cores|wmma\.load"):
+        ptx.execute(ptx.load(ptx.compile_ptx(TENSOR_CORES)), "k", (1,), (32,), (np.zeros(256, np.float16),))
+
+
+def test_without_their_headers_kernels_for_tensor_cores_skip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    without = {**compiling._about(), "folders": [str(tmp_path)]}
+    monkeypatch.setattr(compiling, "_about", lambda: without)
+    with pytest.raises(NotOnThisDevice, match="tensor cores"):
+        ptx.compile_ptx(f"#include <mma.h>\n{PLAIN}")

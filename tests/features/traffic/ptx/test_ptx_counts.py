@@ -1,0 +1,238 @@
+"""Counts against figures worked out by hand, the same on every architecture."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ptx_sources import ARCHITECTURES, COPIES, GEMM, REDUCTION, TRANSPOSES, line_of, run
+
+from pytest_bandwidth.features.traffic import ptx
+
+N = 1 << 12
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_float_copy_takes_four_sectors_a_request(arch: str) -> None:
+    source, target = floats(N), np.zeros(N, np.float32)
+    execution = run(COPIES, "copy", (N // 256,), (256,), target, source, arch=arch)
+    for counts in (execution.counts.loads, execution.counts.stores):
+        assert counts.accesses == N
+        assert counts.requests == N // 32
+        assert counts.bytes_requested == 4 * N
+        assert counts.sectors == 4 * counts.requests
+        assert counts.sectors_per_request == 4
+        assert counts.coalescing == 1
+        assert counts.pattern == "coalesced"
+    assert execution.arrays == (
+        ptx.ArrayCounts("out", (0,), 4 * N, 0, 4 * N),
+        ptx.ArrayCounts("in", (1,), 4 * N, 4 * N, 0),
+    )
+    assert (execution.bytes_read, execution.bytes_written) == (4 * N, 4 * N)
+    np.testing.assert_array_equal(target, source)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_float4_copy_takes_sixteen(arch: str) -> None:
+    source, target = floats(N), np.zeros(N, np.float32)
+    execution = run(COPIES, "copy4", (N // 4 // 128,), (128,), target, source, arch=arch)
+    for counts in (execution.counts.loads, execution.counts.stores):
+        assert counts.accesses == N // 4
+        assert counts.bytes_requested == 4 * N
+        assert counts.sectors_per_request == 16
+        assert counts.pattern == "coalesced"
+    np.testing.assert_array_equal(target, source)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_stride_eight_takes_thirty_two(arch: str) -> None:
+    source, target = floats(N), np.zeros(N, np.float32)
+    execution = run(COPIES, "strided", (N // 256,), (256,), target, source, N, 8, arch=arch)
+    loads = execution.counts.loads
+    assert loads.sectors_per_request == 32
+    assert loads.coalescing == 4 / 32
+    assert loads.describe() == "strided (32 bytes)"
+    assert execution.counts.stores.sectors_per_request == 4
+    assert execution.bytes_read == 4 * N // 8  # i·8 mod n visits every eighth element
+    (line,) = [found for found in execution.lines if found.counts.loads.requests]
+    assert (line.file, line.line) == ("kernel.cu", line_of(COPIES, "in[(i * stride) % n]"))
+
+
+@pytest.mark.parametrize(("stride", "sectors"), [(1, 4), (2, 8), (3, 12), (4, 16), (16, 32)])
+def test_sectors_of_other_strides(stride: int, sectors: int) -> None:
+    source, target = floats(N), np.zeros(256, np.float32)
+    execution = run(COPIES, "strided", (1,), (256,), target, source, N, stride)
+    assert execution.counts.loads.sectors_per_request == sectors
+
+
+def test_misaligned_rows_take_one_sector_more() -> None:
+    source, target = floats(N + 8), np.zeros(N, np.float32)
+    execution = run(COPIES, "shifted", (N // 256,), (256,), target, source, 3)
+    assert execution.counts.loads.sectors_per_request == 5
+    assert execution.counts.loads.pattern == "misaligned"
+    assert execution.counts.loads.coalescing == 4 / 5
+
+
+def test_a_view_keeps_its_offset() -> None:
+    buffer, target = floats(N + 1), np.zeros(N, np.float32)
+    execution = run(COPIES, "copy", (N // 256,), (256,), target, buffer[1:])
+    assert execution.counts.loads.sectors_per_request == 5
+    np.testing.assert_array_equal(target, buffer[1:])
+
+
+def test_random_and_broadcast_patterns() -> None:
+    source, target = floats(1 << 16), np.zeros(N, np.float32)
+    index = np.random.default_rng(2).permutation(1 << 16)[:N].astype(np.int32)
+    execution = run(COPIES, "gathered", (N // 256,), (256,), target, source, index)
+    patterns = {found.counts.loads.pattern for found in execution.lines if found.counts.loads.requests}
+    assert patterns == {"random"} or patterns == {"random", "coalesced"}
+    gathered_sectors = sum(len(np.unique(row // 8)) for row in index.reshape(-1, 32))
+    assert execution.counts.loads.sectors == gathered_sectors + 4 * N // 32
+    np.testing.assert_array_equal(target, source[index])
+    execution = run(COPIES, "spread", (N // 256,), (256,), target, source)
+    assert execution.counts.loads.pattern == "broadcast"
+    assert execution.counts.loads.sectors_per_request == 1
+    assert execution.bytes_read == 4 * N // 256
+
+
+def test_partly_filled_warps_ask_for_what_they_need() -> None:
+    source, target = floats(96), np.zeros(96, np.float32)
+    execution = run(COPIES, "copy", (2,), (48,), target, source)
+    assert execution.counts.loads.accesses == 96
+    assert execution.counts.loads.requests == 4  # each block: one full warp, one of 16 threads
+    assert execution.counts.loads.sectors == 2 * (4 + 2)
+    assert execution.lane_occupancy == 48 / 64
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_naive_and_tiled_transpose(arch: str) -> None:
+    n = 128
+    source, target = floats(n, n), np.zeros((n, n), np.float32)
+    found = {}
+    for name in ("naive", "tiled", "unpadded"):
+        target[:] = 0
+        found[name] = run(TRANSPOSES, name, (n // 32, n // 32), (32, 8), target, source, n, arch=arch).counts
+        np.testing.assert_array_equal(target, source.T)
+    requests = n * n // 32
+    assert found["naive"].loads.sectors == 4 * requests
+    assert found["naive"].stores.sectors == 32 * requests
+    assert found["naive"].stores.describe() == f"strided ({4 * n} bytes)"
+    for name in ("tiled", "unpadded"):
+        assert found[name].loads.sectors == found[name].stores.sectors == 4 * requests
+    assert found["tiled"].bank_conflicts == 0
+    assert found["tiled"].shared_loads.passes == found["tiled"].shared_loads.requests == requests
+    assert found["unpadded"].shared_loads.passes == 32 * requests
+    assert found["unpadded"].bank_conflicts == 31 * requests
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(("name", "dtype", "size"), [("gemm_f32", np.float32, 4), ("gemm_f16", np.float16, 2)])
+def test_tiled_gemm_asks_for_each_byte_once_per_tile(name: str, dtype: type, size: int, arch: str) -> None:
+    n, tile = 64, 16
+    a, b, c = floats(n, n).astype(dtype), floats(n, n).T.astype(dtype).copy(), np.zeros((n, n), dtype)
+    execution = run(GEMM, name, (n // tile, n // tile), (tile, tile), c, a, b, n, arch=arch)
+    assert execution.counts.loads.bytes_requested == 2 * n * n * size * (n // tile)
+    assert execution.counts.stores.bytes_requested == n * n * size
+    assert [(array.name, array.bytes_read, array.bytes_written) for array in execution.arrays] == [
+        ("c", 0, n * n * size),
+        ("a", n * n * size, 0),
+        ("b", n * n * size, 0),
+    ]
+    row_of_a, row_of_b = (
+        next(found.counts.loads for found in execution.lines if found.line == line_of(GEMM, marker))
+        for marker in ("a[row * n", "b[(k + y)")
+    )
+    for loads in (row_of_a, row_of_b):
+        assert (loads.bytes_requested, loads.bytes_distinct) == (n * n * size * (n // tile), n * n * size)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(
+        c.astype(np.float64), exact, rtol=4e-3 if size == 2 else 1e-4, atol=2e-2 if size == 2 else 1e-5
+    )
+
+
+def test_bank_conflicts_of_wide_accesses() -> None:
+    text = r"""
+    extern "C" __global__ void wide(float4* out, int step) {
+        __shared__ float4 box[256];
+        for (int i = threadIdx.x; i < 256; i += 32) box[i] = make_float4(i, i, i, i);
+        __syncthreads();
+        out[threadIdx.x] = box[threadIdx.x * step];  // read
+    }
+    """
+    for step, passes in ((1, 4), (2, 8), (8, 32)):
+        target = np.zeros((32, 4), np.float32)
+        counts = run(text, "wide", (1,), (32,), target, step).counts
+        assert counts.shared_loads.passes == passes  # four quarter warps; neighbours 16·step bytes apart
+        assert counts.shared_loads.least_passes == 4
+        assert counts.shared_stores.bank_conflicts == 0
+        np.testing.assert_array_equal(target[:, 0], np.arange(32) * step)
+
+
+def test_divergence() -> None:
+    text = r"""
+    extern "C" __global__ void odd(float* out, int period) {
+        int t = threadIdx.x;
+        if (t % period == 0)  // split
+            out[t] = sqrtf(out[t]);
+        else
+            out[t] = out[t] * out[t] + 1.0f;
+    }
+    """
+    for period, divergent in ((1, 0), (2, 8), (3, 8)):
+        values = np.abs(floats(256))
+        execution = run(text, "odd", (1,), (256,), values, period)
+        assert execution.counts.divergent_branches == divergent
+        assert (execution.lane_occupancy == 1) is (divergent == 0)
+
+
+def test_reduction_reads_everything_once() -> None:
+    n, blocks = 10_000, 8
+    source, target = floats(n), np.zeros(blocks, np.float32)
+    execution = run(REDUCTION, "total", (blocks,), (256,), target, source, n)
+    assert execution.bytes_read == 4 * n
+    assert execution.counts.loads.bytes_requested == 4 * n
+    assert execution.bytes_written == 4 * blocks
+    np.testing.assert_allclose(target.sum(), source.astype(np.float64).sum(), rtol=1e-4)
+
+
+def test_atomics_count_apart() -> None:
+    text = """extern "C" __global__ void bins(unsigned* out, const unsigned char* in) {
+        atomicAdd(&out[in[blockIdx.x * blockDim.x + threadIdx.x]], 1u);
+    }"""
+    data = np.random.default_rng(3).integers(0, 256, 4096).astype(np.uint8)
+    bins = np.zeros(256, np.uint32)
+    execution = run(text, "bins", (16,), (256,), bins, data)
+    np.testing.assert_array_equal(bins, np.bincount(data, minlength=256))
+    assert execution.counts.atomics.accesses == 4096
+    assert execution.counts.stores.accesses == 0
+    assert execution.counts.loads.sectors_per_request == 1  # 32 bytes a warp
+
+
+def test_two_views_of_one_allocation_count_apart_and_their_total_once() -> None:
+    buffer = floats(2 * N)
+    execution = run(COPIES, "copy", (N // 256,), (256,), buffer[N:], buffer[:N])
+    assert [(a.name, a.bytes_read, a.bytes_written) for a in execution.arrays] == [("out", 0, 4 * N), ("in", 4 * N, 0)]
+    execution = run(COPIES, "copy", (N // 256,), (256,), buffer[: N + 64], buffer[N // 2 :], faulty=True)
+    assert execution.bytes_read + execution.bytes_written == 8 * N
+    assert sum(a.bytes_read for a in execution.arrays) > execution.bytes_read
+
+
+def test_a_sample_of_blocks_scales_to_the_grid() -> None:
+    source, target = floats(N), np.zeros(N, np.float32)
+    whole = run(COPIES, "copy", (N // 128,), (128,), target, source)
+    target[:] = 0
+    some = run(COPIES, "copy", (N // 128,), (128,), target, source, blocks=4)
+    assert (some.blocks_run, some.blocks, some.sample_spread) == (4, 32, 0.0)
+    assert some.counts.loads.sectors * some.scale == whole.counts.loads.sectors
+    assert np.count_nonzero(target) == 4 * 128
+    assert whole.sample_spread is None
+
+
+def test_the_same_launch_twice_gives_the_same_execution() -> None:
+    index = np.random.default_rng(4).integers(0, N, N).astype(np.int32)
+    source, target = floats(N), np.zeros(N, np.float32)
+    first, second = (run(COPIES, "gathered", (N // 256,), (256,), target, source.copy(), index) for _ in range(2))
+    assert first == second

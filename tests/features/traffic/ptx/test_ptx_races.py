@@ -1,0 +1,220 @@
+"""Missing barriers are found, one by one, although lockstep makes the results come out right; nothing else is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ptx_sources import GEMM, REDUCTION, SOFTMAX, TRANSPOSES, line_of, run
+
+from pytest_bandwidth.features.traffic import ptx
+
+
+def reduction(text: str) -> ptx.Execution:
+    source = np.random.default_rng(1).standard_normal(4096).astype(np.float32)
+    return run(text, "total", (4,), (256,), np.zeros(4, np.float32), source, 4096, faulty=True)
+
+
+def transpose(text: str) -> ptx.Execution:
+    source = np.random.default_rng(1).standard_normal((64, 64)).astype(np.float32)
+    return run(text, "tiled", (2, 2), (32, 8), np.zeros((64, 64), np.float32), source, 64, faulty=True)
+
+
+def gemm(text: str) -> ptx.Execution:
+    a, b = np.random.default_rng(1).standard_normal((2, 64, 64)).astype(np.float32)
+    return run(text, "gemm_f32", (4, 4), (16, 16), np.zeros((64, 64), np.float32), a, b, 64, faulty=True)
+
+
+def half_gemm(text: str) -> ptx.Execution:
+    a, b = np.random.default_rng(1).standard_normal((2, 64, 64)).astype(np.float16)
+    return run(text, "gemm_f16", (4, 4), (16, 16), np.zeros((64, 64), np.float16), a, b, 64, faulty=True)
+
+
+def softmax(text: str) -> ptx.Execution:
+    source = np.random.default_rng(1).standard_normal((3, 1000)).astype(np.float32)
+    return run(text, "softmax", (3,), (256,), np.zeros_like(source), source, 1000, faulty=True)
+
+
+CASES = {
+    "reduction": (REDUCTION, reduction),
+    "transpose": (
+        TRANSPOSES[
+            TRANSPOSES.index('extern "C" __global__ void tiled') : TRANSPOSES.index(
+                'extern "C" __global__ void unpadded'
+            )
+        ],
+        transpose,
+    ),
+    "gemm": (GEMM, gemm),
+    "half gemm": (GEMM, half_gemm),
+    "softmax": (SOFTMAX, softmax),
+}
+REMOVALS = [(name, number) for name, (text, _) in CASES.items() for number in range(text.count("__syncthreads();"))]
+
+
+def without(text: str, number: int) -> str:
+    parts = text.split("__syncthreads();")
+    return (
+        "__syncthreads();".join(parts[: number + 1]) + "              " + "__syncthreads();".join(parts[number + 1 :])
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_originals_have_no_fault(name: str) -> None:
+    text, launch = CASES[name]
+    assert launch(text).faults == ()
+
+
+@pytest.mark.parametrize(("name", "number"), REMOVALS)
+def test_each_removed_barrier_is_a_race(name: str, number: int) -> None:
+    text, launch = CASES[name]
+    assert len(REMOVALS) == 11
+    faults = launch(without(text, number)).faults
+    assert faults
+    assert {fault.code for fault in faults} == {"race"}
+    assert all(fault.line > 0 and fault.thread and fault.array for fault in faults)
+
+
+def test_a_race_names_both_sides() -> None:
+    text = r"""
+    extern "C" __global__ void next(int* out) {
+        __shared__ int box[64];
+        box[threadIdx.x] = threadIdx.x;  // write
+        out[threadIdx.x] = box[(threadIdx.x + 1) % 64];  // read
+    }
+    """
+    (fault,) = run(text, "next", (2,), (64,), np.zeros(64, np.int32), faulty=True).faults[:1]
+    assert (fault.code, fault.array, fault.line) == ("race", "box", line_of(text, "// read"))
+    assert f"line {line_of(text, '// write')}" in fault.text
+    assert "thread (0, 0, 0) of block (0, 0, 0) reads box" in fault.text
+
+
+def warp_exchange(sync: str) -> str:
+    return rf"""
+    extern "C" __global__ void rotate(int* out) {{
+        __shared__ int box[64];
+        int value = threadIdx.x, next = (threadIdx.x & ~31) | ((threadIdx.x + 1) & 31);
+        for (int i = 0; i < 3; i++) {{
+            box[threadIdx.x] = value;
+            {sync}
+            value = box[next];
+            {sync}
+        }}
+        out[threadIdx.x] = value;
+    }}
+    """
+
+
+def test_a_warp_barrier_orders_a_warp() -> None:
+    out = np.zeros(64, np.int32)
+    run(warp_exchange("__syncwarp();"), "rotate", (1,), (64,), out)
+    np.testing.assert_array_equal(out, (np.arange(64) & ~31) | ((np.arange(64) + 3) & 31))
+    faults = run(warp_exchange(""), "rotate", (1,), (64,), out, faulty=True).faults
+    assert {fault.code for fault in faults} == {"race"}
+
+
+def test_a_warp_barrier_does_not_order_two_warps() -> None:
+    text = r"""
+    extern "C" __global__ void across(int* out) {
+        __shared__ int box[64];
+        box[threadIdx.x] = threadIdx.x;
+        __syncwarp();
+        out[threadIdx.x] = box[63 - threadIdx.x];
+    }
+    """
+    assert {f.code for f in run(text, "across", (1,), (64,), np.zeros(64, np.int32), faulty=True).faults} == {"race"}
+
+
+def test_everyone_writing_the_same_value_is_no_race() -> None:
+    text = r"""
+    extern "C" __global__ void flag(int* out, int* any, int same) {
+        __shared__ int seen;
+        seen = same ? 7 : (int)threadIdx.x;
+        __syncthreads();
+        out[threadIdx.x] = seen;
+        *any = same ? 1 : (int)blockIdx.x;
+    }
+    """
+    assert run(text, "flag", (4,), (64,), np.zeros(64, np.int32), np.zeros(1, np.int32), 1, faulty=True).faults == ()
+    faults = run(text, "flag", (4,), (64,), np.zeros(64, np.int32), np.zeros(1, np.int32), 0, faulty=True).faults
+    assert {(f.code, f.array) for f in faults} >= {("race", "seen"), ("race", "any")}
+
+
+def test_blocks_that_share_global_memory_race() -> None:
+    text = r"""
+    extern "C" __global__ void smooth(float* data, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        float sum = data[i] + (i + 1 < n ? data[i + 1] : 0.0f);
+        data[i] = sum;  // in place
+    }
+    """
+    faults = run(text, "smooth", (8,), (64,), np.ones(512, np.float32), 512, faulty=True).faults
+    assert {fault.code for fault in faults} == {"race"}
+    assert "of the same launch" in faults[0].text
+    assert run(text, "smooth", (1,), (512,), np.ones(512, np.float32), 512, faulty=True).faults == ()
+
+
+LAST_BLOCK = r"""
+__device__ unsigned ticket = 0;
+extern "C" __global__ void total(float* out, float* parts, const float* in) {
+    __shared__ bool last;
+    float sum = in[blockIdx.x * blockDim.x + threadIdx.x];
+    for (int lane = 16; lane > 0; lane /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lane);
+    if (threadIdx.x == 0) {
+        parts[blockIdx.x] = sum;
+        FENCE
+        last = atomicInc(&ticket, gridDim.x - 1) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (last && threadIdx.x == 0) {
+        float all = 0;
+        for (int i = 0; i < gridDim.x; i++) all += parts[i];
+        *out = all;
+    }
+}
+"""
+
+
+def test_fence_and_ticket_order_blocks() -> None:
+    source = np.random.default_rng(1).standard_normal(32 * 50).astype(np.float32)
+    out = np.zeros(1, np.float32)
+    run(LAST_BLOCK.replace("FENCE", "__threadfence();"), "total", (50,), (32,), out, np.zeros(50, np.float32), source)
+    np.testing.assert_allclose(out[0], source.astype(np.float64).sum(), rtol=1e-4)
+    faults = run(
+        LAST_BLOCK.replace("FENCE", ""), "total", (50,), (32,), out, np.zeros(50, np.float32), source, faulty=True
+    ).faults
+    assert {(fault.code, fault.array) for fault in faults} == {("race", "parts")}
+
+
+def test_atomics_do_not_race() -> None:
+    text = r"""
+    extern "C" __global__ void add(float* out, const float* in) {
+        __shared__ float sum;
+        if (threadIdx.x == 0) sum = 0;
+        __syncthreads();
+        atomicAdd(&sum, in[blockIdx.x * blockDim.x + threadIdx.x]);
+        __syncthreads();
+        if (threadIdx.x == 0) atomicAdd(out, sum);
+    }
+    """
+    source = np.random.default_rng(1).standard_normal(512).astype(np.float32)
+    out = np.zeros(1, np.float32)
+    run(text, "add", (4,), (128,), out, source)
+    np.testing.assert_allclose(out[0], source.astype(np.float64).sum(), rtol=1e-4, atol=1e-5)
+
+
+def test_threads_at_different_barriers_are_reported() -> None:
+    text = r"""
+    extern "C" __global__ void apart(int* out) {
+        __shared__ int box[64];
+        box[threadIdx.x] = out[threadIdx.x];
+        if (threadIdx.x < 32) {
+            __syncthreads();
+            out[threadIdx.x] = box[threadIdx.x + 1];
+        } else {
+            out[threadIdx.x] = box[threadIdx.x] * 2;
+            __syncthreads();
+        }
+    }
+    """
+    faults = run(text, "apart", (1,), (64,), np.zeros(64, np.int32), faulty=True).faults
+    assert "barrier" in {fault.code for fault in faults}

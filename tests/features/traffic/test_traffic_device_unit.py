@@ -1,0 +1,175 @@
+"""What the traffic device keeps between launches."""
+
+import weakref
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
+
+from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
+from pytest_bandwidth.devices.kernel_source import read_source
+from pytest_bandwidth.domain.errors import KernelFault, NotOnThisDevice
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.features.traffic import device as traffic
+from pytest_bandwidth.features.traffic.device import open_traffic
+from pytest_bandwidth.features.traffic.ptx import compile_ptx
+
+COPY = 'extern "C" __global__ void copy(float* out, const float* in) { out[threadIdx.x] = in[threadIdx.x]; }'
+
+
+@pytest.fixture(scope="module")
+def device():
+    return open_traffic()
+
+
+def copied(device, out, source):
+    kernel = device.kernel(KernelSource(text=COPY, name="copy"))
+    device.launcher(Launch(kernel=kernel, grid=(1,), block=(64,), args=(out, source)), None)()
+
+
+def test_a_source_may_lie_in_a_folder_with_a_quote(device, tmp_path):
+    """PTX names the header, and with it the folder."""
+    folder = tmp_path / '6" wafers {old}'
+    folder.mkdir()
+    (folder / "copied.h").write_text("__device__ __noinline__ float copied(float x) { return x; }\n")
+    source = folder / '6".cu'
+    source.write_text('#include "copied.h"\n' + COPY.replace("in[threadIdx.x]", "copied(in[threadIdx.x])"))
+    kernel = device.kernel(KernelSource(text=source.read_text(), name="copy", file=source, options=(f"-I{folder}",)))
+    out = np.zeros(64, np.float32)
+    device.launcher(Launch(kernel=kernel, grid=(1,), block=(64,), args=(out, np.ones(64, np.float32))), None)()
+    assert out.sum() == 64
+    assert kernel.code.identity.ptx is not None
+
+
+def test_an_empty_array_is_not_kept_alive(device):
+    array = device.empty(64, "float32")
+    copied(device, np.zeros(64, np.float32), np.ones(64, np.float32))
+    watched = weakref.ref(array)
+    del array
+    assert watched() is None
+
+
+def test_a_view_of_an_empty_array_is_watched(device):
+    view = device.empty(128, "float32")[64:]
+    with pytest.raises(KernelFault, match="uninitialised"):
+        copied(device, np.zeros(64, np.float32), view)
+
+
+def test_arrays_that_went_do_not_hide_those_that_stay(device):
+    first, second = device.empty(64, "float32"), device.empty(64, "float32")
+    del first
+    with pytest.raises(KernelFault, match="uninitialised"):
+        copied(device, np.zeros(64, np.float32), second)
+    copied(device, second, np.ones(64, np.float32))
+    copied(device, np.zeros(64, np.float32), second)
+
+
+COUNTED = """
+__device__ int calls = 0;
+extern "C" __global__ void count(int* out) { *out = ++calls; }
+extern "C" __global__ void other(int* out) { *out = -1; }
+"""
+
+
+def counted(device, kernel):
+    out = np.zeros(1, np.int32)
+    device.launcher(Launch(kernel=kernel, grid=(1,), block=(1,), args=(out,)), None)()
+    return int(out[0])
+
+
+def test_a_source_is_compiled_once_for_all_its_kernels(device, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(traffic, "compile_ptx", lambda *a, **k: compiled.append(k["options"]) or compile_ptx(*a, **k))
+    text = COUNTED + "// a text of its own"
+    kernels = [device.kernel(KernelSource(text=text, name=name)) for name in ("count", "other", "count")]
+    assert [counted(device, kernel) for kernel in kernels] == [1, -1, 1]
+    device.kernel(KernelSource(text=text, name="count", options=("-DN=1",)))
+    open_traffic("sm_80").kernel(KernelSource(text=text, name="count"))
+    assert compiled == [(), ("-DN=1",), ()]
+
+
+def test_variables_of_a_source_belong_to_the_kernel_that_was_asked_for(device):
+    first, second = (device.kernel(KernelSource(text=COUNTED, name="count")) for _ in range(2))
+    assert [counted(device, kernel) for kernel in (first, first, second, first)] == [1, 2, 1, 3]
+
+
+def test_what_a_test_draws_does_not_depend_on_the_tests_before(device):
+    device.begin_test()
+    first, second = device.random(1000, "uint32"), device.random(1000, "uint32")
+    assert not np.array_equal(first, second)
+    device.begin_test()
+    assert np.array_equal(device.random(1000, "uint32"), first)
+    assert np.array_equal(open_traffic().random(1000, "uint32"), first)
+
+
+@pytest.mark.parametrize(
+    ("shift", "told"),
+    [
+        (32, "128 B beside the views that it was given"),
+        (8, "96 B of `x`, 32 B beside the views that it was given"),
+    ],
+)
+def test_what_a_kernel_writes_beside_a_view_is_told(device, shift, told):
+    text = f'extern "C" __global__ void shifted(float* x) {{ x[threadIdx.x + {shift}] = 1; }}'
+    whole = np.zeros(64, np.float32)
+    launch = Launch(device.kernel(KernelSource(text, "shifted")), (1,), (32,), (whole[:32],))
+    measured = device.measure(
+        Workload(device.launcher(launch, None), Traffic(0, 64), launch=launch), Budget(), lambda _: None
+    )
+    (finding,) = (found for found in measured.findings if found.code == "declared-bytes-written")
+    assert finding.text.endswith(f"the kernel touches 128 B: {told}")
+
+
+def test_headers_beside_a_kernels_file_are_found(device, tmp_path):
+    (tmp_path / "one.cuh").write_text("#define ONE 1\n")
+    file = tmp_path / "k.cu"
+    file.write_text('#include "one.cuh"\nextern "C" __global__ void k(float* x) { x[threadIdx.x] = ONE; }\n')
+    x = np.zeros(32, np.float32)
+    launch = Launch(device.kernel(read_source(file, "k", ())), (1,), (32,), (x,))
+    device.launcher(launch, None)()
+    assert x.min() == 1
+
+
+def test_a_null_pointer_is_told_by_its_address(device):
+    text = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] = 1; }'
+    launch = Launch(device.kernel(KernelSource(text, "k")), (1,), (32,), (None,))
+    with pytest.raises(KernelFault, match=r"writes 4 bytes that belong to no array \(address 0x0\)"):
+        device.launcher(launch, None)()
+
+
+def test_a_kernel_in_a_namespace_is_found_by_its_name(device):
+    text = "namespace mine { __global__ void one(float* x) { x[threadIdx.x] = 1; } }"
+    kernel = device.kernel(read_source(text, "mine::one", ()))
+    x = np.zeros(32, np.float32)
+    device.launcher(Launch(kernel, (1,), (32,), (x,)), None)()
+    assert (x == 1).all()
+
+
+def inputs(device, *args, blocks=None, setup=None):
+    launch = Launch(None, (1, 1, 1), (32, 1, 1), args)
+    return device.inputs_of(Workload(str, Traffic(1, 1), launch=launch, blocks=blocks, setup=setup))
+
+
+def test_what_decides_counts_beside_code_is_hashed(device):
+    whole = np.arange(96, dtype=np.int32)
+    known = inputs(device, whole[:64], whole[32:], np.int32(3))
+    assert inputs(device, (again := whole.copy())[:64], again[32:], np.int32(3)) == known
+    others = [
+        inputs(device, whole[:64], whole.copy()[32:], np.int32(3)),  # of another allocation
+        inputs(device, whole[:64], whole[31:], np.int32(3)),
+        inputs(device, whole[:64] + 1, whole[32:], np.int32(3)),
+        inputs(device, whole[:64], whole[32:], np.int32(3), blocks=4),
+    ]
+    assert known not in others
+    assert len({*others}) == len(others)
+
+
+def test_a_set_up_runs_before_what_it_leaves_is_hashed(device):
+    array = np.zeros(64, np.float32)
+    assert inputs(device, array, setup=lambda: array.fill(1)) == inputs(device, np.ones(64, np.float32))
+
+
+def test_what_a_callable_would_count_cannot_be_told(device):
+    with pytest.raises(NotOnThisDevice):
+        device.inputs_of(Workload(str, Traffic(1, 1)))

@@ -1,0 +1,145 @@
+"""What a regression's message names as its likely cause, from what the baseline recorded. No device."""
+
+from dataclasses import asdict, replace
+
+import pytest
+
+from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.code.identity import CodeIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.measured.measurement import KernelResources, Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
+from pytest_bandwidth.judging.causes import likely_causes, recorded_resources
+from pytest_bandwidth.reports.wording import Context, failure_message
+
+FACTS = {"driver_version": "580.1", "max_sm_clock_mhz": 1980, "power_limit_w": 500.0}
+DEVICE = DeviceIdentity("cuda", "Imaginary GPU", 2**30, "GPU-0", facts=FACTS)
+LEAN = KernelResources(registers=32, local_bytes=0, shared_bytes=4096, max_threads_per_block=1024, occupancy=1.0)
+ROUNDS = Rounds(kernel_seconds=(2e-3,) * 3, probe_seconds=(1e-3,) * 3, probe_bytes=10**9, probe_name="add")
+
+
+def measured(resources: KernelResources | None) -> Measurement:
+    return Measurement(None, Traffic(10**9, 0), DEVICE, "events", ROUNDS, resources=resources)
+
+
+def entry(resources: KernelResources | None, **facts: str) -> Entry:
+    run = Run(gbps=1000.0, probe_gbps=1000.0, extra=facts)
+    recorded = recorded_resources(asdict(resources) if resources else None)
+    return Entry("t.py::t", gbps=1000.0, resources=recorded, runs=(run,))
+
+
+@pytest.mark.parametrize(
+    ("probe_seconds", "blame"),
+    [
+        (1.0e-3, "the kernel, not the device"),
+        (1.1e-3, "the kernel, more than the device, which is 9.1 % slower, too"),
+        (1.9e-3, "the device is 47.4 % slower, too"),
+        (0.9e-3, "the kernel did not follow the device, which is faster now"),
+    ],
+)
+def test_the_probe_tells_whether_kernel_or_device_lost_more(probe_seconds, blame):
+    """The kernel lost half of its GB/s."""
+    now = replace(measured(LEAN), rounds=replace(ROUNDS, probe_seconds=(probe_seconds,) * 3))
+    (cause,) = likely_causes(now, entry(LEAN))
+    assert cause.startswith(f"{blame}: the probe (add) reached 1000 GB/s then, ")
+
+
+def test_the_probe_is_no_cause_of_counts():
+    spilling = replace(LEAN, local_bytes=64)
+    assert likely_causes(measured(spilling), entry(LEAN), timed=False) == ("spills 0 → 64 B a thread",)
+    assert likely_causes(measured(LEAN), entry(LEAN), timed=False) == ()
+
+
+def test_what_is_recorded_is_whole_numbers_by_name():
+    assert recorded_resources(asdict(LEAN)) == {
+        "registers": 32,
+        "local_bytes": 0,
+        "shared_bytes": 4096,
+        "max_threads_per_block": 1024,
+        "occupancy_percent": 100,
+    }
+    launched = replace(LEAN, grid=(8, 1, 1), block=(64, 2, 1), dynamic_shared_bytes=0)
+    shape = {"grid_x": 8, "block_x": 64, "block_y": 2}
+    assert recorded_resources(asdict(launched)) == {**recorded_resources(asdict(LEAN)), **shape}
+    assert recorded_resources({**asdict(launched), "grid": [8]}) == recorded_resources(asdict(LEAN))
+    lean = {"registers": 16, "local_bytes": 0, "shared_bytes": 0}
+    assert recorded_resources(asdict(KernelResources(16, 0, 0))) == lean
+    assert recorded_resources({**lean, "of_another_version": 1}) == lean
+    assert recorded_resources(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"registers": 96}, "registers 32 → 96"),
+        ({"local_bytes": 128}, "spills 0 → 128 B a thread"),
+        ({"shared_bytes": 8192}, "shared memory 4096 → 8192 B a block"),
+        ({"occupancy": 0.5}, "occupancy 100 → 50 %"),
+    ],
+)
+def test_each_changed_resource_is_named(changed, said):
+    causes = likely_causes(measured(replace(LEAN, **changed)), entry(LEAN))
+    assert causes[0] == said
+    assert not any(known in " ".join(causes[1:]) for known in ("registers", "spills", "shared", "occupancy"))
+
+
+def test_a_changed_launch_is_named_by_its_figures_where_both_sides_recorded_them():
+    before = replace(LEAN, grid=(4096, 1, 1), block=(256, 1, 1), dynamic_shared_bytes=0)
+    wide = replace(before, grid=(8192, 1, 1), block=(128, 1, 1))
+    code = CodeIdentity(ptx="p", sass="s", launch="l", arguments="a")
+    relaunched = replace(measured(wide), code=replace(code, launch="m"))
+    known = replace(entry(before), code=code.known())
+    assert likely_causes(relaunched, known, timed=False) == ("the launch changed: grid 4,096 → 8,192, block 256 → 128",)
+    unrecorded = replace(entry(LEAN), code=code.known())
+    assert likely_causes(relaunched, unrecorded, timed=False) == ("the launch changed: grid, block or shared memory",)
+    also = replace(relaunched, code=replace(code, launch="m", arguments="b"))
+    (arguments, shape) = likely_causes(also, known, timed=False)
+    assert (arguments.startswith("the launch's arguments changed"), shape.endswith("block 256 → 128")) == (True, True)
+
+
+def test_code_that_ran_next_to_its_old_code_is_the_cause_whatever_the_device_does():
+    faster = replace(measured(None), rounds=replace(ROUNDS, probe_seconds=(0.5e-3,) * 3))
+    known = entry(LEAN, driver_version="570.0")
+    assert likely_causes(faster, known, code_alone=True) == ("the code: old and new ran alternately on this machine",)
+    spilled = replace(faster, resources=replace(LEAN, local_bytes=128))
+    assert likely_causes(spilled, known, code_alone=True) == ("spills 0 → 128 B a thread",)
+    # What the compiler gave the old code here counts, and no driver or probe.
+    assert likely_causes(spilled, known, {"local_bytes": 64}) == ("spills 64 → 128 B a thread",)
+    assert likely_causes(faster, known, {}) == ()
+
+
+def test_unchanged_and_unrecorded_resources_are_not_named():
+    same = likely_causes(measured(LEAN), entry(LEAN))
+    assert same == likely_causes(measured(None), entry(LEAN)) == likely_causes(measured(LEAN), entry(None))
+    assert same == ("the kernel, not the device: the probe (add) reached 1000 GB/s then, 1000 GB/s now",)
+    unnamed = replace(measured(None), rounds=replace(ROUNDS, probe_name=None))
+    assert likely_causes(unnamed, entry(None))[0].startswith("the kernel, not the device: the probe reached 1000 GB/s")
+    assert likely_causes(measured(LEAN), None) == ()
+
+
+def test_what_changed_in_the_code_is_the_first_cause():
+    code = CodeIdentity(ptx="a" * 32, sass="b" * 32, launch="c" * 32)
+    known = replace(entry(LEAN), code=code.known())
+    edited = replace(measured(LEAN), code=replace(code, ptx="d" * 32, sass="e" * 32))
+    assert likely_causes(edited, known)[0] == "the kernel's code changed"
+    rebuilt = replace(measured(LEAN), code=replace(code, sass="e" * 32))
+    assert likely_causes(rebuilt, known)[0].startswith("the same PTX became other machine code")
+    assert not any("code" in cause for cause in likely_causes(measured(LEAN), known))
+
+
+def test_driver_and_settings_are_named_where_they_changed():
+    then = entry(None, driver_version="570.0", max_sm_clock_mhz="1980", power_limit_w="700.0")
+    causes = likely_causes(measured(None), then)
+    assert causes[:2] == ("driver version 570.0 → 580.1", "power limit 700.0 → 500.0 W")
+    assert not any("clock" in cause for cause in causes)
+
+
+def test_the_failing_tests_message_names_them():
+    now = measured(replace(LEAN, registers=96, local_bytes=128))
+    numbers = Numbers("gbps", observed=500.0, reference=1000.0, drop=0.5, tolerance=0.05, runs=5, spread=0.01)
+    context = Context(likely_causes(now, entry(LEAN)))
+    message = failure_message(now, Decision(Status.REGRESSED, Rule.STORED, numbers), entry(LEAN), context)
+    (line,) = [line for line in message.splitlines() if line.strip().startswith("likely cause")]
+    assert line.startswith("    likely cause  registers 32 → 96; spills 0 → 128 B a thread; the kernel, not the device")

@@ -1,0 +1,657 @@
+"""The table of decisions: every rule of every verdict, at its exact boundaries."""
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from entries_of_shares import at, reference
+from judged_kernels import (
+    CODE,
+    EDITED,
+    FIVE,
+    KEY,
+    LIMITS,
+    LIMITS_10,
+    OF_CODE,
+    baseline,
+    compared,
+    evidence,
+    measured,
+)
+
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.code.identity import CodeIdentity
+from pytest_bandwidth.domain.device import Peak
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.measured.validity import IMPOSSIBLE
+from pytest_bandwidth.domain.statistics import t_quantile
+from pytest_bandwidth.domain.units import log_of_drop
+from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Rule, Status
+from pytest_bandwidth.judging.decide import (
+    decide,
+    decide_comparison,
+    decide_processes,
+    decide_stored,
+    with_dram,
+    without_dram,
+)
+from pytest_bandwidth.judging.evidence import Ask
+from pytest_bandwidth.judging.interval import Looks
+from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.stored import runs_needed
+
+STEP = 1e-9
+LIMIT = log_of_drop(0.05)
+LOOKS = Looks()
+OK, REGRESSED, IMPROVED, MISMATCH, UNDECIDED, SAVED = (
+    *(Status.OK, Status.REGRESSED, Status.IMPROVED),
+    *(Status.MISMATCH, Status.UNDECIDED, Status.SAVED),
+)
+TRIED = {"old_code_tried": True}
+
+
+def ruled(found):
+    assert isinstance(found, Decision), found
+    return found.status, found.rule
+
+
+def with_floor(limits=LIMITS, **floors):
+    return replace(limits, marker=MarkerOptions(**floors))
+
+
+# --- before anything is compared
+
+
+@pytest.mark.parametrize("code", IMPOSSIBLE)
+def test_what_is_impossible_comes_before_bytes_floors_and_drops(code):
+    spoilt = measured(10.0, invalid=Finding(code, "a sentence"), code=CODE)
+    known = baseline(90.0, bytes_read=1, code=CODE.known())
+    for limits in (LIMITS, with_floor(min_gbps=95.0), replace(LIMITS, writes="all")):
+        found = decide(evidence(spoilt, known, limits), limits)
+        assert ruled(found) == (MISMATCH, code)
+        assert found.facts["text"] == "a sentence"
+
+
+@pytest.mark.parametrize("code", ["others", "waited", "above-probe", "no-samples"])
+class TestDisturbed:
+    """Figures of a disturbed measurement decide nothing; its code, and old code in new processes, still do."""
+
+    def test_the_same_code_is_ok(self, code):
+        found = decide(self.evidence(code, baseline(90.0, code=CODE.known())), LIMITS)
+        assert ruled(found) == (OK, Rule.CODE_UNCHANGED)
+        assert (found.numbers, found.why_not) == (NO_NUMBERS, ("its figures do not count: a sentence",))
+
+    def test_old_code_decides(self, code):
+        here = self.evidence(code, FIVE)
+        assert decide(here, LIMITS) is Ask.OLD_CODE
+        assert ruled(decide(replace(here, compared=compared(*[0.1] * 4)), LIMITS)) == (REGRESSED, Rule.PAIRS)
+        assert ruled(decide(replace(here, compared=compared(*[0.0] * 4)), LIMITS)) == (OK, Rule.PAIRS)
+
+    def test_stored_figures_decide_nothing(self, code):
+        found = decide(replace(self.evidence(code, FIVE), **TRIED, why_not=("no git",)), LIMITS)
+        assert (*ruled(found), found.facts["text"], found.why_not) == (UNDECIDED, code, "a sentence", ("no git",))
+        assert ruled(decide(self.evidence(code, None), LIMITS)) == (UNDECIDED, code)
+
+    def test_no_floor_is_seen_to_hold(self, code):
+        floor = with_floor(min_gbps=5.0)
+        assert ruled(decide(self.evidence(code, baseline(90.0, code=CODE.known()), floor), floor)) == (UNDECIDED, code)
+        lost = self.evidence(code, FIVE, floor, compared=compared(*[0.1] * 4))
+        assert ruled(decide(lost, floor)) == (REGRESSED, Rule.PAIRS)
+
+    @pytest.mark.parametrize("known", [FIVE, None, baseline(90.0, code=CODE.known())])
+    def test_nothing_is_saved(self, code, known):
+        saves = replace(LIMITS, writes="all")
+        assert ruled(decide(self.evidence(code, known, saves), saves)) == (UNDECIDED, code)
+
+    def test_other_bytes_are_a_mismatch(self, code):
+        known = baseline(90.0, bytes_read=1, code=CODE.known())
+        assert ruled(decide(self.evidence(code, known), LIMITS)) == (MISMATCH, Rule.BYTES)
+
+    @staticmethod
+    def evidence(code, known, limits=LIMITS, **more):
+        return evidence(measured(10.0, invalid=Finding(code, "a sentence"), code=CODE), known, limits, **more)
+
+
+def test_pairs_with_a_revision_measure_anew_whatever_disturbed_this_process():
+    disturbed = evidence(measured(10.0, invalid=Finding("others", "busy")), None, revision="main")
+    assert decide(disturbed, LIMITS) is Ask.OLD_CODE
+    impossible = replace(disturbed, measurement=measured(10.0, invalid=Finding("no-work", "nothing")))
+    assert ruled(decide(impossible, LIMITS)) == (MISMATCH, "no-work")
+
+
+@pytest.mark.parametrize(("known", "rule"), [(None, Rule.NO_BASELINE), (replace(FIVE, entries={}), Rule.NO_ENTRY)])
+def test_without_an_entry_only_floors_decide(known, rule):
+    assert ruled(decide(evidence(measured(90.0), known), LIMITS)) == (UNDECIDED, rule)
+    floor = with_floor(min_gbps=90.0)
+    assert ruled(decide(evidence(measured(90.0), known, floor), floor)) == (OK, Rule.FLOORS)
+
+
+def test_a_revision_that_does_not_measure_it_leaves_it_undecided():
+    here = evidence(measured(90.0), None, revision="main", why_not=("no such test",))
+    assert decide(here, LIMITS) is Ask.OLD_CODE
+    found = decide(replace(here, **TRIED), LIMITS)
+    assert ruled(found) == (UNDECIDED, Rule.NOT_THERE)
+    assert found.why_not == ("no such test",)
+
+
+@pytest.mark.parametrize(
+    ("writes", "known", "status"),
+    [
+        ("all", FIVE, SAVED),
+        ("all", None, SAVED),
+        ("new", replace(FIVE, entries={}), SAVED),
+        ("new", FIVE, OK),
+        ("none", FIVE, OK),
+    ],
+)
+def test_an_update_saves_in_place_of_judging(writes, known, status):
+    limits = replace(LIMITS, writes=writes)
+    assert ruled(decide(evidence(measured(90.0), known, limits, **TRIED), limits))[0] is status
+
+
+def test_other_bytes_come_before_same_code_and_old_code():
+    known = baseline(90.0, bytes_read=1, code=CODE.known())
+    here = evidence(measured(90.0, code=CODE), known, compared=compared(*[0.5] * 12))
+    assert here.is_same_code
+    assert ruled(decide(here, LIMITS)) == (MISMATCH, Rule.BYTES)
+
+
+# --- the same code
+
+
+@pytest.mark.parametrize("gbps", [10.0, 80.0, 90.0, 120.0])
+@pytest.mark.parametrize("known", [OF_CODE, baseline(90.0, code=CODE.known()), baseline(code=CODE.known())])
+def test_the_same_code_is_ok_whatever_it_lost(gbps, known):
+    found = decide(evidence(measured(gbps, code=CODE), known), LIMITS)
+    assert ruled(found) == (OK, Rule.CODE_UNCHANGED)
+    assert not found.status.fails(strict=True)
+    if known is OF_CODE:
+        assert found.numbers.drop == pytest.approx(1 - gbps / 90.0)
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        (CODE, EDITED),
+        (CODE, CodeIdentity()),
+        (CodeIdentity(), CODE),
+        (CODE, replace(CODE, launch="f" * 32)),
+        (CODE, replace(CODE, sass="f" * 32)),
+        (CodeIdentity(), CodeIdentity()),
+    ],
+)
+@pytest.mark.parametrize("gbps", [80.0, 90.0, 120.0])
+def test_changed_or_unknown_code_asks_for_old_code_whatever_stored_figures_say(then, now, gbps):
+    known = baseline(90.0, 90.0, 90.0, 90.0, 90.0, code=then.known())
+    here = evidence(measured(gbps, code=now), known)
+    assert decide(here, LIMITS) is Ask.OLD_CODE
+    assert ruled(decide(replace(here, compared=compared(*[0.1] * 4)), LIMITS)) == (REGRESSED, Rule.PAIRS)
+    assert ruled(decide(replace(here, compared=compared(*[0.0] * 4)), LIMITS)) == (OK, Rule.PAIRS)
+
+
+# --- floors
+
+
+@pytest.mark.parametrize(("seen", "missed"), [(90.0, False), (90.0 * (1 - STEP), True)])
+def test_a_floor_holds_at_equality(seen, missed):
+    limits = with_floor(min_gbps=90.0)
+    found = decide(evidence(measured(seen), OF_CODE, limits, **TRIED), limits)
+    assert (found is Ask.PROCESSES) is missed
+
+
+@pytest.mark.parametrize("limits", [LIMITS, replace(LIMITS, writes="all")])
+@pytest.mark.parametrize("code", [CODE, CodeIdentity()])
+def test_a_floor_is_missed_where_the_median_of_new_processes_misses_it_too(limits, code):
+    limits = with_floor(limits, min_gbps=90.0)
+    known = replace(FIVE.entries[KEY], code=CODE.known())
+    here = evidence(measured(80.0, code=code), replace(FIVE, entries={KEY: known}), limits)
+    assert decide(here, limits) is Ask.PROCESSES
+    assert decide(replace(here, fresh=(at(0.8), at(0.8))), limits) is Ask.PROCESSES, "a floor rests on all of them"
+    found = decide(replace(here, fresh=(at(0.8), at(0.85), at(1.0))), limits)
+    assert ruled(found) == (REGRESSED, "floor:min_gbps")
+    assert (found.numbers.observed, found.numbers.reference) == (pytest.approx(85.0), 90.0)
+    assert found.numbers.confirmations == pytest.approx((80.0, 85.0, 100.0))
+    held = decide(replace(here, fresh=(at(0.8), at(0.9), at(1.0))), limits)
+    assert held is Ask.OLD_CODE or ruled(held) in ((SAVED, Rule.WRITTEN), (OK, Rule.CODE_UNCHANGED))
+
+
+def test_without_confirmation_the_first_look_at_a_floor_decides():
+    limits = with_floor(replace(LIMITS, confirm=0), min_gbps=90.0)
+    assert ruled(decide(evidence(measured(80.0), FIVE, limits), limits)) == (REGRESSED, "floor:min_gbps")
+
+
+def test_a_missed_floor_that_no_process_could_confirm_is_undecided():
+    limits = with_floor(min_gbps=90.0)
+    here = evidence(measured(80.0), FIVE, limits, fresh=(at(0.8),), fresh_ended="exit status 4")
+    found = decide(here, limits)
+    assert ruled(found) == (UNDECIDED, Rule.NOT_RERUN)
+    assert found.facts == {"floor": "min_gbps", "why": "exit status 4", "processes": 1}
+
+
+@pytest.mark.parametrize(("share", "rule"), [(2.0, Rule.FLOORS), (2.01, Rule.NO_PROBE)])
+def test_a_floor_does_not_hold_by_a_share_that_tells_nothing(share, rule):
+    limits = with_floor(min_relative=0.8)
+    assert ruled(decide(evidence(measured(100 * share), None, limits), limits))[1] == rule
+
+
+def test_a_floor_whose_figure_is_missing_does_not_hold():
+    limits = with_floor(min_relative=0.8)
+    beside_a_probe = measured(90.0)
+    alone = replace(beside_a_probe, rounds=replace(beside_a_probe.rounds, probe_seconds=(), probe_bytes=0))
+    assert alone.relative is None
+    found = decide(evidence(alone, FIVE, limits), limits)
+    assert ruled(found) == (UNDECIDED, Rule.NO_PROBE)
+    assert found.facts == {"floor": "min_relative"}
+    lacking = (at(0.7), replace(at(0.7), relative=None), at(0.7))
+    again = evidence(measured(70.0), FIVE, limits, fresh=lacking)
+    assert ruled(decide(again, limits)) == (UNDECIDED, Rule.NO_PROBE), "one of three confirms nothing"
+
+
+def test_a_floor_on_a_share_of_an_unknown_peak_is_an_error():
+    limits = with_floor(min_utilization=0.8)
+    with pytest.raises(UsageError, match=r"peak of A card is unknown: use min_relative"):
+        decide(evidence(measured(90.0), FIVE, limits), limits)
+    on_peak = measured(90.0, peak=Peak(100e9, "test"))
+    assert ruled(decide(evidence(on_peak, FIVE, limits, **TRIED), limits)) == (OK, Rule.STORED)
+
+
+# --- old code next to new
+
+
+def look(*drops, tolerance=0.05, looks=LOOKS, **more):
+    return decide_comparison(compared(*drops, **more), tolerance, looks)
+
+
+def four(centre, spread):
+    """Four drops of this mean and standard deviation."""
+    return [centre + spread * step / math.sqrt(4 / 3) for step in (-1, 1, -1, 1)]
+
+
+def twelve(centre, spread):
+    return [centre + spread * step / math.sqrt(12 / 11) for step in (-1, 1) * 6]
+
+
+def status_of(found):
+    return None if found is Ask.OLD_CODE else found.status
+
+
+BOUNDS = [
+    (LIMIT + STEP, REGRESSED),
+    (LIMIT - STEP, OK),
+    (0.0, OK),
+    (-LIMIT + STEP, OK),
+    (-LIMIT - STEP, IMPROVED),
+]
+
+
+@pytest.mark.parametrize("rule", [Rule.PAIRS, Rule.OLD_KERNEL])
+@pytest.mark.parametrize("number", [4, 8, 12])
+@pytest.mark.parametrize(("drop", "status"), BOUNDS)
+def test_without_noise_the_tolerance_decides(drop, status, number, rule):
+    found = look(*[drop] * number, rule=rule)
+    assert ruled(found) == (status, rule)
+    assert found.numbers.runs == number
+    assert found.facts["by"] == rule
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 5, 6, 7, 9, 10, 11])
+def test_between_looks_more_is_asked_for(number):
+    assert look(*[0.5] * number) is Ask.OLD_CODE
+
+
+def reach(spread, level, number, degrees):
+    return t_quantile(level, degrees) * spread / math.sqrt(number)
+
+
+@pytest.mark.parametrize(("number", "drops"), [(4, four), (12, twelve)])
+def test_a_mean_past_the_tolerance_needs_a_bound_above_nothing(number, drops):
+    centre = 2 * LIMIT
+    spread = centre / reach(1.0, 0.999, number, number - 1)
+    undecided = None if number == 4 else UNDECIDED
+    assert status_of(look(*drops(centre, 0.999 * spread))) is REGRESSED
+    assert status_of(look(*drops(centre, 1.001 * spread))) is undecided
+    assert status_of(look(*drops(-centre, 0.999 * spread))) is IMPROVED
+    assert status_of(look(*drops(-centre, 1.001 * spread))) is not IMPROVED
+
+
+@pytest.mark.parametrize("centre", [0.9 * LIMIT, 0.5 * LIMIT, 0.0, -LIMIT / 2])
+def test_what_is_lost_passes_once_it_is_shown_to_be_no_more_than_the_tolerance(centre):
+    spread = (LIMIT - centre) / reach(1.0, 1 - 0.01 / 3, 4, 3)
+    found = look(*four(centre, 0.999 * spread))
+    assert ruled(found) == (OK, Rule.PAIRS)
+    assert found.numbers.high <= 0.05
+    assert look(*four(centre, 1.001 * spread)) is Ask.OLD_CODE
+
+
+def test_the_last_look_takes_a_sure_loss_that_may_be_past_the_tolerance_for_a_regression():
+    centre = 0.9 * LIMIT
+    sure = centre / reach(1.0, 0.999, 12, 11)
+    within = (LIMIT - centre) / reach(1.0, 1 - 0.01 / 3, 12, 11)
+    assert within < sure
+    for spread, status in ((0.999 * within, OK), (1.001 * within, REGRESSED), (0.999 * sure, REGRESSED)):
+        assert look(*twelve(centre, spread)).status is status
+    assert ruled(look(*twelve(centre, 1.001 * sure))) == (UNDECIDED, Rule.TOO_NOISY)
+
+
+def test_the_last_look_passes_what_is_nearer_to_nothing_by_noise_no_wider_than_the_tolerance():
+    narrow = LIMIT / reach(1.0, 0.99, 12, 11)
+    for centre, spread, status in (
+        (0.499 * LIMIT, 0.999 * narrow, OK),
+        (0.499 * LIMIT, 1.001 * narrow, UNDECIDED),
+        (0.501 * LIMIT, 0.999 * narrow, UNDECIDED),
+    ):
+        assert look(*twelve(centre, spread)).status is status
+        assert look(*four(centre, spread * math.sqrt(12) / 2)) is Ask.OLD_CODE
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.499])
+@pytest.mark.parametrize("spread", [0.0, 0.001, 0.003, 0.01, 0.03, 0.1])
+def test_of_noise_alone_hardly_half_of_the_tolerance_is_a_regression(share, spread):
+    """A mean of less than half of it regresses only where its own bound shows a loss that may be all of it."""
+    found = look(*twelve(share * LIMIT, spread))
+    if found.status is REGRESSED:
+        assert found.numbers.low > 0
+        assert found.numbers.high > 0.05
+
+
+def test_where_addresses_differ_four_pairs_decide_nothing():
+    assert look(*[0.5] * 4, alike=False) is Ask.OLD_CODE
+    assert look(*[0.5] * 8, alike=False).status is REGRESSED
+    assert look(*[0.5] * 4, alike=False, ended=True).status is REGRESSED, "no more can be had"
+
+
+@pytest.mark.parametrize("number", [2, 3, 5, 11])
+def test_what_ended_early_is_decided_by_what_there_is(number):
+    assert look(*[0.5] * number, ended=True).status is REGRESSED
+    assert look(*[0.0] * number, ended=True).status is OK
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_fewer_than_two_comparisons_decide_nothing(number):
+    found = look(*[0.5] * number, ended=True, uneven=4)
+    assert ruled(found) == (UNDECIDED, Rule.UNSTEADY)
+    assert found.facts == {"compared": number, "uneven": 4, "other": "commit 3f2c1ab"}
+
+
+@pytest.mark.parametrize(("number", "rule"), [(0, None), (1, Rule.NO_PROBE), (12, Rule.NO_PROBE)])
+def test_a_share_that_only_the_old_code_shows_is_no_gain_and_no_loss(number, rule):
+    found = look(*[-0.5] * number, lost_share=True)
+    assert (None if found is Ask.OLD_CODE else found.rule) == rule
+
+
+def test_too_noisy_says_by_what_and_how_large_a_drop_would_be_found():
+    found = look(*twelve(0.0, 0.2), rule=Rule.OLD_KERNEL)
+    assert ruled(found) == (UNDECIDED, Rule.TOO_NOISY)
+    assert found.facts["by"] == Rule.OLD_KERNEL
+    assert found.numbers.detects > 0.2
+
+
+def test_numbers_of_a_comparison_are_those_that_decided():
+    found = look(0.11, 0.12, 0.13, 0.12, looks=Looks(4))
+    error = t_quantile(0.999, 3) * math.sqrt(2 * 0.01**2 / 3) / 2
+    assert found.numbers.drop == pytest.approx(-math.expm1(-0.12))
+    assert found.numbers.low == pytest.approx(-math.expm1(-(0.12 - error)))
+    assert found.numbers.reference == pytest.approx(90.0)
+    assert found.numbers.observed == pytest.approx(90.0 * math.exp(-0.12))
+    assert (found.numbers.tolerance, found.numbers.allowed_drop, found.numbers.degrees) == (0.05, 0.05, 3)
+    assert len(found.numbers.confirmations) == 4
+
+
+# --- stored figures
+
+KNOWN = reference(1.0, 1.0, 1.0, 1.0, 1.0)
+NOISY = reference(1.0)
+
+
+def stored(share, fresh=(), known=KNOWN, tolerance=0.05, confirm=3, ended=None):
+    return decide_stored(known, share, fresh, tolerance, confirm, ended)
+
+
+def slower(log_drop):
+    return math.exp(-log_drop)
+
+
+@pytest.mark.parametrize(("side", "asks"), [(-STEP, False), (STEP, True)])
+def test_slow_is_past_half_of_the_tolerance(side, asks):
+    found = stored(slower(LIMIT / 2 + side))
+    assert (found is Ask.PROCESSES) is asks
+    assert asks or ruled(found) == (OK, Rule.STORED)
+
+
+@pytest.mark.parametrize(("side", "status"), [(-STEP, OK), (STEP, REGRESSED)])
+@pytest.mark.parametrize("known", [KNOWN, NOISY])
+def test_regressed_begins_past_the_gate_of_the_median(side, status, known):
+    value = slower(known.gate(0.05, 3) + side)
+    found = stored(0.5, [0.4, value, 1.1], known)
+    assert found.status is (status if known.sees(0.05, 3) or status is REGRESSED else UNDECIDED)
+    assert found.numbers.drop == pytest.approx(1 - value)
+    assert (found.numbers.drop > found.numbers.allowed_drop) is (found.status is REGRESSED)
+    assert found.numbers.confirmations == (0.4, value, 1.1)
+
+
+@pytest.mark.parametrize(
+    ("first", "rule"), [(slower(LIMIT + STEP), Rule.NOT_REPRODUCED), (slower(LIMIT - STEP), Rule.STORED)]
+)
+def test_what_new_processes_do_not_show_was_slow_once(first, rule):
+    found = stored(first, [1.0, 1.0])
+    assert ruled(found) == (OK, rule)
+    assert found.facts["first_drop"] == pytest.approx(1 - first)
+    assert found.numbers.drop == 0.0
+
+
+SLOW, WELL = 0.8, 1.0
+
+
+@pytest.mark.parametrize(
+    ("fresh", "confirm", "status"),
+    [
+        ((), 1, None),
+        ((SLOW,), 1, REGRESSED),
+        ((WELL,), 1, OK),
+        ((SLOW,), 2, None),
+        ((SLOW, SLOW), 2, REGRESSED),
+        ((SLOW, WELL), 2, REGRESSED),  # the median of both is past the gate
+        ((SLOW, SLOW), 3, REGRESSED),
+        ((WELL, WELL), 3, OK),
+        ((SLOW, WELL), 3, None),
+        ((SLOW, WELL, SLOW), 3, REGRESSED),
+        ((SLOW, WELL, WELL), 3, OK),
+        ((SLOW, SLOW), 4, None),
+        ((SLOW, WELL, SLOW, WELL), 4, REGRESSED),
+        ((SLOW, WELL, SLOW, SLOW), 5, REGRESSED),
+        ((SLOW, WELL, SLOW, WELL), 5, None),
+    ],
+)
+def test_most_of_those_asked_for_decide_it_and_no_more_are_asked_for(fresh, confirm, status):
+    found = stored(0.8, fresh, confirm=confirm)
+    assert (None if found is Ask.PROCESSES else found.status) is status
+
+
+def test_processes_that_are_spared_would_have_changed_no_verdict():
+    draw = random.Random(4)
+    for _ in range(500):
+        confirm, known = draw.choice((1, 2, 3, 4, 5)), draw.choice((KNOWN, NOISY))
+        values = [draw.uniform(0.85, 1.0) for _ in range(confirm)]
+        found = next(
+            one
+            for number in range(confirm + 1)
+            if (one := stored(0.7, values[:number], known, confirm=confirm)) is not Ask.PROCESSES
+        )
+        whole = stored(0.7, values, known, confirm=confirm)
+        assert ruled(found) == ruled(whole)
+        middle = sorted(map(known.drop, values))
+        median = (middle[(confirm - 1) // 2] + middle[confirm // 2]) / 2
+        assert (found.status is REGRESSED) is (median > known.gate(0.05, confirm))
+
+
+def test_what_could_not_run_again_is_undecided():
+    found = stored(0.8, [0.8], ended="exit status 4")
+    assert ruled(found) == (UNDECIDED, Rule.NOT_RERUN)
+    assert found.facts == {"why": "exit status 4", "processes": 1, "wanted": 3}
+    assert stored(0.8, [0.8, 0.8], ended="exit status 4").status is REGRESSED, "two of three agree"
+
+
+def test_without_confirmation_the_first_look_decides_by_a_gate_of_its_own():
+    gate = NOISY.gate(0.05, 1)
+    assert gate > NOISY.gate(0.05, 3)
+    assert stored(slower(gate + STEP), known=NOISY, confirm=0).status is REGRESSED
+    assert ruled(stored(slower(gate - STEP), known=NOISY, confirm=0)) == (UNDECIDED, Rule.TOO_NOISY)
+    assert stored(slower(LIMIT + STEP), confirm=0).status is REGRESSED
+
+
+@pytest.mark.parametrize(("side", "status"), [(-STEP, OK), (STEP, IMPROVED)])
+@pytest.mark.parametrize("tolerance", [0.05, 0.025])
+def test_improved_is_past_the_gate_of_one_process(side, status, tolerance):
+    gain = KNOWN.gate(tolerance, 1)
+    assert KNOWN.sees(tolerance, 3)
+    assert stored(math.exp(gain + side), tolerance=tolerance).status is status
+
+
+@pytest.mark.parametrize(("known", "needed"), [(NOISY, runs_needed(NOISY, 0.05, 3)), (reference(0.7, 1.0, 1.3), None)])
+def test_noise_that_hides_the_tolerance_is_undecided_and_says_how_many_runs_would_do(known, needed):
+    found = stored(known.value, known=known)
+    assert ruled(found) == (UNDECIDED, Rule.TOO_NOISY)
+    assert found.facts == {"by": Rule.STORED, "runs_needed": needed}
+    assert found.numbers.detects > 0.05
+    unseen = stored(known.value * 0.5, [known.value] * 2, known)
+    assert ruled(unseen) == (UNDECIDED, Rule.TOO_NOISY), "normal in new processes, which could not have shown it"
+
+
+def test_no_alarm_by_noise_where_the_tolerance_is_below_it():
+    noisy = reference(0.97, 1.0, 1.03, 0.98, 1.02)
+    assert ruled(stored(0.97, [0.97, 0.97], noisy, tolerance=0.001)) == (UNDECIDED, Rule.TOO_NOISY)
+
+
+def test_stored_figures_decide_only_where_old_code_was_tried():
+    here = evidence(measured(80.0), FIVE)
+    assert decide(here, LIMITS) is Ask.OLD_CODE
+    tried = here.without(Ask.OLD_CODE, "its commit is gone")
+    assert decide(tried, LIMITS) is Ask.PROCESSES
+    found = decide(replace(tried, fresh=(at(0.8), at(0.8))), LIMITS)
+    assert ruled(found) == (REGRESSED, Rule.STORED)
+    assert found.why_not == ("its commit is gone",)
+
+
+def test_an_entry_without_figures_is_undecided():
+    found = decide(evidence(measured(80.0), baseline(), **TRIED), LIMITS)
+    assert ruled(found) == (UNDECIDED, Rule.EMPTY_ENTRY)
+
+
+@pytest.mark.parametrize(("share", "status"), [(2.0, OK), (2.01, UNDECIDED)])
+def test_an_entry_judged_on_a_share_is_not_judged_by_one_that_tells_nothing(share, status):
+    known = baseline(*[200.0] * 5, judged_on="relative")
+    found = decide(evidence(measured(100 * share), known, **TRIED), LIMITS)
+    assert found.status is status
+    assert status is OK or found.rule == Rule.NO_PROBE
+    by_gbps = replace(LIMITS, marker=MarkerOptions(judged_on="gbps"))
+    assert decide(evidence(measured(100 * share), known, by_gbps, **TRIED), by_gbps).status is OK
+
+
+def test_new_processes_without_a_probe_confirm_no_share():
+    known = baseline(*[90.0] * 5, judged_on="relative")
+    lacking = (at(0.8), replace(at(0.8), relative=None), replace(at(0.8), relative=None))
+    found = decide(evidence(measured(80.0), known, **TRIED, fresh=lacking), LIMITS)
+    assert ruled(found) == (UNDECIDED, Rule.NOT_RERUN)
+    assert found.facts["why"] == "a probe ran in 1 of 3 new processes"
+    assert decide(evidence(measured(80.0), known, **TRIED, fresh=lacking[:2]), LIMITS) is Ask.PROCESSES
+
+
+def test_another_devices_figures_decide_nothing():
+    known = replace(FIVE, code_of="That card")
+    found = decide(evidence(measured(10.0), known, **TRIED), LIMITS)
+    assert ruled(found) == (UNDECIDED, Rule.CODE_ALONE)
+    assert found.facts == {"code_of": "That card"}
+
+
+def test_tolerance_of_the_marker_beats_entry_beats_file_beats_option():
+    def tolerance(known, limits=LIMITS):
+        return evidence(measured(80.0), known, limits).tolerance
+
+    entry_allows = baseline(90.0, tolerance=0.3)
+    assert tolerance(replace(entry_allows, tolerance=0.2), with_floor(tolerance=0.01)) == 0.01
+    assert tolerance(entry_allows, with_floor(tolerance=0.0)) == 0.0, "0 % is a tolerance"
+    assert tolerance(replace(entry_allows, tolerance=0.2)) == 0.3
+    assert tolerance(replace(FIVE, tolerance=0.2)) == 0.2
+    assert tolerance(FIVE, LIMITS_10) == tolerance(None, LIMITS_10) == 0.1
+
+
+# --- some processes, none of them chosen (two runs that are compared)
+
+
+@pytest.mark.parametrize(("side", "status"), [(-STEP, OK), (STEP, REGRESSED)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_two_runs_compare_by_the_gate_of_as_many_processes(side, status, sign):
+    gate = KNOWN.gate(0.05, 3)
+    found = decide_processes(KNOWN, [slower(sign * (gate + side))] * 3, 0.05)
+    assert found.status is (status if sign > 0 or status is OK else IMPROVED)
+    assert found.rule == Rule.STORED
+
+
+def test_two_runs_of_one_process_each_are_too_noisy_and_show_a_large_loss():
+    assert ruled(decide_processes(NOISY, [1.0], 0.05)) == (UNDECIDED, Rule.TOO_NOISY)
+    assert decide_processes(NOISY, [0.8], 0.05).status is REGRESSED
+
+
+@pytest.mark.parametrize("values", [[], [0.0], [1.0, -1.0]])
+def test_figures_that_are_none_are_refused(values):
+    with pytest.raises(ValueError, match="expected positive ones"):
+        decide_processes(KNOWN, values, 0.05)
+
+
+# --- DRAM
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_dram_decides_unless_the_test_fails_already(status):
+    before = Decision(status, "x")
+    fails = status in (REGRESSED, MISMATCH)
+    assert with_dram(before, Rule.DRAM, "DRAM read more") == (
+        before if fails else Decision(REGRESSED, Rule.DRAM, facts={"text": "DRAM read more"})
+    )
+    kept = fails or status is UNDECIDED
+    assert without_dram(before, "no ncu") == (
+        before if kept else Decision(UNDECIDED, Rule.DRAM_UNCOUNTED, facts={"text": "no ncu"})
+    )
+
+
+# --- what a verdict does to its test
+
+
+@pytest.mark.parametrize(
+    ("status", "fails", "fails_strictly"),
+    [
+        (REGRESSED, True, True),
+        (MISMATCH, True, True),
+        (UNDECIDED, False, True),
+        (IMPROVED, False, False),
+        (OK, False, False),
+        (SAVED, False, False),
+    ],
+)
+def test_which_verdicts_fail(status, fails, fails_strictly):
+    assert (status.fails(strict=False), status.fails(strict=True)) == (fails, fails_strictly)
+    assert status.always_fails is fails
+    assert status.warns is (fails != fails_strictly)
+
+
+def test_there_are_six_verdicts():
+    assert len(Status) == 6
+
+
+def test_nothing_known_is_never_green():
+    """No entry, no figure, no probe, no new process, no old code: each of them passes only with a warning."""
+    nothing = [
+        decide(evidence(measured(90.0), None), LIMITS),
+        decide(evidence(measured(90.0), replace(FIVE, entries={})), LIMITS),
+        decide(evidence(measured(90.0), baseline(), **TRIED), LIMITS),
+        decide(evidence(measured(90.0), replace(FIVE, entries={KEY: Entry(KEY, code=CODE.known())}), **TRIED), LIMITS),
+        decide(evidence(measured(90.0), replace(FIVE, code_of="That card"), **TRIED), LIMITS),
+        decide(evidence(measured(90.0), None, revision="main", **TRIED), LIMITS),
+        decide(evidence(measured(80.0), FIVE, **TRIED, fresh_ended="no"), LIMITS),
+        look(ended=True),
+        look(0.0, ended=True),
+        look(*[0.0] * 12, lost_share=True),
+    ]
+    assert {found.status for found in nothing} == {UNDECIDED}

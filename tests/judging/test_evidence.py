@@ -1,0 +1,85 @@
+"""What one run and its baseline know before anything is gathered."""
+
+from dataclasses import replace
+
+import pytest
+from judged_kernels import CODE, EDITED, FIVE, GPU, KEY, LIMITS, OF_CODE, baseline, compared, evidence, measured
+
+from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.code.identity import CodeIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.judging.evidence import Ask, is_same_code
+from pytest_bandwidth.judging.marker import MarkerOptions
+
+COUNTED = Measurement(None, Traffic(64, 0), DeviceIdentity("traffic", "sm_90", None, "model"), "ptx", Rounds())
+FUNCTION = CodeIdentity(function="a" * 32, launch="c" * 32)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "counted", "elsewhere", "same"),
+    [
+        (CODE, CODE, False, False, True),
+        (CODE, EDITED, False, False, False),
+        (CODE, replace(CODE, sass="f" * 32), False, False, False),
+        (CODE, replace(CODE, launch="f" * 32), False, False, False),
+        (CODE, CodeIdentity(), False, False, False),
+        (CodeIdentity(), CODE, False, False, False),
+        (CodeIdentity(), CodeIdentity(), False, False, False),
+        (FUNCTION, FUNCTION, False, False, True),
+        (FUNCTION, replace(FUNCTION, function="b" * 32), False, False, False),
+        # What is counted is the PTX, and another device's machine code is another in any case.
+        (CODE, replace(CODE, sass="f" * 32), True, False, True),
+        (CODE, replace(CODE, sass="f" * 32), False, True, True),
+        (CODE, EDITED, True, False, False),
+        (CODE, EDITED, False, True, False),
+    ],
+)
+def test_code_is_the_same_where_every_hash_is_known_and_alike(then, now, counted, elsewhere, same):
+    measurement = replace(COUNTED if counted else measured(90.0), code=now)
+    assert is_same_code(measurement, Entry(KEY, code=then.known()), elsewhere=elsewhere) is same
+
+
+def test_first_evidence_has_entry_figures_and_reference():
+    found = evidence(measured(90.0, code=CODE), OF_CODE)
+    assert (found.entry, found.baseline, found.is_same_code) == (OF_CODE.entries[KEY], OF_CODE, True)
+    assert found.figures.gbps == pytest.approx(90.0)
+    assert (found.stored.figure, found.stored.value) == ("relative", pytest.approx(0.9))
+    assert (found.compared, found.old_code_tried, found.fresh) == (None, False, ())
+
+
+@pytest.mark.parametrize(
+    ("marker", "of_entry", "figure"),
+    [(None, None, "relative"), ("gbps", None, "gbps"), (None, "gbps", "gbps"), ("relative", "gbps", "relative")],
+)
+def test_marker_and_entry_choose_the_figure(marker, of_entry, figure):
+    limits = replace(LIMITS, marker=MarkerOptions(judged_on=marker))
+    assert evidence(measured(90.0), baseline(90.0, judged_on=of_entry), limits).stored.figure == figure
+
+
+def test_without_shares_in_the_entry_gbps_are_compared():
+    known = replace(FIVE, entries={KEY: Entry(KEY, runs=(Run(gbps=90.0),) * 5)})
+    assert evidence(measured(90.0), known).stored.figure == "gbps"
+
+
+def test_another_devices_figures_are_no_reference():
+    assert evidence(measured(90.0), replace(FIVE, code_of="That card")).stored is None
+
+
+def test_what_was_counted_has_no_figures_and_no_reference():
+    found = evidence(COUNTED, FIVE)
+    assert (found.figures, found.stored) == (None, None)
+    assert evidence(replace(measured(90.0), device=GPU), FIVE).figures is not None
+
+
+def test_what_cannot_be_had_says_why_and_ends_what_there_is():
+    here = evidence(measured(90.0), FIVE)
+    tried = here.without(Ask.OLD_CODE, "its commit is gone")
+    assert (tried.old_code_tried, tried.why_not, tried.compared) == (True, ("its commit is gone",), None)
+    assert here.without(Ask.OLD_CODE).why_not == ()
+    begun = replace(here, compared=compared(0.1, 0.1))
+    assert begun.without(Ask.OLD_CODE).compared == compared(0.1, 0.1, ended=True)
+    assert here.without(Ask.PROCESSES).fresh_ended == "no new process could run"
+    assert here.without(Ask.PROCESSES, "exit status 4").fresh_ended == "exit status 4"

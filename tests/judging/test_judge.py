@@ -1,0 +1,193 @@
+"""How evidence is gathered: which resolver is asked for which measurement, in which order, and when it is enough."""
+
+from dataclasses import replace
+
+import pytest
+from judged_kernels import (
+    CODE,
+    FIVE,
+    KEY,
+    LIMITS,
+    OF_CODE,
+    OTHER,
+    OldCode,
+    Processes,
+    compared,
+    decided,
+    for_both,
+    judged,
+    measured,
+    processes,
+)
+
+from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.domain.verdict import Rule, Status
+from pytest_bandwidth.judging.evidence import Ask
+from pytest_bandwidth.judging.marker import MarkerOptions
+
+SLOW, WELL = Metrics(80.0, 0.8, 100.0), Metrics(90.0, 0.9, 100.0)
+
+
+def both(first=80.0, second=80.0, **more):
+    return {KEY: measured(first), OTHER: replace(measured(second), label="b", **more)}
+
+
+def statuses(found):
+    return {key: (one.decision.status, one.decision.rule) for key, one in found.items()}
+
+
+def test_old_code_decides_before_any_new_process_runs():
+    again, old = processes(80.0, 80.0, 80.0), OldCode({KEY: [0.1] * 12})
+    found = decided(measured(80.0), FIVE, again, old)
+    assert (found.status, found.rule) == (Status.REGRESSED, Rule.PAIRS)
+    assert (again.rows, old.taken) == ([], {KEY: 4})
+
+
+@pytest.mark.parametrize(
+    ("drops", "taken", "status"),
+    [
+        ([0.1] * 12, 4, Status.REGRESSED),
+        ([0.0] * 12, 4, Status.OK),
+        ([-0.1] * 12, 4, Status.IMPROVED),
+        ([0.04, 0.06] * 6, 12, Status.REGRESSED),
+        ([0.2, -0.2] * 6, 12, Status.UNDECIDED),
+        ([0.1] * 3, 3, Status.REGRESSED),  # no more could be had
+    ],
+)
+def test_comparisons_run_until_they_decide_and_no_longer(drops, taken, status):
+    old = OldCode({KEY: drops})
+    assert decided(measured(90.0), FIVE, old).status is status
+    assert old.taken == {KEY: taken}
+
+
+def test_a_later_resolver_is_asked_only_for_what_none_before_it_decided():
+    first, second, third = OldCode({KEY: [0.0] * 4}, why="no old kernel"), OldCode({OTHER: [0.1] * 4}), OldCode()
+    found = judged(both(), for_both(FIVE), first, second, third)
+    assert (first.asked, second.asked, third.asked) == ([[KEY, OTHER]], [[OTHER]], [])
+    assert statuses(found) == {KEY: (Status.OK, Rule.PAIRS), OTHER: (Status.REGRESSED, Rule.PAIRS)}
+    assert [found[key].decision.why_not for key in (KEY, OTHER)] == [(), ("no old kernel",)]
+
+
+def test_stored_figures_and_new_processes_decide_where_no_old_code_could_run():
+    again, old, commit = processes(80.0, 80.0, 80.0), OldCode(why="no old kernel"), OldCode(why="its commit is gone")
+    found = decided(measured(80.0), FIVE, old, commit, again)
+    assert (found.status, found.rule) == (Status.REGRESSED, Rule.STORED)
+    assert found.why_not == ("no old kernel", "its commit is gone")
+    assert len(again.rows) == 2, "two of three agree"
+
+
+def test_unchanged_code_and_what_is_normal_take_no_process():
+    old, again = OldCode({KEY: [0.5] * 12}), processes(80.0, 80.0)
+    assert decided(measured(80.0, code=CODE), OF_CODE, old, again).rule == Rule.CODE_UNCHANGED
+    assert (old.asked, again.rows) == ([], [])
+    assert decided(measured(89.0), FIVE, OldCode(), again).status is Status.OK
+    assert again.rows == []
+
+
+def test_invalid_measurements_gather_old_code_alone():
+    old, again = OldCode({KEY: [0.5] * 12}), processes(80.0)
+    spoilt = measured(80.0, invalid=Finding("others", "another process was active"))
+    assert decided(spoilt, FIVE, old, again).rule == Rule.PAIRS
+    assert decided(spoilt, FIVE, OldCode(), again).rule == "others"
+    assert (old.asked, again.rows) == ([[KEY]], [])
+
+
+def test_a_floor_is_confirmed_before_old_code_is_asked_for():
+    limits = replace(LIMITS, marker=MarkerOptions(min_gbps=85.0))
+    old, again = OldCode({KEY: [0.0] * 4}), processes(80.0, 80.0, 80.0)
+    assert decided(measured(80.0), FIVE, old, again, limits=limits).rule == "floor:min_gbps"
+    assert (old.asked, len(again.rows)) == ([], 3)
+    # Where it holds there, old code says whether the time was lost.
+    old, again = OldCode({KEY: [0.1] * 4}), processes(90.0, 90.0, 90.0)
+    found = decided(measured(80.0), FIVE, old, again, limits=limits)
+    assert (found.status, found.rule) == (Status.REGRESSED, Rule.PAIRS)
+    assert (old.asked, len(again.rows)) == ([[KEY]], 3)
+
+
+def test_old_code_runs_before_the_processes_that_another_measurement_needs():
+    limits = replace(LIMITS, marker=MarkerOptions(min_gbps=85.0))
+    again = Processes(*[{None: SLOW, "b": WELL}] * 3)
+
+    class First(OldCode):
+        def gather(self, asking, rule):
+            assert again.rows == []
+            return super().gather(asking, rule)
+
+    found = judged(both(80.0, 90.0), for_both(FIVE), First({OTHER: [0.0] * 4}), again, limits=limits)
+    assert statuses(found) == {KEY: (Status.REGRESSED, "floor:min_gbps"), OTHER: (Status.OK, Rule.PAIRS)}
+
+
+def test_processes_that_looked_at_a_floor_are_not_run_again_for_a_drop():
+    limits = replace(LIMITS, marker=MarkerOptions(min_gbps=79.0))
+    again = processes(80.0, 80.0, 80.0)
+    found = decided(measured(78.0), FIVE, OldCode(), again, limits=limits)
+    assert (found.status, found.rule) == (Status.REGRESSED, Rule.STORED)
+    assert len(again.rows) == 3
+
+
+def test_all_measurements_of_a_test_share_its_new_processes():
+    again = Processes({None: SLOW, "b": WELL}, {None: SLOW, "b": SLOW}, {None: WELL, "b": WELL})
+    found = judged(both(), for_both(FIVE), again)
+    assert statuses(found) == {
+        KEY: (Status.REGRESSED, Rule.STORED),
+        OTHER: (Status.OK, Rule.NOT_REPRODUCED),
+    }
+    assert len(again.rows) == 3
+
+
+def test_a_process_that_cannot_run_leaves_a_slow_test_undecided():
+    found = decided(measured(80.0), FIVE, processes())
+    assert (found.status, found.rule) == (Status.UNDECIDED, Rule.NOT_RERUN)
+    assert found.facts["why"] == "a new process ended with exit status 4"
+
+
+@pytest.mark.parametrize(
+    ("seen", "status"),
+    [
+        (({None: SLOW}, {None: SLOW}), Status.REGRESSED),
+        (({None: SLOW}, {None: WELL}), Status.UNDECIDED),
+        (({None: WELL}, {None: WELL}), Status.OK),
+    ],
+)
+def test_a_majority_decides_and_less_does_not_where_one_more_failed(seen, status):
+    assert decided(measured(80.0), FIVE, Processes(*seen)).status is status
+
+
+def test_a_label_that_does_not_turn_up_again_is_undecided():
+    other = {"b": SLOW}
+    found = decided(measured(80.0), FIVE, Processes(other, other, other, other))
+    assert (found.status, found.rule) == (Status.UNDECIDED, Rule.NOT_RERUN)
+    assert found.facts["why"] == "0 new processes measured it, and validly; 3 have to"
+
+
+@pytest.mark.parametrize("resolvers", [(), (OldCode(),), (processes(),)])
+def test_without_the_resolver_that_it_needs_each_is_decided_all_the_same(resolvers):
+    assert decided(measured(80.0), FIVE, *resolvers).rule == Rule.NOT_RERUN
+    assert decided(measured(90.0), FIVE, *resolvers).rule == Rule.STORED
+
+
+def test_a_resolver_that_gives_up_in_the_middle_ends_the_comparison():
+    class GivesUp(OldCode):
+        def gather(self, asking, rule):
+            assert all(rule(one) is Ask.OLD_CODE for one in asking.values())
+            return {key: replace(one, compared=compared(0.1, 0.1, 0.1)) for key, one in asking.items()}
+
+    found = decided(measured(90.0), FIVE, GivesUp())
+    assert (found.status, found.numbers.runs) == (Status.REGRESSED, 3)
+
+
+def test_old_code_that_is_the_same_elsewhere_settles_it_as_unchanged():
+    class Same(OldCode):
+        def gather(self, asking, rule):
+            assert all(rule(one) is Ask.OLD_CODE for one in asking.values())
+            return {key: replace(one, is_same_code=True) for key, one in asking.items()}
+
+    assert decided(measured(80.0), FIVE, Same(), processes(80.0)).rule == Rule.CODE_UNCHANGED
+
+
+def test_judged_keep_measurement_and_entry():
+    known = for_both(FIVE)
+    found = judged(both(90.0, 90.0), known)
+    assert [one.entry for one in found.values()] == list(known.entries.values())
+    assert [one.measurement.label for one in found.values()] == [None, "b"]

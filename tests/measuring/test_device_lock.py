@@ -1,0 +1,236 @@
+"""One measurement at a time on a device, whoever asks."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+from filelock import FileLock, Timeout
+from full_disks import file_size_limit
+
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.measuring import device_lock as locking
+from pytest_bandwidth.measuring.device_lock import DeviceLock, lock_folder
+
+DEVICE = DeviceIdentity("cpu", "A host", None, "serial-1")
+HOLDER = """
+import sys, time
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.measuring.device_lock import DeviceLock
+with DeviceLock(DeviceIdentity("cpu", "A host", None, "serial-1"), 30.0).held():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
+@pytest.fixture
+def other_process():
+    child = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "held\n"
+    yield child
+    child.kill()
+    child.communicate()
+
+
+def test_a_second_process_waits_and_names_the_holder(other_process):
+    expected = rf"measured by process {other_process.pid} .*bandwidth_lock_timeout"
+    with pytest.raises(DeviceUnavailable, match=expected), DeviceLock(DEVICE, 0.3).held():
+        pass
+
+
+def test_who_waits_is_told_the_holder_at_once_and_once_more_after_a_while(other_process, monkeypatch):
+    holder = f"waits for process {other_process.pid} (-c), which measures on A host"
+    told, noted = [], []
+    with (
+        pytest.raises(DeviceUnavailable),
+        DeviceLock(DEVICE, 0.3).held(told.append, noted.append),
+    ):
+        pass
+    assert (told, noted) == ([holder], [])
+    monkeypatch.setattr(locking, "LONG_WAIT_SECONDS", 0.1)
+    with (
+        pytest.raises(DeviceUnavailable),
+        DeviceLock(DEVICE, 0.3).held(told.append, noted.append),
+    ):
+        pass
+    assert (told, noted) == ([holder] * 2, [holder])
+
+
+def test_who_waits_is_told_nothing_that_may_be_secret():
+    command = [sys.executable, "-c", HOLDER, "--token=hunter2", "--bandwidth-history=s3://key:hunter2@b/h", "hunter2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout.readline() == "held\n"
+            told = r"process \d+ \(-c … --bandwidth-history=s3://\*\*\*@b/h …\)"
+            with pytest.raises(DeviceUnavailable, match=told), DeviceLock(DEVICE, 0.3).held():
+                pass
+            assert "hunter2" not in "".join(file.read_text() for file in lock_folder().iterdir())
+        finally:
+            holder.kill()
+
+
+def test_nobody_is_told_where_nobody_waits():
+    told = []
+    lock = DeviceLock(DEVICE, 0.3)
+    with lock.held(told.append, told.append), lock.held(told.append, told.append):
+        pass
+    assert told == []
+
+
+def test_a_dead_holder_holds_nothing(other_process):
+    other_process.kill()
+    other_process.wait()
+    with DeviceLock(DEVICE, 5.0).held():
+        pass
+
+
+def test_another_device_is_free(other_process):
+    assert other_process.poll() is None
+    with DeviceLock(DeviceIdentity("cpu", "A host", None, "serial-2"), 0.3).held():
+        pass
+
+
+def test_a_child_relies_on_its_parents_lock(other_process):
+    assert other_process.poll() is None
+    with DeviceLock(DEVICE, 0.3, held_by_parent=True).held():
+        pass
+
+
+def test_it_can_be_taken_again_inside_itself_and_is_free_afterwards():
+    lock = DeviceLock(DEVICE, 0.3)
+    with lock.held(), lock.held():
+        pass
+    with DeviceLock(DEVICE, 0.3).held():
+        pass
+
+
+def test_who_waits_comes_before_who_had_it():
+    lock = DeviceLock(DEVICE, 0.3)
+    with lock.held():
+        waiter = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)
+        wait_until_in_line()
+    try:
+        with pytest.raises(DeviceUnavailable, match=f"process {waiter.pid} "), lock.held():
+            pass
+    finally:
+        waiter.kill()
+        waiter.communicate()
+
+
+def wait_until_in_line():
+    """Until another process stands in the line of the one device that is held."""
+    (line,) = lock_folder().glob("*.line")
+    for _ in range(600):
+        try:
+            with FileLock(line).acquire(timeout=0):
+                pass
+        except Timeout:
+            return
+        time.sleep(0.05)  # another process is starting
+    raise AssertionError("no process waits for the device")
+
+
+def test_the_lock_is_released_when_the_measurement_fails():
+    with pytest.raises(ZeroDivisionError), DeviceLock(DEVICE, 0.3).held():
+        raise ZeroDivisionError
+    with DeviceLock(DEVICE, 0.3).held():
+        pass
+
+
+def test_a_garbled_holder_file_is_no_trouble(other_process):
+    for garbage in ("", "[", json.dumps([1]), "x" * 10_000):
+        (holder,) = lock_folder().glob("*.holder")
+        holder.write_text(garbage)
+        with pytest.raises(DeviceUnavailable, match="measured by another process"), DeviceLock(DEVICE, 0.1).held():
+            pass
+    assert other_process.poll() is None
+
+
+def test_a_full_disk_costs_the_holders_name_and_nothing_else():
+    with file_size_limit(0), DeviceLock(DEVICE, 0.3).held():
+        (holder,) = lock_folder().glob("*.holder")
+        assert holder.read_text() == ""
+
+
+@pytest.fixture
+def taken(tmp_path, request):
+    """What lies where the folder of locks belongs."""
+    folder, elsewhere = tmp_path / f"pytest-bandwidth-{os.getuid()}", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if request.param == "a file":
+        folder.touch()
+    elif request.param in ("a link", "a dead link"):
+        folder.symlink_to(elsewhere if request.param == "a link" else tmp_path / "nowhere")
+    else:
+        folder.mkdir()
+        folder.chmod(0o777)
+    return folder
+
+
+ALL_THAT_IS_TAKEN = pytest.mark.parametrize(
+    "taken", ["a file", "a link", "a dead link", "an open folder"], indirect=True
+)
+owners_only = pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owner here")
+
+
+@owners_only
+@ALL_THAT_IS_TAKEN
+def test_a_folder_that_is_no_folder_of_ones_own_is_refused_in_one_line(taken, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
+    with pytest.raises(DeviceUnavailable, match=rf"^{taken} is not a folder of this user's.*TMPDIR$") as error:
+        DeviceLock(DEVICE, 0.3)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "nowhere").exists()
+
+
+@owners_only
+@ALL_THAT_IS_TAKEN
+def test_where_the_name_is_taken_locks_lie_where_only_the_user_writes(taken, tmp_path, monkeypatch):
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    assert lock_folder() == runtime / "pytest-bandwidth"
+    assert stat.S_IMODE(lock_folder().stat().st_mode) == 0o700
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(DeviceUnavailable, match=f"process {holder.pid} "), DeviceLock(DEVICE, 0.3).held():
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert taken.lstat(), "nothing of it was touched"
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root gives folders away")
+def test_another_users_folder_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
+    folder = tmp_path / f"pytest-bandwidth-{os.getuid()}"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 54321, -1)
+    with pytest.raises(DeviceUnavailable, match="found one of the user 54321"):
+        lock_folder()
+
+
+def test_processes_with_and_without_a_run_time_folder_share_one_lock(other_process, tmp_path, monkeypatch):
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    with pytest.raises(DeviceUnavailable, match=f"process {other_process.pid} "), DeviceLock(DEVICE, 0.3).held():
+        pass
+
+
+def test_waiting_ends_as_soon_as_the_holder_does(other_process):
+    other_process.kill()
+    with DeviceLock(DEVICE, 30.0).held():
+        pass

@@ -1,0 +1,249 @@
+"""Which files a test depends on: in packages of every shape, and where files are not what they should be."""
+
+import importlib.util
+import os
+import sys
+
+import pytest
+
+from pytest_bandwidth.read_files import listing
+from pytest_bandwidth.read_files.listing import AskingTest, FilesUnknown, ReadFiles
+from pytest_bandwidth.read_files.opened import OpenedFiles
+
+FILES = {
+    "own/__init__.py": "",
+    "own/used.py": "from . import deep\ndef f(): pass\n",
+    "own/deep.py": "import own.lazy_user\n",
+    "own/lazy_user.py": "def g():\n    from .lazy import h\n    return h\n",
+    "own/lazy.py": "h = 1\n",
+    "own/other.py": "",
+    "conftest.py": "",
+    "below/conftest.py": "",
+    "test_it.py": "from own import used\n",
+    "test_other.py": "import own.other\n",
+    "README.md": "",
+}
+USED = {"own/__init__.py", "own/used.py", "own/deep.py", "own/lazy_user.py", "own/lazy.py", "test_it.py", "conftest.py"}
+
+
+class Case:
+    def __init__(self, root):
+        self.root = root
+        self.opened = OpenedFiles(str(root))
+        self.read = ReadFiles(self.opened, ["test_*.py"])
+        for name, text in FILES.items():
+            self.file(name, text)
+
+    def file(self, name, text=""):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def load(self, *names):
+        importlib.invalidate_caches()
+        for name in names:
+            importlib.import_module(name)
+
+    def reads(self, name):
+        """Note that the test opens a file, as the audit hook would."""
+        path = str(self.root / name)
+        self.opened._see(path)
+        self.opened.of_test.files.add(path)
+
+    def list(self, file="test_it.py", fixtures=()):
+        plugins = [str(self.root / "conftest.py")]
+        return self.read.list_of(AskingTest(f"{file}::test", str(self.root / file), fixtures, plugins))
+
+    def files(self, *args, **keywords):
+        return set(self.list(*args, **keywords).files)
+
+
+@pytest.fixture
+def case(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("pytest_bandwidth.suite")]:
+        monkeypatch.delitem(sys.modules, name)  # other tests' user modules, which would belong to every test
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield Case(tmp_path)
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("loaded", [(), ("test_it",), ("test_it", "test_other", "own.lazy")])
+def test_a_test_depends_on_what_its_module_imports(case, loaded):
+    """Whichever modules have been loaded so far, by itself or by others."""
+    case.load(*loaded)
+    assert case.files() == USED
+
+
+def test_each_test_has_files_of_its_own(case):
+    case.load("test_it", "test_other")
+    assert case.files("test_other.py") == {"own/__init__.py", "own/other.py", "test_other.py", "conftest.py"}
+
+
+def test_a_module_of_a_package_counts_where_its_name_is_taken(case):
+    """Another module imports own.other; this one reaches it by the package's attribute."""
+    case.file("test_it.py", "import own\ndef test(): own.other\n")
+    case.load("test_it", "test_other")
+    assert case.files() == {"own/__init__.py", "own/other.py", "test_it.py", "conftest.py"}
+
+
+def test_a_text_that_may_import_anything_depends_on_all(case):
+    case.file("test_it.py", "import importlib\ndef f(name): return importlib.import_module(name)\n")
+    assert case.files() == {name for name in FILES if name.endswith(".py")}
+
+
+def test_a_module_that_no_test_imports_belongs_to_all(case):
+    case.file("plugged.py")
+    case.load("test_it", "plugged")
+    assert case.files() == USED | {"plugged.py"}
+
+
+def test_a_module_that_loads_at_its_first_use_is_not_loaded(case):
+    case.file("lazily.py", "LOADED = True\n")
+    spec = importlib.util.find_spec("lazily")
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    sys.modules["lazily"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    case.load("test_it")
+    assert case.files() == USED | {"lazily.py"}
+    assert "LOADED" not in object.__getattribute__(module, "__dict__")
+
+
+def test_what_somebody_put_into_a_module_counts(case):
+    case.file("patch.py", "def f(): pass\n")
+    case.file("test_patch.py", "import patch, own.used\nown.used.f = patch.f\n")
+    case.load("test_it", "test_patch")
+    assert case.files() == USED | {"patch.py"}
+
+
+def test_variables_that_modules_name_are_noted(case, monkeypatch):
+    case.file("own/lazy.py", "import os\nh = os.environ.get('OWN_SIZE')\n")
+    unset = case.list()
+    monkeypatch.setenv("OWN_SIZE", "8")
+    (said,) = case.list().changes_since(unset)
+    assert said.startswith("$OWN_SIZE unset → ")
+
+
+def test_sources_depend_on_what_they_include(case):
+    case.file("kernels/a.cu", '#include "deep/b.cuh"\n#include <cuda_fp16.h>\n')
+    case.file("include/deep/b.cuh", '#include "../c.h"\n')
+    case.file("include/c.h")
+    case.file("include/unused.h")
+    case.reads("kernels/a.cu")
+    assert case.files() == USED | {"kernels/a.cu", "include/deep/b.cuh", "include/c.h"}
+
+
+def test_an_edit_changes_the_list_and_another_day_does_not(case):
+    before = case.list()
+    os.utime(case.root / "own/lazy.py", (1, 1))
+    assert case.list() == before
+    case.file("own/lazy.py", "h = 2\n")
+    assert case.list().changes_since(before) == ("own/lazy.py changed",)
+
+
+def test_a_root_behind_a_link_is_the_same_root(case, tmp_path_factory):
+    link = tmp_path_factory.mktemp("links") / "root"
+    link.symlink_to(case.root)
+    through = ReadFiles(OpenedFiles(str(link)), ["test_*.py"])
+    file = str(link / "test_it.py")
+    found = through.list_of(AskingTest("test_it.py::test", file, (), [str(link / "conftest.py")]))
+    assert found == case.list()
+
+
+def vanished(_, file):
+    file.unlink()
+
+
+def replaced(_, file):
+    file.unlink()
+    file.write_text("other")
+    os.utime(file, (1, 1))
+
+
+def pipe(case, file):
+    file.unlink()
+    os.mkfifo(file)
+    case.opened.first_seen.clear()
+
+
+def huge(case, file):
+    with file.open("r+b") as stream:
+        stream.truncate(listing.LARGEST_FILE_BYTES + 1)
+    case.opened.first_seen.clear()
+
+
+def unreadable(case, file):
+    """A device of which reading fails even for root."""
+    file.unlink()
+    file.symlink_to("/proc/self/mem")
+    case.opened.first_seen.clear()
+
+
+BAD = {
+    vanished: "'data.bin' was replaced or removed after it was read",
+    replaced: "'data.bin' was replaced or removed after it was read",
+    pipe: "'data.bin' is no regular file",
+    huge: "'data.bin' is larger than 256 MiB",
+    unreadable: "'data.bin' cannot be read",
+}
+
+
+@pytest.mark.parametrize("spoil", BAD, ids=lambda spoil: spoil.__name__)
+def test_a_file_that_cannot_be_told_makes_code_unknown(case, spoil):
+    file = case.file("data.bin", "data")
+    case.reads("data.bin")
+    assert "data.bin" in case.files()
+    spoil(case, file)
+    with pytest.raises(FilesUnknown, match=BAD[spoil]):
+        case.list()
+
+
+def test_a_file_replaced_while_it_is_hashed_is_unknown(case, monkeypatch):
+    file = case.file("data.bin", "data")
+    case.reads("data.bin")
+    read = os.fstat
+
+    def replaced_meanwhile(descriptor):
+        if os.path.realpath(f"/proc/self/fd/{descriptor}") == str(file):
+            file.write_text("other data")
+        return read(descriptor)
+
+    monkeypatch.setattr(os, "fstat", replaced_meanwhile)
+    with pytest.raises(FilesUnknown, match=r"'data\.bin' was replaced while it was read"):
+        case.list()
+
+
+def test_a_link_out_of_the_root_is_known_by_what_it_leads_to(case, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside") / "data"
+    outside.write_text("1")
+    (case.root / "data").symlink_to(outside)
+    case.reads("data")
+    before = case.list()
+    assert "data" in before.files
+    case.opened.first_seen.clear()
+    outside.write_text("2")
+    assert case.list().changes_since(before) == ("data changed",)
+
+
+def test_folders_and_made_files_do_not_count(case):
+    for name in (".git/index", "__pycache__/a.nbi", ".pytest_cache/v", "env/lib/site-packages/a.py"):
+        case.file(name)
+        case.reads(name)
+    (case.root / "folder").mkdir()
+    case.reads("folder")
+    assert case.files() == USED
+
+
+def test_a_program_that_the_test_starts_is_unknown(case):
+    case.opened.of_test.starts = "git"
+    with pytest.raises(FilesUnknown, match="the test starts 'git'"):
+        case.list()
+
+
+def test_more_files_than_can_be_told_are_unknown(case, monkeypatch):
+    monkeypatch.setattr(listing, "MOST_FILES", 3)
+    with pytest.raises(FilesUnknown, match="expected at most 3"):
+        case.list()
