@@ -1,24 +1,59 @@
-"""Specify the plugin's own hooks, which a conftest.py or another plugin implements."""
+"""Specify the plugin's own hooks, which a conftest.py, another plugin or a feature implements."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pytest
+from pluggy import HookimplMarker, HookspecMarker
 
 if TYPE_CHECKING:
+    import pytest
+
     from pytest_bandwidth.domain.device import DeviceIdentity
 
+# Pytest's own: a command, which runs without pytest, need not load it for them.
+hookspec, hookimpl = HookspecMarker("pytest"), HookimplMarker("pytest")
 
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Name a command of `pytest-bandwidth`.
+
+    module: the name of the module that is imported for it; `declare(parser)` adds its arguments to an
+    `argparse.ArgumentParser`, `run(options)` returns the exit status. Its docstring is the command's description.
+    takes_rest: whether what follows ``--`` is for another program; it is `options.rest`, a list.
+    """
+
+    name: str
+    help: str
+    module: str
+    takes_rest: bool = False
+
+
+@hookspec
+def pytest_bandwidth_commands() -> list[Command]:  # type: ignore[empty-body]
+    """Add commands to `pytest-bandwidth`, from a feature: a command runs no conftest.py.
+
+    Example::
+
+        @hookimpl
+        def pytest_bandwidth_commands():
+            return [Command("rank", "list the tests by GB/s", "my_package.rank")]
+    """
+
+
+@hookspec
 def pytest_bandwidth_environment(config: pytest.Config, environment: dict[str, Any]) -> None:
     """Change `environment`, the JSON document's facts about where the run took place, before anything is written."""
 
 
+@hookspec
 def pytest_bandwidth_document(config: pytest.Config, document: dict[str, Any]) -> None:
     """Change a device's whole JSON document, from which every file is written; `results` hold rows of docs/json.md."""
 
 
-@pytest.hookspec(firstresult=True)
+@hookspec(firstresult=True)
 def pytest_bandwidth_peaks(config: pytest.Config, identity: DeviceIdentity) -> float | str | None:
     """Tell a device's peak bandwidth, in GB/s or as text with a unit; None for devices that you do not know.
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
-from pytest_bandwidth import hooks
 from pytest_bandwidth.options.options import add_marker, add_options, given, is_asked_for, refuse_unknown
 from pytest_bandwidth.options.own_process import take
+from pytest_bandwidth.registry import add_features, begin_run, end_run
+from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
 
 if TYPE_CHECKING:
     from pytest_bandwidth.fixture.bandwidth import Bandwidth
@@ -36,7 +36,7 @@ _BODY = pytest.StashKey[_Body]()
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    pluginmanager.add_hookspecs(hooks)
+    add_features(pluginmanager)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,6 +66,8 @@ def _take_over(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     _take_over(config)
+    begin_run(config.pluginmanager)
+    config.add_cleanup(lambda: end_run(config.pluginmanager))
     add_marker(config)
     refuse_unknown(config)
     if given(config):
@@ -106,9 +108,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = [item for item in items if is_bandwidth_test(item)]
     if not wanted and not given(config):
         return
-    from pytest_bandwidth.session.collection.collected import concerns_baseline
     from pytest_bandwidth.evidence.fresh_processes.child import request_of
     from pytest_bandwidth.options.settings import settings_of
+    from pytest_bandwidth.session.collection.collected import concerns_baseline
 
     settings, request = settings_of(config), request_of(config)
     if request is not None and (request.nodeid is not None or request.nodeids is not None):

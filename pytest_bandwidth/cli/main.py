@@ -8,31 +8,28 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
-from types import ModuleType
+from itertools import chain
 from typing import NoReturn
 
 from pytest_bandwidth import __version__
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError
+from pytest_bandwidth.hooks import Command
+from pytest_bandwidth.registry import hooks
 from pytest_bandwidth.reports.text_safe import printable
 
 # Exit statuses, the same for every command (bisect has one more); the last two as a shell gives them for signals 2, 13.
 FINE, REGRESSED, UNUSABLE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
-_COMMANDS = {
-    "device": "identity, peaks with their source, what a probe reaches by mix, caches, clocks, ridge points",
-    "selftest": "false alarms and found drops on this machine, with a recommendation",
-    "baseline": "show, validate, diff, prune or init baseline files",
-    "compare": "compare saved runs",
-    "bisect": "find the first commit at which a test is REGRESSED against a good one",
-    "history": "how tests fared over the runs in a history, with the places where their level changed",
-    "fleet": "measure every GPU of a Ray cluster, each in a process of its own, and merge what they found",
-    "export": "write saved runs for Bencher, github-action-benchmark, Otava, OpenMetrics, or as long CSV",
-    "report": "render a saved run (JSON) as text, HTML, CSV or Markdown, or a chart of it as SVG or PNG",
-}
-# These have a folder each.
-_FOLDERS = frozenset({"baseline", "bisect", "compare", "fleet", "history", "selftest"})
-# What follows -- is for another program.
-_TAKE_REST = frozenset({"bisect", "fleet"})
+_HERE = "pytest_bandwidth.cli"
+# In the order of --help; those of features follow.
+_OF_THE_CORE = (
+    Command("device", "show what the device is and what it reaches", f"{_HERE}.device"),
+    Command("selftest", "measure false alarms and found drops on this machine", f"{_HERE}.selftest.command"),
+    Command("baseline", "show, validate, diff, prune or init baseline files", f"{_HERE}.baseline.command"),
+    Command("compare", "compare saved runs", f"{_HERE}.compare.command"),
+    Command("bisect", "find the first commit at which a test is REGRESSED", f"{_HERE}.bisect.command", takes_rest=True),
+    Command("report", "render a saved run (JSON) as text, HTML, CSV, Markdown or a chart", f"{_HERE}.report"),
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -47,22 +44,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _Parser(prog="pytest-bandwidth", description=__doc__)
     parser.add_argument("--version", action="version", version=f"pytest-bandwidth {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, text in _COMMANDS.items():
+    known = commands()
+    for one in known.values():
         # Each command's module is small; what is heavy is imported when it runs.
-        module = _module(name)
-        module.declare(subparsers.add_parser(name, help=text, description=module.__doc__))
+        module = import_module(one.module)
+        module.declare(subparsers.add_parser(one.name, help=one.help, description=module.__doc__))
+    take_rest = {one.name for one in known.values() if one.takes_rest}
     given = list(sys.argv[1:] if arguments is None else arguments)
-    end = given.index("--") if given[0:1] and given[0] in _TAKE_REST and "--" in given else len(given)
+    end = given.index("--") if given[0:1] and given[0] in take_rest and "--" in given else len(given)
     options, unknown = parser.parse_known_args(given[:end])
     if unknown:
-        hint = "; pytest's arguments stand after --" if options.command in _TAKE_REST else ""
+        hint = "; pytest's arguments stand after --" if options.command in take_rest else ""
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     options.rest = given[end + 1 :]
     if isinstance(sys.stdout, TextIOWrapper):
         # Names come from files; one that the terminal's encoding lacks must not end the command.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        status: int = _module(options.command).run(options)
+        status: int = import_module(known[options.command].module).run(options)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read this has seen enough (`| head`); what is still buffered has nowhere to go.
@@ -77,10 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _module(command: str) -> ModuleType:
-    """Import the module of a command: a file of its name, or `command.py` in a folder of its name."""
-    place = f"{command}.command" if command in _FOLDERS else command
-    return import_module(f"pytest_bandwidth.cli.{place}")
+def commands() -> dict[str, Command]:
+    """Return the commands by their names, those that features bring included."""
+    return {one.name: one for one in (*_OF_THE_CORE, *chain.from_iterable(hooks().pytest_bandwidth_commands()))}
 
 
 def _one_line(error: Exception) -> str:

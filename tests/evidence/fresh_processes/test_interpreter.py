@@ -90,9 +90,9 @@ def test_where_python_leaves_the_current_folder_out_itself_nothing_else_goes(tmp
 # All others ask `this_python` or `python_command`.
 NAMES_THE_INTERPRETER = {
     "evidence/fresh_processes/interpreter.py": "the one way",
-    "evidence/commit_pairs/run_in_worktree.py": "becomes itself once more, by the very command line that it was started with",
+    "evidence/commit_pairs/run_in_worktree.py": "becomes itself once more, by its own command line",
     "features/fleet/on_node.py": "another machine's, which Ray started with options of its own",
-    "features/traffic/ptx/nvrtc/process.py": "-I: isolated; options are for what a user's tests run, and this is a compiler",
+    "features/traffic/ptx/nvrtc/process.py": "-I: isolated; this is a compiler, and nothing of a user's",
     "features/html/charts/vega.py": "-I: isolated; it makes a script, and nothing of a user's",
 }
 

@@ -1,0 +1,12 @@
+"""Plug the exports in: the command."""
+
+from __future__ import annotations
+
+from pytest_bandwidth.hooks import Command, hookimpl
+
+
+@hookimpl
+def pytest_bandwidth_commands() -> list[Command]:
+    """Add `pytest-bandwidth export`."""
+    module = "pytest_bandwidth.features.exports.command"
+    return [Command("export", "write saved runs for Bencher, Otava, OpenMetrics and others", module)]

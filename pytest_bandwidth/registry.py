@@ -1,0 +1,48 @@
+"""Find the features, and call their hooks: those of pytest's run where one goes on, else those of the command line.
+
+A feature is a module that an entry point of the group `pytest_bandwidth.features` names. It implements hooks of
+`pytest_bandwidth.hooks`. Standard library and pluggy only.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import pluggy
+
+GROUP = "pytest_bandwidth.features"
+# Within pytester, runs lie inside one another: the last is the innermost.
+_RUNS: list[pluggy.PluginManager] = []
+
+
+def hooks() -> pluggy.HookRelay:
+    """Return the hooks of the innermost run of pytest, conftest.py files included, else of the features alone."""
+    return (_RUNS[-1] if _RUNS else _without_pytest()).hook
+
+
+def add_features(manager: pluggy.PluginManager) -> None:
+    """Register every feature as ``bandwidth-NAME``, which pytest's ``-p no:bandwidth-NAME`` leaves out."""
+    manager.add_hookspecs(import_module("pytest_bandwidth.hooks"))
+    for found in entry_points(group=GROUP):
+        name = f"bandwidth-{found.name}"
+        if not manager.is_blocked(name) and not manager.has_plugin(name):
+            manager.register(found.load(), name)
+
+
+def begin_run(manager: pluggy.PluginManager) -> None:
+    """Let `hooks` answer for a run of pytest, until `end_run`."""
+    _RUNS.append(manager)
+
+
+def end_run(manager: pluggy.PluginManager) -> None:
+    """End what `begin_run` began."""
+    _RUNS.remove(manager)
+
+
+@lru_cache(maxsize=1)
+def _without_pytest() -> pluggy.PluginManager:
+    manager = pluggy.PluginManager("pytest")
+    add_features(manager)
+    return manager
