@@ -16,7 +16,7 @@ import pytest
 # Runs inside this process forget the modules that they were the first to load; PyYAML's compiled part keeps its own.
 import yaml  # noqa: F401
 
-pytest_plugins = "pytester"
+pytest_plugins = ("pytester", "command_runner", "user_project")
 
 ROOT = Path(__file__).parent
 # A test's layer is what its nearest mark says, else its folder, else its fixtures; else it is `pure`.
@@ -138,6 +138,7 @@ def _not_this_job() -> Iterator[None]:
         # Nor do they run in a worker, as plugins would take it.
         for name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")]:
             patch.delenv(name)
+        patch.setenv("DEV", "PYTHON")  # tinygrad computes in Python, which takes no compiler
         yield
 
 

@@ -295,7 +295,7 @@ def test_a_fixture_whose_test_has_ended_measures_nothing(project, text, outcomes
     )
     result.stdout.fnmatch_lines([f"{told_at}{has_ended}*"])
     # A test that asks for the fixture is told in one line; one that does not is pytest's own to report.
-    assert ("fixture.py" in result.stdout.str()) is (text == KEPT)
+    assert ("bandwidth.py" in result.stdout.str()) is (text == KEPT)
 
 
 def test_a_marked_test_that_measures_nothing_fails_with_strict(project):

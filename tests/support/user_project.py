@@ -64,7 +64,7 @@ class Project:
         return json.loads((self.path / "run.json").read_text(encoding="utf-8"))
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def everything_loaded() -> None:
     """Load modules before runs inside this process, which must not load them anew: NumPy and Numba refuse that."""
     device = open_cpu()
@@ -73,7 +73,8 @@ def everything_loaded() -> None:
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> Iterator[Project]:
+def project(everything_loaded: None, pytester: pytest.Pytester) -> Iterator[Project]:
+    del everything_loaded  # before this process runs anything
     made = Project(pytester)
     yield made
     for process in made.started:
