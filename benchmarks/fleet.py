@@ -60,7 +60,8 @@ def merge(folder: Path) -> None:
     from pytest_bandwidth.features.fleet.overview import fleet_document, fleet_json
     from pytest_bandwidth.features.fleet.page import render_fleet
     from pytest_bandwidth.features.fleet.returned import read_result
-    from pytest_bandwidth.session.publishing.device_report import fleet_findings
+    from pytest_bandwidth.outcomes.devices import unlike_others
+    from pytest_bandwidth.session.publishing.device_report import names_of
 
     begun = time.process_time()
     rows, reports = [], []
@@ -74,7 +75,8 @@ def merge(folder: Path) -> None:
         rows.append(row)
         reports.append(report)
     read = time.process_time()
-    found = fleet_findings([one.device for one in reports], [one.outcomes for one in reports], 0.05)
+    devices = [one.device for one in reports]
+    found = unlike_others(devices, names_of(devices), [one.outcomes for one in reports], 0.05)
     unlike = {i: finding.text for i, finding in enumerate(found) if finding is not None}
     compared = time.process_time()
     document = fleet_document("r", {}, rows, unlike, 0)

@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import parse_fraction
-from pytest_bandwidth.features.fleet.members import model_of
+from pytest_bandwidth.outcomes.devices import model_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.storage.saved_run import load_run
 

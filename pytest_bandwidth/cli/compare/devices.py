@@ -12,7 +12,7 @@ from typing import Any
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import counted, digits, format_gbps, format_percent
-from pytest_bandwidth.features.fleet.members import model_of
+from pytest_bandwidth.outcomes.devices import model_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.text_safe import printable
 

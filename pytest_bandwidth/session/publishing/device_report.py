@@ -13,12 +13,8 @@ from typing import Any
 
 from pytest_bandwidth.baseline.locate import slug
 from pytest_bandwidth.domain.code.machine_code import cubin_of_text, text_of_cubin
-from pytest_bandwidth.domain.device import HOST_KINDS
 from pytest_bandwidth.domain.measured.measurement import Finding
-from pytest_bandwidth.features.fleet import members as fleet
-from pytest_bandwidth.features.fleet.members import Member, model_of
 from pytest_bandwidth.judging.marker import MarkerOptions
-from pytest_bandwidth.judging.stored import prior_spread
 from pytest_bandwidth.outcomes.flatten import flat
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain, from_plain
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable
@@ -263,25 +259,6 @@ def suffixes_of(devices: Sequence[Device]) -> list[str]:
 def apart(path: Path, suffix: str) -> Path:
     """Return a device's own file: ``run.json`` → ``run.SUFFIX.json``."""
     return path.with_name(f"{path.stem}.{suffix}{path.suffix}")
-
-
-def fleet_findings(
-    devices: Sequence[Device], outcomes: Sequence[Sequence[Outcome]], tolerance: float
-) -> list[Finding | None]:
-    """Find for each device whether it is unlike the others of its model, by all valid figures of the run."""
-    names = names_of(devices)
-    found: list[Finding | None] = [None] * len(devices)
-    for model in dict.fromkeys(map(model_of, devices)):
-        of_model = [i for i, device in enumerate(devices) if model_of(device) == model]
-        members = [Member(names[i], _gbps(outcomes[i])) for i in of_model]
-        prior = prior_spread("gbps", on_host=model[0] in HOST_KINDS)
-        for i, finding in zip(of_model, fleet.findings_of(members, tolerance, prior), strict=True):
-            found[i] = finding
-    return found
-
-
-def _gbps(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    return {o.key: o.gbps for o in outcomes if o.gbps and o.is_valid}
 
 
 def _told_apart(devices: Sequence[Device], with_serial: Callable[[str, str], str]) -> list[str]:

@@ -16,6 +16,7 @@ from pytest_bandwidth.domain.units import drop_of_log, format_percent
 from pytest_bandwidth.features.fleet.card_places import CardPlaces, card_places
 from pytest_bandwidth.options.errors import UserHookFailed, called_hook
 from pytest_bandwidth.options.settings import Settings, settings_of
+from pytest_bandwidth.outcomes.devices import unlike_others
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.outcomes.run_findings import (
     ABSENT,
@@ -35,7 +36,6 @@ from pytest_bandwidth.reports.wording import device_sentence
 from pytest_bandwidth.session.collection.stale_entries import elsewhere_sentence, gone_sentence, moved_sentence
 from pytest_bandwidth.session.publishing.device_report import (
     DeviceReport,
-    fleet_findings,
     names_of,
     suffixes_of,
 )
@@ -65,7 +65,7 @@ def publish(
     given = revision_of(config) or settings.baseline
     devices = [report.device for report in reports]
     names, outcomes = names_of(devices), [report.outcomes for report in reports]
-    unlike = fleet_findings(devices, outcomes, settings.tolerance)
+    unlike = unlike_others(devices, names, outcomes, settings.tolerance)
     for report, name, other in zip(reports, names, unlike, strict=True):
         report.name, report.unlike, report.baseline = name, other, None if given is None else str(given)
         # What was read from a device's own document says some of it already.

@@ -21,13 +21,13 @@ from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.evidence.fresh_processes.child import FreshProcessFailed
 from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
 from pytest_bandwidth.evidence.git import current_commit
-from pytest_bandwidth.features.fleet.members import OUTLIER, model_of
 from pytest_bandwidth.judging.limits import tolerance_of
 from pytest_bandwidth.judging.marker import MarkerOptions
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.judging.update import joined, merged, metric_of_update
 from pytest_bandwidth.measuring.progress import begin_line
 from pytest_bandwidth.options.settings import Settings
+from pytest_bandwidth.outcomes.devices import OUTLIER, model_of
 from pytest_bandwidth.outcomes.evidence import entries_of
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.reports.changes import change_lines

@@ -6,15 +6,14 @@ import pytest
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.domain.measured.measurement import Finding
-from pytest_bandwidth.features.fleet.members import OUTLIER
 from pytest_bandwidth.options.settings import Settings
+from pytest_bandwidth.outcomes.devices import OUTLIER
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.session.publishing.device_report import (
     DeviceReport,
     Gathered,
     Row,
     apart,
-    fleet_findings,
     names_of,
     suffixes_of,
 )
@@ -57,15 +56,6 @@ def test_names_show_no_control_characters():
 def test_a_devices_file_stands_beside_the_one_that_was_asked_for():
     assert apart(Path("out/run.json"), "x") == Path("out/run.x.json")
     assert apart(Path("run"), "x") == Path("run.x")
-
-
-def test_only_valid_figures_of_one_model_are_compared():
-    devices = [device("a", str(n)) for n in range(3)] + [device("b", "9")]
-    alike = [measured(100.0), measured(100.0), measured(50.0), measured(10.0)]
-    found = fleet_findings(devices, [[one] for one in alike], 0.05)
-    assert [finding and finding.code for finding in found] == [None, None, "outlier", None]
-    alike[2] = measured(50.0, "UNDECIDED", is_valid=False)
-    assert fleet_findings(devices, [[one] for one in alike], 0.05) == [None] * 4
 
 
 def row(key, gbps):

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
-from pytest_bandwidth.features.fleet.members import FEWEST_DEVICES
 from pytest_bandwidth.features.history.card_trend import CardDay
 from pytest_bandwidth.features.history.store.database import quoted
 from pytest_bandwidth.features.history.store.reading import History, Row
 from pytest_bandwidth.features.history.store.series import MOMENT
+from pytest_bandwidth.outcomes.devices import FEWEST_DEVICES
 from pytest_bandwidth.storage.schema_check import LARGEST, SMALLEST
 
 # A day of 200 cards and 200 tests has 40,000: of so many a card's share is known to a thousandth.

@@ -1,4 +1,4 @@
-"""Compare devices of one model: which of them is not like the others.
+"""Compare the devices of a run: which are of one model, and which of those is not like the others.
 
 A device's offset is the median, over its tests, of ln(GB/s ÷ the devices' median for that test). The offsets' own
 median and median absolute deviation (MAD) say where the devices stand and how far apart; both hold while fewer than
@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from pytest_bandwidth.domain.device import HOST_KINDS
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
-from pytest_bandwidth.judging.stored import GATE_LEVEL, PRIOR_DEGREES
+from pytest_bandwidth.judging.stored import GATE_LEVEL, PRIOR_DEGREES, prior_spread
+from pytest_bandwidth.outcomes.outcome import Outcome
 
 OUTLIER = "outlier"
 DIFFER = "devices-differ"
@@ -32,7 +34,7 @@ DIFFERENCE_LEVEL = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Hold one device of a fleet. name: as sentences name it; gbps: what it achieved, in GB/s, by the test's key."""
+    """Name one of several devices, with what it achieved: GB/s by the test's key."""
 
     name: str
     gbps: Mapping[str, float]
@@ -44,6 +46,30 @@ def model_of(device: Mapping[str, Any]) -> tuple[str, str, int | None]:
     Device: a document's.
     """
     return device["kind"], str(device["name"]), device.get("memory_gib")
+
+
+def unlike_others(
+    devices: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    outcomes: Sequence[Sequence[Outcome]],
+    tolerance: float,
+) -> list[Finding | None]:
+    """Find for each device of a run whether it is unlike the others of its model, by all valid figures.
+
+    names: as sentences name the devices. tolerance: the difference that matters, a fraction.
+    """
+    members = [
+        Member(name, {o.key: o.gbps for o in measured if o.gbps and o.is_valid})
+        for name, measured in zip(names, outcomes, strict=True)
+    ]
+    models = [model_of(device) for device in devices]
+    found: list[Finding | None] = [None] * len(devices)
+    for model in dict.fromkeys(models):
+        places = [i for i, other in enumerate(models) if other == model]
+        prior = prior_spread("gbps", on_host=model[0] in HOST_KINDS)
+        for i, finding in zip(places, findings_of([members[i] for i in places], tolerance, prior), strict=True):
+            found[i] = finding
+    return found
 
 
 def findings_of(members: Sequence[Member], tolerance: float, prior: float) -> list[Finding | None]:

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from pytest_bandwidth.domain.statistics import t_quantile
-from pytest_bandwidth.features.fleet.members import DIFFER, NORMAL_MAD, OUTLIER, Member, findings_of
+from pytest_bandwidth.outcomes.devices import DIFFER, NORMAL_MAD, OUTLIER, Member, findings_of, unlike_others
+from pytest_bandwidth.outcomes.outcome import Outcome
 
 TOLERANCE, PRIOR = 0.05, 0.01
 STEP = 1e-6
@@ -86,3 +87,19 @@ def test_sentences_give_limit_observation_and_remedy():
     assert fast.text.startswith("d2 is 50.0 % faster")
     text = findings_of(fleet(0.8, 1.0), TOLERANCE, PRIOR)[0].text
     assert text.startswith("d0 is 20.0 % slower than d1, of the same model, 5.0 % matters: a third device would tell")
+
+
+def measured(gbps, **more):
+    return [Outcome("t.py::t", "t.py::t", None, "OK", "", "", gbps=gbps, **more)]
+
+
+def test_only_valid_figures_of_one_model_are_compared():
+    devices = [{"kind": "cuda", "name": name, "memory_gib": 80} for name in "aaab"]
+
+    def codes(*outcomes):
+        return [finding and finding.code for finding in unlike_others(devices, "abcd", outcomes, TOLERANCE)]
+
+    alike = [measured(100.0), measured(100.0), measured(50.0), measured(10.0)]
+    assert codes(*alike) == [None, None, OUTLIER, None]
+    alike[2] = measured(50.0, is_valid=False)
+    assert codes(*alike) == [None] * 4
