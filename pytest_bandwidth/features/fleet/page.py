@@ -12,9 +12,10 @@ from statistics import median
 from typing import Any
 
 from pytest_bandwidth.domain.units import counted, digits, format_percent, format_seconds
-from pytest_bandwidth.features.html.template import policy, render, style_sheet
+from pytest_bandwidth.reports.pages.template import Templates, policy, style_sheet
 from pytest_bandwidth.reports.text_safe import clean, one_line
 
+_TEMPLATES = Templates("pytest_bandwidth.features.fleet")
 NAME_AT_MOST, REASON_AT_MOST = 300, 500
 # Fewer have no middle that one could be compared with.
 FEWEST_CARDS = 2
@@ -41,7 +42,7 @@ def render_fleet(document: Mapping[str, Any]) -> str:
     """Return the page of a fleet's document (docs/fleet.md)."""
     cards: Sequence[Mapping[str, Any]] = document["cards"]
     style = style_sheet()
-    return render(
+    return _TEMPLATES.render(
         "fleet.html.j2",
         policy=policy(style, []),
         style=style,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pytest_bandwidth.features.history.card_trend_texts import CARD_HEADINGS, CardTrends, card_rows, drift_lines
-from pytest_bandwidth.features.html.template import policy, render, style_sheet
+from pytest_bandwidth.reports.pages.template import Templates, policy, style_sheet
 from pytest_bandwidth.reports.text_safe import one_line
 
 TEXT_AT_MOST = 300
+_TEMPLATES = Templates("pytest_bandwidth.features.history")
 
 
 def render_card_trends(told: CardTrends) -> str:
     """Return the page."""
     style = style_sheet()
     sentence, *drifting = (one_line(line, TEXT_AT_MOST) for line in drift_lines(told))
-    return render(
+    return _TEMPLATES.render(
         "card_trends.html.j2",
         policy=policy(style, []),
         style=style,

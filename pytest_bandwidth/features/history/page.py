@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history.trend import Measured, Trend
+from pytest_bandwidth.features.history.trend_chart import run_points, trend_spec
 from pytest_bandwidth.features.history.trend_texts import (
     COMMIT_HEADINGS,
     FIGURE_WORDS,
@@ -15,11 +16,9 @@ from pytest_bandwidth.features.history.trend_texts import (
     overview_row,
     summary_of,
 )
-from pytest_bandwidth.features.html.charts.render import MISSING
-from pytest_bandwidth.features.html.charts.theme import DARK, LIGHT
-from pytest_bandwidth.features.html.charts.trend import run_points, trend_spec
-from pytest_bandwidth.features.html.charts.vega import charts_available, javascript_bundle
-from pytest_bandwidth.features.html.template import embedded, policy, render, script_of, style_sheet
+from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available, javascript_bundle
+from pytest_bandwidth.reports.pages.template import Templates, embedded, policy, style_sheet
+from pytest_bandwidth.reports.pages.theme import DARK, LIGHT
 from pytest_bandwidth.reports.text_safe import clean, one_line
 
 # What a page holds at most, so that it opens on a phone.
@@ -27,6 +26,7 @@ TRENDS_AT_MOST = 200
 RUNS_AT_MOST = 40_000
 COMMITS_AT_MOST = 200
 NAME_AT_MOST = 300
+_TEMPLATES = Templates("pytest_bandwidth.features.history")
 # The charts say what the bars say.
 _OVERVIEW = OVERVIEW_HEADINGS[1:-1]
 
@@ -57,11 +57,11 @@ def render_history(measured: Sequence[Measured], changed: Callable[[], Sequence[
     if runs > RUNS_AT_MOST:
         raise UsageError(f"found {runs} runs, expected at most {RUNS_AT_MOST} on a page: use --newest or choose by KEY")
     drawn = [run_points(one) for one in measured] if charts_available() else []
-    style, script, library = style_sheet(), script_of("history.js"), javascript_bundle() if drawn else ""
+    style, script, library = style_sheet(), _TEMPLATES.script("history.js"), javascript_bundle() if drawn else ""
     trends = changed()
     columns = _filled([overview_row(trend)[1:-1] for trend in trends])
     charts = {str(i): trend_spec(trends[i], points) for i, points in enumerate(drawn)}
-    return render(
+    return _TEMPLATES.render(
         "history.html.j2",
         policy=policy(style, [script, *([library] if library else [])]),
         style=style,

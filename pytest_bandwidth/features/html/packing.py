@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pytest_bandwidth.features.html.charts.detail import detail_specs
-from pytest_bandwidth.features.html.charts.theme import DARK, LIGHT
 from pytest_bandwidth.features.html.detail_charts import samples_each
 from pytest_bandwidth.features.html.details import detail_of
 from pytest_bandwidth.features.html.table import Table
-from pytest_bandwidth.features.html.template import embedded
+from pytest_bandwidth.reports.pages.template import embedded
+from pytest_bandwidth.reports.pages.theme import DARK, LIGHT
 from pytest_bandwidth.storage.saved_run import RunDocument
 
 # The page's tooltips read the table, so that points need not carry their texts.

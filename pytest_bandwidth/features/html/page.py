@@ -10,13 +10,13 @@ from typing import Any
 
 from pytest_bandwidth.domain.device import COUNTING_KINDS
 from pytest_bandwidth.domain.text import short_commit
-from pytest_bandwidth.features.html.charts.render import MISSING, token_specs
-from pytest_bandwidth.features.html.charts.vega import bundle_in_the_making, charts_available
+from pytest_bandwidth.features.html.charts.render import token_specs
 from pytest_bandwidth.features.html.packing import page_data
 from pytest_bandwidth.features.html.table import Row, Table, table_of
-from pytest_bandwidth.features.html.template import policy, render, script_of, style_sheet
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS
+from pytest_bandwidth.reports.pages.chart_library import MISSING, bundle_in_the_making, charts_available
+from pytest_bandwidth.reports.pages.template import Templates, policy, style_sheet
 from pytest_bandwidth.reports.summary import RunSummary, summary_of_run
 from pytest_bandwidth.reports.text_safe import clean, key_text, one_line, prose, scalar_text
 from pytest_bandwidth.reports.wording import message_lines
@@ -24,6 +24,7 @@ from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument, read_docu
 
 FAILURES_LISTED = 12
 PAIRS_AT_MOST = 100
+_TEMPLATES = Templates("pytest_bandwidth.features.html")
 # About what title, legend and axis add to a chart's height, in pixels.
 CHART_FRAME = 110
 
@@ -41,10 +42,10 @@ def render_html(document: Mapping[str, Any]) -> str:
 def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]) -> str:
     table, summary = table_of(run), summary_of_run(run)
     data = page_data(run, table, specs)
-    style, script = style_sheet(table.columns), script_of("report.js")
-    rows = render("rows.html.j2", table=table)
+    style, script = style_sheet(table.columns), _TEMPLATES.script("report.js")
+    rows = _TEMPLATES.render("rows.html.j2", table=table)
     bundle = library()
-    return render(
+    return _TEMPLATES.render(
         "report.html.j2",
         title=f"{summary.sentence} · {one_line(run.device.name, 60)}",
         policy=policy(style, [script, *([bundle] if bundle else [])]),

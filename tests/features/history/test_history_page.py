@@ -21,7 +21,7 @@ from pytest_bandwidth.features.history.trend import (
     points_with,
 )
 from pytest_bandwidth.features.history.trend_texts import bars, summary_of
-from pytest_bandwidth.features.html.charts.vega import charts_available
+from pytest_bandwidth.reports.pages.chart_library import charts_available
 
 
 class Elements(HTMLParser):

@@ -10,8 +10,7 @@ from history_pages import page_of, trend
 from hostile_texts import HOSTILE
 from test_report_accessibility import axe, violations
 
-from pytest_bandwidth.features.html.charts.render import MISSING
-from pytest_bandwidth.features.html.charts.vega import charts_available
+from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
 
 if TYPE_CHECKING:
     from chromium import Open

@@ -10,8 +10,8 @@ from hostile_documents import hostile_document
 from hostile_texts import HOSTILE
 
 from pytest_bandwidth.features.html import page as html_module
-from pytest_bandwidth.features.html.charts.vega import charts_available
 from pytest_bandwidth.features.html.page import render_html
+from pytest_bandwidth.reports.pages.chart_library import charts_available
 
 if TYPE_CHECKING:
     from chromium import Open

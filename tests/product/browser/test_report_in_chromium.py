@@ -10,9 +10,8 @@ import run_documents
 from chromium import PHONE
 
 from pytest_bandwidth.features.html import page as html_module
-from pytest_bandwidth.features.html.charts.render import MISSING
-from pytest_bandwidth.features.html.charts.vega import charts_available
 from pytest_bandwidth.features.html.page import render_html
+from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
 
 if TYPE_CHECKING:
     from chromium import Open

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent
-from pytest_bandwidth.features.html.charts.common import (
+from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports.pages.chart_parts import (
     base,
     ending_encoding,
     gravest_last,
@@ -15,8 +16,7 @@ from pytest_bandwidth.features.html.charts.common import (
     tooltip,
     unique,
 )
-from pytest_bandwidth.features.html.charts.theme import Spec
-from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports.pages.theme import Spec
 from pytest_bandwidth.storage.saved_run import RunDocument
 
 # With more results than this, named rows give way to a scatter over the bytes moved.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_bandwidth.features.html.charts.common import base
-from pytest_bandwidth.features.html.charts.theme import Spec
+from pytest_bandwidth.reports.pages.chart_parts import base
+from pytest_bandwidth.reports.pages.theme import Spec
 
 
 def detail_specs() -> dict[str, Spec]:

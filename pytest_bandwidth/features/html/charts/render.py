@@ -10,8 +10,8 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.html.charts.bandwidth import bandwidth_spec
 from pytest_bandwidth.features.html.charts.roofline import roofline_spec
 from pytest_bandwidth.features.html.charts.series import pairs_spec, sweeps_spec
-from pytest_bandwidth.features.html.charts.theme import LIGHT, Spec, resolved
-from pytest_bandwidth.features.html.charts.vega import charts_available
+from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
+from pytest_bandwidth.reports.pages.theme import LIGHT, Spec, resolved
 from pytest_bandwidth.storage.saved_run import RunDocument, read_document
 
 CHARTS: Mapping[str, Callable[[RunDocument], Spec | None]] = {
@@ -20,7 +20,6 @@ CHARTS: Mapping[str, Callable[[RunDocument], Spec | None]] = {
     "pairs": pairs_spec,
     "sweeps": sweeps_spec,
 }
-MISSING = "charts need vl-convert-python: pip install 'pytest-bandwidth[report]'"
 PNG_SCALE = 2.0
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from pytest_bandwidth.domain.measured.roofline import attainable_flops
 from pytest_bandwidth.domain.units import digits
-from pytest_bandwidth.features.html.charts.common import (
+from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports.pages.chart_parts import (
     base,
     ending_encoding,
     gravest_last,
@@ -20,8 +21,7 @@ from pytest_bandwidth.features.html.charts.common import (
     log_encoding,
     tooltip,
 )
-from pytest_bandwidth.features.html.charts.theme import Spec
-from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports.pages.theme import Spec
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.storage.saved_run import RunDocument
 

@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import Any
 
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent
-from pytest_bandwidth.features.html.charts.common import WIDE_ONLY, base, log_encoding, test_name, tooltip, unique
-from pytest_bandwidth.features.html.charts.theme import Spec
 from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports.pages.chart_parts import WIDE_ONLY, base, log_encoding, test_name, tooltip, unique
+from pytest_bandwidth.reports.pages.theme import Spec
 from pytest_bandwidth.reports.related import precision_pairs, size_sweeps
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.storage.saved_run import RunDocument

@@ -16,10 +16,10 @@ from hostile_documents import hostile_document
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.html.charts import render as charts
 from pytest_bandwidth.features.html.charts.bandwidth import NAMED_ROWS_AT_MOST
-from pytest_bandwidth.features.html.charts.common import log_ticks
 from pytest_bandwidth.features.html.charts.render import chart_specs, render_chart
-from pytest_bandwidth.features.html.charts.theme import DARK, LIGHT, resolved
-from pytest_bandwidth.features.html.charts.vega import charts_available
+from pytest_bandwidth.reports.pages.chart_library import charts_available
+from pytest_bandwidth.reports.pages.chart_parts import log_ticks
+from pytest_bandwidth.reports.pages.theme import DARK, LIGHT, resolved
 
 needs_vl_convert = pytest.mark.skipif(
     not charts_available(), reason="vl-convert-python is not installed: pip install 'pytest-bandwidth[report]'"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from full_disks import file_size_limit
 
-from pytest_bandwidth.features.html.charts import vega
+from pytest_bandwidth.reports.pages import chart_library
 
 vl_convert = pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
 
@@ -31,7 +31,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 def fresh() -> str:
     """The bundle as a new process would get it."""
-    return vega.javascript_bundle.__wrapped__()
+    return chart_library.javascript_bundle.__wrapped__()
 
 
 def kept(tmp_path: Path) -> Path:
@@ -48,11 +48,11 @@ def test_the_bundle_is_made_once_and_then_read(made: list[str], tmp_path: Path) 
 
 
 def test_a_process_makes_the_same_bundle_meanwhile_and_it_is_kept(made: list[str], tmp_path: Path) -> None:
-    with vega.bundle_in_the_making() as library:
+    with chart_library.bundle_in_the_making() as library:
         first = library()
     assert made == []
     assert first == kept(tmp_path).read_text(encoding="utf-8") == fresh()
-    with vega.bundle_in_the_making() as library:
+    with chart_library.bundle_in_the_making() as library:
         assert library() == first
 
 
@@ -61,7 +61,7 @@ def test_a_module_in_the_users_folder_is_not_run(
 ) -> None:
     (tmp_path / "vl_convert.py").write_text("def javascript_bundle(snippet): return 'window.pwned=1'", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    with vega.bundle_in_the_making() as library:
+    with chart_library.bundle_in_the_making() as library:
         text = library()
     assert "vegaEmbed" in text
     assert "pwned" not in text
@@ -69,9 +69,9 @@ def test_a_module_in_the_users_folder_is_not_run(
 
 
 def test_a_process_that_cannot_make_it_costs_time_only(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vega, "_PROGRAM", "raise SystemExit(1)")
-    vega.javascript_bundle.cache_clear()
-    with vega.bundle_in_the_making() as library:
+    monkeypatch.setattr(chart_library, "_PROGRAM", "raise SystemExit(1)")
+    chart_library.javascript_bundle.cache_clear()
+    with chart_library.bundle_in_the_making() as library:
         assert "vegaEmbed" in library()
     assert len(made) == 1
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from pytest_bandwidth.storage.atomic import write_whole
 from pytest_bandwidth.storage.own_folders import cache_folder
 
+MISSING = "charts need vl-convert-python: pip install 'pytest-bandwidth[report]'"
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 _PROGRAM = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_bundle(sys.argv[1]).encode())"
 

@@ -11,16 +11,33 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from pytest_bandwidth.features.html.charts.theme import DARK, LIGHT
+from pytest_bandwidth.reports.pages.theme import DARK, LIGHT
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_TEMPLATES = "pytest_bandwidth.features.html"
+
+@dataclass(frozen=True, slots=True)
+class Templates:
+    """Give a package's page what lies in its folder `templates`."""
+
+    package: str
+
+    def render(self, name: str, **values: Any) -> str:
+        """Fill a template with values, which are escaped."""
+        return str(_environment(self.package).get_template(name).render(**values))
+
+    def script(self, name: str) -> str:
+        """Return a page's own script, with what it draws charts with."""
+        return f"{_text(_SHARED.package, 'charts.js')}{_text(self.package, name)}"
+
+
+_SHARED = Templates("pytest_bandwidth.reports.pages")
 
 
 def policy(style: str, scripts: Sequence[str]) -> str:
@@ -34,12 +51,7 @@ def policy(style: str, scripts: Sequence[str]) -> str:
 
 def style_sheet(columns: Sequence[Any] = ()) -> str:
     """Return the style sheet. columns: of the results' table, whose grid it lays out."""
-    return render("report.css", columns=columns, light=LIGHT, dark=DARK)
-
-
-def script_of(name: str) -> str:
-    """Return a page's own script, with what it draws charts with."""
-    return f"{_text('charts.js')}{_text(name)}"
+    return _SHARED.render("page.css", columns=columns, light=LIGHT, dark=DARK)
 
 
 def embedded(data: Any) -> str:
@@ -52,16 +64,12 @@ def _digest(content: str) -> str:
     return base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 
 
-def _text(name: str) -> str:
-    return resources.files(_TEMPLATES).joinpath(f"templates/{name}").read_text(encoding="utf-8")
-
-
-def render(name: str, **values: Any) -> str:
-    return str(_environment().get_template(name).render(**values))
+def _text(package: str, name: str) -> str:
+    return resources.files(package).joinpath(f"templates/{name}").read_text(encoding="utf-8")
 
 
 @cache
-def _environment() -> Environment:
+def _environment(package: str) -> Environment:
     """Keep the templates that it has compiled."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # not before a page is asked for
 
@@ -70,6 +78,6 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=FunctionLoader(_text),
+        loader=FunctionLoader(lambda name: _text(package, name)),
         auto_reload=False,
     )

@@ -7,7 +7,8 @@ from typing import Any
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.features.history.trend import Level, Measured, Trend
 from pytest_bandwidth.features.history.trend_texts import FIGURE_WORDS, value_text
-from pytest_bandwidth.features.html.charts.common import (
+from pytest_bandwidth.reports.attention import severity_of
+from pytest_bandwidth.reports.pages.chart_parts import (
     ENDINGS,
     WIDE_ONLY,
     base,
@@ -15,8 +16,7 @@ from pytest_bandwidth.features.html.charts.common import (
     gravest_last,
     tooltip,
 )
-from pytest_bandwidth.features.html.charts.theme import Spec
-from pytest_bandwidth.reports.attention import severity_of
+from pytest_bandwidth.reports.pages.theme import Spec
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import one_line
 
