@@ -1,4 +1,4 @@
-"""Judge the same kernels by this plugin and by pytest-benchmark, for gate.py and neighbours.py.
+"""Judge the same kernels by this plugin and by pytest-benchmark, for gate.py.
 
 The kernels are streams, reductions, rows, NumPy on one thread, and compute-bound ones: of `cuda_src/`, of NumPy, and
 Numba functions of the tests' own. The tests are in a git repository, and the baselines belong to its only commit. An
@@ -182,7 +182,7 @@ UNJUDGED = "unjudged"
 class Tally:
     """Count statuses, and those of tests that pytest failed, by judge, circumstance, kernel and drop.
 
-    It keeps the seconds of a row as well. A circumstance is the kind of neighbours, or another word of the caller's.
+    It keeps the seconds of a row as well. A circumstance says what was changed.
     """
 
     statuses: dict[tuple[str, str, str, float], Counter[str]] = field(default_factory=dict)
@@ -267,15 +267,13 @@ class Arena:
         if code != 0:
             raise SystemExit(f"pytest-benchmark saved nothing:\n{text}")
 
-    def judge(
-        self, circumstance: str, drop: float, *, ours_first: bool, edited: bool = False, alone: bool = False
-    ) -> None:
+    def judge(self, circumstance: str, drop: float, *, ours_first: bool, edited: bool = False) -> None:
         """Judge every kernel by both tools, slowed by `drop`; `circumstance` names the circumstance in the tally.
 
-        edited: whether the code changes even without a drop. alone: whether pytest-benchmark is left out.
+        edited: whether the code changes even without a drop.
         """
         self._write(drop, edited=edited)
-        turns = (self._judge_ours,) if alone else (self._judge_ours, self._judge_theirs)
+        turns = (self._judge_ours, self._judge_theirs)
         for turn in turns if ours_first else reversed(turns):
             turn(circumstance, drop)
 

@@ -16,7 +16,7 @@ from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.measured.rounds import RUN_DELAY
 
 # A sample in which a thread waited longer than this share of it does not count. On a quiet 2-core host, samples of 1 µs
-# to 10 ms wait for nothing; 1 % or 10 % keep about as many beside others and quiet: benchmarks/run_delay.py.
+# to 10 ms wait for nothing; 1 % or 10 % keep about as many, with other processes and without.
 LARGEST_WAITED_SHARE = 0.03
 LONGEST_RECORD = 64
 # Of the files that a process may have open, tests need some: of 1,024 mostly.

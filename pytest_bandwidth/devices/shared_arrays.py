@@ -1,7 +1,7 @@
 """Exchange the pages of arrays for pages that another process has as well, while both sample in turn.
 
 Which pages of memory a process is given makes the same code on the same data 1 to 40 % faster or slower, for as long as
-the arrays last: in another process, or in new arrays of the same one, it is another figure (benchmarks/new_arrays.py).
+the arrays last: in another process, or in new arrays of the same one, it is another figure.
 Addresses and contents stay: only arrays that hold the same bytes in both processes, and that a run of the workload
 leaves as they are, are exchanged, and each process gets its own pages back, as they were, once both have sampled.
 """
@@ -36,7 +36,7 @@ HUGE_PAGE_BYTES = 1 << 21
 # one process than in the other, in the same memory: each has its own table of its pages.
 HUGE_FROM_BYTES = 1 << 22
 # Larger ones take long to copy. There is no least: with two vectors of 16 KiB in pages of its own, one process of ten
-# ran a layer norm 10 to 45 % slower (docs/measurements.md, "Where arrays lie").
+# ran a layer norm 10 to 45 % slower.
 MOST_BYTES = 1 << 34
 MOST_ARRAYS = 1024
 # As much after the beginning of a page as malloc's large blocks, on a boundary of 64.

@@ -13,14 +13,11 @@ from making import run
 
 # Arguments that make it short, and a pattern of its output.
 SMALLEST = {
-    "against.py": (("--rounds=1",), r"right|WRONG"),
     "ceiling.py": (("--rounds=1", "--mib=8"), r"\| triad \|"),
     "code_identity.py": (
         ("--repeat=1", "--indices-mib=8"),
         r"\| Numba function \|(?s:.*)indices: 8 MB in 0\.\d+ s here",
     ),
-    "estimators.py": (("--processes=2", "--mib=8"), r"\| ratio of medians \|"),
-    "faster_memory.py": (("--seconds=3", "--mib=8"), r"\| NumPy's copy \|"),
     "fleet.py": (("--cards=3", "--tests=2", "--repeat=1"), r"\| 3 \|"),
     "gate.py": (("--mib=8", "--kernel=triad"), r"\| streams \| pytest-benchmark, min:5% \| \d of 1 "),
     "history.py": (("--runs=60", "--tests=8", "--repeat=1"), r"SQL"),
@@ -28,17 +25,8 @@ SMALLEST = {
     "pairs_simulation.py": (("--trials=20",), r"two speeds"),
     "in_turn.py": (("--pairs=2", "--mib=8", "--kernel=triad"), r"\| triad \| streams \| one after the other \|"),
     "overhead.py": (("--pairs=1",), r"per sample: an empty callable"),
-    "new_arrays.py": (("--sets=2", "--mib=8"), r"\| NumPy's sum \|"),
-    "placement.py": (("--processes=2", "--mib=8"), r"\| reading the test's arrays \|"),
-    "probe_kinds.py": (("--minutes=0", "--mib=1", "--kernel=serial"), r"\| serial \| computes \|"),
-    "neighbours.py": (
-        ("--judged=1", "--dropped=0", "--mib=8", "--kernel=triad", "--kind=steady"),
-        r"\| steady \| pytest-benchmark, min:5% \| \d of 1 \|",
-    ),
     "readme.py": ((), r"REGRESSED"),
     "report.py": (("--results=20", "--repeat=1"), r"first render"),
-    "run_delay.py": (("--seconds=0.1", "--neighbours", "none", "bursts"), r"\| NumPy sum, 64 MiB \| \d+ \| 100%"),
-    "scratch_place.py": (("--mib=8", "--step=1024"), r"\| 640 \| [\d.]+ \| where the plugin's kernels have it \|"),
     "scale.py": (("100", "--repeat=1"), r"\| 100 \|"),
     "traffic.py": (("--rounds=1", "--largest=10"), r"triad"),
 }
@@ -47,18 +35,13 @@ THOUGH_BUSY = "-o bandwidth_busy_processors=1000"
 # By ini names: where a script turns the plugin off, its command-line options would be unknown.
 SHORT = f"{THOUGH_BUSY} -o bandwidth_max_time=0.1 -o bandwidth_settle=never"
 # They take minutes even with the smallest arguments.
-LONG = {"against.py", "readme.py"}
+LONG = {"readme.py"}
 # In test_demo.py, test_make.py, test_gpu_session_script.py and tests/card; the page is gpu.py's, the arena gate.py's.
 ELSEWHERE = {"arena.py", "card_judging.py", "card_mutations.py", "demo.py", "gpu.py", "gpu_gate.py", "gpu_page.py"}
 ELSEWHERE |= {"gpu_session.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
-    **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py", "in_turn.py"), MEASURES),
-    "scratch_place.py": MEASURES,
-    **dict.fromkeys(
-        ("overhead.py", "neighbours.py", "new_arrays.py", "placement.py", "probe_kinds.py", "run_delay.py"), MEASURES
-    ),
-    **dict.fromkeys(LONG, MEASURES),
+    **dict.fromkeys(("ceiling.py", "gate.py", "in_turn.py", "overhead.py", *LONG), MEASURES),
     "history.py": ("duckdb", "history"),
     "report.py": ("vl_convert", "report"),
     **dict.fromkeys(("code_identity.py", "traffic.py"), ("cuda.bindings", "traffic")),

@@ -1,4 +1,4 @@
-"""The neighbours that tests and benchmarks run beside: they use processors, and end when they should."""
+"""The neighbours that tests run beside: they use processors, and end when they should."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from children import SUPPORT
 from neighbours import KINDS, beside
-from quota import quota_group
 
 pytestmark = [
     pytest.mark.processes,
@@ -87,17 +86,3 @@ def test_they_end_when_their_time_is_up():
 def test_the_commands_status_is_theirs(kind, status):
     command = [sys.executable, str(SCRIPT), kind, sys.executable, "-c", f"raise SystemExit({status})"]
     assert subprocess.run(command, check=False).returncode == status
-
-
-def test_a_quota_holds_back_who_joins_its_group():
-    code = (
-        "import time\nbegun = time.monotonic()\nwhile time.process_time() < 0.5: pass\nprint(time.monotonic() - begun)"
-    )
-    processors = os.cpu_count() or 1
-    with quota_group(0.25 / processors) as group:  # a quarter of one processor
-        if group is None:
-            pytest.skip("no control group with a quota of processor time can be made here")
-        join = f'echo $$ > {group}/cgroup.procs && exec "$@"'
-        waited = subprocess.check_output(["sh", "-c", join, "sh", sys.executable, "-c", code], text=True)
-    assert float(waited) > 1
-    assert not group.exists()

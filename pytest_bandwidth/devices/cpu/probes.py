@@ -2,7 +2,7 @@
 
 How fast memory is depends on the mix of reads and writes, so a workload is held against the probe of the nearest mix.
 It also depends on where memory lies and by which pages a hypervisor backs it, so a probe reads what its workload reads
-where it can: what then tells the two apart is what they do (benchmarks/placement.py measures how much that is worth).
+where it can: then the two differ only in what they do.
 With Numba the probes run on all threads and bypass the caches when they write: the best that this host can do. Without
 it they are NumPy's own operations, on one thread.
 """

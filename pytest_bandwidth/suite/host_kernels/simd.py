@@ -26,7 +26,7 @@ from numba.core.extending import intrinsic, models, register_model
 LINE_BYTES = 64
 PAGE_BYTES = 4096
 # Arrays begin 64 bytes after a page, as malloc's large blocks do, and rows of them often do so as well. Scratch that
-# begins with a page, and is read while the output is written, waits for those stores: benchmarks/scratch_place.py.
+# begins with a page, and is read while the output is written, waits for those stores.
 FAR_FROM_ARRAYS = 640
 _X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 _INT32 = ir.IntType(32)
