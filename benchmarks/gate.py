@@ -45,7 +45,7 @@ from arena import (
 )
 
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
-from pytest_bandwidth.evidence.fresh_processes.signals import signals_as_interrupts
+from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
 from pytest_bandwidth.judging.error_rates import upper_limit
 
 ROUNDS_PER_BASELINE = 10

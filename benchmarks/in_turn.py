@@ -36,7 +36,7 @@ from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.evidence.commit_pairs import worktrees
 from pytest_bandwidth.evidence.commit_pairs.checkout import CheckedOut
 from pytest_bandwidth.evidence.commit_pairs.worktrees import Worktrees
-from pytest_bandwidth.evidence.fresh_processes.child import Invocation
+from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE
 
 SECONDS = 300.0

@@ -58,7 +58,7 @@ def _take_over(config: pytest.Config) -> None:
     except ValueError as error:
         raise pytest.UsageError(f"bandwidth: {error}") from None
     if is_ours:
-        from pytest_bandwidth.evidence.fresh_processes.parent_death import end_with_parent
+        from pytest_bandwidth.evidence.processes.endings import end_with_parent
 
         end_with_parent()
 
@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         configure_card(config)
     if controller.is_child:
-        from pytest_bandwidth.evidence.fresh_processes.child_plugin import configure_child
+        from pytest_bandwidth.evidence.processes.child_plugin import configure_child
 
         configure_child(config)
     elif given(config):
@@ -108,7 +108,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = [item for item in items if is_bandwidth_test(item)]
     if not wanted and not given(config):
         return
-    from pytest_bandwidth.evidence.fresh_processes.child import request_of
+    from pytest_bandwidth.evidence.processes.child import request_of
     from pytest_bandwidth.options.settings import settings_of
     from pytest_bandwidth.session.collection.collected import concerns_baseline
 

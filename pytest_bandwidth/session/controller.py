@@ -129,7 +129,7 @@ class Controller:
         if not reports:
             return
         if self.is_child:
-            from pytest_bandwidth.evidence.fresh_processes.child import report_to_parent, request_of
+            from pytest_bandwidth.evidence.processes.child import report_to_parent, request_of
 
             request = request_of(self._config)
             assert request is not None

@@ -26,13 +26,12 @@ from pytest_bandwidth.evidence.commit_pairs.extensions import check_extensions
 from pytest_bandwidth.evidence.commit_pairs.pairs_loop import RevisionPairs, against_evidence, decide_counted
 from pytest_bandwidth.evidence.commit_pairs.told_code import NOTHING_TOLD, Told, ToldCode
 from pytest_bandwidth.evidence.commit_pairs.worktrees import Worktrees
-from pytest_bandwidth.evidence.fresh_processes.ahead import room_on
-from pytest_bandwidth.evidence.fresh_processes.beside_old import OldKernels
-from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest, Invocation, start_fresh
-from pytest_bandwidth.evidence.fresh_processes.child_beside_old import OldKernel
-from pytest_bandwidth.evidence.fresh_processes.confirm import FreshProcesses
-from pytest_bandwidth.evidence.fresh_processes.loadable import why_not_loadable
+from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
 from pytest_bandwidth.evidence.git import is_shallow
+from pytest_bandwidth.evidence.old_kernel.in_child import OldKernel
+from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels, why_not_loadable
+from pytest_bandwidth.evidence.processes.child import ChildRequest, Invocation, start_fresh
+from pytest_bandwidth.evidence.processes.waiting import room_on
 from pytest_bandwidth.evidence.time_budget import OldCodeTime, Timed
 from pytest_bandwidth.features.counters import judging as dram
 from pytest_bandwidth.features.counters.counted import Counters, counting_request, file_name, is_counted

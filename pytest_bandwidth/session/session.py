@@ -27,9 +27,9 @@ from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, XPASS, Findi
 from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.evidence.fresh_processes.child import request_of
-from pytest_bandwidth.evidence.fresh_processes.child_run import ChildRun
+from pytest_bandwidth.evidence.child_run import ChildRun
 from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
+from pytest_bandwidth.evidence.processes.child import request_of
 from pytest_bandwidth.fixture.bandwidth import Bandwidth, refuse_other_devices
 from pytest_bandwidth.fixture.input import checked_tags
 from pytest_bandwidth.judging.causes import likely_causes

@@ -16,8 +16,8 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.evidence.commit_pairs.building import build_of
 from pytest_bandwidth.evidence.commit_pairs.builds import check_out
 from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
-from pytest_bandwidth.evidence.fresh_processes.child import Invocation, started_as_module
-from pytest_bandwidth.evidence.fresh_processes.signals import signals_as_interrupts
+from pytest_bandwidth.evidence.processes.child import Invocation, started_as_module
+from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
 from pytest_bandwidth.features.fleet.card_places import OF_WORKER, plain_places
 from pytest_bandwidth.measuring.progress import begin_line
 from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error

@@ -10,8 +10,8 @@ from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Ru
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest, Invocation
-from pytest_bandwidth.evidence.fresh_processes.child_run import ChildRun
+from pytest_bandwidth.evidence.child_run import ChildRun
+from pytest_bandwidth.evidence.processes.child import ChildRequest, Invocation
 from pytest_bandwidth.judging.marker import MarkerOptions
 from pytest_bandwidth.measuring import measuring_run
 from pytest_bandwidth.measuring.measuring_run import MeasuredTest

@@ -60,7 +60,7 @@ def test_scale(bandwidth):
 """
 SITE = """
 import os
-import pytest_bandwidth.evidence.fresh_processes.child as child
+import pytest_bandwidth.evidence.processes.child as child
 real = child.Child.__init__
 def noted(self, command, folder, request, *more, **named):
     with open(os.environ["STARTED"], "a") as file:

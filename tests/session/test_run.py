@@ -18,9 +18,9 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.measured.validity import TAKEN_AGAIN
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest, Invocation
-from pytest_bandwidth.evidence.fresh_processes.child_run import ChildRun
+from pytest_bandwidth.evidence.child_run import ChildRun
 from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
+from pytest_bandwidth.evidence.processes.child import ChildRequest, Invocation
 from pytest_bandwidth.judging.marker import MarkerOptions
 from pytest_bandwidth.measuring import measuring_run as measuring
 from pytest_bandwidth.measuring.device_lock import DeviceLock

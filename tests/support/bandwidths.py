@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_bandwidth.evidence.fresh_processes.child import Invocation
+from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.judging.marker import MarkerOptions
 from pytest_bandwidth.options.settings import Settings

@@ -19,8 +19,8 @@ from pytest_bandwidth.evidence.commit_pairs.bisection import Bisection, check_or
 from pytest_bandwidth.evidence.commit_pairs.builds import check_out
 from pytest_bandwidth.evidence.commit_pairs.checkout import commit_of, top_of
 from pytest_bandwidth.evidence.commit_pairs.worktrees import NothingThere, modules_findable
-from pytest_bandwidth.evidence.fresh_processes.child import Invocation, started_as_module
-from pytest_bandwidth.evidence.fresh_processes.signals import signals_as_interrupts
+from pytest_bandwidth.evidence.processes.child import Invocation, started_as_module
+from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
 from pytest_bandwidth.measuring.progress import ConsoleProgress
 from pytest_bandwidth.reports.text_safe import printable
 

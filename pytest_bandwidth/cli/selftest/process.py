@@ -17,8 +17,8 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import disbelief, metrics_of_measurement
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest
-from pytest_bandwidth.evidence.fresh_processes.child_run import ChildRun
+from pytest_bandwidth.evidence.child_run import ChildRun
+from pytest_bandwidth.evidence.processes.child import ChildRequest
 from pytest_bandwidth.judging.marker import MarkerOptions
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.options.settings import Settings

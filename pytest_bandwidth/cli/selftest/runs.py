@@ -11,7 +11,7 @@ from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.evidence.fresh_processes.interpreter import output_of
+from pytest_bandwidth.evidence.processes.interpreter import output_of
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.progress import ConsoleProgress
 

@@ -6,11 +6,13 @@ the figure where they share little.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
+from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import LARGEST_SHARE, is_share_told
 from pytest_bandwidth.domain.statistics import median_known
@@ -48,6 +50,13 @@ def metrics_of_measurement(measurement: Measurement) -> Metrics:
         raise ValueError("a measurement without samples has no figures")
     share = measurement.utilization if measurement.peak is not None else None
     return Metrics(gbps, measurement.relative, measurement.probe_gbps, share)
+
+
+def metrics_of_row(row: Mapping[str, Any], peak: Peak | None) -> Metrics:
+    """Return the figures of a new process's row; peak: the run's."""
+    # Not the row's own share: a new process reads no baseline, where the peak may stand.
+    share = None if peak is None else row["gbps"] / peak.gbps
+    return Metrics(row["gbps"], row["relative"], row["probe_gbps"], share)
 
 
 def metrics_of_run(run: Run) -> Metrics:

@@ -25,7 +25,6 @@ from pytest_bandwidth.evidence.commit_pairs.pairs_loop import (
     compare_timed,
 )
 from pytest_bandwidth.evidence.commit_pairs.worktrees import ForeignImport, Worktrees
-from pytest_bandwidth.evidence.fresh_processes.signals import signals_as_interrupts
 from pytest_bandwidth.evidence.git import (
     SHORTEST_HASH,
     commit_of_hash,
@@ -36,6 +35,7 @@ from pytest_bandwidth.evidence.git import (
     merge_base_with_default,
     tree_of,
 )
+from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
 from pytest_bandwidth.judging.comparable import setup_of
 from pytest_bandwidth.judging.evidence import Ask, Evidence
 from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Rule

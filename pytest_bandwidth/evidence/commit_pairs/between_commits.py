@@ -35,7 +35,7 @@ from pytest_bandwidth.evidence.commit_pairs.worktrees import (
     Worktrees,
     measured_in_turn,
 )
-from pytest_bandwidth.evidence.fresh_processes.child import FreshProcessFailed, Invocation
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation
 from pytest_bandwidth.judging.comparable import MeasurementSetup
 from pytest_bandwidth.judging.interval import Looks
 from pytest_bandwidth.measuring.device_lock import DeviceLock

@@ -15,10 +15,9 @@ from pathlib import Path
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
-from pytest_bandwidth.evidence.fresh_processes.interpreter import python_command
-from pytest_bandwidth.evidence.fresh_processes.parent_death import descendant_environment
 from pytest_bandwidth.evidence.git import CODE_SUFFIXES
-from pytest_bandwidth.evidence.process_group import end_group, finish
+from pytest_bandwidth.evidence.processes.endings import descendant_environment, end_group, finish
+from pytest_bandwidth.evidence.processes.interpreter import python_command
 
 # Extensions with many kernels take the better part of an hour.
 BUILD_SECONDS = 3600.0

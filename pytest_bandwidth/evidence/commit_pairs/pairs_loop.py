@@ -22,7 +22,7 @@ from pytest_bandwidth.domain.verdict import Rule as Rules
 from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
 from pytest_bandwidth.evidence.commit_pairs.told_code import Told, is_told
 from pytest_bandwidth.evidence.commit_pairs.worktrees import FailsThere, InTurn, NothingThere, Worktrees
-from pytest_bandwidth.evidence.fresh_processes.child import FreshProcessFailed
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.comparable import Difference, MeasurementSetup, difference_of, setup_of
 from pytest_bandwidth.judging.decide import decide_comparison, decide_counts, mismatch

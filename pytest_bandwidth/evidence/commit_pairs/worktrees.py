@@ -17,17 +17,17 @@ from typing import Any
 from pytest_bandwidth.devices.shared_arrays import shared_memory
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.evidence.commit_pairs import run_in_worktree as run_in_worktree
+from pytest_bandwidth.evidence.commit_pairs.alternate import drops, processor_of, take_turns
 from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
-from pytest_bandwidth.evidence.fresh_processes.child import (
+from pytest_bandwidth.evidence.git import CODE_SUFFIXES
+from pytest_bandwidth.evidence.processes.child import (
     Child,
     ChildRequest,
     ChildResult,
     FreshProcessFailed,
     Invocation,
 )
-from pytest_bandwidth.evidence.fresh_processes.interpreter import this_python
-from pytest_bandwidth.evidence.fresh_processes.turns import drops, processor_of, take_turns
-from pytest_bandwidth.evidence.git import CODE_SUFFIXES
+from pytest_bandwidth.evidence.processes.interpreter import this_python
 from pytest_bandwidth.storage.own_folders import temporary_folder
 
 # pytest's exit statuses (pytest.ExitCode).

@@ -1,1 +1,1 @@
-"""Measure in child processes of a run."""
+"""Measure the same code again in new processes."""

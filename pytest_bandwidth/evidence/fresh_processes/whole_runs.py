@@ -7,7 +7,7 @@ from dataclasses import astuple
 
 from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
-from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest, Invocation, run_fresh
+from pytest_bandwidth.evidence.processes.child import ChildRequest, Invocation, run_fresh
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.measuring_run import QUIET_WAIT_SECONDS
 from pytest_bandwidth.options.settings import Settings

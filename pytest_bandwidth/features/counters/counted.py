@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import CountersFailed, CountUnfinished, NoKernelCounted
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest, Invocation, run_child
+from pytest_bandwidth.evidence.processes.child import ChildRequest, Invocation, run_child
 from pytest_bandwidth.features.counters.dram_traffic import DramTraffic
 from pytest_bandwidth.features.counters.profilers import Profiler, Reporter, profiler_of, reporter_of
 from pytest_bandwidth.measuring.measuring_run import MeasuredTest

@@ -18,9 +18,9 @@ from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, identity_of
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.evidence.fresh_processes.child import FreshProcessFailed
 from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
 from pytest_bandwidth.evidence.git import current_commit
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.limits import tolerance_of
 from pytest_bandwidth.judging.marker import MarkerOptions
 from pytest_bandwidth.judging.stored import reference_of

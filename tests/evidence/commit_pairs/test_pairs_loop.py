@@ -26,7 +26,7 @@ from pytest_bandwidth.evidence.commit_pairs.pairs_loop import (
     decide_counted,
 )
 from pytest_bandwidth.evidence.commit_pairs.worktrees import FailsThere, InTurn, NothingThere
-from pytest_bandwidth.evidence.fresh_processes.child import FreshProcessFailed
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.causes import likely_causes
 from pytest_bandwidth.judging.comparable import setup_of
 from pytest_bandwidth.judging.evidence import Ask, Comparison

@@ -18,7 +18,7 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.evidence.commit_pairs.told_code import NOTHING_TOLD, ToldCode, is_told
 from pytest_bandwidth.evidence.commit_pairs.worktrees import ForeignImport, NothingThere
-from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest, FreshProcessFailed
+from pytest_bandwidth.evidence.processes.child import ChildRequest, FreshProcessFailed
 from pytest_bandwidth.outcomes.flatten import outcome_of
 
 HOST = DeviceIdentity("cpu", "A host", 2**30, "host")

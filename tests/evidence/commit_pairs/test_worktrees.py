@@ -20,6 +20,7 @@ from two_processes import memory_of
 
 from pytest_bandwidth.evidence.commit_pairs import run_in_worktree as run_in_worktree
 from pytest_bandwidth.evidence.commit_pairs import worktrees
+from pytest_bandwidth.evidence.commit_pairs.alternate import take_turns
 from pytest_bandwidth.evidence.commit_pairs.checkout import CheckedOut, Revision
 from pytest_bandwidth.evidence.commit_pairs.worktrees import (
     ForeignImport,
@@ -31,8 +32,7 @@ from pytest_bandwidth.evidence.commit_pairs.worktrees import (
     names_of_finders,
     without_own_option,
 )
-from pytest_bandwidth.evidence.fresh_processes.child import FreshProcessFailed, Invocation
-from pytest_bandwidth.evidence.fresh_processes.turns import take_turns
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation
 
 pytestmark = pytest.mark.processes
 

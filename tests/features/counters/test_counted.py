@@ -8,7 +8,7 @@ import stand_in_profilers
 from counted_device import GPU
 
 from pytest_bandwidth.domain.errors import CountersFailed
-from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest, Invocation
+from pytest_bandwidth.evidence.processes.child import ChildRequest, Invocation
 from pytest_bandwidth.features.counters import profilers
 from pytest_bandwidth.features.counters.counted import Counters, file_name
 

@@ -17,8 +17,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.evidence.fresh_processes.interpreter import python_command
-from pytest_bandwidth.evidence.fresh_processes.parent_death import child_environment
+from pytest_bandwidth.evidence.processes.endings import child_environment
+from pytest_bandwidth.evidence.processes.interpreter import python_command
 
 # A test's values, and whether they are counts.
 Asked = tuple[Sequence[float], bool]

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from pytest_bandwidth.domain.device import SAME_PROCESS_IDS, DeviceIdentity
-from pytest_bandwidth.evidence.fresh_processes.child import Child, FreshProcessFailed
+from pytest_bandwidth.evidence.processes.child import Child, FreshProcessFailed
 
 # What a process takes of a GPU's memory by having opened it, generously, and the share of that memory that those which
 # wait may have.

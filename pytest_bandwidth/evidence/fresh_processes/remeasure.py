@@ -11,10 +11,10 @@ from typing import Any
 
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_row
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
-from pytest_bandwidth.evidence.fresh_processes.ahead import Room, StartedAhead
-from pytest_bandwidth.evidence.fresh_processes.child import Child, FreshProcessFailed, rows_of
+from pytest_bandwidth.evidence.processes.child import Child, FreshProcessFailed, rows_of
+from pytest_bandwidth.evidence.processes.waiting import Room, StartedAhead
 from pytest_bandwidth.judging.evidence import Ask, Evidence
 from pytest_bandwidth.judging.judge import FreshRow, Rule
 
@@ -104,11 +104,4 @@ def _by_label(rows: list[dict[str, Any]], peak: Peak | None, seconds: float) -> 
     valid = [row for row in rows if trouble[row["label"]] is None]
     if not valid:
         raise FreshProcessFailed(f"a fresh process measured nothing valid: {next(iter(trouble.values()), 'no result')}")
-    return {row["label"]: FreshRow(figures_of_row(row, peak), seconds) for row in valid}
-
-
-def figures_of_row(row: Mapping[str, Any], peak: Peak | None) -> Metrics:
-    """Return a fresh process's figures; peak: the run's."""
-    # Not the row's own share: a fresh process reads no baseline, where the peak may stand.
-    share = None if peak is None else row["gbps"] / peak.gbps
-    return Metrics(row["gbps"], row["relative"], row["probe_gbps"], share)
+    return {row["label"]: FreshRow(metrics_of_row(row, peak), seconds) for row in valid}

@@ -9,7 +9,7 @@ from textwrap import indent
 import pytest
 from children import HANGS_SECONDS, gone, wait_for
 
-from pytest_bandwidth.evidence.fresh_processes.parent_death import PARENT_VARIABLE
+from pytest_bandwidth.evidence.processes.endings import PARENT_VARIABLE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other kernels tell no process of its parent's death")
 
@@ -25,13 +25,13 @@ def test_endless(bandwidth):
 """
 STARTS_A_TEST = """
 from pathlib import Path
-from pytest_bandwidth.evidence.fresh_processes.child import Invocation, ChildRequest, run_fresh
+from pytest_bandwidth.evidence.processes.child import Invocation, ChildRequest, run_fresh
 request = ChildRequest("cpu", "test_endless.py::test_endless", "test_endless.py::test_endless")
 run_fresh(Invocation(("--rootdir=.",), Path.cwd(), True), request, 600)
 """
 STARTS_A_TREE = """
 from pathlib import Path
-from pytest_bandwidth.evidence.fresh_processes.child import Invocation
+from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.evidence.commit_pairs.worktrees import Worktrees
 from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
 revision = Revision(**{REVISION})
@@ -111,7 +111,7 @@ def test_a_parent_that_was_gone_before_is_noticed():
         [
             sys.executable,
             "-c",
-            "from pytest_bandwidth.evidence.fresh_processes.parent_death import end_with_parent\n"
+            "from pytest_bandwidth.evidence.processes.endings import end_with_parent\n"
             "end_with_parent()\nprint('alive')",
         ],
         env={**os.environ, PARENT_VARIABLE: "1"},
@@ -125,7 +125,7 @@ def test_a_parent_that_was_gone_before_is_noticed():
 def test_what_a_child_starts_is_not_told_of_the_childs_parent():
     code = (
         "import os\n"
-        "from pytest_bandwidth.evidence.fresh_processes.parent_death import PARENT_VARIABLE, end_with_parent\n"
+        "from pytest_bandwidth.evidence.processes.endings import PARENT_VARIABLE, end_with_parent\n"
         "end_with_parent()\nprint(PARENT_VARIABLE in os.environ)"
     )
     environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}

@@ -13,7 +13,9 @@ from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Status
-from pytest_bandwidth.evidence.fresh_processes.child import (
+from pytest_bandwidth.evidence.commit_pairs.alternate import Beside
+from pytest_bandwidth.evidence.old_kernel.in_child import load_old, measure_beside, old_kernel_of
+from pytest_bandwidth.evidence.processes.child import (
     ChildRequest,
     Invocation,
     ParentLine,
@@ -21,8 +23,6 @@ from pytest_bandwidth.evidence.fresh_processes.child import (
     tell_counted,
     tell_reached,
 )
-from pytest_bandwidth.evidence.fresh_processes.child_beside_old import load_old, measure_beside, old_kernel_of
-from pytest_bandwidth.evidence.fresh_processes.turns import Beside
 from pytest_bandwidth.features.counters.counted import Counters, counting_request, is_counted
 from pytest_bandwidth.features.counters.dram_traffic import UNCOUNTED
 from pytest_bandwidth.judging.judge import Judged

@@ -12,7 +12,7 @@ import pytest
 from children import HANGS_SECONDS, gone, wait_for
 
 from pytest_bandwidth.devices import own_processes
-from pytest_bandwidth.evidence.fresh_processes.child import (
+from pytest_bandwidth.evidence.processes.child import (
     ChildRequest,
     FreshProcessFailed,
     Go,
@@ -95,7 +95,7 @@ COUNTS = """
 import sys
 import tempfile
 from pathlib import Path
-from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest, run_child
+from pytest_bandwidth.evidence.processes.child import ChildRequest, run_child
 
 profiler = "import os, time; open('profiler', 'w').write(str(os.getpid())); time.sleep(600)"
 run_child([sys.executable, "-c", profiler], Path(), ChildRequest("cpu"), 600, direct=False)
@@ -131,7 +131,7 @@ def test_an_interrupt_leaves_no_child_and_no_folder(tmp_path):
             sys.executable,
             "-c",
             "from pathlib import Path\n"
-            "from pytest_bandwidth.evidence.fresh_processes.child import Invocation, ChildRequest, run_fresh\n"
+            "from pytest_bandwidth.evidence.processes.child import Invocation, ChildRequest, run_fresh\n"
             f"run_fresh(Invocation((), Path({str(tmp_path)!r}), True), ChildRequest('cpu'), 600)",
         ],
         stderr=subprocess.DEVNULL,

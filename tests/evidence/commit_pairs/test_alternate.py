@@ -17,16 +17,24 @@ import pytest
 from two_processes import memory_of
 
 from pytest_bandwidth.devices import own_processes
-from pytest_bandwidth.evidence.fresh_processes import turns
-from pytest_bandwidth.evidence.fresh_processes.child import Child, ChildRequest, ParentLine
-from pytest_bandwidth.evidence.fresh_processes.turns import GO, STOP, Beside, Conductor, drops, processor_of, take_turns
+from pytest_bandwidth.evidence.commit_pairs import alternate
+from pytest_bandwidth.evidence.commit_pairs.alternate import (
+    GO,
+    STOP,
+    Beside,
+    Conductor,
+    drops,
+    processor_of,
+    take_turns,
+)
+from pytest_bandwidth.evidence.processes.child import Child, ChildRequest, ParentLine
 
 # A process that measures what it is told to: labels, each with the seconds of its rounds; it has enough after the last.
 SAMPLES = """
 import json, os, sys
 from pytest_bandwidth.devices.own_processes import remembered
-from pytest_bandwidth.evidence.fresh_processes.child import ParentLine
-from pytest_bandwidth.evidence.fresh_processes.turns import Beside
+from pytest_bandwidth.evidence.processes.child import ParentLine
+from pytest_bandwidth.evidence.commit_pairs.alternate import Beside
 
 request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
 line = ParentLine(request["line"])
@@ -217,8 +225,8 @@ def test_an_order_that_a_side_broke_off_is_not_given_again(memory):
 WRITES = """
 import json, os, sys
 from pytest_bandwidth.devices.shared_arrays import SharedArrays
-from pytest_bandwidth.evidence.fresh_processes.child import ParentLine
-from pytest_bandwidth.evidence.fresh_processes.turns import Beside
+from pytest_bandwidth.evidence.processes.child import ParentLine
+from pytest_bandwidth.evidence.commit_pairs.alternate import Beside
 
 request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
 arrays = SharedArrays(request["shared_memory"])
@@ -275,7 +283,7 @@ def test_a_workload_that_fails_gets_its_own_arrays_back_and_both_go_on_alone(tmp
 def test_each_turn_begins_on_the_processor_that_the_parent_names_and_is_not_held_there(monkeypatch):
     ours, theirs = socket.socketpair()
     asked, rested, allowed = [], [], os.sched_getaffinity(0)
-    monkeypatch.setattr(turns, "rest", lambda: rested.append(len(asked)))
+    monkeypatch.setattr(alternate, "rest", lambda: rested.append(len(asked)))
     monkeypatch.setattr(os, "sched_setaffinity", lambda of, processors: asked.append((of, set(processors))))
 
     def answer():
@@ -311,29 +319,29 @@ def tasks_of(tmp_path, monkeypatch, *states):
 
     for name in left:
         write_state(name)
-    monkeypatch.setattr(turns.time, "sleep", sleep)
-    monkeypatch.setattr(turns.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(turns.threading, "get_native_id", lambda: 0)
+    monkeypatch.setattr(alternate.time, "sleep", sleep)
+    monkeypatch.setattr(alternate.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(alternate.threading, "get_native_id", lambda: 0)
     return now
 
 
 @pytest.mark.parametrize(
     ("others", "steps"),
-    [([], 0), (["S"], 0), (["RRS", "RS"], 2), (["S", "R"], turns.MOST_REST_SECONDS / turns.STEP_SECONDS)],
+    [([], 0), (["S"], 0), (["RRS", "RS"], 2), (["S", "R"], alternate.MOST_REST_SECONDS / alternate.STEP_SECONDS)],
 )
 def test_who_has_sampled_rests_until_its_other_threads_do_and_no_longer_than_a_while(
     tmp_path, monkeypatch, others, steps
 ):
     now = tasks_of(tmp_path, monkeypatch, "R", *others)
     (tmp_path / "77").mkdir()  # a thread that has ended meanwhile
-    turns.rest(tmp_path)
-    assert now[0] == pytest.approx(steps * turns.STEP_SECONDS, abs=turns.STEP_SECONDS / 2)
+    alternate.rest(tmp_path)
+    assert now[0] == pytest.approx(steps * alternate.STEP_SECONDS, abs=alternate.STEP_SECONDS / 2)
 
 
 def test_where_the_system_does_not_tell_of_threads_it_is_a_while(tmp_path, monkeypatch):
     now = tasks_of(tmp_path, monkeypatch)
-    turns.rest(tmp_path / "none")
-    assert now[0] == turns.MOST_REST_SECONDS
+    alternate.rest(tmp_path / "none")
+    assert now[0] == alternate.MOST_REST_SECONDS
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of threads")
@@ -342,10 +350,10 @@ def test_a_thread_that_computes_runs_and_one_that_has_ended_does_not():
     thread.start()
     task, seen = Path(f"/proc/self/task/{thread.native_id}"), False
     while thread.is_alive() and not seen:
-        seen = turns._runs(task)
+        seen = alternate._runs(task)
     thread.join()
     assert seen
-    while turns._runs(task):  # Python lets go of a thread before the system does
+    while alternate._runs(task):  # Python lets go of a thread before the system does
         time.sleep(0.001)
 
 

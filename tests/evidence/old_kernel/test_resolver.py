@@ -13,9 +13,9 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule
-from pytest_bandwidth.evidence.fresh_processes.ahead import Room
-from pytest_bandwidth.evidence.fresh_processes.beside_old import OldKernels
-from pytest_bandwidth.evidence.fresh_processes.child_beside_old import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
+from pytest_bandwidth.evidence.old_kernel.in_child import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
+from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels
+from pytest_bandwidth.evidence.processes.waiting import Room
 from pytest_bandwidth.judging.decide import decide
 from pytest_bandwidth.judging.evidence import Evidence
 from pytest_bandwidth.judging.interval import Looks

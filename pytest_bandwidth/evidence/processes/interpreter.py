@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest_bandwidth
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.evidence.fresh_processes.parent_death import child_environment
+from pytest_bandwidth.evidence.processes.endings import child_environment
 
 # Python puts the current folder first for -c, as "", and for -m. There a `random.py` would be run for the library's,
 # and a checkout would be measured for the installed package. -P, which leaves it out, is of Python 3.11.
@@ -23,7 +23,7 @@ folder, module, *arguments = sys.argv[1:]
 sys.path.insert(0, folder)
 import pytest_bandwidth
 sys.path.remove(folder)
-from pytest_bandwidth.evidence.fresh_processes.parent_death import end_with_parent
+from pytest_bandwidth.evidence.processes.endings import end_with_parent
 end_with_parent()
 sys.exit(import_module(module).main(*arguments))
 """

@@ -26,8 +26,8 @@ from pytest_bandwidth.devices.own_processes import remember
 from pytest_bandwidth.devices.shared_arrays import SharedArrays
 from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
 from pytest_bandwidth.domain.statistics import precision_of_median
-from pytest_bandwidth.evidence.fresh_processes.child import Child, ChildResult, Go, ParentLine
-from pytest_bandwidth.evidence.fresh_processes.sharing import ALL, ARRAYS, DONE, Both, Orders, order_of, orders
+from pytest_bandwidth.evidence.commit_pairs.page_exchange import ALL, ARRAYS, DONE, Both, Orders, order_of, orders
+from pytest_bandwidth.evidence.processes.child import Child, ChildResult, Go, ParentLine
 
 GO, STOP = "go", "stop"
 SEED_BITS = 63

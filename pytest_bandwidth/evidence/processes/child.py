@@ -21,10 +21,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from pytest_bandwidth.devices.own_processes import remember
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.evidence.fresh_processes.interpreter import WITHOUT_CURRENT_FOLDER, this_python
-from pytest_bandwidth.evidence.fresh_processes.parent_death import child_environment, descendant_environment
-from pytest_bandwidth.evidence.fresh_processes.signals import signals_as_interrupts
-from pytest_bandwidth.evidence.process_group import end_group
+from pytest_bandwidth.evidence.processes.endings import (
+    child_environment,
+    descendant_environment,
+    end_group,
+    signals_as_interrupts,
+)
+from pytest_bandwidth.evidence.processes.interpreter import WITHOUT_CURRENT_FOLDER, this_python
 from pytest_bandwidth.options.handed_over import REQUEST_VARIABLE, hand_over
 from pytest_bandwidth.storage.atomic import write_whole
 from pytest_bandwidth.storage.own_folders import temporary_folder

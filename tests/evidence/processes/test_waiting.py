@@ -3,8 +3,8 @@
 import pytest
 
 from pytest_bandwidth.domain.device import SAME_PROCESS_IDS, DeviceIdentity
-from pytest_bandwidth.evidence.fresh_processes.ahead import MOST_ON_HOST, Room, StartedAhead, room_on
-from pytest_bandwidth.evidence.fresh_processes.child import FreshProcessFailed
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
+from pytest_bandwidth.evidence.processes.waiting import MOST_ON_HOST, Room, StartedAhead, room_on
 
 GIB = 2**30
 

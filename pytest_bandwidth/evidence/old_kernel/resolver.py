@@ -5,28 +5,28 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any
 
+from pytest_bandwidth.devices.base import OldCodeDevice
 from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import INPUTS_CHANGED, identity_of_plain
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape, shape_of
-from pytest_bandwidth.domain.code.machine_code import CubinSource, text_of_cubin
+from pytest_bandwidth.domain.code.machine_code import CUBIN, CubinSource, text_of_cubin
 from pytest_bandwidth.domain.code.ptx_entry import entry_of, why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
-from pytest_bandwidth.domain.code.ptx_version import target_of
-from pytest_bandwidth.domain.device import Peak
+from pytest_bandwidth.domain.code.ptx_version import target_of, version_of
+from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_row
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
+from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import Rule as Rules
-from pytest_bandwidth.evidence.fresh_processes.ahead import Room, StartedAhead
-from pytest_bandwidth.evidence.fresh_processes.child import Child, rows_of
-from pytest_bandwidth.evidence.fresh_processes.child_beside_old import (
+from pytest_bandwidth.evidence.old_kernel.in_child import (
     DROP,
     REFUSED,
     RESOURCES,
@@ -34,7 +34,8 @@ from pytest_bandwidth.evidence.fresh_processes.child_beside_old import (
     TROUBLE,
     OldKernel,
 )
-from pytest_bandwidth.evidence.fresh_processes.confirm import figures_of_row
+from pytest_bandwidth.evidence.processes.child import Child, rows_of
+from pytest_bandwidth.evidence.processes.waiting import Room, StartedAhead
 from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.evidence import Ask, Comparison, Evidence
 from pytest_bandwidth.judging.interval import Looks
@@ -240,7 +241,7 @@ class OldKernels:
             if TROUBLE in said:
                 trouble[old.label] = said[TROUBLE]
             elif why_no_evidence(row, self._peak) is None:
-                figures = figures_of_row(row, self._peak)
+                figures = metrics_of_row(row, self._peak)
                 self._seen.setdefault(old.label, []).append(_Seen(figures, said[DROP]))
                 self._rows.setdefault(old.label, []).append(FreshRow(figures, seconds))
                 self._resources[old.label] = said[RESOURCES]
@@ -286,3 +287,44 @@ def _shape_of_before(measurement: Measurement, entry: Entry) -> LaunchShape:
     if resources is not None and shape == shape_of(recorded_resources(asdict(resources))):
         raise BandwidthError("what was set for its launches is another")
     return shape
+
+
+def why_not_loadable(
+    device: OldCodeDevice,
+    identity: DeviceIdentity,
+    entries: Collection[Entry],
+    old_ptx: PtxSource,
+    old_cubin: CubinSource,
+) -> str | None:
+    """Say how many kernels of the entries the driver does not take, and what to do; None where it takes all.
+
+    Only PTX of a version that is newer than the driver may be refused so, and is loaded. A file that is missing or
+    damaged is left to the test that needs it.
+    """
+    takes = device.newest_ptx
+    refused: list[str] = []
+    kernels = {(entry.code["ptx"], entry.code.get(CUBIN)): entry for entry in entries if "ptx" in entry.code}
+    for entry in kernels.values() if takes is not None else ():
+        with suppress(BandwidthError):
+            ptx = old_ptx(entry.code["ptx"])
+            version = version_of(ptx)
+            if version is None or takes is None or version <= takes:
+                continue
+            why = device.why_not_loaded(ptx, _kept(entry, old_cubin))
+            if why is not None:
+                refused.append(why)
+    if not refused:
+        return None
+    compiler, driver = identity.facts.get(COMPILER_SETTING), identity.facts.get("cuda_driver")
+    return (
+        f"old kernels cannot run here: {len(refused)} of the baseline's {counted(len(kernels), 'kernel')} need a newer "
+        f"driver than that of CUDA {driver} (NVRTC is {compiler}): {refused[0]}; update the driver, or run "
+        "--bandwidth-update here, which keeps machine code"
+    )
+
+
+def _kept(entry: Entry, old_cubin: CubinSource) -> bytes | None:
+    try:
+        return old_cubin(entry.code)
+    except BandwidthError:
+        return None

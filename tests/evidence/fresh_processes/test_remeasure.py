@@ -12,9 +12,9 @@ import pytest
 from children import HANGS_SECONDS, gone
 
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.evidence.fresh_processes.ahead import Room
-from pytest_bandwidth.evidence.fresh_processes.child import ChildRequest, FreshProcessFailed, Invocation, start_fresh
-from pytest_bandwidth.evidence.fresh_processes.confirm import FreshProcesses
+from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
+from pytest_bandwidth.evidence.processes.child import ChildRequest, FreshProcessFailed, Invocation, start_fresh
+from pytest_bandwidth.evidence.processes.waiting import Room
 
 # A stand-in for pytest that `python -m` finds first: it says what it does, and reports what the test wrote down.
 FRESH = """
@@ -39,9 +39,9 @@ note("reported")
 PARENT = """
 from contextlib import nullcontext
 from pathlib import Path
-from pytest_bandwidth.evidence.fresh_processes.ahead import Room
-from pytest_bandwidth.evidence.fresh_processes.confirm import FreshProcesses
-from pytest_bandwidth.evidence.fresh_processes.child import Invocation, ChildRequest, start_fresh
+from pytest_bandwidth.evidence.processes.waiting import Room
+from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
+from pytest_bandwidth.evidence.processes.child import Invocation, ChildRequest, start_fresh
 
 invocation = Invocation((), Path.cwd(), as_module=True)
 budget = {"confirm": 2, "room": Room(8), "peak": None, "timeout_seconds": 600.0}

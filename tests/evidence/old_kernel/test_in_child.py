@@ -12,8 +12,8 @@ from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.code.machine_code import text_of_cubin
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.evidence.fresh_processes import child_beside_old
-from pytest_bandwidth.evidence.fresh_processes.child_beside_old import OldKernel, measure_beside, old_kernel_of
+from pytest_bandwidth.evidence.old_kernel import in_child
+from pytest_bandwidth.evidence.old_kernel.in_child import OldKernel, measure_beside, old_kernel_of
 
 ASKED = OldKernel("a", "old", "new", 1e-3)
 
@@ -56,7 +56,7 @@ def told(monkeypatch):
     def end(status):
         raise Ended(status)
 
-    monkeypatch.setattr(child_beside_old.os, "_exit", end)
+    monkeypatch.setattr(in_child.os, "_exit", end)
     return rows
 
 
@@ -124,9 +124,9 @@ def test_a_fault_ends_the_process_with_its_reason(told):
 
 def test_code_that_hangs_ends_the_process(told, monkeypatch):
     gave_up = threading.Event()
-    monkeypatch.setattr(child_beside_old, "HANGS_SECONDS", 0.01)
-    monkeypatch.setattr(child_beside_old, "HANGS_FACTOR", 1.0)
-    monkeypatch.setattr(child_beside_old.os, "_exit", lambda _: gave_up.set())
+    monkeypatch.setattr(in_child, "HANGS_SECONDS", 0.01)
+    monkeypatch.setattr(in_child, "HANGS_FACTOR", 1.0)
+    monkeypatch.setattr(in_child.os, "_exit", lambda _: gave_up.set())
 
     def hang(_):
         assert gave_up.wait(60)

@@ -1,0 +1,1 @@
+"""Start child processes of a run, talk with them, and end them."""

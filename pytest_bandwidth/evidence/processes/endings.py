@@ -1,0 +1,146 @@
+"""End processes in order: a child with its parent, a process with its group, and this one by tidying up.
+
+Where a program of others stands between parent and child, such as a profiler, it ends too: with the process group.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+from pytest_bandwidth.options.handed_over import ANCESTOR_VARIABLE, PARENT_VARIABLE
+
+# <linux/prctl.h>: the signal that this process gets when its parent dies.
+_PR_SET_PDEATHSIG = 1
+# Those that end a process without a word.
+_ENDING = ("SIGTERM", "SIGHUP")
+
+
+def child_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment of a child that is to end with this process."""
+    return {**environment, PARENT_VARIABLE: str(os.getpid())}
+
+
+def descendant_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment of a program whose child is to end, with its process group, when this process does."""
+    return {**environment, ANCESTOR_VARIABLE: str(os.getpid())}
+
+
+def end_with_parent() -> None:
+    """Have the kernel end this process when its parent dies. Does nothing but in children, and on Linux."""
+    ancestor = os.environ.pop(ANCESTOR_VARIABLE, None)
+    if ancestor is not None and hasattr(os, "pidfd_open"):
+        _end_with_ancestor(int(ancestor))
+    # Taken out: what this process starts in its turn has another parent.
+    parent = os.environ.pop(PARENT_VARIABLE, None)
+    if parent is None or sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    if str(os.getppid()) != parent:  # it died before the kernel was asked
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _end_with_ancestor(pid: int) -> None:
+    try:
+        # No number of a process, which another may have by then.
+        ancestor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        _end_group()
+    except OSError:  # a sandbox that knows no such call: who ends this process in order ends the group
+        return
+    else:
+        threading.Thread(target=_end_group_after, args=(ancestor,), daemon=True).start()
+
+
+def _end_group_after(process: int) -> None:
+    ended = select.poll()  # select() takes no number above 1,023
+    ended.register(process, select.POLLIN)
+    ended.poll()
+    _end_group()
+
+
+def _end_group() -> None:
+    os.killpg(0, signal.SIGKILL)
+
+
+@contextmanager
+def signals_as_interrupts() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, unless something handles them already."""
+    replaced = []
+    if threading.current_thread() is threading.main_thread():
+        numbers = (getattr(signal, name, None) for name in _ENDING)
+        replaced = [n for n in numbers if n is not None and signal.getsignal(n) is signal.SIG_DFL]
+    for number in replaced:
+        signal.signal(number, _interrupt)
+    try:
+        yield
+    finally:
+        for number in replaced:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def end_group(process: subprocess.Popen[Any], grace_seconds: float) -> None:
+    """End the leader of a process group with its group, if it has not ended by itself.
+
+    grace_seconds: how long it may tidy up; with 0 it is killed at once.
+    """
+    if process.poll() is not None:
+        return
+    if grace_seconds:
+        _send(process, signal.SIGTERM)
+        wait_for_end(process, grace_seconds)
+    _send(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+    process.wait()
+
+
+def finish(process: subprocess.Popen[Any], timeout_seconds: float, grace_seconds: float) -> int | None:
+    """Wait for the leader of a process group, and kill what it left of its group.
+
+    Return its exit status; None after the time-out, where all of the group was ended.
+    """
+    if not wait_for_end(process, timeout_seconds):
+        end_group(process, grace_seconds)
+        return None
+    if process.returncode is None:
+        _send(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+    return process.wait()
+
+
+def wait_for_end(process: subprocess.Popen[Any], timeout_seconds: float) -> bool:
+    """Wait until a process has ended; return whether it has.
+
+    Its number stays taken where the system allows that: its process group may have other members.
+    """
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # another system, or a sandbox that knows no such call
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout_seconds)
+        return process.returncode is not None
+    try:
+        ended = select.poll()  # select() takes no number above 1,023
+        ended.register(descriptor, select.POLLIN)
+        return bool(ended.poll(timeout_seconds * 1e3))
+    finally:
+        os.close(descriptor)
+
+
+def _send(process: subprocess.Popen[Any], number: int) -> None:
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
