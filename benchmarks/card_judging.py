@@ -29,10 +29,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_bandwidth.cli.selftest.rates import Judge
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.judging.error_rates import Judge
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 # What tells 3 % with five runs: the gate is 2.4 % (docs/method.md, with a GPU's prior).

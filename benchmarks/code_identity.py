@@ -25,7 +25,7 @@ from statistics import median
 import numpy as np
 
 from pytest_bandwidth.devices.base import Launch
-from pytest_bandwidth.devices.code.kernel import kernel_code
+from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.devices.code.launch import launch_digest
 from pytest_bandwidth.devices.code.numba_functions import function_digest
 from pytest_bandwidth.devices.contents import sums_of

@@ -44,9 +44,9 @@ from arena import (
     table,
 )
 
+from pytest_bandwidth.cli.selftest.rates import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
-from pytest_bandwidth.judging.error_rates import upper_limit
 
 ROUNDS_PER_BASELINE = 10
 MODES = (STRICT, OURS)

@@ -33,9 +33,9 @@ from arena import KERNELS, Arena, Tally, table
 
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
-from pytest_bandwidth.evidence.commit_pairs import worktrees
-from pytest_bandwidth.evidence.commit_pairs.checkout import CheckedOut
-from pytest_bandwidth.evidence.commit_pairs.worktrees import Worktrees
+from pytest_bandwidth.evidence.commit_pairs import process as processes
+from pytest_bandwidth.evidence.commit_pairs.process import Worktrees
+from pytest_bandwidth.evidence.commit_pairs.worktree import CheckedOut
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE
 
@@ -83,7 +83,7 @@ class Pairs:
 def in_turn(both: Worktrees, number: int, without: Sequence[tuple[str, Callable[[], Any]]]) -> dict[str, float]:
     with ExitStack() as stack:
         for name, nothing in without:
-            stack.enter_context(patch.object(worktrees, name, nothing))
+            stack.enter_context(patch.object(processes, name, nothing))
         found = both.in_turn(number)
     if not all(map(is_valid, (found.head[0], found.base[0]))):
         return {}

@@ -24,10 +24,10 @@ from collections import Counter
 from collections.abc import Callable
 from statistics import median
 
+from pytest_bandwidth.cli.selftest.rates import Judge, upper_limit
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.judging.error_rates import Judge, upper_limit
 
 CONFIRM = 3
 RUNS = (1, 2, 3, 5, 10, 20)

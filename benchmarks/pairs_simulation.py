@@ -30,7 +30,7 @@ from pytest_bandwidth.domain.units import format_percent, log_of_drop, parse_fra
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.decide import decide_comparison
 from pytest_bandwidth.judging.evidence import Comparison
-from pytest_bandwidth.judging.interval import Looks
+from pytest_bandwidth.judging.pairs import Looks
 
 SLOW_PROCESS = math.log(1.10)
 SLOW_CHANCE = 0.05

@@ -40,7 +40,7 @@ _LOAD = "baseline = baseline_files.load(path)\nassert all(baseline.find(key) is 
 # As a run does for its tests: every entry is matched with a measurement of its own and judged.
 _JUDGE = """
 from pytest_bandwidth.judging.limits import Limits
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic

@@ -14,7 +14,7 @@ from typing import Any
 from pytest_bandwidth.domain.measured.comparison import Comparison, Ratio
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.options.options import INI_ONLY, OPTIONS, described, dest
 
 

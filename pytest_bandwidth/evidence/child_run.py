@@ -26,7 +26,7 @@ from pytest_bandwidth.evidence.processes.child import (
 from pytest_bandwidth.features.counters.counted import Counters, counting_request, is_counted
 from pytest_bandwidth.features.counters.dram_traffic import UNCOUNTED
 from pytest_bandwidth.judging.judge import Judged
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.measuring.measuring_run import HookedPeak, MeasuredTest, MeasuringRun, no_hook
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.options.settings import Settings

@@ -19,12 +19,18 @@ from pytest_bandwidth.domain.measured.validity import IMPOSSIBLE
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import drop_of_log, log_of_drop
 from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
-from pytest_bandwidth.judging.comparable import Difference, MeasurementSetup, difference_of, setup_of
 from pytest_bandwidth.judging.counts import changes_of
-from pytest_bandwidth.judging.evidence import Ask, Comparison, Evidence
-from pytest_bandwidth.judging.floors import Floors, figure_of
-from pytest_bandwidth.judging.interval import Interval, Looks, interval_of
-from pytest_bandwidth.judging.limits import Limits, count_tolerance_of
+from pytest_bandwidth.judging.evidence import (
+    Ask,
+    Comparison,
+    Difference,
+    Evidence,
+    MeasurementSetup,
+    difference_of,
+    setup_of,
+)
+from pytest_bandwidth.judging.limits import Floors, Limits, count_tolerance_of, figure_of
+from pytest_bandwidth.judging.pairs import Interval, Looks, interval_of
 from pytest_bandwidth.judging.stored import SLOW_SHARE, Reference, runs_needed
 
 # A look needs two comparisons.

@@ -1,14 +1,92 @@
-"""Say what one test is held to: its marker's arguments, and the run's options behind them."""
+"""Say what one test is held to: its marker's arguments, its floors, and the run's options behind them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry
-from pytest_bandwidth.judging.floors import Floors
-from pytest_bandwidth.judging.interval import Looks
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.judging.pairs import Looks
+
+if TYPE_CHECKING:
+    from pytest_bandwidth.domain.baseline import Metric
+
+
+# Each floor, and the figure that it is a limit of.
+_METRIC_OF_FLOOR = {"min_gbps": "gbps", "min_utilization": "utilization", "min_relative": "relative"}
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerOptions:
+    """Hold what `@pytest.mark.bandwidth(...)` says about one test; None where it is silent.
+
+    min_gbps: floor of the achieved bandwidth, in GB/s or with a unit, that holds whatever the baseline says.
+    min_utilization: floor of the share of the peak; an error where the peak is unknown.
+    min_relative: floor of the share of the probe's bandwidth, which may pass 1.
+    max_dram_ratio: the most that DRAM may move ÷ what is declared; held where --bandwidth-counters counts.
+    tolerance: the drop that matters to this test, such as "3%".
+    judged_on: the figure that verdicts compare, "relative" or "gbps".
+    max_time: budget of each of the test's measurements, in seconds.
+    min_samples: samples of each measurement, time permitting.
+    device: the kind of device that the test is for; on others it skips.
+    blocks: the traffic device runs only so many of the grid's blocks, evenly spread (None: all).
+    """
+
+    min_gbps: float | None = None
+    min_utilization: float | None = None
+    min_relative: float | None = None
+    tolerance: float | None = None
+    judged_on: Metric | None = None
+    max_time: float | None = None
+    min_samples: int | None = None
+    device: str | None = None
+    blocks: int | None = None
+    max_dram_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """Hold the absolute limits from the marker; each a lower bound, None where not asked for."""
+
+    min_gbps: float | None = None
+    min_utilization: float | None = None
+    min_relative: float | None = None
+
+    def missed(self, figures: Metrics) -> tuple[str, float, float] | None:
+        """Return name, limit and observation of the first floor that the figures miss."""
+        for name, limit in self._asked():
+            value = figure_of(name, figures)
+            if value is not None and value < limit:
+                return name, limit, value
+        return None
+
+    def unseen(self, figures: Metrics) -> str | None:
+        """Return the first floor whose figure is not there, or tells nothing: it can neither hold nor be missed."""
+        return next((name for name, _ in self._asked() if not _is_told(name, figures)), None)
+
+    def _asked(self) -> list[tuple[str, float]]:
+        limits = {name: getattr(self, name) for name in _METRIC_OF_FLOOR}
+        return [(name, limit) for name, limit in limits.items() if limit is not None]
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) is not None for name in _METRIC_OF_FLOOR)
+
+
+def floor_of(rule: str) -> str | None:
+    """Return the floor that a decision's rule names: ``floor:min_gbps`` → min_gbps; None where none decided."""
+    name = rule.removeprefix("floor:")
+    return None if name == rule else name
+
+
+def figure_of(name: str, figures: Metrics) -> float | None:
+    """Return the figure that a floor limits; None where it is not known."""
+    value: float | None = getattr(figures, _METRIC_OF_FLOOR[name])
+    return value
+
+
+def _is_told(name: str, figures: Metrics) -> bool:
+    return figures.share_told if name == "min_relative" else figure_of(name, figures) is not None
 
 
 def floors_of(marker: MarkerOptions) -> Floors:

@@ -1,18 +1,127 @@
-"""Turn pairs of new processes of two revisions into drops: by their alternate samples, or by their figures."""
+"""Compare new code with old: the trimmed mean of their log ratios, how sure it is, and after how many to decide.
+
+A drop is ln(new seconds ÷ old seconds) of one pair of processes, or of one process in which both kernels ran
+alternately. What both share cancels; what remains is noise that Student's t-interval describes. There is no prior: the
+drops are the only evidence.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import stdev
+from statistics import mean, stdev
 
 from pytest_bandwidth.domain.baseline import Metric
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, middle_of, steadier_metric
+from pytest_bandwidth.domain.statistics import t_quantile
 
+# One-sided error of all looks together: that something was lost though nothing was; that no more than the tolerance
+# was lost though it was. The looks share each evenly (union bound).
+LOSS_ERROR = 0.003
+COST_ERROR = 0.01
+# At the last look: so sure that nothing wider than the tolerance hides in the noise.
+NARROW_LEVEL = 0.99
+NUMBER_OF_LOOKS = 3
+# Of so many drops one may be left out at each end: a process that is 10 or 20 % slower than its twin by chance.
+DROPS_PER_TRIM = 6
+# The normal quantile of 95 %: a drop of the size that a row names as `detects` is found with that chance.
+DETECTION_QUANTILE = 1.6449
 # |ln| of the probes' ratio past which the machine itself changed between the two processes of a pair. The memory of a
 # shared host was seen in two states for seconds to minutes each, copies at 49 and at 72 GB/s: |ln| = 0.385.
 EVEN_PROBES = 0.10
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """Say after how many comparisons to look: after `first`, twice and three times as many."""
+
+    first: int = 4
+
+    @property
+    def after(self) -> tuple[int, ...]:
+        return tuple(self.first * number for number in range(1, NUMBER_OF_LOOKS + 1))
+
+    @property
+    def most(self) -> int:
+        return self.after[-1]
+
+    def following(self, number: int) -> int | None:
+        """Return how many comparisons the look after so many has; None after the last."""
+        return next((look for look in self.after if look > number), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Hold a mean of log ratios, its standard error, and the degrees of freedom of that.
+
+    spread: standard deviation of the drops, extreme ones moved inwards. count: of all drops, left_out: of those.
+    """
+
+    mean: float
+    spread: float
+    error: float
+    degrees: int
+    count: int
+    left_out: int
+
+    @property
+    def loss_reach(self) -> float:
+        """Return how far below the mean the bound lies that shows a loss."""
+        return t_quantile(1 - LOSS_ERROR / NUMBER_OF_LOOKS, self.degrees) * self.error
+
+    @property
+    def low(self) -> float:
+        """Return what was lost at least."""
+        return self.mean - self.loss_reach
+
+    @property
+    def high(self) -> float:
+        """Return what was lost at most."""
+        return self.mean + t_quantile(1 - COST_ERROR / NUMBER_OF_LOOKS, self.degrees) * self.error
+
+    def is_narrow(self, allowed: float) -> bool:
+        """Return whether noise alone would hide no more than `allowed`, a log drop."""
+        return t_quantile(NARROW_LEVEL, self.degrees) * self.error <= allowed
+
+    def detects(self, allowed: float, most: int) -> float:
+        """Return the log drop that `most` comparisons with this spread find 95 times in 100.
+
+        Their spread is estimated as well, which the normal approximation of a non-central t allows for (Johnson and
+        Welch, Biometrika 31, 1940).
+        """
+        last = interval_of_spread(self.spread, max(most, self.count))
+        t = t_quantile(1 - LOSS_ERROR / NUMBER_OF_LOOKS, last.degrees)
+        return max(allowed, (t + DETECTION_QUANTILE * math.sqrt(1 + t * t / (2 * last.degrees))) * last.error)
+
+
+def interval_of(drops: Sequence[float]) -> Interval:
+    """Return the interval of two drops at least: that of the plain mean or of a trimmed one, whichever is narrowest.
+
+    Quiet drops keep all of them, and a straggler does not widen what the others agree on. That the narrowest is taken
+    lets the bounds err by a fifth more than they say (benchmarks/pairs_simulation.py).
+    """
+    ordered = sorted(drops)
+    return min(
+        (_trimmed(ordered, g) for g in range(len(ordered) // DROPS_PER_TRIM + 1)), key=lambda one: one.loss_reach
+    )
+
+
+def interval_of_spread(spread: float, count: int) -> Interval:
+    """Return the interval that so many drops of this standard deviation would have about no loss."""
+    return Interval(0.0, spread, spread / math.sqrt(count), count - 1, count, 0)
+
+
+def _trimmed(ordered: Sequence[float], g: int) -> Interval:
+    """Return the interval without the g least and the g largest drops.
+
+    Its error is that of Tukey and McLaughlin (Sankhyā A 25, 1963, p. 331): the standard deviation of the drops with
+    those moved to their neighbours ÷ ((1 − 2g/n) · √n), with n − 2g − 1 degrees of freedom.
+    """
+    n = len(ordered)
+    kept = ordered[g : n - g]
+    spread = stdev([*[kept[0]] * g, *kept, *[kept[-1]] * g])
+    return Interval(mean(kept), spread, spread / ((1 - 2 * g / n) * math.sqrt(n)), n - 2 * g - 1, n, 2 * g)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_run, middle_of, steadier_metric, value_of_run
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import log_of_drop
-from pytest_bandwidth.judging.interval import DETECTION_QUANTILE
+from pytest_bandwidth.judging.pairs import DETECTION_QUANTILE
 
 GATE_LEVEL = 0.999
 PRIOR_DEGREES = 5
@@ -122,3 +122,14 @@ def _noise(spread: float, degrees: float, runs: int, processes: int) -> float:
 
 def _inverse(runs: int) -> float:
     return 1.0 / runs if runs else 0.0
+
+
+def since_anchor(entry: Entry, figure: Metric) -> float | None:
+    """Return what the entry's runs have gained since its anchor, as a fraction.
+
+    None where one of them lacks the figure.
+    """
+    if entry.anchor is None or not entry.runs:
+        return None
+    then, now = value_of_run(entry.anchor, figure), median_metrics(entry.runs).of(figure)
+    return now / then - 1 if then and now else None

@@ -30,7 +30,7 @@ from pytest_bandwidth.domain.measured.measurement import INPUTS, UNMEASURED, Mea
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS, validated, with_earlier_tries
 from pytest_bandwidth.judging.judge import Judged
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.inputs import NO_INPUTS, Inputs, inputs_of, whole_arrays
 from pytest_bandwidth.measuring.progress import Progress

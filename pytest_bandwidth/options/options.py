@@ -70,7 +70,7 @@ def add_marker(config: pytest.Config) -> None:
 
 def marker_help() -> str:
     """Describe the marker as `pytest --markers` shows it, from the fields of MarkerOptions and their meanings."""
-    from pytest_bandwidth.judging.marker import MarkerOptions
+    from pytest_bandwidth.judging.limits import MarkerOptions
 
     meanings = described(MarkerOptions)
     arguments = ", ".join(f"{field.name}=" for field in fields(MarkerOptions))

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.address import Address, is_address, masked
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import parse_fraction, parse_gbps, parse_positive
 from pytest_bandwidth.features.fleet.card_places import card_places
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.options.handed_over import REQUEST_VARIABLE
 from pytest_bandwidth.options.options import given, usage_error
 from pytest_bandwidth.options.own_process import told

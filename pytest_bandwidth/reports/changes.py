@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.units import counted, digits
-from pytest_bandwidth.judging.drift import since_anchor
+from pytest_bandwidth.judging.stored import since_anchor
 from pytest_bandwidth.reports.names import natural
 from pytest_bandwidth.reports.terminal import Span, TerminalLine
 from pytest_bandwidth.reports.text_safe import printable

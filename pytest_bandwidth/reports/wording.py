@@ -21,7 +21,7 @@ from pytest_bandwidth.domain.units import (
 )
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.counts import COSTS
-from pytest_bandwidth.judging.floors import floor_of
+from pytest_bandwidth.judging.limits import floor_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss
 from pytest_bandwidth.reports.text_safe import clean, one_line

@@ -19,13 +19,12 @@ from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, CountersFailed, UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.evidence.commit_pairs.baseline_commit import BaselineCommits, CommitPairs
-from pytest_bandwidth.evidence.commit_pairs.building import build_of
-from pytest_bandwidth.evidence.commit_pairs.checkout import Revision, remove_leftovers
-from pytest_bandwidth.evidence.commit_pairs.extensions import check_extensions
-from pytest_bandwidth.evidence.commit_pairs.pairs_loop import RevisionPairs, against_evidence, decide_counted
-from pytest_bandwidth.evidence.commit_pairs.told_code import NOTHING_TOLD, Told, ToldCode
-from pytest_bandwidth.evidence.commit_pairs.worktrees import Worktrees
+from pytest_bandwidth.evidence.commit_pairs.build import build_of, check_extensions
+from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits, CommitPairs
+from pytest_bandwidth.evidence.commit_pairs.pairs import RevisionPairs, against_evidence, decide_counted
+from pytest_bandwidth.evidence.commit_pairs.process import Worktrees
+from pytest_bandwidth.evidence.commit_pairs.revision_code import NOTHING_TOLD, Told, ToldCode
+from pytest_bandwidth.evidence.commit_pairs.worktree import Revision, remove_leftovers
 from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
 from pytest_bandwidth.evidence.git import is_shallow
 from pytest_bandwidth.evidence.old_kernel.in_child import OldKernel
@@ -38,11 +37,10 @@ from pytest_bandwidth.features.counters.counted import Counters, counting_reques
 from pytest_bandwidth.features.counters.dram_traffic import UNCOUNTED, UNPROFILED, DramTraffic
 from pytest_bandwidth.features.counters.profilers import REPORT_SUFFIX
 from pytest_bandwidth.judging.evidence import first_evidence, of_old_code_alone
-from pytest_bandwidth.judging.interval import Looks
 from pytest_bandwidth.judging.judge import ROUNDS_SHARE, Judged, Resolver, judge
-from pytest_bandwidth.judging.limits import Limits
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import Limits, MarkerOptions
 from pytest_bandwidth.judging.other_device import code_alone, has_code
+from pytest_bandwidth.judging.pairs import Looks
 from pytest_bandwidth.measuring.measuring_run import (
     FRESH_SECONDS_LEAST,
     QUIET_WAIT_SECONDS,

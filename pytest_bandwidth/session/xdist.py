@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.evidence.commit_pairs.building import build_of
-from pytest_bandwidth.evidence.commit_pairs.builds import check_out
-from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
+from pytest_bandwidth.evidence.commit_pairs.build import build_of, check_out
+from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import Invocation, started_as_module
 from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
 from pytest_bandwidth.features.fleet.card_places import OF_WORKER, plain_places

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from repositories import git
 
+from pytest_bandwidth.cli.bisect.history import described, modules_in
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.evidence.commit_pairs.bisection import described, modules_in
-from pytest_bandwidth.evidence.commit_pairs.checkout import CheckedOut
+from pytest_bandwidth.evidence.commit_pairs.worktree import CheckedOut
 from pytest_bandwidth.evidence.git import commit_named, commit_of_hash, current_commit, uncommitted_files
 from pytest_bandwidth.evidence.git import git as asked
 from pytest_bandwidth.session.publishing.environment import uncommitted_beside

@@ -18,7 +18,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from pytest_bandwidth.devices.code.compiled import compiled_resources
+from pytest_bandwidth.devices.code.given import compiled_resources
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 from pytest_bandwidth.fixture.input import checked_code
 

@@ -12,10 +12,10 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.judging.comparable import MeasurementSetup
 from pytest_bandwidth.judging.counts import COSTS, changes_of, pattern_of
 from pytest_bandwidth.judging.decide import decide_counts
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.evidence import MeasurementSetup
+from pytest_bandwidth.judging.limits import MarkerOptions
 
 NOTHING = Traffic(0, 0)
 SETUP = MeasurementSetup(0, 0, "ptx", {})

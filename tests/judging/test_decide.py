@@ -38,8 +38,8 @@ from pytest_bandwidth.judging.decide import (
     without_dram,
 )
 from pytest_bandwidth.judging.evidence import Ask
-from pytest_bandwidth.judging.interval import Looks
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions
+from pytest_bandwidth.judging.pairs import Looks
 from pytest_bandwidth.judging.stored import runs_needed
 
 STEP = 1e-9

@@ -24,7 +24,7 @@ from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.judging.evidence import Ask
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions
 
 SLOW, WELL = Metrics(80.0, 0.8, 100.0), Metrics(90.0, 0.9, 100.0)
 

@@ -1,7 +1,10 @@
 """What a baseline's stored figures say together, and where their gate lies."""
 
+from __future__ import annotations
+
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from entries_of_shares import reference
@@ -11,10 +14,12 @@ from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import log_of_drop
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.judging.decide import decide_stored
-from pytest_bandwidth.judging.stored import prior_spread, reference_of, runs_needed, steadier_of_runs
+from pytest_bandwidth.judging.stored import prior_spread, reference_of, runs_needed, since_anchor, steadier_of_runs
+from pytest_bandwidth.judging.update import merged
 
 FIVE = (1.0, 1.0, 1.0, 1.0, 1.0)
 LIMIT = log_of_drop(0.05)
+TOLERANCE = 0.05
 
 
 def test_spread_pools_the_prior_with_what_the_runs_show():
@@ -129,3 +134,46 @@ def test_a_drop_that_is_detected_is_found_95_times_in_100(tolerance):
 
 def test_entries_of_one_run_take_the_prior_alone():
     assert reference(1.0).spread == prior_spread("relative", on_host=False)
+
+
+def entry(share, at="2026-01-02T03:04:05Z", runs=5):
+    return Entry("t", judged_on="relative", runs=(Run(100 * share, 100.0, share, at=at),) * runs)
+
+
+def updated(known, fresh):
+    reference = None if known is None else reference_of(known, "relative", on_host=False)
+    return merged(known, fresh, TOLERANCE, reference)
+
+
+def test_a_creep_of_accepted_drops_is_shown_since_the_anchor():
+    known = updated(None, entry(0.9))
+    for step in range(1, 12):
+        known = updated(known, entry(0.9 * 0.99**step, runs=20))
+        assert known.anchor.relative == 0.9, "every single drop was accepted"
+        assert since_anchor(known, "relative") == pytest.approx(0.99**step - 1)
+        assert since_anchor(known, "gbps") == pytest.approx(0.99**step - 1)
+
+
+def test_removing_the_anchor_accepts_it():
+    crept = replace(entry(0.8), anchor=Run(gbps=90.0, relative=0.9))
+    assert since_anchor(crept, "relative") == pytest.approx(0.8 / 0.9 - 1)
+    accepted = updated(replace(crept, anchor=None), entry(0.8))
+    assert since_anchor(accepted, "relative") == pytest.approx(0.0)
+
+
+def test_an_intended_change_has_an_anchor_of_its_own():
+    known = updated(updated(None, entry(0.9)), entry(0.7))
+    assert known.anchor.relative == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        entry(0.9),
+        replace(entry(0.9), anchor=Run(gbps=90.0)),
+        Entry("t", anchor=Run(gbps=90.0, relative=0.9)),
+        replace(entry(0.9), runs=(Run(gbps=90.0),), anchor=Run(gbps=90.0, relative=0.9)),
+    ],
+)
+def test_without_the_figure_on_both_sides_nothing_is_shown(known):
+    assert since_anchor(known, "relative") is None

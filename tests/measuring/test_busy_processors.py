@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.evidence.child_run import ChildRun
 from pytest_bandwidth.evidence.processes.child import ChildRequest, Invocation
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.measuring import measuring_run
 from pytest_bandwidth.measuring.measuring_run import MeasuredTest
 from pytest_bandwidth.measuring.progress import Progress

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.options.options import INI_ONLY, OPTIONS, marker_help
 from pytest_bandwidth.options.settings import _MARKER_PARSERS, _PARSERS, Settings
 

@@ -125,7 +125,7 @@ def test_the_reference_is_the_codes(site):
     from dataclasses import fields
 
     from pytest_bandwidth.fixture.bandwidth import Bandwidth
-    from pytest_bandwidth.judging.marker import MarkerOptions
+    from pytest_bandwidth.judging.limits import MarkerOptions
     from pytest_bandwidth.options.options import INI_ONLY, OPTIONS, dest
 
     text = re.sub(r"<[^>]+>", "", (site / "reference.html").read_text(encoding="utf-8"))

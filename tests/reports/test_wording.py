@@ -9,10 +9,10 @@ from judged_kernels import decided as decide_one
 from pytest_bandwidth.domain.measured import validity
 from pytest_bandwidth.domain.measured.rounds import HELD_UP, RUN_DELAY
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
-from pytest_bandwidth.judging.comparable import Difference
 from pytest_bandwidth.judging.counts import COSTS
 from pytest_bandwidth.judging.decide import decide_comparison, mismatch
-from pytest_bandwidth.judging.interval import Looks
+from pytest_bandwidth.judging.evidence import Difference
+from pytest_bandwidth.judging.pairs import Looks
 from pytest_bandwidth.outcomes.flatten import outcome_of
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss
 from pytest_bandwidth.reports.wording import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.session.run import Run
 

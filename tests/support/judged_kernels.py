@@ -18,8 +18,7 @@ from pytest_bandwidth.evidence.processes.waiting import Room
 from pytest_bandwidth.judging.evidence import Ask, Comparison, first_evidence
 from pytest_bandwidth.judging.judge import FreshRow
 from pytest_bandwidth.judging.judge import judge as judge_evidence
-from pytest_bandwidth.judging.limits import Limits
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import Limits, MarkerOptions
 
 KEY = "tests/test_a.py::test_copy"
 OTHER = f"{KEY} @ b"

@@ -14,8 +14,7 @@ from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.device import HOST_KINDS
 from pytest_bandwidth.domain.measured.metrics import metrics_of_run
 from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
-from pytest_bandwidth.judging.drift import since_anchor
-from pytest_bandwidth.judging.stored import reference_of, runs_needed
+from pytest_bandwidth.judging.stored import reference_of, runs_needed, since_anchor
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.reports.text_safe import printable
 

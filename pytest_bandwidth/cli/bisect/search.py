@@ -9,16 +9,15 @@ from contextlib import ExitStack
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from pytest_bandwidth.cli.bisect.how_built import how_built
+from pytest_bandwidth.cli.bisect.against_good import AgainstGood, AskedTest, Judgement
+from pytest_bandwidth.cli.bisect.history import Bisection, check_order, described, how_built, modules_in
 from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.domain.units import counted
-from pytest_bandwidth.evidence.commit_pairs.between_commits import AgainstGood, AskedTest, Judgement
-from pytest_bandwidth.evidence.commit_pairs.bisection import Bisection, check_order, described, modules_in
-from pytest_bandwidth.evidence.commit_pairs.builds import check_out
-from pytest_bandwidth.evidence.commit_pairs.checkout import commit_of, top_of
-from pytest_bandwidth.evidence.commit_pairs.worktrees import NothingThere, modules_findable
+from pytest_bandwidth.evidence.commit_pairs.build import check_out
+from pytest_bandwidth.evidence.commit_pairs.process import NothingThere, modules_findable
+from pytest_bandwidth.evidence.commit_pairs.worktree import commit_of, top_of
 from pytest_bandwidth.evidence.processes.child import Invocation, started_as_module
 from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
 from pytest_bandwidth.measuring.progress import ConsoleProgress

@@ -15,8 +15,8 @@ from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, metrics_of_run
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
-from pytest_bandwidth.judging.comparable import MeasurementSetup, difference_of
 from pytest_bandwidth.judging.decide import decide_processes, mismatch
+from pytest_bandwidth.judging.evidence import MeasurementSetup, difference_of
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 

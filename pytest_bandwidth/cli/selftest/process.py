@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.measured.metrics import disbelief, metrics_of_measu
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.evidence.child_run import ChildRun
 from pytest_bandwidth.evidence.processes.child import ChildRequest
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.options.settings import Settings
 

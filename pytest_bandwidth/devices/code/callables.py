@@ -2,15 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
-from pytest_bandwidth.devices.base import AddressedDevice
-from pytest_bandwidth.devices.code.around import code_around
-from pytest_bandwidth.devices.code.launch import Addresses, are_plain, arguments_digest, nowhere
+import numpy as np
+
+from pytest_bandwidth.devices.base import AddressedDevice, BoundLaunch
+from pytest_bandwidth.devices.code.given import launched_as
+from pytest_bandwidth.devices.code.launch import (
+    NO_ADDRESSES,
+    Addresses,
+    are_plain,
+    argument_text,
+    arguments_digest,
+    identifying_arguments,
+    nowhere,
+)
 from pytest_bandwidth.devices.code.numba_functions import function_digest
 from pytest_bandwidth.devices.code.python_functions import CodeDevice, known_function
+from pytest_bandwidth.devices.code.walk import Unknown, Walk
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
+
+# Containers that a callable is looked for in; anything else is handed over as it is.
+_CONTAINERS = (list, tuple, set, frozenset)
+
+
+def values_used_by(function: object) -> Iterator[object]:
+    """Yield what a callable holds, each once: of a bound launch its arguments, of others whatever their names mean."""
+    pending, seen = [function], {id(function): function}
+    while pending:
+        one = pending.pop()
+        inside = _inside(one)
+        if inside is None:
+            yield one
+            continue
+        for inner in inside:
+            if id(inner) not in seen:
+                seen[id(inner)] = inner  # kept: an id is only its own while it lives
+                pending.append(inner)
+
+
+def _inside(value: Any) -> list[object] | None:
+    """Return what a value holds; None for one that holds nothing that is looked for."""
+    if isinstance(value, BoundLaunch):
+        return list(identifying_arguments(value.launch))
+    if isinstance(value, partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, MethodType):
+        return [value.__func__]
+    if isinstance(value, BuiltinFunctionType):
+        return [value.__self__]
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_set(cell)]
+        defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        return [*cells, *defaults, *_globals(value.__code__, value.__globals__)]
+    if isinstance(value, _CONTAINERS):
+        return list(value)
+    return list(value.values()) if isinstance(value, dict) else None
+
+
+def _is_set(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:  # not assigned yet
+        return False
+    return True
+
+
+def _globals(code: CodeType, module: Mapping[str, Any]) -> Iterator[object]:
+    """Yield what the names of a function's code, and of functions inside it, stand for in its module."""
+    yield from (module[name] for name in code.co_names if name in module)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _globals(constant, module)
+
+
+def code_around(function: Callable[..., Any], addresses: Addresses = NO_ADDRESSES) -> tuple[str, ...]:
+    """Return texts for a Python function's own code, of what it calls the type alone; none for any other callable."""
+    try:
+        return tuple(_Around(addresses).of(function))
+    except (Unknown, RecursionError):
+        return ()
+
+
+class _Around(Walk):
+    def __init__(self, addresses: Addresses) -> None:
+        super().__init__()
+        self._addresses = addresses
+
+    def value(self, value: Any) -> Iterator[str]:
+        """Yield the same; of a number that is an address, where in a line it lies."""
+        if isinstance(value, (int, np.generic, np.ndarray)):
+            yield argument_text(value, self._addresses)
+        else:
+            yield from super().value(value)
+
+    def of(self, function: Any) -> Iterator[str]:
+        if isinstance(function, partial):
+            for part in (*function.args, *sorted(function.keywords.items())):
+                yield from self.value(part)
+            yield from self.of(function.func)
+        elif isinstance(function, MethodType):
+            yield from self.of(function.__func__)
+        elif isinstance(function, FunctionType):
+            yield from self.function(function)
+        else:
+            yield from launched_as(function)
+
+    def _object(self, value: Any) -> Iterator[str]:
+        if isinstance(value, list):
+            yield f"list {len(value)}"
+            for item in value:
+                yield from self.value(item)
+        else:
+            yield argument_text(value, self._addresses)
+
+    def _import(self, name: str, level: object) -> None:
+        del name, level  # what stands around named code may be anything
+
+    def _is_builtin(self, name: str) -> bool:
+        del name
+        return True  # a name that stands for nothing yet is no matter of the code
 
 
 def call_digest(

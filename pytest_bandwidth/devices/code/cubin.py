@@ -8,14 +8,14 @@ too, in which the kernels share sections.
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections.abc import Iterator
 
 from pytest_bandwidth.devices.code.elf import CUDA, NO_BITS, UNREADABLE, Elf, Section, Symbol, read_elf
-from pytest_bandwidth.domain.code.identity import digest
-from pytest_bandwidth.domain.code.ptx_normal_form import without_file
-from pytest_bandwidth.domain.code.ptx_texts import NOTHING_SAID, Said
+from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
+from pytest_bandwidth.domain.code.ptx_normal_form import NOTHING_SAID, Said, normal_form, ptx_digest, without_file
 
 # Sections of instructions and constants, AMD's and those of other ELF files with them.
 _TEXT, _CONSTANT, _SHARED, _INFO = ".text", ".nv.constant", ".nv.shared", ".nv.info"
@@ -38,6 +38,7 @@ _ARCHITECTURE = 0xFFFFFF
 _INSTRUCTION, _LINE_REGISTER = 16, 8
 # MOV, and IMAD, HFMA2.MMA and HFMA2 of nothing but a constant: the compilers take turns with them.
 _PUTS_CONSTANT = {(0x802, 0x00), (0x424, 0xFF), (0x435, 0xFF), (0x431, 0xFF)}
+KERNELS_KEPT = 256
 
 
 def machine_code(cubin: bytes, kernel: str, said: Said = NOTHING_SAID) -> tuple[bytes, ...] | None:
@@ -177,3 +178,18 @@ def _without_lines(code: memoryview) -> bytes:
         if register == _LINE_REGISTER and (operation & 0xFFF, source) in _PUTS_CONSTANT:
             found[at + 4 : at + 8] = bytes(4)
     return bytes(found)
+
+
+@functools.lru_cache(KERNELS_KEPT)
+def kernel_code(ptx: str, cubin: bytes, kernel: str) -> MeasuredCode:
+    """Identify a kernel, by its name in the PTX, without a launch; unknown where the compiler's output cannot be read.
+
+    cubin: empty where the driver compiles the PTX itself.
+    """
+    module = normal_form(ptx, kernel)
+    if module is None:
+        return MeasuredCode()
+    code = machine_code(cubin, kernel, module.said)
+    # What variables hold is code's as well, and lies where a cubin does not tell which kernel reads it.
+    sass = None if code is None else digest(*code, *module.data)
+    return MeasuredCode(CodeIdentity(ptx_digest(module.text), sass), module.text)

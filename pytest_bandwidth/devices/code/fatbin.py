@@ -7,16 +7,17 @@ the bytes that it is; so are packed elements, past a limit of what all of them u
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from pytest_bandwidth.devices.code.cubin import code_of_file, virtual_architecture
-from pytest_bandwidth.devices.code.decompress import unpacked_lz4, unpacked_zstd
 from pytest_bandwidth.domain.code.identity import digest
-from pytest_bandwidth.domain.code.ptx_normal_form import PtxModule, normal_form_of_all, ptx_digest
-from pytest_bandwidth.domain.code.ptx_texts import NOTHING_SAID
+from pytest_bandwidth.domain.code.ptx_normal_form import NOTHING_SAID, PtxModule, normal_form_of_all, ptx_digest
 
+_ZSTD_MODULES = ("compression.zstd", "backports.zstd")  # Python 3.14 has it
+_MORE, _SHORTEST_MATCH = 15, 4
 # Sections of a library: nvcc's, those that are to be linked again, hipcc's.
 SECTIONS = (".nv_fatbin", "__nv_relfatbin", ".hip_fatbin")
 CONTAINER = b"\x50\xed\x55\xba"
@@ -34,7 +35,63 @@ LARGEST_UNPACKED = {_ZSTD: 2**28, _LZ4: 2**24}
 LARGEST_PTX = 2**22
 # Of debug information; each may be looked for to the end of the text.
 _MOST_PTX_SECTIONS = 100
-_UNPACK: dict[int, Callable[[memoryview, int], bytes]] = {_ZSTD: unpacked_zstd, _LZ4: unpacked_lz4}
+
+
+def unpacked_lz4(data: memoryview, size: int) -> bytes:
+    """Return the `size` bytes of a block in LZ4's format. Raises ValueError, IndexError."""
+    found, at = bytearray(), 0
+    while at < len(data):
+        token = data[at]
+        length, at = _length(data, at + 1, token >> 4)
+        found += data[at : at + length]
+        at += length
+        if at >= len(data):
+            break
+        back = data[at] | data[at + 1] << 8
+        length, at = _length(data, at + 2, token & _MORE)
+        length += _SHORTEST_MATCH
+        if not 0 < back <= len(found) or len(found) + length > size:
+            raise ValueError("found a match outside of what is unpacked")
+        run = found[-back:] if back < length else found[len(found) - back : len(found) - back + length]
+        found += (run * (length // len(run) + 1))[:length]
+    return _whole(bytes(found), size)
+
+
+def _length(data: memoryview, at: int, length: int) -> tuple[int, int]:
+    """Return a length that further bytes may add to, and where it ends."""
+    if length < _MORE:
+        return length, at
+    while True:
+        length += data[at]
+        at += 1
+        if data[at - 1] != 0xFF:
+            return length, at
+
+
+def unpacked_zstd(data: memoryview, size: int) -> bytes:
+    """Return the `size` bytes of a frame in Zstandard's format. Raises ValueError, also without a library."""
+    zstd = _zstd()
+    if zstd is None:
+        raise ValueError("found no zstd")
+    try:
+        return _whole(zstd.ZstdDecompressor().decompress(data, max_length=size + 1), size)
+    except zstd.ZstdError as error:
+        raise ValueError(str(error)) from None
+
+
+def _zstd() -> Any:
+    for name in _ZSTD_MODULES:
+        try:
+            return import_module(name)
+        except ImportError:
+            continue
+    return None
+
+
+def _whole(found: bytes, size: int) -> bytes:
+    if len(found) != size:
+        raise ValueError(f"found {len(found)} bytes, expected {size}")
+    return found
 
 
 class _Element(NamedTuple):
@@ -58,7 +115,7 @@ class _Budget:
         if size > self.left.get(compression, -1):
             raise ValueError("found a compression that is not known, or more than may be unpacked")
         self.left[compression] -= size
-        return _UNPACK[compression](data, size)
+        return unpacked_zstd(data, size) if compression == _ZSTD else unpacked_lz4(data, size)
 
 
 def kernels_of(section: memoryview) -> Iterator[bytes]:

@@ -100,6 +100,11 @@ def _noting(addresses: Addresses, name: int | str, found: list[int]) -> Addresse
     return replace(addresses, is_memory=nowhere if name in addresses.numbers else is_memory)
 
 
+def identifying_arguments(launch: Launch) -> Iterator[object]:
+    """Yield the arguments of a launch that are part of what identifies it."""
+    return (argument for place, argument in enumerate(launch.args) if place not in launch.opaque)
+
+
 def are_plain(args: Iterable[Any]) -> bool:
     """Return whether arguments are arrays, scalars, texts, or tuples of such: all that decides what is done is told."""
     return all(are_plain(a) if isinstance(a, tuple) else isinstance(a, SCALARS) or _is_array(a) for a in args)

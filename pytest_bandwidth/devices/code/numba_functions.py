@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.code.originals import original
-from pytest_bandwidth.devices.code.walk import Unknown, Walk
+from pytest_bandwidth.devices.code.walk import Unknown, Walk, original
 from pytest_bandwidth.domain.code.identity import digest
 
 # Whoever calls into these is identified by their version.

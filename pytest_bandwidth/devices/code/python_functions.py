@@ -19,10 +19,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from pytest_bandwidth.devices.base import AddressedDevice, BoundLaunch, Launch
-from pytest_bandwidth.devices.code.held import arguments_told
+from pytest_bandwidth.devices.code.launch import identifying_arguments
 from pytest_bandwidth.devices.code.numba_functions import function_digest, is_dispatcher
-from pytest_bandwidth.devices.code.originals import is_original_builtin, is_plain_dtype, loaded, original
-from pytest_bandwidth.devices.code.walk import Unknown, Walk, is_plain
+from pytest_bandwidth.devices.code.walk import (
+    Unknown,
+    Walk,
+    is_original_builtin,
+    is_plain,
+    is_plain_dtype,
+    loaded,
+    original,
+)
 from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
 
 # Nothing that reads what is not seen here, or runs what comes from elsewhere.
@@ -137,7 +144,7 @@ class _Called(Walk):
         if found is None or found.launch is None or (found.sass is None and found.function is None):
             raise Unknown
         self.launches.append(found.launch)
-        self.held.extend(arguments_told(launch))  # one may write what another reads
+        self.held.extend(identifying_arguments(launch))  # one may write what another reads
         if found.sass is not None:
             self.machine_code.append(found.sass)
         return f"launch {found.ptx or ''} {found.function or ''}"

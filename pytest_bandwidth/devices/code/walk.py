@@ -7,26 +7,187 @@ from __future__ import annotations
 
 import builtins
 import dis
+import os
+import sys
+import sysconfig
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from importlib.machinery import BuiltinImporter, FrozenImporter
+from importlib.metadata import PackageNotFoundError, distribution
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.code.originals import (
-    is_original_builtin,
-    is_plain_dtype,
-    is_replaced,
-    original,
-    original_module,
-)
 from pytest_bandwidth.domain.code.identity import digest
 
+STANDARD = frozenset({"math", "cmath", "operator", "_operator"})
+_DISPATCHER = type(np.sum)
+_HEAP_TYPE = 1 << 9  # of a type's flags: its class statement was Python's
+_STDLIB = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib")})
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _PLAIN = frozenset({bool, int, float, complex, str, bytes})
 _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
 # Attributes that say where a function comes from, or that pytest sets: its code does not read them.
 _OF_WRAPPERS = ("__wrapped__", "pytestmark")
+
+
+def original_module(module: object) -> str | None:
+    """Return the name of a module that was loaded from Python's or its library's own files; None for any other."""
+    if type(module) is not ModuleType:
+        return None
+    spec = getattr(module, "__spec__", None)
+    name = module.__name__
+    if spec is None or spec.name != name or not is_original_name(name):
+        return None
+    if name in STANDARD or name == "builtins":
+        if spec.loader in (BuiltinImporter, FrozenImporter):
+            return name
+        return name if _is_standard_file(spec.origin) else None
+    return name if _is_file_of(name, spec.origin) else None
+
+
+def loaded(name: str) -> ModuleType | None:
+    """Return the loaded module of that name, where it is an original."""
+    module = sys.modules.get(name)
+    return module if original_module(module) == name else None
+
+
+def is_original_name(module: str) -> bool:
+    """Return whether a module's name is Python's, or that of an installed library which is known by its version."""
+    return module in STANDARD or module == "builtins" or _folder_of(module.partition(".")[0]) is not None
+
+
+def original(value: Any) -> str | None:
+    """Return the lasting name of a function, ufunc or type that is a library's own; None for anything else."""
+    if isinstance(value, np.ufunc):
+        name = value.__name__ if _is_numpys(value) else None
+        return None if name is None else f"ufunc {name}"
+    if type(value) is FunctionType:
+        return _of_function(value)
+    if type(value) is BuiltinFunctionType:
+        module = original_module(value.__self__)
+        same = isinstance(value.__self__, ModuleType) and _is_reached(value.__self__, value)
+        return f"builtin {module}.{value.__name__}" if module is not None and same else None
+    if type(value) is _DISPATCHER:
+        made_of = getattr(value, "_implementation", None)
+        name = original(made_of)
+        return None if name is None else f"dispatched {name}"
+    return _of_type(value) if isinstance(value, type) else _of_cython(value)
+
+
+def is_original_builtin(name: str, value: object) -> bool:
+    """Return whether it is Python's own builtin of that name."""
+    if type(value) is BuiltinFunctionType:
+        return value.__self__ is builtins and value.__name__ == name
+    return isinstance(value, type) and not value.__flags__ & _HEAP_TYPE and value.__name__ == name
+
+
+def is_plain_dtype(dtype: np.dtype[Any]) -> bool:
+    """Return whether elements of that type have no methods of a user's."""
+    if dtype.subdtype is not None:
+        return is_plain_dtype(dtype.subdtype[0])
+    fields = () if dtype.fields is None else dtype.fields.values()
+    return dtype.type.__module__ == "numpy" and all(is_plain_dtype(field[0]) for field in fields)
+
+
+def is_replaced(library: str) -> bool:
+    """Return whether a function or method in a library's modules is not from its files, or from Python's."""
+    folder = _folder_of(library)
+    if folder is None:
+        return True
+    allowed = (folder, *filter(None, map(_folder_of, ("numpy", "scipy"))), *_STDLIB, "<")
+    for name, module in list(sys.modules.items()):
+        if module is None or not (name == library or name.startswith(f"{library}.")):
+            continue
+        for value in list(vars(module).values()):
+            if type(value) is FunctionType:
+                if not value.__code__.co_filename.startswith(allowed):
+                    return True
+            elif (
+                isinstance(value, type)
+                and value.__module__.partition(".")[0] == library
+                and not _is_pure(value, allowed)
+            ):
+                return True
+    return False
+
+
+def _of_cython(value: Any) -> str | None:
+    """Return the same of CuPy's functions that Cython compiled, and of its ufuncs."""
+    kind = type(value)
+    if kind.__name__ == "cython_function_or_method":
+        module = loaded(value.__module__)
+        return f"function {value.__module__}.{value.__name__}" if module and _is_reached(module, value) else None
+    made = loaded("cupy._core._kernel")
+    if made is None or kind is not vars(made).get("ufunc"):
+        return None
+    of_cupy = (module for name in list(sys.modules) if name.startswith("cupy.") and (module := loaded(name)))
+    return f"ufunc {value.name}" if any(value is one for module in of_cupy for one in vars(module).values()) else None
+
+
+def _is_numpys(ufunc: np.ufunc) -> bool:
+    made = next((m for name in ("numpy._core", "numpy.core") if (m := loaded(f"{name}._multiarray_umath"))), None)
+    return made is not None and vars(made).get(ufunc.__name__) is ufunc
+
+
+def _of_function(function: FunctionType) -> str | None:
+    name = str(function.__globals__.get("__name__"))
+    module = loaded(name)
+    if module is None or vars(module) is not function.__globals__ or "<" in function.__qualname__:
+        return None
+    file = function.__code__.co_filename
+    own = _is_standard_file(file) if name in STANDARD else _is_file_of(name, file)
+    return f"function {name}.{function.__qualname__}" if own else None
+
+
+def _of_type(value: type) -> str | None:
+    module = loaded(value.__module__)
+    if module is None:
+        return None
+    name = value.__module__
+    if not value.__flags__ & _HEAP_TYPE:  # of C, which another library's may be that says otherwise
+        return f"type {name}.{value.__qualname__}" if _is_reached(module, value) else None
+    folder = _folder_of(name.partition(".")[0])
+    if name in STANDARD or folder is None or not _is_pure(value, (folder, *_STDLIB, "<")):
+        return None
+    bases = [original(base) for base in value.__bases__ if base is not object]
+    return None if None in bases else f"class {name}.{value.__qualname__}"
+
+
+def _is_pure(value: type, allowed: tuple[str, ...]) -> bool:
+    """Return whether all of a class's own functions are from such files."""
+    functions = (one for one in list(vars(value).values()) if type(one) is FunctionType)
+    return all(one.__code__.co_filename.startswith(allowed) for one in functions)
+
+
+def _is_reached(module: ModuleType, value: Any) -> bool:
+    return vars(module).get(value.__name__) is value
+
+
+def _is_file_of(module: str, file: str | None) -> bool:
+    folder = _folder_of(module.partition(".")[0])
+    return folder is not None and file is not None and file.startswith(folder)
+
+
+def _is_standard_file(file: str | None) -> bool:
+    return file is not None and file.startswith(_STDLIB) and not any(part in file for part in _INSTALLED)
+
+
+@lru_cache(maxsize=64)
+def _folder_of(library: str) -> str | None:
+    """Return the folder of a library that is installed as its distribution's files; None for a checkout, say."""
+    if library == "cupy":  # its distribution has another name for each version of CUDA
+        origin = getattr(getattr(sys.modules.get(library), "__spec__", None), "origin", None) or ""
+        return os.path.join(os.path.dirname(origin), "") if any(part in origin for part in _INSTALLED) else None
+    if library not in ("numpy", "numba", "llvmlite", "scipy"):
+        return None
+    try:
+        file = distribution(library).locate_file(f"{library}/__init__.py")
+    except PackageNotFoundError:
+        return None
+    return os.path.join(os.path.dirname(str(file)), "") if os.path.exists(str(file)) else None
 
 
 def is_plain(value: object) -> bool:

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_bandwidth.devices.base import Launch
-from pytest_bandwidth.devices.code.cubin import machine_code
-from pytest_bandwidth.devices.code.kernel import kernel_code
+from pytest_bandwidth.devices.code.cubin import kernel_code, machine_code
 from pytest_bandwidth.devices.cuda.errors import one_line
 from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.code.kernel_signature import held_by_value
-from pytest_bandwidth.domain.code.ptx_entry import entry_of
+from pytest_bandwidth.domain.code.ptx import entry_of
 from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest
 
 # NVRTC looks for quoted includes beside the source, too; CuPy compiles in a new folder, where nothing lies.

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.cuda.errors import one_line
-from pytest_bandwidth.domain.code.ptx_entry import entry_of
-from pytest_bandwidth.domain.code.ptx_version import Version, in_version, newest_version, version_of
+from pytest_bandwidth.domain.code.ptx import Version, entry_of, in_version, newest_version, version_of
 from pytest_bandwidth.domain.errors import KernelError
 
 # Where an array begins inside so many bytes decides which sectors and lines its elements lie in.

@@ -11,14 +11,13 @@ from itertools import count
 from typing import Any
 
 from pytest_bandwidth.devices.base import OldCodeDevice
-from pytest_bandwidth.devices.code.kernel import kernel_code
+from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import INPUTS_CHANGED, identity_of_plain
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape, shape_of
 from pytest_bandwidth.domain.code.machine_code import CUBIN, CubinSource, text_of_cubin
-from pytest_bandwidth.domain.code.ptx_entry import entry_of, why_not_interchangeable
+from pytest_bandwidth.domain.code.ptx import entry_of, target_of, version_of, why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
-from pytest_bandwidth.domain.code.ptx_version import target_of, version_of
 from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
@@ -38,8 +37,8 @@ from pytest_bandwidth.evidence.processes.child import Child, rows_of
 from pytest_bandwidth.evidence.processes.waiting import Room, StartedAhead
 from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.evidence import Ask, Comparison, Evidence
-from pytest_bandwidth.judging.interval import Looks
 from pytest_bandwidth.judging.judge import FreshRow, Judged, Rule
+from pytest_bandwidth.judging.pairs import Looks
 
 # So many processes more than the last look needs are started at most: those whose figures are invalid do not count.
 SPARE_PROCESSES = 2

@@ -9,7 +9,7 @@ from typing import Any
 from pytest_bandwidth.domain.statistics import quantile
 from pytest_bandwidth.domain.text import short_commit
 from pytest_bandwidth.domain.verdict import Rule
-from pytest_bandwidth.judging.floors import floor_of
+from pytest_bandwidth.judging.limits import floor_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.values import Plain, mapping, number, sequence, text

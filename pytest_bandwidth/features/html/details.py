@@ -13,7 +13,7 @@ from pytest_bandwidth.features.counters.text import dram_text
 from pytest_bandwidth.features.explain.explanation import EXPLAINED
 from pytest_bandwidth.features.html.detail_charts import figure_name, own_figure, reference_name, runs_of, samples_of
 from pytest_bandwidth.features.traffic.accesses_text import accesses_of, line_accesses_of
-from pytest_bandwidth.judging.floors import floor_of
+from pytest_bandwidth.judging.limits import floor_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.related import precision_of
 from pytest_bandwidth.reports.summary import signed_percent

@@ -17,7 +17,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.argument_types import misread_arrays
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Progress, Workload
-from pytest_bandwidth.devices.code.kernel import kernel_code
+from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.host import memory_bytes
 from pytest_bandwidth.devices.kernel_source import options_of

@@ -21,8 +21,7 @@ from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
 from pytest_bandwidth.evidence.git import current_commit
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
-from pytest_bandwidth.judging.limits import tolerance_of
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.judging.update import joined, merged, metric_of_update
 from pytest_bandwidth.measuring.progress import begin_line

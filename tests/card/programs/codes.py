@@ -7,7 +7,7 @@ from pathlib import Path
 import cupy
 
 from pytest_bandwidth.devices.base import KernelSource
-from pytest_bandwidth.devices.code.kernel import kernel_code
+from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes
 from pytest_bandwidth.devices.cuda.kernels import compile_kernel
 from pytest_bandwidth.devices.kernel_source import shipped_folder

@@ -13,7 +13,7 @@ from saved_runs import BYTES, GPU, HOST, MODEL, outcome, run_of, save, saved
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
-from pytest_bandwidth.judging.interval import DETECTION_QUANTILE
+from pytest_bandwidth.judging.pairs import DETECTION_QUANTILE
 from pytest_bandwidth.judging.stored import GATE_LEVEL, PRIOR_SPREAD
 
 COPY, TRIAD, SUM = "tests/test_a.py::test_copy", "tests/test_a.py::test_triad", "tests/test_b.py::test_sum @ all"

@@ -12,11 +12,10 @@ import pytest
 from scripted import SCRIPTED_IDENTITY, ScriptedDevice
 
 from pytest_bandwidth.cli.selftest import command as selftest
-from pytest_bandwidth.cli.selftest import report as selftest_report
+from pytest_bandwidth.cli.selftest import rates as selftest_rates
 from pytest_bandwidth.cli.selftest import runs as selftest_runs
-from pytest_bandwidth.cli.selftest.report import recommendation
+from pytest_bandwidth.cli.selftest.rates import Rates, recommendation
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
-from pytest_bandwidth.judging.error_rates import Rates
 from pytest_bandwidth.measuring import device_lock as locking
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.progress import ConsoleProgress
@@ -56,7 +55,7 @@ def figures_at(share):
 def processes(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(selftest, "open_device", lambda _: ScriptedDevice())
-    monkeypatch.setattr(selftest_report, "TRIALS", 20)
+    monkeypatch.setattr(selftest_rates, "TRIALS", 20)
     stand_ins = Processes()
     monkeypatch.setattr(selftest_runs, "output_of", stand_ins)
     return stand_ins
@@ -104,7 +103,7 @@ def test_as_json_with_every_processs_figures(command, processes):
     assert said["left_out"] == [{"process": 4, "reason": BUSY}]
     assert set(said["rates"]) == {"relative", "gbps"}
     rows = said["rates"]["relative"]
-    assert {row["tolerance"] for row in rows} == set(selftest_report.TOLERANCES)
+    assert {row["tolerance"] for row in rows} == set(selftest_rates.TOLERANCES)
     assert {row["baseline_runs"] for row in rows} == {1, 3, 5}, "with ten, nine processes leave none to judge"
     assert {row["false_alarms"] for row in rows} == {0.0}
     assert next(row for row in rows if row["tolerance"] == 0.05)["found"] == {"0.1": 1.0}

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from nvcc import nvcc
 
-from pytest_bandwidth.devices.code import decompress, fatbin
-from pytest_bandwidth.devices.code.built import digest_of_code, digest_of_file, library_of
+from pytest_bandwidth.devices.code import fatbin
 from pytest_bandwidth.devices.code.cubin import code_of_file
-from pytest_bandwidth.devices.code.decompress import unpacked_lz4, unpacked_zstd
 from pytest_bandwidth.devices.code.elf import MAGIC
-from pytest_bandwidth.devices.code.fatbin import kernels_of
+from pytest_bandwidth.devices.code.fatbin import kernels_of, unpacked_lz4, unpacked_zstd
+from pytest_bandwidth.devices.code.given import digest_of_code, digest_of_file, library_of
 from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.fixture.input import checked_code
@@ -89,7 +88,7 @@ def test_without_a_library_for_zstd_bytes_identify(
     packed: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = digest_of_code(packed)
-    monkeypatch.setattr(decompress, "_ZSTD", ())
+    monkeypatch.setattr(fatbin, "_ZSTD_MODULES", ())
     assert known != digest_of_code(packed) == digest_of_code(container(tmp_path))
     assert digest_of_code(container(tmp_path, KERNEL.replace("3.0f", "4.0f"))) != digest_of_code(packed)
 
@@ -101,7 +100,7 @@ def test_what_elements_unpack_to_is_bounded(packed: bytes, monkeypatch: pytest.M
 
 
 def test_a_bomb_takes_no_memory() -> None:
-    zstd = decompress._zstd()
+    zstd = fatbin._zstd()
     if zstd is None:
         pytest.skip("nothing here packs zstd")
     bomb = zstd.compress(bytes(2**27))

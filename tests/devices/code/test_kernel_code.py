@@ -13,8 +13,7 @@ pytest.importorskip("cuda.bindings", reason="NVRTC compiles here: pip install 'p
 import numpy as np
 
 from pytest_bandwidth.devices.base import Launch
-from pytest_bandwidth.devices.code.cubin import code_of_file, machine_code
-from pytest_bandwidth.devices.code.kernel import kernel_code
+from pytest_bandwidth.devices.code.cubin import code_of_file, kernel_code, machine_code
 from pytest_bandwidth.devices.code.launch import arguments_digest, launch_digest
 from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, shipped_folder
 from pytest_bandwidth.domain.code.identity import CodeIdentity
@@ -276,7 +275,7 @@ SHIPPED = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
-from pytest_bandwidth.devices.code.kernel import kernel_code
+from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.domain.code.kernel_signature import source_name
 from pytest_bandwidth.features.traffic.ptx import compile_cubin, compile_ptx, load
 

@@ -18,9 +18,8 @@ from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels
 from pytest_bandwidth.evidence.processes.waiting import Room
 from pytest_bandwidth.judging.decide import decide
 from pytest_bandwidth.judging.evidence import Evidence
-from pytest_bandwidth.judging.interval import Looks
-from pytest_bandwidth.judging.limits import Limits
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import Limits, MarkerOptions
+from pytest_bandwidth.judging.pairs import Looks
 
 FIGURES = {"status": "UNDECIDED", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
 # What a process sees of a label, by the number of the process.

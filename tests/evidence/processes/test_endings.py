@@ -32,8 +32,8 @@ run_fresh(Invocation(("--rootdir=.",), Path.cwd(), True), request, 600)
 STARTS_A_TREE = """
 from pathlib import Path
 from pytest_bandwidth.evidence.processes.child import Invocation
-from pytest_bandwidth.evidence.commit_pairs.worktrees import Worktrees
-from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
+from pytest_bandwidth.evidence.commit_pairs.process import Worktrees
+from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 revision = Revision(**{REVISION})
 Worktrees(Invocation(("--rootdir=.",), Path.cwd(), True), revision, "cpu", "test_endless.py::test_endless",
           Path("test_endless.py").resolve(), 600).head()

@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.features.fleet.cards import Card, CardResult, Lost, Returned
 from pytest_bandwidth.features.fleet.overview import fleet_document, fleet_json, table
 from pytest_bandwidth.features.fleet.returned import interrupted, read_result
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.json import document, render_json
 

@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.features.tinygrad.counts import Counts
 from pytest_bandwidth.features.tinygrad.device import TinygradDevice
-from pytest_bandwidth.judging.comparable import Difference, difference_of, setup_of
+from pytest_bandwidth.judging.evidence import Difference, difference_of, setup_of
 
 # Other workers of the test run may compute meanwhile.
 SHORT = Budget(min_samples=5, max_seconds=0.05, precision=0.5, tolerates_run_delay="all")

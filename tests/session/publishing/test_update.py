@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.judging.stored import PRIOR_SPREAD, reference_of
 from pytest_bandwidth.judging.update import merged
 from pytest_bandwidth.options.settings import Settings

@@ -1,5 +1,7 @@
 """A revision that a command builds: once, in a folder and an environment of its own, for so long."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -14,12 +16,11 @@ import pytest
 from children import HANGS_SECONDS
 from repositories import git
 
-from pytest_bandwidth.cli.bisect.how_built import how_built
+from pytest_bandwidth.cli.bisect.history import how_built
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.evidence.commit_pairs import builds
-from pytest_bandwidth.evidence.commit_pairs.building import Build, BuildFailed, make_environment, run_build
-from pytest_bandwidth.evidence.commit_pairs.builds import Built
-from pytest_bandwidth.evidence.commit_pairs.checkout import CheckedOut
+from pytest_bandwidth.evidence.commit_pairs import build as building
+from pytest_bandwidth.evidence.commit_pairs.build import Build, BuildFailed, Built, make_environment, run_build
+from pytest_bandwidth.evidence.commit_pairs.worktree import CheckedOut
 
 
 def commit(repo, text):
@@ -138,7 +139,7 @@ def test_a_build_that_asks_for_input_ends_at_once(failure, who):
 
 @pytest.mark.parametrize("command", ["sleep 600", "trap '' TERM; sleep 600", "sleep 600 & wait"])
 def test_a_build_that_hangs_is_ended_with_all_that_it_started(failure, tmp_path, monkeypatch, command):
-    monkeypatch.setattr("pytest_bandwidth.evidence.commit_pairs.building._GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("pytest_bandwidth.evidence.commit_pairs.build._GRACE_SECONDS", 0.5)
     why, _ = failure(f"sh -c 'echo $$ > {tmp_path}/pid; exec sleep 600' & {command}", seconds=2)
     assert "did not end in 2 s at HEAD" in why
     assert not alive(tmp_path / "pid")
@@ -204,7 +205,7 @@ def test_a_garbled_record_of_a_build_is_none(repo, tmp_path, garbage):
 
 
 def test_the_builds_that_were_used_last_are_kept(repo, monkeypatch):
-    monkeypatch.setattr(builds, "MOST_KEPT", 2)
+    monkeypatch.setattr(building, "MOST_KEPT", 2)
     in_use = built(repo, "echo 0")
     for number in range(1, 4):
         built(repo, f"echo {number}").remove()
@@ -213,7 +214,7 @@ def test_the_builds_that_were_used_last_are_kept(repo, monkeypatch):
     assert logs == {"0", "2", "3"}, "the oldest is in use"
     assert len(git(repo, "worktree", "list").splitlines()) == 1 + 3
     in_use.remove()
-    monkeypatch.setattr(builds, "MOST_KEPT_BYTES", 0)
+    monkeypatch.setattr(building, "MOST_KEPT_BYTES", 0)
     built(repo, "echo 4").remove()
     assert [(folder / "build.log").read_text().strip() for folder in kept(repo)] == ["4"]
     assert len(git(repo, "worktree", "list").splitlines()) == 2
@@ -222,8 +223,8 @@ def test_the_builds_that_were_used_last_are_kept(repo, monkeypatch):
 BUILDS = """
 import sys
 from pathlib import Path
-from pytest_bandwidth.evidence.commit_pairs.building import Build
-from pytest_bandwidth.evidence.commit_pairs.builds import Built
+from pytest_bandwidth.evidence.commit_pairs.build import Build
+from pytest_bandwidth.evidence.commit_pairs.build import Built
 one = Built(Path(sys.argv[1]), "HEAD", Build(sys.argv[2], Path(sys.argv[1])), lambda _: None)
 print(one.revision.tree, flush=True)
 sys.stdin.read()

@@ -1,5 +1,7 @@
 """How many pairs are taken, in which order, and what stands in their way; processes are scripted rows here."""
 
+from __future__ import annotations
+
 import math
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,9 +16,8 @@ from pytest_bandwidth.domain.measured.measurement import Finding, KernelResource
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
-from pytest_bandwidth.evidence.commit_pairs import pairs_loop
-from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
-from pytest_bandwidth.evidence.commit_pairs.pairs_loop import (
+from pytest_bandwidth.evidence.commit_pairs import pairs as pairing
+from pytest_bandwidth.evidence.commit_pairs.pairs import (
     PairsTaken,
     RevisionPairs,
     Subject,
@@ -25,15 +26,14 @@ from pytest_bandwidth.evidence.commit_pairs.pairs_loop import (
     compare_timed,
     decide_counted,
 )
-from pytest_bandwidth.evidence.commit_pairs.worktrees import FailsThere, InTurn, NothingThere
+from pytest_bandwidth.evidence.commit_pairs.process import FailsThere, InTurn, NothingThere
+from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.causes import likely_causes
-from pytest_bandwidth.judging.comparable import setup_of
-from pytest_bandwidth.judging.evidence import Ask, Comparison
-from pytest_bandwidth.judging.interval import Looks
+from pytest_bandwidth.judging.evidence import Ask, Comparison, setup_of
 from pytest_bandwidth.judging.judge import judge as judge_evidence
-from pytest_bandwidth.judging.limits import Limits
-from pytest_bandwidth.judging.marker import MarkerOptions
+from pytest_bandwidth.judging.limits import Limits, MarkerOptions
+from pytest_bandwidth.judging.pairs import Looks
 from pytest_bandwidth.outcomes.flatten import outcome_of
 from pytest_bandwidth.outcomes.outcome import from_plain
 
@@ -57,7 +57,7 @@ BUSY = Finding("others", "busy with others")
 @pytest.fixture(autouse=True)
 def one_after_the_other(monkeypatch):
     """As on a GPU, whatever the rows' device is; in turn where a test asks for it."""
-    monkeypatch.setattr(pairs_loop, "can_take_turns", lambda *_: False)
+    monkeypatch.setattr(pairing, "can_take_turns", lambda *_: False)
 
 
 class ScriptedWorktrees:
@@ -133,7 +133,7 @@ def test_pairs_alternate_in_order_and_end_with_the_second_look():
 
 @pytest.mark.parametrize("error", [FreshProcessFailed("found None, expected a share"), FailsThere("fails at main")])
 def test_a_test_that_fails_in_turn_takes_pairs_one_after_the_other(monkeypatch, error):
-    monkeypatch.setattr(pairs_loop, "can_take_turns", lambda *_: True)
+    monkeypatch.setattr(pairing, "can_take_turns", lambda *_: True)
     worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((100.0, 100.0)))
     worktrees.in_turn_raises = error
     assert judge(worktrees)["None"].status is Status.REGRESSED
@@ -141,7 +141,7 @@ def test_a_test_that_fails_in_turn_takes_pairs_one_after_the_other(monkeypatch, 
 
 
 def test_what_the_other_revision_lacks_is_not_measured_again(monkeypatch):
-    monkeypatch.setattr(pairs_loop, "can_take_turns", lambda *_: True)
+    monkeypatch.setattr(pairing, "can_take_turns", lambda *_: True)
     worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((100.0, 100.0)))
     worktrees.in_turn_raises = NothingThere("main has no such test")
     assert judge(worktrees)["None"].rule == Rule.NOT_THERE
@@ -169,14 +169,14 @@ def test_what_the_other_revision_measured_once_and_then_did_not_is_judged_too():
 
 
 def test_what_can_take_turns(monkeypatch):
-    monkeypatch.setattr(pairs_loop, "limit_bytes", lambda: None)
+    monkeypatch.setattr(pairing, "limit_bytes", lambda: None)
     revision = ScriptedWorktrees.revision
     one = replace(measured(70.0), device=replace(HOST, memory_bytes=None))
     assert can_take_turns([one, one], revision)
     compared = replace(one, rounds=replace(one.rounds, interleaved=((1.0,),)))
     for another in (compared, replace(one, device=HOST), replace(one, device=replace(HOST, kind="cuda"))):
         assert not can_take_turns([one, another], revision), "compared callables, too little memory, a GPU"
-    monkeypatch.setattr(pairs_loop, "limit_bytes", lambda: 8 * 2 * one.bytes_moved - 1)
+    monkeypatch.setattr(pairing, "limit_bytes", lambda: 8 * 2 * one.bytes_moved - 1)
     assert not can_take_turns([one, one], revision), "too little memory in its control group"
 
 

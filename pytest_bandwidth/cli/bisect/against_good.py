@@ -15,10 +15,8 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
-from pytest_bandwidth.evidence.commit_pairs.building import Build
-from pytest_bandwidth.evidence.commit_pairs.builds import check_out
-from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
-from pytest_bandwidth.evidence.commit_pairs.pairs_loop import (
+from pytest_bandwidth.evidence.commit_pairs.build import Build, check_out
+from pytest_bandwidth.evidence.commit_pairs.pairs import (
     Counted,
     PairsTaken,
     Rows,
@@ -27,17 +25,18 @@ from pytest_bandwidth.evidence.commit_pairs.pairs_loop import (
     compare_timed,
     decide_count,
 )
-from pytest_bandwidth.evidence.commit_pairs.told_code import are_alike
-from pytest_bandwidth.evidence.commit_pairs.worktrees import (
+from pytest_bandwidth.evidence.commit_pairs.process import (
     ForeignImport,
     InTurn,
     NothingThere,
     Worktrees,
     measured_in_turn,
 )
+from pytest_bandwidth.evidence.commit_pairs.revision_code import are_alike
+from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation
-from pytest_bandwidth.judging.comparable import MeasurementSetup
-from pytest_bandwidth.judging.interval import Looks
+from pytest_bandwidth.judging.evidence import MeasurementSetup
+from pytest_bandwidth.judging.pairs import Looks
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.outcome import Outcome

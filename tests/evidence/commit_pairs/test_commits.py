@@ -1,10 +1,12 @@
 """The commit that a baseline's runs name: found in real repositories, or why it is not at hand."""
 
+from __future__ import annotations
+
 import pytest
 from repositories import git
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Run
-from pytest_bandwidth.evidence.commit_pairs.baseline_commit import BaselineCommits, NotAtHand
+from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits, NotAtHand
 
 TEST = "tests/test_a.py"
 

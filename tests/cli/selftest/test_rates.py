@@ -1,13 +1,15 @@
 """How often the rule errs on given processes, and what so few of them cannot rule out."""
 
+from __future__ import annotations
+
 import math
 import random
 
 import pytest
 
+from pytest_bandwidth.cli.selftest.rates import Judge, rates, upper_limit
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.judging.error_rates import Judge, rates, upper_limit
 
 
 def runs(*shares):

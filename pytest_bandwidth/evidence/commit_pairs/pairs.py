@@ -19,18 +19,25 @@ from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_measure
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.domain.verdict import Rule as Rules
-from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
-from pytest_bandwidth.evidence.commit_pairs.told_code import Told, is_told
-from pytest_bandwidth.evidence.commit_pairs.worktrees import FailsThere, InTurn, NothingThere, Worktrees
+from pytest_bandwidth.evidence.commit_pairs.process import FailsThere, InTurn, NothingThere, Worktrees
+from pytest_bandwidth.evidence.commit_pairs.revision_code import Told, is_told
+from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.causes import recorded_resources
-from pytest_bandwidth.judging.comparable import Difference, MeasurementSetup, difference_of, setup_of
 from pytest_bandwidth.judging.decide import decide_comparison, decide_counts, mismatch
-from pytest_bandwidth.judging.evidence import Ask, Comparison, Evidence, comparison_of_pairs
-from pytest_bandwidth.judging.interval import Looks
+from pytest_bandwidth.judging.evidence import (
+    Ask,
+    Comparison,
+    Difference,
+    Evidence,
+    MeasurementSetup,
+    comparison_of_pairs,
+    difference_of,
+    setup_of,
+)
 from pytest_bandwidth.judging.judge import Rule
 from pytest_bandwidth.judging.limits import Limits, tolerance_of
-from pytest_bandwidth.judging.pairs import Pair
+from pytest_bandwidth.judging.pairs import Looks, Pair
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
 
 # Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.

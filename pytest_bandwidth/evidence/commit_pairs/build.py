@@ -15,24 +15,26 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
+import subprocess
 import sys
+import sysconfig
 import time
-from collections.abc import Callable
+import venv
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.evidence.commit_pairs.building import (
-    BUILD_SECONDS,
-    Build,
-    BuildFailed,
-    make_environment,
-    run_build,
-)
-from pytest_bandwidth.evidence.commit_pairs.checkout import (
+from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.evidence.commit_pairs.process import belongs, environment_in
+from pytest_bandwidth.evidence.commit_pairs.run_in_worktree import inside, loaded_modules
+from pytest_bandwidth.evidence.commit_pairs.worktree import (
     TREE,
     CheckedOut,
     Revision,
@@ -42,10 +44,22 @@ from pytest_bandwidth.evidence.commit_pairs.checkout import (
     repository_of_mark,
     top_of,
 )
-from pytest_bandwidth.evidence.git import git, repository_of
+from pytest_bandwidth.evidence.git import CODE_SUFFIXES, git, repository_of
+from pytest_bandwidth.evidence.processes.endings import descendant_environment, end_group, finish
+from pytest_bandwidth.evidence.processes.interpreter import python_command
 from pytest_bandwidth.storage.atomic import write_whole
 from pytest_bandwidth.storage.own_folders import LOCK, cache_folder, what_is_wrong
 
+# Extensions with many kernels take the better part of an hour.
+BUILD_SECONDS = 3600.0
+_GRACE_SECONDS = 10.0
+_LARGEST_TAIL_BYTES = 65_536
+_FILES_NAMED, _ERRORS_NAMED, _LONGEST_SAID = 3, 3, 400
+# What would have pip install elsewhere, and what has it ask or look for a newer pip.
+_LEFT_OUT = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "PYTHONHOME")
+_FOR_PIP = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0"}
+# Sorted behind all that a build writes: what it installs is found before what this environment has.
+_PATH_FILE = "zz_pytest_bandwidth.pth"
 LOG, BUILT, ENVIRONMENT = "build.log", "built.json", "environment"
 MOST_KEPT, MOST_KEPT_BYTES = 8, 10 * 2**30
 LARGEST_BUILT_BYTES = 4096
@@ -55,6 +69,127 @@ _COMPILERS_READ = (
     *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CMAKE_ARGS", "CUDA_HOME", "CUDA_PATH", "ROCM_HOME"),
     *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "TORCH_CUDA_ARCH_LIST", "CUDAARCHS", "PYTORCH_ROCM_ARCH"),
 )
+_EXTENSIONS = (".so", ".pyd", ".dylib")
+
+
+class BuildFailed(UsageError):
+    """Raised where a revision cannot be built; the message says what the command said last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """Say how revisions are built. command: the shell's; folder: where it runs, as in the user's own tree."""
+
+    command: str
+    folder: Path
+
+
+def build_of(command: str | None, folder: Path) -> Build | None:
+    """Return how revisions are built; None where there is no command."""
+    return None if command is None else Build(command, folder)
+
+
+def make_environment(folder: Path) -> None:
+    """Make a virtual environment on top of this one: it has all that this one has, and keeps what is installed there.
+
+    pip itself is this environment's, run by the new one's interpreter: to install another takes seconds.
+    """
+    venv.EnvBuilder(symlinks=True).create(folder)
+    places = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
+    lines = [f"import site; site.addsitedir({place!r})" for place in places]
+    libraries = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    (libraries / _PATH_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for name in ("pip", "pip3"):
+        script = folder / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(str(folder / "bin" / "python"))} -m pip "$@"\n')
+        script.chmod(0o755)
+
+
+def run_build(build: Build, revision: Revision, environment: Path, log: Path, seconds: float = BUILD_SECONDS) -> None:
+    """Build the revision in its tree. Raises BuildFailed where that fails, or changes more than tree and environment.
+
+    environment: made by `make_environment`; log: takes all that the command says.
+    """
+    counterpart = revision.counterpart(build.folder)
+    folder = counterpart if counterpart is not None and counterpart.is_dir() else Path(revision.tree)
+    variables = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
+    variables["PATH"] = f"{environment / 'bin'}{os.pathsep}{variables.get('PATH', os.defpath)}"
+    variables |= {"VIRTUAL_ENV": str(environment), **_FOR_PIP}
+    before = _state_of_tree(Path(revision.top)), _state_of_environment()
+    code = _run(build.command, folder, revision.environment(variables), log, seconds)
+    after = _state_of_tree(Path(revision.top)), _state_of_environment()
+    if code is None:
+        raise BuildFailed(f"bandwidth_build did not end in {seconds:g} s at {revision}: {_said(log)}")
+    if code != 0:
+        raise BuildFailed(f"bandwidth_build failed at {revision} with exit status {code}: {_said(log)}")
+    for where, old, new in zip((revision.top, "this Python environment"), before, after, strict=True):
+        if changed := sorted(str(path) for path in {*old, *new} if old.get(path) != new.get(path)):
+            more = f" and {len(changed) - _FILES_NAMED} more" if len(changed) > _FILES_NAMED else ""
+            raise BuildFailed(
+                f"bandwidth_build wrote into {where} at {revision}, not only into the current folder: "
+                f"{', '.join(changed[:_FILES_NAMED])}{more}; use relative paths, `pip` and `python` without a path, "
+                "and build your own tree anew"
+            )
+
+
+def _run(command: str, folder: Path, variables: Mapping[str, str], log: Path, seconds: float) -> int | None:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            python_command(__name__, command),
+            cwd=folder,
+            env=descendant_environment(variables),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            return finish(process, seconds, _GRACE_SECONDS)
+        except BaseException:
+            end_group(process, _GRACE_SECONDS)
+            raise
+
+
+def _said(log: Path) -> str:
+    """Return the last lines of the log that speak of an error, or its last one, and where all of it is."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LARGEST_TAIL_BYTES))
+        text = file.read().decode(errors="replace")
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()][-_ERRORS_NAMED:]
+    return f"it said {shown('; '.join(errors or lines[-1:]), _LONGEST_SAID)}; all of it is in {log}"
+
+
+def _state_of_tree(top: Path) -> dict[Path, tuple[int, int]]:
+    """Return when the files of code below a folder were written, and their sizes: not those of environments inside."""
+    found = {}
+    for folder, folders, names in os.walk(top):
+        if "pyvenv.cfg" in names and Path(folder) != top:
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if name not in (".git", "__pycache__")]
+        for name in names:
+            if os.path.splitext(name)[1].lower() in CODE_SUFFIXES:
+                state = os.lstat(os.path.join(folder, name))
+                found[Path(folder, name)] = state.st_mtime_ns, state.st_size
+    return found
+
+
+def _state_of_environment() -> dict[Path, tuple[int, int]]:
+    """Return the same of what is installed here, by the entries of its folders."""
+    found = {}
+    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        with os.scandir(place) as entries:
+            for entry in entries:
+                if entry.name != "__pycache__" and not (entry.is_dir() and not entry.name.endswith("-info")):
+                    state = entry.stat(follow_symlinks=False)
+                    found[Path(entry.path)] = state.st_mtime_ns, state.st_size
+    return found
+
+
+def main(command: str) -> int:
+    """Run a build command by the shell, in a process that ends with the one that asked for it; return its status."""
+    return subprocess.call(command, shell=True)
 
 
 def check_out(
@@ -231,3 +366,37 @@ def _size_of(folder: Path) -> int:
 def _start_of(file: Path) -> bytes:
     with file.open("rb") as opened:
         return opened.read(LARGEST_BUILT_BYTES)
+
+
+def check_extensions(revision: Revision) -> None:
+    """Raise UsageError where an extension that is loaded here is not at a revision that was not built."""
+    if revision.python is not None:
+        return
+    missing = sorted(file for file in loaded_modules().values() if _is_missing(file, revision))
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise UsageError(
+            f"{missing[0]}{more}: a built extension is loaded that git does not have at {revision}: set how a revision "
+            "is built in the ini file, such as bandwidth_build = pip install -e . --no-build-isolation"
+        )
+
+
+def _is_missing(file: str, revision: Revision) -> bool:
+    if not file.endswith(_EXTENSIONS):
+        return False
+    if belongs(file, revision.top, environment_in(revision.top)):
+        at = revision.counterpart(Path(file))
+        return at is None or not at.exists()
+    return file in _of_editable_installs(revision.top)
+
+
+@cache
+def _of_editable_installs(top: str) -> frozenset[str]:
+    """Return the extensions that installs of folders below a tree keep elsewhere, as scikit-build's and meson's do."""
+    found: set[str] = set()
+    for one in metadata.distributions():
+        folder = folder_of_editable(one)
+        if folder is not None and inside(os.path.realpath(folder), top):
+            files = (file for file in one.files or () if str(file).endswith(_EXTENSIONS))
+            found |= {os.path.realpath(str(one.locate_file(file))) for file in files}
+    return frozenset(found)

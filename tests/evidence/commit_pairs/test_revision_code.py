@@ -1,5 +1,7 @@
 """When the other revision is asked for its code, and when what it says makes a measurement needless."""
 
+from __future__ import annotations
+
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +18,8 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Status
-from pytest_bandwidth.evidence.commit_pairs.told_code import NOTHING_TOLD, ToldCode, is_told
-from pytest_bandwidth.evidence.commit_pairs.worktrees import ForeignImport, NothingThere
+from pytest_bandwidth.evidence.commit_pairs.process import ForeignImport, NothingThere
+from pytest_bandwidth.evidence.commit_pairs.revision_code import NOTHING_TOLD, ToldCode, is_told
 from pytest_bandwidth.evidence.processes.child import ChildRequest, FreshProcessFailed
 from pytest_bandwidth.outcomes.flatten import outcome_of
 

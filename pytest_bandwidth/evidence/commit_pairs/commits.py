@@ -12,11 +12,8 @@ from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
-from pytest_bandwidth.evidence.commit_pairs.building import Build, BuildFailed
-from pytest_bandwidth.evidence.commit_pairs.builds import check_out
-from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
-from pytest_bandwidth.evidence.commit_pairs.extensions import check_extensions
-from pytest_bandwidth.evidence.commit_pairs.pairs_loop import (
+from pytest_bandwidth.evidence.commit_pairs.build import Build, BuildFailed, check_extensions, check_out
+from pytest_bandwidth.evidence.commit_pairs.pairs import (
     DeviceHeld,
     Paired,
     PairsTaken,
@@ -24,7 +21,8 @@ from pytest_bandwidth.evidence.commit_pairs.pairs_loop import (
     can_take_turns,
     compare_timed,
 )
-from pytest_bandwidth.evidence.commit_pairs.worktrees import ForeignImport, Worktrees
+from pytest_bandwidth.evidence.commit_pairs.process import ForeignImport, Worktrees
+from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.git import (
     SHORTEST_HASH,
     commit_of_hash,
@@ -36,8 +34,7 @@ from pytest_bandwidth.evidence.git import (
     tree_of,
 )
 from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
-from pytest_bandwidth.judging.comparable import setup_of
-from pytest_bandwidth.judging.evidence import Ask, Evidence
+from pytest_bandwidth.judging.evidence import Ask, Evidence, setup_of
 from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Rule
 from pytest_bandwidth.judging.limits import Limits
 

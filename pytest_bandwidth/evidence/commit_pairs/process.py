@@ -18,7 +18,7 @@ from pytest_bandwidth.devices.shared_arrays import shared_memory
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.evidence.commit_pairs import run_in_worktree as run_in_worktree
 from pytest_bandwidth.evidence.commit_pairs.alternate import drops, processor_of, take_turns
-from pytest_bandwidth.evidence.commit_pairs.checkout import Revision
+from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.git import CODE_SUFFIXES
 from pytest_bandwidth.evidence.processes.child import (
     Child,

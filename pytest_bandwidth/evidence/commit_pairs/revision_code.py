@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.code.machine_code import LARGEST_BYTES, cubin_of_te
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import INPUTS, Measurement
-from pytest_bandwidth.evidence.commit_pairs.worktrees import Worktrees
+from pytest_bandwidth.evidence.commit_pairs.process import Worktrees
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
 
 # What the other revision said of one test, by label.

@@ -1,12 +1,14 @@
 """Which commit is judged next, and what is left when none is: on real histories, nothing measured."""
 
+from __future__ import annotations
+
 import math
 
 import pytest
 from repositories import git
 
+from pytest_bandwidth.cli.bisect.history import Bisection, check_order, described, modules_in
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.evidence.commit_pairs.bisection import Bisection, check_order, described, modules_in
 
 
 class History:

@@ -1,11 +1,13 @@
 """Absolute limits of a test."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
 from entries_of_shares import at
 
-from pytest_bandwidth.judging.floors import Floors, figure_of, floor_of
+from pytest_bandwidth.judging.limits import Floors, figure_of, floor_of
 
 
 def test_floors_name_the_first_that_is_missed_and_hold_at_equality():

@@ -1,5 +1,7 @@
 """Which code a fresh process ran: each side its own tree's, or an error. Real processes; byte counts tell which."""
 
+from __future__ import annotations
+
 import ctypes
 import json
 import math
@@ -18,11 +20,10 @@ import pytest
 from repositories import git
 from two_processes import memory_of
 
+from pytest_bandwidth.evidence.commit_pairs import process as processes
 from pytest_bandwidth.evidence.commit_pairs import run_in_worktree as run_in_worktree
-from pytest_bandwidth.evidence.commit_pairs import worktrees
 from pytest_bandwidth.evidence.commit_pairs.alternate import take_turns
-from pytest_bandwidth.evidence.commit_pairs.checkout import CheckedOut, Revision
-from pytest_bandwidth.evidence.commit_pairs.worktrees import (
+from pytest_bandwidth.evidence.commit_pairs.process import (
     ForeignImport,
     NothingThere,
     Worktrees,
@@ -32,6 +33,7 @@ from pytest_bandwidth.evidence.commit_pairs.worktrees import (
     names_of_finders,
     without_own_option,
 )
+from pytest_bandwidth.evidence.commit_pairs.worktree import CheckedOut, Revision
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation
 
 pytestmark = pytest.mark.processes
@@ -105,7 +107,7 @@ def test_each_side_runs_the_code_of_its_tree_where_nothing_is_installed(repo):
 
 def test_which_side_is_started_first_changes_from_pair_to_pair(repo, monkeypatch):
     rounds = {None: [(2.0, 1.0)] * 3}  # of each pair whoever was started first takes twice as long
-    monkeypatch.setattr(worktrees, "take_turns", lambda *given: replace(take_turns(*given), rounds=rounds))
+    monkeypatch.setattr(processes, "take_turns", lambda *given: replace(take_turns(*given), rounds=rounds))
     repo.write()
     both = repo.worktrees()
     found = [both.in_turn(number) for number in range(2)]
@@ -151,7 +153,7 @@ NOTHING_SEEN, THE_OTHER_ONE_SEEN = 10, 32  # 0 in y; and both trees' numbers, wh
 @pytest.mark.parametrize("shared", [True, False])
 def test_each_side_sees_its_own_output_though_arrays_lie_in_the_same_memory(repo, monkeypatch, shared):
     if not shared:
-        monkeypatch.setattr(worktrees, "shared_memory", lambda: nullcontext(None))
+        monkeypatch.setattr(processes, "shared_memory", lambda: nullcontext(None))
     repo.write(test=LOOKS_AT_ITS_OUTPUT)
     found = repo.worktrees("--bandwidth-max-time=0.3").in_turn(0)
     both = [{row["label"]: row["bytes_read"] for row in rows} for rows in (found.head, found.base)]
@@ -257,8 +259,8 @@ def test_where_the_system_refuses_the_process_goes_on_as_it_is(tmp_path, monkeyp
 def test_both_of_a_pair_have_one_number_and_pairs_have_several(repo, monkeypatch):
     repo.write()
     both, plans = repo.worktrees(), []
-    monkeypatch.setattr(worktrees.Process, "started", lambda process: plans.append(process.plan) or nullcontext())
-    monkeypatch.setattr(worktrees, "take_turns", lambda *_: pytest.fail("no process runs"))
+    monkeypatch.setattr(processes.Process, "started", lambda process: plans.append(process.plan) or nullcontext())
+    monkeypatch.setattr(processes, "take_turns", lambda *_: pytest.fail("no process runs"))
     for number in range(2):
         with pytest.raises(AttributeError):
             both.in_turn(number)
@@ -271,7 +273,7 @@ def test_pairs_after_those_that_do_not_tell_may_take_longer(repo, monkeypatch, s
     repo.write()
     both, shares = replace(repo.worktrees(), rounds_share=share), []
     monkeypatch.setattr(
-        worktrees.Process, "started", lambda process: shares.append(process.request.rounds_share) or nullcontext()
+        processes.Process, "started", lambda process: shares.append(process.request.rounds_share) or nullcontext()
     )
     for number in (0, 3, 4):
         with pytest.raises(AttributeError):
@@ -284,8 +286,8 @@ def test_both_of_a_pair_have_one_hash_seed_unless_the_user_has(repo, monkeypatch
     monkeypatch.setenv("PYTHONHASHSEED", of_the_user)
     repo.write()
     found = []
-    started = worktrees.Process.started
-    monkeypatch.setattr(worktrees.Process, "started", lambda p: found.append(p.environment) or started(p))
+    started = processes.Process.started
+    monkeypatch.setattr(processes.Process, "started", lambda p: found.append(p.environment) or started(p))
     repo.worktrees().in_turn(0)
     one, two = (environment["PYTHONHASHSEED"] for environment in found)
     assert one == two
@@ -453,7 +455,7 @@ def test_who_imports_the_script_keeps_sys_path(monkeypatch):
 
 def test_nothing_beside_the_script_hides_a_module_that_it_imports():
     beside = {entry.stem for entry in Path(run_in_worktree.__file__).parent.iterdir()}
-    assert "worktrees" in beside
+    assert "process" in beside
     assert not beside & sys.stdlib_module_names
 
 

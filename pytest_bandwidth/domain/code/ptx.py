@@ -1,16 +1,44 @@
-"""Read what a stored kernel's PTX, a module of one kernel in normal form, says of how it may be launched."""
+"""Read what a stored kernel's PTX says of itself: its version, its target, its kernel's parameters."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
+Version = tuple[int, int]
+_LINE = re.compile(r"\A\.version (\d{1,3})\.(\d{1,3})$", re.MULTILINE | re.ASCII)
+_TARGET = re.compile(r"^\.target (\w+)", re.MULTILINE | re.ASCII)
 _ENTRY = re.compile(r"\.entry\s+([%$A-Za-z_][\w$]*)\s*(?:\(([^)]*)\))?", re.ASCII)
 _PARAMETER = re.compile(r"\.param\b[^,\[]*?\.(?:[bsuf](8|16|32|64|128)|(f16x2))\b[^,\[]*(?:\[(\d+)\])?", re.ASCII)
 # A variable that nothing initialises: the host sets it, or kernels keep something in it from launch to launch.
 _UNSET = re.compile(
     r"^\s*(?:\.\w+\s+)*?\.(?:global|const)\b[^;={]*?([%$A-Za-z_][\w$]*)\s*(?:\[[^\]]*\]\s*)*;", re.M | re.A
 )
+
+
+def version_of(ptx: str) -> Version | None:
+    """Return the version in a module's first line; None where that is another line."""
+    found = _LINE.match(ptx)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def in_version(ptx: str, version: Version) -> str:
+    """Return a module with another version in its first line."""
+    return _LINE.sub(f".version {version[0]}.{version[1]}", ptx, count=1)
+
+
+def newest_version(cuda: Version) -> Version:
+    """Return the newest version that a driver of that version of CUDA takes (PTX ISA, "Release Notes")."""
+    major, minor = cuda
+    if major == 12 and minor > 5:
+        return 8, 5 if minor == 6 else minor - 1
+    return major - 4, minor
+
+
+def target_of(ptx: str) -> str | None:
+    """Return the architecture that a module was compiled for, as in ``sm_90``; None where it does not say."""
+    found = _TARGET.search(ptx)
+    return None if found is None else found[1]
 
 
 @dataclass(frozen=True, slots=True)

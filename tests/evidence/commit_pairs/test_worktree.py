@@ -1,5 +1,7 @@
 """Another revision in a folder of its own: what it holds, what it leaves alone, and that it goes."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
@@ -12,7 +14,7 @@ import pytest
 from repositories import git
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.evidence.commit_pairs.checkout import PREFIX, CheckedOut, remove_leftovers, remove_records
+from pytest_bandwidth.evidence.commit_pairs.worktree import PREFIX, CheckedOut, remove_leftovers, remove_records
 from pytest_bandwidth.storage import own_folders
 
 
@@ -101,7 +103,7 @@ def test_neither_the_repositorys_hooks_nor_a_hooks_environment_take_part(repo, m
 KEEPS = """
 import sys, time
 from pathlib import Path
-from pytest_bandwidth.evidence.commit_pairs.checkout import CheckedOut
+from pytest_bandwidth.evidence.commit_pairs.worktree import CheckedOut
 kept = CheckedOut(Path(sys.argv[1]), "HEAD~1")
 print(kept.revision.tree, flush=True)
 time.sleep(600)
