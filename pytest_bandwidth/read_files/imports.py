@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from functools import lru_cache
+
+from pytest_bandwidth.read_files.opened import Signature
 
 # Called by any of these names, a module may import what its text does not say.
 _BY_TEXT = frozenset({"import_module", "__import__", "importorskip"})
@@ -13,6 +16,7 @@ _DYNAMIC = frozenset(
 )
 _BARE_ONLY = frozenset({"exec", "eval"})  # a model has a method `eval`
 LARGEST_SOURCE_BYTES = 16 * 2**20
+FILES_KEPT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,14 @@ class Imports:
     attributes: frozenset[str] = frozenset()
     variables: frozenset[str] = frozenset()
     dynamic: bool = False
+
+
+@lru_cache(FILES_KEPT)
+def imports_of_file(file: str, state: Signature) -> Imports:
+    """Read a module's file, once in each state: to parse one takes milliseconds, and tests share most of theirs."""
+    del state
+    with open(file, "rb") as stream:
+        return imports_of(stream.read(LARGEST_SOURCE_BYTES))
 
 
 def imports_of(source: bytes) -> Imports:

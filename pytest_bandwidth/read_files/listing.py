@@ -22,7 +22,7 @@ from pytest_bandwidth.devices.kernel_source import included_names
 from pytest_bandwidth.domain.code.file_list import FileList
 from pytest_bandwidth.domain.code.identity import DIGITS, digest
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.read_files.imports import LARGEST_SOURCE_BYTES, Imports, imports_of
+from pytest_bandwidth.read_files.imports import LARGEST_SOURCE_BYTES, Imports, imports_of_file
 from pytest_bandwidth.read_files.opened import Noted, OpenedFiles, Signature, signature_of
 
 LARGEST_FILE_BYTES = 256 * 2**20
@@ -65,7 +65,6 @@ class ReadFiles:
 
     opened: OpenedFiles
     patterns: Sequence[str]
-    _imports: dict[str, tuple[Signature, Imports]] = field(default_factory=dict)
     # The files that a module's text names, for as long as neither it nor the number of loaded modules changes.
     _edges: dict[str, tuple[Signature | None, int, list[str]]] = field(default_factory=dict)
     _relevant: dict[str, bool] = field(default_factory=dict)
@@ -150,13 +149,8 @@ class ReadFiles:
         return known[2]
 
     def _imports_of(self, file: str) -> Imports:
-        found = signature_of(file)
-        if found is None:
-            return Imports()
-        if file not in self._imports or self._imports[file][0] != found:
-            with open(file, "rb") as stream:
-                self._imports[file] = found, imports_of(stream.read(LARGEST_SOURCE_BYTES))
-        return self._imports[file][1]
+        state = signature_of(file)
+        return Imports() if state is None else imports_of_file(file, state)
 
     def _resolved(self, name: str, importer: str, loaded: _Loaded) -> Iterator[str]:
         """Yield the files of a module and of the packages that it lies in, as far as they are the user's."""
@@ -202,7 +196,7 @@ class ReadFiles:
 
     def _key(self, file: str, loaded: _Loaded) -> str:
         if self._is_below(file):
-            return os.path.relpath(file, self.root).replace(os.sep, "/")
+            return file[len(self.root) :].lstrip(os.sep).replace(os.sep, "/")
         names = loaded.names.get(file)
         return f"{min(names) if names else os.path.basename(file)} (outside the root folder)"
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pytest_bandwidth.read_files import listing
+from pytest_bandwidth.read_files import imports, listing
 from pytest_bandwidth.read_files.listing import AskingTest, FilesUnknown, ReadFiles
 from pytest_bandwidth.read_files.opened import OpenedFiles
 
@@ -24,6 +24,9 @@ FILES = {
     "README.md": "",
 }
 USED = {"own/__init__.py", "own/used.py", "own/deep.py", "own/lazy_user.py", "own/lazy.py", "test_it.py", "conftest.py"}
+
+
+TESTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
 class Case:
@@ -61,8 +64,9 @@ class Case:
 
 @pytest.fixture
 def case(tmp_path, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("pytest_bandwidth.suite")]:
-        monkeypatch.delitem(sys.modules, name)  # other tests' user modules, which would belong to every test
+    for name, module in list(sys.modules.items()):  # other tests' user modules, which would belong to every test
+        if name.startswith("pytest_bandwidth.suite") or str(vars(module).get("__file__")).startswith(TESTS):
+            monkeypatch.delitem(sys.modules, name)
     before = set(sys.modules)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -134,6 +138,23 @@ def test_sources_depend_on_what_they_include(case):
     case.file("include/unused.h")
     case.reads("kernels/a.cu")
     assert case.files() == USED | {"kernels/a.cu", "include/deep/b.cuh", "include/c.h"}
+
+
+def test_a_file_is_parsed_once_in_each_state(case, monkeypatch):
+    """Whatever else is loaded meanwhile, and in whichever run of the process: large projects have hundreds."""
+    parsed = []
+    monkeypatch.setattr(imports, "imports_of", lambda source: parsed.append(source) or imports.Imports())
+    case.load("test_it")
+    case.file("plugged.py")
+    first = case.files()
+    assert len(parsed) == len(first)
+    case.load("plugged")
+    assert case.files() == first | {"plugged.py"}
+    assert ReadFiles(case.opened, ["test_*.py"]).list_of(AskingTest("", str(case.root / "test_it.py"), (), ()))
+    assert len(parsed) == len(first) + 1
+    case.file("test_it.py", "from own import used  # once more\n")
+    case.files()
+    assert len(parsed) == len(first) + 2
 
 
 def test_an_edit_changes_the_list_and_another_day_does_not(case):
