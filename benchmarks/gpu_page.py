@@ -154,10 +154,11 @@ def _counted(results: Sequence[Mapping[str, Any]] | str) -> list[str]:
 
 def _counted_row(result: Mapping[str, Any]) -> str:
     declared = f"{result['bytes_read'] + result['bytes_written']:,}"
-    if result.get("dram_read") is None:
+    dram = result.get("detail", {}).get("dram")
+    if dram is None:
         said = [finding["text"] for finding in result.get("findings", ()) if finding["code"] == "dram-uncounted"]
         return f"| {_cell(key_of(result))} | {declared} | {_cell(said[0] if said else 'not counted')} | – | – |"
-    moved = f"{result['dram_read']:,} | {result['dram_written']:,} | {result['dram_ratio']:.3f}"
+    moved = f"{dram['bytes_read']:,} | {dram['bytes_written']:,} | {dram['ratio']:.3f}"
     return f"| {_cell(key_of(result))} | {declared} | {moved} |"
 
 

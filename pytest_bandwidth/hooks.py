@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pluggy import HookimplMarker, HookspecMarker
@@ -11,9 +12,24 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_bandwidth.domain.device import DeviceIdentity
+    from pytest_bandwidth.outcomes.outcome import Outcome as Outcome
+    from pytest_bandwidth.reports.columns import Bar as Bar
+    from pytest_bandwidth.reports.columns import Column as Column
+    from pytest_bandwidth.reports.columns import SmallTable as SmallTable
 
+# What conftest.py files import from here, by the module that has it: every run loads this module, few need those.
+_TYPES = {
+    "Outcome": "pytest_bandwidth.outcomes.outcome",
+    **dict.fromkeys(("Bar", "Column", "SmallTable"), "pytest_bandwidth.reports.columns"),
+}
 # Pytest's own: a command, which runs without pytest, need not load it for them.
 hookspec, hookimpl = HookspecMarker("pytest"), HookimplMarker("pytest")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _TYPES:
+        return getattr(import_module(_TYPES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +56,21 @@ def pytest_bandwidth_commands() -> list[Command]:  # type: ignore[empty-body]
         @hookimpl
         def pytest_bandwidth_commands():
             return [Command("rank", "list the tests by GB/s", "my_package.rank")]
+    """
+
+
+@hookspec
+def pytest_bandwidth_columns() -> list[Column]:  # type: ignore[empty-body]
+    """Add columns to the tables of the terminal, Markdown, HTML and CSV.
+
+    A column takes its figure from a result, an `Outcome`: a test puts figures of its own into `bandwidth.tags`.
+
+    Example::
+
+        from pytest_bandwidth.hooks import Column
+
+        def pytest_bandwidth_columns():
+            return [Column("rows", "rows", lambda result: result.tags.get("rows"))]
     """
 
 

@@ -1,15 +1,20 @@
-"""Write the file that `-o` asks for."""
+"""Write what commands give: text that fits the terminal, JSON documents for programs, the file that `-o` asks for."""
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.reports.text_safe import json_for_log, printable
 from pytest_bandwidth.storage.atomic import write_whole
 from pytest_bandwidth.storage.own_documents import refuse_foreign
+
+# Version of the documents that the commands print; docs/cli.md describes them.
+SCHEMA = 1
 
 
 def write_output(path: Path, data: str | bytes, form: str) -> None:
@@ -28,3 +33,13 @@ def refuse_own_input(path: Path, inputs: Iterable[Path]) -> None:
     for given in inputs:
         if path.exists() and given.exists() and path.samefile(given):
             raise UsageError(f"-o {path}: found a file that is read ({given}), expected another: it would be lost")
+
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal; None where the output goes to a file or a program, which want names whole."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print JSON with the version of the form first."""
+    print(json_for_log({"schema": SCHEMA, **document}))

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_bandwidth.cli.output import write_output
-from pytest_bandwidth.cli.tables import terminal_width
+from pytest_bandwidth.cli.output import terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.render import render

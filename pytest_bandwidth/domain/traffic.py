@@ -8,6 +8,8 @@ from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
 
+# Bytes that differ by less look alike in figures: a halo, or a counter.
+LEAST_DIFFERENCE = 0.01
 _BYTES_PER_ELEMENT = {
     "float64": 8,
     "float32": 4,
@@ -23,6 +25,11 @@ _BYTES_PER_ELEMENT = {
     "uint8": 1,
     "bool": 1,
 }
+
+
+def differ(some_bytes: int, others: int) -> bool:
+    """Return whether two numbers of bytes look different in figures."""
+    return abs(some_bytes - others) >= LEAST_DIFFERENCE * max(some_bytes, others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pytest_bandwidth.devices.base import Budget, OldCodeDevice, ProfiledDevice,
 from pytest_bandwidth.devices.shared_arrays import SharedArrays
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import CountersFailed
-from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
+from pytest_bandwidth.domain.measured.measurement import NOTE, Finding, Measurement
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Status
 from pytest_bandwidth.evidence.commit_pairs.alternate import Beside
 from pytest_bandwidth.evidence.old_kernel.in_child import load_old, measure_beside, old_kernel_of
@@ -130,7 +130,7 @@ class ChildRun(MeasuringRun):
         try:
             found = counters.count(request, measurement.label, held, test.fresh_seconds)
         except CountersFailed as error:
-            return measurement.with_finding(Finding(UNCOUNTED, f"DRAM was not counted: {error}"))
+            return measurement.with_finding(Finding(UNCOUNTED, f"DRAM was not counted: {error}", NOTE))
         return replace(measurement, dram=found)
 
     def _run_once(self, workload: Workload) -> object:

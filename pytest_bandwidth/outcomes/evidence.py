@@ -68,8 +68,8 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, run: Run) -> Entr
                 probe_gbps=None if o in hindered else o.probe_gbps,
                 relative=None if o in hindered else o.relative,
                 samples=len(o.samples),
-                dram_read=o.dram_read,
-                dram_written=o.dram_written,
+                dram_read=o.detail.get("dram", {}).get("bytes_read"),
+                dram_written=o.detail.get("dram", {}).get("bytes_written"),
                 extra={**explaining, **o.software},
             )
             for o in found

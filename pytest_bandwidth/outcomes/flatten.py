@@ -97,14 +97,12 @@ def outcome_of(
         verdict=_decision_plain(decision),
         baseline=None if entry is None else _entry_plain(entry),
         counts=dict(measurement.counts),
-        # What a call takes is there where a sample was short, and so not in each run.
-        detail={name: value for name, value in measurement.detail.items() if name != CALL_SECONDS},
+        detail={**_without_calls(measurement.detail), **_dram_plain(measurement)},
         tags=dict(tags or {}),
         code_identity=measurement.code.known(),
         software=dict(measurement.software),
         code_diff=code_diff,
         profile=profile,
-        **_dram_plain(measurement),
     )
 
 
@@ -121,17 +119,17 @@ def flat(one: Any) -> Plain:
     return found
 
 
+def _without_calls(detail: Mapping[str, Any]) -> Plain:
+    """Leave out what a call takes: it is there where a sample was short, and so not in each run."""
+    return {name: value for name, value in detail.items() if name != CALL_SECONDS}
+
+
 def _dram_plain(measurement: Measurement) -> Plain:
     dram, seconds = measurement.dram, measurement.seconds
     if dram is None:
         return {}
-    return {
-        "dram_read": dram.bytes_read,
-        "dram_written": dram.bytes_written,
-        "dram_ratio": dram.ratio_to(measurement.bytes_moved),
-        "dram_gbps": dram.bytes_moved / seconds / 1e9 if seconds else None,
-        "dram": dram.to_plain(),
-    }
+    ratio = dram.ratio_to(measurement.bytes_moved)
+    return {"dram": {**dram.to_plain(), "ratio": ratio, "gbps": dram.bytes_moved / seconds / 1e9 if seconds else None}}
 
 
 def _decision_plain(decision: Decision) -> Plain:

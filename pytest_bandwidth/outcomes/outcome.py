@@ -25,9 +25,7 @@ class Outcome:
     samples, probe_samples, host_samples: seconds, in the order taken; `kernel_first[i]` tells round i's order.
     fresh: what each fresh process saw of a suspect: gbps, relative, probe_gbps, wall_seconds.
     bottleneck: what keeps it from its bytes, in a sentence; None where nothing is known to.
-    detail: what one kind of device adds (the traffic device: per kernel and source line).
-    dram_read, dram_written: bytes that DRAM moved, by hardware counters; dram_ratio: their sum ÷ the declared;
-    dram_gbps: their sum ÷ seconds. dram: what else was counted (`DramTraffic`); empty where nothing was.
+    detail: what devices and features add, by name (the traffic device: per kernel and source line).
     profile: the path of a profiler's report on a REGRESSED row; None where none was taken.
     tags: what a suite says of a row (operation, precision, M, N, K, …).
     code_identity: hashes of what ran, by name (`CodeIdentity`). software: versions of loaded libraries, by name.
@@ -88,11 +86,6 @@ class Outcome:
     code_identity: Mapping[str, str] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
     code_diff: str = ""
-    dram_read: int | None = None
-    dram_written: int | None = None
-    dram_ratio: float | None = None
-    dram_gbps: float | None = None
-    dram: Mapping[str, Any] = field(default_factory=dict)
     profile: str | None = None
 
     @property
@@ -130,14 +123,9 @@ class Outcome:
         return f"{name} @ {self.label}" if self.label else name
 
     def to_plain(self) -> Plain:
-        """Return a JSON-ready mapping; what the traffic device counted (`loads`, `stores`) stands at its top level."""
+        """Return a JSON-ready mapping."""
         # What is nested is plain data already; `asdict` would copy every sample.
-        plain: Plain = {name: getattr(self, name) for name in _NAMES}
-        detail = plain.get("detail") or {}
-        for name in ("loads", "stores"):
-            if name in detail:
-                plain[name] = detail[name]
-        return plain
+        return {name: getattr(self, name) for name in _NAMES}
 
 
 _NAMES = tuple(f.name for f in fields(Outcome))

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 
-from pytest_bandwidth.features.traffic.accesses_text import patterns_text, sectors_text
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.related import PrecisionPair, precision_of, precision_pairs
+from pytest_bandwidth.reports.columns import Column, Value, columns
+from pytest_bandwidth.reports.related import precision_pairs
 from pytest_bandwidth.reports.text_safe import clean, printable_sentence
-from pytest_bandwidth.reports.values import number, text
 
-Cell = str | int | float | None
-
-# The first nine are the benchmark table that other tools read: their names and order stay.
-COLUMNS = (
-    *("operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"),
-    *("nodeid", "label", "status", "reason_code", "reason"),
-    *("utilization", "utilization_of", "relative", "probe_gb_s", "noise", "samples", "method"),
-    *("flop", "arithmetic_intensity", "ridge_point", "regime"),
-    *("judged_on", "observed", "reference", "drop", "allowed_drop", "detects", "tolerance", "runs"),
-    *("fp16_over_fp32_gb_s", "fp16_over_fp32_time", "file", "line"),
-    *("dram_read", "dram_written", "dram_ratio", "dram_gb_s", "l2_sectors_read", "l2_sectors_written"),
-    *("load_sectors", "store_sectors", "atomic_sectors", "sectors_per_request", "access"),
-)
+# The benchmark table that other tools read: these come first, in this order.
+FIRST = (*("operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"),)
 # What a spreadsheet would take for a formula, full-width forms among it (OWASP, CSV Injection), after any white space.
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _SPACE = ("\t", "\n")
@@ -37,59 +25,35 @@ def render_csv(outcomes: Iterable[Outcome]) -> str:
     The FP16 half of a pair carries both its ratios to the FP32 half.
     """
     rows = list(outcomes)
-    pairs = {id(pair.fp16): pair for pair in precision_pairs(rows)}
+    kept = sorted(
+        (*columns("csv"), *_pair_columns(rows)), key=lambda c: FIRST.index(c.key) if c.key in FIRST else len(FIRST)
+    )
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    writer.writerow(COLUMNS)
+    writer.writerow([line_of(column.key) for column in kept])
     for outcome in rows:
-        writer.writerow([written(cell) for cell in _cells(outcome, pairs.get(id(outcome)))])
+        writer.writerow([written(column.value(outcome)) for column in kept])
     return buffer.getvalue()
 
 
-def _cells(outcome: Outcome, pair: PrecisionPair | None) -> Sequence[Cell]:
-    verdict, tags = outcome.verdict, outcome.tags
+def _pair_columns(outcomes: Iterable[Outcome]) -> tuple[Column, ...]:
+    pairs = {id(pair.fp16): pair for pair in precision_pairs(outcomes)}
+
+    def of_pair(name: str) -> Callable[[Outcome], float | None]:
+        return lambda outcome: getattr(pairs.get(id(outcome)), name, None)
+
     return (
-        _operation(outcome),
-        precision_of(outcome),
-        *(_whole(tags.get(name)) for name in ("M", "N", "K")),
-        None if outcome.seconds is None else outcome.seconds * 1e3,
-        outcome.gbps,
-        outcome.bytes_read,
-        outcome.bytes_written,
-        *(outcome.nodeid, outcome.label, outcome.status, outcome.reason_code, outcome.reason),
-        *(outcome.valid_utilization, outcome.utilization_of if outcome.valid_utilization is not None else None),
-        *(outcome.valid_relative, outcome.probe_gbps, outcome.noise, len(outcome.samples), outcome.method),
-        *(outcome.flop, outcome.arithmetic_intensity, outcome.ridge_point, outcome.regime),
-        text(verdict, "figure"),
-        *(number(verdict, name) for name in ("observed", "reference", "drop", "allowed_drop", "detects", "tolerance")),
-        number(verdict, "runs"),
-        *((pair.bandwidth_ratio, pair.time_ratio) if pair else (None, None)),
-        *(outcome.file, outcome.line),
-        *(outcome.dram_read, outcome.dram_written, outcome.dram_ratio, outcome.dram_gbps),
-        *(_whole(outcome.dram.get(name)) for name in ("l2_sectors_read", "l2_sectors_written")),
-        *(_whole(outcome.counts.get(name)) for name in ("load_sectors", "store_sectors", "atomic_sectors")),
-        *(sectors_text(outcome) or None, patterns_text(outcome) or None),
+        Column("fp16_over_fp32_gb_s", "", of_pair("bandwidth_ratio")),
+        Column("fp16_over_fp32_time", "", of_pair("time_ratio")),
     )
 
 
-def _operation(outcome: Outcome) -> str:
-    named = outcome.tags.get("operation")
-    if isinstance(named, str):
-        return named
-    test = outcome.nodeid.partition("[")[0].rsplit("::", 1)[-1]
-    return test.removeprefix("test_")
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def line_of(cell: Cell) -> str | int:
+def line_of(cell: Value) -> str | int:
     """Return a cell of a table that another program or a log of CI reads: as `written`, on one line."""
     return written(printable_sentence(cell) if isinstance(cell, str) else cell)
 
 
-def written(cell: Cell) -> str | int:
+def written(cell: Value) -> str | int:
     """Return a cell as a spreadsheet may have it: no text that it would take for a formula."""
     if cell is None:
         return ""
@@ -97,5 +61,5 @@ def written(cell: Cell) -> str | int:
         return f"{cell:.9g}"
     if isinstance(cell, int):
         return cell
-    shown = clean(cell)
+    shown = clean(str(cell))
     return f"'{shown}" if shown.startswith(_SPACE) or shown.lstrip().startswith(_FORMULA) else shown

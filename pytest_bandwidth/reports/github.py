@@ -5,15 +5,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pytest_bandwidth.domain.units import digits, format_percent
+from pytest_bandwidth.domain.units import digits
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.features.traffic.accesses_text import patterns_text, sectors_text
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.attention import by_attention, severity_of
+from pytest_bandwidth.reports.columns import columns, with_texts
 from pytest_bandwidth.reports.names import names_among
-from pytest_bandwidth.reports.summary import signed_percent, summary_of_run
+from pytest_bandwidth.reports.summary import summary_of_run
 from pytest_bandwidth.reports.text_safe import one_line
-from pytest_bandwidth.reports.values import number
 from pytest_bandwidth.reports.wording import message_lines
 from pytest_bandwidth.storage.saved_run import RunDocument, read_document
 
@@ -23,20 +22,6 @@ SUMMARY_BYTES_AT_MOST = 900_000
 ROWS_AT_MOST = 300
 ANNOTATIONS_AT_MOST = 10
 _SIGNS = {"bad": "❌", "warn": "⚠️", "good": "✅", "plain": "✅"}
-_HEAD = (
-    "status",
-    "test",
-    "GB/s",
-    "of peak",
-    "of probe",
-    "change",
-    "allowed drop",
-    "detects",
-    "sectors/request",
-    "access",
-)
-# What a table has in any case; other columns that say nothing in any of its rows are left out.
-_ALWAYS = 2
 # Whatever could mean something to Markdown, to HTML or to GitHub (mentions, references, links without markup).
 _NOT_PLAIN = re.compile(r"""(?:(?<![0-9])\.|\.(?![0-9])|[^A-Za-z0-9 ,;%()/?'".\u00a0-\U0010ffff])""")
 
@@ -121,29 +106,19 @@ def _device_line(run: RunDocument) -> str:
     return ", ".join(facts)
 
 
-def _table(run: RunDocument, outcomes: Iterable[Outcome]) -> str:
+def _table(run: RunDocument, outcomes: Sequence[Outcome]) -> str:
     name_of = names_among(run.outcomes)
-    rows: list[tuple[str, ...]] = []
-    for outcome in outcomes:
-        verdict, status = outcome.verdict, Status[outcome.status]
-        drop = number(verdict, "drop")
-        peak = outcome.valid_utilization if outcome.utilization_of == "peak" else None
-        cells = (
-            f"{_SIGNS[severity_of(status, strict=run.strict)]} {outcome.status}",
-            one_line(name_of(outcome), 160),
-            "–" if outcome.gbps is None else digits(outcome.gbps),
-            _percent(peak),
-            _percent(outcome.valid_relative),
-            "–" if drop is None else signed_percent(-drop),
-            _percent(number(verdict, "allowed_drop")),
-            _percent(number(verdict, "detects")),
-            sectors_text(outcome) or "–",
-            patterns_text(outcome) or "–",
-        )
-        rows.append(cells)
-    kept = [i for i in range(len(_HEAD)) if i < _ALWAYS or any(row[i] != "–" for row in rows)]
-    head = [_line([_HEAD[i] for i in kept]), _line(["---" if i < _ALWAYS else "--:" for i in kept])]
-    return "\n".join([*head, *(_line([markdown(row[i]) for i in kept]) for row in rows)])
+    found = with_texts(columns("markdown"), outcomes)
+    head = [
+        _line(["status", "test", *(markdown(c.heading) for c, _ in found)]),
+        _line(["---"] * 2 + ["--:"] * len(found)),
+    ]
+    rows = []
+    for i, outcome in enumerate(outcomes):
+        status = f"{_SIGNS[severity_of(Status[outcome.status], strict=run.strict)]} {outcome.status}"
+        cells = (status, one_line(name_of(outcome), 160), *(one_line(texts[i], 160) or "–" for _, texts in found))
+        rows.append(_line([markdown(cell) for cell in cells]))
+    return "\n".join([*head, *rows])
 
 
 def _said(run: RunDocument, outcomes: Iterable[Outcome]) -> list[str]:
@@ -159,10 +134,6 @@ def _said(run: RunDocument, outcomes: Iterable[Outcome]) -> list[str]:
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else format_percent(value, 1)
 
 
 def _bounded(parts: Sequence[str], at_most: int) -> str:

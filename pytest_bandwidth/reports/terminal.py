@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.device import COUNTING_KINDS, READ_OTHERWISE
-from pytest_bandwidth.domain.measured.measurement import MISREAD_ARRAY, NO_GRAPHS, XPASS
+from pytest_bandwidth.domain.measured.measurement import NOTE
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS
-from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
+from pytest_bandwidth.domain.units import digits, format_gbps
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.features.counters.dram_traffic import DIFFERS, RISEN, UNCOUNTED, UNPROFILED
-from pytest_bandwidth.features.counters.text import dram_text
-from pytest_bandwidth.features.explain.explanation import LEAST_DIFFERENCE, MATERIALISED
-from pytest_bandwidth.features.traffic.accesses_text import patterns_text, sectors_text
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import shared_causes
 from pytest_bandwidth.reports.attention import by_attention
+from pytest_bandwidth.reports.columns import Column, columns, with_texts
 from pytest_bandwidth.reports.names import names_among, without_common_part
 from pytest_bandwidth.reports.related import PrecisionPair, precision_pairs
-from pytest_bandwidth.reports.text_safe import padded, printable, width_of
+from pytest_bandwidth.reports.tables import GAP, NARROWEST_NAME, laid_out, table_width
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.wording import detail_of, in_a_line
 
 # Colours by meaning, as pytest's terminal writer names them.
-_MARKUP = {
+MARKUP = {
     Status.REGRESSED: ("red", "bold"),
     Status.MISMATCH: ("red", "bold"),
     Status.UNDECIDED: ("yellow", "bold"),
@@ -32,20 +30,11 @@ _MARKUP = {
     Status.SAVED: ("cyan",),
     Status.OK: ("green",),
 }
-_ATTENTION = list(_MARKUP)
 _FINE = (Status.OK.value, Status.SAVED.value)
 # With more rows, those that are fine are counted instead of listed (all of them with -v).
 MOST_QUIET_ROWS = 30
-NARROWEST_NAME = 20
 MOST_REASONS = 4
 MOST_PAIRS = 12
-# Findings that every run tells.
-_ALWAYS = (
-    *(MISREAD_ARRAY, MATERIALISED, NO_GRAPHS, DIFFERS, RISEN, UNCOUNTED, UNPROFILED, XPASS),
-    *READ_OTHERWISE,
-)
-# A larger one is told as a multiple.
-_LARGEST_GAIN = 100.0
 _AGAINST_OTHERS = " since other processes ran: end them, or set bandwidth_busy_processors in the ini file"
 
 
@@ -58,6 +47,7 @@ class Span:
 
 
 TerminalLine = tuple[Span, ...]
+Shown = list[tuple[Column, list[str]]]
 
 
 def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = False) -> list[TerminalLine]:
@@ -66,15 +56,14 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
     shown = rows if verbose else _shown(rows)
     name_of = names_among(outcomes)
     heading, names = without_common_part([name_of(o) for o in shown])
-    rows_of_text = [_cells(o, printable(name)) for o, name in zip(shown, names, strict=True)]
-    lines = _table(printable(heading), rows_of_text, [Status(o.status) for o in shown], width) if shown else []
+    lines = _table(heading, names, shown, width) if shown else []
     if len(shown) < len(rows):
         more = f"… and {len(rows) - len(shown)} more" if shown else f"{len(rows)} rows"
         lines.append((Span(f"{more} that are fine (-v lists them)", ("light",)),))
     lines.extend(_pairs(outcomes, verbose=verbose))
     lines.extend(_reasons(shown, name_of, verbose=verbose))
     lines.extend(_note("CAUSE", "red", [name_of(o) for o in one.outcomes], one.text) for one in shared_causes(rows))
-    lines.extend((*_evidence(shown, name_of), *_dram(shown, name_of)) if verbose else ())
+    lines.extend((*_evidence(shown, name_of), *_column_notes(shown, name_of)) if verbose else ())
     lines.extend(_findings(rows, name_of, verbose=verbose))
     lines.append(_counts(outcomes))
     return lines
@@ -118,120 +107,78 @@ def _shown(rows: list[Outcome]) -> list[Outcome]:
     return [*loud, *improved[:MOST_QUIET_ROWS], *(fine if len(fine) <= MOST_QUIET_ROWS else ())]
 
 
-_AGAINST = "against baseline"
-_HEADINGS = ("GB/s", "share", "bound by", "sectors/request", "access", _AGAINST, "detects", "verdict")
-_GAP = "  "
-
-
-def _cells(outcome: Outcome, name: str) -> tuple[str, ...]:
-    # Of the probe the share that is judged, by rounds, as all other reports show it.
-    shown = outcome.valid_relative if outcome.utilization_of == "probe" else outcome.valid_utilization
-    share = "" if shown is None else format_percent(shown)
-    return (
-        name,
-        "" if outcome.gbps is None else digits(outcome.gbps),
-        share and f"{share} of {outcome.utilization_of}",
-        printable(outcome.regime or "").removesuffix("-bound"),
-        sectors_text(outcome),
-        patterns_text(outcome),
-        _against(outcome),
-        _detects(outcome),
-        _verdict(outcome),
-    )
-
-
-def _against(outcome: Outcome) -> str:
-    drop, reference = outcome.verdict.get("drop"), outcome.verdict.get("reference")
-    if drop is None or reference is None:
-        return ""
-    known = (
-        f"{digits(reference)} GB/s"
-        if outcome.verdict.get("figure") == "gbps"
-        else f"{format_percent(reference)} of probe"
-    )
-    # What a slip of the pen in a file makes of it has no more digits than others have.
-    gained = f"{-drop * 100:+.1f} %" if -drop < _LARGEST_GAIN else f"{1 - drop:.3g}×"
-    return f"{gained} on {known}"
-
-
-def _detects(outcome: Outcome) -> str:
-    """Write the smallest drop that would have been found 95 times in 100."""
-    detects = outcome.verdict.get("detects")
-    return "" if detects is None else f"≥ {detects * 100:.1f} %"
+_VERDICT = Column("verdict", "verdict", lambda outcome: _verdict(outcome))
 
 
 def _verdict(outcome: Outcome) -> str:
     detail = detail_of(Status(outcome.status), outcome.reason_code, outcome.verdict)
-    return f"{outcome.status}{_GAP}{detail}" if detail else outcome.status
+    return f"{outcome.status}{GAP}{detail}" if detail else outcome.status
 
 
-def _table(heading: str, rows: list[tuple[str, ...]], statuses: list[Status], width: int) -> list[TerminalLine]:
-    # A column that says nothing in any row is left out: there may be no baseline, or no peak.
-    filled = zip((heading, *_HEADINGS), zip(*rows, strict=True), strict=True)
-    columns, below = _fitted({title: cells for title, cells in filled if any(cells)}, width)
-    widths = _widths(columns)
-    spare = width - sum(widths[1:]) - len(_GAP) * (len(widths) - 1)
-    widths[0] = min(widths[0], max(spare, NARROWEST_NAME))
-    lines: list[TerminalLine] = []
-    for row, span, more in zip(
-        [tuple(columns), *zip(*columns.values(), strict=True)], [None, *statuses], ["", *below], strict=True
-    ):
-        markup = ("bold",) if span is None else ()
-        name, *others = row
-        if width_of(name) > widths[0]:
-            # Names are never cut, for any part of one may be what tells two tests apart: it has a line of its own.
-            lines.append((Span(name, markup),))
-            name = ""
-        figures = _joined((name, *others[:-1], ""), widths)
-        lines.append((Span(figures, markup), Span(others[-1], markup if span is None else _MARKUP[span])))
-        lines += [(Span(f"  {more}", ("light",)),)] if more else []
-    return lines
+def _table(heading: str, names: Sequence[str], outcomes: Sequence[Outcome], width: int) -> list[TerminalLine]:
+    names_column = Column("name", heading, lambda _: None)
+    found = with_texts((*columns("terminal"), _VERDICT), outcomes)
+    fitted, below = _fitted([(names_column, list(names)), *found], outcomes, width)
+    lines = laid_out(
+        [column.heading for column, _ in fitted],
+        list(zip(*(texts for _, texts in fitted), strict=True)),
+        left=(_VERDICT.heading,),
+        width=width,
+        names_whole=True,
+    )
+    spans: list[TerminalLine] = []
+    for line, outcome, more in zip(lines, [None, *outcomes], ["", *below], strict=True):
+        markup = ("bold",) if outcome is None else ()
+        # Names are never cut, for any part of one may be what tells two tests apart: it has a line of its own.
+        spans += [(Span(line.name, markup),)] if line.name is not None else []
+        *figures, verdict = line.cells
+        marked = markup if outcome is None else MARKUP[Status(outcome.status)]
+        spans.append((Span(GAP.join((*figures, "")), markup), Span(verdict.rstrip(), marked)))
+        spans += [(Span(f"  {printable(more)}", ("light",)),)] if more else []
+    return spans
 
 
-def _fitted(columns: Mapping[str, Sequence[str]], width: int) -> tuple[Mapping[str, Sequence[str]], list[str]]:
+def _fitted(found: Shown, outcomes: Sequence[Outcome], width: int) -> tuple[Shown, list[str]]:
     """Move below its row, leave out or shorten what does not fit, the least missed first; return the lines below, too.
 
-    Access patterns but the plain one go below, what bounds a row is told by -v, too, a change without its reference is
-    one still, and the verdict's detail goes below last.
+    What names have no room beside goes below first, then a column is left out, or gives way to a shorter one, as it
+    says itself; the verdict's detail goes below last.
     """
-    below = [""] * max(map(len, columns.values()))
-    without = {title: cells for title, cells in columns.items() if title != "access"}
-    # Where names have room beside the other columns then, or the others themselves would have none.
-    if without != columns and (_too_wide(columns, width) or _width(columns) > width >= _width(without)):
-        below = ["" if cell == "coalesced" else cell for cell in columns["access"]]
-        columns = without
-    if _too_wide(columns, width):
-        columns = {title: cells for title, cells in columns.items() if title != "bound by"}
-    if _too_wide(columns, width):
-        columns = {
-            "change" if title == _AGAINST else title: [cell.partition(" on ")[0] for cell in cells]
-            if title == _AGAINST
-            else cells
-            for title, cells in columns.items()
-        }
-    if _too_wide(columns, width):
-        parted = [cell.partition(_GAP) for cell in columns["verdict"]]
-        columns = {**columns, "verdict": [status for status, _, _ in parted]}
-        below = [", ".join(filter(None, (detail, more))) for (_, _, detail), more in zip(parted, below, strict=True)]
-    return columns, below
+    below: list[list[str]] = [[] for _ in outcomes]
+    for way in ("below", "out", "shorter"):
+        for column, texts in found[1:-1]:
+            narrow = column.narrow if isinstance(column.narrow, str) else "shorter"
+            if narrow != way or not _too_wide(found, width, without=column if way == "below" else None):
+                continue
+            if isinstance(column.narrow, Column):
+                shorter = (column.narrow, [column.narrow.shown(outcome) for outcome in outcomes])
+                found = [shorter if one is column else (one, cells) for one, cells in found]
+            else:
+                found = [(one, cells) for one, cells in found if one is not column]
+            if way == "below":
+                for lines, text in zip(below, texts, strict=True):
+                    lines += [text] if text not in ("", column.usual) else []
+    if _too_wide(found, width):
+        *others, (verdict, texts) = found
+        parted = [text.partition(GAP) for text in texts]
+        found = [*others, (verdict, [status for status, _, _ in parted])]
+        below = [[detail, *lines] for (_, _, detail), lines in zip(parted, below, strict=True)]
+    return found, [", ".join(filter(None, lines)) for lines in below]
 
 
-def _too_wide(columns: Mapping[str, Sequence[str]], width: int) -> bool:
-    return _width(columns, NARROWEST_NAME) > width
+def _too_wide(found: Shown, width: int, without: Column | None = None) -> bool:
+    """Return whether a table leaves no room for names that are legible.
+
+    without: a column; it is too wide as well where names would have room beside the others alone.
+    """
+    if _width(found, NARROWEST_NAME) > width:
+        return True
+    others = [(column, texts) for column, texts in found if column is not without]
+    return without is not None and _width(found) > width >= _width(others)
 
 
-def _width(columns: Mapping[str, Sequence[str]], longest_name: int | None = None) -> int:
-    name, *others = _widths(columns)
-    return min(name, longest_name or name) + sum(others) + len(_GAP) * len(others)
-
-
-def _widths(columns: Mapping[str, Sequence[str]]) -> list[int]:
-    return [max(map(width_of, (title, *cells))) for title, cells in columns.items()]
-
-
-def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
-    middle = (padded(cell, width, left=False) for cell, width in zip(cells[1:-1], widths[1:-1], strict=True))
-    return _GAP.join((padded(cells[0], widths[0]), *middle, cells[-1]))
+def _width(found: Shown, longest_name: int | None = None) -> int:
+    return table_width([(column.heading, *map(printable, texts)) for column, texts in found], longest_name)
 
 
 def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[TerminalLine]:
@@ -247,13 +194,13 @@ def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verb
         if verbose or told[status] <= MOST_REASONS:
             who = printable(name_of(outcomes[0])) if len(outcomes) == 1 else f"{len(outcomes)} tests"
             reason = printable(in_a_line(outcomes[0].reason))
-            lines.append((Span(status, _MARKUP[Status(status)]), Span(f" {who}: {reason}")))
+            lines.append((Span(status, MARKUP[Status(status)]), Span(f" {who}: {reason}")))
     for status, count in told.items():
         if count > MOST_REASONS and not verbose:
             more = f" … and {count - MOST_REASONS} more reasons (-v lists them)"
-            lines.append((Span(status, _MARKUP[Status(status)]), Span(more)))
+            lines.append((Span(status, MARKUP[Status(status)]), Span(more)))
     if any(map(_beside_others_on_host, rows)):
-        lines.append((Span("UNDECIDED", _MARKUP[Status.UNDECIDED]), Span(_AGAINST_OTHERS)))
+        lines.append((Span("UNDECIDED", MARKUP[Status.UNDECIDED]), Span(_AGAINST_OTHERS)))
     return lines
 
 
@@ -291,10 +238,14 @@ def _evidence(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) ->
     return [_note("WHY", "bold", names, sentence) for sentence, names in said.items()]
 
 
-def _dram(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) -> list[TerminalLine]:
-    """Return what hardware counters saw of each."""
-    told = [(outcome, dram_text(outcome)) for outcome in outcomes]
-    return [_note("DRAM", "bold", [name_of(outcome)], text) for outcome, text in told if text is not None]
+def _column_notes(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) -> list[TerminalLine]:
+    """Return a line for each figure that is too long for a table."""
+    return [
+        _note(column.heading, "bold", [name_of(outcome)], text)
+        for column, texts in with_texts(columns("notes"), outcomes)
+        for outcome, text in zip(outcomes, texts, strict=True)
+        if text
+    ]
 
 
 def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[TerminalLine]:
@@ -311,21 +262,10 @@ def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *,
             code, text = str(finding.get("code", "")), str(finding.get("text", ""))
             if code in READ_OTHERWISE and not verbose:
                 text = first.setdefault(code, text)
-            always = code in _ALWAYS or _declared_otherwise(outcome, code)
+            always = code in READ_OTHERWISE or finding.get("level") == NOTE
             if always or (verbose and text not in told):
                 said.setdefault(("NOTE", text), []).append(name_of(outcome))
     return [_note(word, "yellow", names, text) for (word, text), names in said.items()]
-
-
-def _declared_otherwise(outcome: Outcome, code: str) -> bool:
-    """Return whether a finding tells declared bytes that differ by so much that it shows (`LEAST_DIFFERENCE`)."""
-    if not code.startswith("declared-"):
-        return False
-    verb = code.rpartition("-")[2]
-    declared, touched = getattr(outcome, f"bytes_{verb}", None), outcome.counts.get(f"distinct_bytes_{verb}")
-    if declared is None or touched is None:
-        return True
-    return bool(abs(declared - touched) >= LEAST_DIFFERENCE * max(declared, touched))
 
 
 def _note(word: str, colour: str, names: Sequence[str], text: str) -> TerminalLine:
@@ -336,7 +276,7 @@ def _note(word: str, colour: str, names: Sequence[str], text: str) -> TerminalLi
 def _counts(outcomes: Sequence[Outcome]) -> TerminalLine:
     counts = Counter(Status(o.status) for o in outcomes)
     spans = [Span(f"{len(outcomes)} measured{': ' if outcomes else ''}")]
-    for i, status in enumerate(s for s in _ATTENTION if counts[s]):
+    for i, status in enumerate(s for s in Status if counts[s]):
         spans.extend([Span(", ")] if i else [])
-        spans.append(Span(f"{counts[status]} {status}", _MARKUP[status]))
+        spans.append(Span(f"{counts[status]} {status}", MARKUP[status]))
     return tuple(spans)

@@ -1,4 +1,4 @@
-"""Take values out of the nested mappings of a row, whose types `storage.saved_run` has checked."""
+"""Take values out of the nested mappings of a row, whatever a saved run holds there."""
 
 from __future__ import annotations
 
@@ -9,21 +9,29 @@ Plain = Mapping[str, Any]
 
 
 def number(plain: Plain, name: str) -> float | None:
-    """Return a number, None where absent."""
+    """Return a number, None where there is none."""
     value = plain.get(name)
-    return None if value is None else float(value)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def text(plain: Plain, name: str) -> str:
-    """Return a text, empty where absent."""
-    return plain.get(name) or ""
+    """Return a text, empty where there is none."""
+    value = plain.get(name)
+    return value if isinstance(value, str) else ""
 
 
-def mapping(plain: Plain, name: str) -> Mapping[str, Any]:
-    """Return a mapping, empty where absent."""
-    return plain.get(name) or {}
+def mapping(plain: Plain, name: str) -> Plain:
+    """Return a mapping, empty where there is none."""
+    value = plain.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def sequence(plain: Plain, name: str) -> Sequence[Any]:
-    """Return a list, empty where absent."""
-    return plain.get(name) or ()
+    """Return a list, empty where there is none."""
+    value = plain.get(name)
+    return value if isinstance(value, list | tuple) else ()
+
+
+def mappings(plain: Plain, name: str) -> list[Plain]:
+    """Return those of a list's values that are mappings."""
+    return [value for value in sequence(plain, name) if isinstance(value, Mapping)]

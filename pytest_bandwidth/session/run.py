@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.code.machine_code import CubinSource
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, CountersFailed, UsageError
-from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
+from pytest_bandwidth.domain.measured.measurement import NOTE, Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.evidence.commit_pairs.build import build_of, check_extensions
 from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits, CommitPairs
@@ -317,7 +317,7 @@ class Run(MeasuringRun):
             if kernel is not None:
                 old = count(replace(request, old_kernels=(asdict(kernel),)))
         except BandwidthError as error:
-            told = Finding(UNCOUNTED, f"what DRAM moves for the old kernel was not counted: {error}")
+            told = Finding(UNCOUNTED, f"what DRAM moves for the old kernel was not counted: {error}", NOTE)
             judged = replace(judged, measurement=judged.measurement.with_finding(told))
         return dram.judged_by_counts(judged, first, most, count, old)
 
@@ -333,10 +333,10 @@ class Run(MeasuringRun):
             at = self._invocation.folder / report
             lacks = self._counters.profile(request, judged.measurement.label, at, held, test.fresh_seconds)
         except CountersFailed as error:
-            told = Finding(UNPROFILED, f"no profile: {error}")
+            told = Finding(UNPROFILED, f"no profile: {error}", NOTE)
             return replace(judged, measurement=judged.measurement.with_finding(told))
         if lacks is not None:
-            told = Finding(UNPROFILED, f"the profile may lack kernels: {lacks}")
+            told = Finding(UNPROFILED, f"the profile may lack kernels: {lacks}", NOTE)
             judged = replace(judged, measurement=judged.measurement.with_finding(told))
         return replace(judged, profile=str(report))
 

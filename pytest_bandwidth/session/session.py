@@ -23,7 +23,7 @@ from pytest_bandwidth.baseline.code_change import code_change
 from pytest_bandwidth.domain.code.identity import CODE_CHANGED
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, XPASS, Finding
+from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, NOTE, XPASS, Finding
 from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Rule, Status
@@ -329,7 +329,9 @@ class BandwidthSession:
             if change.unknown is not None:
                 one = replace(one, measurement=one.measurement.with_finding(Finding(CODE_DIFF, change.unknown)))
             if one.entry is not None and one.entry.xfail and one.decision.status in _AS_IT_SHOULD:
-                told = Finding(XPASS, f"its entry's xfail ({one.entry.xfail}) is needed no longer: remove it there")
+                told = Finding(
+                    XPASS, f"its entry's xfail ({one.entry.xfail}) is needed no longer: remove it there", NOTE
+                )
                 one = replace(one, measurement=one.measurement.with_finding(told))
             place = f"{file}:{line + 1}" if line is not None else file
             if one.decision.status.fails(strict=self._run.strict):

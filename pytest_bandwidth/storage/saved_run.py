@@ -28,7 +28,7 @@ VALUES_OF_A_SMALL_ONE, MOST_VALUES = 100_000, 20_000_000
 SCHEMA = 1
 MAX_RENDERED_RESULTS = 50_000
 # What no form declares the values of.
-_UNTYPED = ("tags", "fresh")
+_UNTYPED = ("tags", "fresh", "detail")
 
 
 @dataclass(frozen=True, slots=True)

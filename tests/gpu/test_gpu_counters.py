@@ -76,11 +76,12 @@ def test_the_card_moves_what_is_declared(
     with capsys.disabled():
         for row in rows:
             name = re.sub(r".*::", "", row["nodeid"])
+            dram = row["detail"]["dram"]
             print(
-                f"\n{name}: DRAM read {row['dram_read']}, wrote {row['dram_written']}: {row['dram_ratio']:.3f}×, "
-                f"{row['dram']['kernel_count']} kernel(s)"
+                f"\n{name}: DRAM read {dram['bytes_read']}, wrote {dram['bytes_written']}: {dram['ratio']:.3f}×, "
+                f"{dram['kernel_count']} kernel(s)"
             )
-    assert [row["dram"]["kernel_count"] for row in rows] == [1, 1]
+    assert [row["detail"]["dram"]["kernel_count"] for row in rows] == [1, 1]
     assert [finding for row in rows for finding in row["findings"] if finding["code"] == "dram-differs"] == []
 
 

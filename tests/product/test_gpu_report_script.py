@@ -103,8 +103,8 @@ def test_what_dram_moved_stands_beside_what_was_declared(pages: Any) -> None:
     declared = {"bytes_read": 1000, "bytes_written": 24}
     said = [{"code": "other", "text": "x"}, {"code": "dram-uncounted", "text": "held by |another|"}]
     counted = [
-        result("a", 1.0, **declared, dram_read=1500, dram_written=36, dram_ratio=1.5),
-        result("b", 1.0, **declared, dram_read=None, findings=said),
+        result("a", 1.0, **declared, detail={"dram": {"bytes_read": 1500, "bytes_written": 36, "ratio": 1.5}}),
+        result("b", 1.0, **declared, findings=said),
     ]
     page = pages.report({"name": "NVIDIA X"}, [], [], "fine", "cmd", counted=counted)
     assert "| a | 1,024 | 1,500 | 36 | 1.500 |" in page

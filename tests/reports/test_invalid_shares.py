@@ -12,6 +12,7 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.features.html.details import detail_of
 from pytest_bandwidth.features.html.table import table_of
+from pytest_bandwidth.reports.columns import columns
 from pytest_bandwidth.reports.csv import render_csv
 from pytest_bandwidth.reports.github import job_summary
 from pytest_bandwidth.reports.terminal import summary_lines
@@ -36,7 +37,7 @@ def shown(outcome):
     return {
         "terminal": "\n".join("".join(span.text for span in line) for line in summary_lines([outcome], 200)),
         "github": job_summary(whole),
-        "page": repr(table_of(run)) + repr(detail_of(outcome, 10)),
+        "page": repr(table_of(run)) + repr(detail_of(outcome, 10, columns("details"))),
     }
 
 

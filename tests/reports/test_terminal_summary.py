@@ -34,10 +34,9 @@ def test_each_row_says_what_bounds_it():
     [({"l2_sectors_read": 2**15, "l2_sectors_written": 0}, ", L2 sectors 32,768 read, 0 written"), ({}, "")],
 )
 def test_what_counters_saw_is_told_with_v(sectors, said):
-    dram = {"counted_by": "ncu", "kernel_count": 1, **sectors}
-    outcome = replace(
-        run_documents.outcomes(1)[0], dram_read=10**6, dram_written=0, dram_ratio=1.0, dram_gbps=100.0, dram=dram
-    )
+    moved = {"bytes_read": 10**6, "bytes_written": 0, "ratio": 1.0, "gbps": 100.0}
+    dram = {**moved, "counted_by": "ncu", "kernel_count": 1, **sectors}
+    outcome = replace(run_documents.outcomes(1)[0], detail={"dram": dram})
     line = f"DRAM {outcome.short_name}: read 1 MB, wrote 0 B: 1.00× of the declared, 100 GB/s{said} (1 kernel, ncu)"
     assert line in shown([outcome], verbose=True)
     assert line not in shown([outcome])

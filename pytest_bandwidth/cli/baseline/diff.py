@@ -13,11 +13,12 @@ from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_change import NO_CHANGE, CodeChange, ptx_change
 from pytest_bandwidth.baseline.code_files import needed_ptx, read_ptx
 from pytest_bandwidth.baseline.writer import entry_fields
-from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.cli.output import print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.units import digits
+from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable
 
 # Told by the columns of GB/s and runs, or by no field of the file.

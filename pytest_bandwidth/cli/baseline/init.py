@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pytest_bandwidth import baseline as baseline_files
-from pytest_bandwidth.cli.tables import print_json
+from pytest_bandwidth.cli.output import print_json
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.reports.text_safe import printable
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_files import prune_code, unused_code
 from pytest_bandwidth.cli.baseline.files import load_all, matching
-from pytest_bandwidth.cli.tables import print_json
+from pytest_bandwidth.cli.output import print_json
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.device import identity_of
 from pytest_bandwidth.domain.errors import UsageError

@@ -9,13 +9,14 @@ from math import log
 from statistics import stdev
 
 from pytest_bandwidth.cli.baseline.files import load_all, matching
-from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.cli.output import print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.device import HOST_KINDS
 from pytest_bandwidth.domain.measured.metrics import metrics_of_run
 from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
 from pytest_bandwidth.judging.stored import reference_of, runs_needed, since_anchor
 from pytest_bandwidth.options.settings import Settings
+from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable
 
 # The options' own defaults: what the gate uses where neither marker nor baseline says otherwise.

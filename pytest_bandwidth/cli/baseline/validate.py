@@ -11,7 +11,7 @@ from pathlib import Path
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_files import problems_of
 from pytest_bandwidth.cli.baseline.files import files_at
-from pytest_bandwidth.cli.tables import print_json
+from pytest_bandwidth.cli.output import print_json
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
 from pytest_bandwidth.domain.errors import BaselineError, Problem, UsageError
 from pytest_bandwidth.reports.text_safe import printable

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_bandwidth.cli.bisect.against_good import AgainstGood, AskedTest, Judgement
 from pytest_bandwidth.cli.bisect.history import Bisection, check_order, described, how_built, modules_in
-from pytest_bandwidth.cli.tables import print_json
+from pytest_bandwidth.cli.output import print_json
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.domain.units import counted

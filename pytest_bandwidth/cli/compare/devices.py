@@ -9,11 +9,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.cli.output import print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import counted, digits, format_gbps, format_percent
 from pytest_bandwidth.outcomes.devices import model_of
 from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable
 
 Loaded = Sequence[tuple[Path, Mapping[str, Any], Sequence[Outcome]]]

@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_bandwidth.cli.compare.counts import compare_counted
 from pytest_bandwidth.cli.compare.sides import Compared, SavedRun, absent, compare_sides
-from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.cli.output import print_json, terminal_width
 from pytest_bandwidth.domain.device import COUNTING_KINDS, HOST_KINDS
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import counted, digits, format_percent
@@ -21,6 +21,7 @@ from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.names import natural
+from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.wording import sentence_of
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 
+from pytest_bandwidth.cli.output import print_json
 from pytest_bandwidth.cli.selftest.rates import LEAST_RUNS, plain, report, tables
-from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.devices.base import TimedDevice
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.errors import UsageError

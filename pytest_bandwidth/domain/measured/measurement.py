@@ -12,6 +12,7 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.features.counters.dram_traffic import DramTraffic
 
+NOTE, DETAIL = "note", "detail"
 # A finding of this code says that an array holds other numbers than the kernel reads.
 MISREAD_ARRAY = "argument-type"
 # A finding of this code says why a kernel's code could not be identified.
@@ -47,10 +48,14 @@ class KernelResources:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Tell something that is no verdict: a code for programs, a sentence for people."""
+    """Tell something that is no verdict: a code for programs, a sentence for people.
+
+    level: a ``note`` is shown by the terminal of every run, a ``detail`` with -v.
+    """
 
     code: str
     text: str
+    level: str = DETAIL
 
 
 @dataclass(frozen=True, slots=True)

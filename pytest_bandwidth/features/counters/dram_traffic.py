@@ -50,10 +50,8 @@ class DramTraffic:
         return self.bytes_moved / declared_bytes if declared_bytes else None
 
     def to_plain(self) -> Mapping[str, Any]:
-        """Return what a document keeps beside the bytes themselves."""
-        plain = asdict(self)
-        del plain["bytes_read"], plain["bytes_written"]
-        return plain
+        """Return what a document keeps of it."""
+        return asdict(self)
 
 
 def summed(

@@ -11,7 +11,7 @@ from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.errors import CountersFailed
-from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.measured.measurement import NOTE, Finding
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_bytes, format_percent
 from pytest_bandwidth.domain.verdict import Rule, Status
@@ -47,6 +47,7 @@ def declared_otherwise(declared: Traffic, moved: DramTraffic, cache_bytes: int) 
         DIFFERS,
         f"declared {format_bytes(declared.bytes_moved)}, DRAM moved {format_bytes(moved.bytes_moved)}{times}: "
         + ", ".join(said),
+        NOTE,
     )
 
 
@@ -74,7 +75,7 @@ def judged_by_counts(
         try:
             counts = sorted((first, count_again()), key=lambda counted: counted.bytes_moved)
         except CountersFailed as error:
-            told = Finding(UNCOUNTED, f"{why[1]}, in one count: the second was not to be had ({error})")
+            told = Finding(UNCOUNTED, f"{why[1]}, in one count: the second was not to be had ({error})", NOTE)
             measurement, why = measurement.with_finding(told), None
         else:
             why = _too_much(counts, judged, max_ratio, old)
@@ -87,7 +88,7 @@ def judged_by_counts(
     if differs is not None:
         measurement = measurement.with_finding(differs)
     if why is not None and judged.decision.status.always_fails:
-        measurement, why = measurement.with_finding(Finding(RISEN, why[1])), None
+        measurement, why = measurement.with_finding(Finding(RISEN, why[1], NOTE)), None
     if why is None:
         return replace(judged, measurement=measurement)
     return replace(judged, measurement=measurement, decision=with_dram(judged.decision, *why))
@@ -98,7 +99,7 @@ def judged_without_counts(judged: Judged, error: CountersFailed, max_ratio: floa
     decision = judged.decision if max_ratio is None else without_dram(judged.decision, str(error))
     if decision is not judged.decision:
         return replace(judged, decision=decision)
-    finding = Finding(UNCOUNTED, f"DRAM was not counted: {error}")
+    finding = Finding(UNCOUNTED, f"DRAM was not counted: {error}", NOTE)
     return replace(judged, measurement=judged.measurement.with_finding(finding))
 
 
@@ -107,7 +108,7 @@ def judged_uncounted(judged: Judged, max_ratio: float | None) -> Judged:
     if max_ratio is None or not judged.measurement.device.on_gpu:
         return judged
     text = f"max_dram_ratio={max_ratio:g} is not held without counters: run with --bandwidth-counters=auto"
-    return replace(judged, measurement=judged.measurement.with_finding(Finding(UNCOUNTED, text)))
+    return replace(judged, measurement=judged.measurement.with_finding(Finding(UNCOUNTED, text, NOTE)))
 
 
 def continued(old: Sequence[Run], fresh: Sequence[Run]) -> tuple[Run, ...]:

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pytest_bandwidth.domain.traffic import differ
 from pytest_bandwidth.domain.units import counted, digits, format_bytes
 
 # A finding of this code tells that a callable's operators move other bytes than were declared.
 MATERIALISED = "operators-move"
 # In a measurement's `detail`.
 EXPLAINED = "explained"
-# Bytes that differ by less from those declared look alike in figures: a halo, or a counter.
-LEAST_DIFFERENCE = 0.01
 OPERATORS_LISTED = 200
 
 Bound = Literal["memory", "compute"]
@@ -104,7 +103,7 @@ class Explanation:
         told, words = self.bytes_told, self.wording
         if self.is_compiled and self.compiled_bytes is None:
             return None
-        if abs(told - declared_bytes) < LEAST_DIFFERENCE * max(told, declared_bytes):
+        if not differ(told, declared_bytes):
             return None
         if self.is_compiled:
             found = (

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from pytest_bandwidth.domain.units import format_moment
 from pytest_bandwidth.features.exports.timings import METRICS, TimedRun
-from pytest_bandwidth.reports.csv import Cell, line_of
+from pytest_bandwidth.reports.columns import Value
+from pytest_bandwidth.reports.csv import line_of
 
 COLUMNS = (
     *("run_id", "started_at", "commit", "host", "device_kind", "device", "serial"),
@@ -23,7 +24,7 @@ def render_csv_long(runs: Sequence[TimedRun]) -> str:
     writer.writerow(COLUMNS)
     for run in runs:
         device = run.device
-        fixed: tuple[Cell, ...] = (
+        fixed: tuple[Value, ...] = (
             *(run.run_id, format_moment(run.started_at), run.commit, run.host),
             *(device.kind, device.name, device.serial),
         )

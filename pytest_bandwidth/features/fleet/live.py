@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.cli.tables import aligned
 from pytest_bandwidth.domain.units import format_seconds
 from pytest_bandwidth.features.fleet.cards import Seen
+from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable, start_of
 
 HEADINGS = ("node", "card", "state", "last test", "time")

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from pytest_bandwidth.cli.tables import SCHEMA, aligned, terminal_width
+from pytest_bandwidth.cli.output import SCHEMA, terminal_width
 from pytest_bandwidth.domain.units import counted, format_seconds
 from pytest_bandwidth.features.fleet.cards import CardRow
+from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable
 
 # Of one processor: the background of any system, as a host's measurements take it.

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pytest_bandwidth.domain.text import escaped
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
-from pytest_bandwidth.features.counters.text import dram_text
-from pytest_bandwidth.features.explain.explanation import EXPLAINED
 from pytest_bandwidth.features.html.detail_charts import figure_name, own_figure, reference_name, runs_of, samples_of
-from pytest_bandwidth.features.traffic.accesses_text import accesses_of, line_accesses_of
 from pytest_bandwidth.judging.limits import floor_of
 from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports.columns import Column, SmallTable
 from pytest_bandwidth.reports.related import precision_of
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line, prose, scalar_text
 from pytest_bandwidth.reports.values import mapping, number, sequence, text
 
 Facts = list[tuple[str, str]]
-ACCESSES_AT_MOST = 100
+ROWS_AT_MOST, FACT_AT_MOST = 100, 400
 # How a key names the file of a test that --pyargs found.
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 COMMAND_AT_MOST = 300
@@ -29,8 +27,12 @@ CODE_AT_MOST = 40_000
 _CODE = {"same": "the baseline's", "changed": "changed since the baseline"}
 
 
-def detail_of(outcome: Outcome, samples_at_most: int) -> dict[str, Any]:
-    """Return one result's panel. Keys without content are left out; every string is cleaned and bounded."""
+def detail_of(outcome: Outcome, samples_at_most: int, found: Iterable[Column]) -> dict[str, Any]:
+    """Return one result's panel. Keys without content are left out; every string is cleaned and bounded.
+
+    found: the columns of details.
+    """
+    facts, tables = _facts_and_tables(outcome, found)
     panel: dict[str, Any] = {
         "name": clean(outcome.key),
         "reason": prose(outcome.reason),
@@ -40,10 +42,9 @@ def detail_of(outcome: Outcome, samples_at_most: int) -> dict[str, Any]:
         "findings": [[clean(text(note, "code"), 80), prose(text(note, "text"))] for note in outcome.findings],
         "verdict": _verdict_facts(outcome),
         "measured": _measured_facts(outcome),
-        "work": _work_facts(outcome),
+        "work": _work_facts(outcome, facts),
         "conditions": _conditions(outcome),
-        "accesses": _accesses(outcome),
-        "operators": _operators(outcome),
+        "tables": tables,
         "code": escaped(outcome.code_diff[:CODE_AT_MOST]),
         "history": runs_of(outcome),
         "samples": samples_of(outcome, samples_at_most),
@@ -103,7 +104,7 @@ def _measured_facts(outcome: Outcome) -> Facts:
     return _known(facts)
 
 
-def _work_facts(outcome: Outcome) -> Facts:
+def _work_facts(outcome: Outcome, facts_of_columns: Facts) -> Facts:
     facts = [
         ("bytes read", format_bytes(outcome.bytes_read)),
         ("bytes written", format_bytes(outcome.bytes_written)),
@@ -118,49 +119,13 @@ def _work_facts(outcome: Outcome) -> Facts:
         ("ridge point", _optional(outcome.ridge_point, lambda v: f"{digits(v)} FLOP/byte")),
         ("regime", _regime(outcome)),
         ("bottleneck", one_line(outcome.bottleneck or "", 400)),
-        *_dram_facts(outcome),
         ("code", _CODE.get(outcome.code_standing or "", "")),
-        *_counted_facts(outcome),
+        *facts_of_columns,
         *((one_line(k, 60).replace("_", " "), scalar_text(v)) for k, v in list((outcome.resources or {}).items())[:20]),
         *((one_line(k, 60).replace("_", " "), scalar_text(v)) for k, v in list(outcome.counts.items())[:40]),
         *((one_line(k, 60), scalar_text(v)) for k, v in list(outcome.tags.items())[:20] if k != "precision"),
     ]
     return [(label, value) for label, value in _known(facts) if value != "–"]
-
-
-def _dram_facts(outcome: Outcome) -> Facts:
-    """List what hardware counters saw."""
-    dram = outcome.dram
-    facts = [("DRAM", prose(dram_text(outcome) or ""))]
-    kernels = sequence(dram, "kernels")[:20]
-    for kernel in kernels if len(kernels) > 1 else ():
-        moved = [format_bytes(number(kernel, name) or 0) for name in ("bytes_read", "bytes_written")]
-        facts.append((f"DRAM, {one_line(text(kernel, 'name'), 60)}", f"{moved[0]} read, {moved[1]} written"))
-    return facts
-
-
-def _counted_facts(outcome: Outcome) -> Facts:
-    """List what a device that runs kernels in a model knows beyond the accesses."""
-    detail = outcome.detail
-    blocks, run = number(detail, "blocks"), number(detail, "blocks_run")
-    facts = [
-        ("kernel", one_line(text(detail, "kernel"), 100)),
-        ("blocks run", f"{run:.0f} of {blocks:.0f}" if run is not None and blocks is not None else ""),
-        ("thread instructions", _optional(number(detail, "thread_instructions"), lambda v: f"{v:.4g}")),
-        ("lane occupancy", _percent(number(detail, "lane_occupancy"))),
-    ]
-    for array in sequence(detail, "arrays")[:20]:
-        parts = [
-            f"{format_bytes(seen)} {verb}"
-            for verb, name in (("read", "bytes_read"), ("written", "bytes_written"))
-            if (seen := number(array, name))
-        ]
-        facts.append((f"array {one_line(text(array, 'name'), 60)}", ", ".join(parts) or "not touched"))
-    for card, seconds in list(mapping(detail, "modelled_floor_seconds").items())[:10]:
-        floor = number({card: seconds}, card)
-        shown = _optional(floor, lambda v: f"{format_seconds(v)}, modelled")
-        facts.append((f"floor on {one_line(str(card), 60)}", shown))
-    return facts
 
 
 _CONDITIONS = (
@@ -193,51 +158,20 @@ def _with_unit(value: float | None, unit: str) -> str:
     return "–" if value is None else f"{value:.4g} {unit}".rstrip()
 
 
-def _accesses(outcome: Outcome) -> dict[str, Any]:
-    """List the accesses that a traffic device counted, by source line where it says so: whatever columns they have."""
-    found = line_accesses_of(outcome.detail) or accesses_of(outcome.detail)
-    if not found:
-        return {}
-    columns = list(dict.fromkeys(str(key) for _, access in found for key in access))[:12]
-    return {
-        "head": ["access", *(one_line(c.replace("_", " "), 40) for c in columns)],
-        "rows": [[kind, *(_cell(access.get(c)) for c in columns)] for kind, access in found[:ACCESSES_AT_MOST]],
-        "more": max(0, len(found) - ACCESSES_AT_MOST),
-    }
-
-
-def _operators(outcome: Outcome) -> dict[str, Any]:
-    """List what a framework's callable was explained by: its operators and what each moves."""
-    explained = mapping(outcome.detail, EXPLAINED)
-    found = sequence(explained, "operators")
-    if not found:
-        return {}
-    sums = [
-        (f"in all {format_bytes(number(explained, 'bytes_moved') or 0)}"),
-        *_optional_bytes("compiled", number(explained, "compiled_bytes")),
-        f"fused, {format_bytes(number(explained, 'least_bytes') or 0)} would do",
-    ]
-    return {
-        "title": f"{one_line(text(explained, 'framework'), 40)}: {'; '.join(sums)}",
-        "head": ["operator", "read", "written", "moved", "FLOP/byte", "bound by"],
-        "rows": [_operator_row(one) for one in found[:ACCESSES_AT_MOST]],
-        "more": max(0, int(number(explained, "operator_count") or 0) - min(len(found), ACCESSES_AT_MOST)),
-    }
-
-
-def _operator_row(operator: Mapping[str, Any]) -> list[str]:
-    moved = [_optional(number(operator, f"bytes_{way}"), format_bytes) for way in ("read", "written", "moved")]
-    intensity = _optional(number(operator, "arithmetic_intensity"), digits)
-    cells = [one_line(text(operator, "name"), 60), *moved, intensity, one_line(text(operator, "bound"), 20)]
-    return [cell or "–" for cell in cells]
-
-
-def _optional_bytes(what: str, value: float | None) -> list[str]:
-    return [] if value is None else [f"{what}, {format_bytes(value)}"]
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else scalar_text(value)
+def _facts_and_tables(outcome: Outcome, found: Iterable[Column]) -> tuple[Facts, list[dict[str, Any]]]:
+    """Return what columns say of a result in its panel: facts, and small tables."""
+    facts: Facts = []
+    tables: list[dict[str, Any]] = []
+    for column in found:
+        value = column.value(outcome)
+        if isinstance(value, SmallTable):
+            rows = [[scalar_text(cell) for cell in row] for row in value.rows[:ROWS_AT_MOST]]
+            more = value.more + max(0, len(value.rows) - ROWS_AT_MOST)
+            head = [one_line(heading, 40) for heading in value.head]
+            tables.append({"title": clean(value.title, FACT_AT_MOST), "head": head, "rows": rows, "more": more})
+        elif value is not None:
+            facts.append((one_line(column.heading, 60), clean(column.text(value), FACT_AT_MOST)))
+    return facts, tables
 
 
 def _figure_words(verdict: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from pytest_bandwidth.features.html.charts.detail import detail_specs
 from pytest_bandwidth.features.html.detail_charts import samples_each
 from pytest_bandwidth.features.html.details import detail_of
 from pytest_bandwidth.features.html.table import Table
+from pytest_bandwidth.reports.columns import columns
 from pytest_bandwidth.reports.pages.template import embedded
 from pytest_bandwidth.reports.pages.theme import DARK, LIGHT
 from pytest_bandwidth.storage.saved_run import RunDocument
@@ -23,10 +24,10 @@ _FACT_GROUPS = ("verdict", "measured", "work")
 def page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> str:
     """Return the data as `embedded` in the page; rows in the table's order."""
     each = samples_each(len(run.outcomes))
-    texts = _Numbers()
+    texts, facts = _Numbers(), columns("details")
     position = {row.index: place for place, row in enumerate(table.rows)}
     data = {
-        "panels": [_packed(detail_of(run.outcomes[row.index], each), texts) for row in table.rows],
+        "panels": [_packed(detail_of(run.outcomes[row.index], each, facts), texts) for row in table.rows],
         "texts": list(texts),
         "sort": {
             column.key: [_short(row.cells[i].sort, 9) for row in table.rows] for i, column in enumerate(table.columns)

@@ -6,8 +6,8 @@ from typing import Any
 
 from pytest_bandwidth.devices.base import Call
 from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.traffic import differ
 from pytest_bandwidth.domain.units import counted, format_bytes
-from pytest_bandwidth.features.explain.explanation import LEAST_DIFFERENCE
 
 # In a measurement's `detail`.
 KERNELS = "tinygrad"
@@ -48,7 +48,7 @@ class Counts:
         """Tell where the kernels move other bytes than were declared; None where they do not."""
         total = self.total_bytes
         # A callable that resets the counters itself leaves nothing to tell.
-        if self.kernels <= 0 or abs(total - declared_bytes) < LEAST_DIFFERENCE * max(total, declared_bytes):
+        if self.kernels <= 0 or not differ(total, declared_bytes):
             return None
         verb = "moves" if self.kernels == 1 else "move"
         return Finding(

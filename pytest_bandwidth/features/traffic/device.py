@@ -26,7 +26,7 @@ from pytest_bandwidth.devices.sampling import run_untimed
 from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
 from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measured.measurement import MISREAD_ARRAY, Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.measurement import MISREAD_ARRAY, NOTE, Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.features.traffic.findings import (
     declared_against_seen,
@@ -188,7 +188,7 @@ class TrafficDevice:
             rounds=Rounds(stop="counted"),
             precision=workload.precision,
             resources=resources,
-            findings=(*(Finding(MISREAD_ARRAY, text) for text in misread), *declared),
+            findings=(*(Finding(MISREAD_ARRAY, text, NOTE) for text in misread), *declared),
             counts=plain_counts(execution),
             detail={**plain_lines(execution), "modelled_floor_seconds": floor_seconds(execution)},
         )

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from pytest_bandwidth.devices.datasheets import DATASHEETS
-from pytest_bandwidth.domain.measured.measurement import Finding
-from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.measured.measurement import DETAIL, NOTE, Finding
+from pytest_bandwidth.domain.traffic import Traffic, differ
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.ptx import AccessCounts, ArrayCounts, Counts, Execution
 
@@ -88,7 +88,8 @@ def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Find
             if beside > 0:  # of an array of which it was given a part
                 touched.append(f"{format_bytes(beside)} beside the views that it was given")
             text = f"declared {format_bytes(said)} {verb}, the kernel touches {format_bytes(seen)}"
-            findings.append(Finding(f"declared-bytes-{verb}", f"{text}: {', '.join(touched) or 'nothing'}"))
+            level = NOTE if differ(said, seen) else DETAIL
+            findings.append(Finding(f"declared-bytes-{verb}", f"{text}: {', '.join(touched) or 'nothing'}", level))
     return tuple(findings)
 
 

@@ -85,7 +85,8 @@ def test_what_a_frameworks_operators_move_is_a_table_of_the_row() -> None:
     rows = [replace(row, detail=detail) for row in run_documents.outcomes(1)]
     page = Page(render_html(run_documents.run_document(rows)))
     (panel,) = data_of(page)["panels"]
-    assert panel["operators"] == {
+    (table,) = panel["tables"]
+    assert table == {
         "title": "JAX: in all 2.02 kB; compiled, 20 B; fused, 8 B would do",
         "head": ["operator", "read", "written", "moved", "FLOP/byte", "bound by"],
         "rows": [["exp </script>", "8 B", "8 B", "16 B", "0.25", "memory"], ["r_2", "–", "–", "2 kB", "–", "–"]],
@@ -263,9 +264,10 @@ def test_a_run_without_results_says_so() -> None:
 def test_counted_traffic_is_shown_without_empty_columns() -> None:
     page = Page(render_html(run_documents.run_document([run_documents.counted()])))
     sorted_by = [b["data-sort"] for b in page.named("button") if b.get("data-sort")]
-    assert sorted_by == ["status", "name", "sectors", "access", "moved"]
+    assert sorted_by == ["status", "name", "bytes_moved", "sectors_per_request", "access"]
     panel = data_of(page)["panels"][0]
-    head, rows = panel["accesses"]["head"], panel["accesses"]["rows"]
+    arrays, accesses = panel["tables"]
+    head, rows = accesses["head"], accesses["rows"]
     assert head[:4] == ["access", "place", "accesses", "requests"]
     shown = [dict(zip(head, row, strict=True)) for row in rows]
     assert [(r["access"], r["place"], r["sectors per request"], r["pattern"]) for r in shown] == [
@@ -274,14 +276,14 @@ def test_counted_traffic_is_shown_without_empty_columns() -> None:
     ]
     facts = facts_of(page, panel)
     assert facts["blocks run"] == "4 of 4"
-    assert facts["array a"] == "4.1 kB read"
-    assert facts["floor on Imaginary GPU"] == "8.2 ns, modelled"
+    assert arrays["rows"][0] == ["a", "4.1 kB", "0 B"]
+    assert facts["modelled floor"] == "Imaginary GPU 8.2 ns"
 
 
 def test_kernels_counted_without_source_lines_are_shown_as_a_whole() -> None:
     document = run_documents.run_document([run_documents.counted()])
     del document["results"][0]["detail"]["lines"]
-    accesses = data_of(Page(render_html(document)))["panels"][0]["accesses"]
+    _, accesses = data_of(Page(render_html(document)))["panels"][0]["tables"]
     assert [row[0] for row in accesses["rows"]] == ["load", "store"]
 
 
@@ -413,7 +415,7 @@ def test_figures_that_the_table_shows_apart_sort_apart() -> None:
     document = run_documents.run_document(run_documents.outcomes(2))
     for result, gbps in zip(document["results"], (852.4999, 852.5001), strict=True):
         result["gbps"] = gbps
-    assert sorted(data_of(Page(render_html(document)))["sort"]["gbps"]) == [852.4999, 852.5001]
+    assert sorted(data_of(Page(render_html(document)))["sort"]["bandwidth_gb_s"]) == [852.4999, 852.5001]
 
 
 def test_figures_that_are_not_finite_count_as_absent() -> None:

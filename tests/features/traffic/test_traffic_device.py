@@ -52,7 +52,7 @@ def test_unchanged_code_is_unchanged_and_the_results_are_identical(counted):
     assert results[0] == results[1]
     (row,) = results[0]
     assert (row["status"], row["reason_code"]) == ("OK", "code-unchanged")
-    assert row["loads"]["sectors_per_request"] == row["stores"]["sectors_per_request"] == 4.0
+    assert row["detail"]["loads"]["sectors_per_request"] == row["detail"]["stores"]["sectors_per_request"] == 4.0
     assert row["counts"]["load_sectors"] == (1 << 14) * 4 // 32
     assert row["gbps"] is None, "nothing was timed"
     # Two arrays of 2¹⁴ floats at the 3.35 TB/s of the card's datasheet.
@@ -81,7 +81,7 @@ def test_counts_of_random_accesses_are_the_same_in_every_run_whichever_tests_run
     again.assert_outcomes(passed=1, deselected=1)
     (row,) = json.loads((project.path / "run.json").read_text())["results"]
     assert (row["status"], row["reason_code"]) == ("OK", "code-unchanged")
-    assert row["loads"]["sectors_per_request"] > 16, "random"
+    assert row["detail"]["loads"]["sectors_per_request"] > 16, "random"
 
 
 @pytest.mark.smoke

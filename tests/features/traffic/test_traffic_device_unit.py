@@ -119,6 +119,7 @@ def test_what_a_kernel_writes_beside_a_view_is_told(device, shift, told):
     )
     (finding,) = (found for found in measured.findings if found.code == "declared-bytes-written")
     assert finding.text.endswith(f"the kernel touches 128 B: {told}")
+    assert finding.level == "note"
 
 
 def test_headers_beside_a_kernels_file_are_found(device, tmp_path):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pytest_bandwidth.cli.baseline.files import matching
-from pytest_bandwidth.cli.output import write_output
-from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.cli.output import print_json, terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history.card_trend import card_trend, series_of_cards
 from pytest_bandwidth.features.history.card_trend_texts import (
@@ -20,6 +19,7 @@ from pytest_bandwidth.features.history.card_trend_texts import (
 from pytest_bandwidth.features.history.commands.change_points import Search
 from pytest_bandwidth.features.history.store import History, ask
 from pytest_bandwidth.features.history.store.cards import CardDays, card_days_in, tests_in
+from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable
 
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_bandwidth.cli.baseline.files import matching
-from pytest_bandwidth.cli.output import write_output
-from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.cli.output import print_json, terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history.commands.change_points import Search
 from pytest_bandwidth.features.history.store import History, append, ask, known_runs
@@ -26,6 +25,7 @@ from pytest_bandwidth.features.history.trend_texts import (
     summary_of,
     trend_plain,
 )
+from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.saved_run import load_run
 

@@ -13,6 +13,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_moment
 from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports.values import mapping
 from pytest_bandwidth.storage.schema_check import LARGEST_COUNT
 
 TEXT_AT_MOST = 20_000
@@ -42,7 +43,7 @@ class Column:
 
 
 def _dram(name: str) -> Callable[[Result], object]:
-    return lambda result: result.outcome.dram.get(name)
+    return lambda result: mapping(result.outcome.detail, "dram").get(name)
 
 
 COLUMNS = (
@@ -86,8 +87,8 @@ COLUMNS = (
     Column("allowed_drop", "DOUBLE", "the drop that is let pass", lambda r: r.outcome.verdict.get("allowed_drop")),
     Column("sm_clock_mhz", "DOUBLE", "after the samples", lambda r: _condition(r.outcome, "sm_clock_mhz")),
     Column("temperature_c", "DOUBLE", "after the samples", lambda r: _condition(r.outcome, "temperature_c")),
-    Column("dram_read", "BIGINT", "bytes that DRAM read, by hardware counters", lambda r: r.outcome.dram_read),
-    Column("dram_written", "BIGINT", "bytes that DRAM wrote, by hardware counters", lambda r: r.outcome.dram_written),
+    Column("dram_read", "BIGINT", "bytes that DRAM read, by hardware counters", _dram("bytes_read")),
+    Column("dram_written", "BIGINT", "bytes that DRAM wrote, by hardware counters", _dram("bytes_written")),
     Column("l2_sectors_read", "BIGINT", "32-byte sectors read of L2, by hardware counters", _dram("l2_sectors_read")),
     Column(
         "l2_sectors_written",

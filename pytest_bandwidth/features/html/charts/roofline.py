@@ -23,6 +23,7 @@ from pytest_bandwidth.reports.pages.chart_parts import (
 )
 from pytest_bandwidth.reports.pages.theme import Spec
 from pytest_bandwidth.reports.text_safe import one_line
+from pytest_bandwidth.reports.values import mapping, number
 from pytest_bandwidth.storage.saved_run import RunDocument
 
 ROOFS_AT_MOST = 6
@@ -69,7 +70,8 @@ def roofline_spec(run: RunDocument) -> Spec | None:
 def _counted(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any] | None:
     """Return where a result stands by what DRAM really moved; None where that was not counted."""
     point = _point(run, index, outcome)
-    moved = (outcome.dram_read or 0) + (outcome.dram_written or 0)
+    dram = mapping(outcome.detail, "dram")
+    moved = (number(dram, "bytes_read") or 0) + (number(dram, "bytes_written") or 0)
     if point is None or moved <= 0:
         return None
     intensity = outcome.flop / moved

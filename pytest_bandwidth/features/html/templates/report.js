@@ -143,13 +143,9 @@
     if (found.work) groups.append(factList("Work", found.work));
     if (found.conditions) groups.append(grid("Device", ["state", "before", "after"], named(found.conditions, 3).map((line) => line.map((n) => data.texts[n]))));
     cell.append(groups);
-    if (found.accesses) {
-      const more = found.accesses.more ? ` (${found.accesses.more} more not shown)` : "";
-      cell.append(grid(`Memory accesses${more}`, found.accesses.head, found.accesses.rows));
-    }
-    if (found.operators) {
-      const more = found.operators.more ? ` (${found.operators.more} more not shown)` : "";
-      cell.append(grid(`${found.operators.title}${more}`, found.operators.head, found.operators.rows));
+    for (const table of found.tables ?? []) {
+      const more = table.more ? ` (${table.more} more not shown)` : "";
+      cell.append(grid(`${table.title}${more}`, table.head, table.rows));
     }
     if (found.code) cell.append(codeDiff(found.code));
     return { line, draw: () => panes.forEach((p) => p.draw()) };

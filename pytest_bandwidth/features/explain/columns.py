@@ -1,0 +1,53 @@
+"""Show what a framework's callable was explained by, out of a result's `detail`: its operators and what each moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pytest_bandwidth.domain.units import digits, format_bytes
+from pytest_bandwidth.features.explain.explanation import EXPLAINED
+from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports.columns import Column, SmallTable
+from pytest_bandwidth.reports.text_safe import one_line
+from pytest_bandwidth.reports.values import Plain, mapping, mappings, number, text
+
+OPERATORS_AT_MOST = 100
+
+
+def _operators(outcome: Outcome) -> SmallTable | None:
+    explained = mapping(outcome.detail, EXPLAINED)
+    found = mappings(explained, "operators")
+    if not found:
+        return None
+    compiled = _written(explained, "compiled_bytes", format_bytes, "")
+    sums = [
+        f"in all {_written(explained, 'bytes_moved', format_bytes, '0 B')}",
+        *([f"compiled, {compiled}"] if compiled else []),
+        f"fused, {_written(explained, 'least_bytes', format_bytes, '0 B')} would do",
+    ]
+    rows = [_row(operator) for operator in found[:OPERATORS_AT_MOST]]
+    return SmallTable(
+        f"{one_line(text(explained, 'framework'), 40)}: {'; '.join(sums)}",
+        ("operator", "read", "written", "moved", "FLOP/byte", "bound by"),
+        rows,
+        max(0, int(number(explained, "operator_count") or 0) - len(rows)),
+    )
+
+
+def _row(operator: Plain) -> list[str]:
+    moved = [_written(operator, f"bytes_{way}", format_bytes) for way in ("read", "written", "moved")]
+    intensity = _written(operator, "arithmetic_intensity", digits)
+    return [
+        one_line(text(operator, "name"), 60) or "–",
+        *moved,
+        intensity,
+        one_line(text(operator, "bound"), 20) or "–",
+    ]
+
+
+def _written(plain: Plain, name: str, show: Callable[[float], str], none: str = "–") -> str:
+    value = number(plain, name)
+    return none if value is None else show(value)
+
+
+COLUMNS = (Column("operators", "operators", _operators, outputs=("details",)),)

@@ -1,0 +1,276 @@
+"""Describe the figures of a result: the core's own columns, and what features and users add by a hook.
+
+Terminal, Markdown, HTML and CSV walk the same list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal
+
+from pytest_bandwidth.domain.units import digits, format_bytes, format_percent, format_seconds
+from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.registry import hooks
+from pytest_bandwidth.reports.related import precision_of
+from pytest_bandwidth.reports.summary import signed_percent
+from pytest_bandwidth.reports.values import number, text
+
+Output = Literal["terminal", "markdown", "html", "csv", "details", "notes"]
+TABLES: tuple[Output, ...] = ("terminal", "markdown", "html", "csv")
+# The change is drawn in units of the allowed drop, so that leaving the band looks alike in every row.
+# The axis reaches to three times of it on either side.
+CHANGE_AXIS = 3.0
+# A larger one is shown as a multiple.
+_LARGEST_GAIN = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class SmallTable:
+    """Hold a table that belongs to one result: its rows are finished text, or numbers; more: how many it leaves out."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    more: int = 0
+
+
+Value = str | int | float | SmallTable | None
+
+
+def plain_text(value: Value) -> str:
+    """Write a figure without a unit: 1,234 or 0.123."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return digits(value) if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Draw a figure in its cell of the HTML table.
+
+    kind: a ``share`` is a bar from 0 to 1, a ``change`` a mark on an axis whose middle third is what is allowed.
+    of: the place, from 0 to 1; None for none.
+    """
+
+    kind: Literal["share", "change"]
+    of: Callable[[Outcome], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Describe a figure of every result, and how reports show it.
+
+    key: its name in the CSV. heading: its name for people. value: gives the figure of a result; None where it has none.
+    text: writes a value for people. hint: says what the figure means. sort: gives the number that the HTML table sorts
+    texts by.
+    outputs: the reports that show it: ``terminal``, ``markdown``, ``html``, ``csv``; ``details`` is the HTML page's
+    panel of a result, where a `SmallTable` can stand as well, ``notes`` a line of the terminal with -v.
+    narrow: what becomes of it where a terminal is too narrow: it goes ``below`` its row, or ``out``, or gives way to
+    another column. usual: a text that needs no line below. bar: draws it in the HTML table.
+    """
+
+    key: str
+    heading: str
+    value: Callable[[Outcome], Value]
+    text: Callable[[Any], str] = plain_text
+    hint: str = ""
+    outputs: Sequence[Output] = TABLES
+    sort: Callable[[Outcome], float | None] | None = None
+    narrow: Literal["stay", "below", "out"] | Column = "below"
+    usual: str = ""
+    bar: Bar | None = None
+
+    def shown(self, outcome: Outcome) -> str:
+        """Write the figure of a result for people; nothing where it has none."""
+        value = self.value(outcome)
+        return "" if value is None else self.text(value)
+
+
+def columns(output: Output) -> list[Column]:
+    """Return the columns of a report: the core's own, then those of features and of users."""
+    found = hooks().pytest_bandwidth_columns()
+    # pluggy gives the last registered first.
+    return [column for column in (*CORE, *chain.from_iterable(reversed(found))) if output in column.outputs]
+
+
+def with_texts(columns: Iterable[Column], outcomes: Sequence[Outcome]) -> list[tuple[Column, list[str]]]:
+    """Return each column that holds anything, with its texts: a baseline may be missing, or a peak."""
+    cells = ((column, [column.shown(outcome) for outcome in outcomes]) for column in columns)
+    return [(column, texts) for column, texts in cells if any(texts)]
+
+
+def of_verdict(name: str) -> Callable[[Outcome], float | None]:
+    """Return what takes a number out of a result's verdict."""
+    return lambda outcome: number(outcome.verdict, name)
+
+
+def whole(value: object) -> int | None:
+    """Return a value that is a whole number, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def percent(value: float) -> str:
+    return format_percent(value, 1)
+
+
+def at_least(value: float) -> str:
+    return f"≥ {value * 100:.1f} %"
+
+
+def _peak_share(outcome: Outcome) -> float | None:
+    return outcome.valid_utilization if outcome.utilization_of == "peak" else None
+
+
+def _share(outcome: Outcome) -> str | None:
+    # Of the probe the share that is judged, by rounds, as all other reports show it.
+    shown = outcome.valid_relative if outcome.utilization_of == "probe" else outcome.valid_utilization
+    return None if shown is None else f"{format_percent(shown)} of {outcome.utilization_of}"
+
+
+def _regime(outcome: Outcome) -> str:
+    return (outcome.regime or "").removesuffix("-bound")
+
+
+def _change(outcome: Outcome) -> float | None:
+    drop = number(outcome.verdict, "drop")
+    return None if drop is None else -drop
+
+
+def _change_mark(outcome: Outcome) -> float | None:
+    drop, allowed = number(outcome.verdict, "drop"), number(outcome.verdict, "allowed_drop")
+    if drop is None or allowed is None or allowed <= 0:
+        return None
+    return 0.5 + max(-1.0, min(1.0, -drop / allowed / CHANGE_AXIS)) / 2
+
+
+def _change_known(outcome: Outcome) -> float | None:
+    """Return the change where the figure that it is against is known."""
+    return None if number(outcome.verdict, "reference") is None else _change(outcome)
+
+
+def _change_text(change: float) -> str:
+    # What a slip of the pen in a file makes of it has no more digits than others have.
+    return f"{change * 100:+.1f} %" if change < _LARGEST_GAIN else f"{1 + change:.3g}×"
+
+
+def _against(outcome: Outcome) -> str | None:
+    change, reference = _change(outcome), number(outcome.verdict, "reference")
+    if change is None or reference is None:
+        return None
+    in_gbps = text(outcome.verdict, "figure") == "gbps"
+    known = f"{digits(reference)} GB/s" if in_gbps else f"{format_percent(reference)} of probe"
+    return f"{_change_text(change)} on {known}"
+
+
+def _utilization_of(outcome: Outcome) -> str | None:
+    return None if outcome.valid_utilization is None else outcome.utilization_of
+
+
+def _operation(outcome: Outcome) -> str:
+    named = outcome.tags.get("operation")
+    if isinstance(named, str):
+        return named
+    test = outcome.nodeid.partition("[")[0].rsplit("::", 1)[-1]
+    return test.removeprefix("test_")
+
+
+def _size(name: str) -> Callable[[Outcome], int | None]:
+    return lambda outcome: whole(outcome.tags.get(name))
+
+
+def _data(key: str, value: Callable[[Outcome], Value]) -> Column:
+    """Return a column of the CSV alone."""
+    return Column(key, key, value, outputs=("csv",))
+
+
+def _field(name: str) -> Column:
+    """Return a column of the CSV alone, of a field of `Outcome`."""
+    return _data(name, lambda outcome: getattr(outcome, name) or None)
+
+
+CORE = (
+    _data("operation", _operation),
+    _data("precision", precision_of),
+    *(_data(name, _size(name)) for name in ("M", "N", "K")),
+    *(_field(name) for name in ("nodeid", "label", "status", "reason_code", "reason")),
+    Column("bandwidth_gb_s", "GB/s", lambda outcome: outcome.gbps, digits, hint="achieved bandwidth", narrow="stay"),
+    Column(
+        "of_peak",
+        "of peak",
+        _peak_share,
+        percent,
+        hint="share of the device's peak bandwidth",
+        outputs=("markdown", "html"),
+        bar=Bar("share", _peak_share),
+    ),
+    _data("utilization", lambda outcome: outcome.valid_utilization),
+    _data("utilization_of", _utilization_of),
+    Column("share", "share", _share, outputs=("terminal",), narrow="stay"),
+    Column(
+        "relative",
+        "of probe",
+        lambda outcome: outcome.valid_relative,
+        percent,
+        hint="share of what a plain read, write, copy or add reached in the same rounds",
+        outputs=("markdown", "html", "csv"),
+    ),
+    _data("probe_gb_s", lambda outcome: outcome.probe_gbps),
+    _data("noise", lambda outcome: outcome.noise),
+    _data("samples", lambda outcome: len(outcome.samples)),
+    _field("method"),
+    _data("flop", lambda outcome: outcome.flop),
+    _data("arithmetic_intensity", lambda outcome: outcome.arithmetic_intensity),
+    _data("ridge_point", lambda outcome: outcome.ridge_point),
+    _field("regime"),
+    Column("bound_by", "bound by", _regime, outputs=("terminal",), narrow="out"),
+    _data("judged_on", lambda outcome: text(outcome.verdict, "figure")),
+    *(_data(name, of_verdict(name)) for name in ("observed", "reference", "drop")),
+    Column(
+        "change",
+        "change",
+        _change,
+        signed_percent,
+        hint="against the baseline; the band is what is allowed",
+        outputs=("markdown", "html"),
+        bar=Bar("change", _change_mark),
+    ),
+    Column(
+        "against",
+        "against baseline",
+        _against,
+        outputs=("terminal",),
+        narrow=Column("change", "change", _change_known, _change_text, outputs=(), narrow="stay"),
+    ),
+    Column("allowed_drop", "allowed drop", of_verdict("allowed_drop"), percent, outputs=("markdown", "csv")),
+    Column(
+        "detects",
+        "detects",
+        of_verdict("detects"),
+        at_least,
+        hint="the drop that is found 95 times in 100",
+        narrow="stay",
+    ),
+    *(_data(name, of_verdict(name)) for name in ("tolerance", "runs")),
+    _field("file"),
+    _field("line"),
+    Column(
+        "time_ms",
+        "time",
+        lambda outcome: None if outcome.seconds is None else outcome.seconds * 1e3,
+        lambda milliseconds: format_seconds(milliseconds / 1e3),
+        hint="median seconds of one run",
+        outputs=("html", "csv"),
+    ),
+    _data("bytes_read", lambda outcome: outcome.bytes_read),
+    _data("bytes_written", lambda outcome: outcome.bytes_written),
+    Column(
+        "bytes_moved",
+        "moved",
+        lambda outcome: outcome.bytes_moved,
+        format_bytes,
+        hint="bytes read and written by one run",
+        outputs=("html",),
+    ),
+)
