@@ -15,23 +15,23 @@ from pytest_bandwidth.domain.measured.comparison import Comparison, Ratio
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.judging.limits import MarkerOptions
-from pytest_bandwidth.options.options import INI_ONLY, OPTIONS, described, dest
+from pytest_bandwidth.options.options import declared
+from pytest_bandwidth.options.settings import dest, flag
+from pytest_bandwidth.registry import hooks
 
 
 def options_table() -> str:
     """List every option: on the command line, in the ini file, and its meaning."""
-    rows = [
-        (f"`--bandwidth-{name}{'' if metavar is None else f'={metavar}'}`", f"`{dest(name)}`", text)
-        for name, metavar, text in OPTIONS
-    ]
-    rows += [("ini only", f"`{dest(name)}`", text) for name, _, text in INI_ONLY]
+    rows = []
+    for name, option in declared(hooks()).items():
+        value = "" if option.placeholder is None else f"={option.placeholder}"
+        rows.append(("ini only" if option.ini_only else f"`{flag(name)}{value}`", f"`{dest(name)}`", option.meaning))
     return _table(("command line", "ini file", "meaning"), rows)
 
 
 def marker_table() -> str:
-    """List every argument of the marker with what its docstring says; a KeyError names one that has no line there."""
-    said = described(MarkerOptions)
-    return _table(("argument", "meaning"), [(f"`{f.name}`", said[f.name]) for f in fields(MarkerOptions)])
+    """List every argument of the marker."""
+    return _table(("argument", "meaning"), [(f"`{f.name}`", f.metadata["meaning"]) for f in fields(MarkerOptions)])
 
 
 def fixture_entries() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,15 +13,23 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_bandwidth.domain.device import DeviceIdentity
+    from pytest_bandwidth.options.settings import Given as Given
+    from pytest_bandwidth.options.settings import option as option
+    from pytest_bandwidth.options.settings import switch as switch
     from pytest_bandwidth.outcomes.outcome import Outcome as Outcome
     from pytest_bandwidth.reports.columns import Bar as Bar
     from pytest_bandwidth.reports.columns import Column as Column
     from pytest_bandwidth.reports.columns import SmallTable as SmallTable
+    from pytest_bandwidth.reports.reporter import Reporter as Reporter
+    from pytest_bandwidth.session.publishing.device_report import DeviceReport as DeviceReport
 
 # What conftest.py files import from here, by the module that has it: every run loads this module, few need those.
 _TYPES = {
     "Outcome": "pytest_bandwidth.outcomes.outcome",
     **dict.fromkeys(("Bar", "Column", "SmallTable"), "pytest_bandwidth.reports.columns"),
+    "Reporter": "pytest_bandwidth.reports.reporter",
+    "DeviceReport": "pytest_bandwidth.session.publishing.device_report",
+    **dict.fromkeys(("Given", "option", "switch"), "pytest_bandwidth.options.settings"),
 }
 # Pytest's own: a command, which runs without pytest, need not load it for them.
 hookspec, hookimpl = HookspecMarker("pytest"), HookimplMarker("pytest")
@@ -71,6 +80,69 @@ def pytest_bandwidth_columns() -> list[Column]:  # type: ignore[empty-body]
 
         def pytest_bandwidth_columns():
             return [Column("rows", "rows", lambda result: result.tags.get("rows"))]
+    """
+
+
+@hookspec
+def pytest_bandwidth_options() -> type:  # type: ignore[empty-body]
+    """Add options to the command line and the ini file, from a feature: a conftest.py is loaded after they are read.
+
+    Return a frozen dataclass whose fields have the metadata that `option` or `switch` makes. A field `rack` is
+    ``--bandwidth-rack`` and ``bandwidth_rack``; `pytest_bandwidth.options.reading.options_of(config, RackOptions)`
+    returns the values.
+
+    Example::
+
+        @dataclass(frozen=True)
+        class RackOptions:
+            rack: str = field(default="", metadata=option("NAME", "the rack that the machine stands in", str))
+
+        @hookimpl
+        def pytest_bandwidth_options():
+            return RackOptions
+    """
+
+
+@hookspec
+def pytest_bandwidth_given(config: pytest.Config, options: dict[str, Given]) -> None:
+    """Change which options were given, before they are read: by name, the text and where it stands, for messages.
+
+    Example::
+
+        def pytest_bandwidth_given(config, options):
+            options.setdefault("baseline", Given(f"baselines/{platform.node()}.yaml", "conftest.py"))
+    """
+
+
+@hookspec
+def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:  # type: ignore[empty-body]
+    """Add reporters of this run; none where nobody asks for their files.
+
+    Example::
+
+        class Slowest:
+            def check(self):
+                pass
+
+            def write(self, document, outcomes, suffix):
+                worst = min(outcomes, key=lambda outcome: outcome.utilization or 1.0)
+                Path("slowest.txt").write_text(worst.nodeid)
+                return ["slowest.txt"]
+
+        def pytest_bandwidth_reporters(config):
+            return [Slowest()]
+    """
+
+
+@hookspec
+def pytest_bandwidth_finished(config: pytest.Config, reports: Sequence[DeviceReport]) -> None:
+    """Take what the run's devices showed, one report a device, after baselines were updated and files written.
+
+    Example::
+
+        def pytest_bandwidth_finished(config, reports):
+            for report in reports:
+                print(report.name, len(report.outcomes))
     """
 
 

@@ -39,8 +39,8 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     add_features(pluginmanager)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    add_options(parser)
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    add_options(parser, pluginmanager)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -71,14 +71,10 @@ def pytest_configure(config: pytest.Config) -> None:
     add_marker(config)
     refuse_unknown(config)
     if given(config):
-        from pytest_bandwidth.options.settings import settings_of
+        from pytest_bandwidth.options.reading import settings_of
 
         settings_of(config)  # a mistake is told now, whether or not bandwidth tests turn up
     controller = Controller(config)
-    if controller.is_card_of_fleet:
-        from pytest_bandwidth.features.fleet.card_process import configure_card
-
-        configure_card(config)
     if controller.is_child:
         from pytest_bandwidth.evidence.processes.child_plugin import configure_child
 
@@ -109,7 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not wanted and not given(config):
         return
     from pytest_bandwidth.evidence.processes.child import request_of
-    from pytest_bandwidth.options.settings import settings_of
+    from pytest_bandwidth.options.reading import settings_of
     from pytest_bandwidth.session.collection.collected import concerns_baseline
 
     settings, request = settings_of(config), request_of(config)
@@ -160,7 +156,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     session = config.stash.get(_SESSION, None)
     lines = [] if session is None else session.header()
     if given(config):
-        from pytest_bandwidth.options.settings import nothing_is_judged
+        from pytest_bandwidth.options.reading import nothing_is_judged
 
         unjudged = nothing_is_judged(config)
         lines += [] if unjudged is None else [f"bandwidth: {unjudged}"]

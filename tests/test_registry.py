@@ -13,7 +13,17 @@ from pytest_bandwidth.registry import hooks
 METADATA = "Metadata-Version: 2.1\nName: ranked\nVersion: 1.0\n"
 ENTRY_POINTS = "[pytest_bandwidth.features]\nranked = ranked.feature\n"
 FEATURE = """
-from pytest_bandwidth.hooks import Command, hookimpl
+from dataclasses import dataclass, field
+
+from pytest_bandwidth.hooks import Command, hookimpl, option
+
+@dataclass(frozen=True)
+class RankOptions:
+    rank: int = field(default=1, metadata=option("N", "the rank of what is named", int))
+
+@hookimpl
+def pytest_bandwidth_options():
+    return RankOptions
 
 @hookimpl
 def pytest_bandwidth_commands():
@@ -51,6 +61,20 @@ def test_a_distribution_of_ones_own_adds_a_command(with_ranked):
     done = said(with_ranked, "-m", "pytest_bandwidth.cli", "rank", "triad", "copy")
     assert (done.returncode, done.stdout) == (0, "copy triad\n"), done.stderr
     assert "list tests by GB/s" in said(with_ranked, "-m", "pytest_bandwidth.cli", "--help").stdout
+
+
+def test_a_distribution_of_ones_own_adds_an_option(with_ranked, tmp_path):
+    test = (
+        "from pytest_bandwidth.options.reading import options_of\n"
+        "from ranked.feature import RankOptions\n"
+        "def test_rank(pytestconfig):\n    assert options_of(pytestconfig, RankOptions).rank == 7\n"
+    )
+    (tmp_path / "test_rank.py").write_text(test)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nbandwidth_rank = 7\n")
+    ran = said(with_ranked, "-m", "pytest", "-p", "bandwidth", str(tmp_path / "test_rank.py"))
+    assert ran.returncode == 0, ran.stdout
+    wrong = said(with_ranked, "-m", "pytest", "--bandwidth-rank=x", str(tmp_path / "test_rank.py"))
+    assert "--bandwidth-rank: invalid literal for int()" in wrong.stderr
 
 
 def test_commands_do_not_load_pytest():

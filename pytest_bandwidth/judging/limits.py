@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from pytest_bandwidth.domain import values
 from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.domain.values import argument
 from pytest_bandwidth.judging.pairs import Looks
 
 if TYPE_CHECKING:
@@ -19,30 +21,52 @@ _METRIC_OF_FLOOR = {"min_gbps": "gbps", "min_utilization": "utilization", "min_r
 
 @dataclass(frozen=True, slots=True)
 class MarkerOptions:
-    """Hold what `@pytest.mark.bandwidth(...)` says about one test; None where it is silent.
+    """Hold what `@pytest.mark.bandwidth(...)` says about one test; None where it is silent."""
 
-    min_gbps: floor of the achieved bandwidth, in GB/s or with a unit, that holds whatever the baseline says.
-    min_utilization: floor of the share of the peak; an error where the peak is unknown.
-    min_relative: floor of the share of the probe's bandwidth, which may pass 1.
-    max_dram_ratio: the most that DRAM may move ÷ what is declared; held where --bandwidth-counters counts.
-    tolerance: the drop that matters to this test, such as "3%".
-    judged_on: the figure that verdicts compare, "relative" or "gbps".
-    max_time: budget of each of the test's measurements, in seconds.
-    min_samples: samples of each measurement, time permitting.
-    device: the kind of device that the test is for; on others it skips.
-    blocks: the traffic device runs only so many of the grid's blocks, evenly spread (None: all).
-    """
-
-    min_gbps: float | None = None
-    min_utilization: float | None = None
-    min_relative: float | None = None
-    tolerance: float | None = None
-    judged_on: Metric | None = None
-    max_time: float | None = None
-    min_samples: int | None = None
-    device: str | None = None
-    blocks: int | None = None
-    max_dram_ratio: float | None = None
+    min_gbps: float | None = field(
+        default=None,
+        metadata=argument(
+            values.gbps,
+            "floor of the achieved bandwidth, in GB/s or with a unit, that holds whatever the baseline says.",
+        ),
+    )
+    min_utilization: float | None = field(
+        default=None,
+        metadata=argument(
+            values.positive_fraction, "floor of the share of the peak; an error where the peak is unknown."
+        ),
+    )
+    min_relative: float | None = field(
+        default=None, metadata=argument(values.share, "floor of the share of the probe's bandwidth, which may pass 1.")
+    )
+    tolerance: float | None = field(
+        default=None, metadata=argument(values.fraction, 'the drop that matters to this test, such as "3%".')
+    )
+    judged_on: Metric | None = field(
+        default=None, metadata=argument(values.figure, 'the figure that verdicts compare, "relative" or "gbps".')
+    )
+    max_time: float | None = field(
+        default=None, metadata=argument(values.seconds, "budget of each of the test's measurements, in seconds.")
+    )
+    min_samples: int | None = field(
+        default=None, metadata=argument(values.count(1), "samples of each measurement, time permitting.")
+    )
+    device: str | None = field(
+        default=None,
+        metadata=argument(values.device_name, "the kind of device that the test is for; on others it skips."),
+    )
+    blocks: int | None = field(
+        default=None,
+        metadata=argument(
+            values.count(1), "the traffic device runs only so many of the grid's blocks, evenly spread (None: all)."
+        ),
+    )
+    max_dram_ratio: float | None = field(
+        default=None,
+        metadata=argument(
+            values.ratio, "the most that DRAM may move ÷ what is declared; held where --bandwidth-counters counts."
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_bandwidth.domain.address import masked
-from pytest_bandwidth.options.options import OPTIONS
+from pytest_bandwidth.options.options import declared
+from pytest_bandwidth.options.settings import flag
+from pytest_bandwidth.registry import hooks
 
 # So much is kept.
 LONGEST_COMMAND = 1000
@@ -19,7 +21,7 @@ def own_command(argv: Sequence[str]) -> str:
     'pytest … --bandwidth-device cpu …'
     """
     kept = [Path(argv[0]).name if Path(argv[0]).name != "__main__.py" else "python -m pytest"]
-    values = {f"--bandwidth-{name}" for name, metavar, _ in OPTIONS if metavar is not None}
+    values = {flag(name) for name, option in declared(hooks()).items() if option.placeholder is not None}
     own_value = False
     for argument in argv[1:]:
         if own_value or argument.startswith("--bandwidth-"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -30,14 +31,23 @@ class WorkloadFailed(BandwidthError):
         self.what = what
 
 
-class UserHookFailed(BandwidthError):
+class UserHookFailed(UsageError):
     """Raised where a hook of a conftest.py or plugin raised; the original exception is the cause."""
 
 
 def called_hook(config: pytest.Config, name: str, **arguments: Any) -> Any:
-    """Call one of the plugin's own hooks. Raises UserHookFailed for whatever an implementation raises."""
-    try:
+    """Call one of the plugin's own hooks. Raises UserHookFailed for what an implementation raises."""
+    with named_failures(name):
         return getattr(config.hook, name)(config=config, **arguments)
+
+
+@contextmanager
+def named_failures(name: str) -> Iterator[None]:
+    """Turn what code of others raises into UserHookFailed, but for errors of the plugin's own. name: of that code."""
+    try:
+        yield
+    except BandwidthError:
+        raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         at = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: " if frames else ""

@@ -23,22 +23,22 @@ _WRITER = "from"
 
 
 def hand_over(file: Path, content: Mapping[str, Any]) -> None:
-    """Write what a process that this one starts shall take."""
+    """Write what a process that this one starts shall take: plain data, by the name of what reads it there."""
     pid = os.getpid()
     file.write_text(json.dumps({**content, _WRITER: [pid, _start_of(pid)]}), encoding="utf-8")
 
 
-def taken(name: str, environment: MutableMapping[str, str] = os.environ) -> dict[str, Any] | None:
+def taken(environment: MutableMapping[str, str] = os.environ) -> dict[str, Any] | None:
     """Return what the variable's file says, and remove both; None where the variable is not set.
 
     Raises ValueError, one line, where no ancestor of this process wrote the file.
     """
-    path = environment.pop(name, None)
+    path = environment.pop(REQUEST_VARIABLE, None)
     if path is None:
         return None
     content = _content(Path(path))
     if content is None:
-        raise unexpected(name)
+        raise unexpected(REQUEST_VARIABLE)
     os.unlink(path)
     return content
 

@@ -1,65 +1,33 @@
-"""Declare the options and the marker to pytest, with their help. `settings` reads them.
+"""Declare options and marker to pytest, and tell which options were given, and where. `reading` reads their values.
 
 Loaded in every pytest run, so it imports nothing of weight.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
+from pytest_bandwidth.options.own_process import is_own_process
+from pytest_bandwidth.options.settings import Given, Option, Settings, dest, flag, options_in
+
 # Options of pytest after which no test's body runs.
 RUNS_NOTHING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
-_FIELD = re.compile(r"^ *(\w+(?:, \w+)*): ", re.MULTILINE)
-# Name, placeholder (None: a switch), help.
-OPTIONS: tuple[tuple[str, str | None, str], ...] = (
-    ("baseline", "PATH", "YAML baseline, or a folder that holds one per device (default: measure only)"),
-    ("device", "NAME", "auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic (default: auto)"),
-    ("tolerance", "P", "smallest slowdown to catch, unless marker or baseline set one (default: 5%)"),
-    ("update", None, "write what was measured to the baseline"),
-    ("update-new", None, "write only what has no entry in the baseline yet"),
-    ("runs", "N", "whole runs, each in a new process, when updating (default: 5)"),
-    ("against", "REV", "compare with the same tests at this git revision (or `anchor`), in new processes; no baseline"),
-    ("device-tolerance", "P", "fail the run where unchanged tests lost more than this, as the device's median"),
-    ("strict", None, "UNDECIDED fails too"),
-    ("only", None, "run bandwidth tests only"),
-    ("skip", None, "skip bandwidth tests"),
-    ("disable", None, "run the bodies of bandwidth tests once, untimed"),
-    ("max-time", "S", "budget of one measurement in seconds (default: 1)"),
-    ("min-samples", "N", "samples of one measurement, time permitting (default: 30)"),
-    ("precision", "P", "stop at this precision of the median (default: 0.5%)"),
-    ("traffic-timeout", "S", "traffic device: seconds that one launch, or compiling it, may take (default: 60)"),
-    ("suite", "NAME", "quick or full, for pytest --pyargs pytest_bandwidth.suite (default: quick)"),
-    ("counters", "NAME", "count what DRAM moves, once after each test: auto, ncu, rocprofv3 or off (default: off)"),
-    ("profile", "DIR", "run what is REGRESSED once under ncu --set full, with its report in this folder"),
-    ("html", "FILE", "write the HTML summary"),
-    ("json", "FILE", "write everything measured as one JSON document"),
-    ("csv", "FILE", "write the table as CSV"),
-    ("dir", "DIR", "write DIR/RUN_ID/bandwidth_report.{json,csv,html}"),
-    ("history", "PATH", "append the run to the history in this folder or bucket (pytest-bandwidth history shows it)"),
-)
-# Settled for a machine or a repository, not for a run: ini only.
-INI_ONLY: tuple[tuple[str, str | None, str], ...] = (
-    ("confirm", "N", "new processes that measure a slow test again, where no old code can run (default: 3)"),
-    ("pairs", "N", "comparisons with old code before the first look; up to thrice as many (default: 4)"),
-    ("settle", "WHICH", "compare changed code with its old code: changed, or never (default: changed)"),
-    ("settle-time", "S", "seconds of a run that old code may take, all tests together (default: 900)"),
-    ("commit", "HASH", "the commit that is checked out, where there is no .git (default: what CI says)"),
-    ("peak", "GB/s", "peak bandwidth of the device, e.g. 2039 GB/s, where the tables are wrong"),
-    ("busy-processors", "N", "processors that others may use of a host before its figures are UNDECIDED"),
-    ("utilization-classes", "P P P", "shares above which a utilization is excellent, good, fair (80% 60% 35%)"),
-    ("build", "COMMAND", "builds another revision in its worktree, such as pip install -e . --no-build-isolation"),
-    ("lock-timeout", "S", "seconds to wait for another process that measures on the device (default: 600)"),
-    ("private", None, "leave host name, user name and absolute paths out of documents, reports and the history"),
-)
 
 
-def dest(name: str) -> str:
-    """Return the name of an option in the ini file and in pytest's own namespace."""
-    return f"bandwidth_{name.replace('-', '_')}"
+def add_options(parser: pytest.Parser, manager: pytest.PytestPluginManager) -> None:
+    """Declare every option on the command line and in the ini file."""
+    group = parser.getgroup("bandwidth", "memory-bandwidth regression tests (pytest-bandwidth)")
+    for name, option in declared(manager.hook).items():
+        is_switch = option.placeholder is None
+        if not option.ini_only:
+            how = {"action": "store_true"} if is_switch else {"metavar": option.placeholder}
+            group.addoption(flag(name), dest=dest(name), default=None, help=option.meaning.replace("%", "%%"), **how)
+        kind: Any = "bool" if is_switch else "string"
+        parser.addini(dest(name), f"{option.meaning} (pytest-bandwidth)", type=kind, default=None)
 
 
 def add_marker(config: pytest.Config) -> None:
@@ -69,43 +37,22 @@ def add_marker(config: pytest.Config) -> None:
 
 
 def marker_help() -> str:
-    """Describe the marker as `pytest --markers` shows it, from the fields of MarkerOptions and their meanings."""
+    """Describe the marker as `pytest --markers` shows it."""
     from pytest_bandwidth.judging.limits import MarkerOptions
 
-    meanings = described(MarkerOptions)
-    arguments = ", ".join(f"{field.name}=" for field in fields(MarkerOptions))
-    return f"bandwidth({arguments}): limits and budget of a memory-bandwidth test (pytest-bandwidth). " + " ".join(
-        f"{field.name}: {meanings[field.name]}" for field in fields(MarkerOptions) if field.name in meanings
-    )
+    arguments = ", ".join(f"{one.name}=" for one in fields(MarkerOptions))
+    meanings = " ".join(f"{one.name}: {one.metadata['meaning']}" for one in fields(MarkerOptions))
+    return f"bandwidth({arguments}): limits and budget of a memory-bandwidth test (pytest-bandwidth). {meanings}"
 
 
-def described(owner: type) -> dict[str, str]:
-    """Read what a class's docstring says of its fields: lines that begin with ``name: `` or ``name, name: ``.
-
-    Python has none under -OO.
-    """
-    marks = list(_FIELD.finditer(owner.__doc__ or ""))
-    found: dict[str, str] = {}
-    for mark, following in zip(marks, (*marks[1:], None), strict=False):
-        text = (owner.__doc__ or "")[mark.end() : following.start() if following else None]
-        found.update(dict.fromkeys(mark[1].split(", "), " ".join(text.split())))
-    return found
+def declared(hook: Any) -> dict[str, Option]:
+    """Return all options by name, those of features included. hook: pytest's, or the registry's."""
+    return {name: option for owner in owners(hook) for name, option in options_in(owner)}
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Declare every option on the command line and in the ini file."""
-    group = parser.getgroup("bandwidth", "memory-bandwidth regression tests (pytest-bandwidth)")
-    for name, metavar, text in OPTIONS:
-        flag, help_text = f"--bandwidth-{name}", text.replace("%", "%%")
-        if metavar is None:
-            group.addoption(flag, dest=dest(name), action="store_true", default=None, help=help_text)
-        else:
-            group.addoption(flag, dest=dest(name), default=None, metavar=metavar, help=help_text)
-    for name, metavar, text in (*OPTIONS, *INI_ONLY):
-        if metavar is None:
-            parser.addini(dest(name), f"{text} (pytest-bandwidth)", type="bool", default=None)
-        else:
-            parser.addini(dest(name), f"{text} (pytest-bandwidth)", type="string", default=None)
+def owners(hook: Any) -> tuple[type, ...]:
+    """Return the dataclasses that declare options."""
+    return Settings, *hook.pytest_bandwidth_options()
 
 
 def usage_error(error: object) -> pytest.UsageError:
@@ -128,12 +75,11 @@ def refuse_unknown(config: pytest.Config) -> None:
             continue
         import difflib  # kept out of start-up
 
-        names = [option for option, _, _ in (*OPTIONS, *INI_ONLY)]
-        near = difflib.get_close_matches(
-            name.lower().removeprefix("bandwidth").replace("_", "-").strip("-"), names, n=1
-        )
-        meant = f"did you mean {dest(near[0])}?" if near else f"expected one of {', '.join(map(dest, names))}"
-        raise usage_error(f"{_place(config, name)}: unknown; {meant}")
+        names = list(declared(config.hook))
+        meant = name.lower().removeprefix("bandwidth").replace("-", "_").strip("_")
+        near = difflib.get_close_matches(meant, names, n=1)
+        advice = f"did you mean {dest(near[0])}?" if near else f"expected one of {', '.join(map(dest, names))}"
+        raise usage_error(f"{_ini_place(config, name)}: unknown; {advice}")
 
 
 def _is_known(config: pytest.Config, name: str) -> bool:
@@ -145,28 +91,42 @@ def _is_known(config: pytest.Config, name: str) -> bool:
     return True
 
 
-def given(config: pytest.Config) -> dict[str, tuple[object, str]]:
-    """Return value and place of each option that was given, command line before ini."""
-    found: dict[str, tuple[object, str]] = {}
-    for name, _, _ in (*OPTIONS, *INI_ONLY):
+def given(config: pytest.Config) -> dict[str, Given]:
+    """Return the options that were given, command line before ini, as `pytest_bandwidth_given` leaves them.
+
+    A process that the plugin started writes none of the files that its options name.
+    """
+    found: dict[str, Given] = {}
+    for name, option in declared(config.hook).items():
+        if option.writes and is_own_process(config):
+            continue
         value = config.getoption(dest(name), default=None)
         if value is not None:
-            found[name] = value, f"--bandwidth-{name}"
+            found[name] = Given(value, flag(name))
             continue
         value = config.getini(dest(name))
         if value not in (None, ""):
-            found[name] = value, _place(config, dest(name))
+            found[name] = Given(value, _ini_place(config, dest(name)))
+    config.hook.pytest_bandwidth_given(config=config, options=found)
     return found
 
 
 def is_asked_for(early_config: pytest.Config) -> bool:
     """Return whether an option is given, where pytest has read its command line and not yet taken it over."""
+    options: dict[str, Given] = {}
+    early_config.hook.pytest_bandwidth_given(config=early_config, options=options)
     known = vars(early_config.known_args_namespace)
-    names = [dest(name) for name, _, _ in (*OPTIONS, *INI_ONLY)]
-    return any(known.get(name) is not None or early_config.getini(name) not in (None, "") for name in names)
+    names = list(map(dest, declared(early_config.hook)))
+    on_command_line = any(known.get(name) is not None for name in names)
+    return bool(options) or on_command_line or any(early_config.getini(name) not in (None, "") for name in names)
 
 
-def _place(config: pytest.Config, ini_name: str) -> str:
+def places_of(config: pytest.Config) -> dict[str, str]:
+    """Return where each option that was given stands, as messages name it."""
+    return {name: one.place for name, one in given(config).items()}
+
+
+def _ini_place(config: pytest.Config, ini_name: str) -> str:
     """Return where an ini option was given: on the command line by -o, which comes before the file."""
     overridden = config.getoption("override_ini", default=None) or ()
     if any(text.partition("=")[0] == ini_name for text in overridden):

@@ -7,16 +7,9 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.options.handed_over import (
-    ANCESTOR_VARIABLE,
-    FLEET_VARIABLE,
-    PARENT_VARIABLE,
-    REQUEST_VARIABLE,
-    taken,
-    unexpected,
-)
+from pytest_bandwidth.options.handed_over import ANCESTOR_VARIABLE, PARENT_VARIABLE, taken, unexpected
 
-_TAKEN = pytest.StashKey[dict[str, "dict[str, Any] | None"]]()
+_TAKEN = pytest.StashKey["dict[str, Any] | None"]()
 
 
 def take(config: pytest.Config) -> bool:
@@ -26,15 +19,20 @@ def take(config: pytest.Config) -> bool:
     """
     if _TAKEN in config.stash:
         return False
-    config.stash[_TAKEN] = {}
-    config.stash[_TAKEN] = {name: taken(name) for name in (REQUEST_VARIABLE, FLEET_VARIABLE)}
-    is_ours = any(config.stash[_TAKEN].values())
+    config.stash[_TAKEN] = None
+    config.stash[_TAKEN] = taken()
     for name in (PARENT_VARIABLE, ANCESTOR_VARIABLE):
-        if name in os.environ and not is_ours:
+        if name in os.environ and not is_own_process(config):
             raise unexpected(name)
-    return is_ours
+    return is_own_process(config)
 
 
-def told(config: pytest.Config, name: str) -> dict[str, Any] | None:
-    """Return what was handed to this run by a variable; None where nothing was."""
-    return config.stash.get(_TAKEN, {}).get(name)
+def is_own_process(config: pytest.Config) -> bool:
+    """Return whether the plugin started this process, to measure for another."""
+    return config.stash.get(_TAKEN, None) is not None
+
+
+def handed(config: pytest.Config, name: str) -> dict[str, Any] | None:
+    """Return what was handed to this run by that name; None where nothing was."""
+    found: dict[str, Any] | None = (config.stash.get(_TAKEN, None) or {}).get(name)
+    return found

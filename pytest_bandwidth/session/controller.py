@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_bandwidth.options.handed_over import FLEET_VARIABLE, REQUEST_VARIABLE
-from pytest_bandwidth.options.options import given, usage_error
-from pytest_bandwidth.options.own_process import told
+from pytest_bandwidth.options.options import places_of, usage_error
+from pytest_bandwidth.options.own_process import handed
 from pytest_bandwidth.session.at_end import told_by_worker, told_here
 
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ class Controller:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._started = time.time()
-        self.is_child = told(config, REQUEST_VARIABLE) is not None
-        self.is_card_of_fleet = told(config, FLEET_VARIABLE) is not None
+        self.is_child = handed(config, "child") is not None
         self._gathered: Gathered | None = None
         # Worker ("" without xdist) and test: with --dist=each a test may fail on one device and pass on another.
         self._failed: set[tuple[str, str]] = set()
@@ -49,7 +47,7 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
         """Refuse bad baselines and outputs before xdist starts its workers, where each test would fail of them."""
-        from pytest_bandwidth.options.settings import places_of, settings_of
+        from pytest_bandwidth.options.reading import settings_of
 
         settings = settings_of(config)
         if settings.skip:
@@ -59,7 +57,7 @@ class Controller:
         from pytest_bandwidth.session.publishing.run_files import check_outputs
 
         try:
-            check_outputs(settings, config.invocation_params.dir, places_of(config))
+            check_outputs(config)
             if settings.baseline is not None and settings.against is None:
                 if not settings.writes_baseline and not os.path.exists(settings.baseline):
                     raise UsageError(
@@ -173,8 +171,8 @@ class Controller:
             from pytest_bandwidth.session.publishing.publish import show
 
             show(self._config, terminalreporter, self._reports)
-        elif not self.is_child and not self._config.option.collectonly and given(self._config):
-            named = given(self._config)
-            asked = [where for name in _FILES if (where := named.get(name, ("", ""))[1]).startswith("--")]
+        elif not self.is_child and not self._config.option.collectonly:
+            places = places_of(self._config)
+            asked = [where for name in _FILES if (where := places.get(name, "")).startswith("--")]
             if asked:
                 terminalreporter.write_line(f"bandwidth: nothing was measured, so {' and '.join(asked)} wrote nothing")

@@ -37,8 +37,8 @@ from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.measuring.measuring_run import AskedTest, MeasuredTest, MeasuringRun
 from pytest_bandwidth.measuring.progress import ProgressLine
 from pytest_bandwidth.options.errors import UserHookFailed, called_hook
-from pytest_bandwidth.options.options import usage_error
-from pytest_bandwidth.options.settings import places_of, read_marker, settings_of
+from pytest_bandwidth.options.options import places_of, usage_error
+from pytest_bandwidth.options.reading import read_marker, settings_of
 from pytest_bandwidth.outcomes.flatten import outcome_of
 from pytest_bandwidth.outcomes.outcome import Plain
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable
@@ -428,7 +428,7 @@ def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthS
     if not config.option.collectonly:
         try:
             if request is None and not hasattr(config, "workerinput"):
-                check_outputs(settings, config.invocation_params.dir, places_of(config))
+                check_outputs(config)
             run.prepare()
         except (DeviceUnavailable, BaselineError, UsageError) as error:
             if not hasattr(config, "workerinput"):

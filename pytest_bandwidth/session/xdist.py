@@ -17,20 +17,19 @@ from pytest_bandwidth.evidence.commit_pairs.build import build_of, check_out
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import Invocation, started_as_module
 from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
-from pytest_bandwidth.features.fleet.card_places import OF_WORKER, plain_places
 from pytest_bandwidth.measuring.progress import begin_line
 from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error
-from pytest_bandwidth.options.settings import ANCHOR, settings_of
+from pytest_bandwidth.options.reading import settings_of
+from pytest_bandwidth.options.settings import ANCHOR
 from pytest_bandwidth.reports.text_safe import printable
 
 _REVISION = pytest.StashKey[Revision]()
 
 
 def tell_worker(node: Any) -> None:
-    """Tell a worker what only the controller knows: how it was started, its revision, a fleet's places."""
+    """Tell a worker what only the controller knows: how it was started, and its revision."""
     node.workerinput["bandwidth_as_module"] = started_as_module()
     node.workerinput["bandwidth_every_test"] = node.config.option.dist == "each"
-    node.workerinput[OF_WORKER] = plain_places(node.config)
     revision = _check_out(node.config)
     node.workerinput["bandwidth_revision"] = None if revision is None else asdict(revision)
 

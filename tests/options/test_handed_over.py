@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_bandwidth.options.handed_over import FLEET_VARIABLE, REQUEST_VARIABLE, hand_over, taken
+from pytest_bandwidth.options.handed_over import REQUEST_VARIABLE, hand_over, taken
 
 TAKES = """
 import os
 from pytest_bandwidth.options.handed_over import taken
 
 try:
-    print(taken("PYTEST_BANDWIDTH_REQUEST"), "PYTEST_BANDWIDTH_REQUEST" in os.environ)
+    print(taken(), "PYTEST_BANDWIDTH_REQUEST" in os.environ)
 except ValueError as error:
     print(error)
 """
@@ -50,7 +50,7 @@ def test_a_grandchild_takes_it_through_another_program(file):
 
 
 def test_nothing_is_taken_where_nothing_was_handed():
-    assert taken(REQUEST_VARIABLE, {}) is None
+    assert taken({}) is None
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="without /proc only a parent's number is known")
@@ -86,9 +86,7 @@ def test_what_no_ancestor_wrote_is_refused(file, content):
     assert take_in_child(file) == REFUSED
 
 
-@pytest.mark.parametrize(
-    "name", [REQUEST_VARIABLE, FLEET_VARIABLE, "PYTEST_BANDWIDTH_PARENT", "PYTEST_BANDWIDTH_ANCESTOR"]
-)
+@pytest.mark.parametrize("name", [REQUEST_VARIABLE, "PYTEST_BANDWIDTH_PARENT", "PYTEST_BANDWIDTH_ANCESTOR"])
 @pytest.mark.parametrize("value", ["", "left by somebody"])
 def test_a_run_with_a_variable_left_by_others_ends_at_once(pytester, monkeypatch, name, value):
     pytester.makepyfile("def test(): pass")

@@ -1,32 +1,29 @@
 """The options and the marker's arguments: their help, and that each is read."""
 
+import re
 from dataclasses import fields
 
 import pytest
 
 from pytest_bandwidth.judging.limits import MarkerOptions
-from pytest_bandwidth.options.options import INI_ONLY, OPTIONS, marker_help
-from pytest_bandwidth.options.settings import _MARKER_PARSERS, _PARSERS, Settings
+from pytest_bandwidth.options.options import declared, marker_help
+from pytest_bandwidth.options.settings import Settings, options_in
+from pytest_bandwidth.registry import hooks
 
 
-def test_every_option_has_a_field_and_all_but_switches_a_parser():
-    named = {name: placeholder for name, placeholder, _ in (*OPTIONS, *INI_ONLY)}
-    assert {name.replace("-", "_") for name in named} == {field.name for field in fields(Settings)}
-    assert {name for name, placeholder in named.items() if placeholder is not None} == set(_PARSERS)
+def test_defaults_are_what_the_help_says():
+    said = {name: re.search(r"\(default: (\S+)\)", option.meaning) for name, option in options_in(Settings)}
+    read = {name: dict(options_in(Settings))[name].parse(found[1]) for name, found in said.items() if found}
+    assert {name: getattr(Settings(), name) for name in read} == read
+    assert {"tolerance", "runs", "settle_time"} < read.keys()
 
 
-def test_every_argument_of_the_marker_has_a_parser():
-    assert {field.name for field in fields(MarkerOptions)} == set(_MARKER_PARSERS)
+def test_options_of_features_are_among_all():
+    assert set(declared(hooks())) > {"baseline", "history"}
 
 
-def test_the_marker_tells_all_of_its_arguments():
+def test_the_marker_describes_all_of_its_arguments():
     assert all(f" {field.name}: " in marker_help() for field in fields(MarkerOptions))
-
-
-def test_without_docstrings_the_marker_is_declared_all_the_same(monkeypatch):
-    """As under python -OO."""
-    monkeypatch.setattr(MarkerOptions, "__doc__", None)
-    assert marker_help().startswith("bandwidth(min_gbps=, ")
 
 
 FILES = {

@@ -86,3 +86,66 @@ def test_a_peak_hook_that_raises_is_one_line(project):
     result = project.run()
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: conftest.py:2: pytest_bandwidth_peaks raised OSError: no table"])
+
+
+REPORTERS = """
+from pathlib import Path
+
+class Slowest:
+    def check(self):
+        pass
+
+    def write(self, document, outcomes, suffix):
+        slowest = min(outcomes, key=lambda outcome: outcome.gbps)
+        Path("slowest.txt").write_text(f"{slowest.nodeid} {document['schema']} {suffix}")
+        return ["slowest.txt"]
+
+def pytest_bandwidth_given(config, options):
+    from pytest_bandwidth.hooks import Given
+
+    options.setdefault("csv", Given("made/run.csv", "conftest.py"))
+    options.pop("json", None)
+
+def pytest_bandwidth_reporters(config):
+    return [Slowest()]
+
+def pytest_bandwidth_finished(config, reports):
+    Path("finished.txt").write_text(" ".join(outcome.status for report in reports for outcome in report.outcomes))
+"""
+
+
+def test_they_change_what_was_given_report_and_are_called_at_the_end(project):
+    project.file("conftest.py", REPORTERS)
+    project.file("test_copy.py", COPY)
+    result = project.run("--bandwidth-json=run.json")
+    result.stdout.fnmatch_lines(["wrote *made/run.csv", "wrote slowest.txt"])
+    assert not (project.path / "run.json").exists()
+    assert (project.path / "slowest.txt").read_text() == "test_copy.py::test_copy 1 None"
+    assert (project.path / "finished.txt").read_text() == "UNDECIDED"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise UsageError('no disk')", "ERROR: no disk"),
+        ("1 / 0", "ERROR: conftest.py:4: Full.check raised ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_reporter_that_cannot_write_ends_the_run_before_its_tests(project, body, said):
+    reporter = f"class Full:\n    def check(self):\n        {body}\n"
+    imported = "from pytest_bandwidth.domain.errors import UsageError\n"
+    project.file("conftest.py", f"{imported}{reporter}def pytest_bandwidth_reporters():\n    return [Full()]\n")
+    project.file("test_copy.py", COPY)
+    result = project.run()
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([said])
+
+
+def test_a_reporter_that_fails_costs_no_result(project):
+    reporter = "class Full:\n    def check(self):\n        pass\n    def write(self, *_):\n        1 / 0\n"
+    project.file("conftest.py", f"{reporter}def pytest_bandwidth_reporters():\n    return [Full()]\n")
+    project.file("test_copy.py", COPY)
+    result = project.run("--bandwidth-csv=run.csv")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["wrote run.csv", "ERROR: conftest.py:*: Full.write raised *"])
+    assert result.ret == 4

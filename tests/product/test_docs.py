@@ -54,11 +54,14 @@ def test_the_architectures_table_is_the_codes():
 
 
 def test_readme_lists_every_option():
-    from pytest_bandwidth.options.options import INI_ONLY, OPTIONS
+    from pytest_bandwidth.options.options import declared
+    from pytest_bandwidth.registry import hooks
 
+    options = declared(hooks())
+    named = [name.replace("_", "-") for name, option in options.items() if not option.ini_only]
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [name for name, _, _ in OPTIONS if f"`{name}" not in text and f" {name}=" not in text] == []
-    assert [name for name, _, _ in INI_ONLY if f"bandwidth_{name.replace('-', '_')}" not in text] == []
+    assert [name for name in named if f"`{name}" not in text and f" {name}=" not in text] == []
+    assert [name for name, option in options.items() if option.ini_only and f"bandwidth_{name}" not in text] == []
 
 
 def test_json_page_names_every_field():
@@ -126,11 +129,14 @@ def test_the_reference_is_the_codes(site):
 
     from pytest_bandwidth.fixture.bandwidth import Bandwidth
     from pytest_bandwidth.judging.limits import MarkerOptions
-    from pytest_bandwidth.options.options import INI_ONLY, OPTIONS, dest
+    from pytest_bandwidth.options.options import declared
+    from pytest_bandwidth.options.settings import dest, flag
+    from pytest_bandwidth.registry import hooks
 
     text = re.sub(r"<[^>]+>", "", (site / "reference.html").read_text(encoding="utf-8"))
-    assert [name for name, _, _ in OPTIONS if f"--bandwidth-{name}" not in text] == []
-    assert [name for name, _, _ in (*OPTIONS, *INI_ONLY) if dest(name) not in text] == []
+    options = declared(hooks())
+    assert [name for name, option in options.items() if not option.ini_only and flag(name) not in text] == []
+    assert [name for name in options if dest(name) not in text] == []
     assert [f.name for f in fields(MarkerOptions) if f.name not in text] == []
     offered = [name for name in vars(Bandwidth) if not name.startswith("_")]
     assert [name for name in offered if f"bandwidth.{name}" not in text] == []

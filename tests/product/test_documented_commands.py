@@ -20,7 +20,9 @@ from pytest_bandwidth.cli.main import main
 from pytest_bandwidth.devices.cuda.device import open_cuda
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.features.tinygrad.backend import open_backend
-from pytest_bandwidth.options.options import INI_ONLY, OPTIONS, dest
+from pytest_bandwidth.options.options import declared
+from pytest_bandwidth.options.settings import dest
+from pytest_bandwidth.registry import hooks
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -410,12 +412,12 @@ def test_documented_yaml_is_what_it_says(block, tmp_path):
 def test_documented_ini_options_exist(block):
     given = tomllib.loads(block.text)["tool"]["pytest"]["ini_options"]
     assert given
-    assert set(given) <= {dest(name) for name, _, _ in (*OPTIONS, *INI_ONLY)}
+    assert set(given) <= set(map(dest, declared(hooks())))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_every_option_and_command_that_a_page_names_exists(page):
     text = page.read_text(encoding="utf-8")
     named = set(re.findall(r"--bandwidth-([a-z]+(?:-[a-z]+)*)", text))
-    assert named - {name for name, _, _ in OPTIONS} == set()
+    assert named - {name.replace("_", "-") for name, one in declared(hooks()).items() if not one.ini_only} == set()
     assert set(re.findall(r"[`\n]pytest-bandwidth ([a-z]+)", text)) - set(known_commands()) == set()

@@ -194,9 +194,11 @@ def test_a_pull_request_is_compared_with_what_its_checkout_merged_it_into():
 
 
 def test_every_option_that_a_workflow_gives_exists():
-    from pytest_bandwidth.options.options import OPTIONS
+    from pytest_bandwidth.options.options import declared
+    from pytest_bandwidth.options.settings import flag
+    from pytest_bandwidth.registry import hooks
 
-    known = {f"--bandwidth-{name}" for name, _, _ in OPTIONS}
+    known = {flag(name) for name, option in declared(hooks()).items() if not option.ini_only}
     text = "".join(file.read_text(encoding="utf-8") for file in WORKFLOWS)
     assert set(re.findall(r"--bandwidth-[a-z-]+", text)) - known == set()
 

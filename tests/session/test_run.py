@@ -36,7 +36,7 @@ import json, os, socket
 from pathlib import Path
 from filelock import FileLock, Timeout
 
-request = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
+request = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())["child"]
 with socket.socket(fileno=request["line"]) as line, line.makefile("rw") as text:
     print("ready", file=text, flush=True)
     text.readline()

@@ -177,9 +177,9 @@ def started_as_module() -> bool:
 
 def request_of(config: pytest.Config) -> ChildRequest | None:
     """Return the request that this run was started with; None in any other process than a child."""
-    from pytest_bandwidth.options.own_process import told  # pytest's, which a command has no need of
+    from pytest_bandwidth.options.own_process import handed  # pytest's, which a command has no need of
 
-    plain = told(config, REQUEST_VARIABLE)
+    plain = handed(config, "child")
     return None if plain is None else ChildRequest(**plain)
 
 
@@ -254,7 +254,8 @@ class Child:
             inherited_too = () if request.shared_memory is None else (request.shared_memory,)
             with theirs:
                 line = theirs.fileno() if direct else None
-                hand_over(request_file, replace(request, report=str(self._report), line=line).plain())
+                plain = replace(request, report=str(self._report), line=line).plain()
+                hand_over(request_file, {"child": plain})
                 # Nothing that its lines say, of which messages quote some, is cut at a terminal's width.
                 own_variables = {REQUEST_VARIABLE: str(request_file), "COLUMNS": str(OUTPUT_COLUMNS)}
                 inherited = child_environment(environment) if direct else descendant_environment(environment)

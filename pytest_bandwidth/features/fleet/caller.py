@@ -25,7 +25,8 @@ from pytest_bandwidth.features.fleet.returned import interrupted, read_result, r
 from pytest_bandwidth.features.fleet.schedule import Schedule
 from pytest_bandwidth.measuring.progress import begin_line
 from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error
-from pytest_bandwidth.options.settings import Settings, places_of, settings_of
+from pytest_bandwidth.options.reading import settings_of
+from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.publishing.device_report import DeviceReport
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
@@ -81,7 +82,7 @@ class FleetCaller:
         if asked or settings.disable or settings.skip:
             raise pytest.UsageError("found options with which nothing is measured, expected a run: use pytest itself")
         try:
-            check_outputs(settings, config.invocation_params.dir, places_of(config))
+            check_outputs(config)
             if settings.baseline is not None:
                 if not settings.writes_baseline and not settings.baseline.exists():
                     raise UsageError(f"no baseline {settings.baseline}: write it with --bandwidth-update")

@@ -21,7 +21,7 @@ from typing import Any
 
 # Ray carries its value along, and imports nothing for it there.
 from pytest_bandwidth.evidence.processes.interpreter import WITHOUT_CURRENT_FOLDER
-from pytest_bandwidth.options.handed_over import ANCESTOR_VARIABLE, FLEET_VARIABLE, hand_over
+from pytest_bandwidth.options.handed_over import ANCESTOR_VARIABLE, REQUEST_VARIABLE, hand_over
 
 # A document of 10,000 tests; what is larger stays where it is.
 LARGEST_RETURNED_BYTES = 64 * 2**20
@@ -108,8 +108,8 @@ class Runner:
         environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
         # The plugin in the child ends with this process, and its process group with it.
         environment[ANCESTOR_VARIABLE] = str(os.getpid())
-        environment[FLEET_VARIABLE] = str(folder / "places.json")
-        hand_over(folder / "places.json", places)
+        environment[REQUEST_VARIABLE] = str(folder / "places.json")
+        hand_over(folder / "places.json", {"fleet": places})
         # With -m the current folder stays importable, as for who types it: it is the checkout, and its tests import
         # from it. No options of Python's: the node's interpreter was started by Ray, with options of Ray's own.
         command = [task["python"] or sys.executable, "-m", "pytest", *task["arguments"]]

@@ -1,8 +1,24 @@
-"""Plug the fleet in: the command."""
+"""Plug the fleet in: the command, and what a run does that measures one card of a fleet.
+
+`on_node` starts such a run and hands over where it puts its files, by name: `document`, and `evidence`, which an update
+further needs; `baseline`, a copy of the caller's or None; `current`, the test that runs. It writes nothing else: the
+caller alone writes baselines, histories and reports.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 from pytest_bandwidth.hooks import Command, hookimpl
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_bandwidth.hooks import DeviceReport, Given
+
+# In what xdist hands to its workers.
+_OF_WORKER = "bandwidth_card"
 
 
 @hookimpl
@@ -12,3 +28,50 @@ def pytest_bandwidth_commands() -> list[Command]:
     return [
         Command("fleet", "measure every GPU of a Ray cluster, each in a process of its own", module, takes_rest=True)
     ]
+
+
+@hookimpl
+def pytest_bandwidth_given(config: pytest.Config, options: dict[str, Given]) -> None:
+    """Let the run of a card judge by its copy of the caller's baseline, and write its document for the caller."""
+    if (places := _places(config)) is None:
+        return
+    from pytest_bandwidth.options.settings import Given
+
+    options["json"] = Given(places["document"], "the fleet's document")
+    options.pop("baseline", None)
+    if places["baseline"] is not None:
+        options["baseline"] = Given(places["baseline"], "the fleet's baseline")
+
+
+@hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Set the process of a card up, before any test is collected."""
+    if (places := _places(config)) is not None:
+        from pytest_bandwidth.features.fleet.card_process import configure_card
+
+        configure_card(config, places["current"])
+
+
+@hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Hand the places to a worker of xdist."""
+    node.workerinput[_OF_WORKER] = _places(node.config)
+
+
+@hookimpl
+def pytest_bandwidth_finished(config: pytest.Config, reports: Sequence[DeviceReport]) -> None:
+    """Write what the caller needs for its update, and the document does not hold."""
+    if (places := _places(config)) is not None:
+        from pytest_bandwidth.features.fleet.card_process import write_evidence
+        from pytest_bandwidth.options.reading import settings_of
+
+        if settings_of(config).writes_baseline:
+            write_evidence(reports, places["evidence"])
+
+
+def _places(config: pytest.Config) -> dict[str, Any] | None:
+    """Return where the run of a card puts its files; None for any other run."""
+    from pytest_bandwidth.options.own_process import handed
+
+    places: dict[str, Any] | None = getattr(config, "workerinput", {}).get(_OF_WORKER)
+    return handed(config, "fleet") or places

@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.text import escaped
 from pytest_bandwidth.domain.units import counted, format_bytes, format_seconds
 from pytest_bandwidth.features.fleet.cards import Card, CardResult, CardRow, Lost, Returned
 from pytest_bandwidth.judging.limits import MarkerOptions
-from pytest_bandwidth.options.settings import read_marker
+from pytest_bandwidth.options.reading import read_marker
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.reports.attention import by_attention
 from pytest_bandwidth.reports.text_safe import one_line

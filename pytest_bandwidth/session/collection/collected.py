@@ -11,7 +11,7 @@ import pytest
 
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error
-from pytest_bandwidth.options.settings import settings_of
+from pytest_bandwidth.options.reading import settings_of
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable
 from pytest_bandwidth.session.collection.asked import Asked
 from pytest_bandwidth.session.collection.stale_entries import by_test, has_test, near_miss, of_other_rootdirs

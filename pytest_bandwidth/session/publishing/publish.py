@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.units import drop_of_log, format_percent
-from pytest_bandwidth.features.fleet.card_places import CardPlaces, card_places
 from pytest_bandwidth.options.errors import UserHookFailed, called_hook
-from pytest_bandwidth.options.settings import Settings, settings_of
+from pytest_bandwidth.options.reading import plain_options, settings_of
+from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.devices import unlike_others
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.outcomes.run_findings import (
@@ -42,10 +40,9 @@ from pytest_bandwidth.session.publishing.device_report import (
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
 from pytest_bandwidth.session.publishing.github_actions import commands, is_github, write_summary
 from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted
-from pytest_bandwidth.session.publishing.run_files import KINDS, write_files
+from pytest_bandwidth.session.publishing.run_files import KINDS, reporters_of, write_files
 from pytest_bandwidth.session.publishing.update import update_baselines
 from pytest_bandwidth.session.xdist import revision_of
-from pytest_bandwidth.storage.atomic import write_whole
 
 
 def publish(
@@ -72,13 +69,20 @@ def publish(
         report.findings += [found for found in _findings(report) if found not in report.findings]
     if settings.writes_baseline:
         update_baselines(config, settings, reports, interrupted=interrupted)
-        if (card := card_places(config)) is not None:
-            _hand_over(reports, card)
     for report in reports:
         _tell_unmeasurable(report, settings, config.rootpath)
         _tell_device_loss(report, settings)
-    if not _is_document_wanted(config, settings):
-        return
+    if _is_document_wanted(config, settings):
+        _write_documents(config, settings, reports, started)
+    try:
+        called_hook(config, "pytest_bandwidth_finished", reports=reports)
+    except UserHookFailed as error:
+        reports[0].problems.append(str(error))
+
+
+def _write_documents(
+    config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport], started: float
+) -> None:
     run_id, environment = new_run_id(), describe(config.rootpath, started, settings.baseline, settings.commit)
     changed = dict(environment)
     try:
@@ -86,27 +90,17 @@ def publish(
         environment = changed
     except UserHookFailed as error:
         reports[0].problems.append(str(error))
-    for report, suffix in zip(reports, suffixes_of(devices) if len(reports) > 1 else [None], strict=True):
+    suffixes = suffixes_of([report.device for report in reports]) if len(reports) > 1 else [None]
+    for report, suffix in zip(reports, suffixes, strict=True):
         _write(config, settings, environment, run_id, report, suffix)
-
-
-def _hand_over(reports: Sequence[DeviceReport], card: CardPlaces) -> None:
-    """Write what the caller of a fleet needs for its update and the document does not hold."""
-    for report in reports:
-        evidence = {
-            "further": report.further or [],
-            "asked": {row.outcome.key: asdict(row.asked) for row in report.rows},
-            "code": {row.outcome.key: row.code_plain() for row in report.rows},
-        }
-        write_whole(card.evidence, json.dumps(evidence).encode())
 
 
 def _is_document_wanted(config: pytest.Config, settings: Settings) -> bool:
     """Return whether a file, GitHub or somebody's hook takes the run's document: that of many tests takes seconds."""
     hooks = (config.hook.pytest_bandwidth_document, config.hook.pytest_bandwidth_environment)
     hooked = any(hook.get_hookimpls() for hook in hooks)
-    outputs = any(getattr(settings, name) is not None for name in (*KINDS, "dir", "history"))
-    return hooked or outputs or is_github()
+    outputs = any(getattr(settings, name) is not None for name in (*KINDS, "dir"))
+    return hooked or outputs or is_github() or bool(reporters_of(config))
 
 
 def _findings(report: DeviceReport) -> list[dict[str, str]]:
@@ -163,7 +157,7 @@ def _write(
         run_id if suffix is None else f"{run_id}-{suffix}",
         {**environment, **{name: said for name, said in report.environment.items() if said is not None}},
         report.device,
-        {name: str(v) if isinstance(v, Path | Address) else v for name, v in asdict(settings).items()},
+        plain_options(config),
         report.outcomes,
         report.baseline,
         report.findings,
@@ -179,7 +173,7 @@ def _write(
     clean = cleaner(config.rootpath, private=settings.private)
     whole = redacted(whole, clean)
     outcomes = [_redacted(outcome, clean) for outcome in report.outcomes]
-    report.written, problems = write_files(settings, config.invocation_params.dir, whole, outcomes, suffix)
+    report.written, problems = write_files(config, whole, outcomes, suffix)
     report.problems += problems
     if is_github():
         report.commands = commands(whole, config.rootpath)

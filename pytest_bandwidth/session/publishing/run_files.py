@@ -5,29 +5,36 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pytest_bandwidth.domain.address import Address
+import pytest
+
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.options.settings import Settings
+from pytest_bandwidth.options.errors import called_hook, named_failures
+from pytest_bandwidth.options.options import places_of
+from pytest_bandwidth.options.reading import settings_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.render import render
 from pytest_bandwidth.session.publishing.device_report import apart
 from pytest_bandwidth.storage.atomic import real_path, write_whole
 from pytest_bandwidth.storage.own_documents import refuse_foreign
 
+if TYPE_CHECKING:
+    from pytest_bandwidth.reports.reporter import Reporter
+
 BUNDLE_NAME = "bandwidth_report"
 KINDS = ("json", "csv", "html")
+_REPORTERS = pytest.StashKey["list[Reporter]"]()
 
 Document = Mapping[str, Any]
 
 
-def check_outputs(settings: Settings, folder: Path, options: Mapping[str, str]) -> None:
+def check_outputs(config: pytest.Config) -> None:
     """Raise UsageError where what a run is asked to write cannot be, so that no test runs in vain.
 
-    folder: what relative paths start from. Folders that are missing are made when files are written. options: where
-    each was given, for messages.
+    Folders that are missing are made when files are written.
     """
+    settings, folder, options = settings_of(config), config.invocation_params.dir, places_of(config)
     written_by: dict[Path, str] = {}
     for name in KINDS:
         if getattr(settings, name) is not None:
@@ -41,16 +48,24 @@ def check_outputs(settings: Settings, folder: Path, options: Mapping[str, str]) 
         for where, option in written_by.items():
             if where == baseline or (where.parent == baseline and where.suffix in (".yaml", ".yml")):
                 raise UsageError(f"{option}: found the baseline {where}, expected a file of its own")
-    for name in (*KINDS, "dir", "history", "profile"):
-        path: Path | Address | None = getattr(settings, name)
+    for name in (*KINDS, "dir", "profile"):
+        path: Path | None = getattr(settings, name)
         if path is None:
-            continue
-        if isinstance(path, Address):
-            _check_reachable(options[name], path)
             continue
         check_writable(options[name], folder / path, a_file=name in KINDS)
         if name in KINDS:
             refuse_foreign(options[name], folder / path, name)
+    for reporter in reporters_of(config):
+        with named_failures(f"{type(reporter).__name__}.check"):
+            reporter.check()
+
+
+def reporters_of(config: pytest.Config) -> list[Reporter]:
+    """Return the reporters that features and the user's hooks add to this run, asked once. Raises UserHookFailed."""
+    if _REPORTERS not in config.stash:
+        found = called_hook(config, "pytest_bandwidth_reporters")
+        config.stash[_REPORTERS] = [reporter for reporters in found for reporter in reporters]
+    return config.stash[_REPORTERS]
 
 
 def check_writable(option: str, target: Path, *, a_file: bool) -> None:
@@ -67,16 +82,6 @@ def check_writable(option: str, target: Path, *, a_file: bool) -> None:
         raise UsageError(f"{option}: found the folder {nearest}, where this user may not write, expected another")
 
 
-def _check_reachable(option: str, address: Address) -> None:
-    """Raise UsageError where the history's bucket cannot be listed; what may be written is seen when it is."""
-    from pytest_bandwidth.features.history.store import Bucket
-
-    try:
-        Bucket(address).names()
-    except UsageError as error:
-        raise UsageError(f"{option}: {error}") from None
-
-
 def _refuse_unreachable(option: str, target: Path) -> None:
     """Raise UsageError for links in a circle and names too long; what is not there is made when it is written."""
     try:
@@ -90,13 +95,14 @@ def _refuse_unreachable(option: str, target: Path) -> None:
 
 
 def write_files(
-    settings: Settings, folder: Path, document: Document, outcomes: Sequence[Outcome], suffix: str | None
+    config: pytest.Config, document: Document, outcomes: Sequence[Outcome], suffix: str | None
 ) -> tuple[list[str], list[str]]:
     """Write one device's document in every form and to every place that was asked for.
 
-    folder: what relative paths start from. suffix: names the device's files where a run has several.
+    suffix: names the device's files where a run has several.
     Returns what was written and, one line each, what was not.
     """
+    settings, folder = settings_of(config), config.invocation_params.dir
     targets: list[tuple[str, Path]] = [
         (kind, path if suffix is None else apart(path, suffix))
         for kind in KINDS
@@ -117,13 +123,10 @@ def write_files(
             problems.append(f"{path} was not written: {error}")
         else:
             written.append(str(path))
-    if settings.history is not None and outcomes:  # a history is of figures
-        from pytest_bandwidth.features.history.store import append
-
+    for reporter in reporters_of(config):
         try:
-            added = append(folder / settings.history, document, outcomes)
-        except (OSError, BandwidthError) as error:
-            problems.append(f"{settings.history} was not appended to: {error}")
-        else:
-            written.append(str(settings.history / added.name))
+            with named_failures(f"{type(reporter).__name__}.write"):
+                written += reporter.write(document, outcomes, suffix)
+        except BandwidthError as error:
+            problems.append(str(error))
     return written, problems

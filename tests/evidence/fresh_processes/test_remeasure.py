@@ -25,7 +25,7 @@ def note(text):
     with open("seen", "a") as seen:
         seen.write(text + "\\n")
 
-request = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
+request = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())["child"]
 with socket.socket(fileno=request["line"]) as line, line.makefile("rw") as text:
     note("ready")
     Path(f"pid-{os.getpid()}").write_text(os.environ["PYTEST_BANDWIDTH_REQUEST"])

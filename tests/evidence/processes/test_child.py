@@ -45,8 +45,9 @@ def invocation(tmp_path, code):
 
 REPORTS = """
 import json, os, sys
-request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
-assert request.pop("from")[0] == os.getppid()
+handed = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
+request = handed["child"]
+assert handed["from"][0] == os.getppid()
 json.dump([{"request": request, "args": sys.argv[1:], "stdin": sys.stdin.read()}], open(request["report"], "w"))
 """
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.evidence.processes.endings import child_environment
 from pytest_bandwidth.evidence.processes.interpreter import python_command
+from pytest_bandwidth.features.history.options import MISSING
 
 # A test's values, and whether they are counts.
 Asked = tuple[Sequence[float], bool]
@@ -49,10 +50,6 @@ def change_points(values: Sequence[float], *, exact: bool = False) -> list[int]:
     if not needs_ruptures(values, exact=exact):
         return []
     if importlib.util.find_spec("ruptures") is None:
-        from pytest_bandwidth.features.history.store import (
-            MISSING,  # takes a process that has ruptures too long to import
-        )
-
         raise UsageError(MISSING)
     import numpy as np
     from ruptures import KernelCPD

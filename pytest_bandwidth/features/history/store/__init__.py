@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from pytest_bandwidth.features.history.store.bucket import Bucket
 from pytest_bandwidth.features.history.store.columns import COLUMNS
-from pytest_bandwidth.features.history.store.database import MISSING
 from pytest_bandwidth.features.history.store.reading import History, Place, ask, known_runs
 from pytest_bandwidth.features.history.store.writing import append
 
-__all__ = ["COLUMNS", "MISSING", "Bucket", "History", "Place", "append", "ask", "known_runs"]
+__all__ = ["COLUMNS", "Bucket", "History", "Place", "append", "ask", "known_runs"]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.history.options import MISSING
 
 try:
     import resource
@@ -21,7 +22,6 @@ except ImportError:  # Windows
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-MISSING = "the history needs DuckDB and ruptures: pip install 'pytest-bandwidth[history]'"
 MEMORY_AT_MOST = "2GB"
 THREADS_AT_MOST = 4
 # What DuckDB does not count: long texts, and an answer as Python has it.

@@ -1,0 +1,161 @@
+"""Parse the values of options and of the marker's arguments: a ValueError says what was found and what was expected.
+
+Loaded in every pytest run, so it imports nothing of weight before a value is parsed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Parser = Callable[[str], Any]
+
+
+def argument(parse: Parser, meaning: str) -> Mapping[str, Any]:
+    """Describe an argument of the marker, as metadata of a dataclass's field."""
+    return {"parse": parse, "meaning": meaning}
+
+
+def count(least: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers that are no less."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least or value > 10**6:
+            raise ValueError(f"found {text[:40]!r}, expected a whole number from {least} to 1000000")
+        return value
+
+    return parse
+
+
+def positive(most: float, expected: str) -> Callable[[str], float]:
+    """Return a parser of numbers over 0 and up to `most`."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = 0.0
+        if not 0 < value <= most:
+            raise ValueError(f"found {text[:40]!r}, expected {expected}")
+        return value
+
+    return parse
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """Return a parser that takes these words alone."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"found {text[:40]!r}, expected {', '.join(words[:-1])} or {words[-1]}")
+        return text
+
+    return parse
+
+
+seconds = positive(86_400, "seconds, more than 0 and at most 86400")
+processors = positive(10**6, "a number of processors, more than 0")
+
+
+def gbps(text: str) -> float:
+    """Parse a bandwidth in GB/s, or with a unit."""
+    from pytest_bandwidth.domain.units import parse_gbps
+
+    return parse_gbps(text)
+
+
+def fraction(text: str) -> float:
+    """Parse a fraction below 1, such as 0.05 or 5%."""
+    from pytest_bandwidth.domain.units import parse_fraction
+
+    return parse_fraction(text)
+
+
+def positive_fraction(text: str) -> float:
+    """Parse a fraction over 0."""
+    value = fraction(text)
+    if value == 0:
+        raise ValueError(f"found {text[:40]!r}, expected more than 0 %")
+    return value
+
+
+def ratio(text: str) -> float:
+    """Parse a ratio over 0 that may pass 1."""
+    from pytest_bandwidth.domain.units import parse_positive
+
+    value = parse_positive(text)
+    if value > 1000:
+        raise ValueError(f"found {text[:40]!r}, expected a ratio of at most 1000, such as 1.1")
+    return value
+
+
+def share(text: str) -> float:
+    """Parse a share of the probe: it may pass 1, since a kernel may beat a plain copy."""
+    from pytest_bandwidth.domain.measured.rounds import LARGEST_SHARE
+
+    percent = text.strip().endswith("%")
+    try:
+        value = float(text.strip().rstrip("%")) / (100 if percent else 1)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= LARGEST_SHARE:
+        raise ValueError(
+            f"found {text[:40]!r}, expected a share of the probe, such as 0.9 or 90%, of {LARGEST_SHARE:.0%} at most"
+        )
+    return value
+
+
+def classes(text: str) -> tuple[float, float, float]:
+    """Parse the shares above which a utilization is excellent, good and fair."""
+    try:
+        excellent, good, fair = (fraction(part) for part in text.replace(",", " ").replace(" %", "%").split())
+    except ValueError:
+        excellent, good, fair = 0.0, 0.0, 0.0
+    if not 1 > excellent > good > fair > 0:
+        raise ValueError(f"found {text[:40]!r}, expected three falling shares such as '80% 60% 35%'")
+    return excellent, good, fair
+
+
+def commit(text: str) -> str:
+    """Parse a commit's full hash."""
+    if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", text, re.ASCII) is None:
+        raise ValueError(f"found {text[:80]!r}, expected a commit's full hash")
+    return text
+
+
+def figure(text: str) -> str:
+    """Parse the name of a figure that verdicts compare."""
+    if text not in ("relative", "gbps"):
+        raise ValueError(f"found {text[:40]!r}, expected 'relative' or 'gbps'")
+    return text
+
+
+def device_name(text: str) -> str:
+    """Parse the name of a device. Of tinygrad's it has a backend and a card's number."""
+    kind, _, index = text.partition(":")
+    if text in ("auto", "cpu", "cuda", "traffic") or (kind == "cuda" and index.isdecimal() and len(index) < 5):
+        return text
+    if kind == "traffic" and index.startswith("sm_") and index[3:].rstrip("af").isdecimal():
+        return text
+    if text == "tinygrad" or re.fullmatch(r"tinygrad:[A-Za-z]\w{0,20}(:[0-9]{1,4})?", text, re.ASCII):
+        return text
+    raise ValueError(f"found {text[:40]!r}, expected auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic")
+
+
+def path(text: str) -> Path:
+    """Parse a path, no address."""
+    from pytest_bandwidth.domain.address import is_address, masked
+
+    if not text.strip():
+        raise ValueError("found nothing, expected a path")
+    if is_address(text):
+        raise ValueError(
+            f"found the address {masked(text)!r}, expected a path: mount it, or copy what was written there"
+        )
+    return Path(text)

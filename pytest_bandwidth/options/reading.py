@@ -1,0 +1,132 @@
+"""Read what command line, ini file and marker say into frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from pytest_bandwidth.domain.address import Address
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.judging.limits import MarkerOptions
+from pytest_bandwidth.options.options import declared, given, owners, places_of, usage_error
+from pytest_bandwidth.options.settings import ANCHOR, Given, Option, Settings, options_in
+
+_READ = pytest.StashKey[dict[type, Any]]()
+
+Owner = TypeVar("Owner")
+
+
+def settings_of(config: pytest.Config) -> Settings:
+    """Return the run's settings. Raises pytest.UsageError, one line."""
+    return options_of(config, Settings)
+
+
+def options_of(config: pytest.Config, owner: type[Owner]) -> Owner:
+    """Return the values of the options that a dataclass declares: command line before ini before default.
+
+    All options are read when one is first asked for. Raises pytest.UsageError, one line.
+    """
+    found: Owner = _read(config)[owner]
+    return found
+
+
+def plain_options(config: pytest.Config) -> dict[str, Any]:
+    """Return the values of all options by name, as a document holds them: paths as text."""
+    values = {name: value for one in _read(config).values() for name, value in asdict(one).items()}
+    return {name: str(value) if isinstance(value, Path | Address) else value for name, value in values.items()}
+
+
+def _read(config: pytest.Config) -> dict[type, Any]:
+    if _READ not in config.stash:
+        found, options = given(config), declared(config.hook)
+        values = {name: _value(config, options[name], one) for name, one in found.items()}
+        read = {
+            owner: owner(**{name: values[name] for name, _ in options_in(owner) if name in values})
+            for owner in owners(config.hook)
+        }
+        _refuse_contradictions(read[Settings], places_of(config))
+        config.stash[_READ] = read
+    return config.stash[_READ]
+
+
+def _value(config: pytest.Config, option: Option, one: Given) -> Any:
+    """Return a given option's value. Raises pytest.UsageError.
+
+    A path in the ini file is relative to that file, as pytest's own are; one on the command line to the current folder.
+    """
+    try:
+        value = bool(one.value) if option.placeholder is None else option.parse(str(one.value))
+    except ValueError as error:
+        raise usage_error(f"{one.place}: {error}") from None
+    if isinstance(value, Path) and config.inipath is not None and not one.place.startswith("-"):
+        return config.inipath.parent / value
+    return value
+
+
+def nothing_is_judged(config: pytest.Config) -> str | None:
+    """Say that the ini file's strict fails nothing in this run, where the command line leaves bandwidth tests out."""
+    settings = settings_of(config)
+    if not settings.strict or not (settings.disable or settings.skip):
+        return None
+    places = places_of(config)
+    return (
+        f"{places['disable' if settings.disable else 'skip']}: nothing is judged, for all that {places['strict']} says"
+    )
+
+
+def _refuse_contradictions(settings: Settings, places: Mapping[str, str]) -> None:
+    """Raise pytest.UsageError, one line, for options that exclude each other. places: where each was given."""
+    if settings.only and settings.skip:
+        raise pytest.UsageError(f"{places['only']} and {places['skip']} exclude each other: drop one")
+    for name in ("disable", "skip"):
+        if settings.strict and getattr(settings, name) and not _overrides(places[name], places["strict"]):
+            raise pytest.UsageError(
+                f"{places['strict']} and {places[name]} exclude each other, for nothing is judged: drop one (on the "
+                f"command line {name} goes with strict = true in the ini file, and is said)"
+            )
+    if settings.update and settings.update_new:
+        raise pytest.UsageError(
+            f"{places['update']} and {places['update_new']} exclude each other, for one rewrites what the other keeps: "
+            "drop one"
+        )
+    update = places["update" if settings.update else "update_new"] if settings.writes_baseline else ""
+    if settings.writes_baseline and settings.baseline is None:
+        raise pytest.UsageError(f"{update} needs --bandwidth-baseline=PATH to write to")
+    if settings.writes_baseline and settings.disable:
+        raise pytest.UsageError(f"{update} needs measurements and {places['disable']} takes none: drop one")
+    if settings.writes_baseline and settings.against is not None:
+        raise pytest.UsageError(f"{update} writes a baseline and {places['against']} needs none: drop one")
+    # In an ini file it is the default of the runs that update.
+    if places.get("runs", "").startswith("--") and not settings.writes_baseline:
+        raise pytest.UsageError(f"{places['runs']} goes with --bandwidth-update or --bandwidth-update-new")
+    if settings.against == ANCHOR and settings.baseline is None:
+        raise pytest.UsageError(f"{places['against']}={ANCHOR} needs --bandwidth-baseline, whose entries have anchors")
+
+
+def _overrides(place: str, other: str) -> bool:
+    """Return whether one place is the command line and the other is not."""
+    return place.startswith("-") and not other.startswith("-")
+
+
+def read_marker(marks: list[pytest.Mark]) -> MarkerOptions:
+    """Return the marker's arguments, the closest mark first. Raises UsageError that lists the known ones."""
+    parsers = {one.name: one.metadata["parse"] for one in fields(MarkerOptions)}
+    found: dict[str, Any] = {}
+    for mark in marks:
+        if mark.args:
+            raise UsageError(f"bandwidth marker: found {mark.args[0]!r}, expected keywords only: {', '.join(parsers)}")
+        for name, value in mark.kwargs.items():
+            if name not in parsers:
+                raise UsageError(f"bandwidth marker: found {name!r}, expected one of {', '.join(parsers)}")
+            if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+                raise UsageError(f"bandwidth marker: {name}={value!r}, expected a number or text")
+            try:
+                read = parsers[name](str(value))
+            except ValueError as error:
+                raise UsageError(f"bandwidth marker: {name}: {error}") from None
+            found.setdefault(name, read)
+    return MarkerOptions(**found)
