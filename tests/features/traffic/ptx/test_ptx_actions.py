@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from exact_floats import FLOAT_TESTS, flushed, holds
-from opcode_lab import interesting_floats, run_body, without_faults
+from opcode_lab import run_body, without_faults
 
 from pytest_bandwidth.features.traffic import ptx
 
@@ -293,27 +292,6 @@ def test_spaces_of_addresses() -> None:
 """
     execute(body + STORE, out)
     np.testing.assert_array_equal(out, 1 | 4 | 16)
-
-
-@pytest.mark.parametrize("name", FLOAT_TESTS)
-def test_packed_comparisons_give_a_predicate_for_each_half(name: str) -> None:
-    for kind, flush in (("f16", ""), ("f16", ".ftz"), ("bf16", "")):
-        halves = interesting_floats(kind, 36, 1)
-        first, second = np.resize(halves, 128), np.repeat(halves[:32], 4)
-        out = np.zeros(64, np.uint32)
-        body = f""" add.s64 %x, %p1, %off;
- ld.global.u32 %b, [%x];
- add.s64 %x, %p2, %off;
- ld.global.u32 %c, [%x];
- setp.{name}{flush}.{kind}x2 %q|%r, %b, %c;
- selp.u32 %a, 1, 0, %q;
- selp.u32 %b, 2, 0, %r;
- or.b32 %a, %a, %b;
-"""
-        execute(body + STORE, out, first.view(np.uint32), second.view(np.uint32))
-        given = ([flushed(int(x), kind) if flush else int(x) for x in array] for array in (first, second))
-        truth = np.array([holds(name, x, y, kind) for x, y in zip(*given, strict=True)]).reshape(64, 2)
-        np.testing.assert_array_equal(out, truth[:, 0] + 2 * truth[:, 1], err_msg=kind + flush)
 
 
 FENCES = (

@@ -1,4 +1,4 @@
-"""Kernels of every modelled kind, differential against NumPy, on every architecture that they could differ on."""
+"""Whole kernels against NumPy: what CUDA C++ and its headers lead to, and programs of many kinds."""
 
 from __future__ import annotations
 
@@ -6,102 +6,17 @@ import math
 
 import numpy as np
 import pytest
-from ptx_sources import ARCHITECTURES, REDUCTION, SOFTMAX, program, run
+from exact_opcodes import fp8_value
+from ptx_sources import ARCHITECTURES, program, run
 
 from pytest_bandwidth.features.traffic import ptx
 
 every_architecture = pytest.mark.parametrize("arch", ARCHITECTURES)
+old_and_new = pytest.mark.parametrize("arch", ["sm_75", "sm_120"])
 
 
 def randoms(*shape: int, seed: int = 1, dtype: type = np.float32) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-STREAM = r"""
-#include <cuda_fp16.h>
-template <class T> __device__ void triad(T* a, const T* b, const T* c, T s, int n) {
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) a[i] = b[i] + s * c[i];
-}
-extern "C" __global__ void triad_f32(float* a, const float* b, const float* c, float s, int n) { triad(a, b, c, s, n); }
-extern "C" __global__ void triad_f64(double* a, const double* b, const double* c, double s, int n) { triad(a, b, c, s,
-n); }
-extern "C" __global__ void triad_i64(long long* a, const long long* b, const long long* c, long long s, int n) {
-triad(a, b, c, s, n); }
-extern "C" __global__ void triad_i16(short* a, const short* b, const short* c, short s, int n) { triad(a, b, c, s, n); }
-extern "C" __global__ void triad_u8(unsigned char* a, const unsigned char* b, const unsigned char* c, unsigned char s,
-int n) { triad(a, b, c, s, n); }
-extern "C" __global__ void triad_f16(__half* a, const __half* b, const __half* c, __half s, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) a[i] = __hfma(s, c[i], b[i]);
-}
-"""
-
-
-@every_architecture
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [("triad_f32", "f4"), ("triad_f64", "f8"), ("triad_i64", "i8"), ("triad_i16", "i2"), ("triad_u8", "u1")],
-)
-def test_streams_of_every_type(name: str, dtype: str, arch: str) -> None:
-    n, kind = 5000, np.dtype(dtype)
-    generator = np.random.default_rng(1)
-    make = (
-        (lambda: generator.standard_normal(n).astype(kind))
-        if kind.kind == "f"
-        else (lambda: generator.integers(0, 100, n).astype(kind))
-    )
-    b, c, a = make(), make(), np.zeros(n, kind)
-    execution = run(STREAM, name, (7,), (128,), a, b, c, kind.type(3), n, arch=arch)
-    if kind.kind == "f":
-        np.testing.assert_allclose(a, b + kind.type(3) * c, rtol=1e-6, atol=1e-6)
-    else:
-        np.testing.assert_array_equal(a, b + kind.type(3) * c)
-    assert execution.bytes_read == 2 * n * kind.itemsize
-    assert execution.bytes_written == n * kind.itemsize
-
-
-@every_architecture
-def test_half_stream(arch: str) -> None:
-    b, c, a = randoms(512, dtype=np.float16), randoms(512, seed=2, dtype=np.float16), np.zeros(512, np.float16)
-    run(STREAM, "triad_f16", (4,), (128,), a, b, c, np.float16(1.5), 512, arch=arch)
-    np.testing.assert_array_equal(a, (b.astype(np.float64) + 1.5 * c.astype(np.float64)).astype(np.float16))
-
-
-@every_architecture
-def test_reduction_and_softmax(arch: str) -> None:
-    x = randoms(5, 777)
-    out = np.zeros_like(x)
-    run(SOFTMAX, "softmax", (5,), (256,), out, x, 777, arch=arch)
-    exact = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
-    np.testing.assert_allclose(out, exact / exact.sum(axis=1, keepdims=True), rtol=2e-6)
-    parts = np.zeros(3, np.float32)
-    run(REDUCTION, "total", (3,), (256,), parts, x, x.size, arch=arch)
-    np.testing.assert_allclose(parts.sum(), x.astype(np.float64).sum(), rtol=1e-4)
-
-
-Q4_0 = r"""
-#include <cuda_fp16.h>
-struct Block { __half scale; unsigned char nibbles[16]; };
-extern "C" __global__ void dequantize(float* out, const Block* in, int blocks) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x, b = i / 32, j = i % 32;
-    if (b >= blocks) return;
-    unsigned char packed = in[b].nibbles[j % 16];
-    int value = (j < 16 ? packed & 15 : packed >> 4) - 8;
-    out[i] = value * __half2float(in[b].scale);
-}
-"""
-
-
-@every_architecture
-def test_q4_0(arch: str) -> None:
-    generator = np.random.default_rng(1)
-    blocks = np.zeros(77, [("scale", np.float16), ("nibbles", np.uint8, 16)])
-    blocks["scale"], blocks["nibbles"] = generator.standard_normal(77), generator.integers(0, 256, (77, 16))
-    out = np.zeros(77 * 32, np.float32)
-    execution = run(Q4_0, "dequantize", (20,), (128,), out, blocks, 77, arch=arch)
-    values = np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], axis=1).astype(np.float32) - 8
-    np.testing.assert_array_equal(out, (values * blocks["scale"][:, None].astype(np.float32)).ravel())
-    assert execution.bytes_read == 77 * 18
 
 
 MATH = r"""
@@ -609,3 +524,365 @@ def test_three_dimensional_launches() -> None:
     run(text, "where", (3, 5, 2), (4, 2, 3), out)
     z, y, x = np.meshgrid(np.arange(6), np.arange(10), np.arange(12), indexing="ij")
     np.testing.assert_array_equal(out, x * 10000 + y * 100 + z)
+
+
+# ---- programs of many kinds ------------------------------------------------------------------------------------------
+
+
+def generator() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+@old_and_new
+def test_histogram_in_shared_memory(arch: str) -> None:
+    text = r"""
+    extern "C" __global__ void histogram(unsigned* out, const unsigned char* in, int n) {
+        __shared__ unsigned bins[64];
+        if (threadIdx.x < 64) bins[threadIdx.x] = 0;
+        __syncthreads();
+        for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+            atomicAdd(&bins[in[i] >> 2], 1u);
+        __syncthreads();
+        if (threadIdx.x < 64) atomicAdd(&out[threadIdx.x], bins[threadIdx.x]);
+    }"""
+    data, out = generator().integers(0, 256, 10_001).astype(np.uint8), np.zeros(64, np.uint32)
+    run(text, "histogram", (5,), (128,), out, data, data.size, arch=arch)
+    np.testing.assert_array_equal(out, np.bincount(data >> 2, minlength=64))
+
+
+@old_and_new
+def test_bitonic_sort(arch: str) -> None:
+    text = r"""
+    extern "C" __global__ void sort(float* data) {
+        extern __shared__ float box[];
+        unsigned t = threadIdx.x;
+        box[t] = data[blockIdx.x * blockDim.x + t];
+        for (unsigned k = 2; k <= blockDim.x; k <<= 1)
+            for (unsigned j = k >> 1; j > 0; j >>= 1) {
+                __syncthreads();
+                unsigned other = t ^ j;
+                if (other > t) {
+                    bool up = (t & k) == 0;
+                    float a = box[t], b = box[other];
+                    if ((a > b) == up) { box[t] = b; box[other] = a; }
+                }
+            }
+        __syncthreads();
+        data[blockIdx.x * blockDim.x + t] = box[t];
+    }"""
+    data = generator().standard_normal((3, 256)).astype(np.float32)
+    expected = np.sort(data, axis=1)
+    run(text, "sort", (3,), (256,), data, shared_bytes=1024, arch=arch)
+    np.testing.assert_array_equal(data, expected)
+
+
+@old_and_new
+def test_convolution_with_a_halo(arch: str) -> None:
+    text = r"""
+    __constant__ float weight[9] = {1, 2, 1, 2, 4, 2, 1, 2, 1};
+    extern "C" __global__ void blur(float* out, const float* in, int w, int h) {
+        __shared__ float tile[18][18];
+        int x0 = blockIdx.x * 16 - 1, y0 = blockIdx.y * 16 - 1;
+        for (int i = threadIdx.y * 16 + threadIdx.x; i < 18 * 18; i += 256) {
+            int x = min(max(x0 + i % 18, 0), w - 1), y = min(max(y0 + i / 18, 0), h - 1);
+            tile[i / 18][i % 18] = in[y * w + x];
+        }
+        __syncthreads();
+        int x = blockIdx.x * 16 + threadIdx.x, y = blockIdx.y * 16 + threadIdx.y;
+        if (x >= w || y >= h) return;
+        float sum = 0;
+        for (int dy = 0; dy < 3; dy++)
+            for (int dx = 0; dx < 3; dx++) sum += weight[dy * 3 + dx] * tile[threadIdx.y + dy][threadIdx.x + dx];
+        out[y * w + x] = sum / 16;
+    }"""
+    image = generator().integers(0, 255, (45, 70)).astype(np.float32)
+    out = np.zeros_like(image)
+    run(text, "blur", (5, 3), (16, 16), out, image, 70, 45, arch=arch)
+    padded = np.pad(image, 1, mode="edge")
+    weight = np.outer([1, 2, 1], [1, 2, 1])
+    expected = sum(weight[dy, dx] * padded[dy : dy + 45, dx : dx + 70] for dy in range(3) for dx in range(3)) / 16
+    np.testing.assert_array_equal(out, expected)
+
+
+@old_and_new
+def test_argmax_packed_into_an_atomic(arch: str) -> None:
+    text = r"""
+    extern "C" __global__ void argmax(unsigned long long* best, const float* in, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= n) return;
+        unsigned bits = __float_as_uint(in[i]);
+        bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+        atomicMax(best, (unsigned long long)bits << 32 | (unsigned)i);
+    }"""
+    x, best = generator().standard_normal(3000).astype(np.float32), np.zeros(1, np.uint64)
+    run(text, "argmax", (12,), (256,), best, x, 3000, arch=arch)
+    assert int(best[0]) & 0xFFFFFFFF == int(x.argmax())
+
+
+@old_and_new
+def test_mandelbrot(arch: str) -> None:
+    text = r"""
+    extern "C" __global__ void mandelbrot(int* out, double left, double top, double step, int limit) {
+        int px = blockIdx.x * blockDim.x + threadIdx.x, py = blockIdx.y * blockDim.y + threadIdx.y;
+        double cx = left + px * step, cy = top + py * step, x = 0, y = 0;
+        int n = 0;
+        while (n < limit && x * x + y * y <= 4.0) {
+            double t = x * x - y * y + cx;
+            y = 2 * x * y + cy;
+            x = t;
+            n++;
+        }
+        out[py * gridDim.x * blockDim.x + px] = n;
+    }"""
+    out = np.zeros((32, 64), np.int32)
+    run(
+        text,
+        "mandelbrot",
+        (8, 4),
+        (8, 8),
+        out,
+        np.float64(-2),
+        np.float64(-1),
+        np.float64(0.05),
+        60,
+        arch=arch,
+        compile_options=("--fmad=false",),
+    )
+    expected = np.zeros_like(out)
+    for py in range(32):
+        for px in range(64):
+            cx, cy, x, y, n = -2 + px * 0.05, -1 + py * 0.05, 0.0, 0.0, 0
+            while n < 60 and x * x + y * y <= 4:
+                x, y, n = x * x - y * y + cx, 2 * x * y + cy, n + 1
+            expected[py, px] = n
+    np.testing.assert_array_equal(out, expected)
+
+
+@old_and_new
+def test_colour_to_grey(arch: str) -> None:
+    text = r"""
+    struct Pixel { unsigned char r, g, b; };
+    extern "C" __global__ void grey(unsigned char* out, const Pixel* in, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) out[i] = (77 * in[i].r + 150 * in[i].g + 29 * in[i].b) >> 8;
+    }"""
+    image, out = generator().integers(0, 256, (1000, 3)).astype(np.uint8), np.zeros(1000, np.uint8)
+    execution = run(text, "grey", (8,), (128,), out, image, 1000, arch=arch)
+    np.testing.assert_array_equal(out, image.astype(np.int64) @ [77, 150, 29] >> 8)
+    assert execution.bytes_read == 3000
+
+
+@old_and_new
+def test_quantisation_and_byte_dot_products(arch: str) -> None:
+    text = r"""
+    __device__ int quantised(float x, float scale) { return max(-127, min(127, __float2int_rn(x * scale))); }
+    extern "C" __global__ void dots(int* out, signed char* q, const float* a, const int* b, float scale, int quads) {
+        int row = blockIdx.x * blockDim.x + threadIdx.x, sum = 0;
+        for (int k = 0; k < quads; k++) {
+            char4 v;
+            const float* p = a + (row * quads + k) * 4;
+            v.x = quantised(p[0], scale); v.y = quantised(p[1], scale);
+            v.z = quantised(p[2], scale); v.w = quantised(p[3], scale);
+            ((char4*)q)[row * quads + k] = v;
+            sum = __dp4a(*(int*)&v, b[k], sum);
+        }
+        out[row] = sum;
+    }"""
+    a = (generator().standard_normal((64, 20)) * 2).astype(np.float32)
+    b = generator().integers(-128, 128, 20).astype(np.int8)
+    out, q = np.zeros(64, np.int32), np.zeros((64, 20), np.int8)
+    run(text, "dots", (2,), (32,), out, q, a, b.view(np.int32), np.float32(50), 5, arch=arch)
+    expected = np.clip(np.rint(a * np.float32(50)), -127, 127).astype(np.int64)
+    np.testing.assert_array_equal(q, expected)
+    np.testing.assert_array_equal(out, expected @ b.astype(np.int64))
+
+
+@old_and_new
+def test_compaction_by_ballots(arch: str) -> None:
+    text = r"""
+    extern "C" __global__ void keep(int* out, int* count, const int* in, int n, int above) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x & 31, base = 0;
+        bool chosen = i < n && in[i] > above;
+        unsigned ballot = __ballot_sync(~0u, chosen);
+        if (lane == 0) base = atomicAdd(count, __popc(ballot));
+        base = __shfl_sync(~0u, base, 0);
+        if (chosen) out[base + __popc(ballot & ((1u << lane) - 1))] = in[i];
+    }"""
+    data = generator().integers(0, 100, 999).astype(np.int32)
+    out, count = np.zeros(999, np.int32), np.zeros(1, np.int32)
+    run(text, "keep", (8,), (128,), out, count, data, 999, 70, arch=arch)
+    np.testing.assert_array_equal(out[: count[0]], data[data > 70])
+
+
+@old_and_new
+def test_determinants_with_pivoting_in_local_memory(arch: str) -> None:
+    text = r"""
+    extern "C" __global__ void determinant(double* out, const double* in, int n) {
+        double m[6][6], sign = 1;
+        const double* mine = in + (blockIdx.x * blockDim.x + threadIdx.x) * n * n;
+        for (int r = 0; r < n; r++) for (int c = 0; c < n; c++) m[r][c] = mine[r * n + c];
+        for (int k = 0; k < n; k++) {
+            int p = k;
+            for (int r = k + 1; r < n; r++) if (fabs(m[r][k]) > fabs(m[p][k])) p = r;
+            if (p != k) sign = -sign;
+            for (int c = 0; c < n; c++) { double t = m[k][c]; m[k][c] = m[p][c]; m[p][c] = t; }
+            for (int r = k + 1; r < n; r++) {
+                double f = m[r][k] / m[k][k];
+                for (int c = k; c < n; c++) m[r][c] -= f * m[k][c];
+            }
+        }
+        for (int k = 0; k < n; k++) sign *= m[k][k];
+        out[blockIdx.x * blockDim.x + threadIdx.x] = sign;
+    }"""
+    matrices, out = generator().standard_normal((64, 5, 5)), np.zeros(64)
+    run(text, "determinant", (2,), (32,), out, matrices, 5, arch=arch)
+    np.testing.assert_allclose(out, np.linalg.det(matrices), rtol=1e-10)
+
+
+@old_and_new
+def test_tiles_of_cooperative_groups(arch: str) -> None:
+    """CUDA's own header, and what it needs, are found; tiles of one warp sum each among itself."""
+    text = r"""
+    #include <cooperative_groups.h>
+    #include <cooperative_groups/reduce.h>
+    namespace cg = cooperative_groups;
+    extern "C" __global__ void sums(int* out, const int* in) {
+        auto block = cg::this_thread_block();
+        auto tile = cg::tiled_partition<8>(block);
+        int i = blockIdx.x * blockDim.x + block.thread_rank();
+        int sum = cg::reduce(tile, in[i], cg::plus<int>());
+        block.sync();
+        if (tile.thread_rank() == 0) out[i / 8] = sum;
+    }"""
+    data, out = generator().integers(-1000, 1000, 256).astype(np.int32), np.zeros(32, np.int32)
+    run(text, "sums", (2,), (128,), out, data, arch=arch)
+    np.testing.assert_array_equal(out, data.reshape(-1, 8).sum(1))
+
+
+@old_and_new
+def test_hash_table_with_open_addressing(arch: str) -> None:
+    """64-bit compare-and-swap claims a slot; equal keys meet in one and count there."""
+    text = r"""
+    extern "C" __global__ void insert(unsigned long long* keys, unsigned* counts, const unsigned long long* in, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= n) return;
+        unsigned long long key = in[i];
+        for (unsigned slot = (unsigned)((key * 0x9E3779B97F4A7C15ull) >> 57); ; slot = (slot + 1) & 127) {
+            unsigned long long before = atomicCAS(&keys[slot], ~0ull, key);
+            if (before == ~0ull || before == key) { atomicInc(&counts[slot], 0xffffffffu); return; }
+        }
+    }"""
+    pool = generator().integers(0, 2**63, 90, np.uint64)
+    data = generator().choice(pool, 777)
+    keys, counts = np.full(128, 2**64 - 1, np.uint64), np.zeros(128, np.uint32)
+    run(text, "insert", (7,), (128,), keys, counts, data, np.int32(777), arch=arch)
+    held = {int(k): int(c) for k, c in zip(keys, counts, strict=True) if c}
+    assert held == {int(k): int(c) for k, c in zip(*np.unique(data, return_counts=True), strict=True)}
+
+
+@old_and_new
+def test_products_of_128_bits(arch: str) -> None:
+    """Modulo 2¹²⁷ − 1: NVRTC's division adds after it subtracts, and so sees how a difference keeps its carry."""
+    text = r"""
+    typedef unsigned __int128 wide;
+    extern "C" __global__ void power(ulonglong2* out, const unsigned long long* base, int exponent) {
+        int i = threadIdx.x;
+        const wide p = ((wide)1 << 127) - 1;
+        wide result = 1, x = base[i];
+        for (int e = exponent; e; e >>= 1) {
+            if (e & 1) {
+                wide sum = 0;
+                for (wide y = result, z = x; z; z >>= 1) { if (z & 1) sum = (sum + y) % p; y = (y + y) % p; }
+                result = sum;
+            }
+            wide sum = 0;
+            for (wide y = x, z = x; z; z >>= 1) { if (z & 1) sum = (sum + y) % p; y = (y + y) % p; }
+            x = sum;
+        }
+        out[i] = make_ulonglong2((unsigned long long)result, (unsigned long long)(result >> 64));
+    }"""
+    base = generator().integers(1, 2**63, 8, np.uint64)
+    out = np.zeros((8, 2), np.uint64)
+    run(text, "power", (1,), (8,), out, base, np.int32(13), arch=arch, compile_options=("--device-int128",))
+    found = [int(low) | int(high) << 64 for low, high in out]
+    assert found == [pow(int(b), 13, 2**127 - 1) for b in base]
+
+
+@old_and_new
+def test_scan_that_looks_back_at_other_blocks(arch: str) -> None:
+    """A single pass over the grid: each block publishes its sum and adds up those before it, warp by warp."""
+    text = r"""
+    extern "C" __global__ void scan(int* out, const int* in, volatile int* sums, int* ready, int n) {
+        __shared__ int box[128], before;
+        int t = threadIdx.x, i = blockIdx.x * 128 + t;
+        int x = i < n ? in[i] : 0;
+        box[t] = x;
+        __syncthreads();
+        for (int step = 1; step < 128; step *= 2) {
+            int y = t >= step ? box[t - step] : 0;
+            __syncthreads();
+            box[t] += y;
+            __syncthreads();
+        }
+        if (t == 0) {
+            sums[blockIdx.x] = box[127];
+            __threadfence();
+            atomicExch(&ready[blockIdx.x], 1);
+            int total = 0;
+            for (int b = (int)blockIdx.x - 1; b >= 0; b--) {
+                while (atomicAdd(&ready[b], 0) == 0) {}
+                __threadfence();
+                total += sums[b];
+            }
+            before = total;
+        }
+        __syncthreads();
+        if (i < n) out[i] = before + box[t];
+    }"""
+    data = generator().integers(-9, 99, 1000).astype(np.int32)
+    out, sums, ready = np.zeros(1000, np.int32), np.zeros(8, np.int32), np.zeros(8, np.int32)
+    run(text, "scan", (8,), (128,), out, data, sums, ready, np.int32(1000), arch=arch)
+    np.testing.assert_array_equal(out, np.cumsum(data))
+
+
+@old_and_new
+def test_tiles_of_a_warp_that_decide_for_themselves(arch: str) -> None:
+    """Rows of eight, four to a warp: each votes and elects by its own mask, in one instruction with the others."""
+    text = r"""
+    extern "C" __global__ void rows(int* first, int* any, unsigned* same, const int* in, int n) {
+        int row = (blockIdx.x * blockDim.x + threadIdx.x) / 8, rank = threadIdx.x & 7;
+        if (row >= n) return;
+        unsigned mask = 0xffu << (threadIdx.x & 24);
+        int x = in[row * 8 + rank];
+        unsigned large = __ballot_sync(mask, x > 90);
+        any[row * 8 + rank] = __any_sync(mask, x > 95) - __all_sync(mask, x > 10);
+        same[row * 8 + rank] = __match_any_sync(mask, x / 25) >> (threadIdx.x & 24);
+        if (rank == 0) first[row] = large ? __ffs(large) - 1 - (threadIdx.x & 24) : -1;
+    }"""
+    data = generator().integers(0, 100, (21, 8)).astype(np.int32)
+    first, any_, same = np.zeros(21, np.int32), np.zeros((21, 8), np.int32), np.zeros((21, 8), np.uint32)
+    run(text, "rows", (3,), (64,), first, any_, same, data, np.int32(21), arch=arch)
+    large = data > 90
+    np.testing.assert_array_equal(first, np.where(large.any(1), large.argmax(1), -1))
+    decided = (data > 95).any(1).astype(int) - (data > 10).all(1)
+    np.testing.assert_array_equal(any_, np.repeat(decided[:, None], 8, axis=1))
+    alike = data[:, :, None] // 25 == data[:, None, :] // 25
+    np.testing.assert_array_equal(same, (alike << np.arange(8)).sum(axis=2))
+
+
+@old_and_new
+def test_every_eight_bit_float_and_back(arch: str) -> None:
+    """By cuda_fp8.h: in opcodes where the architecture has them, in integers elsewhere."""
+    text = r"""
+    #include <cuda_fp8.h>
+    extern "C" __global__ void convert(float* wide, unsigned char* back) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        __nv_fp8_e4m3 a; a.__x = (unsigned char)i;
+        wide[i] = float(a);
+        back[i] = __nv_fp8_e4m3(wide[i]).__x;
+    }"""
+    wide, back = np.zeros(256, np.float32), np.zeros(256, np.uint8)
+    run(text, "convert", (4,), (64,), wide, back, arch=arch)
+    values = [float(fp8_value(code, "e4m3x2")) for code in range(128)]
+    np.testing.assert_array_equal(wide, [*values, *(-value for value in values)])
+    np.testing.assert_array_equal(back & 127, np.arange(256) & 127)
