@@ -11,7 +11,7 @@ more than in the baseline: the same code passes by itself, and here stored figur
 with the card's own noise, so that a machine that is busy changes nothing. With --neighbour another process, which NVML
 does not show, takes turns with ours on the card, and kernels take a millisecond, triad ten: as much longer than its
 probe as what computes. Prints Markdown: the statuses, and what the rule finds on drawn noise of the same size
-(docs/method.md). Ends with 1 where an unchanged kernel is red, where the slower card is not told in one line, or where
+(docs/judging.md). Ends with 1 where an unchanged kernel is red, where the slower card is not told in one line, or where
 a slower kernel passes beside a neighbour.
 """
 
@@ -35,12 +35,12 @@ from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.domain.verdict import Status
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
-# What tells 3 % with five runs: the gate is 2.4 % (docs/method.md, with a GPU's prior).
+# What tells 3 % with five runs: the gate is 2.4 % (docs/judging.md, with a GPU's prior).
 TOLERANCE = 0.025
 RUNS, CONFIRM = 5, 3
 TRIALS = 20_000
 SLOW_CARD = 0.8
-# One block more is another launch, and so other code (docs/method.md): noise and the rule alone decide.
+# One block more is another launch, and so other code (docs/judging.md): noise and the rule alone decide.
 GRID, OTHER_GRID = 320, 321
 TEST = """
 import os

@@ -1,9 +1,9 @@
-"""Print what README.md shows, from its own test: the message of a slowed kernel, the summary, and the baseline.
+"""Print what docs/cuda.md shows, from its own test: the message of a slowed kernel, the summary, and the baseline.
 
     python benchmarks/readme.py             # about half a minute
 
-Takes the Python block of README.md, commits it to a repository of its own, writes a baseline, lets its triad do a third
-more work than it declares, and prints what the plugin then says.
+Takes the Python block of docs/cuda.md, commits it to a repository of its own, writes a baseline, lets its triad do a
+third more work than it declares, and prints what the plugin then says.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "cuda.md"
 # As declared, and a third more of it while the declaration stays.
 HONEST = ("n = 1 << 25", "reads=(b, c), writes=a,")
 SLOWED = ("n = (1 << 25) * 4 // 3", "reads=8 << 25, writes=4 << 25,")
 
 
 def shown_test() -> str:
-    """Return the Python block of README.md that defines tests."""
-    blocks: list[str] = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
+    """Return the Python block of docs/cuda.md that defines tests."""
+    blocks: list[str] = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     (test,) = [block for block in blocks if "def test_" in block]
     return test
 
@@ -31,7 +31,7 @@ def shown_test() -> str:
 def slowed(test: str) -> str:
     for honest, slow in zip(HONEST, SLOWED, strict=True):
         if test.count(honest) != 1:
-            raise SystemExit(f"README.md: expected {honest!r} once in its test; change it here too")
+            raise SystemExit(f"docs/cuda.md: expected {honest!r} once in its test; change it here too")
         test = test.replace(honest, slow)
     return test
 
@@ -56,7 +56,7 @@ def run(folder: Path, *args: str) -> str:
 
 def commit(folder: Path, message: str) -> None:
     subprocess.run(["git", "add", "-A"], cwd=folder, check=True)
-    name = ["-c", "user.name=README", "-c", "user.email=readme@example.org"]
+    name = ["-c", "user.name=someone", "-c", "user.email=someone@example.org"]
     subprocess.run(["git", *name, "commit", "-qm", message], cwd=folder, check=True)
 
 

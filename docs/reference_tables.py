@@ -1,4 +1,4 @@
-"""Write the reference's tables and entries from the code: options, marker arguments, what the fixture offers, verdicts.
+"""Write the reference's tables and entries from the code: options, marker, fixture, hooks, and other lists.
 
 Sphinx calls `write_reference` before it reads the pages (docs/conf.py); nothing of it is kept in the repository.
 """
@@ -11,13 +11,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from pytest_bandwidth import hooks as specifications
 from pytest_bandwidth.domain.measured.comparison import Comparison, Ratio
 from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.features.history.store import COLUMNS
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.options.options import declared
 from pytest_bandwidth.options.settings import dest, flag
 from pytest_bandwidth.registry import hooks
+from pytest_bandwidth.suite.operations.table import markdown_table
 
 
 def options_table() -> str:
@@ -48,13 +51,27 @@ def fixture_entries() -> str:
     return "\n".join(parts)
 
 
+def hook_entries() -> str:
+    """Describe every hook of `pytest_bandwidth.hooks`, in the order of the file."""
+    found = [(name, value) for name, value in vars(specifications).items() if name.startswith("pytest_bandwidth_")]
+    return "\n".join(_entry(name, "__call__", value, skipped=0) for name, value in found)
+
+
+def history_table() -> str:
+    """List the columns of a history."""
+    return _table(("column", "type", "meaning"), [(f"`{c.name}`", c.type, c.meaning) for c in COLUMNS])
+
+
 def write_reference(folder: Path) -> None:
-    """Write the parts that docs/reference.md includes."""
+    """Write the parts that pages include."""
     folder.mkdir(exist_ok=True)
     parts: dict[str, Callable[[], str]] = {
         "options.md": options_table,
         "marker.md": marker_table,
         "fixture.md": fixture_entries,
+        "hooks.md": hook_entries,
+        "operations.md": markdown_table,
+        "history.md": history_table,
     }
     for name, make in parts.items():
         (folder / name).write_text(make() + "\n", encoding="utf-8")
@@ -67,12 +84,12 @@ def _public(owner: type) -> Iterable[tuple[str, Any]]:
             yield name, value
 
 
-def _entry(name: str, member: str, value: Any) -> str:
+def _entry(name: str, member: str, value: Any, skipped: int = 1) -> str:
     if isinstance(value, property):
         head = f"{name}.{member}"
     else:
         signature = inspect.signature(value)
-        bare = [p.replace(annotation=p.empty) for p in list(signature.parameters.values())[1:]]
+        bare = [p.replace(annotation=p.empty) for p in list(signature.parameters.values())[skipped:]]
         call = str(signature.replace(parameters=bare, return_annotation=signature.empty))
         head = {"__call__": f"{name}{call}", "__getitem__": f"{name}[{call[1:-1]}]"}.get(
             member, f"{name}.{member}{call}"

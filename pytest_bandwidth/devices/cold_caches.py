@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.units import format_bytes, format_seconds
 # Of data this many times as large as the last-level cache, what a cache still holds does not show.
 COLD_BY_ITSELF = 5
 # Caches do not replace the oldest line exactly: after reading once their size, much of the old data is still there.
-# Four times takes away most of what more would; docs/measurements.md has the table.
+# Four times takes away most of what more would: `benchmarks/ceiling.py --plateau`.
 EVICTION_FACTOR = 4
 # A virtual machine may report a whole socket's cache. Reading more than this before each of some dozens of samples
 # would leave no time for the samples.

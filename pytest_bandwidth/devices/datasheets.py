@@ -2,7 +2,7 @@
 
 Names are what NVML reports and are matched whole, so that a laptop part or a variant never gets the desktop card's
 row. Tensor figures are dense: vendors print sparse ones, which are twice these. Each row names the document that its
-figures are from; docs/gpu.md lists which were looked up again, and where. Precisions left open are left out.
+figures are from. Precisions left open are left out.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def run(card: Card, folder: Path, *args: str, grid: int = 320, **settings: objec
     return done.returncode, done.stdout + done.stderr, verdicts
 
 
-# One block more is another launch, and so other code (docs/method.md), and its old launch is not to run: noise and the
+# One block more is another launch, and so other code (docs/judging.md), and its old launch is not to run: noise and the
 # baseline's runs alone decide.
 OTHER_CODE = 321
 

@@ -25,7 +25,7 @@ STEP = 1e-6
 TOLERANCE = 0.05
 ALLOWED = -math.log1p(-TOLERANCE)
 BYTES = 100_000_000
-# docs/method.md: probes that differ by more between the two processes of a pair saw another machine.
+# docs/judging.md: probes that differ by more between the two processes of a pair saw another machine.
 EVEN_PROBES = math.exp(0.10)
 # After so many pairs a decision is made, whatever it is.
 MOST_PAIRS = 12

@@ -32,10 +32,10 @@ PROBE_GBPS = 100.0
 RUNS = 5
 # A run slower than half of the tolerance, on the log scale, is measured again.
 SLOW = 100 * math.sqrt(1 - TOLERANCE)
-# A share of the probe past this cannot be believed (docs/method.md).
+# A share of the probe past this cannot be believed (docs/judging.md).
 LARGEST_SHARE = 2.0
 
-# Five equal runs: only the prior's spread is left, 1 % of a share (docs/method.md). What the median of three new
+# Five equal runs: only the prior's spread is left, 1 % of a share (docs/judging.md). What the median of three new
 # processes may lose by noise alone, as a fraction.
 DEGREES = RUNS + 5 - 1
 GATE = -math.expm1(-t_quantile(0.999, DEGREES) * 0.01 * math.sqrt(5 / DEGREES) * math.sqrt(1 / 3 + 1 / RUNS))

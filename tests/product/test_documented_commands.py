@@ -34,7 +34,7 @@ pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pyte
 pytest.importorskip("vl_convert", reason="vl-convert is not installed: pip install 'pytest-bandwidth[report]'")
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
 
-KINDS = {"console", "python", "cuda", "yaml", "toml", "text", "{toctree}", "{include}"}
+KINDS = {"console", "python", "cuda", "c", "yaml", "toml", "text", "{toctree}", "{include}"}
 # What tests stand in for, by page: each has a test of its own.
 A_GPU, TWO_GPUS, MACHINES, CLUSTER, RUNNER, REPOSITORY, BUCKET = LACKING = (
     ("gpu.md", "a GPU"),
@@ -42,7 +42,7 @@ A_GPU, TWO_GPUS, MACHINES, CLUSTER, RUNNER, REPOSITORY, BUCKET = LACKING = (
     ("ci.md", "other machines"),
     ("fleet.md", "a Ray cluster"),
     ("ci.md", "a GitLab runner"),
-    ("kernels.md", "this repository, whose records it rewrites"),
+    ("kernels.md", "this repository, whose record it rewrites"),
     ("history.md", "a bucket"),
 )
 # Runs the last of its arguments, as the host that it names would.
@@ -140,7 +140,9 @@ def shell(pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]):
         if program == "pip":
             assert command.removeprefix("pip ") in installations()  # tests/product/test_wheel.py runs them
             return 0
-        assert program == "make", f"{command}: expected pytest, pytest-bandwidth, pip or make"
+        if program == "cc":
+            return subprocess.run([program, *args], cwd=pytester.path, check=False).returncode
+        assert program == "make", f"{command}: expected pytest, pytest-bandwidth, pip, cc or make"
         return 0  # tests/product/test_make.py sees to it that it runs all
 
     return run
@@ -261,12 +263,13 @@ def test_the_commands_for_a_bucket_run_at_a_store_on_disk(shell, tmp_path, monke
 
 
 @pytest.mark.usefixtures("with_baselines")
-def test_the_tutorials_workflow_runs(shell, pytester):
-    (block,) = [b for b in BLOCKS if b.page == "tutorial.md" and b.kind == "yaml"]
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.kind == "yaml" and "jobs:" in b.text], ids=str)
+def test_githubs_workflows_run(block, shell, pytester):
     (job,) = yaml.safe_load(block.text)["jobs"].values()
-    runs = [step["run"] for step in job["steps"] if "run" in step]
-    assert [command.split()[0] for command in runs] == ["pip", "pytest"]
-    for command in runs:
+    runs = [step["run"].removeprefix(".venv/bin/") for step in job["steps"] if "run" in step]
+    installing, testing = runs[-2:]
+    assert (installing.split()[0], testing.split()[0]) == ("pip", "pytest")
+    for command in (installing, testing.replace("--bandwidth-device=cuda", "--bandwidth-device=traffic")):
         assert shell(command) == 0, command
     (uploaded,) = [step["with"]["path"] for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
     assert (pytester.path / uploaded).is_dir()
@@ -294,18 +297,14 @@ def test_gitlabs_jobs_run(shell, pytester):
         assert junit.is_file()
 
 
-def test_records_rewritten_in_a_copy_of_the_repository_are_those_that_it_holds(tmp_path):
-    everything_else = shutil.ignore_patterns("__pycache__", "_build", "_generated", "[!s]*.cu", "s[!t]*.cu")
-    for name in ("cuda_src", "tests/kernels", "tests/support", "docs"):
+def test_the_record_rewritten_in_a_copy_of_the_repository_is_the_one_that_it_holds(tmp_path):
+    everything_else = shutil.ignore_patterns("__pycache__", "[!s]*.cu", "s[!t]*.cu")
+    for name in ("cuda_src", "tests/kernels", "tests/support"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=everything_else)
-    table = tmp_path / "docs/kernels.md"
-    table.write_text(table.read_text().replace("| copy ", "| cpoy "))
-    *rewriting, checking = commands(lacking(REPOSITORY).text)
-    for command in rewriting:
-        program, *args = words(command, tmp_path)
-        assert program == "python"
-        subprocess.run([sys.executable, *args], cwd=tmp_path, check=True)
-    assert table.read_text() == (ROOT / "docs/kernels.md").read_text()
+    rewriting, checking = commands(lacking(REPOSITORY).text)
+    program, *args = words(rewriting, tmp_path)
+    assert program == "python"
+    subprocess.run([sys.executable, *args], cwd=tmp_path, check=True)
     now, then = (yaml.safe_load((root / "tests/support/resources.yaml").read_text()) for root in (tmp_path, ROOT))
     assert list(now["kernels"]) == ["stream.cu"]  # one file's minute of compiling is enough
     if now["nvrtc"] == then["nvrtc"]:
@@ -341,6 +340,8 @@ def test_commands_in_the_text_run(command, shell):
         assert shell(" ".join((command.replace("REV", "HEAD"), *collects))) == 0
     elif args[:2] == ["-m", "pytest"]:
         subprocess.run([sys.executable, *args, "--collect-only", "-q"], cwd=ROOT, check=True)
+    elif args == ["-m", "pytest_bandwidth.suite.operations.table"]:
+        subprocess.run([sys.executable, *args], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     elif "-runs=200000" in args:
         pytest.importorskip("atheris", reason="atheris is not installed: it has wheels for Linux on x86-64 only")
         subprocess.run([sys.executable, *args, "-runs=100"], cwd=ROOT, check=True)
@@ -350,15 +351,15 @@ def test_commands_in_the_text_run(command, shell):
 
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
 def test_commands_run_in_the_order_of_their_page(page, shell, pytester):
-    # README's tests take a gigabyte: `test_readmes_tests_run` runs them once.
-    if page == "tinygrad.md":
-        pytest.importorskip("tinygrad", reason="tinygrad is not installed: docs/tinygrad.md")
+    if page == "backends.md":
+        pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install 'pytest-bandwidth[tinygrad]'")
         open_backend("PYTHON")  # loaded here, not by a run inside this process
     for name, text in FILES.get(page, {}).items():
         (pytester.path / name).write_text(text, encoding="utf-8")
     for command in BEFORE.get(page, ()):
         assert shell(command) == 0
-    kinds = ("console",) if page == "README.md" else ("console", "cuda", "python")
+    # Its test takes a gigabyte: tests/product/test_docs.py runs it once.
+    kinds = ("console",) if page == "cuda.md" else ("console", "cuda", "c", "python")
     for block in BLOCKS:
         if block.page != page or block.kind not in kinds or block.lacking:
             continue

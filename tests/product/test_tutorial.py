@@ -1,4 +1,4 @@
-"""The tutorial, typed as it stands in an empty folder: its commands, its files, and what it says is printed."""
+"""README and the tutorial, typed in an empty folder: their commands, their files, and what they say is printed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from documented import BLOCKS, Block, commands, words
 pytest.importorskip("numba", reason="Numba is not installed: pip install 'pytest-bandwidth[cpu]'")
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
-TUTORIAL = [block for block in BLOCKS if block.page == "tutorial.md"]
 VARIES = "varies: "
 # What a busy machine does to figures must not decide, and other plugins print lines of their own.
 ADDOPTS = (
@@ -49,13 +48,13 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def typed(folder: Path) -> Iterator[tuple[Block, str]]:
+def typed(page: str, folder: Path) -> Iterator[tuple[Block, str]]:
     """Type the page from top to bottom; yield each text block with what the commands before it printed."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "GITHUB_", "CI"))}
     # On a busy machine a probe on several threads is as slow as the one that waits for a processor.
     environment |= {"PYTEST_ADDOPTS": ADDOPTS, "COLUMNS": "120", "NUMBA_NUM_THREADS": "1"}
     programs, output = Path(sys.executable).parent, ""
-    for block in TUTORIAL:
+    for block in (block for block in BLOCKS if block.page == page):
         if block.kind == "console" and not block.text.startswith("pip install "):  # test_wheel.py does that
             output = ""
             for command in commands(block.text):
@@ -76,18 +75,17 @@ def typed(folder: Path) -> Iterator[tuple[Block, str]]:
             yield block, output
 
 
-@pytest.mark.slow
-def test_the_tutorial_typed_as_it_stands_prints_what_it_shows(tmp_path):
+@pytest.mark.parametrize(
+    ("page", "blocks"),
+    [("README.md", 2), pytest.param("tutorial.md", 5, marks=pytest.mark.slow)],
+    ids=["readme", "tutorial"],
+)
+def test_a_page_typed_in_an_empty_folder_prints_what_it_shows(page, blocks, tmp_path):
     seen = 0
-    for block, output in typed(tmp_path):
+    for block, output in typed(page, tmp_path):
         assert printed(block).search(plain(output)), f"{block.text}\nis not what is printed:\n{output}"
         seen += 1
-    assert seen == len([block for block in TUTORIAL if block.kind == "text"]) >= 4
-
-
-def test_readmes_traffic_sample_is_the_tutorials():
-    (sample,) = [b.text for b in BLOCKS if b.page == "README.md" and b.text.startswith("REGRESSED: 8× more sectors")]
-    assert plain(sample) in [plain(block.text) for block in TUTORIAL]
+    assert seen == len([block for block in BLOCKS if (block.page, block.kind) == (page, "text")]) == blocks
 
 
 def test_a_block_that_is_not_printed_is_found():

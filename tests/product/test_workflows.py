@@ -174,7 +174,8 @@ def test_one_job_has_the_trackers_own_programs_read_what_is_exported():
     (job,) = [job for job in (param.values[0] for param in JOBS) if {"run": "make trackers LOCKED=1"} in job["steps"]]
     assert any("install" in step.get("run", "") and "prometheus" in step["run"] for step in job["steps"])
     target = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ntrackers:")[2].partition("\n\n")[0]
-    places = [target.index(part) for part in ("'apache-otava==", "otava --help", "pytest tests/cli/test_export")]
+    parts = "'apache-otava==", "otava --help", "pytest tests/features/exports/test_export"
+    places = [target.index(part) for part in parts]
     assert places == sorted(places)
 
 

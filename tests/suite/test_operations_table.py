@@ -10,7 +10,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.suite.operations import OPERATIONS, CallStep, Case, KernelStep, Tolerance, poison, wrong_results
 from pytest_bandwidth.suite.operations.support import on_host, tiled
-from pytest_bandwidth.suite.operations.table import Formula, formula_of, rewrite
+from pytest_bandwidth.suite.operations.table import Formula, formula_of
 
 CUDA_SRC = Path(__file__).parents[2] / "cuda_src"
 DEFINED = re.compile(r'extern "C" __global__ void (\w+)\(')
@@ -248,13 +248,3 @@ def test_a_formula_is_a_sum_of_products():
 def test_a_formula_is_never_executed(text):
     with pytest.raises((KeyError, ValueError, IndexError)):
         Formula(text, "0").at({"n": 3}, "float32")
-
-
-def test_the_documented_table_is_the_codes():
-    text = (CUDA_SRC.parent / "docs" / "kernels.md").read_text(encoding="utf-8")
-    assert rewrite(text) == text, "run: python -m pytest_bandwidth.suite.operations.table docs/kernels.md"
-
-
-def test_a_text_without_the_markers_is_not_rewritten():
-    with pytest.raises(ValueError, match="expected both marker lines"):
-        rewrite("no table here")

@@ -63,7 +63,7 @@ def lay_out(number: int, mark: str, system: Any = None) -> bool:
     Return whether it was started so.
 
     A system lays code, stack and data out anew for each process, and the same code is up to 18 % slower in some
-    (docs/measurements.md, "Where processes lie"): with other conflicts between what it runs and what it touches. Where
+    (docs/measurements.md, "Addresses and memory"): with other conflicts between what it runs and what it touches. Where
     the system refuses, as containers' seccomp profiles have it do, addresses stay what they are.
 
     mark: the file that tells the process which is started again that it is.

@@ -1,7 +1,6 @@
 """List the built-in operations with what they move and compute: ``python -m pytest_bandwidth.suite.operations.table``.
 
-Prints Markdown; given a file it rewrites what stands between the two marker lines there. Sizes of a test are chosen
-by the same formulas, and tests hold the traffic models to them.
+Prints Markdown. Sizes of a test are chosen by the same formulas, and tests compare the traffic models with them.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +18,6 @@ import numpy as np
 from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite.operations import OPERATIONS, KernelStep, Operation, Sizes
 
-BEGIN = "<!-- operations: python -m pytest_bandwidth.suite.operations.table docs/kernels.md -->"
-END = "<!-- end of operations -->"
 _HEADER = ("operation", "version", "kernels", "dtypes", "bytes moved", "FLOP")
 
 
@@ -128,20 +124,8 @@ def markdown_table() -> str:
     by_title: dict[str, list[Operation]] = {}
     for operation in OPERATIONS:
         by_title.setdefault(operation.title, []).append(operation)
-    rows = [_HEADER, *(_row(same) for same in by_title.values())]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
-    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([lines[0], rule, *lines[1:]])
-
-
-def rewrite(text: str) -> str:
-    """Return the text with a fresh table between the marker lines. Raises ValueError where those are missing."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"found no {BEGIN if not begin else END} in the text, expected both marker lines")
-    return f"{before}{BEGIN}\n{markdown_table()}\n{END}{after}"
+    rows = (_HEADER, ("---",) * len(_HEADER), *(_row(same) for same in by_title.values()))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _row(same: list[Operation]) -> tuple[str, ...]:
@@ -175,8 +159,4 @@ def _bytes(formula: Formula) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        path = Path(sys.argv[1])
-        path.write_text(rewrite(path.read_text(encoding="utf-8")), encoding="utf-8")
-    else:
-        sys.stdout.write(markdown_table() + "\n")
+    sys.stdout.write(markdown_table() + "\n")

@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def tinygrad():
-    return pytest.importorskip("tinygrad", reason="tinygrad is not installed: docs/tinygrad.md")
+    return pytest.importorskip("tinygrad", reason="tinygrad is not installed: docs/backends.md")
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,7 @@ TEST = """
 @pytest.fixture(autouse=True)
 def tinygrad():
     """Load what a run inside this process loads: it would have to forget it."""
-    pytest.importorskip("tinygrad", reason="tinygrad is not installed: docs/tinygrad.md")
+    pytest.importorskip("tinygrad", reason="tinygrad is not installed: docs/backends.md")
     open_backend("PYTHON")
 
 

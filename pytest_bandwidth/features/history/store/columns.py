@@ -61,7 +61,9 @@ COLUMNS = (
     Column("plugin", "VARCHAR", "version of pytest-bandwidth", lambda r: _environment(r.run, "plugin", str)),
     Column("device_kind", "VARCHAR", "cuda, cpu or traffic", lambda r: r.run["device"]["kind"]),
     Column("device", "VARCHAR", "the device's model", lambda r: r.run["device"]["name"]),
-    Column("serial", "VARCHAR", "tells two of one model apart", lambda r: r.run["device"]["serial"]),
+    Column(
+        "serial", "VARCHAR", "of the card or host: distinguishes two of one model", lambda r: r.run["device"]["serial"]
+    ),
     Column("test", "VARCHAR", "the baseline's key: node id, and label", lambda r: r.outcome.key),
     Column("status", "VARCHAR", "the verdict", lambda r: r.outcome.status),
     Column("reason_code", "VARCHAR", "the rule that gave it", lambda r: r.outcome.reason_code),

@@ -267,13 +267,6 @@ def test_the_documented_python_runs(folder, monkeypatch, capsys):
     assert "test_copy" in capsys.readouterr().out
 
 
-def test_the_page_names_every_column():
-    from pytest_bandwidth.features.history.store import COLUMNS
-
-    text = (DOCS / "history.md").read_text(encoding="utf-8")
-    assert [c.name for c in COLUMNS if f"| `{c.name}` | {c.type} | {c.meaning} |" not in text] == []
-
-
 def test_nothing_of_the_extra_is_imported_before_it_is_needed():
     code = (
         "import sys, pytest_bandwidth.cli.main, pytest_bandwidth.features.history.commands.command; "

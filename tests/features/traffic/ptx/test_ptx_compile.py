@@ -56,7 +56,7 @@ def test_a_compilation_past_its_time_is_ended_and_the_next_one_is_well() -> None
 
 
 def test_ctrl_c_ends_a_compilation_at_once() -> None:
-    text = "from pytest_bandwidth import ptx\nptx.nvrtc_version()\nprint(flush=True)\n"
+    text = "from pytest_bandwidth.features.traffic import ptx\nptx.nvrtc_version()\nprint(flush=True)\n"
     text += f"ptx.compile_ptx({ENDLESS_TEMPLATES!r})"
     with subprocess.Popen(
         [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -116,7 +116,7 @@ def test_a_compilation_past_its_memory_says_so_and_the_compiler_lives(compiler: 
 
 def test_what_a_kernel_includes_ends_up_in_the_message_and_the_docs_say_so() -> None:
     source = '#include "/proc/self/environ"\n' + PLAIN
-    text = f"from pytest_bandwidth import ptx\nptx.compile_ptx({source!r})"
+    text = f"from pytest_bandwidth.features.traffic import ptx\nptx.compile_ptx({source!r})"
     # An environment of its own: what fails here must not print that of the tests.
     environment = {"TOKEN": "hunter2"}
     made = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=False)
@@ -141,7 +141,10 @@ def test_a_compiler_that_died_is_told_and_replaced() -> None:
 def test_a_compiler_reads_no_module_of_the_current_folder(tmp_path: Path) -> None:
     for name in ("runpy", "json", "signal"):
         (tmp_path / f"{name}.py").write_text(f"open('read', 'w').write({name!r})\n")
-    text = "import os, sys; from pytest_bandwidth import ptx; os.chdir(sys.argv[1]); print(ptx.nvrtc_version())"
+    text = (
+        "import os, sys; from pytest_bandwidth.features.traffic import ptx; "
+        "os.chdir(sys.argv[1]); print(ptx.nvrtc_version())"
+    )
     made = subprocess.run([sys.executable, "-c", text, str(tmp_path)], check=True, capture_output=True, text=True)
     assert made.stdout.strip() == ptx.nvrtc_version()
     assert not (tmp_path / "read").exists()
