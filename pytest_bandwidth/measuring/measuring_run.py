@@ -266,7 +266,7 @@ class MeasuringRun(ABC):
         finally:
             self._measuring = False
 
-    def told_elsewhere(self, test: AskedTest, progress: Progress) -> Mapping[str | None, Outcome]:
+    def rows_elsewhere(self, test: AskedTest, progress: Progress) -> Mapping[str | None, Outcome]:
         """Return what another revision said of a test's code, by label; nothing where none is asked."""
         del test, progress
         return {}

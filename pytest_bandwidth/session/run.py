@@ -20,10 +20,10 @@ from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, Counte
 from pytest_bandwidth.domain.measured.measurement import NOTE, Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.evidence.commit_pairs.build import build_of, check_extensions
-from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits, CommitPairs
-from pytest_bandwidth.evidence.commit_pairs.pairs import RevisionPairs, against_evidence, decide_counted
-from pytest_bandwidth.evidence.commit_pairs.process import Worktrees
-from pytest_bandwidth.evidence.commit_pairs.revision_code import NOTHING_TOLD, Told, ToldCode
+from pytest_bandwidth.evidence.commit_pairs.commits import AskedCommit, BaselineCommits
+from pytest_bandwidth.evidence.commit_pairs.pairs import CommitPairs, against_evidence, decide_counted
+from pytest_bandwidth.evidence.commit_pairs.process import Rows, Worktrees
+from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS, RevisionCode
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision, remove_leftovers
 from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
 from pytest_bandwidth.evidence.git import is_shallow
@@ -75,7 +75,7 @@ class Run(MeasuringRun):
         self._needs_baseline = needs_baseline
         self.revision = revision
         self._invocation = invocation
-        self._told = ToldCode()
+        self._revision_code = RevisionCode()
         # Tests' files whose extensions, as far as they are loaded, the revision has as well.
         self._with_extensions: set[Path] = set()
         self._old_code_time = OldCodeTime(settings.settle_time)
@@ -105,21 +105,21 @@ class Run(MeasuringRun):
     def old_ptx(self) -> PtxSource | None:
         """Return what gives the PTX of the revision, or of the baseline; None where nothing is compared."""
         if self.revision is not None:
-            return self._told.ptx
+            return self._revision_code.ptx
         return None if self.baseline_file is None else partial(needed_ptx, self.baseline_file)
 
     @property
     def _old_cubin(self) -> CubinSource:
         """Return what gives the machine code of the revision, or of the baseline."""
         if self.revision is not None:
-            return self._told.cubin
+            return self._revision_code.cubin
         return (lambda _: None) if self.baseline_file is None else partial(needed_cubin, self.baseline_file)
 
     @property
     def old_files(self) -> Callable[[str], str] | None:
         """Return what gives the list of files of the revision, or of the baseline."""
         if self.revision is not None:
-            return self._told.files
+            return self._revision_code.files
         return None if self.baseline_file is None else partial(needed_files, self.baseline_file)
 
     @cached_property
@@ -194,18 +194,18 @@ class Run(MeasuringRun):
     def notes_inputs(self) -> bool:
         return self.revision is not None
 
-    def told_elsewhere(self, test: AskedTest, progress: Progress) -> Told:
+    def rows_elsewhere(self, test: AskedTest, progress: Progress) -> Rows:
         """Return what the revision said of a test's code, by label; its file is asked once, for all tests beside."""
         if self.revision is None or self.settings.disable:
-            return NOTHING_TOLD
+            return NO_ROWS
         if self.device.identity.counts_only and self.revision.holds_plugin:
-            return NOTHING_TOLD  # the plugin that counts is itself another one there
+            return NO_ROWS  # the plugin that counts is itself another one there
         if test.file not in self._with_extensions:
             check_extensions(self.revision)
             self._with_extensions.add(test.file)
         timeout = FRESH_SECONDS_LEAST + len(test.beside) * TELL_SECONDS_EACH
         worktrees = Worktrees(self._invocation, self.revision, self.device_name, test.nodeid, test.file, timeout)
-        return self._told.of(worktrees, test.beside, partial(self.locked, progress), progress.show)
+        return self._revision_code.of(worktrees, test.beside, partial(self.locked, progress), progress.show)
 
     def prepare(self) -> None:
         """Open the device and read the baseline now, so that what is wrong is said before any test runs."""
@@ -284,13 +284,13 @@ class Run(MeasuringRun):
     ) -> dict[str, Judged]:
         """Judge by another revision."""
         worktrees, held = self._worktrees(test, timeout, revision), partial(self.locked, progress)
-        told = self._told.known(worktrees)
+        rows = self._revision_code.known(worktrees)
         if self.device.identity.counts_only:
-            counted = decide_counted(measurements, limits, worktrees, told, held)
+            counted = decide_counted(measurements, limits, worktrees, rows, held)
             return {key: Judged(measurements[key], entry, decision) for key, (decision, entry) in counted.items()}
-        pairs = RevisionPairs(worktrees, limits, progress.show, held)
+        pairs = CommitPairs(AskedCommit(revision), _file_of(test), lambda *_: worktrees, limits, progress.show, held)
         resolvers = (pairs, fresh) if old_kernels is None else (old_kernels, pairs, fresh)
-        return judge(against_evidence(measurements, limits, revision, told), limits, resolvers)
+        return judge(against_evidence(measurements, limits, revision, rows), limits, resolvers)
 
     @cached_property
     def _counters(self) -> Counters:

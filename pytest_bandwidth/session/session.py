@@ -121,8 +121,8 @@ class BandwidthSession:
         item.stash[_ROWS] = []
         self._run.begin_test()
         test, line = getattr(item, "function", None), self._line.of_test(item.name)
-        told = self._run.told_elsewhere(AskedTest(item.nodeid, item.path, self._beside(item)), line)
-        return Bandwidth(self._run, marker, item.path, line, test, told, partial(self._files.list_for, request))
+        rows = self._run.rows_elsewhere(AskedTest(item.nodeid, item.path, self._beside(item)), line)
+        return Bandwidth(self._run, marker, item.path, line, test, rows, partial(self._files.list_for, request))
 
     @cached_property
     def _files(self) -> FilesOfTests:

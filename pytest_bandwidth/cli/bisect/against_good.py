@@ -19,20 +19,20 @@ from pytest_bandwidth.evidence.commit_pairs.build import Build, check_out
 from pytest_bandwidth.evidence.commit_pairs.pairs import (
     Counted,
     PairsTaken,
-    Rows,
     Subject,
-    by_label,
     compare_timed,
     decide_count,
 )
 from pytest_bandwidth.evidence.commit_pairs.process import (
     ForeignImport,
-    InTurn,
+    MeasuredPair,
     NothingThere,
+    Rows,
     Worktrees,
+    by_label,
     measured_in_turn,
 )
-from pytest_bandwidth.evidence.commit_pairs.revision_code import are_alike
+from pytest_bandwidth.evidence.commit_pairs.revision_code import are_same_code
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation
 from pytest_bandwidth.judging.evidence import MeasurementSetup
@@ -96,7 +96,7 @@ class _TwoTrees:
     def base(self) -> list[dict[str, Any]]:
         return self.good.base()
 
-    def in_turn(self, number: int) -> InTurn:
+    def in_turn(self, number: int) -> MeasuredPair:
         return measured_in_turn(self.candidate.of_base(), self.good.of_base(), number)
 
 
@@ -176,7 +176,7 @@ class AgainstGood:
 
     def _are_alike(self, one: Rows, other: Rows, label: str | None) -> bool:
         both = label in one and label in other
-        return both and are_alike(one[label], other[label], counted=self.device.counts_only)
+        return both and are_same_code(one[label], other[label], counted=self.device.counts_only)
 
     def _of_same_code(self, told: Rows, labels: frozenset[str | None]) -> Judgement | None:
         """Return how a commit fares that was judged, and runs the same code; None where there is none."""

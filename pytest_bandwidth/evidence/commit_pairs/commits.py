@@ -1,11 +1,11 @@
-"""Compare tests with the commit at which their baseline's runs were taken, in pairs of processes, where git has it."""
+"""Find the commit that holds the old code of a test: the one that a baseline's runs belong to, or the one asked for."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry
@@ -13,15 +13,8 @@ from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.evidence.commit_pairs.build import Build, BuildFailed, check_extensions, check_out
-from pytest_bandwidth.evidence.commit_pairs.pairs import (
-    DeviceHeld,
-    Paired,
-    PairsTaken,
-    Subject,
-    can_take_turns,
-    compare_timed,
-)
-from pytest_bandwidth.evidence.commit_pairs.process import ForeignImport, Worktrees
+from pytest_bandwidth.evidence.commit_pairs.pairs import NoOldCode
+from pytest_bandwidth.evidence.commit_pairs.process import ForeignImport, NothingThere
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.git import (
     SHORTEST_HASH,
@@ -34,18 +27,12 @@ from pytest_bandwidth.evidence.git import (
     tree_of,
 )
 from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
-from pytest_bandwidth.judging.evidence import Ask, Evidence, setup_of
-from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Rule
-from pytest_bandwidth.judging.limits import Limits
+from pytest_bandwidth.judging.evidence import Evidence
 
 NAME = "the baseline's commit"
 LONGEST_REASON = 300
 # A baseline is data: nothing else of it reaches git's command line.
 _HASH = re.compile(rf"[0-9a-f]{{{SHORTEST_HASH},64}}", re.ASCII)
-
-
-class NotAtHand(BandwidthError):
-    """Raised where pairs against the baseline's commit cannot be had; the message says why."""
 
 
 class BaselineCommits:
@@ -73,15 +60,22 @@ class BaselineCommits:
         self._stack.close()
         self._revisions.clear()
 
-    def commit_of(self, key: str, file: Path) -> str:
-        """Return the full hash of an entry's commit that has the test's file. Raises NotAtHand."""
+    def commit_of(self, key: str, evidence: Evidence, file: Path) -> str:
+        """Return the full hash of the entry's commit that has the test's file. Raises NoOldCode."""
+        entry = evidence.entry
+        if entry is not None and evidence.measurement.code.rebuilt_since(identity_of_plain(entry.code)) is not None:
+            raise NoOldCode("only the compiler changed, which builds the commit's code as well")
+        return self.commit_with(key, file)
+
+    def commit_with(self, key: str, file: Path) -> str:
+        """Return the same, whatever was measured."""
         try:
             top = tree_of(self._root)
             path = file.resolve().relative_to(top)
         except UsageError as error:
-            raise NotAtHand(f"git cannot be used here: {_in_a_line(error)}") from None
+            raise NoOldCode(f"git cannot be used here: {_in_a_line(error)}") from None
         except ValueError:
-            raise NotAtHand(f"{file.name} lies outside of the repository") from None
+            raise NoOldCode(f"{file.name} lies outside of the repository") from None
         whys: list[str] = []
         for find in (self._anchored,) if self._anchors else (self._recorded, self._blamed, self._left_default):
             try:
@@ -94,7 +88,7 @@ class BaselineCommits:
                         whys.append(f"{commit[:SHORT_HASH]} has no {path.name}")
             except UsageError as why:
                 whys.append(_in_a_line(why))
-        raise NotAtHand("; ".join(dict.fromkeys(whys)))
+        raise NoOldCode("; ".join(dict.fromkeys(whys)))
 
     def has_any(self) -> bool:
         """Return whether the clone holds a commit that an entry's runs name."""
@@ -153,93 +147,46 @@ class BaselineCommits:
         yield base
 
     def revision(self, commit: str, tell: Callable[[str], None]) -> Revision:
-        """Return the commit, checked out and built. Raises UsageError where git cannot, BuildFailed."""
+        """Return the commit, checked out and built. Raises UsageError, BuildFailed."""
         if commit not in self._revisions:
             if not self._revisions:
                 self._stack.enter_context(signals_as_interrupts())
             checked_out = check_out(self._root, commit, self._build, tell, NAME)
             self._stack.callback(checked_out.remove)
             self._revisions[commit] = checked_out.revision
+        check_extensions(self._revisions[commit])
         return self._revisions[commit]
 
-    def give_up(self, commit: str, why: str) -> None:
-        """Note that no test can be run at the commit."""
-        self._useless[commit] = why
+    def why_not(self, commit: str, error: BandwidthError) -> str:
+        """Return why a comparison failed; what no test can be run at is not tried again."""
+        reason = _in_a_line(error)
+        if isinstance(error, (ForeignImport, BuildFailed)):
+            self._useless[commit] = reason
+        return reason
 
 
 @dataclass(frozen=True, slots=True)
-class CommitPairs:
-    """Compare one test with its entries' commits; a `Resolver`.
+class AskedCommit:
+    """Compare with the revision that the user asked for: a comparison that does not take place is no pass."""
 
-    worktrees_at: both trees of the test, for a revision and the share of the time budget that is for rounds.
-    """
+    asked: Revision
 
-    commits: BaselineCommits
-    file: Path
-    worktrees_at: Callable[[Revision, float], Worktrees]
-    limits: Limits
-    tell: Callable[[str], None]
-    device_held: DeviceHeld
+    def commit_of(self, key: str, evidence: Evidence, file: Path) -> str:
+        """Return the revision's commit."""
+        del key, evidence, file
+        return self.asked.commit
 
-    @property
-    def answers(self) -> Ask:
-        return Ask.OLD_CODE
+    def revision(self, commit: str, tell: Callable[[str], None]) -> Revision:
+        """Return the revision."""
+        del commit, tell
+        return self.asked
 
-    def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
-        """Take pairs against the commit of each measurement's entry."""
-        del rule  # pairs alone decide
-        known = dict(asking)
-        of_commit: dict[str, dict[str, Evidence]] = {}
-        for key, one in asking.items():
-            if one.entry is None:
-                continue
-            if one.measurement.code.rebuilt_since(identity_of_plain(one.entry.code)) is not None:
-                known[key] = _without(one, "only the compiler changed, which builds the commit's code as well")
-                continue
-            try:
-                of_commit.setdefault(self.commits.commit_of(key, self.file), {})[key] = one
-            except NotAtHand as why:
-                known[key] = _without(one, str(why))
-        for commit, alike in of_commit.items():
-            try:
-                known |= self._pairs(commit, alike)
-            except BandwidthError as error:
-                reason = _in_a_line(error)
-                if isinstance(error, (ForeignImport, BuildFailed)):
-                    self.commits.give_up(commit, reason)
-                known |= {key: _without(one, reason) for key, one in alike.items()}
-        return known
-
-    def _pairs(self, commit: str, alike: Mapping[str, Evidence]) -> dict[str, Evidence]:
-        measurements = {key: one.measurement for key, one in alike.items()}
-        revision = self.commits.revision(commit, self.tell)
-        check_extensions(revision)
-        alternate = can_take_turns(measurements.values(), revision)
-        worktrees = self.worktrees_at(revision, ALTERNATE_SHARE if alternate else ROUNDS_SHARE)
-        taken = PairsTaken(worktrees, self.tell, self.device_held, alternate)
-        subjects = {
-            key: Subject(
-                one.measurement.label,
-                setup_of(one.measurement),
-                one.stored.figure if one.stored is not None else self.limits.marker.judged_on,
-                one.tolerance,
-            )
-            for key, one in alike.items()
-        }
-        found = compare_timed(subjects, taken, self.limits.looks)
-        return {key: _with_pairs(one, found[key], revision) for key, one in alike.items()}
-
-
-def _with_pairs(evidence: Evidence, paired: Paired, revision: Revision) -> Evidence:
-    if paired.compared is not None:
-        return replace(evidence, compared=paired.compared)
-    different = paired.different
-    why = f"{revision} has another {different.name}" if different is not None else paired.why_not
-    return _without(evidence, why or f"{revision} does not measure it")
-
-
-def _without(evidence: Evidence, why: str) -> Evidence:
-    return replace(evidence, why_not=(*evidence.why_not, f"the old code did not run: {why}"))
+    def why_not(self, commit: str, error: BandwidthError) -> str:
+        """Return that the revision has nothing to compare with. Raises any other error."""
+        del commit
+        if isinstance(error, NothingThere):
+            return str(error)
+        raise error
 
 
 def _in_a_line(error: Exception) -> str:

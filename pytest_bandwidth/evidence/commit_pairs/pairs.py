@@ -6,21 +6,29 @@ On a host both sample alternately; on a GPU, which is one process's at a time, t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pytest_bandwidth.devices.free_memory import limit_bytes
-from pytest_bandwidth.domain.baseline import Entry, Metric, Run
+from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric, Run
+from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_measurement
+from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.domain.verdict import Rule as Rules
-from pytest_bandwidth.evidence.commit_pairs.process import FailsThere, InTurn, NothingThere, Worktrees
-from pytest_bandwidth.evidence.commit_pairs.revision_code import Told, is_told
+from pytest_bandwidth.evidence.commit_pairs.process import (
+    FailsThere,
+    MeasuredPair,
+    NothingThere,
+    Rows,
+    by_label,
+)
+from pytest_bandwidth.evidence.commit_pairs.revision_code import runs_same_code
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.causes import recorded_resources
@@ -33,21 +41,26 @@ from pytest_bandwidth.judging.evidence import (
     MeasurementSetup,
     comparison_of_pairs,
     difference_of,
+    first_evidence,
     setup_of,
 )
-from pytest_bandwidth.judging.judge import Rule
-from pytest_bandwidth.judging.limits import Limits, tolerance_of
+from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Rule
+from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.pairs import Looks, Pair
-from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
+from pytest_bandwidth.outcomes.outcome import Outcome
 
 # Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.
 ATTEMPTS_FACTOR = 2
 # Two processes with a test's arrays, a third set that both share, and what makes caches cold, beside the test's own
 # process, which has the probe's arrays as well.
 MEMORY_FACTOR = 8
-Rows = Mapping[str | None, Outcome]
 # A context in which no other process measures on the device.
 DeviceHeld = Callable[[], AbstractContextManager[None]]
+T = TypeVar("T")
+
+
+class NoOldCode(BandwidthError):
+    """Raised where there is no old code to compare with; the message says why."""
 
 
 class Sides(Protocol):
@@ -63,18 +76,8 @@ class Sides(Protocol):
 
     def base(self) -> list[dict[str, Any]]: ...
 
-    def in_turn(self, number: int) -> InTurn:
+    def in_turn(self, number: int) -> MeasuredPair:
         """Measure both, round by round in turn. number: of pairs before this one. Raises as either does."""
-
-
-@dataclass(frozen=True, slots=True)
-class TakenPair:
-    """Hold both processes of a pair, by label. drops, alike: as in `InTurn`, where they took turns."""
-
-    head: Rows
-    base: Rows
-    drops: Mapping[str | None, float] = field(default_factory=dict)
-    alike: Collection[str | None] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,19 +129,17 @@ class PairsTaken:
     tell: Callable[[str], None]
     device_held: DeviceHeld
     in_turn: bool = False
-    pairs: list[TakenPair] = field(default_factory=list)
+    pairs: list[MeasuredPair] = field(default_factory=list)
 
     def take(self) -> None:
         """Take one more pair, in the other order than the one before."""
         self.tell(f"pair {len(self.pairs) + 1} of fresh processes against {self.worktrees.revision}")
         with self.device_held():  # for both: nobody measures between the sides of a pair
-            self.pairs.append(self._in_turn() if self.in_turn else self._one_after_the_other())
+            self.pairs.append(self._alternate() if self.in_turn else self._one_after_the_other())
 
-    def _in_turn(self) -> TakenPair:
+    def _alternate(self) -> MeasuredPair:
         try:
-            with self._lost_later():
-                both = self.worktrees.in_turn(len(self.pairs))
-                return TakenPair(by_label(both.head), by_label(both.base), both.drops, both.alike)
+            return self._measured(lambda: self.worktrees.in_turn(len(self.pairs))) or MeasuredPair({}, {})
         except (FreshProcessFailed, FailsThere):
             if self.pairs:
                 raise
@@ -146,29 +147,23 @@ class PairsTaken:
             self.tell("the test fails where two processes sample in turn: they follow each other")
             self.in_turn = False
             return self._one_after_the_other()
-        return TakenPair({}, {})
 
-    def _one_after_the_other(self) -> TakenPair:
+    def _one_after_the_other(self) -> MeasuredPair:
         if len(self.pairs) % 2 == 0:
-            head = self._rows(self.worktrees.head)
-            return TakenPair(head, self._rows(self.worktrees.base))
-        base = self._rows(self.worktrees.base)
-        return TakenPair(self._rows(self.worktrees.head), base)
+            head = self._measured(self.worktrees.head) or []
+            return MeasuredPair(by_label(head), by_label(self._measured(self.worktrees.base) or []))
+        base = self._measured(self.worktrees.base) or []
+        return MeasuredPair(by_label(self._measured(self.worktrees.head) or []), by_label(base))
 
-    def _rows(self, measure: Callable[[], list[dict[str, Any]]]) -> Rows:
-        with self._lost_later():
-            return by_label(measure())
-        return {}
-
-    @contextmanager
-    def _lost_later(self) -> Iterator[None]:
-        """Take a process of a revision that measures nothing for an invalid one, once there are pairs."""
+    def _measured(self, measure: Callable[[], T]) -> T | None:
+        """Return what processes measured; None where a revision measures nothing in them, and did in a pair before."""
         try:
-            yield
+            return measure()
         except NothingThere as reason:
             if not self.pairs:
                 raise
             self.tell(f"no pair, taken again: {reason}")
+            return None
 
     def of(self, label: str | None) -> list[Pair]:
         """Return the pairs in which both processes measured something valid."""
@@ -188,15 +183,30 @@ class PairsTaken:
         return [pair.head[label] for pair in self.pairs if label in pair.head]
 
 
-@dataclass(frozen=True, slots=True)
-class RevisionPairs:
-    """Compare measurements with another revision in pairs of new processes; a `Resolver`.
+class OldCode(Protocol):
+    """Say where the old code of measurements is."""
 
-    Raises FreshProcessFailed and ForeignImport where a process of either side ran wrong: a comparison that did not take
-    place is no pass.
+    def commit_of(self, key: str, evidence: Evidence, file: Path) -> str:
+        """Return the full hash of the commit to compare with. Raises NoOldCode."""
+
+    def revision(self, commit: str, tell: Callable[[str], None]) -> Revision:
+        """Return the commit, checked out and built. Raises BandwidthError."""
+
+    def why_not(self, commit: str, error: BandwidthError) -> str:
+        """Return why a comparison with the commit failed. Raises the error where that is no pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPairs:
+    """Compare the measurements of one test with old code in pairs of new processes; a `Resolver`.
+
+    file: the test's. worktrees_at: both trees of the test, for a revision and the share of the time budget that is for
+    rounds.
     """
 
-    worktrees: Worktrees
+    old_code: OldCode
+    file: Path
+    worktrees_at: Callable[[Revision, float], Sides]
     limits: Limits
     tell: Callable[[str], None]
     device_held: DeviceHeld
@@ -206,49 +216,69 @@ class RevisionPairs:
         return Ask.OLD_CODE
 
     def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
-        """Take pairs for all measurements together until each is decided."""
-        del rule  # pairs alone decide: there is no other evidence
-        revision = self.worktrees.revision
-        taken = PairsTaken(
-            self.worktrees,
-            self.tell,
-            self.device_held,
-            can_take_turns([one.measurement for one in asking.values()], revision),
-        )
+        """Take pairs for all measurements of a commit together until each is decided."""
+        del rule  # pairs alone decide
+        known: dict[str, Evidence] = {}
+        of_commit: dict[str, dict[str, Evidence]] = {}
+        for key, one in asking.items():
+            try:
+                of_commit.setdefault(self.old_code.commit_of(key, one, self.file), {})[key] = one
+            except NoOldCode as why:
+                known[key] = _without(one, str(why))
+        for commit, together in of_commit.items():
+            try:
+                known |= self._compared(self.old_code.revision(commit, self.tell), together)
+            except BandwidthError as error:
+                why_not = self.old_code.why_not(commit, error)
+                known |= {key: _without(one, why_not) for key, one in together.items()}
+        return known
+
+    def _compared(self, revision: Revision, together: Mapping[str, Evidence]) -> dict[str, Evidence]:
+        alternate = can_take_turns([one.measurement for one in together.values()], revision)
+        sides = self.worktrees_at(revision, ALTERNATE_SHARE if alternate else ROUNDS_SHARE)
+        taken = PairsTaken(sides, self.tell, self.device_held, alternate)
         subjects = {
-            key: Subject(one.measurement.label, setup_of(one.measurement), self.limits.marker.judged_on, one.tolerance)
-            for key, one in asking.items()
+            key: Subject(
+                one.measurement.label,
+                setup_of(one.measurement),
+                one.stored.figure if one.stored is not None else self.limits.marker.judged_on,
+                one.tolerance,
+            )
+            for key, one in together.items()
         }
-        try:
-            found = compare_timed(subjects, taken, self.limits.looks)
-        except NothingThere as reason:
-            return {key: one.without(Ask.OLD_CODE, str(reason)) for key, one in asking.items()}
-        return {key: _with_pairs(one, found[key]) for key, one in asking.items()}
+        found = compare_timed(subjects, taken, self.limits.looks)
+        return {key: _with_pairs(one, found[key], revision) for key, one in together.items()}
 
 
-def _with_pairs(evidence: Evidence, paired: Paired) -> Evidence:
-    known = replace(evidence, entry=paired.entry or evidence.entry, compared=paired.compared)
-    return known if paired.compared is not None else known.without(Ask.OLD_CODE, paired.why_not)
+def _with_pairs(evidence: Evidence, paired: Paired, revision: Revision) -> Evidence:
+    if evidence.revision is not None:  # there is no baseline: the revision's processes are the entry
+        evidence = replace(evidence, entry=paired.entry or evidence.entry)
+    if paired.compared is not None:
+        return replace(evidence, compared=paired.compared)
+    different = paired.different
+    if evidence.revision is not None:
+        return evidence.without(Ask.OLD_CODE, paired.why_not)
+    why = paired.why_not if different is None else f"{revision} has another {different.name}"
+    return _without(evidence, why or f"{revision} does not measure it")
+
+
+def _without(evidence: Evidence, why: str) -> Evidence:
+    of_baseline = evidence.revision is None
+    return evidence.without(Ask.OLD_CODE, f"the old code did not run: {why}" if of_baseline else why)
 
 
 def against_evidence(
-    measurements: Mapping[str, Measurement], limits: Limits, revision: Revision, told: Told
+    measurements: Mapping[str, Measurement], limits: Limits, revision: Revision, rows: Rows
 ) -> dict[str, Evidence]:
     """Return what one run knows of timed measurements and of a revision's code, by key.
 
-    told: what the revision said of its code, by label: what is the same needs no process.
+    rows: what the revision said of its code, by label: what is the same needs no process.
     """
-    found = {}
-    for key, m in measurements.items():
-        row = told.get(m.label)
-        entry = None if row is None else _entry(key, [row], revision)
-        if entry is not None:
-            entry = replace(entry, method=None)  # nothing was timed for it there
-        tolerance = tolerance_of(limits.marker.tolerance, None, None, limits.tolerance)
-        figures = None if m.gbps is None else metrics_of_measurement(m)
-        same = is_told(m, row)
-        found[key] = Evidence(m, figures, entry, tolerance, revision=str(revision), is_same_code=same)
-    return found
+    known = {key: _entry(key, [rows[m.label]], revision) for key, m in measurements.items() if m.label in rows}
+    # Nothing was timed for them there.
+    entries = {key: replace(entry, method=None) for key, entry in known.items()}
+    found = first_evidence(measurements, Baseline(None, entries), limits)
+    return {key: replace(one, baseline=None, revision=str(revision)) for key, one in found.items()}
 
 
 def can_take_turns(measurements: Collection[Measurement], revision: Revision) -> bool:
@@ -269,15 +299,15 @@ def can_take_turns(measurements: Collection[Measurement], revision: Revision) ->
 def decide_counted(
     measurements: Mapping[str, Measurement],
     limits: Limits,
-    worktrees: Worktrees,
-    told: Told,
+    worktrees: Sides,
+    rows: Rows,
     device_held: DeviceHeld,
 ) -> dict[str, tuple[Decision, Entry | None]]:
     """Decide counts by those of a revision, by key: one process of it is enough, since they are the same in each."""
-    same = {key: m for key, m in measurements.items() if is_told(m, told.get(m.label))}
+    same = {key: m for key, m in measurements.items() if runs_same_code(m, rows.get(m.label))}
     if len(same) == len(measurements):
         unchanged = Decision(Status.OK, Rules.CODE_UNCHANGED)
-        return {key: (unchanged, _entry(key, [told[m.label]], worktrees.revision)) for key, m in same.items()}
+        return {key: (unchanged, _entry(key, [rows[m.label]], worktrees.revision)) for key, m in same.items()}
     # A later launch of a test may count what an earlier one, of other code, left behind: all are counted.
     try:
         with device_held():
@@ -381,11 +411,6 @@ def _entry(key: str, rows: Sequence[Outcome], revision: Revision) -> Entry:
             if row.gbps is not None
         ),
     )
-
-
-def by_label(rows: Sequence[Mapping[str, Any]]) -> Rows:
-    """Return outcomes by label, of plain rows of one test."""
-    return {outcome.label: outcome for outcome in map(from_plain, rows)}
 
 
 def _figures(row: Outcome | None) -> Metrics | None:

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from pytest_bandwidth.evidence.processes.child import (
     Invocation,
 )
 from pytest_bandwidth.evidence.processes.interpreter import this_python
+from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.storage.own_folders import temporary_folder
 
 # pytest's exit statuses (pytest.ExitCode).
@@ -37,6 +38,10 @@ _OWN_OPTION = "--bandwidth-against"
 _FILES_SHOWN = 3
 ADDRESS_BITS = 63
 HASH_SEED_VARIABLE = "PYTHONHASHSEED"
+
+
+# The outcomes of one test, by label.
+Rows = Mapping[str | None, Outcome]
 
 
 class NothingThere(BandwidthError):
@@ -78,7 +83,7 @@ class Worktrees:
         """Measure the other revision's tree. Raises NothingThere, FreshProcessFailed, ForeignImport."""
         return self.of_base().measured()
 
-    def in_turn(self, number: int) -> InTurn:
+    def in_turn(self, number: int) -> MeasuredPair:
         """Measure both, round by round in turn. number: of pairs before this one. Raises as `head` and `base` do."""
         return measured_in_turn(self.of_head(), self.of_base(), number)
 
@@ -125,16 +130,22 @@ class Worktrees:
 
 
 @dataclass(frozen=True, slots=True)
-class InTurn:
-    """Hold what two processes measured in turn: their rows, and by label ln(the head's seconds ÷ the base's).
+class MeasuredPair:
+    """Hold what the two processes of a pair measured, by label.
 
-    alike: the labels of which both had the same addresses, and all arrays in the same memory.
+    drops: where they sampled alternately, ln(the head's seconds ÷ the base's). alike: the labels of which both had the
+    same addresses, and all arrays in the same memory.
     """
 
-    head: list[dict[str, Any]]
-    base: list[dict[str, Any]]
-    drops: Mapping[str | None, float]
+    head: Rows
+    base: Rows
+    drops: Mapping[str | None, float] = field(default_factory=dict)
     alike: Collection[str | None] = ()
+
+
+def by_label(rows: Iterable[Mapping[str, Any]]) -> Rows:
+    """Return outcomes by label, of plain rows of one test."""
+    return {outcome.label: outcome for outcome in map(from_plain, rows)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +215,7 @@ class _Running:
         return loaded
 
 
-def measured_in_turn(head: Process, base: Process, number: int) -> InTurn:
+def measured_in_turn(head: Process, base: Process, number: int) -> MeasuredPair:
     """Run two processes that sample in turn. Raises as both do.
 
     number: of pairs before this one. Which of the two is started, and samples, first changes from pair to pair, so that
@@ -239,8 +250,8 @@ def measured_in_turn(head: Process, base: Process, number: int) -> InTurn:
         alike = taken.shared if all(one.is_laid_out() for one in running) else ()
     found = drops(taken.rounds)
     if head_is_first:
-        return InTurn(first, second, found, alike)
-    return InTurn(second, first, {label: -drop for label, drop in found.items()}, alike)
+        return MeasuredPair(by_label(first), by_label(second), found, alike)
+    return MeasuredPair(by_label(second), by_label(first), {label: -drop for label, drop in found.items()}, alike)
 
 
 def _share_of(share: float, number: int) -> float:

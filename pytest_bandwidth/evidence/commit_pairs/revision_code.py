@@ -15,23 +15,21 @@ from pytest_bandwidth.domain.code.machine_code import LARGEST_BYTES, cubin_of_te
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import INPUTS, Measurement
-from pytest_bandwidth.evidence.commit_pairs.process import Worktrees
+from pytest_bandwidth.evidence.commit_pairs.process import Rows, Worktrees
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
 
-# What the other revision said of one test, by label.
-Told = Mapping[str | None, Outcome]
-NOTHING_TOLD: Told = MappingProxyType({})
+NO_ROWS: Rows = MappingProxyType({})
 
 
 @dataclass(slots=True)
-class ToldCode:
+class RevisionCode:
     """Keep what the other revision said, by file, asked once for each; and the code that it handed over.
 
     PTX and lists of files are kept by their hash, machine code by the hashes of the kernel's PTX and of its own machine
     code.
     """
 
-    _files: dict[Path, Mapping[str, Told]] = field(default_factory=dict)
+    _files: dict[Path, Mapping[str, Rows]] = field(default_factory=dict)
     _ptx: dict[str, str] = field(default_factory=dict)
     _cubins: dict[tuple[str | None, str | None], bytes] = field(default_factory=dict)
     _lists: dict[str, str] = field(default_factory=dict)
@@ -42,7 +40,7 @@ class ToldCode:
         tests: Collection[str],
         device_held: Callable[[], AbstractContextManager[None]],
         tell: Callable[[str], None],
-    ) -> Told:
+    ) -> Rows:
         """Return what it said of the test; tests: node ids of all of the file's tests that this run measures.
 
         Nothing where the process could not say: the pairs, or the counting, find out why.
@@ -61,9 +59,9 @@ class ToldCode:
                 self._files[file] = {}
         return self.known(worktrees)
 
-    def known(self, worktrees: Worktrees) -> Told:
+    def known(self, worktrees: Worktrees) -> Rows:
         """Return what it has said of the test."""
-        return self._files.get(worktrees.target, {}).get(_test_of(worktrees.nodeid), NOTHING_TOLD)
+        return self._files.get(worktrees.target, {}).get(_test_of(worktrees.nodeid), NO_ROWS)
 
     def files(self, name: str) -> str:
         """Return the list of files of that hash. Raises BandwidthError where the revision did not hand it over."""
@@ -87,7 +85,7 @@ class ToldCode:
         return self._cubins.get((code.get("ptx"), code.get("sass")))
 
 
-def _by_test(rows: Iterable[Outcome]) -> Mapping[str, Told]:
+def _by_test(rows: Iterable[Outcome]) -> Mapping[str, Rows]:
     found: dict[str, dict[str | None, Outcome]] = {}
     for row in rows:
         found.setdefault(_test_of(row.nodeid), {})[row.label] = row
@@ -121,7 +119,7 @@ def _test_of(nodeid: str) -> str:
     return nodeid.partition("::")[2]
 
 
-def is_told(measurement: Measurement, row: Outcome | None) -> bool:
+def runs_same_code(measurement: Measurement, row: Outcome | None) -> bool:
     """Return whether the other revision surely runs the same code in the same launch, for the same declared bytes.
 
     Where it is counted, on the same data, too: then its counts are the same.
@@ -131,7 +129,7 @@ def is_told(measurement: Measurement, row: Outcome | None) -> bool:
     return row is not None and _is_same(measurement.code, declared, measurement.detail, row, counted=counted)
 
 
-def are_alike(one: Outcome, other: Outcome, *, counted: bool) -> bool:
+def are_same_code(one: Outcome, other: Outcome, *, counted: bool) -> bool:
     """Return the same of what two revisions told. counted: whether the device counts."""
     declared = one.bytes_read, one.bytes_written
     return _is_same(identity_of_plain(one.code_identity), declared, one.detail, other, counted=counted)

@@ -6,6 +6,7 @@ import math
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -17,16 +18,17 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.evidence.commit_pairs import pairs as pairing
+from pytest_bandwidth.evidence.commit_pairs.commits import AskedCommit
 from pytest_bandwidth.evidence.commit_pairs.pairs import (
+    CommitPairs,
     PairsTaken,
-    RevisionPairs,
     Subject,
     against_evidence,
     can_take_turns,
     compare_timed,
     decide_counted,
 )
-from pytest_bandwidth.evidence.commit_pairs.process import FailsThere, InTurn, NothingThere
+from pytest_bandwidth.evidence.commit_pairs.process import FailsThere, MeasuredPair, NothingThere, by_label
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.causes import likely_causes
@@ -81,7 +83,8 @@ class ScriptedWorktrees:
         self.locked += "T"
         if self.in_turn_raises is not None:
             raise self.in_turn_raises
-        return InTurn([row(measured(70.0))], [row(measured(100.0))], {None: math.log(100 / 70)}, self.alike)
+        rows = ([row(measured(70.0))], [row(measured(100.0))])
+        return MeasuredPair(*map(by_label, rows), {None: math.log(100 / 70)}, self.alike)
 
     def head(self):
         return self._next("head")
@@ -113,7 +116,9 @@ class ScriptedWorktrees:
 
 def judged(measurements, worktrees, rows=MappingProxyType({}), resolvers=(), limits=LIMITS):
     evidence = against_evidence(measurements, limits, worktrees.revision, rows)
-    return judge_evidence(evidence, limits, (*resolvers, RevisionPairs(worktrees, limits, str, worktrees.held)))
+    old_code = AskedCommit(worktrees.revision)
+    pairs = CommitPairs(old_code, Path("t.py"), lambda *_: worktrees, limits, str, worktrees.held)
+    return judge_evidence(evidence, limits, (*resolvers, pairs))
 
 
 def judge(worktrees, labels=(None,), limits=LIMITS):

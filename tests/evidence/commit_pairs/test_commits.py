@@ -6,7 +6,8 @@ import pytest
 from repositories import git
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Run
-from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits, NotAtHand
+from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits
+from pytest_bandwidth.evidence.commit_pairs.pairs import NoOldCode
 
 TEST = "tests/test_a.py"
 
@@ -37,11 +38,11 @@ def baseline(*runs, path=None, line=None, following=None, anchor=None):
 
 def found(repo, *runs, file=None, anchors=False, **entry):
     commits = BaselineCommits(repo, baseline(*runs, **entry), anchors=anchors)
-    return commits.commit_of("k", repo / TEST if file is None else file)
+    return commits.commit_with("k", repo / TEST if file is None else file)
 
 
 def why_not(repo, *runs, file=None, **entry):
-    with pytest.raises(NotAtHand) as reason:
+    with pytest.raises(NoOldCode) as reason:
         found(repo, *runs, file=file, **entry)
     assert "\n" not in str(reason.value)
     return str(reason.value)
@@ -118,7 +119,7 @@ def test_a_squashed_branchs_commit_falls_back_to_the_lines(repo):
 def test_an_anchors_commit_is_taken_alone(repo):
     first, second = commit(repo, "one"), commit(repo, "two")
     assert found(repo, second[:12], anchor=Run(1.0, commit=first), anchors=True) == first
-    with pytest.raises(NotAtHand, match="no anchor with a commit"):
+    with pytest.raises(NoOldCode, match="no anchor with a commit"):
         found(repo, second[:12], anchors=True)
 
 

@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.evidence.commit_pairs.process import ForeignImport, NothingThere
-from pytest_bandwidth.evidence.commit_pairs.revision_code import NOTHING_TOLD, ToldCode, is_told
+from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS, RevisionCode, runs_same_code
 from pytest_bandwidth.evidence.processes.child import ChildRequest, FreshProcessFailed
 from pytest_bandwidth.outcomes.flatten import outcome_of
 
@@ -37,7 +37,7 @@ def row(measurement, nodeid="t.py::t"):
 
 @pytest.mark.parametrize("measurement", [TIMED, COUNTED])
 def test_the_same_code_for_the_same_bytes_is_told(measurement):
-    assert is_told(measurement, row(replace(measurement, method="unmeasured")))
+    assert runs_same_code(measurement, row(replace(measurement, method="unmeasured")))
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_the_same_code_for_the_same_bytes_is_told(measurement):
     ],
 )
 def test_other_code_bytes_or_data_is_not(measurement, other):
-    assert not is_told(measurement, row(other))
-    assert not is_told(other, row(measurement))
+    assert not runs_same_code(measurement, row(other))
+    assert not runs_same_code(other, row(measurement))
 
 
 def test_what_was_not_told_is_not():
-    assert not is_told(TIMED, None)
+    assert not runs_same_code(TIMED, None)
     unknown = replace(COUNTED, detail={})
-    assert not is_told(unknown, row(unknown))
+    assert not runs_same_code(unknown, row(unknown))
 
 
 def asked(codes, nodeid, answer):
@@ -75,7 +75,7 @@ def asked(codes, nodeid, answer):
 
 
 def test_a_file_is_asked_once_for_all_its_tests_whatever_its_folder_there():
-    told, codes = ToldCode(), []
+    told, codes = RevisionCode(), []
     rows = [row(TIMED, "other/t.py::one"), row(replace(TIMED, label="x"), "other/t.py::two")]
     found = [
         told.of(asked(codes, f"t.py::{name}", rows), ["t.py::one", "t.py::two"], nullcontext, str)
@@ -88,14 +88,14 @@ def test_a_file_is_asked_once_for_all_its_tests_whatever_its_folder_there():
 
 @pytest.mark.parametrize("error", [NothingThere("no"), ForeignImport("no"), FreshProcessFailed("no")])
 def test_a_revision_that_cannot_say_is_measured(error):
-    told, codes = ToldCode(), []
+    told, codes = RevisionCode(), []
     for _ in range(2):
-        assert told.of(asked(codes, "t.py::one", error), ["t.py::one"], nullcontext, str) == NOTHING_TOLD
+        assert told.of(asked(codes, "t.py::one", error), ["t.py::one"], nullcontext, str) == NO_ROWS
     assert len(codes) == 1
 
 
 def test_ptx_that_is_handed_over_is_found_by_its_own_hash_and_no_other():
-    told, text, large = ToldCode(), ".visible .entry k()", "/" * (8 * 2**20 + 1)
+    told, text, large = RevisionCode(), ".visible .entry k()", "/" * (8 * 2**20 + 1)
     rows = [row(TIMED).to_plain() | {"ptx": given} for given in (text, large, None, 3)]
     assert list(told.of(asked([], "t.py::t", [*rows, row(TIMED)]), ["t.py::t"], nullcontext, str)) == [None]
     assert told.ptx(ptx_digest(text)) == text
@@ -105,7 +105,7 @@ def test_ptx_that_is_handed_over_is_found_by_its_own_hash_and_no_other():
 
 
 def test_machine_code_is_found_by_what_its_row_says_of_it():
-    told, code = ToldCode(), {"ptx": "p" * 32, "sass": "s" * 32, "launch": "l" * 32}
+    told, code = RevisionCode(), {"ptx": "p" * 32, "sass": "s" * 32, "launch": "l" * 32}
     good = row(TIMED).to_plain() | {"code_identity": code, "cubin": text_of_cubin(b"machine code")}
     bad = [good | {"cubin": text, "code_identity": {"ptx": name}} for name, text in BAD_CUBINS.items()]
     told.of(asked([], "t.py::t", [*bad, good]), ["t.py::t"], nullcontext, str)
