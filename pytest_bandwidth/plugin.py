@@ -104,15 +104,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = [item for item in items if is_bandwidth_test(item)]
     if not wanted and not given(config):
         return
-    from pytest_bandwidth.evidence.processes.child import request_of
+    from pytest_bandwidth.evidence.processes.requests import request_of
     from pytest_bandwidth.options.reading import settings_of
     from pytest_bandwidth.session.collection.collected import concerns_baseline
 
     settings, request = settings_of(config), request_of(config)
-    if request is not None and (request.nodeid is not None or request.nodeids is not None):
+    if request is not None and request.nodeids is not None:
         # Whatever its signature says: it may ask for the fixture by request.getfixturevalue.
         wanted = [item for item in items if request.selects(item.nodeid)]
-        wanted = wanted if request.nodeid is None else wanted[:1]
     selected = list(items)
     if settings.only or request is not None:
         _keep_only(config, items, wanted)

@@ -7,22 +7,13 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from pytest_bandwidth.devices.base import Budget, OldCodeDevice, ProfiledDevice, ReadyDevice, SharingDevice, Workload
-from pytest_bandwidth.devices.shared_arrays import SharedArrays
+from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.domain.measured.measurement import NOTE, Finding, Measurement
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Status
-from pytest_bandwidth.evidence.commit_pairs.alternate import Beside
-from pytest_bandwidth.evidence.old_kernel.in_child import load_old, measure_beside, old_kernel_of
-from pytest_bandwidth.evidence.processes.child import (
-    ChildRequest,
-    Invocation,
-    ParentLine,
-    report_to_parent,
-    tell_counted,
-    tell_reached,
-)
+from pytest_bandwidth.evidence.processes.child import Invocation
+from pytest_bandwidth.evidence.processes.requests import ChildRequest, TurnsOf, no_turns
 from pytest_bandwidth.features.counters.counted import Counters, counting_request, is_counted
 from pytest_bandwidth.features.counters.dram_traffic import UNCOUNTED
 from pytest_bandwidth.judging.judge import Judged
@@ -51,8 +42,7 @@ class ChildRun(MeasuringRun):
         super().__init__(settings, root, device, hooked_peak, request.quiet_wait_seconds)
         self.held_by_parent = bool(request.device)
         self._request, self._invocation = request, invocation
-        self._beside: Beside | None = None
-        self._old = {(old := old_kernel_of(plain)).label: old for plain in request.old_kernels}
+        self._turns_of: TurnsOf = no_turns
 
     @property
     def identifies_code(self) -> bool:
@@ -63,8 +53,8 @@ class ChildRun(MeasuringRun):
         return self._request.tells_code
 
     @property
-    def counts(self) -> bool:
-        return self._request.counts
+    def untimed(self) -> bool:
+        return self._request.untimed
 
     @property
     def strict(self) -> bool:
@@ -73,36 +63,16 @@ class ChildRun(MeasuringRun):
 
     def wait_for_turn(self) -> None:
         """Do what comes before a test is measured, then wait until the parent says Go."""
-        # In turn both load at the same time, now or later, and only what the test needs.
-        if isinstance(self.device, ReadyDevice) and not self._request.takes_turns:
-            self.device.make_ready()
-        line = ParentLine(self._request.line)
-        go = line.wait_for_turn()
-        if self._request.takes_turns:
-            self._beside = Beside(line, go, self._shared_arrays(go.seed))
-        else:
-            line.close()
-
-    def _shared_arrays(self, seed: int | None) -> SharedArrays | None:
-        """Have the device make arrays that can lie where those of the process beside lie, if that was asked for."""
-        descriptor, device = self._request.shared_memory, self.device
-        if not isinstance(device, SharingDevice):
-            return None
-        arrays = None if descriptor is None else SharedArrays(descriptor, seed or 0)
-        device.share((lambda _: None) if arrays is None else arrays.allocate, seed)
-        return arrays
+        self._turns_of = self._request.begin(self.device)
 
     def measure(
         self, workload: Workload, marker: MarkerOptions, progress: Progress, *, untimed: bool = False
     ) -> Measurement:
-        """Measure; where that was asked for, while the old code of the workload's kernel takes turns with it."""
-        old, device = self._old.get(workload.label), self.device
-        if old is None or untimed or self.counts or not isinstance(device, OldCodeDevice):
-            return super().measure(workload, marker, progress, untimed=untimed)
-        alone = super().measure
-        return measure_beside(
-            device, old, workload, lambda both: alone(both, marker, progress), partial(report_to_parent, self._request)
-        )
+        """Measure in the request's way."""
+        measure = super().measure
+        if untimed:
+            return measure(workload, marker, progress, untimed=True)
+        return self._request.measure(self.device, workload, lambda one: measure(one, marker, progress))
 
     def judge(
         self, measurements: Mapping[str, Measurement], test: MeasuredTest, progress: Progress
@@ -118,7 +88,7 @@ class ChildRun(MeasuringRun):
     def _counters(self) -> Counters | None:
         """Return what counts each measurement once it is taken; None where that was not asked for."""
         asked, identity = self.settings.counters, self.device.identity
-        if self._invocation is None or not self._request.counted_after or not is_counted(asked, identity):
+        if self._invocation is None or not self._request.adds_evidence or not is_counted(asked, identity):
             return None
         return Counters(asked, identity, self._invocation)
 
@@ -126,39 +96,28 @@ class ChildRun(MeasuringRun):
         self, measurement: Measurement, counters: Counters, test: MeasuredTest, progress: Progress
     ) -> Measurement:
         """Return the measurement with what DRAM moves for it, where a profiler can count that."""
-        request, held = counting_request(self.device_name, self.peak, test), partial(self.locked, progress)
+        request = counting_request(self.device_name, self.peak, test, measurement.label)
         try:
-            found = counters.count(request, measurement.label, held, test.fresh_seconds)
+            found = counters.count(request, partial(self.locked, progress), test.fresh_seconds)
         except CountersFailed as error:
             return measurement.with_finding(Finding(UNCOUNTED, f"DRAM was not counted: {error}", NOTE))
         return replace(measurement, dram=found)
 
     def _run_once(self, workload: Workload) -> object:
-        device, request = self.device, self._request
-        if request.counts and workload.label == request.counted_label and isinstance(device, ProfiledDevice):
-            old = self._old.get(workload.label)
-            if old is not None and isinstance(device, OldCodeDevice):
-                before, _ = load_old(device, old, workload)
-                workload = replace(workload, call=before.calls[0])
-            tell_reached(request)
-            value = device.run_counted(workload)
-            tell_counted(request)
-            return value
-        return super()._run_once(workload)
+        return self._request.run(self.device, workload)
 
     def _users_peak(self) -> Peak | None:
         # The parent's may stand in its baseline, which this process does not read.
-        return super()._users_peak() if self._request.peak is None else Peak(*self._request.peak)
+        return super()._users_peak() if self._request.peak is None else self._request.peak
 
     def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
         budget = self._budget_of(marker, self._request.rounds_share, exact=True)
-        turns = None if self._beside is None else self._beside.of(label)
-        return replace(budget, turns=turns)
+        return replace(budget, turns=self._turns_of(label))
 
     @property
     def retries(self) -> int:
-        """Return 0 where another process takes turns: it goes on to what comes next."""
-        return super().retries if self._beside is None else 0
+        """Return 0 where another process alternates with this one: it goes on to what comes next."""
+        return 0 if self._request.alternates else super().retries
 
 
 def _no_decision(measurement: Measurement, marker: MarkerOptions, settings: Settings) -> Decision:

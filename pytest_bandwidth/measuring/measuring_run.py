@@ -125,8 +125,8 @@ class MeasuringRun(ABC):
         return False
 
     @property
-    def counts(self) -> bool:
-        """Return whether nothing is timed, and one workload runs so that a profiler can count what it moves."""
+    def untimed(self) -> bool:
+        """Return whether each workload runs once, untimed, for something that looks on, such as a profiler."""
         return False
 
     @property
@@ -223,7 +223,7 @@ class MeasuringRun(ABC):
             if self.settings.disable:
                 return self._run_untimed(workload)
             with self.locked(progress):
-                if untimed or self.tells_code or self.counts:
+                if untimed or self.tells_code or self.untimed:
                     return self._run_untimed(workload)
                 return self._measure_valid(workload, marker, progress)
 

@@ -127,7 +127,7 @@ class Controller:
         if not reports:
             return
         if self.is_child:
-            from pytest_bandwidth.evidence.processes.child import report_to_parent, request_of
+            from pytest_bandwidth.evidence.processes.requests import request_of
 
             request = request_of(self._config)
             assert request is not None
@@ -139,7 +139,7 @@ class Controller:
                 code = {row.outcome.key: row.code_plain() for row in report.rows}
                 outcomes = report.outcomes if all_of_them else report.succeeded
                 rows += [outcome.to_plain() | device | code[outcome.key] for outcome in outcomes]
-            report_to_parent(request, rows)
+            request.hand_over(rows)
             return
         from pytest_bandwidth.session.publishing.publish import publish
 

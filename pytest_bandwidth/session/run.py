@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, astuple, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from os.path import exists
 from pathlib import Path
+from typing import Any
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_files import needed_cubin, needed_files, needed_ptx
@@ -27,12 +28,14 @@ from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS, Revisi
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision, remove_leftovers
 from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
 from pytest_bandwidth.evidence.git import is_shallow
-from pytest_bandwidth.evidence.old_kernel.in_child import OldKernel
+from pytest_bandwidth.evidence.old_kernel.in_child import MeasureWithOldKernels, OldKernel
 from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels, why_not_loadable
-from pytest_bandwidth.evidence.processes.child import ChildRequest, Invocation, start_fresh
+from pytest_bandwidth.evidence.processes.child import Child, Invocation
+from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.evidence.processes.waiting import room_on
 from pytest_bandwidth.evidence.time_budget import OldCodeTime, Timed
 from pytest_bandwidth.features.counters import judging as dram
+from pytest_bandwidth.features.counters.count_request import CountRequest
 from pytest_bandwidth.features.counters.counted import Counters, counting_request, file_name, is_counted
 from pytest_bandwidth.features.counters.dram_traffic import UNCOUNTED, UNPROFILED, DramTraffic
 from pytest_bandwidth.features.counters.profilers import REPORT_SUFFIX
@@ -300,12 +303,12 @@ class Run(MeasuringRun):
         self, judged: Judged, old_kernels: OldKernels | None, test: MeasuredTest, progress: Progress
     ) -> Judged:
         """Count the measurement's traffic once its verdict is known, and judge by that as well."""
-        request, held = counting_request(self.device_name, self.peak, test), partial(self.locked, progress)
-        label, most = judged.measurement.label, test.marker.max_dram_ratio
+        held, most = partial(self.locked, progress), test.marker.max_dram_ratio
+        request = counting_request(self.device_name, self.peak, test, judged.measurement.label)
 
-        def count(request: ChildRequest = request) -> DramTraffic:
+        def count(request: CountRequest = request) -> DramTraffic:
             progress.show("counts what DRAM moves")
-            return self._counters.count(request, label, held, test.fresh_seconds)
+            return self._counters.count(request, held, test.fresh_seconds)
 
         try:
             first = count()
@@ -315,7 +318,7 @@ class Run(MeasuringRun):
         try:
             kernel = _uncounted_before(judged, old_kernels)
             if kernel is not None:
-                old = count(replace(request, old_kernels=(asdict(kernel),)))
+                old = count(replace(request, old_kernel=kernel))
         except BandwidthError as error:
             told = Finding(UNCOUNTED, f"what DRAM moves for the old kernel was not counted: {error}", NOTE)
             judged = replace(judged, measurement=judged.measurement.with_finding(told))
@@ -326,12 +329,13 @@ class Run(MeasuringRun):
         if judged.decision.status is not Status.REGRESSED or self.settings.profile is None:
             return judged
         report = self.settings.profile / f"{file_name(key, self.device.identity.serial)}{REPORT_SUFFIX}"
-        request, held = counting_request(self.device_name, self.peak, test), partial(self.locked, progress)
+        held = partial(self.locked, progress)
+        request = counting_request(self.device_name, self.peak, test, judged.measurement.label)
         progress.show("profiles the regression")
         try:
             # Where the outputs were checked, wherever a test has gone meanwhile.
             at = self._invocation.folder / report
-            lacks = self._counters.profile(request, judged.measurement.label, at, held, test.fresh_seconds)
+            lacks = self._counters.profile(request, at, held, test.fresh_seconds)
         except CountersFailed as error:
             told = Finding(UNPROFILED, f"no profile: {error}", NOTE)
             return replace(judged, measurement=judged.measurement.with_finding(told))
@@ -380,11 +384,15 @@ class Run(MeasuringRun):
         old_ptx = self.old_ptx
         if old_ptx is None or not self._launches_old_code:
             return None
-        request = self._request_of(test)
+        asked = self._asked(test)
+
+        def start(old_kernels: Sequence[OldKernel]) -> Child:
+            return self._invocation.start(MeasureWithOldKernels(**asked, old_kernels=tuple(old_kernels)))
+
         return OldKernels(
             old_ptx,
             self._old_cubin,
-            lambda olds: start_fresh(self._invocation, replace(request, old_kernels=tuple(map(asdict, olds)))),
+            start,
             partial(self.locked, progress),
             progress.show,
             self.peak,
@@ -393,14 +401,21 @@ class Run(MeasuringRun):
             looks,
         )
 
-    def _request_of(self, test: MeasuredTest) -> ChildRequest:
-        peak = None if self.peak is None else astuple(self.peak)
-        return ChildRequest(self.device_name, test.nodeid, test.target, ROUNDS_SHARE, peak, identifies_code=False)
+    def _asked(self, test: MeasuredTest) -> dict[str, Any]:
+        """Return what requests for a new process of the test have in common."""
+        return {
+            "device": self.device_name,
+            "target": test.target,
+            "nodeids": (test.nodeid,),
+            "rounds_share": ROUNDS_SHARE,
+            "peak": self.peak,
+            "identifies_code": False,
+        }
 
     def _fresh_processes(self, test: MeasuredTest, timeout_seconds: float, progress: Progress) -> FreshProcesses:
-        request = self._request_of(test)
+        request = ChildRequest(**self._asked(test))
         return FreshProcesses(
-            lambda: start_fresh(self._invocation, request),
+            lambda: self._invocation.start(request),
             partial(self.locked, progress),
             progress.show,
             confirm=self.settings.confirm,

@@ -29,7 +29,7 @@ from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.evidence.child_run import ChildRun
 from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
-from pytest_bandwidth.evidence.processes.child import request_of
+from pytest_bandwidth.evidence.processes.requests import request_of
 from pytest_bandwidth.fixture.bandwidth import Bandwidth, refuse_other_devices
 from pytest_bandwidth.fixture.input import checked_tags
 from pytest_bandwidth.judging.causes import likely_causes

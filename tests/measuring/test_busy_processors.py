@@ -11,7 +11,8 @@ from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.evidence.child_run import ChildRun
-from pytest_bandwidth.evidence.processes.child import ChildRequest, Invocation
+from pytest_bandwidth.evidence.processes.child import Invocation
+from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.measuring import measuring_run
 from pytest_bandwidth.measuring.measuring_run import MeasuredTest
@@ -72,7 +73,7 @@ def test_an_entry_rests_on_no_kernel_that_waited(device, tmp_path, monkeypatch, 
 @pytest.mark.parametrize(("kernel", "code"), [(1e-3, None), (WAITED, "run-delay")])
 def test_a_fresh_process_tells_nothing_of_a_kernel_that_waited(device, tmp_path, kernel, code):
     device(kernel, WAITED)
-    request = ChildRequest("cpu", "t.py::t", "t.py::t", 1.0)
+    request = ChildRequest("cpu")
     child = ChildRun(BUSY, tmp_path, request, lambda _: None, Invocation((), tmp_path, as_module=True))
     found = child.measure(Workload(lambda: None, Traffic(BYTES // 2, BYTES // 2)), MARKER, SEEN).invalid
     assert (None if found is None else found.code) == code

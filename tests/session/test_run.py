@@ -20,7 +20,8 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.evidence.child_run import ChildRun
 from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
-from pytest_bandwidth.evidence.processes.child import ChildRequest, Invocation
+from pytest_bandwidth.evidence.processes.child import Invocation
+from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.measuring import measuring_run as measuring
 from pytest_bandwidth.measuring.device_lock import DeviceLock

@@ -18,7 +18,7 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import disbelief, metrics_of_measurement
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.evidence.child_run import ChildRun
-from pytest_bandwidth.evidence.processes.child import ChildRequest
+from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.options.settings import Settings

@@ -19,15 +19,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
-from pytest_bandwidth.devices.base import Call, Turn
+from pytest_bandwidth.devices.base import Call, Device, SharingDevice, Turn
 from pytest_bandwidth.devices.own_processes import remember
 from pytest_bandwidth.devices.shared_arrays import SharedArrays
 from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
 from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.evidence.commit_pairs.page_exchange import ALL, ARRAYS, DONE, Both, Orders, order_of, orders
-from pytest_bandwidth.evidence.processes.child import Child, ChildResult, Go, ParentLine
+from pytest_bandwidth.evidence.processes.child import Child, ChildResult
+from pytest_bandwidth.evidence.processes.requests import ChildRequest, Go, ParentLine, TurnsOf
 
 GO, STOP = "go", "stop"
 SEED_BITS = 63
@@ -55,17 +56,40 @@ class TurnsTaken:
     shared: frozenset[str | None]
 
 
-class Beside:
-    """Hold a child's side: it samples when the parent says so, on the processor that the parent names."""
+@dataclass(frozen=True, slots=True)
+class Alternate(ChildRequest):
+    """Ask a child to sample round by round in turn with another one.
 
-    def __init__(self, line: ParentLine, go: Go, arrays: SharedArrays | None = None) -> None:
-        self._line, self._processor, self._arrays = line, go.processor, arrays
-        if go.beside is not None:
-            remember(go.beside)
+    shared_memory: the descriptor, which it inherits, of memory that both may have arrays in (see `shared_arrays`).
+    """
 
-    def of(self, label: str | None) -> _Turns:
-        """Return the turns of the measurement of that label."""
-        return _Turns(self._line, self._processor, label, self._arrays)
+    shared_memory: int | None = None
+    alternates: ClassVar[bool] = True
+
+    @property
+    def inherited(self) -> tuple[int, ...]:
+        return () if self.shared_memory is None else (self.shared_memory,)
+
+    def begin(self, device: Device) -> TurnsOf:
+        """Wait for the parent. The device loads later, at the same time in both, and only what the test needs."""
+        line = ParentLine(self.line)
+        go = line.wait_for_turn()
+        return turns_of(line, go, self._arrays(device, go.seed))
+
+    def _arrays(self, device: Device, seed: int | None) -> SharedArrays | None:
+        """Have the device make arrays that can lie where those of the other process lie, if that was asked for."""
+        if not isinstance(device, SharingDevice):
+            return None
+        arrays = None if self.shared_memory is None else SharedArrays(self.shared_memory, seed or 0)
+        device.share((lambda _: None) if arrays is None else arrays.allocate, seed)
+        return arrays
+
+
+def turns_of(line: ParentLine, go: Go, arrays: SharedArrays | None = None) -> TurnsOf:
+    """Have this process sample when its parent says so, on the processor that `go` names."""
+    if go.other is not None:
+        remember(go.other)
+    return lambda label: _Turns(line, go.processor, label, arrays)
 
 
 @dataclass(frozen=True, slots=True)

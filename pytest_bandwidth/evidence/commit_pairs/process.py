@@ -17,17 +17,17 @@ from typing import Any
 from pytest_bandwidth.devices.shared_arrays import shared_memory
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.evidence.commit_pairs import run_in_worktree as run_in_worktree
-from pytest_bandwidth.evidence.commit_pairs.alternate import drops, processor_of, take_turns
+from pytest_bandwidth.evidence.commit_pairs.alternate import Alternate, drops, processor_of, take_turns
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.git import CODE_SUFFIXES
 from pytest_bandwidth.evidence.processes.child import (
     Child,
-    ChildRequest,
     ChildResult,
     FreshProcessFailed,
     Invocation,
 )
 from pytest_bandwidth.evidence.processes.interpreter import this_python
+from pytest_bandwidth.evidence.processes.requests import ChildRequest, TellCode
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.storage.own_folders import temporary_folder
 
@@ -91,18 +91,19 @@ class Worktrees:
         """Return the process that measures the tree that pytest was started in."""
         others = (self.revision.tree, *self.others)
         plan = _plan(others=others, tree=self.revision.top, names={}, as_module=self.invocation.as_module)
-        request = ChildRequest(self.device, self.nodeid, str(self.target), self.rounds_share)
+        request = self._measuring(str(self.target))
         return Process(plan, self.invocation, request, dict(os.environ), self.timeout_seconds, self.revision, False)
 
     def of_base(self) -> Process:
         """Return the process that measures the other revision's tree. Raises NothingThere, ForeignImport."""
-        return self._at_base(lambda target: ChildRequest(self.device, self.nodeid, target, self.rounds_share))
+        return self._at_base(self._measuring)
 
     def codes_at_base(self, nodeids: Collection[str]) -> list[dict[str, Any]]:
         """Ask the other revision what code the named tests of the target run. Raises as `base` does."""
-        return self._at_base(
-            lambda target: ChildRequest(self.device, None, target, nodeids=[*nodeids], tells_code=True)
-        ).measured()
+        return self._at_base(lambda target: TellCode(self.device, target=target, nodeids=tuple(nodeids))).measured()
+
+    def _measuring(self, target: str) -> ChildRequest:
+        return ChildRequest(self.device, target=target, nodeids=(self.nodeid,), rounds_share=self.rounds_share)
 
     def _at_base(self, request_for: Callable[[str], ChildRequest]) -> Process:
         target = self.revision.counterpart(self.target)
@@ -227,11 +228,12 @@ def measured_in_turn(head: Process, base: Process, number: int) -> MeasuredPair:
     with ExitStack() as stack:
         memory = stack.enter_context(shared_memory())
         requests = [
-            replace(
-                side.request,
-                takes_turns=True,
-                shared_memory=memory,
+            Alternate(
+                side.request.device,
+                target=side.request.target,
+                nodeids=side.request.nodeids,
                 rounds_share=_share_of(side.request.rounds_share, number),
+                shared_memory=memory,
             )
             for side in (head, base)
         ]

@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_row
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
-from pytest_bandwidth.evidence.processes.child import Child, FreshProcessFailed, rows_of
+from pytest_bandwidth.evidence.processes.child import Child, FreshProcessFailed
 from pytest_bandwidth.evidence.processes.waiting import Room, StartedAhead
 from pytest_bandwidth.judging.evidence import Ask, Evidence
 from pytest_bandwidth.judging.judge import FreshRow, Rule
@@ -86,7 +86,7 @@ class FreshProcesses:
 
     def _rows_by_label(self, child: Child) -> Mapping[str | None, FreshRow]:
         begun = time.monotonic()
-        rows = rows_of(child, self._timeout_seconds)
+        rows = child.rows(self._timeout_seconds)
         return _by_label(rows, self._peak, time.monotonic() - begun)
 
     def of(self, label: str | None) -> tuple[FreshRow, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple
 
 from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
-from pytest_bandwidth.evidence.processes.child import ChildRequest, Invocation, run_fresh
+from pytest_bandwidth.evidence.processes.child import Invocation
+from pytest_bandwidth.evidence.processes.requests import WholeRun
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.measuring_run import QUIET_WAIT_SECONDS
 from pytest_bandwidth.options.settings import Settings
@@ -31,12 +31,8 @@ def further_runs(
     for i in range(1, wanted):
         tell(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")
         with DeviceLock(identity, settings.lock_timeout).held(on_long_wait=tell):
-            known_peak = None if peak is None else astuple(peak)
-            request = ChildRequest(
-                name_of(identity),
-                peak=known_peak,
-                quiet_wait_seconds=QUIET_WAIT_SECONDS / (wanted - 1),
-                counted_after=True,
-            )
-            further.append(run_fresh(invocation, request, WHOLE_RUN_SECONDS))
+            quiet_wait_seconds = QUIET_WAIT_SECONDS / (wanted - 1)
+            request = WholeRun(name_of(identity), peak=peak, quiet_wait_seconds=quiet_wait_seconds)
+            with invocation.start(request) as child:
+                further.append(child.rows(WHOLE_RUN_SECONDS))
     return further

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, NoReturn
 
-from pytest_bandwidth.devices.base import OldCode, OldCodeDevice, Workload
+from pytest_bandwidth.devices.base import Device, OldCode, OldCodeDevice, Workload
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.code.machine_code import cubin_of_text
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost, KernelError
@@ -19,6 +19,7 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.units import format_seconds
 from pytest_bandwidth.domain.verdict import Rule
+from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.features.traffic.sectors import sectors_of_both
 from pytest_bandwidth.judging.causes import recorded_resources
 
@@ -50,6 +51,24 @@ class OldKernel:
     shape: LaunchShape | None = None
     cubin: str | None = None
     needs_cubin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureWithOldKernels(ChildRequest):
+    """Ask a child to measure, while old code of those labels' kernels takes turns with the new one."""
+
+    old_kernels: tuple[OldKernel, ...] = ()
+
+    @staticmethod
+    def values_of(plain: Mapping[str, Any]) -> dict[str, Any]:
+        return {**ChildRequest.values_of(plain), "old_kernels": tuple(map(old_kernel_of, plain["old_kernels"]))}
+
+    def measure(self, device: Device, workload: Workload, measure: Callable[[Workload], Measurement]) -> Measurement:
+        """Measure the workload with its old code where there is some."""
+        old = next((old for old in self.old_kernels if old.label == workload.label), None)
+        if old is None or not isinstance(device, OldCodeDevice):
+            return measure(workload)
+        return measure_beside(device, old, workload, measure, self.hand_over)
 
 
 def old_kernel_of(plain: Mapping[str, Any]) -> OldKernel:

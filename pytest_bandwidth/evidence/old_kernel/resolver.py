@@ -33,7 +33,7 @@ from pytest_bandwidth.evidence.old_kernel.in_child import (
     TROUBLE,
     OldKernel,
 )
-from pytest_bandwidth.evidence.processes.child import Child, rows_of
+from pytest_bandwidth.evidence.processes.child import Child
 from pytest_bandwidth.evidence.processes.waiting import Room, StartedAhead
 from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.evidence import Ask, Comparison, Evidence
@@ -220,7 +220,7 @@ class OldKernels:
 
         def measure(child: Child) -> tuple[list[dict[str, Any]], float]:
             begun = time.monotonic()
-            return rows_of(child, self._timeout_seconds), time.monotonic() - begun
+            return child.rows(self._timeout_seconds), time.monotonic() - begun
 
         with self._lock():
             if fewer:

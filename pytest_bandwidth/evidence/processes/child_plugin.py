@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pytest_bandwidth.evidence.processes.child import request_of
+from pytest_bandwidth.evidence.processes.requests import request_of
 
 # These choose tests by what failed before, or write what only the parent may write.
 _NOT_IN_A_FRESH_PROCESS = ("lfplugin", "nfplugin", "stepwiseplugin")

@@ -7,14 +7,14 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import astuple, replace
 from functools import cached_property
 from pathlib import Path
 
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import CountersFailed, CountUnfinished, NoKernelCounted
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.evidence.processes.child import ChildRequest, Invocation, run_child
+from pytest_bandwidth.evidence.processes.child import Child, ChildResult, Invocation
+from pytest_bandwidth.features.counters.count_request import COUNTED, REACHED, CountRequest
 from pytest_bandwidth.features.counters.dram_traffic import DramTraffic
 from pytest_bandwidth.features.counters.profilers import Profiler, Reporter, profiler_of, reporter_of
 from pytest_bandwidth.measuring.measuring_run import MeasuredTest
@@ -37,10 +37,10 @@ def is_counted(asked: str, identity: DeviceIdentity) -> bool:
     return asked != "off" and (asked != "auto" or identity.on_gpu)
 
 
-def counting_request(device_name: str, peak: Peak | None, test: MeasuredTest) -> ChildRequest:
+def counting_request(device_name: str, peak: Peak | None, test: MeasuredTest, label: str | None) -> CountRequest:
     """Return the request for a fresh process of a test in which a profiler looks on."""
-    known_peak = None if peak is None else astuple(peak)
-    return ChildRequest(device_name, test.nodeid, test.target, peak=known_peak, identifies_code=False)
+    target, nodeids = test.target, (test.nodeid,)
+    return CountRequest(device_name, target=target, nodeids=nodeids, peak=peak, identifies_code=False, label=label)
 
 
 class _Tries:
@@ -101,12 +101,11 @@ class Counters:
 
     def count(
         self,
-        request: ChildRequest,
-        label: str | None,
+        request: CountRequest,
         lock: Callable[[], AbstractContextManager[object]],
         timeout_seconds: float,
     ) -> DramTraffic:
-        """Return what DRAM moved for the measurement of that label. Whatever ends this call, no process is left.
+        """Return what DRAM moved for the request's measurement. Whatever ends this call, no process is left.
 
         request: of the test in a fresh process. lock: the device's, held meanwhile. Raises CountersFailed.
         """
@@ -114,31 +113,28 @@ class Counters:
             raise self._refusal
         self.check()
         with self._counting.one(), lock():
-            return self._run(replace(request, counts=True, counted_label=label), timeout_seconds)
+            return self._run(request, timeout_seconds)
 
     def profile(
         self,
-        request: ChildRequest,
-        label: str | None,
+        request: CountRequest,
         report: Path,
         lock: Callable[[], AbstractContextManager[object]],
         timeout_seconds: float,
     ) -> str | None:
-        """Profile the measurement of that label into a report's file; return what it may lack, None where nothing.
+        """Profile the request's measurement into a report's file; return what it may lack, None where nothing.
 
         Raises CountersFailed where there is no report.
         """
         if isinstance(self._reporter, CountersFailed):
             raise self._reporter
         with self._profiling.one():
-            return self._report(
-                self._reporter, replace(request, counts=True, counted_label=label), report, lock, timeout_seconds
-            )
+            return self._report(self._reporter, request, report, lock, timeout_seconds)
 
     def _report(
         self,
         reporter: Reporter,
-        request: ChildRequest,
+        request: CountRequest,
         report: Path,
         lock: Callable[[], AbstractContextManager[object]],
         timeout_seconds: float,
@@ -153,43 +149,47 @@ class Counters:
             command = reporter.command(report, log, self._invocation.command())
             try:
                 with lock():
-                    result = run_child(command, self._invocation.folder, request, timeout_seconds, direct=False)
+                    result = self._ended(command, request, timeout_seconds)
             except OSError as error:
                 raise CountersFailed(f"ncu does not start: {error}") from None
-            lacks = f"{UNFINISHED.format('ncu')}: {BY_HAND}" if result.reached else UNREACHED.format("ncu")
+            lacks = f"{UNFINISHED.format('ncu')}: {BY_HAND}" if REACHED in result.steps else UNREACHED.format("ncu")
             if report.exists():
-                return None if result.counted else lacks
+                return None if COUNTED in result.steps else lacks
             if result.code is None:
                 raise CountersFailed(f"the test under ncu did not end in {timeout_seconds:.0f} s")
             try:
                 reporter.check_log(log)
             except NoKernelCounted as error:
-                raise error if result.counted else CountUnfinished(lacks) from None
+                raise error if COUNTED in result.steps else CountUnfinished(lacks) from None
             last = _last_said(result.tail)
             raise CountersFailed(f"ncu wrote no report (exit status {result.code}, at last {last})")
 
-    def _run(self, request: ChildRequest, timeout_seconds: float) -> DramTraffic:
+    def _ended(self, command: Sequence[str], request: CountRequest, timeout_seconds: float) -> ChildResult:
+        with Child(command, self._invocation.folder, request, direct=False) as child:
+            return child.finish(timeout_seconds)
+
+    def _run(self, request: CountRequest, timeout_seconds: float) -> DramTraffic:
         profiler = self._profiler
         with temporary_folder() as own:
             folder = Path(own)
             command = profiler.command(folder, self._invocation.command())
             try:
-                result = run_child(command, self._invocation.folder, request, timeout_seconds, direct=False)
+                result = self._ended(command, request, timeout_seconds)
             except OSError as error:
                 raise CountersFailed(f"{profiler.name} does not start: {error}") from None
             if result.code is None:
                 raise CountersFailed(f"the test under {profiler.name} did not end in {timeout_seconds:.0f} s")
             ended = "" if result.code == 0 else f" (exit status {result.code}, at last {_last_said(result.tail)})"
             unfinished = f"{UNFINISHED.format(profiler.name)}, so that kernels may be missing: {BY_HAND}"
-            if not result.reached:
+            if REACHED not in result.steps:
                 unfinished = UNREACHED.format(profiler.name)
             try:
                 found = profiler.traffic(folder)
             except CountersFailed as error:
-                if isinstance(error, NoKernelCounted) and not result.counted:
+                if isinstance(error, NoKernelCounted) and COUNTED not in result.steps:
                     raise CountUnfinished(f"{unfinished}{ended}") from None
                 raise type(error)(f"{error}{ended}") from None
-            if not result.counted:
+            if COUNTED not in result.steps:
                 raise CountUnfinished(f"{unfinished}{ended}")
             return found
 

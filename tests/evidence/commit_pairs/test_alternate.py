@@ -21,29 +21,31 @@ from pytest_bandwidth.evidence.commit_pairs import alternate
 from pytest_bandwidth.evidence.commit_pairs.alternate import (
     GO,
     STOP,
-    Beside,
+    Alternate,
     Conductor,
     drops,
     processor_of,
     take_turns,
+    turns_of,
 )
-from pytest_bandwidth.evidence.processes.child import Child, ChildRequest, ParentLine
+from pytest_bandwidth.evidence.processes.child import Child
+from pytest_bandwidth.evidence.processes.requests import ParentLine
 
 # A process that measures what it is told to: labels, each with the seconds of its rounds; it has enough after the last.
 SAMPLES = """
 import json, os, sys
 from pytest_bandwidth.devices.own_processes import remembered
-from pytest_bandwidth.evidence.processes.child import ParentLine
-from pytest_bandwidth.evidence.commit_pairs.alternate import Beside
+from pytest_bandwidth.evidence.processes.requests import ParentLine
+from pytest_bandwidth.evidence.commit_pairs.alternate import turns_of
 
-request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
+request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))["child"]
 line = ParentLine(request["line"])
 go = line.wait_for_turn()
-beside = Beside(line, go)
+turns = turns_of(line, go)
 took = {}
 for label, rounds in json.loads(sys.argv[1]):
     number, stops = 0, False
-    with beside.of(label).begin(lambda: None, ()) as turn:
+    with turns(label).begin(lambda: None, ()) as turn:
         while not stops:
             seconds = rounds[min(number, len(rounds) - 1)]
             number += 1
@@ -54,7 +56,7 @@ for label, rounds in json.loads(sys.argv[1]):
 with open(request["report"], "w") as report:
     json.dump([{"took": took, "beside": sorted(remembered()), "pid": os.getpid()}], report)
 """
-REQUEST = ChildRequest("cpu", takes_turns=True)
+REQUEST = Alternate("cpu")
 
 
 def first(label="a"):
@@ -225,13 +227,13 @@ def test_an_order_that_a_side_broke_off_is_not_given_again(memory):
 WRITES = """
 import json, os, sys
 from pytest_bandwidth.devices.shared_arrays import SharedArrays
-from pytest_bandwidth.evidence.processes.child import ParentLine
-from pytest_bandwidth.evidence.commit_pairs.alternate import Beside
+from pytest_bandwidth.evidence.processes.requests import ParentLine
+from pytest_bandwidth.evidence.commit_pairs.alternate import turns_of
 
-request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
+request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))["child"]
 arrays = SharedArrays(request["shared_memory"])
 line = ParentLine(request["line"])
-beside = Beside(line, line.wait_for_turn(), arrays)
+turns = turns_of(line, line.wait_for_turn(), arrays)
 both, own = (arrays.allocate(1 << 20) for _ in range(2))
 both[:] = 100
 own[:] = 200
@@ -239,7 +241,7 @@ own[-1] = int(sys.argv[1])
 seen = []
 for label in "ab":
     try:
-        with beside.of(label).begin(lambda: None, ()) as turn:
+        with turns(label).begin(lambda: None, ()) as turn:
             for number in range(3):
                 seen.append([int(both[0]), int(own[-1])])
                 both[:] = 10 * number + int(sys.argv[1])
@@ -294,7 +296,7 @@ def test_each_turn_begins_on_the_processor_that_the_parent_names_and_is_not_held
     with ours, ThreadPoolExecutor() as pool:
         pool.submit(answer)
         line = ParentLine(theirs.detach())
-        with Beside(line, line.wait_for_turn()).of("a").begin(lambda: None, ()) as turn:
+        with turns_of(line, line.wait_for_turn())("a").begin(lambda: None, ()) as turn:
             assert asked == [(0, {1}), (0, allowed)]
             assert [turn.taken(1.0, stops=True), turn.taken(1.0, stops=True)] == [False, True]
         line.close()

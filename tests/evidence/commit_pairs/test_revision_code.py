@@ -19,8 +19,13 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.evidence.commit_pairs.process import ForeignImport, NothingThere
-from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS, RevisionCode, runs_same_code
-from pytest_bandwidth.evidence.processes.child import ChildRequest, FreshProcessFailed
+from pytest_bandwidth.evidence.commit_pairs.revision_code import (
+    NO_ROWS,
+    RevisionCode,
+    runs_same_code,
+)
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
+from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.outcomes.flatten import outcome_of
 
 HOST = DeviceIdentity("cpu", "A host", 2**30, "host")
@@ -117,21 +122,13 @@ def test_machine_code_is_found_by_what_its_row_says_of_it():
 BAD_CUBINS = {"none": None, "a number": 3, "no text of bytes": "machine code!", "too large": "A" * (12 * 2**20)}
 
 
-def test_an_ordinary_request_is_one_that_an_older_plugin_reads():
-    request = ChildRequest("cpu", "t.py::one", "t.py", report="r")
-    assert request.plain().keys().isdisjoint({"identifies_code", "nodeids", "tells_code"})
-    assert {"device", "nodeid", "target", "peak", "report"} <= request.plain().keys()
-    for one in (request, replace(request, tells_code=True, nodeids=["t.py::one"])):
-        assert ChildRequest(**one.plain()) == one
-
-
 @pytest.mark.parametrize(
     ("request_", "selected"),
     [
         (ChildRequest("cpu"), {"one", "two"}),
-        (ChildRequest("cpu", "far/t.py::one"), {"one"}),
-        (ChildRequest("cpu", None, "t.py", nodeids=["far/t.py::two"]), {"two"}),
-        (ChildRequest("cpu", None, "t.py", nodeids=[]), set()),
+        (ChildRequest("cpu", nodeids=("far/t.py::one",)), {"one"}),
+        (ChildRequest("cpu", target="t.py", nodeids=("far/t.py::two",)), {"two"}),
+        (ChildRequest("cpu", target="t.py", nodeids=()), set()),
     ],
 )
 def test_a_request_selects_tests_by_what_follows_the_file(request_, selected):

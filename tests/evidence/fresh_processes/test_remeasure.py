@@ -13,7 +13,8 @@ from children import HANGS_SECONDS, gone
 
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
-from pytest_bandwidth.evidence.processes.child import ChildRequest, FreshProcessFailed, Invocation, start_fresh
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation
+from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.evidence.processes.waiting import Room
 
 # A stand-in for pytest that `python -m` finds first: it says what it does, and reports what the test wrote down.
@@ -41,11 +42,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from pytest_bandwidth.evidence.processes.waiting import Room
 from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
-from pytest_bandwidth.evidence.processes.child import Invocation, ChildRequest, start_fresh
+from pytest_bandwidth.evidence.processes.child import Invocation
+from pytest_bandwidth.evidence.processes.requests import ChildRequest
 
 invocation = Invocation((), Path.cwd(), as_module=True)
 budget = {"confirm": 2, "room": Room(8), "peak": None, "timeout_seconds": 600.0}
-start = lambda: start_fresh(invocation, ChildRequest("cpu"))
+start = lambda: invocation.start(ChildRequest("cpu"))
 with FreshProcesses(start, nullcontext, print, **budget) as processes:
     processes.run()
 """
@@ -63,7 +65,7 @@ def fresh(tmp_path, monkeypatch):
     def begin(lock=nullcontext, **given):
         options = {"confirm": 2, "room": Room(8), "peak": None, "timeout_seconds": 60.0}
         return FreshProcesses(
-            lambda: start_fresh(invocation, ChildRequest("cpu")),
+            lambda: invocation.start(ChildRequest("cpu")),
             lock,
             lambda _: None,
             **{**options, **given},

@@ -3,7 +3,6 @@
 import itertools
 from contextlib import nullcontext
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 
@@ -56,7 +55,7 @@ class Process:
     def wait_until_ready(self, _):
         pass
 
-    def finish(self, _):
+    def rows(self, _):
         sectors = {"old": 8, "new": 16}
         rows = []
         for old in self.asked:
@@ -64,7 +63,7 @@ class Process:
             rows.append({"label": old.label, **FIGURES, "detail": {Rule.OLD_KERNEL: said}})
             if old.counts:
                 said[SECTORS] = sectors
-        return SimpleNamespace(rows=rows)
+        return rows
 
 
 class Session:

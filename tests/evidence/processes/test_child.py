@@ -6,21 +6,18 @@ import socket
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from children import HANGS_SECONDS, gone, wait_for
 
 from pytest_bandwidth.devices import own_processes
-from pytest_bandwidth.evidence.processes.child import (
-    ChildRequest,
-    FreshProcessFailed,
-    Go,
-    Invocation,
-    ParentLine,
-    run_fresh,
-    start_fresh,
-)
+from pytest_bandwidth.domain.device import Peak
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation
+from pytest_bandwidth.evidence.processes.requests import ChildRequest, Go, ParentLine, WholeRun, read_request
+
+CPU = ChildRequest("cpu")
 
 
 @pytest.fixture
@@ -43,6 +40,11 @@ def invocation(tmp_path, code):
     return Invocation(("--some", "option"), tmp_path, as_module=True, extra_args=("-n0",))
 
 
+def rows_of(invocation, request=CPU, timeout_seconds=60):
+    with invocation.start(request) as child:
+        return child.rows(timeout_seconds)
+
+
 REPORTS = """
 import json, os, sys
 handed = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
@@ -53,31 +55,32 @@ json.dump([{"request": request, "args": sys.argv[1:], "stdin": sys.stdin.read()}
 
 
 def test_child_gets_options_request_and_no_input(tmp_path):
-    (row,) = run_fresh(invocation(tmp_path, REPORTS), ChildRequest("cpu", "t.py::t", "/p/t.py::t", 0.5), 60)
+    asked = ChildRequest("cpu", target="/p/t.py::t", nodeids=("t.py::t",), rounds_share=0.5, peak=Peak(1e9, "a test"))
+    (row,) = rows_of(invocation(tmp_path, REPORTS), asked)
     assert row["args"] == ["--some", "option", "-n0"]
     assert row["stdin"] == ""
-    request = ChildRequest(**row["request"])
-    assert request == ChildRequest("cpu", "t.py::t", "/p/t.py::t", 0.5, report=request.report, line=request.line)
+    request = read_request(row["request"])
+    assert request == replace(asked, report=request.report, line=request.line)
     assert not Path(request.report).parent.exists(), "the folder of the request is gone"
 
 
 def test_a_child_is_remembered_as_ours(tmp_path, monkeypatch):
     monkeypatch.setattr(own_processes, "_started", set())
-    run_fresh(invocation(tmp_path, REPORTS), ChildRequest("cpu"), 60)
+    rows_of(invocation(tmp_path, REPORTS))
     assert len(own_processes.remembered()) == 1
 
 
 def test_what_the_child_said_is_in_the_message(tmp_path):
     code = "print('\\n'.join(f'line {i}' for i in range(40)))\nraise SystemExit(4)\n"
     with pytest.raises(FreshProcessFailed, match=r"ended with exit status 4(.|\n)*line 39") as error:
-        run_fresh(invocation(tmp_path, code), ChildRequest("cpu"), 60)
+        rows_of(invocation(tmp_path, code))
     assert "line 5\n" not in str(error.value)
 
 
 def test_a_report_without_rows_is_a_failure(tmp_path):
     code = REPORTS.replace("json.dump([", "json.dump([][:0] and [")
     with pytest.raises(FreshProcessFailed, match="measured nothing"):
-        run_fresh(invocation(tmp_path, code), ChildRequest("cpu"), 60)
+        rows_of(invocation(tmp_path, code))
 
 
 def test_a_child_that_hangs_is_ended_with_its_own_children(tmp_path):
@@ -88,18 +91,21 @@ def test_a_child_that_hangs_is_ended_with_its_own_children(tmp_path):
         "time.sleep(600)\n"
     )
     with pytest.raises(FreshProcessFailed, match="did not end in 3 s"):
-        run_fresh(invocation(tmp_path, code), ChildRequest("cpu"), 3)
+        rows_of(invocation(tmp_path, code), timeout_seconds=3)
     assert gone(int((tmp_path / "pid").read_text()))
 
 
 COUNTS = """
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from pytest_bandwidth.evidence.processes.child import ChildRequest, run_child
+from pytest_bandwidth.evidence.processes.child import Child
+from pytest_bandwidth.evidence.processes.requests import ChildRequest
 
 profiler = "import os, time; open('profiler', 'w').write(str(os.getpid())); time.sleep(600)"
-run_child([sys.executable, "-c", profiler], Path(), ChildRequest("cpu"), 600, direct=False)
+with Child([sys.executable, "-c", profiler], Path(), ChildRequest("cpu"), direct=False) as child:
+    child.finish(600)
 """
 
 
@@ -112,8 +118,7 @@ def test_a_child_that_counts_ends_its_hanging_profiler_first(tmp_path, monkeypat
     (tmp_path / "pytest.py").write_text(COUNTS)
     monkeypatch.setattr(tempfile, "tempdir", str(folders))
     monkeypatch.setenv("TMPDIR", str(folders))
-    asked = ChildRequest("cpu", counted_after=True)
-    with start_fresh(Invocation((), tmp_path, as_module=True), asked):
+    with Invocation((), tmp_path, as_module=True).start(WholeRun("cpu")):
         wait_for(tmp_path / "profiler")
     assert gone(int((tmp_path / "profiler").read_text()))
     assert list(folders.iterdir()) == []
@@ -132,8 +137,10 @@ def test_an_interrupt_leaves_no_child_and_no_folder(tmp_path):
             sys.executable,
             "-c",
             "from pathlib import Path\n"
-            "from pytest_bandwidth.evidence.processes.child import Invocation, ChildRequest, run_fresh\n"
-            f"run_fresh(Invocation((), Path({str(tmp_path)!r}), True), ChildRequest('cpu'), 600)",
+            "from pytest_bandwidth.evidence.processes.child import Invocation\n"
+            "from pytest_bandwidth.evidence.processes.requests import ChildRequest\n"
+            f"with Invocation((), Path({str(tmp_path)!r}), True).start(ChildRequest('cpu')) as child:\n"
+            "    child.rows(600)",
         ],
         stderr=subprocess.DEVNULL,
     )
@@ -154,10 +161,10 @@ def line():
 
 def test_a_child_says_that_it_is_ready_and_measures_when_it_may(line):
     line, descriptor = line
-    line.sendall(b'{"beside": 17, "processor": 1, "of_a_later_version": 2}\n')
+    line.sendall(b'{"other": 17, "processor": 1}\n')
     go = ParentLine(descriptor).wait_for_turn()
     assert line.recv(100) == b"ready\n"
-    assert go == Go(beside=17, processor=1)
+    assert go == Go(other=17, processor=1)
     assert ParentLine(None).wait_for_turn() == Go(), "without a line it waits for nobody"
 
 

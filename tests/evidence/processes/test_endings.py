@@ -25,9 +25,11 @@ def test_endless(bandwidth):
 """
 STARTS_A_TEST = """
 from pathlib import Path
-from pytest_bandwidth.evidence.processes.child import Invocation, ChildRequest, run_fresh
-request = ChildRequest("cpu", "test_endless.py::test_endless", "test_endless.py::test_endless")
-run_fresh(Invocation(("--rootdir=.",), Path.cwd(), True), request, 600)
+from pytest_bandwidth.evidence.processes.child import Invocation
+from pytest_bandwidth.evidence.processes.requests import ChildRequest
+request = ChildRequest("cpu", target="test_endless.py::test_endless")
+with Invocation(("--rootdir=.",), Path.cwd(), True).start(request) as child:
+    child.rows(600)
 """
 STARTS_A_TREE = """
 from pathlib import Path

@@ -8,11 +8,12 @@ import stand_in_profilers
 from counted_device import GPU
 
 from pytest_bandwidth.domain.errors import CountersFailed
-from pytest_bandwidth.evidence.processes.child import ChildRequest, Invocation
+from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.features.counters import profilers
+from pytest_bandwidth.features.counters.count_request import CountRequest
 from pytest_bandwidth.features.counters.counted import Counters, file_name
 
-REQUEST = ChildRequest("cuda", "test_a.py::test_a", "test_a.py::test_a")
+REQUEST = CountRequest("cuda", target="test_a.py::test_a", nodeids=("test_a.py::test_a",))
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def test_a_profiler_that_hangs_is_tried_twice_for_reports(counters: Counters, tm
     said = []
     for _ in range(3):
         with pytest.raises(CountersFailed) as caught:
-            counters.profile(REQUEST, None, tmp_path / "profiles" / "a.ncu-rep", nullcontext, 0.2)
+            counters.profile(REQUEST, tmp_path / "profiles" / "a.ncu-rep", nullcontext, 0.2)
         said.append(str(caught.value))
     hung = "the test under ncu did not end in 0 s"
     assert said == [hung, hung, f"not tried any more: 2 tries in a row failed, the last time: {hung}"]
@@ -40,7 +41,7 @@ def test_what_can_be_told_beforehand_is_told_each_time(counters: Counters, tmp_p
     (tmp_path / "bin" / "ncu").unlink()
     for _ in range(3):
         with pytest.raises(CountersFailed, match="no ncu on PATH"):
-            counters.profile(REQUEST, None, tmp_path / "a.ncu-rep", nullcontext, 0.2)
+            counters.profile(REQUEST, tmp_path / "a.ncu-rep", nullcontext, 0.2)
 
 
 def test_reports_of_one_test_are_apart_on_each_device() -> None:

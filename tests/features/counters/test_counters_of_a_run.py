@@ -65,20 +65,26 @@ def row_of(project, *args):
     return result, row
 
 
+def bytes_read(row):
+    """What DRAM read, by hardware counters; None where it was not counted."""
+    return row["detail"].get("dram", {}).get("bytes_read")
+
+
 @pytest.mark.smoke
 def test_what_dram_moved_stands_in_every_output(gpu):
     result, row = row_of(gpu, "-v", "--bandwidth-csv=run.csv", "--bandwidth-html=run.html")
     result.assert_outcomes(passed=1)
-    assert (row["dram_read"], row["dram_written"], row["dram_ratio"]) == (2**20, 2**20, 1.0)
-    assert row["dram_gbps"] == pytest.approx(row["gbps"])
-    assert row["dram"]["counted_by"] == "ncu"
-    assert row["dram"]["l2_sectors_read"] == 2**15
+    dram = row["detail"]["dram"]
+    assert (dram["bytes_read"], dram["bytes_written"], dram["ratio"]) == (2**20, 2**20, 1.0)
+    assert dram["gbps"] == pytest.approx(row["gbps"])
+    assert dram["counted_by"] == "ncu"
+    assert dram["l2_sectors_read"] == 2**15
     assert not row["findings"]
     result.stdout.fnmatch_lines(["DRAM *read 1.05 MB, wrote 1.05 MB: 1.00× of the declared, * GB/s, L2 sectors*"])
     (figures,) = csv.DictReader((gpu.path / "run.csv").read_text().splitlines())
     assert [figures[name] for name in ("dram_read", "dram_written", "dram_ratio")] == ["1048576", "1048576", "1"]
     assert [figures[f"l2_sectors_{way}"] for way in ("read", "written")] == ["32768", "32768"]
-    assert float(figures["dram_gb_s"]) == pytest.approx(row["dram_gbps"])
+    assert float(figures["dram_gb_s"]) == pytest.approx(dram["gbps"])
     assert "2.1 MB (1.00×)" in (gpu.path / "run.html").read_text()
     assert "--nvtx-include pytest-bandwidth/" in (gpu.path / "notes").read_text()
 
@@ -97,9 +103,9 @@ def test_other_bytes_than_declared_are_a_finding(gpu, monkeypatch):
 def test_every_measurement_is_counted_up_to_an_assertion_that_fails_there(gpu):
     gpu.file("test_kernel.py", TWO)
     after, *before = gpu.document(*ON)["results"]
-    assert {row["label"]: row["dram_read"] for row in before} == dict.fromkeys(("sum", "max", "min"), 2**20)
-    assert {row["dram"]["kernels"][0]["name"] for row in before} == {"sum", "max", "min"}
-    assert (after["label"], after["dram_read"]) == ("after", None)
+    assert {row["label"]: bytes_read(row) for row in before} == dict.fromkeys(("sum", "max", "min"), 2**20)
+    assert {row["detail"]["dram"]["kernels"][0]["name"] for row in before} == {"sum", "max", "min"}
+    assert (after["label"], bytes_read(after)) == ("after", None)
     said = after["findings"][0]["text"]
     assert said.startswith("DRAM was not counted: the test did not come to this workload under ncu: it skipped there, ")
     assert (
@@ -126,7 +132,7 @@ def test_counts_gate_where_time_does_not_move(gpu, monkeypatch):
     # Without counters nothing of it is seen, and nothing is lost.
     (row,) = gpu.document("--bandwidth-device=cuda", "--bandwidth-baseline=b.yaml")["results"]
     assert row["status"] != "REGRESSED"
-    assert row["dram_read"] is None
+    assert bytes_read(row) is None
 
 
 def test_every_run_of_an_update_is_counted(gpu):
@@ -215,7 +221,7 @@ def test_what_fails_is_one_line_and_no_verdict(gpu, monkeypatch, stand_in, said)
     result, row = row_of(gpu)
     result.assert_outcomes(passed=1)
     (finding,) = row["findings"]
-    assert (finding["code"], row["dram_read"]) == ("dram-uncounted", None)
+    assert (finding["code"], bytes_read(row)) == ("dram-uncounted", None)
     assert said in finding["text"]
     assert "\n" not in finding["text"]
     result.stdout.fnmatch_lines(["NOTE *DRAM was not counted: *"])
@@ -231,7 +237,7 @@ def test_workloads_without_a_kernel_are_no_failures_of_the_profiler(gpu):
     *without, counted = gpu.document(*ON)["results"]
     assert [len(row["findings"]) for row in without] == [1, 1]
     assert all("ncu saw no kernel in the range" in row["findings"][0]["text"] for row in without)
-    assert counted["dram_read"] == 2**20, counted["findings"]
+    assert bytes_read(counted) == 2**20, counted["findings"]
 
 
 ENDS = """
@@ -264,20 +270,24 @@ def test_kernel(bandwidth, end):
 def test_workloads_that_end_after_their_first_kernel_are_not_counted(gpu):
     gpu.file("test_kernel.py", ENDS)
     *ended, whole = gpu.document(*ON)["results"]
-    assert [row["dram_read"] for row in ended] == [None, None]
+    assert [bytes_read(row) for row in ended] == [None, None]
     aborted, raised = (row["findings"][0]["text"] for row in ended)
     assert aborted.startswith("DRAM was not counted: the test crashed under ncu, so that kernels may be missing: run")
     assert raised.startswith("DRAM was not counted: the workload did not come to its end under ncu, so that kernels")
     assert "(exit status 1, at last 'FAILED test_kernel.py::test_kernel[raise] - " in raised
-    assert whole["dram_read"] == 2**20, "what tests do is no failure of the profiler"
+    assert bytes_read(whole) == 2**20, "what tests do is no failure of the profiler"
 
 
 def test_rocprofv3_counts_what_lies_between_two_flushes(gpu, monkeypatch):
     monkeypatch.setenv("VENDOR", "AMD")
     result, row = row_of(gpu, "-v")
     result.assert_outcomes(passed=1)
-    assert (row["dram_read"], row["dram_written"], row["dram"]["counted_by"]) == (2**20, 2**20, "rocprofv3")
-    assert [kernel["name"] for kernel in row["dram"]["kernels"]] == ["kernel"]
+    assert [row["detail"]["dram"][name] for name in ("bytes_read", "bytes_written", "counted_by")] == [
+        2**20,
+        2**20,
+        "rocprofv3",
+    ]
+    assert [kernel["name"] for kernel in row["detail"]["dram"]["kernels"]] == ["kernel"]
     assert "--pmc FETCH_SIZE WRITE_SIZE --output-format csv" in (gpu.path / "notes").read_text()
     for stand_in, said in (("nothing", "rocprofv3 wrote 0 tables of counters"), ("garbage", "no column 'Dispatch_Id'")):
         monkeypatch.setenv("STAND_IN", stand_in)
