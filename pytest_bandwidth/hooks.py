@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_bandwidth.reports.columns import Bar as Bar
     from pytest_bandwidth.reports.columns import Column as Column
     from pytest_bandwidth.reports.columns import SmallTable as SmallTable
+    from pytest_bandwidth.reports.formats import Format as Format
     from pytest_bandwidth.reports.reporter import Reporter as Reporter
     from pytest_bandwidth.session.publishing.device_report import DeviceReport as DeviceReport
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _TYPES = {
     "Outcome": "pytest_bandwidth.outcomes.outcome",
     **dict.fromkeys(("Bar", "Column", "SmallTable"), "pytest_bandwidth.reports.columns"),
+    "Format": "pytest_bandwidth.reports.formats",
     "Reporter": "pytest_bandwidth.reports.reporter",
     "DeviceReport": "pytest_bandwidth.session.publishing.device_report",
     **dict.fromkeys(("Given", "option", "switch"), "pytest_bandwidth.options.settings"),
@@ -111,6 +113,28 @@ def pytest_bandwidth_given(config: pytest.Config, options: dict[str, Given]) -> 
 
         def pytest_bandwidth_given(config, options):
             options.setdefault("baseline", Given(f"baselines/{platform.node()}.yaml", "conftest.py"))
+    """
+
+
+@hookspec
+def pytest_bandwidth_formats() -> list[Format]:  # type: ignore[empty-body]
+    """Add kinds of files that a run's document is written as.
+
+    `pytest-bandwidth report` writes those of features, too.
+
+    Example::
+
+        from pytest_bandwidth.hooks import Format
+
+        def pytest_addoption(parser):
+            parser.addoption("--team-report", metavar="FILE")
+
+        def slowest(document):
+            rows = sorted(document["results"], key=lambda row: row["gbps"] or 0.0)
+            return "# Slowest first\\n" + "".join(f"- {row['key']}: {row['gbps']:.0f} GB/s\\n" for row in rows)
+
+        def pytest_bandwidth_formats():
+            return [Format("md", slowest, begins="# Slowest", option="team_report")]
     """
 
 

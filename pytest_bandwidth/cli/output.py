@@ -11,13 +11,13 @@ from typing import Any
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.reports.text_safe import json_for_log, printable
 from pytest_bandwidth.storage.atomic import write_whole
-from pytest_bandwidth.storage.own_documents import refuse_foreign
+from pytest_bandwidth.storage.own_documents import FileForm, refuse_foreign
 
 # Version of the documents that the commands print; docs/cli.md describes them.
 SCHEMA = 1
 
 
-def write_output(path: Path, data: str | bytes, form: str) -> None:
+def write_output(path: Path, data: str | bytes, form: FileForm) -> None:
     """Write the file whole or not at all, and say so on standard error, since standard output is for results.
 
     A folder that is missing is made, as a run makes it for its outputs. Raises UsageError for a file of others.

@@ -13,14 +13,11 @@ from typing import Any
 from pytest_bandwidth.cli.output import terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.render import render
+from pytest_bandwidth.reports.formats import JSON, Format, formats
 from pytest_bandwidth.reports.terminal import header_line, summary_lines
 from pytest_bandwidth.storage.own_documents import refuse_foreign
 from pytest_bandwidth.storage.saved_run import load_run
 
-# Endings of the files that -o writes.
-DOCUMENTS = (".html", ".csv", ".md")
-CHARTS = (".svg", ".png")
 # No name is shortened where the lines go to a file or a program.
 UNBOUNDED = 10**6
 
@@ -40,23 +37,33 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    kind = None if options.output is None else options.output.suffix.lower()
-    if options.chart is not None and kind not in CHARTS:
-        found = "no -o" if kind is None else f"-o {options.output}"
-        raise UsageError(f"--chart {options.chart} chooses what is drawn: found {found}, expected -o FILE.svg or .png")
-    if kind is not None and kind not in (*DOCUMENTS, *CHARTS):
-        expected = f"{', '.join((*DOCUMENTS, *CHARTS)[:-1])} or {CHARTS[-1]}"
-        raise UsageError(f"-o {options.output}: found ending {options.output.suffix!r}, expected {expected}")
-    if kind is not None:
-        refuse_foreign("-o", options.output, kind.removeprefix("."))
-    document, outcomes = load_run(options.run)
-    if kind is None:
-        print("\n".join(_lines(document, outcomes)))
-    elif kind in CHARTS:
-        write_output(options.output, _chart(options.run, options.chart, kind, document), kind.removeprefix("."))
-    else:
-        write_output(options.output, render(kind.removeprefix("."), document, outcomes), kind.removeprefix("."))
+    output: Path | None = options.output
+    known = {f".{one.kind}": one for one in formats().values() if one.kind != JSON.kind}
+    chosen = None if output is None else known.get(output.suffix.lower())
+    if options.chart is not None and (chosen is None or not chosen.draws):
+        found = "no -o" if output is None else f"-o {output}"
+        drawn = _listed([f"FILE{ending}" for ending, one in known.items() if one.draws])
+        raise UsageError(f"--chart {options.chart} chooses what is drawn: found {found}, expected -o {drawn}")
+    if output is None:
+        print("\n".join(_lines(*load_run(options.run))))
+        return 0
+    if chosen is None:
+        raise UsageError(f"-o {output}: found ending {output.suffix!r}, expected {_listed(list(known))}")
+    refuse_foreign("-o", output, chosen.file)
+    document, _ = load_run(options.run)
+    write_output(output, _rendered(chosen, options, document), chosen.file)
     return 0
+
+
+def _rendered(chosen: Format, options: argparse.Namespace, document: Mapping[str, Any]) -> str | bytes:
+    try:
+        return chosen.render(document, options.chart) if chosen.draws else chosen.render(document)
+    except UsageError as error:
+        raise UsageError(f"{options.run}: {error}") from None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 def _lines(document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> list[str]:
@@ -66,15 +73,3 @@ def _lines(document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> list[str
     header = header_line(device["name"], peak.get("gbps"), peak.get("source"), baseline, device["kind"])
     width = terminal_width() or UNBOUNDED
     return [header, *("".join(span.text for span in line) for line in summary_lines(outcomes, width, verbose=True))]
-
-
-def _chart(path: Path, chart: str | None, kind: str, document: Mapping[str, Any]) -> bytes:
-    """Draw one chart of the run. Raises UsageError where the run has no data for it, or for any."""
-    from pytest_bandwidth.features.html.charts.render import chart_specs, render_chart
-
-    names = list(chart_specs(document))
-    if not names:
-        raise UsageError(f"{path}: found no figures to chart, expected a run that took times or counted FLOP")
-    if chart is not None and chart not in names:
-        raise UsageError(f"--chart: found {chart!r}, expected one that this run has data for: {', '.join(names)}")
-    return render_chart(document, chart or names[0], "svg" if kind == ".svg" else "png")

@@ -34,9 +34,14 @@ def options_of(config: pytest.Config, owner: type[Owner]) -> Owner:
     return found
 
 
+def all_options(config: pytest.Config) -> dict[str, Any]:
+    """Return the values of all options by name."""
+    return {name: value for one in _read(config).values() for name, value in asdict(one).items()}
+
+
 def plain_options(config: pytest.Config) -> dict[str, Any]:
     """Return the values of all options by name, as a document holds them: paths as text."""
-    values = {name: value for one in _read(config).values() for name, value in asdict(one).items()}
+    values = all_options(config)
     return {name: str(value) if isinstance(value, Path | Address) else value for name, value in values.items()}
 
 

@@ -154,7 +154,6 @@ class Settings:
             "DIR", "run what is REGRESSED once under ncu --set full, with its report in this folder", values.path
         ),
     )
-    html: Path | None = field(default=None, metadata=option("FILE", "write the HTML summary", values.path, writes=True))
     json: Path | None = field(
         default=None,
         metadata=option("FILE", "write everything measured as one JSON document", values.path, writes=True),

@@ -17,9 +17,9 @@ def run_file(tmp_path):
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        (("-o", "x.pdf"), "-o x.pdf: found ending '.pdf', expected .html, .csv, .md, .svg or .png"),
-        (("--chart", "nope"), "--chart nope chooses what is drawn: found no -o, expected -o FILE.svg or .png"),
-        (("--chart", "nope", "-o", "x.csv"), "found -o x.csv, expected -o FILE.svg or .png"),
+        (("-o", "x.pdf"), "-o x.pdf: found ending '.pdf', expected .csv, .md, .html, .svg or .png"),
+        (("--chart", "nope"), "--chart nope chooses what is drawn: found no -o, expected -o FILE.svg or FILE.png"),
+        (("--chart", "nope", "-o", "x.csv"), "found -o x.csv, expected -o FILE.svg or FILE.png"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_the_run_is_read(command, more, problem):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_bandwidth.cli.output import refuse_own_input, write_output
@@ -19,18 +20,32 @@ from pytest_bandwidth.features.exports.openmetrics import render_openmetrics
 from pytest_bandwidth.features.exports.otava import columns_of, render_otava
 from pytest_bandwidth.features.exports.timings import TimedRun, refuse_devices, refuse_doubles, timed_run
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.storage.own_documents import refuse_foreign
+from pytest_bandwidth.storage.own_documents import FileForm, refuse_foreign
 from pytest_bandwidth.storage.saved_run import load_run, read_document
 
-FORMS: dict[str, Callable[[Sequence[TimedRun]], str]] = {
-    "bencher": render_bencher,
-    "github-action-benchmark": render_github_benchmark,
-    "otava": render_otava,
-    "openmetrics": render_openmetrics,
-    "csv-long": render_csv_long,
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Hold a tracker's form: what writes it, what its files look like.
+
+    of_one_device: whether it has one figure, or one column, for a test.
+    """
+
+    render: Callable[[Sequence[TimedRun]], str]
+    file: FileForm
+    of_one_device: bool = False
+
+
+_BENCHER = r'\{\s*(\}|"(?:[^"\\]|\\.)*":\s*\{\s*"(?:bandwidth|share-of-probe|latency)":)'
+FORMS = {
+    "bencher": Form(render_bencher, FileForm((".json",), _BENCHER), of_one_device=True),
+    "github-action-benchmark": Form(
+        render_github_benchmark, FileForm((".json",), r'\[\s*(\]|\{\s*"name":)'), of_one_device=True
+    ),
+    "otava": Form(render_otava, FileForm((".csv",), r'"time","run_id","commit","device"'), of_one_device=True),
+    "openmetrics": Form(render_openmetrics, FileForm((".txt", ".prom", ".om"), r"# (?:TYPE pytest_bandwidth_|EOF)")),
+    "csv-long": Form(render_csv_long, FileForm((".csv",), r'"run_id","started_at","commit",')),
 }
-# These have one figure, or one column, for a test.
-OF_ONE_DEVICE = ("bencher", "github-action-benchmark", "otava")
 MOST_NAMED = 3
 # What other programs take for it as well.
 STANDARD_OUTPUT = Path("-")
@@ -44,18 +59,19 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     output = None if options.output == STANDARD_OUTPUT else options.output
+    form = FORMS[options.format]
     if output is not None:
         refuse_own_input(output, options.runs)
-        refuse_foreign("-o", output, options.format)
+        refuse_foreign("-o", output, form.file)
     runs = [timed_run(read_document(load_run(path)[0]), str(path)) for path in options.runs]
     refuse_doubles(runs)
-    if options.format in OF_ONE_DEVICE:
+    if form.of_one_device:
         refuse_devices(runs, options.format)
-    text = FORMS[options.format](runs)
+    text = form.render(runs)
     if output is None:
         sys.stdout.write(text)
     else:
-        write_output(output, text, options.format)
+        write_output(output, text, form.file)
     for one in runs:
         _say(one.name, one.left_out, "not timed, or not valid")
     if options.format == "otava":

@@ -15,10 +15,10 @@ from typing import Any
 from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import parse_count, parse_positive
-from pytest_bandwidth.storage.own_documents import refuse_foreign
+from pytest_bandwidth.reports.formats import JSON
+from pytest_bandwidth.storage.own_documents import HTML, FileForm, refuse_foreign
 
 UNUSABLE, INTERRUPTED = 2, 130
-HTML = (".html", ".htm")
 DEFAULT_TIMEOUT_SECONDS = 3600.0
 
 
@@ -105,12 +105,12 @@ def run(options: argparse.Namespace) -> int:
     return UNUSABLE if ended in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR) else caller.status
 
 
-def _form(output: Path) -> str:
-    return "html" if output.suffix.lower() in HTML else "json"
+def _form(output: Path) -> FileForm:
+    return HTML if output.suffix.lower() in HTML.endings else JSON.file
 
 
 def _rendered(document: Mapping[str, Any], output: Path) -> str:
-    if _form(output) == "html":
+    if _form(output) is HTML:
         from pytest_bandwidth.features.fleet.page import render_fleet
 
         return render_fleet(document)

@@ -40,7 +40,7 @@ from pytest_bandwidth.session.publishing.device_report import (
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
 from pytest_bandwidth.session.publishing.github_actions import commands, is_github, write_summary
 from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted
-from pytest_bandwidth.session.publishing.run_files import KINDS, reporters_of, write_files
+from pytest_bandwidth.session.publishing.run_files import reporters_of, run_files, write_files
 from pytest_bandwidth.session.publishing.update import update_baselines
 from pytest_bandwidth.session.xdist import revision_of
 
@@ -99,8 +99,8 @@ def _is_document_wanted(config: pytest.Config, settings: Settings) -> bool:
     """Return whether a file, GitHub or somebody's hook takes the run's document: that of many tests takes seconds."""
     hooks = (config.hook.pytest_bandwidth_document, config.hook.pytest_bandwidth_environment)
     hooked = any(hook.get_hookimpls() for hook in hooks)
-    outputs = any(getattr(settings, name) is not None for name in (*KINDS, "dir"))
-    return hooked or outputs or is_github() or bool(reporters_of(config))
+    outputs = run_files(config) or reporters_of(config) or settings.dir is not None
+    return hooked or bool(outputs) or is_github()
 
 
 def _findings(report: DeviceReport) -> list[dict[str, str]]:

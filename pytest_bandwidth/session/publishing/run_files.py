@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ import pytest
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.options.errors import called_hook, named_failures
 from pytest_bandwidth.options.options import places_of
-from pytest_bandwidth.options.reading import settings_of
+from pytest_bandwidth.options.own_process import is_own_process
+from pytest_bandwidth.options.reading import all_options, settings_of
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.render import render
+from pytest_bandwidth.reports.formats import Format, formats
 from pytest_bandwidth.session.publishing.device_report import apart
 from pytest_bandwidth.storage.atomic import real_path, write_whole
 from pytest_bandwidth.storage.own_documents import refuse_foreign
@@ -23,10 +25,32 @@ if TYPE_CHECKING:
     from pytest_bandwidth.reports.reporter import Reporter
 
 BUNDLE_NAME = "bandwidth_report"
-KINDS = ("json", "csv", "html")
 _REPORTERS = pytest.StashKey["list[Reporter]"]()
 
 Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """Hold a file that an option asks for. option: where that was given, for messages."""
+
+    format: Format
+    path: Path
+    option: str
+
+
+def run_files(config: pytest.Config) -> list[RunFile]:
+    """Return the files that options of the plugin, of features and of users ask for."""
+    values, places = all_options(config), places_of(config)
+    found = []
+    for one in formats().values():
+        name = (one.option or "").removeprefix("bandwidth_")
+        if one.option is None or (name not in values and is_own_process(config)):
+            continue
+        path = values[name] if name in values else config.getoption(one.option, default=None)
+        place = places.get(name, f"--{one.option.replace('_', '-')}")
+        found += [RunFile(one, Path(path), place)] if path else []
+    return found
 
 
 def check_outputs(config: pytest.Config) -> None:
@@ -35,26 +59,26 @@ def check_outputs(config: pytest.Config) -> None:
     Folders that are missing are made when files are written.
     """
     settings, folder, options = settings_of(config), config.invocation_params.dir, places_of(config)
+    files = run_files(config)
     written_by: dict[Path, str] = {}
-    for name in KINDS:
-        if getattr(settings, name) is not None:
-            where = real_path(folder / getattr(settings, name))
-            other = written_by.setdefault(where, options[name])
-            if other != options[name]:
-                raise UsageError(f"{options[name]}: found {where}, which {other} writes, expected another file")
+    for file in files:
+        where = real_path(folder / file.path)
+        other = written_by.setdefault(where, file.option)
+        if other != file.option:
+            raise UsageError(f"{file.option}: found {where}, which {other} writes, expected another file")
     if settings.baseline is not None:
         _refuse_unreachable(options["baseline"], folder / settings.baseline)
         baseline = real_path(folder / settings.baseline)
         for where, option in written_by.items():
             if where == baseline or (where.parent == baseline and where.suffix in (".yaml", ".yml")):
                 raise UsageError(f"{option}: found the baseline {where}, expected a file of its own")
-    for name in (*KINDS, "dir", "profile"):
+    for file in files:
+        check_writable(file.option, folder / file.path, a_file=True)
+        refuse_foreign(file.option, folder / file.path, file.format.file)
+    for name in ("dir", "profile"):
         path: Path | None = getattr(settings, name)
-        if path is None:
-            continue
-        check_writable(options[name], folder / path, a_file=name in KINDS)
-        if name in KINDS:
-            refuse_foreign(options[name], folder / path, name)
+        if path is not None:
+            check_writable(options[name], folder / path, a_file=False)
     for reporter in reporters_of(config):
         with named_failures(f"{type(reporter).__name__}.check"):
             reporter.check()
@@ -103,26 +127,24 @@ def write_files(
     Returns what was written and, one line each, what was not.
     """
     settings, folder = settings_of(config), config.invocation_params.dir
-    targets: list[tuple[str, Path]] = [
-        (kind, path if suffix is None else apart(path, suffix))
-        for kind in KINDS
-        if (path := getattr(settings, kind)) is not None
-    ]
+    files = [file if suffix is None else replace(file, path=apart(file.path, suffix)) for file in run_files(config)]
     if settings.dir is not None:
         bundle = settings.dir / document["run_id"]
-        targets += [(kind, bundle / f"{BUNDLE_NAME}.{kind}") for kind in KINDS]
+        in_folder = [one for one in formats().values() if one.in_folder]
+        files += [RunFile(one, bundle / f"{BUNDLE_NAME}.{one.kind}", "--bandwidth-dir") for one in in_folder]
     written, problems = [], []
-    for kind, path in targets:
-        target = folder / path
+    for file in files:
+        target = folder / file.path
         try:
-            refuse_foreign(f"--bandwidth-{kind}", target, kind)
-            text = render(kind, document, outcomes)
+            refuse_foreign(file.option, target, file.format.file)
+            with named_failures(f"the format {file.format.kind!r}"):
+                content = file.format.render(document)
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(target, text.encode(), keep=True)
-        except (OSError, BandwidthError, TypeError, ValueError) as error:  # a hook may have put anything into it
-            problems.append(f"{path} was not written: {error}")
+            write_whole(target, content.encode() if isinstance(content, str) else content, keep=True)
+        except (OSError, BandwidthError) as error:
+            problems.append(f"{file.path} was not written: {error}")
         else:
-            written.append(str(path))
+            written.append(str(file.path))
     for reporter in reporters_of(config):
         try:
             with named_failures(f"{type(reporter).__name__}.write"):

@@ -21,6 +21,7 @@ from pytest_bandwidth.features.history.store import History, ask
 from pytest_bandwidth.features.history.store.cards import CardDays, card_days_in, tests_in
 from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.storage.own_documents import HTML
 
 
 def show(options: argparse.Namespace, newest_days: int, search: Search) -> int:
@@ -53,7 +54,7 @@ def show(options: argparse.Namespace, newest_days: int, search: Search) -> int:
     if options.output is not None:
         from pytest_bandwidth.features.history.card_page import render_card_trends
 
-        write_output(options.output, render_card_trends(told), "html")
+        write_output(options.output, render_card_trends(told), HTML)
     elif options.json:
         print_json(cards_plain(told))
     else:

@@ -27,6 +27,7 @@ from pytest_bandwidth.features.history.trend_texts import (
 )
 from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.storage.own_documents import HTML
 from pytest_bandwidth.storage.saved_run import load_run
 
 BARS_WIDE = 100
@@ -58,7 +59,7 @@ def show(options: argparse.Namespace, newest: int, search: Search) -> int:
 def _write_page(output: Path, measured: Sequence[Measured], changed: Callable[[], Sequence[Trend]]) -> int:
     from pytest_bandwidth.features.history.page import render_history
 
-    write_output(output, render_history(measured, changed), "html")
+    write_output(output, render_history(measured, changed), HTML)
     return 0
 
 

@@ -28,13 +28,17 @@ def chart_specs(document: Mapping[str, Any]) -> dict[str, Spec]:
     return {name: resolved(spec, LIGHT) for name, spec in token_specs(read_document(document)).items()}
 
 
-def render_chart(document: Mapping[str, Any], name: str, format: Literal["svg", "png"]) -> bytes:
-    """Render one chart as a file's content. Raises UsageError for one that the run has not, or without vl-convert."""
+def render_chart(document: Mapping[str, Any], name: str | None, format: Literal["svg", "png"]) -> bytes:
+    """Render one chart as a file's content; without a name the first.
+
+    Raises UsageError for one that the run has not, or without vl-convert.
+    """
     specs = chart_specs(document)
+    if not specs:
+        raise UsageError("found no figures to chart, expected a run that took times or counted FLOP")
+    name = next(iter(specs)) if name is None else name
     if name not in specs:
-        raise UsageError(f"found no chart {name[:40]!r} in this run, expected one of: {', '.join(specs) or 'none'}")
-    if format not in ("svg", "png"):
-        raise UsageError(f"found format {format!r}, expected svg or png")
+        raise UsageError(f"--chart: found {name[:40]!r}, expected one that this run has data for: {', '.join(specs)}")
     if not charts_available():
         raise UsageError(MISSING)
     import vl_convert

@@ -1,0 +1,16 @@
+"""Declare the HTML summary's option. Loaded in every pytest run, so it imports nothing of weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_bandwidth.domain.values import path
+from pytest_bandwidth.options.settings import option
+
+
+@dataclass(frozen=True)
+class HtmlOptions:
+    """Hold the option."""
+
+    html: Path | None = field(default=None, metadata=option("FILE", "write the HTML summary", path, writes=True))

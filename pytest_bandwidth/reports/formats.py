@@ -1,0 +1,71 @@
+"""Describe the kinds of files that a run's document is written as: the core's own, and what a hook adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from pytest_bandwidth.registry import hooks
+from pytest_bandwidth.storage.own_documents import FileForm
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Describe a kind of file that a run's document is written as.
+
+    kind: its name, and the ending of its file. render: makes the file's content of the document (docs/json.md), and
+    raises UsageError where it cannot; of one that draws, the second argument names the chart, or is None.
+    option: the pytest option that names the file, as pytest's `Config.getoption` knows it; None without one.
+    begins: a regular expression for how its files begin: other programs' files are not overwritten.
+    further_endings: that its file may have as well. in_folder: whether `--bandwidth-dir` writes it. draws: whether it
+    shows one chart of the run.
+    """
+
+    kind: str
+    render: Callable[..., str | bytes]
+    begins: str
+    option: str | None = None
+    further_endings: tuple[str, ...] = ()
+    in_folder: bool = False
+    draws: bool = False
+
+    @property
+    def file(self) -> FileForm:
+        """Return what its files look like."""
+        return FileForm((f".{self.kind}", *self.further_endings), self.begins)
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    from pytest_bandwidth.reports.json import render_json
+
+    return render_json(document)
+
+
+def _csv(document: Mapping[str, Any]) -> str:
+    from pytest_bandwidth.reports.csv import render_csv
+    from pytest_bandwidth.storage.saved_run import read_document
+
+    return render_csv(read_document(document).outcomes)
+
+
+def _markdown(document: Mapping[str, Any]) -> str:
+    from pytest_bandwidth.reports.github import job_summary
+
+    return job_summary(document)
+
+
+JSON = Format("json", _json, r'\s*\{\s*"schema":', "bandwidth_json", in_folder=True)
+CORE = (
+    JSON,
+    Format("csv", _csv, r'"operation","precision",', "bandwidth_csv", in_folder=True),
+    Format("md", _markdown, r"## "),
+)
+
+
+def formats() -> dict[str, Format]:
+    """Return every format by its kind: one of a user's takes the place of another of its kind."""
+    found = hooks().pytest_bandwidth_formats()
+    # pluggy gives the last registered first.
+    return {one.kind: one for one in (*CORE, *chain.from_iterable(reversed(found)))}
