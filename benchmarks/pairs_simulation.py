@@ -29,7 +29,7 @@ from statistics import mean, median
 from pytest_bandwidth.domain.units import format_percent, log_of_drop, parse_fraction
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.decide import decide_comparison
-from pytest_bandwidth.judging.evidence import Comparison
+from pytest_bandwidth.judging.evidence import OldCodeComparison
 from pytest_bandwidth.judging.pairs import Looks
 
 SLOW_PROCESS = math.log(1.10)
@@ -67,7 +67,7 @@ NOISES: dict[str, Draw] = {
 
 def decided(drops: Sequence[float], tolerance: float, *, alike: bool) -> tuple[Decision, int]:
     """Return the decision on the drops of one test, and how many pairs it took."""
-    whole = Comparison(Rule.PAIRS, "gbps", (), (), (), "old", alike=alike)
+    whole = OldCodeComparison(Rule.PAIRS, "gbps", (), (), (), "old", alike=alike)
     for number in LOOKS.after:
         seen = tuple(drops[:number])
         so_far = replace(whole, drops=seen, new=(1.0,) * number, old=(1.0,) * number, ended=number == LOOKS.most)

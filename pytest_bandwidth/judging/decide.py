@@ -22,10 +22,10 @@ from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule,
 from pytest_bandwidth.judging.counts import changes_of
 from pytest_bandwidth.judging.evidence import (
     Ask,
-    Comparison,
-    Difference,
     Evidence,
     MeasurementSetup,
+    OldCodeComparison,
+    SetupDifference,
     difference_of,
     setup_of,
 )
@@ -104,7 +104,7 @@ def _invalid(invalid: Finding, why_not: tuple[str, ...] = ()) -> Decision:
     return Decision(Status.UNDECIDED, invalid.code, facts={"text": invalid.text}, why_not=why_not)
 
 
-def mismatch(different: Difference) -> Decision:
+def mismatch(different: SetupDifference) -> Decision:
     """Return MISMATCH where two measurements are of different things."""
     return Decision(
         Status.MISMATCH,
@@ -203,7 +203,7 @@ def without_dram(decision: Decision, why: str) -> Decision:
     return Decision(Status.UNDECIDED, Rule.DRAM_UNCOUNTED, facts={"text": why})
 
 
-def decide_comparison(compared: Comparison, tolerance: float, looks: Looks) -> Decision | Ask:
+def decide_comparison(compared: OldCodeComparison, tolerance: float, looks: Looks) -> Decision | Ask:
     """Decide by old code next to new, whatever stored figures say: by the bounds of their mean log ratio."""
     number = len(compared.drops)
     if compared.lost_share and number:
@@ -389,7 +389,7 @@ def _stored_numbers(
     )
 
 
-def _compared_numbers(compared: Comparison, seen: Interval, tolerance: float, most: int) -> Numbers:
+def _compared_numbers(compared: OldCodeComparison, seen: Interval, tolerance: float, most: int) -> Numbers:
     return Numbers(
         figure=compared.figure,
         observed=median(compared.new),

@@ -33,7 +33,7 @@ class MeasurementSetup:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SetupDifference:
     """Hold what two setups differ in. rule: of the MISMATCH; name: of the field or setting; here, there: its values."""
 
     rule: str
@@ -48,20 +48,20 @@ def setup_of(measurement: Measurement) -> MeasurementSetup:
     return MeasurementSetup(traffic.bytes_read, traffic.bytes_written, measurement.method, measurement.device.settings)
 
 
-def difference_of(setup: MeasurementSetup, entry: Entry) -> Difference | None:
+def difference_of(setup: MeasurementSetup, entry: Entry) -> SetupDifference | None:
     """Return the first thing that forbids a comparison with the entry; None where the two can be compared."""
     for name, now, then in (
         ("bytes_read", setup.bytes_read, entry.bytes_read),
         ("bytes_written", setup.bytes_written, entry.bytes_written),
     ):
         if then is not None and then != now:
-            return Difference(Rule.BYTES, name, now, then)
+            return SetupDifference(Rule.BYTES, name, now, then)
     if entry.method is not None and entry.method != setup.method:
-        return Difference(Rule.METHOD, "method", setup.method, entry.method)
+        return SetupDifference(Rule.METHOD, "method", setup.method, entry.method)
     for setting, before in entry.settings.items():
         here = setup.settings.get(setting)
         if here is not None and here != before:
-            return Difference(f"setting:{setting}", setting, here, before)
+            return SetupDifference(f"setting:{setting}", setting, here, before)
     return None
 
 
@@ -73,7 +73,7 @@ class Ask(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class OldCodeComparison:
     """Hold new code compared with old code so far.
 
     rule: where both ran: in one process (`Rule.OLD_KERNEL`), or in pairs of processes (`Rule.PAIRS`).
@@ -115,7 +115,7 @@ class Evidence:
     baseline: Baseline | None = None
     revision: str | None = None
     is_same_code: bool = False
-    compared: Comparison | None = None
+    compared: OldCodeComparison | None = None
     old_code_tried: bool = False
     why_not: tuple[str, ...] = ()
     fresh: tuple[Metrics, ...] = ()
@@ -174,7 +174,7 @@ def _reference(measurement: Measurement, figures: Metrics, entry: Entry, limits:
 
 def comparison_of_pairs(
     pairs: list[Pair], asked: Metric | None, regime: str | None, other: str, *, ended: bool
-) -> Comparison:
+) -> OldCodeComparison:
     """Return what pairs of processes show, one pair at least. asked, regime: as in `figure_of_pairs`."""
     figure = figure_of_pairs(pairs, asked, regime)
     even = [pair for pair in pairs if pair.even]
@@ -182,7 +182,7 @@ def comparison_of_pairs(
     if figure == "relative" and even and middle_of([pair.base for pair in even]).share_told:
         lost_share = not middle_of([pair.head for pair in even]).share_told
     drops = [(drop, pair) for pair in even if (drop := pair.drop(figure)) is not None]
-    return Comparison(
+    return OldCodeComparison(
         Rule.PAIRS,
         figure,
         tuple(drop for drop, _ in drops),

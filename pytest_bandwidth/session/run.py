@@ -60,7 +60,7 @@ from pytest_bandwidth.options.settings import ANCHOR, Settings
 TELL_SECONDS_EACH = 10.0
 
 
-class Run(MeasuringRun):
+class JudgingRun(MeasuringRun):
     """Measure and judge in one process; read the baseline when first asked."""
 
     def __init__(

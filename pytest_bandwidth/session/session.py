@@ -52,7 +52,7 @@ from pytest_bandwidth.session.collection.stale_entries import by_test
 from pytest_bandwidth.session.publishing.device_report import Row, verdict_said
 from pytest_bandwidth.session.publishing.environment import uncommitted_beside
 from pytest_bandwidth.session.publishing.run_files import check_outputs
-from pytest_bandwidth.session.run import Run
+from pytest_bandwidth.session.run import JudgingRun
 from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_every_test
 
 _ROWS = pytest.StashKey[list[Row]]()
@@ -415,7 +415,7 @@ def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthS
     if request is not None:
         run = ChildRun(settings, config.rootpath, request, hooked_peak, invocation_of(config))
     else:
-        run = Run(
+        run = JudgingRun(
             settings,
             invocation_of(config),
             config.rootpath,

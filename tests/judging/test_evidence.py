@@ -16,7 +16,7 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.judging.decide import mismatch
-from pytest_bandwidth.judging.evidence import Ask, Difference, MeasurementSetup, difference_of, is_same_code
+from pytest_bandwidth.judging.evidence import Ask, MeasurementSetup, SetupDifference, difference_of, is_same_code
 from pytest_bandwidth.judging.limits import MarkerOptions
 
 SETUP = MeasurementSetup(100, 50, "clock", {"threads": "2", "nvrtc": "13.0"})
@@ -27,12 +27,12 @@ FUNCTION = CodeIdentity(function="a" * 32, launch="c" * 32)
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        ({"bytes_read": 99}, Difference("bytes", "bytes_read", 100, 99)),
-        ({"bytes_written": 51}, Difference("bytes", "bytes_written", 50, 51)),
-        ({"method": "events"}, Difference("method", "method", "clock", "events")),
-        ({"settings": {"threads": "4"}}, Difference("setting:threads", "threads", "2", "4")),
-        ({"settings": {"nvrtc": "13.5"}}, Difference("setting:nvrtc", "nvrtc", "13.0", "13.5")),
-        ({"bytes_read": 99, "method": "events"}, Difference("bytes", "bytes_read", 100, 99)),
+        ({"bytes_read": 99}, SetupDifference("bytes", "bytes_read", 100, 99)),
+        ({"bytes_written": 51}, SetupDifference("bytes", "bytes_written", 50, 51)),
+        ({"method": "events"}, SetupDifference("method", "method", "clock", "events")),
+        ({"settings": {"threads": "4"}}, SetupDifference("setting:threads", "threads", "2", "4")),
+        ({"settings": {"nvrtc": "13.5"}}, SetupDifference("setting:nvrtc", "nvrtc", "13.0", "13.5")),
+        ({"bytes_read": 99, "method": "events"}, SetupDifference("bytes", "bytes_read", 100, 99)),
     ],
 )
 def test_what_was_measured_otherwise_is_a_mismatch(change, difference):

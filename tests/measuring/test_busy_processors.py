@@ -19,7 +19,7 @@ from pytest_bandwidth.measuring.measuring_run import MeasuredTest
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.session import run as deciding
-from pytest_bandwidth.session.run import Run as JudgingRun
+from pytest_bandwidth.session.run import JudgingRun
 
 BYTES, SEEN, MARKER = 10**8, Progress(), MarkerOptions(max_time=0.2)
 # Of the baseline: 1 ms, as the probe's; what waits for a processor takes as long as the kernel that became slower.

@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.measured.rounds import HELD_UP, RUN_DELAY
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.counts import COSTS
 from pytest_bandwidth.judging.decide import decide_comparison, mismatch
-from pytest_bandwidth.judging.evidence import Difference
+from pytest_bandwidth.judging.evidence import SetupDifference
 from pytest_bandwidth.judging.pairs import Looks
 from pytest_bandwidth.outcomes.flatten import outcome_of
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss
@@ -162,11 +162,11 @@ DECISIONS = [
         "UNDECIDED (DRAM not counted): max_dram_ratio cannot be checked: no ncu",
     ),
     (
-        mismatch(Difference(Rule.BYTES, "bytes_read", 1000, 500)),
+        mismatch(SetupDifference(Rule.BYTES, "bytes_read", 1000, 500)),
         "MISMATCH: bytes_read is 1,000 (1 kB), was 500 (500 B)",
     ),
-    (mismatch(Difference(Rule.METHOD, "method", "events", "clock")), "MISMATCH: method is events, was clock"),
-    (mismatch(Difference("setting:ecc", "ecc", "on", "off")), "MISMATCH: ecc is on, was off"),
+    (mismatch(SetupDifference(Rule.METHOD, "method", "events", "clock")), "MISMATCH: method is events, was clock"),
+    (mismatch(SetupDifference("setting:ecc", "ecc", "on", "off")), "MISMATCH: ecc is on, was off"),
     (
         Decision(Status.UNDECIDED, Rule.NO_PROBE),
         "UNDECIDED (no probe): the share of the probe cannot be compared: no believable probe ran with the kernel; "

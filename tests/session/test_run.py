@@ -28,7 +28,7 @@ from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.measuring_run import MeasuredTest
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.session.run import Run as JudgingRun
+from pytest_bandwidth.session.run import JudgingRun
 
 BYTES = 10**9
 # A stand-in for pytest that `python -m` finds first: it tells whether its parent holds a lock.

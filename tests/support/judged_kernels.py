@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
 from pytest_bandwidth.evidence.processes.waiting import Room
-from pytest_bandwidth.judging.evidence import Ask, Comparison, first_evidence
+from pytest_bandwidth.judging.evidence import Ask, OldCodeComparison, first_evidence
 from pytest_bandwidth.judging.judge import FreshRow
 from pytest_bandwidth.judging.judge import judge as judge_evidence
 from pytest_bandwidth.judging.limits import Limits, MarkerOptions
@@ -65,7 +65,7 @@ def evidence(measurement, known, limits=LIMITS, **more):
 def compared(*drops, rule=Rule.PAIRS, gbps=90.0, **more):
     """New code compared with old code of so many GB/s: by these log drops."""
     new = tuple(gbps * math.exp(-drop) for drop in drops)
-    return Comparison(rule, "gbps", drops, new, (gbps,) * len(drops), "commit 3f2c1ab", **more)
+    return OldCodeComparison(rule, "gbps", drops, new, (gbps,) * len(drops), "commit 3f2c1ab", **more)
 
 
 class Processes(FreshProcesses):

@@ -50,7 +50,7 @@ _OF_A_COMMIT = (NothingThere, FreshProcessFailed, ForeignImport, UsageError)
 
 
 @dataclass(frozen=True, slots=True)
-class AskedTest:
+class BisectedTest:
     """Say which test, and how pytest is started for it.
 
     nodeid: as pytest names it; file: where it is in the user's tree, if it is there. timeout_seconds: of a process.
@@ -104,7 +104,7 @@ class AgainstGood:
     """Judge commits against a good one, which tells its code and counts its traffic once."""
 
     def __init__(
-        self, good: Revision, test: AskedTest, tell: Callable[[str], None], build: Build | None = None
+        self, good: Revision, test: BisectedTest, tell: Callable[[str], None], build: Build | None = None
     ) -> None:
         """Ask the good commit for its device and its code.
 

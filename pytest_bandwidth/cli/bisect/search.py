@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from pytest_bandwidth.cli.bisect.against_good import AgainstGood, AskedTest, Judgement
+from pytest_bandwidth.cli.bisect.against_good import AgainstGood, BisectedTest, Judgement
 from pytest_bandwidth.cli.bisect.history import Bisection, check_order, described, how_built, modules_in
 from pytest_bandwidth.cli.output import print_json
 from pytest_bandwidth.domain.errors import UsageError
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         build = how_built(top, bad, Path.cwd() / file, options.rest)
         checked_out = check_out(top, good, build, progress.show, options.good)
         stack.callback(checked_out.remove)
-        test = AskedTest(
+        test = BisectedTest(
             Invocation((file, *options.rest), Path.cwd(), started_as_module(), _extra_args(options.rest)),
             options.test,
             Path.cwd() / file,

@@ -18,7 +18,7 @@ from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.reports.text_safe import printable
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.cli.selftest.runs import Seen
+    from pytest_bandwidth.cli.selftest.runs import MeasuredRuns
 
 
 TOLERANCES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.10)
@@ -120,7 +120,7 @@ def _at_most(events: int, cases: int, rate: float) -> float:
     return sum(comb(cases, i) * rate**i * (1 - rate) ** (cases - i) for i in range(events + 1))
 
 
-def tables(seen: Seen, on_host: bool) -> Tables:
+def tables(seen: MeasuredRuns, on_host: bool) -> Tables:
     """Compute rates by judged figure, for every tolerance and, within it, every number of baseline runs there is."""
     slowed = {drop: runs for drop, runs in seen.runs.items() if drop}
 
@@ -140,7 +140,7 @@ def tables(seen: Seen, on_host: bool) -> Tables:
     return {figure: [judged(figure, tolerance, k) for tolerance in TOLERANCES for k in enough] for figure in METRICS}
 
 
-def report(name: str, seen: Seen, found: Tables) -> list[str]:
+def report(name: str, seen: MeasuredRuns, found: Tables) -> list[str]:
     """Return lines for people: how the processes scatter, the table, and what it recommends."""
     processes = len(seen.same)
     left_out = f", {len(seen.left_out)} left out" if seen.left_out else ""
@@ -205,7 +205,7 @@ def _certainty(processes: int, baseline_runs: int) -> str:
     )
 
 
-def plain(seen: Seen, found: Tables) -> dict[str, Any]:
+def plain(seen: MeasuredRuns, found: Tables) -> dict[str, Any]:
     """Return the same for programs: every process's figures, those left out, and the table."""
     return {
         "runs": {str(drop): [_plain_run(run) for run in runs] for drop, runs in seen.runs.items()},

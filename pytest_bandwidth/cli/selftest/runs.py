@@ -32,7 +32,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MeasuredRuns:
     """Hold runs by drop (0.0: identical code), one of each a process; why others were left out, by number from 1."""
 
     runs: dict[float, list[Run]]
@@ -43,13 +43,13 @@ class Seen:
         return self.runs[0.0]
 
 
-def measure(plan: Plan, least: int) -> Seen:
+def measure(plan: Plan, least: int) -> MeasuredRuns:
     """Run the processes and say which are left out.
 
     Raises BandwidthError where one fails, where so many are left out that fewer than `least` would remain, and where
     the device stays taken.
     """
-    seen = Seen({drop: [] for drop in (0.0, *plan.drops)})
+    seen = MeasuredRuns({drop: [] for drop in (0.0, *plan.drops)})
     progress = ConsoleProgress(plan.runs)
     lock = DeviceLock(
         plan.device,
@@ -94,7 +94,7 @@ def _one_process(plan: Plan, process: int) -> dict[str, Any]:
     return answer
 
 
-def _take_in(answer: dict[str, Any], process: int, seen: Seen, progress: ConsoleProgress) -> None:
+def _take_in(answer: dict[str, Any], process: int, seen: MeasuredRuns, progress: ConsoleProgress) -> None:
     reason = answer.get("invalid")
     if reason is not None:
         seen.left_out[process] = reason
@@ -104,7 +104,7 @@ def _take_in(answer: dict[str, Any], process: int, seen: Seen, progress: Console
         seen.runs[float(drop)].append(Run(**figures))
 
 
-def _too_few(plan: Plan, process: int, least: int, seen: Seen) -> str:
+def _too_few(plan: Plan, process: int, least: int, seen: MeasuredRuns) -> str:
     others = ", or say in --busy-processors what others may use" if plan.device.on_host else ""
     return (
         f"{len(seen.left_out)} of {plan.runs} processes left out by now, at least {least} have to stay "

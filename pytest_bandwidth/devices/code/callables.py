@@ -82,12 +82,12 @@ def _globals(code: CodeType, module: Mapping[str, Any]) -> Iterator[object]:
 def code_around(function: Callable[..., Any], addresses: Addresses = NO_ADDRESSES) -> tuple[str, ...]:
     """Return texts for a Python function's own code, of what it calls the type alone; none for any other callable."""
     try:
-        return tuple(_Around(addresses).of(function))
+        return tuple(_WalkAroundCode(addresses).of(function))
     except (Unknown, RecursionError):
         return ()
 
 
-class _Around(Walk):
+class _WalkAroundCode(Walk):
     def __init__(self, addresses: Addresses) -> None:
         super().__init__()
         self._addresses = addresses

@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Iterator
 
-from pytest_bandwidth.devices.code.elf import CUDA, NO_BITS, UNREADABLE, Elf, Section, Symbol, read_elf
+from pytest_bandwidth.devices.code.elf import CUDA, NO_BITS, UNREADABLE, Elf, ElfSymbol, Section, read_elf
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.code.ptx_normal_form import NOTHING_SAID, Said, normal_form, ptx_digest, without_file
 
@@ -139,7 +139,7 @@ def _without_texts(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
         yield b"text" if symbol.name in said.texts else _value(section, symbol)
 
 
-def _value(section: Section, symbol: Symbol) -> bytes:
+def _value(section: Section, symbol: ElfSymbol) -> bytes:
     return bytes(section.data[symbol.value : symbol.value + symbol.size])
 
 

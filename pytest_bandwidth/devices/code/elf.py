@@ -39,7 +39,7 @@ class Section(NamedTuple):
     info: int
 
 
-class Symbol(NamedTuple):
+class ElfSymbol(NamedTuple):
     """Hold a symbol. section: the number of the section that it lies in, 0 where another file has it."""
 
     name: str
@@ -65,7 +65,7 @@ class Elf:
     flags: int
     sections: tuple[Section, ...]
 
-    def section_of(self, symbol: Symbol) -> Section | None:
+    def section_of(self, symbol: ElfSymbol) -> Section | None:
         """Return the section that a symbol lies in; None where another file has it."""
         return self.sections[symbol.section] if 0 < symbol.section < len(self.sections) else None
 
@@ -86,13 +86,13 @@ class Elf:
                 found.setdefault(section.info, []).append(section)
         return found
 
-    def symbol(self, number: int) -> Symbol:
+    def symbol(self, number: int) -> ElfSymbol:
         """Return a symbol by its number. Raises one of UNREADABLE."""
         table, names = self._symbols
         name, _, _, section, value, size = _SYMBOL.unpack_from(table.data, number * _SYMBOL.size)
-        return Symbol(_text(names, name), section, value, size)
+        return ElfSymbol(_text(names, name), section, value, size)
 
-    def symbols(self) -> Iterator[Symbol]:
+    def symbols(self) -> Iterator[ElfSymbol]:
         """Yield all symbols. Raises one of UNREADABLE."""
         return map(self.symbol, range(self._symbols[0].size // _SYMBOL.size))
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pytest_bandwidth.devices.code.cubin import code_of_file, virtual_architecture
 from pytest_bandwidth.domain.code.identity import digest
-from pytest_bandwidth.domain.code.ptx_normal_form import NOTHING_SAID, PtxModule, normal_form_of_all, ptx_digest
+from pytest_bandwidth.domain.code.ptx_normal_form import NOTHING_SAID, PtxNormalForm, normal_form_of_all, ptx_digest
 
 _ZSTD_MODULES = ("compression.zstd", "backports.zstd")  # Python 3.14 has it
 _MORE, _SHORTEST_MATCH = 15, 4
@@ -198,7 +198,7 @@ def _options(header: memoryview, at: int) -> bytes:
     return bytes(header[start : start + length])
 
 
-def _module(element: _Element) -> PtxModule | None:
+def _module(element: _Element) -> PtxNormalForm | None:
     if element.kind != _PTX or not element.is_known or len(element.data) > LARGEST_PTX:
         return None
     text = element.data.partition(b"\0")[0].decode("utf-8", "surrogateescape")

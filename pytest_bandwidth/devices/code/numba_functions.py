@@ -41,7 +41,7 @@ def function_digest(function: object) -> str | None:
         return None
     try:
         settings = [repr(getattr(numba.config, name, None)) for name in _SETTINGS]
-        parts = list(_Compiled().whole(function, _VERSIONED))
+        parts = list(_CompiledWalk().whole(function, _VERSIONED))
     except (Unknown, RecursionError):
         return None
     return digest(*_versions(), llvmlite.binding.get_host_cpu_name(), *settings, *parts)
@@ -63,7 +63,7 @@ def _versions() -> Iterator[str]:
         yield f"{name} {getattr(sys.modules.get(name), '__version__', '')}"
 
 
-class _Compiled(Walk):
+class _CompiledWalk(Walk):
     """Walk through code that Numba compiles."""
 
     def value(self, value: Any) -> Iterator[str]:
@@ -79,10 +79,10 @@ class _Compiled(Walk):
             yield f"numba {sorted((key, _option(option)) for key, option in value.targetoptions.items())}"
             if not value._can_compile:
                 yield f"signatures {[str(signature) for signature in value.nopython_signatures]}"
-            yield from _Compiled(self).function(value.py_func)
+            yield from _CompiledWalk(self).function(value.py_func)
         elif isinstance(value, _Intrinsic):
             yield "intrinsic"
-            yield from _Generating(self).function(value._defn)
+            yield from _GeneratingWalk(self).function(value._defn)
         elif isinstance(value, ModuleType):
             yield self._module(value)
         elif (name := original(value)) is not None:
@@ -100,7 +100,7 @@ class _Compiled(Walk):
         raise Unknown(value)
 
 
-class _Generating(_Compiled):
+class _GeneratingWalk(_CompiledWalk):
     """Walk through code that generates code for Numba, whose functions and classes may be anybody's."""
 
     def _own(self, value: Any) -> Iterator[str]:

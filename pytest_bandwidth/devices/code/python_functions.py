@@ -73,7 +73,7 @@ def known_function(
 
     device: as in `callables.callable_code`.
     """
-    walk = _Called(device)
+    walk = _CalledWalk(device)
     try:
         if not all(map(walk.is_argument, arguments)):
             return None
@@ -85,7 +85,7 @@ def known_function(
     return KnownFunction(whole, tuple(walk.held), tuple(walk.machine_code), tuple(walk.launches))
 
 
-class _Called(Walk):
+class _CalledWalk(Walk):
     """Walk through code that Python runs; keep what it was made with."""
 
     def __init__(self, device: CodeDevice | None) -> None:

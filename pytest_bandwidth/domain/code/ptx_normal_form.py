@@ -78,7 +78,7 @@ def without_texts(parts: Mapping[str, tuple[str, ...]]) -> WithoutTexts:
     known = {name for name in _TEXTS if name in parts and not any("{" in part for part in parts[name])}
     if not known:
         return WithoutTexts(parts, NOTHING_SAID)
-    found = {name: [_Body(text, known) for text in texts] for name, texts in parts.items()}
+    found = {name: [_PtxBody(text, known) for text in texts] for name, texts in parts.items()}
     said: Counter[str] = Counter()
     used: Counter[str] = Counter()
     for name, bodies in found.items():
@@ -100,7 +100,7 @@ def _is_text(name: str, definitions: tuple[str, ...]) -> bool:
     return len(definitions) == 1 and OF_TEXT.fullmatch(name) is not None and bool(_DEFINITION.fullmatch(definitions[0]))
 
 
-class _Body:
+class _PtxBody:
     """Look through a function, or a variable, for what is handed to such calls and goes nowhere else.
 
     words: how often each name occurs. texts: how often a name's address is taken for such calls alone. lines: the
@@ -162,7 +162,7 @@ def _handed(text: str, known: Collection[str]) -> Iterator[_Handed]:
 
 
 @dataclass(frozen=True, slots=True)
-class PtxModule:
+class PtxNormalForm:
     """Hold a normal form. data: the definitions of the variables in it; said: what it leaves out as only said."""
 
     text: str
@@ -170,7 +170,7 @@ class PtxModule:
     said: Said
 
 
-def normal_form(ptx: str, kernel: str) -> PtxModule | None:
+def normal_form(ptx: str, kernel: str) -> PtxNormalForm | None:
     """Return the module of `kernel` alone, by its PTX name; None where the text has no such kernel."""
     headers, by_name, _ = _divided(ptx)
     if not any(item.is_code and item.text.endswith("}") for item in by_name.get(kernel, ())):
@@ -178,13 +178,13 @@ def normal_form(ptx: str, kernel: str) -> PtxModule | None:
     return _module(headers, by_name, _needed(by_name, kernel))
 
 
-def normal_form_of_all(ptx: str) -> PtxModule | None:
+def normal_form_of_all(ptx: str) -> PtxNormalForm | None:
     """Return the module of all that the text has; None where it holds what is no function, nor a variable."""
     headers, by_name, is_whole = _divided(ptx)
     return _module(headers, by_name, list(by_name)) if headers and is_whole else None
 
 
-def _module(headers: Mapping[str, str], by_name: Mapping[str, Sequence[_Item]], needed: Sequence[str]) -> PtxModule:
+def _module(headers: Mapping[str, str], by_name: Mapping[str, Sequence[_Item]], needed: Sequence[str]) -> PtxNormalForm:
     names = _new_names(needed)
     header = [headers[name] for name in ("version", "target", "address_size") if name in headers]
     plain = without_texts({name: tuple(item.text for item in by_name[name]) for name in needed})
@@ -196,7 +196,7 @@ def _module(headers: Mapping[str, str], by_name: Mapping[str, Sequence[_Item]], 
     declared = [part for item, part in written if item.is_code and not part.endswith("}")]
     data = [part for item, part in written if not item.is_code]
     defined = [part for item, part in written if item.is_code and part.endswith("}")]
-    return PtxModule("\n".join([*header, *declared, *data, *defined, ""]), tuple(data), plain.said)
+    return PtxNormalForm("\n".join([*header, *declared, *data, *defined, ""]), tuple(data), plain.said)
 
 
 def is_same_but_for_target(one: str, other: str) -> bool:

@@ -35,10 +35,10 @@ from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.decide import decide_comparison, decide_counts, mismatch
 from pytest_bandwidth.judging.evidence import (
     Ask,
-    Comparison,
-    Difference,
     Evidence,
     MeasurementSetup,
+    OldCodeComparison,
+    SetupDifference,
     comparison_of_pairs,
     difference_of,
     first_evidence,
@@ -102,8 +102,8 @@ class Paired:
     """
 
     entry: Entry | None
-    compared: Comparison | None = None
-    different: Difference | None = None
+    compared: OldCodeComparison | None = None
+    different: SetupDifference | None = None
     why_not: str | None = None
 
     def decision(self, tolerance: float, looks: Looks, revision: str) -> Decision:
@@ -183,7 +183,7 @@ class PairsTaken:
         return [pair.head[label] for pair in self.pairs if label in pair.head]
 
 
-class OldCode(Protocol):
+class CommitSource(Protocol):
     """Say where the old code of measurements is."""
 
     def commit_of(self, key: str, evidence: Evidence, file: Path) -> str:
@@ -204,7 +204,7 @@ class CommitPairs:
     rounds.
     """
 
-    old_code: OldCode
+    old_code: CommitSource
     file: Path
     worktrees_at: Callable[[Revision, float], Sides]
     limits: Limits

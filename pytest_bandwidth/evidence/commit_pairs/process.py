@@ -167,7 +167,7 @@ class Process:
             return running.rows(running.child.finish(self.timeout_seconds))
 
     @contextmanager
-    def started(self) -> Iterator[_Running]:
+    def started(self) -> Iterator[_StartedProcess]:
         """Start it; whatever ends this context, no child is left."""
         with temporary_folder() as own:
             plan_file, loaded_file = Path(own, "plan.json"), Path(own, "loaded_files.json")
@@ -176,7 +176,7 @@ class Process:
             python = self.revision.python if self.at_base else None
             command = [*this_python(python), run_in_worktree.__file__, str(plan_file), *arguments]
             with Child(command, self.invocation.folder, self.request, self.environment) as child:
-                yield _Running(self, child, loaded_file)
+                yield _StartedProcess(self, child, loaded_file)
 
     def rows_of(self, result: ChildResult) -> list[dict[str, Any]]:
         """Return what it measured. Raises as `measured` does, but for ForeignImport."""
@@ -194,7 +194,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class _StartedProcess:
     process: Process
     child: Child
     loaded_file: Path

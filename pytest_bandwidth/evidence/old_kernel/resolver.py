@@ -36,7 +36,7 @@ from pytest_bandwidth.evidence.old_kernel.in_child import (
 from pytest_bandwidth.evidence.processes.child import Child
 from pytest_bandwidth.evidence.processes.waiting import Room, StartedAhead
 from pytest_bandwidth.judging.causes import recorded_resources
-from pytest_bandwidth.judging.evidence import Ask, Comparison, Evidence
+from pytest_bandwidth.judging.evidence import Ask, Evidence, OldCodeComparison
 from pytest_bandwidth.judging.judge import FreshRow, Judged, Rule
 from pytest_bandwidth.judging.pairs import Looks
 
@@ -101,12 +101,12 @@ class OldKernels:
                 known[key] = _noted(known[key], f"{_NO_CUBIN}: {self._refused[old.label]}")
         return known
 
-    def _comparison(self, label: str | None, *, ended: bool) -> Comparison:
+    def _comparison(self, label: str | None, *, ended: bool) -> OldCodeComparison:
         """Return what the processes have seen so far of the measurement of that label."""
         seen = self._seen.get(label, [])
         drops, new = tuple(one.drop for one in seen), tuple(one.figures.gbps for one in seen)
         old = tuple(gbps * math.exp(drop) for gbps, drop in zip(new, drops, strict=True))
-        return Comparison(Rules.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended)
+        return OldCodeComparison(Rules.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended)
 
     def with_what_they_saw(self, judged: Judged) -> Judged:
         """Return a judged measurement with what its processes saw, before what further ones did."""

@@ -32,7 +32,7 @@ from pytest_bandwidth.evidence.commit_pairs.process import FailsThere, MeasuredP
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.causes import likely_causes
-from pytest_bandwidth.judging.evidence import Ask, Comparison, setup_of
+from pytest_bandwidth.judging.evidence import Ask, OldCodeComparison, setup_of
 from pytest_bandwidth.judging.judge import judge as judge_evidence
 from pytest_bandwidth.judging.limits import Limits, MarkerOptions
 from pytest_bandwidth.judging.pairs import Looks
@@ -425,7 +425,7 @@ class OldKernelOf:
 
     def gather(self, asking, _rule):
         self.asked |= asking
-        slower = Comparison(Rule.OLD_KERNEL, "gbps", (0.3,) * 4, (70.0,) * 4, (94.5,) * 4, "the old kernel")
+        slower = OldCodeComparison(Rule.OLD_KERNEL, "gbps", (0.3,) * 4, (70.0,) * 4, (94.5,) * 4, "the old kernel")
         return {
             key: replace(one, compared=slower)
             if one.measurement.label in self.labels
