@@ -25,7 +25,6 @@ SMALLEST = {
     "pairs_simulation.py": (("--trials=20",), r"two speeds"),
     "in_turn.py": (("--pairs=2", "--mib=8", "--kernel=triad"), r"\| triad \| streams \| one after the other \|"),
     "overhead.py": (("--pairs=1",), r"per sample: an empty callable"),
-    "readme.py": ((), r"REGRESSED"),
     "report.py": (("--results=20", "--repeat=1"), r"first render"),
     "scale.py": (("100", "--repeat=1"), r"\| 100 \|"),
     "traffic.py": (("--rounds=1", "--largest=10"), r"triad"),
@@ -34,14 +33,12 @@ SMALLEST = {
 THOUGH_BUSY = "-o bandwidth_busy_processors=1000"
 # By ini names: where a script turns the plugin off, its command-line options would be unknown.
 SHORT = f"{THOUGH_BUSY} -o bandwidth_max_time=0.1 -o bandwidth_settle=never"
-# They take minutes even with the smallest arguments.
-LONG = {"readme.py"}
 # In test_demo.py, test_make.py, test_gpu_session_script.py and tests/card; the page is gpu.py's, the arena gate.py's.
 ELSEWHERE = {"arena.py", "card_judging.py", "card_mutations.py", "demo.py", "gpu.py", "gpu_gate.py", "gpu_page.py"}
 ELSEWHERE |= {"gpu_session.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
-    **dict.fromkeys(("ceiling.py", "gate.py", "in_turn.py", "overhead.py", *LONG), MEASURES),
+    **dict.fromkeys(("ceiling.py", "gate.py", "in_turn.py", "overhead.py"), MEASURES),
     "history.py": ("duckdb", "history"),
     "report.py": ("vl_convert", "report"),
     **dict.fromkeys(("code_identity.py", "traffic.py"), ("cuda.bindings", "traffic")),
@@ -77,9 +74,7 @@ def test_documented_options_are_the_scripts(command):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "script", [pytest.param(name, marks=pytest.mark.experiment if name in LONG else ()) for name in sorted(SMALLEST)]
-)
+@pytest.mark.parametrize("script", sorted(SMALLEST))
 def test_script_runs_to_its_end(script):
     skip_without_what_it_needs(script)
     args, printed = SMALLEST[script]
