@@ -27,45 +27,43 @@ class MarkerOptions:
         default=None,
         metadata=argument(
             values.gbps,
-            "floor of the achieved bandwidth, in GB/s or with a unit, that holds whatever the baseline says.",
+            "floor of the bandwidth, in GB/s or with a unit, whatever the baseline says.",
         ),
     )
     min_utilization: float | None = field(
         default=None,
-        metadata=argument(
-            values.positive_fraction, "floor of the share of the peak; an error where the peak is unknown."
-        ),
+        metadata=argument(values.positive_fraction, "floor of the share of the peak; an error if the peak is unknown."),
     )
     min_relative: float | None = field(
-        default=None, metadata=argument(values.share, "floor of the share of the probe's bandwidth, which may pass 1.")
+        default=None,
+        metadata=argument(values.share, "floor of the share of the probe's bandwidth, which may exceed 1."),
     )
     tolerance: float | None = field(
-        default=None, metadata=argument(values.fraction, 'the drop that matters to this test, such as "3%".')
+        default=None,
+        metadata=argument(values.fraction, 'smallest slowdown of this test that must be caught, such as "3%".'),
     )
     judged_on: Metric | None = field(
         default=None, metadata=argument(values.figure, 'the figure that verdicts compare, "relative" or "gbps".')
     )
     max_time: float | None = field(
-        default=None, metadata=argument(values.seconds, "budget of each of the test's measurements, in seconds.")
+        default=None, metadata=argument(values.seconds, "stop each measurement after so many seconds.")
     )
     min_samples: int | None = field(
         default=None, metadata=argument(values.count(1), "samples of each measurement, time permitting.")
     )
     device: str | None = field(
         default=None,
-        metadata=argument(values.device_name, "the kind of device that the test is for; on others it skips."),
+        metadata=argument(values.device_name, "the kind of device that the test is for; it skips on others."),
     )
     blocks: int | None = field(
         default=None,
         metadata=argument(
-            values.count(1), "the traffic device runs only so many of the grid's blocks, evenly spread (None: all)."
+            values.count(1), "execute only so many blocks of the grid on the traffic device, evenly spread (None: all)."
         ),
     )
     max_dram_ratio: float | None = field(
         default=None,
-        metadata=argument(
-            values.ratio, "the most that DRAM may move ÷ what is declared; held where --bandwidth-counters counts."
-        ),
+        metadata=argument(values.ratio, "DRAM traffic ÷ declared bytes at most, if --bandwidth-counters counts."),
     )
 
 

@@ -77,66 +77,75 @@ class Settings:
     baseline: Path | None = field(
         default=None,
         metadata=option(
-            "PATH", "YAML baseline, or a folder that holds one per device (default: measure only)", values.path
+            "PATH",
+            "compare with this YAML file, or with the device's file in this folder (default: measure only)",
+            values.path,
         ),
     )
     device: str = field(
         default="auto",
         metadata=option(
-            "NAME", "auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic (default: auto)", values.device_name
+            "NAME", "measure on auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic (default: auto)", values.device_name
         ),
     )
     tolerance: float = field(
         default=0.05,
         metadata=option(
-            "P", "smallest slowdown to catch, unless marker or baseline set one (default: 5%)", values.fraction
+            "P",
+            "smallest slowdown that must be caught, unless marker or baseline set one (default: 5%)",
+            values.fraction,
         ),
     )
     update: bool = field(default=False, metadata=switch("write what was measured to the baseline"))
-    update_new: bool = field(default=False, metadata=switch("write only what has no entry in the baseline yet"))
+    update_new: bool = field(default=False, metadata=switch("write only tests without an entry to the baseline"))
     runs: int = field(
         default=5,
-        metadata=option("N", "whole runs, each in a new process, when updating (default: 5)", values.count(1)),
+        metadata=option(
+            "N", "run each test N times when updating, each time in a new process (default: 5)", values.count(1)
+        ),
     )
     against: str | None = field(
         default=None,
         metadata=option(
-            "REV", "compare with the same tests at this git revision (or `anchor`), in new processes; no baseline", str
+            "REV", "compare with the same tests at this git revision (or `anchor`), without a baseline", str
         ),
     )
     device_tolerance: float | None = field(
         default=None,
         metadata=option(
             "P",
-            "fail the run where unchanged tests lost more than this, as the device's median",
+            "fail the run if unchanged tests lost more than this, as their median",
             values.positive_fraction,
         ),
     )
-    strict: bool = field(default=False, metadata=switch("UNDECIDED fails too"))
+    strict: bool = field(default=False, metadata=switch("fail UNDECIDED tests, and entries that no test measured"))
     only: bool = field(default=False, metadata=switch("run bandwidth tests only"))
     skip: bool = field(default=False, metadata=switch("skip bandwidth tests"))
     disable: bool = field(default=False, metadata=switch("run the bodies of bandwidth tests once, untimed"))
     max_time: float = field(
-        default=1.0, metadata=option("S", "budget of one measurement in seconds (default: 1)", values.seconds)
+        default=1.0, metadata=option("S", "stop a measurement after S seconds (default: 1)", values.seconds)
     )
     min_samples: int = field(
-        default=30, metadata=option("N", "samples of one measurement, time permitting (default: 30)", values.count(1))
+        default=30,
+        metadata=option("N", "take N samples for a measurement, time permitting (default: 30)", values.count(1)),
     )
     precision: float = field(
         default=0.005,
-        metadata=option("P", "stop at this precision of the median (default: 0.5%)", values.positive_fraction),
+        metadata=option("P", "stop when the median is as precise as this (default: 0.5%)", values.positive_fraction),
     )
     traffic_timeout: float = field(
         default=60.0,
         metadata=option(
-            "S", "traffic device: seconds that one launch, or compiling it, may take (default: 60)", values.seconds
+            "S",
+            "stop a launch, or its compilation, on the traffic device after S seconds (default: 60)",
+            values.seconds,
         ),
     )
     suite: str = field(
         default="quick",
         metadata=option(
             "NAME",
-            "quick or full, for pytest --pyargs pytest_bandwidth.suite (default: quick)",
+            "size of pytest --pyargs pytest_bandwidth.suite: quick or full (default: quick)",
             values.one_of("quick", "full"),
         ),
     )
@@ -144,19 +153,19 @@ class Settings:
         default="off",
         metadata=option(
             "NAME",
-            "count what DRAM moves, once after each test: auto, ncu, rocprofv3 or off (default: off)",
+            "count DRAM traffic once after each test: auto, ncu, rocprofv3 or off (default: off)",
             values.one_of("auto", "ncu", "rocprofv3", "off"),
         ),
     )
     profile: Path | None = field(
         default=None,
         metadata=option(
-            "DIR", "run what is REGRESSED once under ncu --set full, with its report in this folder", values.path
+            "DIR", "run REGRESSED tests once under ncu --set full, and write its reports to this folder", values.path
         ),
     )
     json: Path | None = field(
         default=None,
-        metadata=option("FILE", "write everything measured as one JSON document", values.path, writes=True),
+        metadata=option("FILE", "write everything that was measured as one JSON document", values.path, writes=True),
     )
     csv: Path | None = field(default=None, metadata=option("FILE", "write the table as CSV", values.path, writes=True))
     dir: Path | None = field(
@@ -167,7 +176,7 @@ class Settings:
         default=3,
         metadata=option(
             "N",
-            "new processes that measure a slow test again, where no old code can run (default: 3)",
+            "measure a slow test again in N new processes if no old code can run (default: 3)",
             values.count(0),
             ini_only=True,
         ),
@@ -176,7 +185,7 @@ class Settings:
         default=4,
         metadata=option(
             "N",
-            "comparisons with old code before the first look; up to thrice as many (default: 4)",
+            "compare with old code N, 2 N or at most 3 N times (default: 4)",
             values.count(4),
             ini_only=True,
         ),
@@ -194,7 +203,7 @@ class Settings:
         default=900.0,
         metadata=option(
             "S",
-            "seconds of a run that old code may take, all tests together (default: 900)",
+            "spend at most S seconds of a run on old code (default: 900)",
             values.seconds,
             ini_only=True,
         ),
@@ -203,7 +212,7 @@ class Settings:
         default=None,
         metadata=option(
             "HASH",
-            "the commit that is checked out, where there is no .git (default: what CI says)",
+            "the commit that is checked out, if there is no .git (default: the one that CI names)",
             values.commit,
             ini_only=True,
         ),
@@ -212,7 +221,7 @@ class Settings:
         default=None,
         metadata=option(
             "GB/s",
-            "peak bandwidth of the device, e.g. 2039 GB/s, where the tables are wrong",
+            "peak bandwidth of the device, such as 2039 GB/s, if it is unknown or wrong",
             values.gbps,
             ini_only=True,
         ),
@@ -221,7 +230,7 @@ class Settings:
         default=None,
         metadata=option(
             "N",
-            "processors that others may use of a host before its figures are UNDECIDED",
+            "let other processes use N processors of a host before its figures are UNDECIDED",
             values.processors,
             ini_only=True,
         ),
@@ -239,7 +248,7 @@ class Settings:
         default=None,
         metadata=option(
             "COMMAND",
-            "builds another revision in its worktree, such as pip install -e . --no-build-isolation",
+            "build another revision by this command, such as pip install -e . --no-build-isolation",
             str,
             ini_only=True,
         ),
@@ -248,7 +257,7 @@ class Settings:
         default=600.0,
         metadata=option(
             "S",
-            "seconds to wait for another process that measures on the device (default: 600)",
+            "wait up to S seconds for another process that measures on the device (default: 600)",
             values.seconds,
             ini_only=True,
         ),

@@ -35,7 +35,7 @@ class HistoryOptions:
         default=None,
         metadata=option(
             "PATH",
-            "append the run to the history in this folder or bucket (pytest-bandwidth history shows it)",
+            "append the run to the history in this folder or bucket",
             _place,
             writes=True,
         ),

@@ -13,4 +13,6 @@ from pytest_bandwidth.options.settings import option
 class HtmlOptions:
     """Hold the option."""
 
-    html: Path | None = field(default=None, metadata=option("FILE", "write the HTML summary", path, writes=True))
+    html: Path | None = field(
+        default=None, metadata=option("FILE", "write a page with tables and charts", path, writes=True)
+    )
