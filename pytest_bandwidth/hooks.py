@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any
 from pluggy import HookimplMarker, HookspecMarker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
 
-    from pytest_bandwidth.domain.device import DeviceIdentity
+    from pytest_bandwidth.devices.base import Device as Device
+    from pytest_bandwidth.devices.base import TimedDevice as TimedDevice
+    from pytest_bandwidth.domain.device import DeviceIdentity as DeviceIdentity
+    from pytest_bandwidth.domain.device import DeviceType as DeviceType
+    from pytest_bandwidth.frameworks.base import Framework as Framework
     from pytest_bandwidth.options.settings import Given as Given
     from pytest_bandwidth.options.settings import option as option
     from pytest_bandwidth.options.settings import switch as switch
@@ -26,6 +32,9 @@ if TYPE_CHECKING:
 
 # What conftest.py files import from here, by the module that has it: every run loads this module, few need those.
 _TYPES = {
+    **dict.fromkeys(("Device", "TimedDevice"), "pytest_bandwidth.devices.base"),
+    **dict.fromkeys(("DeviceIdentity", "DeviceType"), "pytest_bandwidth.domain.device"),
+    "Framework": "pytest_bandwidth.frameworks.base",
     "Outcome": "pytest_bandwidth.outcomes.outcome",
     **dict.fromkeys(("Bar", "Column", "SmallTable"), "pytest_bandwidth.reports.columns"),
     "Format": "pytest_bandwidth.reports.formats",
@@ -167,6 +176,35 @@ def pytest_bandwidth_finished(config: pytest.Config, reports: Sequence[DeviceRep
         def pytest_bandwidth_finished(config, reports):
             for report in reports:
                 print(report.name, len(report.outcomes))
+    """
+
+
+@hookspec
+def pytest_bandwidth_devices() -> list[DeviceType]:  # type: ignore[empty-body]
+    """Add types of devices, which `--bandwidth-device=KIND` opens.
+
+    A device is a `Device`, or a `TimedDevice`. It is opened again, by its identity's `kind` and `variant`, in each
+    process that the plugin starts.
+
+    Example::
+
+        from pytest_bandwidth.hooks import DeviceType
+
+        def pytest_bandwidth_devices():
+            return [DeviceType("npu", lambda variant: Npu(int(variant or 0)), "host", "npu:N", r"[0-9]+")]
+    """
+
+
+@hookspec
+def pytest_bandwidth_frameworks() -> dict[str, Callable[[Any], Framework]]:  # type: ignore[empty-body]
+    """Add frameworks whose arrays tests use: by the module that has to be loaded, what makes a `Framework` of it.
+
+    A `Framework` tells which arrays are its own, where they lie, and how to wait for them.
+
+    Example::
+
+        def pytest_bandwidth_frameworks():
+            return {"mxnet": MxNet}
     """
 
 

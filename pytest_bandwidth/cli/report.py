@@ -70,6 +70,6 @@ def _lines(document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> list[str
     device = document["device"]
     peak = device.get("peak") or {}
     baseline = document.get("baseline_path")
-    header = header_line(device["name"], peak.get("gbps"), peak.get("source"), baseline, device["kind"])
+    header = header_line(device["name"], peak.get("gbps"), peak.get("source"), baseline, device["timed_on"])
     width = terminal_width() or UNBOUNDED
     return [header, *("".join(span.text for span in line) for line in summary_lines(outcomes, width, verbose=True))]

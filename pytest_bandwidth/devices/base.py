@@ -1,17 +1,20 @@
-"""Define the Protocol that every device fulfils, and the values that cross it."""
+"""Say what a device is, and define the values that cross to and from it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
+from pytest_bandwidth.devices.contents import host_contents
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.code.ptx import Version
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
+from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -191,116 +194,6 @@ class Probe:
     bytes_moved: int
 
 
-class Device(Protocol):
-    """Declare what the fixture needs of a device."""
-
-    @property
-    def identity(self) -> DeviceIdentity: ...
-    @property
-    def peak(self) -> Peak | None: ...
-    @property
-    def xp(self) -> Any:
-        """Return the array module: cupy on a GPU, numpy on the host."""
-
-    def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """Return finite values with random mantissas, fresh at every call."""
-
-    def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """Return an array to be written; its content is undefined (the traffic device reports reads of it)."""
-
-    def nbytes(self, array: Any) -> int:
-        """Return the bytes of an array that this device can reach. Raises UsageError for any other."""
-
-    def kernel(self, source: KernelSource) -> Any:
-        """Return the compiled kernel.
-
-        Raises KernelError with the compiler's log, NotOnThisDevice where it cannot run here.
-        """
-
-    def launcher(self, launch: Launch, stream: Any) -> Call:
-        """Return a callable that runs the launch. Raises UsageError for arguments that the kernel would misread."""
-
-    def resources(self, launch: Launch) -> KernelResources | None: ...
-    def code(self, launch: Launch) -> MeasuredCode:
-        """Identify what the launch runs, as far as that can be told."""
-
-    def peak_flops(self, precision: str) -> float | None:
-        """Return datasheet FLOP/s of a precision, None where unknown."""
-
-    def run(self, workload: Workload) -> object:
-        """Run setup and the workload once, untimed, to completion; return the callable's value."""
-
-    def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement: ...
-    def release(self) -> None:
-        """Give back memory held between measurements (probe buffers), so that other processes can measure."""
-
-
-@runtime_checkable
-class ReproducibleDevice(Protocol):
-    """Mark a device whose random whole numbers are the same in every run of a test, whichever tests ran before."""
-
-    def begin_test(self) -> None:
-        """Start anew what a test draws at random."""
-
-
-@runtime_checkable
-class BoundedDevice(Protocol):
-    """Mark a device that runs what it is given itself, and can stop it."""
-
-    def bound(self, seconds: float) -> None:
-        """Stop what takes longer than that, with an error of one line."""
-
-
-@runtime_checkable
-class CountingDevice(Protocol):
-    """Mark a device that counts: the same code in the same launch on the same data gives the same counts."""
-
-    def inputs_of(self, workload: Workload) -> str:
-        """Run the workload's set-up and hash what decides its counts beside code and launch: what its arrays hold."""
-
-
-@runtime_checkable
-class ProfiledDevice(Protocol):
-    """Mark a device whose memory traffic a profiler can count, from outside of the process."""
-
-    def run_counted(self, workload: Workload) -> object:
-        """Run the workload to completion, and once more with cold caches in the range that a profiler counts.
-
-        Return the callable's last value.
-        """
-
-
-@runtime_checkable
-class ReadyDevice(Protocol):
-    """Mark a device whose libraries take a while to load, which may be done before it is its process's turn."""
-
-    def make_ready(self) -> None:
-        """Load what any measurement takes; the device's memory is left alone."""
-
-
-@runtime_checkable
-class SharingDevice(Protocol):
-    """Mark a device whose arrays can lie in memory of two processes."""
-
-    def share(self, allocate: Callable[[int], Any], seed: int | None) -> None:
-        """Make arrays from what `allocate` gives, of bytes, where it gives any; random numbers from the seed."""
-
-
-@runtime_checkable
-class AddressedDevice(Protocol):
-    """Mark a device with memory of its own: its addresses are handed to kernels as numbers, too."""
-
-    @property
-    def libraries(self) -> Mapping[str, str]:
-        """Return what the functions of its arrays' library are known by, such as versions, by its module's name."""
-
-    def is_memory(self, address: int) -> bool:
-        """Return whether an address lies in memory that is allocated on the device now."""
-
-    def contents(self, array: Any) -> str:
-        """Tell what an array holds, wherever it is. Raises UsageError, OutOfMemory."""
-
-
 @dataclass(frozen=True, slots=True)
 class OldCode:
     """Hold a kernel's old code, ready to be launched in the new one's place.
@@ -317,16 +210,159 @@ class OldCode:
     host_args: Callable[[], tuple[Any, ...]]
 
 
-@runtime_checkable
-class OldCodeDevice(Protocol):
-    """Mark a device that can launch a kernel's old code, which a baseline kept as PTX and as machine code."""
+def run_untimed(workload: Workload, synchronize: Call | None = None) -> object:
+    """Run setup and the workload once, wait for both, and return the callable's value."""
+    if workload.setup is not None:
+        workload.setup()
+    value = workload.call()
+    if synchronize is not None:
+        synchronize()
+    return value
+
+
+class Device(ABC):
+    """What is measured on, for `pytest_bandwidth_devices` as well.
+
+    Abstract is what every device has; what is not overridden holds for one that compiles no CUDA kernels and counts,
+    rather than times, what callables move. One that times them is a `TimedDevice`.
+
+    launches_old_code: whether `old_code` is there. check_array: raises UsageError for an array (its path, itself, the
+    name of its framework) that callables may not be given here; None = any that is timed by the host or by CUDA.
+    """
+
+    launches_old_code = False
+    check_array: Callable[[str, Any, str], None] | None = None
+
+    @property
+    @abstractmethod
+    def identity(self) -> DeviceIdentity:
+        """Return what tells it apart."""
+
+    @property
+    def peak(self) -> Peak | None:
+        """Return the bandwidth that it cannot exceed; None where that is not known."""
+        return None
+
+    @property
+    @abstractmethod
+    def xp(self) -> Any:
+        """Return the array module: cupy on a GPU, numpy on the host."""
+
+    @abstractmethod
+    def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """Return finite values with random mantissas, fresh at every call."""
+
+    @abstractmethod
+    def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """Return an array to be written; its content is undefined (the traffic device reports reads of it)."""
+
+    @abstractmethod
+    def nbytes(self, array: Any) -> int:
+        """Return the bytes of an array that this device can reach. Raises UsageError for any other."""
+
+    def kernel(self, source: KernelSource) -> Any:
+        """Return the compiled kernel.
+
+        Raises KernelError with the compiler's log, NotOnThisDevice where it cannot run here.
+        """
+        del source
+        raise NotOnThisDevice(self._no_kernels)
+
+    @property
+    def _no_kernels(self) -> str:
+        return f"CUDA kernels need a CUDA or traffic device: {self.identity.kind} measures callables"
+
+    def launcher(self, launch: Launch, stream: Any) -> Call:
+        """Return a callable that runs the launch. Raises UsageError for arguments that the kernel would misread."""
+        del launch, stream
+        raise NotOnThisDevice(self._no_kernels)
+
+    def resources(self, launch: Launch) -> KernelResources | None:
+        """Return what the compiler gave the launch's kernel; None where that is not known."""
+        del launch
+        return None
+
+    def code(self, launch: Launch) -> MeasuredCode:
+        """Identify what the launch runs, as far as that can be told."""
+        del launch
+        return MeasuredCode()
+
+    def peak_flops(self, precision: str) -> float | None:
+        """Return FLOP/s of a precision that it cannot exceed; None where that is not known."""
+        del precision
+        return None
+
+    def run(self, workload: Workload) -> object:
+        """Run setup and the workload once, untimed, to completion; return the callable's value."""
+        return run_untimed(workload)
+
+    @abstractmethod
+    def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
+        """Measure the workload. Raises whatever the workload raises."""
+
+    def release(self) -> None:
+        """Give back memory held between measurements (probe buffers), so that other processes can measure."""
+        return
+
+    def begin_test(self) -> None:
+        """Start anew what a test draws at random, so that whole numbers are the same in every run of it."""
+        return
+
+    def bound(self, seconds: float) -> None:
+        """Stop what takes longer than that, with an error of one line, on a device that runs it itself."""
+        del seconds
+
+    def make_ready(self) -> None:
+        """Load what any measurement takes, before it is the process's turn; the device's memory is left alone."""
+        return
+
+    def inputs_of(self, workload: Workload) -> str | None:
+        """Run the workload's set-up and hash what decides its counts beside code and launch: what its arrays hold.
+
+        None where the device does not count, or cannot tell.
+        """
+        del workload
+        return None
+
+    def run_counted(self, workload: Workload) -> object:
+        """Run the workload to completion, and once more with cold caches in the range that a profiler counts.
+
+        Return the callable's last value.
+        """
+        del workload
+        raise NotOnThisDevice(f"no profiler counts what the device {self.identity.kind} moves")
+
+    def share(self, allocate: Callable[[int], Any], seed: int | None) -> bool:
+        """Make arrays from what `allocate` gives, of bytes, where it gives any; random numbers from the seed.
+
+        Return whether arrays can lie in memory of two processes here.
+        """
+        del allocate, seed
+        return False
+
+    @property
+    def libraries(self) -> Mapping[str, str]:
+        """Return what the functions of its arrays' library are known by, such as versions, by its module's name."""
+        return {}
+
+    def is_memory(self, address: int) -> bool:
+        """Return whether an address lies in the device's own memory, and is allocated now."""
+        del address
+        return False
+
+    def contents(self, array: Any) -> str:
+        """Tell what an array holds, wherever it is. Raises UsageError, OutOfMemory."""
+        return host_contents(array)
 
     @property
     def newest_ptx(self) -> Version | None:
         """Return the newest version of PTX that the driver takes; None where it takes none."""
+        return None
 
     def why_not_loaded(self, old: str, cubin: bytes | None) -> str | None:
         """Return why an old kernel cannot be loaded here, from its machine code or else its PTX; None where it can."""
+        del old, cubin
+        return f"the device {self.identity.kind} launches no old code"
 
     def old_code(
         self, workload: Workload, old: str, new: str, shape: LaunchShape | None = None, cubin: bytes | None = None
@@ -338,25 +374,33 @@ class OldCodeDevice(Protocol):
         Raises KernelError where the driver does not take it or it cannot be launched so, OutOfMemory where the
         launch's arrays cannot be kept, DeviceLost where it faults.
         """
+        del workload, old, new, shape, cubin
+        raise KernelError(f"the device {self.identity.kind} launches no old code")
 
-    def run(self, workload: Workload) -> object:
-        """Do as `Device.run` does."""
 
+class TimedDevice(Device):
+    """A device that measures time, by `sampling.measure_timed`."""
 
-@runtime_checkable
-class TimedDevice(Protocol):
-    """Declare what the sampling loop (`sampling.take_rounds`) needs of a device that measures time."""
+    @property
+    @abstractmethod
+    def method(self) -> str:
+        """Name how time is taken, as baselines have it; a fallback may change it while measuring, so read it last."""
 
+    @abstractmethod
     def now(self) -> float:
         """Return a monotonic clock in seconds, for budgets."""
 
+    @abstractmethod
     def time(self, call: Call, stream: Any) -> Sample:
         """Make caches cold, run `call` once and time it on its stream."""
 
+    @abstractmethod
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
         """Return a probe that matches the traffic's size and mix. Raises OutOfMemory.
 
         inputs: arrays that the workload reads, for devices where it matters in which memory the probe reads.
         """
 
-    def conditions(self) -> Conditions: ...
+    @abstractmethod
+    def conditions(self) -> Conditions:
+        """Return the device's state now, and what else used it since the last call."""

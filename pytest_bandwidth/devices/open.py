@@ -1,75 +1,72 @@
-"""Open a device by its name. Only the chosen device's libraries are loaded."""
+"""Know the types of devices, and open a device by its name. Only the chosen device's libraries are loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from itertools import chain
+from typing import TYPE_CHECKING
 
-from pytest_bandwidth.devices.base import Device
-from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceType, TimedOn
 from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.registry import hooks
+
+if TYPE_CHECKING:
+    from pytest_bandwidth.devices.base import Device
+
+
+def device_types() -> dict[str, DeviceType]:
+    """Return the types of devices by their kinds, those that features and conftest.py files bring included."""
+    brought = sorted(chain.from_iterable(hooks().pytest_bandwidth_devices()), key=lambda one: one.kind)
+    return {one.kind: one for one in (_CUDA, _CPU, *brought)}
+
+
+def timed_on(kind: str | None) -> TimedOn:
+    """Tell what times a kind of device, for files that hold the kind alone; the host where the kind is not known."""
+    found = device_types().get(kind or "")
+    return "host" if found is None else found.timed_on
+
+
+def checked_name(text: str) -> str:
+    """Return the name of a device if it has a known form. Raises ValueError with the forms that are known."""
+    kind, colon, variant = text.partition(":")
+    types = device_types()
+    if kind in types and (not colon or (variant and re.fullmatch(types[kind].variants, variant, re.ASCII))):
+        return text
+    if text == "auto":
+        return text
+    *others, last = ("auto", *(one.usage for one in types.values()))
+    raise ValueError(f"found {text[:40]!r}, expected {', '.join(others)} or {last}")
 
 
 def open_device(name: str) -> Device:
-    """Open ``auto``, ``cuda``, ``cuda:N``, ``cpu``, ``tinygrad:METAL``, ``traffic`` or ``traffic:ARCH``.
+    """Open a device by its name; ``auto`` is the GPU where CuPy finds one, else the host.
 
-    A backend of tinygrad may have a card's number (``tinygrad:AMD:1``), or be left to tinygrad (``tinygrad``).
-
-    ``auto`` is the GPU where CuPy finds one, else the host. Raises DeviceUnavailable, one line with the remedy.
+    Raises DeviceUnavailable, one line with the remedy.
     """
-    kind, _, index = name.partition(":")
-    openers: dict[str, Callable[[], Device]] = {
-        "auto": _open_best,
-        "cuda": lambda: _open_cuda(int(index or 0)),
-        "cpu": _open_cpu,
-        "tinygrad": lambda: _open_tinygrad(index or None),
-        "traffic": lambda: _open_traffic(index or None),
-    }
-    if kind not in openers:
-        raise DeviceUnavailable(
-            f"found device {name!r}, expected one of {', '.join(openers)}, cuda:N or tinygrad:METAL"
-        )
-    return openers[kind]()
-
-
-def name_of(identity: DeviceIdentity) -> str:
-    """Return a name that opens the same device in another process."""
-    if identity.counts_only:
-        return f"traffic:{identity.settings['arch']}"
-    if identity.tinygrad_device is not None:
-        return f"tinygrad:{identity.tinygrad_device}"
-    return f"cuda:{identity.facts.get('index', 0)}" if identity.on_gpu else identity.kind
-
-
-def _open_best() -> Device:
+    if name == "auto":
+        try:
+            return _open_cuda("")
+        except DeviceUnavailable:
+            return _open_cpu("")
     try:
-        return _open_cuda(0)
-    except DeviceUnavailable:
-        return _open_cpu()
+        kind, _, variant = checked_name(name).partition(":")
+    except ValueError as error:
+        raise DeviceUnavailable(f"device: {error}") from None
+    opened: Device = device_types()[kind].open(variant)
+    return opened
 
 
-def _open_cuda(index: int) -> Device:
+def _open_cuda(index: str) -> Device:
     from pytest_bandwidth.devices.cuda.device import open_cuda
 
-    return open_cuda(index)
+    return open_cuda(int(index or 0))
 
 
-def _open_cpu() -> Device:
+def _open_cpu(_: str) -> Device:
     from pytest_bandwidth.devices.cpu.device import open_cpu
 
     return open_cpu()
 
 
-def _open_tinygrad(backend: str | None) -> Device:
-    from pytest_bandwidth.features.tinygrad.device import open_tinygrad
-
-    return open_tinygrad(backend)
-
-
-def _open_traffic(arch: str | None) -> Device:
-    try:
-        from pytest_bandwidth.features.traffic.device import open_traffic
-    except ModuleNotFoundError as error:
-        missing = f"the traffic device needs {error.name}: pip install 'pytest-bandwidth[traffic]'"
-        raise DeviceUnavailable(missing) from None
-
-    return open_traffic(arch)
+_CUDA = DeviceType("cuda", _open_cuda, "gpu", "cuda, cuda:N", r"\d{1,4}")
+_CPU = DeviceType("cpu", _open_cpu, "host", "cpu")

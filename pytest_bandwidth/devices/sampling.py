@@ -7,9 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Protocol
 
-from pytest_bandwidth.devices.base import Budget, Call, Device, Probe, Progress, Sample, TimedDevice, Turn, Workload
+from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Turn, Workload
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
@@ -37,14 +36,6 @@ MOST_ROUNDS = 10_000
 MOST_DROPPED = 1_000
 PROGRESS_SECONDS = 0.5
 SOMETHING_ELSE = Finding(HELD_UP, "something else had the GPU meanwhile, as the probe tells by its time")
-
-
-class MeasuringDevice(Device, TimedDevice, Protocol):
-    """Declare what `measure_timed` needs of a device that measures time."""
-
-    @property
-    def method(self) -> str:
-        """Name how time is taken, as baselines have it; a fallback may change it while measuring, so read it last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +142,7 @@ def _probe_waited(taken: _Round) -> bool:
     return taken.probe is not None and _only_waited(taken) and all(sample.drop is None for sample in others)
 
 
-def measure_timed(device: MeasuringDevice, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
+def measure_timed(device: TimedDevice, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
     """Measure a workload by time, and say why the measurement is invalid where it is.
 
     Raises whatever the workload raises, and OutOfMemory where the probe does not fit.
@@ -176,15 +167,6 @@ def measure_timed(device: MeasuringDevice, workload: Workload, budget: Budget, p
         value=sampled.value,
     )
     return replace(measurement, invalid=why_invalid(measurement))
-
-
-def run_untimed(workload: Workload, synchronize: Call) -> object:
-    """Run setup and the workload once, wait for both, and return the callable's value."""
-    if workload.setup is not None:
-        workload.setup()
-    value = workload.call()
-    synchronize()
-    return value
 
 
 def take_rounds(

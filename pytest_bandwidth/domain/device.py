@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-DeviceKind = Literal["cuda", "cpu", "tinygrad", "traffic"]
-# For files, which hold the kind alone; an identity has properties for them.
-HOST_KINDS: frozenset[str] = frozenset({"cpu", "tinygrad"})
-COUNTING_KINDS: frozenset[str] = frozenset({"traffic"})
+# Which clock times kernels; none does where their traffic is only counted.
+TimedOn = Literal["gpu", "host", "nothing"]
 Fact = str | int | float | bool | None
 # The setting of what counts that names the compiler's version, which matters as far as it changes the PTX. Of a GPU it
 # is a fact.
@@ -36,20 +34,44 @@ class Peak:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceType:
+    """Describe a type of device for `pytest_bandwidth_devices`: how it is named, opened and timed.
+
+    kind: its name, in options, baselines and documents. open: opens a device by what follows the colon of
+    ``KIND:VARIANT`` ("" where nothing does); raises DeviceUnavailable, one line with the remedy. timed_on: as its
+    devices' identities have it. usage: how users write it, such as ``cuda, cuda:N``. variants: matches each variant.
+    """
+
+    kind: str
+    open: Callable[[str], Any]
+    timed_on: TimedOn
+    usage: str
+    variants: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceIdentity:
     """Identify a device.
 
-    serial: tells two devices of one model apart (a GPU's UUID, a host's name).
+    kind: as its `DeviceType` has it. serial: tells two devices of one model apart (a GPU's UUID, a host's name).
     settings: whatever makes figures incomparable when it differs (MIG, ECC, thread count, architecture, compiler).
     facts: whatever helps to explain a change (driver, clocks, cache sizes), by name with the unit in the name.
+    timed_on: what times kernels. variant: what opens this device of its kind in another process: ``1`` of ``cuda:1``.
     """
 
-    kind: DeviceKind
+    kind: str
     name: str
     memory_bytes: int | None
     serial: str
     settings: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Fact] = field(default_factory=dict)
+    timed_on: TimedOn = "host"
+    variant: str = ""
+
+    @property
+    def option(self) -> str:
+        """Return the value of --bandwidth-device that opens this device in another process."""
+        return f"{self.kind}:{self.variant}" if self.variant else self.kind
 
     @property
     def memory_gib(self) -> int | None:
@@ -58,25 +80,17 @@ class DeviceIdentity:
     @property
     def on_host(self) -> bool:
         """Return whether the host's clock times kernels: GB/s scatter more, and its other processes disturb them."""
-        return self.kind in HOST_KINDS
+        return self.timed_on == "host"
 
     @property
     def on_gpu(self) -> bool:
         """Return whether kernels are timed on a GPU."""
-        return self.kind == "cuda"
-
-    @property
-    def tinygrad_device(self) -> str | None:
-        """Return tinygrad's own name of the backend that is measured, ``METAL`` or ``AMD:1``; None elsewhere."""
-        if self.kind != "tinygrad":
-            return None
-        backend, index = self.settings.get("backend", ""), self.facts.get("index")
-        return f"{backend}:{index}" if index else backend
+        return self.timed_on == "gpu"
 
     @property
     def counts_only(self) -> bool:
         """Return whether the device counts traffic and times nothing: its counts are exact, other processes or not."""
-        return self.kind in COUNTING_KINDS
+        return self.timed_on == "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +121,8 @@ def device_plain(identity: DeviceIdentity, peak: Peak | None) -> dict[str, Any]:
         "serial": identity.serial,
         "settings": dict(identity.settings),
         "facts": dict(identity.facts),
+        "timed_on": identity.timed_on,
+        "variant": identity.variant,
         "peak": None if peak is None else {"gbps": peak.gbps, "source": peak.source},
     }
 
@@ -121,4 +137,6 @@ def identity_of(device: Mapping[str, Any]) -> DeviceIdentity:
         serial=str(device["serial"]),
         settings=dict(device.get("settings") or {}),
         facts=dict(device.get("facts") or {}),
+        timed_on=device["timed_on"],
+        variant=str(device.get("variant") or ""),
     )

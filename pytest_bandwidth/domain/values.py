@@ -136,18 +136,6 @@ def figure(text: str) -> str:
     return text
 
 
-def device_name(text: str) -> str:
-    """Parse the name of a device. Of tinygrad's it has a backend and a card's number."""
-    kind, _, index = text.partition(":")
-    if text in ("auto", "cpu", "cuda", "traffic") or (kind == "cuda" and index.isdecimal() and len(index) < 5):
-        return text
-    if kind == "traffic" and index.startswith("sm_") and index[3:].rstrip("af").isdecimal():
-        return text
-    if text == "tinygrad" or re.fullmatch(r"tinygrad:[A-Za-z]\w{0,20}(:[0-9]{1,4})?", text, re.ASCII):
-        return text
-    raise ValueError(f"found {text[:40]!r}, expected auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic")
-
-
 def path(text: str) -> Path:
     """Parse a path, no address."""
     from pytest_bandwidth.domain.address import is_address, masked

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
+import dis
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from numbers import Number
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,17 @@ import numpy as np
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.frameworks.arrays import arrays_in
 from pytest_bandwidth.frameworks.base import Framework
-from pytest_bandwidth.frameworks.held import holds_later
-from pytest_bandwidth.frameworks.known import framework_of
+from pytest_bandwidth.frameworks.known import framework_of, loaded_frameworks
 
 Seen = list[tuple[str, Any, Framework]]
 Call = Callable[[], Any]
-Check = Callable[[str, Any, Framework], None]
-_TINYGRAD = "tinygrad"
+ArrayCheck = Callable[[str, Any, Framework], None]
+# JAX's compiled functions are of this module.
+_OF_JAX = "jaxlib"
+# Functions hold others, and those others again: what lies beyond so many values is not looked at.
+MOST_LOOKED_AT = 200
+# Of an array's path, the array, and its framework's name.
+Check = Callable[[str, Any, str], None]
 
 
 def awaited(
@@ -29,15 +34,22 @@ def awaited(
     *,
     on_gpu: bool,
     graph: bool = False,
-    backend: str | None = None,
+    own_check: Check | None = None,
 ) -> tuple[Call, Any]:
     """Return a callable that ends when its work is done or queued on the stream, and that stream.
 
     given: the call's arguments by name. stream: the user's, or None for that of the framework whose arrays are given.
-    graph: whether a GPU is to capture the call. backend: tinygrad's, where such a one is measured (``AMD:1``).
+    graph: whether a GPU is to capture the call. own_check: the device's, which raises UsageError
+    for arrays that are not its own.
     The callable raises UsageError, as this does, where the time of its work could not be told, or nothing would run.
     """
-    check = partial(_check, on_gpu=on_gpu, graph=graph) if backend is None else partial(_check_backend, backend=backend)
+
+    def check(path: str, array: Any, framework: Framework) -> None:
+        if own_check is None:
+            _check(path, array, framework, on_gpu=on_gpu, graph=graph)
+        else:
+            own_check(path, array, framework.name)
+
     seen = [one for name, value in given.items() for one in _seen(value, name)]
     for path, array, framework in seen:
         if not framework.is_made(array):
@@ -71,8 +83,10 @@ def awaited(
             _wait(returned)
             if first:
                 _refuse_left_lazy(seen)
-            if kernels is not None and kernels == _kernels() and (backend is not None or _all_tinygrad(returned)):
-                raise UsageError("no tinygrad kernel ran: the result was there before, so nothing would be timed")
+            only_lazy = bool(returned) and all(framework.is_lazy for _, _, framework in returned)
+            for name in kernels if own_check is not None or only_lazy else ():
+                if kernels[name] == _kernels().get(name):
+                    raise UsageError(f"no {name} kernel ran: the result was there before, so nothing would be timed")
         return value
 
     return run, stream
@@ -81,7 +95,7 @@ def awaited(
 def _refuse_given_away(seen: Seen) -> None:
     """Raise UsageError where a run gave away the buffer of an argument."""
     for path, array, framework in seen:
-        if framework.name != _TINYGRAD and not framework.is_made(array):
+        if not framework.is_lazy and not framework.is_made(array):
             raise UsageError(
                 f"{path} is {framework.name}'s and was donated: a run gave its buffer away, and each needs it; "
                 "expected a callable that donates no argument"
@@ -89,9 +103,9 @@ def _refuse_given_away(seen: Seen) -> None:
 
 
 def _refuse_left_lazy(seen: Seen) -> None:
-    """Raise UsageError where tinygrad's tensor is given a new content that nothing has computed."""
+    """Raise UsageError where an argument is given a new content that nothing has computed."""
     for path, array, framework in seen:
-        if framework.name == _TINYGRAD and not framework.is_made(array):
+        if framework.is_lazy and not framework.is_made(array):
             raise UsageError(
                 f"{path} is assigned to and not realized, so its work never runs: expected a callable that realizes or "
                 "returns it"
@@ -115,29 +129,14 @@ def _seen(value: object, path: str) -> Seen:
 
 
 def _may_compute_later() -> bool:
-    return "jax" in sys.modules or "tinygrad" in sys.modules
-
-
-def _check_backend(path: str, array: Any, framework: Framework, *, backend: str) -> None:
-    """Raise UsageError for anything but a tensor on the measured backend: copying it there would be timed, too."""
-    if framework.name != _TINYGRAD:
-        raise UsageError(
-            f"{path} is {framework.name}'s and not in the memory of tinygrad's {backend}, where this run measures: "
-            f"expected tensors copied there before the call, by Tensor(…, device={backend!r}).realize()"
-        )
-    if array.device != backend:
-        raise UsageError(
-            f"{path} is on tinygrad's {array.device}, this run measures {backend}: expected tensors there, or "
-            f"--bandwidth-device=tinygrad:BACKEND with theirs"
-        )
+    return any(framework.computes_later for framework in loaded_frameworks().values())
 
 
 def _check(path: str, array: Any, framework: Framework, *, on_gpu: bool, graph: bool) -> None:
-    if framework.name == _TINYGRAD and (on_gpu or not framework.is_on_host(array)):
+    if framework.own_device is not None and (on_gpu or not framework.is_on_host(array)):
         raise UsageError(
-            f"{path} is tinygrad's on {array.device}, whose work goes on after the call and on streams of its own; "
-            "expected --bandwidth-device=tinygrad:BACKEND with its backend, or a tensor in host memory and "
-            "--bandwidth-device=cpu"
+            f"{path} is {framework.name}'s on {array.device}, whose work goes on after the call and on streams of its "
+            f"own; expected {framework.own_device}, or a tensor in host memory and --bandwidth-device=cpu"
         )
     if not on_gpu and not framework.is_on_host(array):
         raise UsageError(
@@ -156,9 +155,9 @@ def _check(path: str, array: Any, framework: Framework, *, on_gpu: bool, graph: 
         )
 
 
-def _check_result(value: object, returned: Seen, later: bool, stream: Any, on_gpu: bool, check: Check) -> None:
+def _check_result(value: object, returned: Seen, later: bool, stream: Any, on_gpu: bool, check: ArrayCheck) -> None:
     for path, array, framework in returned:
-        if framework.name != _TINYGRAD and not framework.is_made(array):
+        if not framework.is_lazy and not framework.is_made(array):
             framework.extent(array, path)
         check(path, array, framework)
         own = framework.stream(array) if on_gpu and stream is None else None
@@ -187,11 +186,56 @@ def _wait(returned: Seen) -> None:
         framework.wait(arrays)
 
 
-def _kernels() -> int | None:
-    """Return how many kernels tinygrad has run; None where it is not loaded."""
-    counters = getattr(sys.modules.get("tinygrad"), "GlobalCounters", None)
-    return None if counters is None else int(counters.kernel_count)
+def _kernels() -> dict[str, int]:
+    """Return how many kernels each framework that counts them has run."""
+    counts = {one.name: one.kernels_run() for one in loaded_frameworks().values()}
+    return {name: count for name, count in counts.items() if count is not None}
 
 
-def _all_tinygrad(returned: Seen) -> bool:
-    return bool(returned) and all(framework.name == _TINYGRAD for _, _, framework in returned)
+def holds_later(call: object) -> bool:
+    """Return whether a callable holds, or names, an array or function of a framework that computes later.
+
+    Functions that it holds are looked into as well; nothing is run.
+    """
+    modules = {name for name, framework in loaded_frameworks().items() if framework.computes_later} | {_OF_JAX}
+    pending, seen = [call], set[int]()
+    while pending and len(seen) < MOST_LOOKED_AT:
+        one = pending.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if _is_later(one, modules):
+            return True
+        pending += _held(one)
+    return False
+
+
+def _is_later(value: object, modules: Collection[str]) -> bool:
+    """Return whether it is one, or a function of such a framework. modules: those that its functions' types are of."""
+    if type(value).__module__.partition(".")[0] in modules and callable(value):
+        return True
+    found = (framework_of(array) for _, array in arrays_in(value, "it", passing_over=True))
+    return any(framework is not None and framework.computes_later for framework in found)
+
+
+def _held(value: object) -> Iterable[object]:
+    """Return what a callable was made with, and what its names stand for; of anything else nothing."""
+    if isinstance(value, partial):
+        return (value.func, *value.args, *value.keywords.values())
+    if isinstance(value, MethodType):
+        return (value.__self__, value.__func__)
+    if not isinstance(value, FunctionType):
+        return ()
+    held: list[object] = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    for cell in value.__closure__ or ():
+        try:
+            held.append(cell.cell_contents)
+        except ValueError:  # not assigned yet
+            continue
+    return (*held, *(value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__))
+
+
+def _names(code: CodeType) -> set[str]:
+    """Return the names of its module that code uses, with those of the functions inside it."""
+    own = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return own.union(*(_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))

@@ -53,7 +53,7 @@ class MarkerOptions:
     )
     device: str | None = field(
         default=None,
-        metadata=argument(values.device_name, "the kind of device that the test is for; it skips on others."),
+        metadata=argument(str, "the kind of device that the test is for; it skips on others."),
     )
     blocks: int | None = field(
         default=None,

@@ -10,17 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from pytest_bandwidth.devices.base import (
-    AddressedDevice,
-    BoundedDevice,
-    Budget,
-    CountingDevice,
-    Device,
-    ReproducibleDevice,
-    Workload,
-)
-from pytest_bandwidth.devices.contents import host_contents
-from pytest_bandwidth.devices.open import name_of, open_device
+from pytest_bandwidth.devices.base import Budget, Device, Workload
+from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
@@ -105,14 +96,13 @@ class MeasuringRun(ABC):
     def device(self) -> Device:
         """Return the device. Raises DeviceUnavailable, at every use, where the asked-for device cannot be had."""
         device = open_device(self._asked_device)
-        if isinstance(device, BoundedDevice):
-            device.bound(self.settings.traffic_timeout)
+        device.bound(self.settings.traffic_timeout)
         return device
 
     @property
     def device_name(self) -> str:
         """Return the name that a fresh process opens the same device by."""
-        return name_of(self.device.identity)
+        return self.device.identity.option
 
     @property
     def identifies_code(self) -> bool:
@@ -195,12 +185,7 @@ class MeasuringRun(ABC):
 
     def begin_test(self) -> None:
         """Forget the tests before: nothing of them shows in what this one counts."""
-        if self._reproducible is not None:
-            self._reproducible.begin_test()
-
-    @cached_property
-    def _reproducible(self) -> ReproducibleDevice | None:
-        return self.device if isinstance(self.device, ReproducibleDevice) else None
+        self.device.begin_test()
 
     @contextmanager
     def locked(self, progress: Progress) -> Iterator[None]:
@@ -238,7 +223,7 @@ class MeasuringRun(ABC):
         with self._alone(), self.locked(progress):
             if workload.setup is not None:
                 workload.setup()
-            return inputs_of(arrays, device.contents if isinstance(device, AddressedDevice) else host_contents)
+            return inputs_of(arrays, device.contents)
 
     def value_of(self, workload: Workload, progress: Progress) -> object:
         """Run a workload once, untimed, as `measure` would, and return its value."""
@@ -300,7 +285,7 @@ class MeasuringRun(ABC):
     def _run_untimed(self, workload: Workload) -> Measurement:
         """Run the workload once, for what it computes; what is counted not at all where only its code is asked for."""
         device, detail, value, resources = self.device, {}, None, None
-        if self.tells_code and isinstance(device, CountingDevice):
+        if self.tells_code and device.identity.counts_only:
             detail = {INPUTS: device.inputs_of(workload)}
         else:
             value = self._run_once(workload)
@@ -317,7 +302,7 @@ class MeasuringRun(ABC):
     def _measure_valid(self, workload: Workload, marker: MarkerOptions, progress: Progress) -> Measurement:
         earlier: list[str] = []
         device, inputs = self.device, {}
-        if self.notes_inputs and isinstance(device, CountingDevice):
+        if self.notes_inputs and device.identity.counts_only:
             inputs = {INPUTS: device.inputs_of(workload)}
         waits_since = None
         while True:

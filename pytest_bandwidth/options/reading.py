@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from pytest_bandwidth.devices.open import checked_name
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.judging.limits import MarkerOptions
@@ -119,7 +120,8 @@ def _overrides(place: str, other: str) -> bool:
 
 def read_marker(marks: list[pytest.Mark]) -> MarkerOptions:
     """Return the marker's arguments, the closest mark first. Raises UsageError that lists the known ones."""
-    parsers = {one.name: one.metadata["parse"] for one in fields(MarkerOptions)}
+    # Which devices there are is not for judging to know.
+    parsers = {one.name: one.metadata["parse"] for one in fields(MarkerOptions)} | {"device": checked_name}
     found: dict[str, Any] = {}
     for mark in marks:
         if mark.args:

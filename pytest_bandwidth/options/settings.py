@@ -70,6 +70,13 @@ def dest(name: str) -> str:
     return f"bandwidth_{name}"
 
 
+def _device_name(text: str) -> str:
+    """Parse the name of a device that is known."""
+    from pytest_bandwidth.devices.open import checked_name  # kept out of start-up
+
+    return checked_name(text)
+
+
 @dataclass(frozen=True)
 class Settings:
     """Hold the run's options. Seconds and fractions; None where an option was not given."""
@@ -85,7 +92,7 @@ class Settings:
     device: str = field(
         default="auto",
         metadata=option(
-            "NAME", "measure on auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic (default: auto)", values.device_name
+            "NAME", "measure on auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic (default: auto)", _device_name
         ),
     )
     tolerance: float = field(

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.domain.device import HOST_KINDS
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
@@ -66,7 +65,7 @@ def unlike_others(
     found: list[Finding | None] = [None] * len(devices)
     for model in dict.fromkeys(models):
         places = [i for i, other in enumerate(models) if other == model]
-        prior = prior_spread("gbps", on_host=model[0] in HOST_KINDS)
+        prior = prior_spread("gbps", on_host=devices[places[0]]["timed_on"] == "host")
         for i, finding in zip(places, findings_of([members[i] for i in places], tolerance, prior), strict=True):
             found[i] = finding
     return found

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pytest_bandwidth.domain.device import COUNTING_KINDS, READ_OTHERWISE
+from pytest_bandwidth.domain.device import READ_OTHERWISE, TimedOn
 from pytest_bandwidth.domain.measured.measurement import NOTE
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS
 from pytest_bandwidth.domain.units import digits, format_gbps
@@ -70,7 +70,7 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
 
 
 def header_line(
-    device: str, peak_gbps: float | None, peak_source: str | None, baseline: str | None, kind: str = "cpu"
+    device: str, peak_gbps: float | None, peak_source: str | None, baseline: str | None, timed_on: TimedOn = "host"
 ) -> str:
     """Write the run's first line: bandwidth: NVIDIA A100, peak 2039 GB/s (datasheet), baseline baselines/a100.yaml"""
     peak = (
@@ -78,7 +78,7 @@ def header_line(
         if peak_gbps
         else "peak unknown: shares are of the probe's GB/s"
     )
-    if kind in COUNTING_KINDS:
+    if timed_on == "nothing":
         peak = "counts requests, measures no time"
     judged_by = baseline or "none (measuring only)"
     return printable(f"bandwidth: {device}; {peak}; baseline: {judged_by}")
@@ -93,9 +93,9 @@ def uncommitted_line(files: Sequence[str]) -> str:
     )
 
 
-def disabled_line(device: str, kind: str) -> str:
+def disabled_line(device: str, timed_on: TimedOn) -> str:
     """Write the first line of a run that measures nothing (--bandwidth-disable)."""
-    once = "kernels are executed once, uncounted" if kind in COUNTING_KINDS else "bodies run once, untimed"
+    once = "kernels are executed once, uncounted" if timed_on == "nothing" else "bodies run once, untimed"
     return f"bandwidth: {printable(device)}; disabled: {once}; nothing is judged"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_files import needed_cubin, needed_files, needed_ptx
-from pytest_bandwidth.devices.base import Budget, OldCodeDevice
+from pytest_bandwidth.devices.base import Budget
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.code.machine_code import CubinSource
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
@@ -176,19 +176,15 @@ class JudgingRun(MeasuringRun):
     @property
     def _runs_old_code(self) -> bool:
         """Return whether another device's baseline is of use: its code runs here, and it is not to be written."""
-        comparable = self._launches_old_code or self.device.identity.on_host
+        comparable = self.device.launches_old_code or self.device.identity.on_host
         return comparable and not self.settings.writes_baseline
-
-    @cached_property
-    def _launches_old_code(self) -> bool:
-        return isinstance(self.device, OldCodeDevice)
 
     @property
     def why_old_kernels_cannot_run(self) -> str | None:
         """Say which kernels of the baseline this machine cannot load; None where it can, or needs none."""
         device, old_ptx = self.device, self.old_ptx
         unneeded = self.settings.update or self.settings.settle == "never"
-        if unneeded or self.baseline is None or old_ptx is None or not isinstance(device, OldCodeDevice):
+        if unneeded or self.baseline is None or old_ptx is None or not device.launches_old_code:
             return None
         entries = self.baseline.entries.values()
         return why_not_loadable(device, device.identity, entries, old_ptx, self._old_cubin)
@@ -382,7 +378,7 @@ class JudgingRun(MeasuringRun):
     ) -> OldKernels | None:
         """Return what runs old kernels beside new ones; None where the device cannot, or there are none."""
         old_ptx = self.old_ptx
-        if old_ptx is None or not self._launches_old_code:
+        if old_ptx is None or not self.device.launches_old_code:
             return None
         asked = self._asked(test)
 

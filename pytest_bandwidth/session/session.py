@@ -91,9 +91,9 @@ class BandwidthSession:
         run = self._run
         identity, peak = run.device.identity, run.peak
         if run.settings.disable:
-            return [disabled_line(identity.name, identity.kind)]
+            return [disabled_line(identity.name, identity.timed_on)]
         gbps, source = (None, None) if peak is None else (peak.gbps, peak.source)
-        lines = [header_line(identity.name, gbps, source, run.judged_by, identity.kind)]
+        lines = [header_line(identity.name, gbps, source, run.judged_by, identity.timed_on)]
         why_not = run.why_old_kernels_cannot_run
         lines += [] if why_not is None else [f"bandwidth: {printable(why_not)}"]
         if run.settings.writes_baseline and not identity.counts_only:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import CodeIdentity
-from pytest_bandwidth.domain.device import Conditions, Fact
+from pytest_bandwidth.domain.device import Conditions, Fact, TimedOn
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 from pytest_bandwidth.domain.measured.rounds import Dropped
 from pytest_bandwidth.domain.verdict import Numbers
@@ -31,9 +31,11 @@ class DeviceForm:
     kind: str
     name: str
     serial: str
+    timed_on: TimedOn
     memory_gib: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Fact] = field(default_factory=dict)
+    variant: str = ""
     peak: PeakForm | None = None
 
 

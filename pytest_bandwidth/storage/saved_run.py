@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pytest_bandwidth.domain.device import TimedOn
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.text import shown
@@ -46,6 +47,7 @@ class RunDevice:
     kind: str
     name: str
     serial: str
+    timed_on: TimedOn
     memory_gib: int | None
     peak_gbps: float | None
     peak_source: str
@@ -176,6 +178,7 @@ def _device(plain: Mapping[str, Any]) -> RunDevice:
         kind=plain["kind"],
         name=plain["name"] or "unnamed device",
         serial=plain["serial"],
+        timed_on=plain["timed_on"],
         memory_gib=plain.get("memory_gib"),
         peak_gbps=peak.get("gbps") or None,
         peak_source=peak.get("source", ""),

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError
 
-A100 = DeviceIdentity("cuda", "NVIDIA A100-SXM4-80GB", 80 * 2**30, "GPU-1")
+A100 = DeviceIdentity("cuda", "NVIDIA A100-SXM4-80GB", 80 * 2**30, "GPU-1", timed_on="gpu")
 ENTRY = Entry("tests/test_a.py::test_a", 5.0)
 
 
@@ -198,7 +198,7 @@ def test_the_file_that_keeps_the_most_code_serves_other_devices_of_its_kind(tmp_
     assert baseline_files.find_code(tmp_path / "none", A100) is None
     baseline_files.update(tmp_path / "a.yaml", A100, [ENTRY])
     assert baseline_files.find_code(tmp_path, A100) is None, "no entry of it keeps code"
-    counted = DeviceIdentity("traffic", "traffic sm_90", None, "model")
+    counted = DeviceIdentity("traffic", "traffic sm_90", None, "model", timed_on="nothing")
     baseline_files.update(tmp_path / "traffic.yaml", counted, with_code)
     baseline_files.update(tmp_path / "b.yaml", replace(A100, name="B"), with_code[:1])
     assert baseline_files.find_code(tmp_path, A100) == tmp_path / "b.yaml"

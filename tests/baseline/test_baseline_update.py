@@ -18,7 +18,7 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError, UsageError
 from pytest_bandwidth.domain.units import MAX_SHARE
 
-A100 = DeviceIdentity("cuda", "NVIDIA A100-SXM4-80GB", 80 * 2**30, "GPU-1")
+A100 = DeviceIdentity("cuda", "NVIDIA A100-SXM4-80GB", 80 * 2**30, "GPU-1", timed_on="gpu")
 RUN = Run(1747.1, 1754.0, 0.9961, 212, "GPU-8a", "0123456", "2026-11-21T04:00:00Z")
 MEASURED = Entry("tests/test_a.py::test_a", 1747.1, tolerance=0.03, judged_on="relative", bytes_read=1, runs=(RUN,))
 
@@ -348,7 +348,9 @@ def test_any_update_of_any_baseline_says_what_was_meant(
 ) -> None:
     path = tmp_path / "any.yaml"
     path.write_text(baseline_files.dumps(baseline))
-    identity = A100 if baseline.device is None else DeviceIdentity("cuda", baseline.device.name, None, "")
+    identity = (
+        A100 if baseline.device is None else DeviceIdentity("cuda", baseline.device.name, None, "", timed_on="gpu")
+    )
     if baseline.device is not None and baseline.device.kind not in (None, "cuda"):
         identity = replace(identity, kind=baseline.device.kind)
     key = data.draw(st.sampled_from([*baseline.entries, "tests/new.py::test"]))

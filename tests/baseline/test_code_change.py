@@ -21,7 +21,7 @@ OLD = ".version 9.5\n.target sm_90\n.visible .entry k()\n{\nld.global.v4.f32 {%f
 NEW = OLD.replace("v4.f32 {%f1, %f2, %f3, %f4}", "f32 %f1")
 HASH = ptx_digest(OLD)
 ENTRY = Entry("t.py::t", 100.0, code={"ptx": HASH, "sass": "a" * 32, "launch": "b" * 32})
-DEVICE = DeviceIdentity("cuda", "A card", 2**34, "GPU-1")
+DEVICE = DeviceIdentity("cuda", "A card", 2**34, "GPU-1", timed_on="gpu")
 CODE = CodeIdentity(ptx=ptx_digest(NEW), sass="c" * 32, launch="b" * 32)
 MEASUREMENT = Measurement(None, Traffic(1, 1), DEVICE, "events", Rounds(), code=CODE, ptx=NEW)
 

@@ -18,7 +18,7 @@ from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError
 
-GPU = DeviceIdentity("cuda", "A card", 2**34, "GPU-1")
+GPU = DeviceIdentity("cuda", "A card", 2**34, "GPU-1", timed_on="gpu")
 ONE = ".version 9.5\n.target sm_90\n.visible .entry one()\n{\nret;\n}\n"
 TWO = ONE.replace("one", "two")
 HASH_OF_ONE, HASH_OF_TWO = ptx_digest(ONE), ptx_digest(TWO)
@@ -71,7 +71,7 @@ def test_an_update_writes_the_ptx_that_its_entries_name(path):
 def test_a_file_is_shared_and_not_written_twice(path):
     file = code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx"
     before = file.stat()
-    other = DeviceIdentity("cuda", "Another card", 2**34, "GPU-2")
+    other = DeviceIdentity("cuda", "Another card", 2**34, "GPU-2", timed_on="gpu")
     written(path, entry("t.py::again", HASH_OF_ONE))
     written(path.with_name("another.yaml"), entry("t.py::one", HASH_OF_ONE), device=other)
     assert files(path) == {f"{HASH_OF_ONE}.ptx"}
@@ -167,7 +167,7 @@ def test_prune_removes_ptx_that_no_baseline_names_any_more(path, capsys):
 
 
 def test_prune_without_keys_removes_unused_ptx_alone(path, capsys):
-    other = DeviceIdentity("cuda", "Another card", 2**34, "GPU-2")
+    other = DeviceIdentity("cuda", "Another card", 2**34, "GPU-2", timed_on="gpu")
     beside = written(path.with_name("another.yaml"), entry("t.py::one", HASH_OF_ONE), device=other)
     written(path, entry("t.py::one", HASH_OF_TWO))
     written(beside, entry("t.py::one", HASH_OF_TWO), device=other)
@@ -185,7 +185,7 @@ def test_prune_without_keys_removes_unused_ptx_alone(path, capsys):
 
 
 def test_prune_keeps_what_another_baseline_names_or_may_name(path):
-    other = DeviceIdentity("cuda", "Another card", 2**34, "GPU-2")
+    other = DeviceIdentity("cuda", "Another card", 2**34, "GPU-2", timed_on="gpu")
     beside = written(path.with_name("another.yaml"), entry("t.py::one", HASH_OF_ONE), device=other)
     assert main(["baseline", "prune", str(path), "t.py::one"]) == 0
     assert files(path) == {f"{HASH_OF_ONE}.ptx"}

@@ -5,34 +5,55 @@ import sys
 
 import pytest
 
-from pytest_bandwidth.devices.open import name_of, open_device
-from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.devices.open import checked_name, open_device, timed_on
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
 DEVICES = "pytest_bandwidth.devices"
+# A device of a user's own, in a conftest.py: it counts how often callables are called.
+CALLS = """
+import numpy as np
+
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.hooks import Device, DeviceIdentity, DeviceType
+
+
+class Calls(Device):
+    xp = np
+
+    def __init__(self, number):
+        self._number = number
+
+    @property
+    def identity(self):
+        name = f"calls of {self._number or 0}"
+        return DeviceIdentity("calls", name, None, "model", timed_on="nothing", variant=self._number)
+
+    def random(self, shape, dtype):
+        return np.ones(shape, dtype)
+
+    empty = random
+
+    def nbytes(self, array):
+        return array.nbytes
+
+    def measure(self, workload, budget, progress):
+        self.run(workload)
+        what = (workload.label, workload.traffic, self.identity, "calls", Rounds(stop="counted"))
+        return Measurement(*what, counts={"calls": 1})
+
+
+def pytest_bandwidth_devices():
+    return [DeviceType("calls", Calls, "nothing", "calls:N", "[0-9]+")]
+"""
 NO_NVRTC = "the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'"
-
-
-@pytest.mark.parametrize(
-    ("identity", "name"),
-    [
-        (DeviceIdentity("cuda", "GPU", None, "GPU-1", facts={"index": 3}), "cuda:3"),
-        (DeviceIdentity("cuda", "GPU", None, "GPU-1"), "cuda:0"),
-        (DeviceIdentity("cpu", "Host", None, "host", facts={"index": 3}), "cpu"),
-        (DeviceIdentity("tinygrad", "GPU", None, "t", settings={"backend": "METAL"}), "tinygrad:METAL"),
-        (DeviceIdentity("tinygrad", "GPU", None, "t", {"backend": "AMD"}, {"index": 1}), "tinygrad:AMD:1"),
-        (DeviceIdentity("traffic", "PTX", None, "traffic", settings={"arch": "sm_80"}), "traffic:sm_80"),
-    ],
-)
-def test_names(identity, name):
-    assert name_of(identity) == name
 
 
 @pytest.mark.parametrize("name", ["cpu", "traffic:sm_80"])
 def test_a_name_opens_the_device_that_it_is_of(name):
     if name.startswith("traffic") and importlib.util.find_spec("cuda.bindings") is None:
         pytest.skip(NO_NVRTC)
-    assert name_of(open_device(name).identity) == name
+    assert open_device(name).identity.option == name
 
 
 def test_the_traffic_device_without_its_extra_is_told_in_one_line(monkeypatch):
@@ -41,3 +62,57 @@ def test_the_traffic_device_without_its_extra_is_told_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "lark", None)
     with pytest.raises(DeviceUnavailable, match=r"^the traffic device needs lark: pip install 'pytest-bandwidth"):
         open_device("traffic")
+
+
+def test_names_are_checked_by_the_forms_that_are_known():
+    for name in ("auto", "cuda", "cuda:3", "cpu", "tinygrad", "tinygrad:AMD:1", "traffic", "traffic:sm_100a"):
+        assert checked_name(name) == name
+    forms = "expected auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic$"
+    for name in ("", "gpu", "cpu:1", "cuda:", "cuda:x", "cuda:12345", "tinygrad:", "tinygrad:AMD:1:2", "traffic:sm_"):
+        with pytest.raises(ValueError, match=rf"^found {name!r}, {forms}"):
+            checked_name(name)
+
+
+def test_a_kind_tells_what_times_it():
+    assert {kind: timed_on(kind) for kind in ("cuda", "cpu", "tinygrad", "traffic", "npu", None)} == {
+        "cuda": "gpu",
+        "cpu": "host",
+        "tinygrad": "host",
+        "traffic": "nothing",
+        "npu": "host",
+        None: "host",
+    }
+
+
+def test_a_device_of_a_conftest_is_measured_on_again_in_new_processes(pytester):
+    pytester.makeconftest(CALLS)
+    pytester.makepyfile(
+        "def test_sum(bandwidth):\n"
+        "    a = bandwidth.random(1000, 'float64')\n"
+        "    measured = bandwidth(lambda: [a.sum() for _ in range(3)], reads=a, writes=0)\n"
+        "    assert measured.counts == {'calls': 1}\n"
+    )
+    options = ("--bandwidth-device=calls:7", "--bandwidth-baseline=b.yaml")
+    result = pytester.runpytest_subprocess(*options, "--bandwidth-update")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["bandwidth: calls of 7; counts requests, measures no time*"])
+    assert "kind: calls" in (pytester.path / "b.yaml").read_text()
+    pytester.runpytest_subprocess(*options, "--bandwidth-strict").assert_outcomes(passed=1)
+    wrong = pytester.runpytest_subprocess("--bandwidth-device=calls:x")
+    wrong.stderr.fnmatch_lines(
+        ["*found 'calls:x', expected auto, cuda, cuda:N, cpu, calls:N, tinygrad:METAL or traffic"]
+    )
+
+
+def test_the_marker_asks_for_a_device_of_a_conftest(pytester):
+    pytester.makeconftest(CALLS)
+    pytester.makepyfile(
+        "import pytest\n"
+        "@pytest.mark.bandwidth(device='calls:1')\n"
+        "def test_one(bandwidth):\n    pass\n"
+        "@pytest.mark.bandwidth(device='calls')\n"
+        "def test_any(bandwidth):\n    bandwidth(lambda: None, reads=8, writes=0)\n"
+    )
+    result = pytester.runpytest_subprocess("--bandwidth-device=calls:2", "-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["*the test asks for device 'calls:1', this run measures on 'calls:2'"])

@@ -160,7 +160,7 @@ def test_too_few_undisturbed_rounds_are_invalid_and_the_reason_names_the_wait_an
 
 
 def on_gpu(**script):
-    gpu = DeviceIdentity("cuda", "A GPU", 2**30, "g")
+    gpu = DeviceIdentity("cuda", "A GPU", 2**30, "g", timed_on="gpu")
     device = ScriptedDevice(identity=gpu, **script)
     return measure_timed(device, NOTHING, replace(QUIET, min_samples=64), lambda _: None)
 
@@ -307,8 +307,8 @@ def test_more_than_the_peak_is_invalid(gbps, valid):
 
 def test_others_on_a_gpu_are_invalid_on_a_host_they_are_told():
     busy = (Conditions(), Conditions(others=("train.py (7)",)))
-    for kind, invalid in (("cuda", True), ("cpu", False)):
-        device = ScriptedDevice(identity=DeviceIdentity(kind, "d", None, "s"), states=busy)
+    for kind, timed_on, invalid in (("cuda", "gpu", True), ("cpu", "host", False)):
+        device = ScriptedDevice(identity=DeviceIdentity(kind, "d", None, "s", timed_on=timed_on), states=busy)
         found = measure_timed(device, NOTHING, QUIET, lambda _: None)
         assert (found.invalid is not None) is invalid
         assert found.conditions_after.others == ("train.py (7)",)

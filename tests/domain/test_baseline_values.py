@@ -58,8 +58,8 @@ def test_agreement_but_for_rounding(written: float, derived: float, rounding: fl
 
 
 def test_a_device_is_matched_by_what_both_sides_know() -> None:
-    identity = DeviceIdentity("cuda", "X", 80 * 2**30, "GPU-1")
-    unknown_memory = DeviceIdentity("cuda", "X", None, "GPU-1")
+    identity = DeviceIdentity("cuda", "X", 80 * 2**30, "GPU-1", timed_on="gpu")
+    unknown_memory = DeviceIdentity("cuda", "X", None, "GPU-1", timed_on="gpu")
     assert BaselineDevice("X").matches(identity)
     assert BaselineDevice("X", 80, "cuda").matches(identity)
     assert BaselineDevice("X", 80, "cuda").matches(unknown_memory)

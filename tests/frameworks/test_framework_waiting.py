@@ -11,6 +11,7 @@ import pytest
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.code.callables import callable_code
 from pytest_bandwidth.devices.numpy_arrays import host_nbytes
+from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.frameworks.arrays import arrays_in, grouped, located
@@ -196,7 +197,8 @@ def test_what_tinygrad_would_not_compute_is_refused(tinygrad):
 
 
 def on_python(call, given):
-    return awaited(call, given, None, on_gpu=False, backend="PYTHON")
+    device = open_device("tinygrad:PYTHON")
+    return awaited(call, given, None, on_gpu=False, own_check=device.check_array)
 
 
 def test_on_a_backend_its_tensors_are_waited_for_and_others_refused(tinygrad, jax):

@@ -15,7 +15,7 @@ from pytest_bandwidth.judging.causes import likely_causes, recorded_resources
 from pytest_bandwidth.reports.wording import Context, failure_message
 
 FACTS = {"driver_version": "580.1", "max_sm_clock_mhz": 1980, "power_limit_w": 500.0}
-DEVICE = DeviceIdentity("cuda", "Imaginary GPU", 2**30, "GPU-0", facts=FACTS)
+DEVICE = DeviceIdentity("cuda", "Imaginary GPU", 2**30, "GPU-0", facts=FACTS, timed_on="gpu")
 LEAN = KernelResources(registers=32, local_bytes=0, shared_bytes=4096, max_threads_per_block=1024, occupancy=1.0)
 ROUNDS = Rounds(kernel_seconds=(2e-3,) * 3, probe_seconds=(1e-3,) * 3, probe_bytes=10**9, probe_name="add")
 

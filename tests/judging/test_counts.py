@@ -106,7 +106,7 @@ def test_changes_are_sorted_into_risen_within_and_fallen():
     assert (found.less_work, found.ungated) == (None, ("atomic_sectors",))
 
 
-COUNTING = DeviceIdentity("traffic", "traffic sm_90", None, "model")
+COUNTING = DeviceIdentity("traffic", "traffic sm_90", None, "model", timed_on="nothing")
 
 
 def counted(code=CODE, declared=64, settings=None, **counts):

@@ -20,7 +20,9 @@ from pytest_bandwidth.judging.evidence import Ask, MeasurementSetup, SetupDiffer
 from pytest_bandwidth.judging.limits import MarkerOptions
 
 SETUP = MeasurementSetup(100, 50, "clock", {"threads": "2", "nvrtc": "13.0"})
-COUNTED = Measurement(None, Traffic(64, 0), DeviceIdentity("traffic", "sm_90", None, "model"), "ptx", Rounds())
+COUNTED = Measurement(
+    None, Traffic(64, 0), DeviceIdentity("traffic", "sm_90", None, "model", timed_on="nothing"), "ptx", Rounds()
+)
 FUNCTION = CodeIdentity(function="a" * 32, launch="c" * 32)
 
 

@@ -179,7 +179,9 @@ def test_invalid_tries_are_told_beside_the_one_that_stands(run, busy, invalid):
     others = tuple(Conditions(others=(f"train.py ({number})",)) for number in range(busy))
     # The state is asked for before and after the samples.
     states = [state for state in (*others, Conditions()) for _ in range(2)]
-    run.device = ScriptedDevice(identity=DeviceIdentity("cuda", "a device", None, "1"), states=tuple(states))
+    run.device = ScriptedDevice(
+        identity=DeviceIdentity("cuda", "a device", None, "1", timed_on="gpu"), states=tuple(states)
+    )
     measurement = run.measure(Workload(lambda: None, Traffic(BYTES, 0)), MarkerOptions(max_time=0.1), SEEN)
     assert (measurement.invalid is not None) is invalid
     (finding,) = measurement.findings

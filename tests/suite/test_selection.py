@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array
+from pytest_bandwidth.devices.open import timed_on
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.suite.operations import OPERATIONS
 from pytest_bandwidth.suite.selection import SHAPE_EFFECTS, Selected, selected, target_bytes
@@ -38,7 +39,10 @@ TIMED = {"the library's product": ("gemm-library",), "copies within a memory": (
 LINKS = {"copies over a link": ("host_to_device-pinned", "device_to_host-pinned", "peer_to_peer-")}
 INFERENCE = ("m1-n896-k896", "m32-n896-k896", "m128-n896-k896", "m128-n4864-k896")
 ON = {"cpu": ROWS | TIMED, "traffic": ROWS, "cuda": ROWS | TIMED | LINKS}
-IDENTITIES = {kind: DeviceIdentity(kind, kind, 80 * 2**30, "0", facts={"l2_bytes": 50 * 2**20}) for kind in ON}
+IDENTITIES = {
+    kind: DeviceIdentity(kind, kind, 80 * 2**30, "0", facts={"l2_bytes": 50 * 2**20}, timed_on=timed_on(kind))
+    for kind in ON
+}
 
 
 @pytest.mark.parametrize("profile", ["quick", "full"])
@@ -164,7 +168,7 @@ def test_sizes_follow_caches_and_memory(l3, memory, profile, expected):
 )
 def test_a_gpu_gets_sixteen_caches_as_far_as_its_memory_goes(cache_mib, memory_gib, profile, expected_mib):
     facts = {"l2_bytes": 2**20, "last_cache_bytes": cache_mib * 2**20}
-    identity = DeviceIdentity("cuda", "GPU", memory_gib * 2**30, "0", facts=facts)
+    identity = DeviceIdentity("cuda", "GPU", memory_gib * 2**30, "0", facts=facts, timed_on="gpu")
     assert target_bytes(identity, profile) == int(expected_mib * 2**20)
 
 

@@ -17,6 +17,7 @@ GPU = DeviceIdentity(
     "GPU-0",
     {"mig": "disabled"},
     {"index": 0, "compute_capability": "9.0", "last_cache_bytes": 1 << 16},
+    timed_on="gpu",
 )
 AMD = replace(GPU, name="scripted AMD", facts={"index": 0, "gfx": "gfx942", "last_cache_bytes": 1 << 16})
 # What `sitecustomize.py` holds for the processes of a run.

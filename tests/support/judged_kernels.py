@@ -23,7 +23,7 @@ from pytest_bandwidth.judging.limits import Limits, MarkerOptions
 KEY = "tests/test_a.py::test_copy"
 OTHER = f"{KEY} @ b"
 BYTES = 10**9
-GPU = DeviceIdentity("cuda", "A card", 2**34, "GPU-1")
+GPU = DeviceIdentity("cuda", "A card", 2**34, "GPU-1", timed_on="gpu")
 CODE = CodeIdentity(ptx="a" * 32, sass="b" * 32, launch="c" * 32)
 EDITED = replace(CODE, ptx="d" * 32, sass="e" * 32)
 

@@ -31,6 +31,7 @@ DEVICE = DeviceIdentity(
     serial="GPU-00000000-imaginary",
     settings={"mig": "off", "ecc": "on"},
     facts={"driver_version": "0.0", "l2_bytes": 32 * 2**20, "max_sm_clock_mhz": 1500},
+    timed_on="gpu",
 )
 ENVIRONMENT = {
     "python": "3.11.2",

@@ -18,9 +18,11 @@ from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.json import document, render_json
 from pytest_bandwidth.reports.wording import reason_of
 
-GPU = DeviceIdentity("cuda", "Imaginary GPU", 64 * 2**30, "GPU-1", {"mig": "off"}, {"cuda_driver": "1.0"})
+GPU = DeviceIdentity(
+    "cuda", "Imaginary GPU", 64 * 2**30, "GPU-1", {"mig": "off"}, {"cuda_driver": "1.0"}, timed_on="gpu"
+)
 HOST = DeviceIdentity("cpu", "Imaginary host", 16 * 2**30, "host-1", {"threads": "4"}, {"processors": 4})
-MODEL = DeviceIdentity("traffic", "traffic sm_90", None, "model", {"arch": "sm_90"})
+MODEL = DeviceIdentity("traffic", "traffic sm_90", None, "model", {"arch": "sm_90"}, timed_on="nothing")
 PEAK = Peak(1000e9, "invented for tests")
 MEASURED_ONLY = Decision(Status.UNDECIDED, Rule.NO_BASELINE)
 BYTES = 2**28

@@ -12,9 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
+from pytest_bandwidth.devices.base import (
+    Budget,
+    Call,
+    KernelSource,
+    Launch,
+    Probe,
+    Progress,
+    Sample,
+    TimedDevice,
+    Workload,
+    run_untimed,
+)
 from pytest_bandwidth.devices.code.launch import with_launch
-from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
+from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, NotOnThisDevice, UsageError
@@ -49,8 +60,8 @@ def dropped(code: str, seconds: float = 1e-3, text: str = "as scripted") -> Samp
 
 
 @dataclass(slots=True)
-class ScriptedDevice:
-    """Implement `Device` and `TimedDevice`.
+class ScriptedDevice(TimedDevice):
+    """Replay a script.
 
     kernel_script, probe_script: what each sample is; a plain number of seconds is the host's time as well.
     probe_bytes: what a probe moves; as much as the workload where None.
@@ -129,7 +140,7 @@ class ScriptedDevice:
 
     def run(self, workload: Workload) -> object:
         self._refuse_if_lost()
-        return run_untimed(workload, lambda: None)
+        return run_untimed(workload)
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         return measure_timed(self, workload, budget, progress)

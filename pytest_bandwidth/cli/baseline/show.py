@@ -10,8 +10,8 @@ from statistics import stdev
 
 from pytest_bandwidth.cli.baseline.files import load_all, matching
 from pytest_bandwidth.cli.output import print_json, terminal_width
+from pytest_bandwidth.devices.open import timed_on
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
-from pytest_bandwidth.domain.device import HOST_KINDS
 from pytest_bandwidth.domain.measured.metrics import metrics_of_run
 from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
 from pytest_bandwidth.judging.stored import reference_of, runs_needed, since_anchor
@@ -78,7 +78,7 @@ def _of(baseline: Baseline, entry: Entry) -> Shown:
     tolerance = next(t for t in (entry.tolerance, baseline.tolerance, DEFAULTS.tolerance) if t is not None)
     # Without the device's kind the larger prior, so that no more is promised than holds on a host.
     kind = baseline.device.kind if baseline.device else None
-    on_host = kind is None or kind in HOST_KINDS
+    on_host = timed_on(kind) == "host"
     if reference_of(entry, figure, on_host) is None:
         figure = "gbps"
     reference = reference_of(entry, figure, on_host)

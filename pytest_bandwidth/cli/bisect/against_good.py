@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.device import DeviceIdentity, identity_of
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
@@ -122,7 +121,7 @@ class AgainstGood:
         if "device" not in rows[0]:
             raise FreshProcessFailed(f"{good} holds a pytest-bandwidth that cannot be asked yet: expected a later GOOD")
         self.device: DeviceIdentity = identity_of(rows[0]["device"])
-        self._device_name = name_of(self.device)
+        self._device_name = self.device.option
 
     def judge(self, commit: str) -> Judgement:
         """Judge a commit. What is wrong with it makes it one that cannot be judged, with the reason.

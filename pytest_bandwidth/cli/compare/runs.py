@@ -14,7 +14,6 @@ from typing import Any
 from pytest_bandwidth.cli.compare.counts import compare_counted
 from pytest_bandwidth.cli.compare.sides import Compared, SavedRun, absent, compare_sides
 from pytest_bandwidth.cli.output import print_json, terminal_width
-from pytest_bandwidth.domain.device import COUNTING_KINDS, HOST_KINDS
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.domain.verdict import Rule, Status
@@ -54,12 +53,12 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
         raise UsageError(f"--baseline {count}: expected 1 to {len(loaded) - 1} of the {len(loaded)} files")
     runs = [_saved(path, document, outcomes) for path, document, outcomes in loaded]
     reference, fresh = runs[:count], runs[count:]
-    kind = loaded[0][1]["device"]["kind"]
-    if kind in COUNTING_KINDS:
+    timed_on = loaded[0][1]["device"]["timed_on"]
+    if timed_on == "nothing":
         compared = compare_counted(reference, fresh, tolerance)
     else:
         default = _default_tolerance(loaded[-1][1])
-        compared = compare_sides(reference, fresh, tolerance, default, on_host=kind in HOST_KINDS)
+        compared = compare_sides(reference, fresh, tolerance, default, on_host=timed_on == "host")
     compared.sort(key=_by_attention)
     missing = absent(reference, fresh)
     if options.fail_on and not any(_was_judged(c) for c in compared):

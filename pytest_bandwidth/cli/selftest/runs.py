@@ -7,7 +7,6 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
@@ -75,7 +74,7 @@ def _answer(plan: Plan, process: int, lock: DeviceLock, progress: ConsoleProgres
 
 def _one_process(plan: Plan, process: int) -> dict[str, Any]:
     asked = {
-        "device": name_of(plan.device),
+        "device": plan.device.option,
         "mib": plan.mib,
         "drops": plan.drops,
         "busy_processors": plan.busy_processors,

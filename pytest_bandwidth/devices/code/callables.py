@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.base import AddressedDevice, BoundLaunch
+from pytest_bandwidth.devices.base import BoundLaunch, Device
 from pytest_bandwidth.devices.code.given import launched_as
 from pytest_bandwidth.devices.code.launch import (
     NO_ADDRESSES,
@@ -21,7 +21,7 @@ from pytest_bandwidth.devices.code.launch import (
     nowhere,
 )
 from pytest_bandwidth.devices.code.numba_functions import function_digest
-from pytest_bandwidth.devices.code.python_functions import CodeDevice, known_function
+from pytest_bandwidth.devices.code.python_functions import known_function
 from pytest_bandwidth.devices.code.walk import Unknown, Walk
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 
@@ -131,7 +131,7 @@ def call_digest(
     function: Callable[..., Any],
     args: Sequence[Any],
     keywords: Mapping[str, Any],
-    device: CodeDevice | None = None,
+    device: Device | None = None,
     opaque: Collection[int | str] = (),
 ) -> str:
     """Hash a call by its arguments and by what the function was made with, where files identify its code.
@@ -147,7 +147,7 @@ def callable_code(
     args: Sequence[Any],
     keywords: Mapping[str, Any],
     said: bytes | str | None,
-    device: CodeDevice | None = None,
+    device: Device | None = None,
     opaque: Collection[int | str] = (),
 ) -> MeasuredCode:
     """Identify ``function(*args, **keywords)``; unknown where nothing tells for sure what it does.
@@ -172,5 +172,5 @@ def callable_code(
     return MeasuredCode(CodeIdentity(function=known.digest, sass=machine_code, launch=launch))
 
 
-def _addresses(device: CodeDevice | None, opaque: Collection[int | str]) -> Addresses:
-    return Addresses(device.is_memory if isinstance(device, AddressedDevice) else nowhere, opaque)
+def _addresses(device: Device | None, opaque: Collection[int | str]) -> Addresses:
+    return Addresses(nowhere if device is None else device.is_memory, opaque)

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.base import AddressedDevice, BoundLaunch, Launch
+from pytest_bandwidth.devices.base import BoundLaunch, Device, Launch
 from pytest_bandwidth.devices.code.launch import identifying_arguments
 from pytest_bandwidth.devices.code.numba_functions import function_digest, is_dispatcher
 from pytest_bandwidth.devices.code.walk import (
@@ -30,7 +30,7 @@ from pytest_bandwidth.devices.code.walk import (
     loaded,
     original,
 )
-from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
+from pytest_bandwidth.domain.code.identity import digest
 
 # Nothing that reads what is not seen here, or runs what comes from elsewhere.
 _BUILTINS = frozenset(
@@ -59,15 +59,8 @@ class KnownFunction:
     launches: tuple[str, ...] = ()
 
 
-class CodeDevice(Protocol):
-    """Declare what identifies the launches that a function holds."""
-
-    def code(self, launch: Launch) -> MeasuredCode:
-        """Identify what the launch runs, as far as that can be told."""
-
-
 def known_function(
-    function: object, arguments: Iterable[object] = (), device: CodeDevice | None = None
+    function: object, arguments: Iterable[object] = (), device: Device | None = None
 ) -> KnownFunction | None:
     """Identify a function that is called with such arguments; None where what decides what it does cannot be told.
 
@@ -88,10 +81,10 @@ def known_function(
 class _CalledWalk(Walk):
     """Walk through code that Python runs; keep what it was made with."""
 
-    def __init__(self, device: CodeDevice | None) -> None:
+    def __init__(self, device: Device | None) -> None:
         super().__init__()
         self._device = device
-        self._libraries: Mapping[str, str] = device.libraries if isinstance(device, AddressedDevice) else {}
+        self._libraries: Mapping[str, str] = device.libraries if device is not None else {}
         self.known = ("numpy", *self._libraries)
         self.versions = [f"{name} {version}" for name, version in sorted(self._libraries.items())]
         self.held: list[object] = []

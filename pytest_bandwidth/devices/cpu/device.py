@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.activity import ActivityWatch
-from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
+from pytest_bandwidth.devices.base import (
+    Budget,
+    Call,
+    KernelSource,
+    Launch,
+    Probe,
+    Progress,
+    Sample,
+    TimedDevice,
+    Workload,
+)
 from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.code.numba_functions import function_digest
 from pytest_bandwidth.devices.cold_caches import CacheEviction
@@ -32,13 +42,13 @@ from pytest_bandwidth.devices.cpu.probes import (
 from pytest_bandwidth.devices.host import identify, read_caches
 from pytest_bandwidth.devices.numpy_arrays import Allocate, RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.run_delay import RunDelay
-from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
+from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.devices.stack import StackPlaces
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
-from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.measured.validity import CALL_SECONDS, PROBE_CALL_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
@@ -51,10 +61,8 @@ def open_cpu() -> CpuDevice:
     return CpuDevice()
 
 
-class CpuDevice:
-    """Implement `Device` and `TimedDevice` for the host's memory. Not for several threads at once."""
-
-    method = "clock"
+class CpuDevice(TimedDevice):
+    """Measure the host's memory. Not for several threads at once."""
 
     def __init__(self) -> None:
         numba = numba_threads()
@@ -73,13 +81,12 @@ class CpuDevice:
         self._stack = StackPlaces()
 
     @property
-    def identity(self) -> DeviceIdentity:
-        return self._identity
+    def method(self) -> str:
+        return "clock"
 
     @property
-    def peak(self) -> Peak | None:
-        """Return None: neither the memory's clock nor its channels can be read, least of all in a virtual machine."""
-        return None
+    def identity(self) -> DeviceIdentity:
+        return self._identity
 
     @property
     def xp(self) -> Any:
@@ -97,9 +104,10 @@ class CpuDevice:
         """Return an array on a 64-byte boundary whose content is undefined. Raises UsageError, OutOfMemory."""
         return self._empty(shape, dtype)
 
-    def share(self, allocate: Allocate, seed: int | None) -> None:
+    def share(self, allocate: Allocate, seed: int | None) -> bool:
         """Make arrays from what `allocate` gives, where it gives any; random numbers from the seed."""
         self._random, self._empty = RandomSource(seed, allocate), partial(empty_array, allocate=allocate)
+        return True
 
     def begin_test(self) -> None:
         """Start random whole numbers anew: they are the same in every run of a test."""
@@ -140,11 +148,6 @@ class CpuDevice:
         x, y, z = launch.grid
         return launch.kernel.bound(launch.args, x * y * z, self._threads)
 
-    def resources(self, launch: Launch) -> KernelResources | None:
-        """Return None: a processor shares nothing out among threads."""
-        del launch
-        return None
-
     def code(self, launch: Launch) -> MeasuredCode:
         """Identify a twin by its Numba function; of its grid only what the function is given makes a difference."""
         from pytest_bandwidth.suite.host_kernels.signature import HostKernel
@@ -158,10 +161,6 @@ class CpuDevice:
     def peak_flops(self, precision: str) -> float | None:
         """Measure what a matrix product reaches here, once: no datasheet tells for this machine."""
         return self._ceilings.flops(precision)
-
-    def run(self, workload: Workload) -> object:
-        """Run the workload once, untimed."""
-        return run_untimed(workload, lambda: None)
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Sample the workload beside its probe. Raises OutOfMemory, and whatever the workload raises."""

@@ -26,8 +26,10 @@ from pytest_bandwidth.devices.base import (
     Probe,
     Progress,
     Sample,
+    TimedDevice,
     Workload,
     reshaped,
+    run_untimed,
 )
 from pytest_bandwidth.devices.code.launch import Addresses, with_launch
 from pytest_bandwidth.devices.contents import contents_text, host_contents
@@ -68,7 +70,7 @@ from pytest_bandwidth.devices.random_bits import (
     resolve_dtype,
     words_needed,
 )
-from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
+from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.code.ptx import Version
@@ -93,8 +95,10 @@ def open_cuda(index: int = 0) -> CudaDevice:
     return CudaDevice(open_context(index))
 
 
-class CudaDevice:
-    """Implement `Device` and `TimedDevice` for one GPU; `open_cuda` makes it. Not for several threads at once."""
+class CudaDevice(TimedDevice):
+    """Measure on one GPU; `open_cuda` makes it. Not for several threads at once."""
+
+    launches_old_code = True
 
     def __init__(self, opened: Opened) -> None:
         facts, managed, ownership = opened.facts, opened.managed, opened.ownership

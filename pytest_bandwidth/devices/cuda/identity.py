@@ -128,6 +128,8 @@ def join_identity(facts: CudaFacts, known: GpuIdentity, extra: Mapping[str, Fact
         serial=known.uuid or (f"GPU-{facts.uuid}" if facts.uuid else f"PCI-{facts.pci_bus_id}"),
         settings=settings,
         facts={**_facts(facts, known), **extra},
+        timed_on="gpu",
+        variant=str(extra.get("index", "")),
     )
 
 

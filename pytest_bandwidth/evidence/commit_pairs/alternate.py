@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar
 
-from pytest_bandwidth.devices.base import Call, Device, SharingDevice, Turn
+from pytest_bandwidth.devices.base import Call, Device, Turn
 from pytest_bandwidth.devices.own_processes import remember
 from pytest_bandwidth.devices.shared_arrays import SharedArrays
 from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
@@ -78,11 +78,9 @@ class Alternate(ChildRequest):
 
     def _arrays(self, device: Device, seed: int | None) -> SharedArrays | None:
         """Have the device make arrays that can lie where those of the other process lie, if that was asked for."""
-        if not isinstance(device, SharingDevice):
-            return None
         arrays = None if self.shared_memory is None else SharedArrays(self.shared_memory, seed or 0)
-        device.share((lambda _: None) if arrays is None else arrays.allocate, seed)
-        return arrays
+        shares = device.share((lambda _: None) if arrays is None else arrays.allocate, seed)
+        return arrays if shares else None
 
 
 def turns_of(line: ParentLine, go: Go, arrays: SharedArrays | None = None) -> TurnsOf:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.evidence.processes.requests import WholeRun
@@ -32,7 +31,7 @@ def further_runs(
         tell(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")
         with DeviceLock(identity, settings.lock_timeout).held(on_long_wait=tell):
             quiet_wait_seconds = QUIET_WAIT_SECONDS / (wanted - 1)
-            request = WholeRun(name_of(identity), peak=peak, quiet_wait_seconds=quiet_wait_seconds)
+            request = WholeRun(identity.option, peak=peak, quiet_wait_seconds=quiet_wait_seconds)
             with invocation.start(request) as child:
                 further.append(child.rows(WHOLE_RUN_SECONDS))
     return further

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, NoReturn
 
-from pytest_bandwidth.devices.base import Device, OldCode, OldCodeDevice, Workload
+from pytest_bandwidth.devices.base import Device, OldCode, Workload
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.code.machine_code import cubin_of_text
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost, KernelError
@@ -66,7 +66,7 @@ class MeasureWithOldKernels(ChildRequest):
     def measure(self, device: Device, workload: Workload, measure: Callable[[Workload], Measurement]) -> Measurement:
         """Measure the workload with its old code where there is some."""
         old = next((old for old in self.old_kernels if old.label == workload.label), None)
-        if old is None or not isinstance(device, OldCodeDevice):
+        if old is None or not device.launches_old_code:
             return measure(workload)
         return measure_beside(device, old, workload, measure, self.hand_over)
 
@@ -81,7 +81,7 @@ def old_kernel_of(plain: Mapping[str, Any]) -> OldKernel:
 
 
 def measure_beside(
-    device: OldCodeDevice,
+    device: Device,
     asked: OldKernel,
     workload: Workload,
     measure: Callable[[Workload], Measurement],
@@ -110,10 +110,10 @@ def measure_beside(
     return _told(alone, {**_seen(measured.rounds, old), SECTORS: sectors, REFUSED: refused})
 
 
-def load_old(device: OldCodeDevice, asked: OldKernel, workload: Workload) -> tuple[OldCode, str | None]:
+def load_old(device: Device, asked: OldKernel, workload: Workload) -> tuple[OldCode, str | None]:
     """Load old code from its machine code, or else its PTX; return why not from the first, where that was kept.
 
-    Raises as `OldCodeDevice.old_code`.
+    Raises as `Device.old_code`.
     """
     refused = None
     if asked.cubin is not None:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any
 
-from pytest_bandwidth.devices.base import OldCodeDevice
+from pytest_bandwidth.devices.base import Device
 from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import INPUTS_CHANGED, identity_of_plain
@@ -289,7 +289,7 @@ def _shape_of_before(measurement: Measurement, entry: Entry) -> LaunchShape:
 
 
 def why_not_loadable(
-    device: OldCodeDevice,
+    device: Device,
     identity: DeviceIdentity,
     entries: Collection[Entry],
     old_ptx: PtxSource,

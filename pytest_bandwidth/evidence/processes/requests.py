@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
-from pytest_bandwidth.devices.base import Device, ReadyDevice, Turns, Workload
+from pytest_bandwidth.devices.base import Device, Turns, Workload
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.storage.atomic import write_whole
@@ -86,8 +86,7 @@ class ChildRequest:
 
     def begin(self, device: Device) -> TurnsOf:
         """Do what comes before a test is measured, then wait until the parent says Go."""
-        if isinstance(device, ReadyDevice):
-            device.make_ready()
+        device.make_ready()
         line = ParentLine(self.line)
         line.wait_for_turn()
         line.close()

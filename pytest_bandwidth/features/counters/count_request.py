@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from pytest_bandwidth.devices.base import Device, OldCodeDevice, ProfiledDevice, Workload
+from pytest_bandwidth.devices.base import Device, Workload
 from pytest_bandwidth.evidence.old_kernel.in_child import OldKernel, load_old, old_kernel_of
 from pytest_bandwidth.evidence.processes.requests import ChildRequest
 
@@ -29,9 +29,9 @@ class CountRequest(ChildRequest):
 
     def run(self, device: Device, workload: Workload) -> object:
         """Run the workload; the one that is counted in the range that the profiler knows."""
-        if workload.label != self.label or not isinstance(device, ProfiledDevice):
+        if workload.label != self.label:
             return device.run(workload)
-        if self.old_kernel is not None and isinstance(device, OldCodeDevice):
+        if self.old_kernel is not None and device.launches_old_code:
             old, _ = load_old(device, self.old_kernel, workload)
             workload = replace(workload, call=old.calls[0])
         self.note(REACHED)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pytest_bandwidth.domain.device import COUNTING_KINDS
 from pytest_bandwidth.domain.text import short_commit
 from pytest_bandwidth.features.html.charts.render import token_specs
 from pytest_bandwidth.features.html.packing import page_data
@@ -87,7 +86,7 @@ def _said(outcome: Outcome) -> tuple[str, str]:
 def _subtitle(run: RunDocument) -> list[str]:
     device = run.device
     memory = f"{device.memory_gib:.0f} GiB" if device.memory_gib is not None else ""
-    facts = [one_line(device.name, 120), memory, "" if device.kind in COUNTING_KINDS else _peak_words(device)]
+    facts = [one_line(device.name, 120), memory, "" if device.timed_on == "nothing" else _peak_words(device)]
     if commit := run.environment.get("commit"):
         facts.append(f"commit {one_line(short_commit(scalar_text(commit)), 48)}")
     facts.append(one_line(scalar_text(run.environment.get("started_at") or ""), 48))

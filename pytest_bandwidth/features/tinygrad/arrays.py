@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.frameworks.base import Framework
 from pytest_bandwidth.frameworks.extents import Extent
 
 # Its devices that compute, or only count, in the host's memory.
 HOST_DEVICES = frozenset({"CPU", "PYTHON", "NULL", "LLVM", "CLANG"})
 
 
-class Tinygrad:
+class Tinygrad(Framework):
     """Know tinygrad's tensors."""
 
     name = "tinygrad"
     computes_later = True
     known_to_devices = False
-    own_graphs = None
+    is_lazy = True
+    own_device = "--bandwidth-device=tinygrad:BACKEND with its backend"
 
     def __init__(self, tinygrad: Any) -> None:
         self._tinygrad = tinygrad
@@ -45,13 +47,10 @@ class Tinygrad:
     def is_made(self, array: Any) -> bool:
         return bool(array.uop.is_realized)
 
-    def stream(self, array: Any) -> Any:
-        del array
-
     def wait(self, arrays: Sequence[Any]) -> None:
         self._tinygrad.Tensor.realize(*arrays)
         for device in {one for a in arrays for one in (a.device if isinstance(a.device, tuple) else (a.device,))}:
             self._tinygrad.Device[device].synchronize()
 
-    def as_numpy(self, array: Any) -> Any:
-        del array
+    def kernels_run(self) -> int | None:
+        return int(self._tinygrad.GlobalCounters.kernel_count)

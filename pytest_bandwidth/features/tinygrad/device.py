@@ -10,16 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_bandwidth.devices.activity import ActivityWatch
-from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
+from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Workload, run_untimed
 from pytest_bandwidth.devices.cold_caches import CacheEviction
 from pytest_bandwidth.devices.host import read_caches
 from pytest_bandwidth.devices.run_delay import RunDelay
-from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
+from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.clock import clock
-from pytest_bandwidth.domain.code.identity import MeasuredCode
-from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
-from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.domain.measured.measurement import KernelResources, Measurement
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.features.tinygrad.backend import ON_HOST, Backend, open_backend
@@ -46,10 +45,8 @@ def open_tinygrad(name: str | None) -> TinygradDevice:
     return TinygradDevice(open_backend(name))
 
 
-class TinygradDevice:
-    """Implement `Device` and `TimedDevice` for one of tinygrad's backends. Not for several threads at once."""
-
-    method = "clock+synchronize"
+class TinygradDevice(TimedDevice):
+    """Measure on one of tinygrad's backends. Not for several threads at once."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -64,13 +61,12 @@ class TinygradDevice:
         self._dispatch_seconds: float | None = None
 
     @property
-    def identity(self) -> DeviceIdentity:
-        return self._identity
+    def method(self) -> str:
+        return "clock+synchronize"
 
     @property
-    def peak(self) -> Peak | None:
-        """Return None: tinygrad tells of no memory how fast it is; the ini option bandwidth_peak may."""
-        return None
+    def identity(self) -> DeviceIdentity:
+        return self._identity
 
     @property
     def xp(self) -> Any:
@@ -92,30 +88,19 @@ class TinygradDevice:
         """Return bytes of a realized tensor on this backend. Raises UsageError for anything else."""
         return self._tensors.nbytes(array)
 
-    def kernel(self, source: KernelSource) -> Any:
-        """Raise NotOnThisDevice: tinygrad takes no source of a kernel from others."""
-        del source
-        raise NotOnThisDevice(NO_KERNELS)
-
-    def launcher(self, launch: Launch, stream: Any) -> Call:
-        """Raise NotOnThisDevice, as `kernel` does."""
-        del launch, stream
-        raise NotOnThisDevice(NO_KERNELS)
-
-    def resources(self, launch: Launch) -> KernelResources | None:
-        """Return None: there are no launches here."""
-        del launch
-        return None
-
-    def code(self, launch: Launch) -> MeasuredCode:
-        """Return an unknown code: there are no launches here."""
-        del launch
-        return MeasuredCode()
-
-    def peak_flops(self, precision: str) -> float | None:
-        """Return None: tinygrad tells of no card how much it computes."""
-        del precision
-        return None
+    def check_array(self, path: str, array: Any, framework: str) -> None:
+        """Raise UsageError for anything but a tensor on this backend: copying it there would be timed, too."""
+        backend = self._backend.name
+        if framework != "tinygrad":
+            raise UsageError(
+                f"{path} is {framework}'s and not in the memory of tinygrad's {backend}, where this run measures: "
+                f"expected tensors copied there before the call, by Tensor(…, device={backend!r}).realize()"
+            )
+        if array.device != backend:
+            raise UsageError(
+                f"{path} is on tinygrad's {array.device}, this run measures {backend}: expected tensors there, or "
+                f"--bandwidth-device=tinygrad:BACKEND with theirs"
+            )
 
     def run(self, workload: Workload) -> object:
         """Run the workload once, untimed, until the backend is done."""

@@ -35,7 +35,7 @@ def identify(backend: Backend) -> DeviceIdentity:
     # An Apple GPU has the host's memory.
     memory = memory_bytes() if backend.kind in (*ON_HOST, "METAL") else None
     name = f"{_card(backend)} (tinygrad {backend.kind})"
-    return DeviceIdentity("tinygrad", name, memory, f"{serial()}-{backend.name}", settings, facts)
+    return DeviceIdentity("tinygrad", name, memory, f"{serial()}-{backend.name}", settings, facts, variant=backend.name)
 
 
 def _card(backend: Backend) -> str:

@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.argument_types import misread_arrays
-from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Progress, Workload
+from pytest_bandwidth.devices.base import Budget, Call, Device, KernelSource, Launch, Progress, Workload
 from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.host import memory_bytes
 from pytest_bandwidth.devices.kernel_source import options_of
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
-from pytest_bandwidth.devices.sampling import run_untimed
 from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
-from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity, Peak
+from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import MISREAD_ARRAY, NOTE, Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
@@ -77,8 +76,8 @@ def open_traffic(arch: str | None = None) -> TrafficDevice:
     return TrafficDevice(chosen, version)
 
 
-class TrafficDevice:
-    """Implement `Device`. Arrays are NumPy's; those of `empty` are known to be unwritten."""
+class TrafficDevice(Device):
+    """Count what launches ask of memory. Arrays are NumPy's; those of `empty` are known to be unwritten."""
 
     def __init__(self, arch: str, version: str) -> None:
         self._arch = arch
@@ -89,6 +88,8 @@ class TrafficDevice:
             serial="model",
             settings={"arch": arch, COMPILER_SETTING: version},
             facts={"host": platform.machine(), "host_memory_bytes": memory_bytes(), "numpy": np.__version__},
+            timed_on="nothing",
+            variant=arch,
         )
         self._random = RandomSource(SEED)
         self._timeout = math.inf
@@ -98,11 +99,6 @@ class TrafficDevice:
     @property
     def identity(self) -> DeviceIdentity:
         return self._identity
-
-    @property
-    def peak(self) -> Peak | None:
-        """Return None: nothing is timed."""
-        return None
 
     @property
     def xp(self) -> Any:
@@ -159,14 +155,6 @@ class TrafficDevice:
         """Identify the launch's kernel by its PTX, which is executed, and by what it would be on the GPU."""
         return with_launch(launch.kernel.code, launch) if isinstance(launch.kernel, TrafficKernel) else MeasuredCode()
 
-    def peak_flops(self, precision: str) -> float | None:
-        """Return None: nothing is timed."""
-        del precision
-        return None
-
-    def run(self, workload: Workload) -> object:
-        return run_untimed(workload, lambda: None)
-
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Execute the launch once and count. Raises NotOnThisDevice for callables, KernelFault."""
         del budget  # one execution counts all there is
@@ -219,9 +207,6 @@ class TrafficDevice:
     def bound(self, seconds: float) -> None:
         """Stop a launch that takes longer than that, with a UsageError."""
         self._timeout = seconds
-
-    def release(self) -> None:
-        """Release nothing: nothing is held between measurements."""
 
     def _still_unwritten(self) -> list[Any]:
         """Return the arrays from `empty` that still exist."""

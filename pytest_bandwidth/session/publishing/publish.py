@@ -201,8 +201,8 @@ def show(config: pytest.Config, reporter: pytest.TerminalReporter, reports: Sequ
 
 
 def _write_header(reporter: pytest.TerminalReporter, report: DeviceReport) -> None:
-    peak, kind = report.device.get("peak") or {}, str(report.device["kind"])
-    reporter.write_line(header_line(report.name, peak.get("gbps"), peak.get("source"), report.baseline, kind))
+    peak, timed_on = report.device.get("peak") or {}, report.device["timed_on"]
+    reporter.write_line(header_line(report.name, peak.get("gbps"), peak.get("source"), report.baseline, timed_on))
 
 
 def _show_device(reporter: pytest.TerminalReporter, report: DeviceReport, width: int, *, verbose: bool) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.device import DeviceKind
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations.model import Arrays, CallStep, Case, Operation, Sizes
@@ -17,7 +16,7 @@ from pytest_bandwidth.suite.operations.support import centred, on_host, vector_s
 
 SMALL: tuple[Sizes, ...] = tuple({"n": n} for n in (1, 1001))
 DTYPES = ("float32", "float16")
-CUDA_ONLY: frozenset[DeviceKind] = frozenset({"cuda"})
+CUDA_ONLY: frozenset[str] = frozenset({"cuda"})
 
 
 def _within() -> Operation:

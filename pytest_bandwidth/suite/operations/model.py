@@ -8,13 +8,12 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from pytest_bandwidth.domain.device import DeviceKind
 from pytest_bandwidth.domain.traffic import Traffic
 
 Sizes = Mapping[str, int]
 Dim = tuple[int, int, int]
 # They run kernels: from CUDA source, its PTX, or a twin on the host.
-RUN_KERNELS: frozenset[DeviceKind] = frozenset({"cuda", "cpu", "traffic"})
+RUN_KERNELS: frozenset[str] = frozenset({"cuda", "cpu", "traffic"})
 
 
 class Arrays(Protocol):
@@ -94,7 +93,7 @@ class Operation:
     prepare: Callable[[Arrays, str, Sizes], Case]
     shapes: Callable[[int, str], tuple[Sizes, ...]]
     small: tuple[Sizes, ...]
-    devices: frozenset[DeviceKind] = RUN_KERNELS
+    devices: frozenset[str] = RUN_KERNELS
     computes: Mapping[str, str] = field(default_factory=dict)
 
     @property

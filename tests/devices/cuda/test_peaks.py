@@ -28,6 +28,7 @@ def gpu(
         "GPU-0",
         settings={"mig": "disabled", "ecc": "on"} if settings is None else settings,
         facts={"gfx": gfx} if gfx else {},
+        timed_on="gpu",
     )
 
 
@@ -198,12 +199,12 @@ def _examples(row: Datasheet) -> list[DeviceIdentity]:
     ],
 )
 def test_rows_that_were_mended(name: str, gbps: float | None) -> None:
-    row = find_datasheet(DeviceIdentity("cuda", name, 32 << 30, "GPU-0"))
+    row = find_datasheet(DeviceIdentity("cuda", name, 32 << 30, "GPU-0", timed_on="gpu"))
     assert (row.gbps if row else None) == gbps
 
 
 def test_a_v100_of_a_dgx_2_gets_what_nvml_computes() -> None:
-    identity = DeviceIdentity("cuda", "Tesla V100-SXM3-32GB", 32 << 30, "GPU-0")
+    identity = DeviceIdentity("cuda", "Tesla V100-SXM3-32GB", 32 << 30, "GPU-0", timed_on="gpu")
     peak = choose_peak(identity, nvml=MemoryArithmetic(958, 4096, 7))
     assert peak is not None
     assert peak.gbps == pytest.approx(981, abs=0.5)

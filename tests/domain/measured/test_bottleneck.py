@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.suite import traffic_models as traffic
 
-DEVICE = DeviceIdentity("traffic", "traffic sm_90", None, "model")
+DEVICE = DeviceIdentity("traffic", "traffic sm_90", None, "model", timed_on="nothing")
 
 
 def measured(moved: Traffic, **more) -> Measurement:

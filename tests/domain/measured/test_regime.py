@@ -11,7 +11,9 @@ from pytest_bandwidth.domain.traffic import Traffic
 
 def measured(*interleaved: tuple[float, ...]) -> Measurement:
     rounds = Rounds(kernel_seconds=(9e-6, 10e-6, 12e-6), interleaved=interleaved)
-    return Measurement(None, Traffic(1000, 0), DeviceIdentity("cuda", "gpu", None, "0"), "events", rounds)
+    return Measurement(
+        None, Traffic(1000, 0), DeviceIdentity("cuda", "gpu", None, "0", timed_on="gpu"), "events", rounds
+    )
 
 
 @pytest.mark.parametrize(

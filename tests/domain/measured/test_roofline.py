@@ -27,7 +27,7 @@ from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.outcomes.flatten import outcome_of
 from pytest_bandwidth.suite import traffic_models as traffic
 
-GPU = DeviceIdentity("cuda", "a card", 2**34, "GPU-1")
+GPU = DeviceIdentity("cuda", "a card", 2**34, "GPU-1", timed_on="gpu")
 HOST = DeviceIdentity("cpu", "a processor", 2**34, "host-1")
 M1_PRO_BYTES, M1_PRO_FLOPS = 205e9, 5.3e12
 
@@ -148,9 +148,9 @@ def test_an_intensity_at_the_ridge_point_itself_is_compute_bound():
     assert regime_of(measured(1e-6, work, peak=Peak(1e9, ""), peak_flops=2.001e9)).regime == "memory-bound"
 
 
-@pytest.mark.parametrize(("kind", "measured_here"), [("cpu", True), ("cuda", False)])
-def test_a_hosts_flops_are_measured_even_where_its_bandwidth_is_told(kind, measured_here):
-    device = replace(HOST, kind=kind)
+@pytest.mark.parametrize(("timed_on", "measured_here"), [("host", True), ("gpu", False)])
+def test_a_hosts_flops_are_measured_even_where_its_bandwidth_is_told(timed_on, measured_here):
+    device = replace(HOST, timed_on=timed_on)
     work = measured(1e-3, Traffic(10**6, 10**6, 10**7), device=device, peak=Peak(20e9, "said"), peak_flops=80e9)
     assert ridge_of(work).measured is measured_here
 

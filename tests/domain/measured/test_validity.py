@@ -20,7 +20,9 @@ from pytest_bandwidth.domain.traffic import Traffic
 
 
 def on_host(others, processors=2, kind="cpu"):
-    device = DeviceIdentity(kind, "A host", None, "h", facts={"processors": processors})
+    device = DeviceIdentity(
+        kind, "A host", None, "h", facts={"processors": processors}, timed_on="gpu" if kind == "cuda" else "host"
+    )
     after = Conditions(others=("make (7): 0.90 processors",), others_processors=others)
     return Measurement(None, Traffic(8, 0), device, "clock", Rounds(), conditions_after=after)
 
@@ -61,7 +63,7 @@ def test_where_waiting_threads_are_accounted_for_only_a_hypervisor_is_held_to_a_
     ("read", "written", "advised"), [(0, 10**9, True), (10**9, 10**9, False), (0, 17 * 96 * 10**6, False)]
 )
 def test_a_write_above_the_peak_that_a_cache_may_have_kept_is_told_to_write_more(read, written, advised):
-    device = DeviceIdentity("cuda", "A GPU", None, "g", {}, {"last_cache_bytes": 96 * 10**6})
+    device = DeviceIdentity("cuda", "A GPU", None, "g", {}, {"last_cache_bytes": 96 * 10**6}, timed_on="gpu")
     rounds = Rounds(kernel_seconds=(1e-6,))
     text = why_invalid(Measurement(None, Traffic(read, written), device, "events", rounds, Peak(9e11, "sheet"))).text
     assert (
@@ -71,7 +73,7 @@ def test_a_write_above_the_peak_that_a_cache_may_have_kept_is_told_to_write_more
 
 @pytest.mark.parametrize(("users", "code"), [(2000.0, None), (900.0, "above-peak")])
 def test_the_users_peak_counts_instead_of_the_devices(users, code):
-    device = DeviceIdentity("cuda", "A GPU", None, "g")
+    device = DeviceIdentity("cuda", "A GPU", None, "g", timed_on="gpu")
     timed = Measurement(None, Traffic(10**9, 0), device, "events", Rounds(kernel_seconds=(1e-3,)), Peak(9e11, "sheet"))
     found = validated(replace(timed, invalid=why_invalid(timed)), Peak(users * 1e9, "bandwidth_peak in the ini file"))
     assert (found.invalid.code if found.invalid else None) == code
@@ -79,7 +81,9 @@ def test_the_users_peak_counts_instead_of_the_devices(users, code):
 
 
 def test_what_was_counted_is_not_held_to_samples():
-    counted = Measurement(None, Traffic(8, 0), DeviceIdentity("traffic", "sm_90", None, "t"), "ptx", Rounds())
+    counted = Measurement(
+        None, Traffic(8, 0), DeviceIdentity("traffic", "sm_90", None, "t", timed_on="nothing"), "ptx", Rounds()
+    )
     assert validated(counted, Peak(1e12, "test")).invalid is None
 
 

@@ -317,7 +317,7 @@ def test_a_process_that_breaks_is_an_error_and_no_verdict():
         judge(ScriptedWorktrees([FreshProcessFailed("broke")], only((80.0, 100.0))))
 
 
-TRAFFIC = DeviceIdentity("traffic", "PTX", None, "traffic", settings={"arch": "sm_80"})
+TRAFFIC = DeviceIdentity("traffic", "PTX", None, "traffic", settings={"arch": "sm_80"}, timed_on="nothing")
 
 
 def counted(load_sectors, label=None, reads=BYTES, **more):
@@ -458,7 +458,7 @@ def test_pairs_measure_anew_what_was_disturbed_here():
 
 
 def counted_on(label, inputs):
-    device = DeviceIdentity("traffic", "traffic sm_90", None, "model")
+    device = DeviceIdentity("traffic", "traffic sm_90", None, "model", timed_on="nothing")
     found = replace(measured(1.0, label=label), device=device, method="ptx", counts={"load_sectors": 8})
     return replace(found, rounds=Rounds(), code=CodeIdentity(ptx="p", launch="l"), detail={"inputs": inputs})
 

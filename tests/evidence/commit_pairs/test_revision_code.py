@@ -29,7 +29,7 @@ from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.outcomes.flatten import outcome_of
 
 HOST = DeviceIdentity("cpu", "A host", 2**30, "host")
-MODEL = DeviceIdentity("traffic", "traffic sm_90", None, "model")
+MODEL = DeviceIdentity("traffic", "traffic sm_90", None, "model", timed_on="nothing")
 TIMED = Measurement(None, Traffic(64, 32), HOST, "clock", Rounds(), code=CodeIdentity(function="f", launch="l"))
 COUNTED = Measurement(
     *(None, Traffic(64, 32), MODEL, "ptx", Rounds()), code=CodeIdentity(ptx="p", launch="l"), detail={"inputs": "i"}

@@ -33,7 +33,7 @@ def faults():
     return itertools.repeat({TROUBLE: "it faults"})
 
 
-GPU = DeviceIdentity("cuda", "A device", 2**34, "1")
+GPU = DeviceIdentity("cuda", "A device", 2**34, "1", timed_on="gpu")
 LIMITS = Limits(MarkerOptions(), 0.05, 3)
 
 

@@ -10,7 +10,7 @@ GIB = 2**30
 
 
 def gpu(memory_bytes, processes):
-    return DeviceIdentity("cuda", "any", memory_bytes, "serial", facts={"other_processes": processes})
+    return DeviceIdentity("cuda", "any", memory_bytes, "serial", facts={"other_processes": processes}, timed_on="gpu")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from pytest_bandwidth.judging.judge import Judged
 
 MB = 10**6
 CACHE = 10 * MB
-GPU = DeviceIdentity("cuda", "GPU", 2**30, "GPU-0", {}, {"last_cache_bytes": CACHE})
+GPU = DeviceIdentity("cuda", "GPU", 2**30, "GPU-0", {}, {"last_cache_bytes": CACHE}, timed_on="gpu")
 DECLARED = Traffic(200 * MB, 100 * MB)
 FINE = Decision(Status.OK, Rule.PAIRS)
 

@@ -16,8 +16,12 @@ from pytest_bandwidth.features.counters.profilers import (
     why_not_permitted,
 )
 
-H200 = DeviceIdentity("cuda", "NVIDIA H200", 2**37, "GPU-1", {"mig": "disabled"}, {"compute_capability": "9.0"})
-MI300 = DeviceIdentity("cuda", "AMD Instinct MI300X", 2**37, "PCI-1", {"mig": "unsupported"}, {"gfx": "gfx942"})
+H200 = DeviceIdentity(
+    "cuda", "NVIDIA H200", 2**37, "GPU-1", {"mig": "disabled"}, {"compute_capability": "9.0"}, timed_on="gpu"
+)
+MI300 = DeviceIdentity(
+    "cuda", "AMD Instinct MI300X", 2**37, "PCI-1", {"mig": "unsupported"}, {"gfx": "gfx942"}, timed_on="gpu"
+)
 HOST = DeviceIdentity("cpu", "AMD EPYC", 2**34, "host")
 VERSION = (
     "NVIDIA (R) Nsight Compute Command Line Profiler\nCopyright (c) 2018-2025 NVIDIA Corporation\n"
@@ -101,15 +105,19 @@ def test_what_is_refused_before_anything_runs(install) -> None:
     assert "--version says 'garbage', expected Nsight Compute's version" in refused("auto", H200)
     install("ncu").write_text("#!/nowhere\n")
     assert "--version does not run" in refused("auto", H200)
-    mig = DeviceIdentity("cuda", "NVIDIA H200 MIG 1g.18gb", 2**34, "MIG-1", {"mig": "1g.18gb"}, H200.facts)
+    mig = DeviceIdentity(
+        "cuda", "NVIDIA H200 MIG 1g.18gb", 2**34, "MIG-1", {"mig": "1g.18gb"}, H200.facts, timed_on="gpu"
+    )
     assert "a MIG slice (1g.18gb)" in refused("auto", mig)
-    orin = DeviceIdentity("cuda", "Orin", 2**34, "GPU-2", {}, {"compute_capability": "8.7"})
+    orin = DeviceIdentity("cuda", "Orin", 2**34, "GPU-2", {}, {"compute_capability": "8.7"}, timed_on="gpu")
     assert "no counters of DRAM" in refused("auto", orin)
 
 
 def test_a_report_needs_no_counters_of_dram(install, tmp_path: Path) -> None:
     path = install("ncu", VERSION)
-    orin = DeviceIdentity("cuda", "Orin", 2**34, "GPU-2", {"mig": "1g.5gb"}, {"compute_capability": "8.7"})
+    orin = DeviceIdentity(
+        "cuda", "Orin", 2**34, "GPU-2", {"mig": "1g.5gb"}, {"compute_capability": "8.7"}, timed_on="gpu"
+    )
     reporter = reporter_of(orin)
     command = reporter.command(tmp_path / "test.ncu-rep", tmp_path / "log", ["python"])
     assert command[:6] == [str(path), "--set", "full", "--force-overwrite", "-o", str(tmp_path / "test")]

@@ -8,7 +8,7 @@ from pytest_bandwidth.features.fleet.page import render_fleet
 
 
 def card(number: int, state: str = "measured", **changed: object) -> dict:
-    device = {"kind": "cuda", "name": "NVIDIA H100", "serial": f"GPU-{number}", "memory_gib": 80}
+    device = {"kind": "cuda", "name": "NVIDIA H100", "serial": f"GPU-{number}", "timed_on": "gpu", "memory_gib": 80}
     return {
         "name": f"gpu1 GPU {number}",
         "state": state,

@@ -17,7 +17,7 @@ from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.json import document, render_json
 
 CARD = Card(0, "gpu1 GPU 3", "gpu1", "ab" * 14, "gpu1", "192.0.2.7", "H100", 1)
-DEVICE = {"kind": "cuda", "name": "NVIDIA H100", "serial": "GPU-1", "memory_gib": 80, "peak": None}
+DEVICE = {"kind": "cuda", "name": "NVIDIA H100", "serial": "GPU-1", "timed_on": "gpu", "memory_gib": 80, "peak": None}
 ROW = Outcome("t.py::t", "t.py::t", None, "SAVED", "written", "", gbps=90.0, bytes_read=8, method="events")
 
 

@@ -380,7 +380,7 @@ def test_text_that_reorders_what_stands_beside_it_is_shown_as_escapes() -> None:
     assert "\\u202egnp.tset" in shown
 
 
-DEVICE = {"kind": "cuda", "name": "Imaginary GPU", "serial": "1"}
+DEVICE = {"kind": "cuda", "name": "Imaginary GPU", "timed_on": "gpu", "serial": "1"}
 
 
 @pytest.mark.parametrize(

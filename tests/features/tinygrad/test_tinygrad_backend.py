@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_bandwidth.devices.open import name_of, open_device
-from pytest_bandwidth.domain.device import identity_of
+from pytest_bandwidth.devices.open import open_device
+from pytest_bandwidth.domain.device import device_plain, identity_of
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.features.tinygrad.backend import Backend, open_backend
 from pytest_bandwidth.features.tinygrad.identity import identify
@@ -21,7 +21,7 @@ def test_a_backend_has_tinygrads_own_name(name):
 def test_a_card_beyond_the_first_keeps_its_number(backend):
     assert open_backend("PYTHON:1").index == 1
     assert backend.index == 0
-    assert name_of(open_device("tinygrad:python:1").identity) == "tinygrad:PYTHON:1"
+    assert open_device("tinygrad:python:1").identity.option == "tinygrad:PYTHON:1"
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,8 @@ def test_the_identity_names_backend_and_processor_and_opens_the_same_again(backe
     assert identity.on_host, "the host's clock times it, and its other processes disturb it"
     assert not identity.on_gpu
     assert not identity.counts_only
-    assert name_of(identity) == "tinygrad:PYTHON"
-    plain = {
-        **{name: getattr(identity, name) for name in ("kind", "name", "serial", "settings", "facts")},
-        "memory_gib": identity.memory_gib,
-    }
-    assert name_of(identity_of(plain)) == "tinygrad:PYTHON"
+    assert identity.option == "tinygrad:PYTHON"
+    assert identity_of(device_plain(identity, None)).option == "tinygrad:PYTHON"
 
 
 @pytest.mark.parametrize(
@@ -93,4 +89,4 @@ def test_a_card_is_named_as_far_as_tinygrad_tells(tinygrad, told, name):
     assert first.name == second.name == f"{name} (tinygrad AMD)"
     assert first.settings == second.settings, "cards of one model are comparable"
     assert first.serial != second.serial
-    assert name_of(second) == "tinygrad:AMD:1"
+    assert second.option == "tinygrad:AMD:1"

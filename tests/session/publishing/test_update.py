@@ -25,7 +25,7 @@ from pytest_bandwidth.session.publishing.update import update_baseline
 NOW = "2026-11-21T04:00:00Z"
 KEY, OTHER = "tests/test_a.py::test_copy", "tests/test_a.py::test_other"
 BYTES = 10**9
-GPU = DeviceIdentity("cuda", "A device", 2**34, "1")
+GPU = DeviceIdentity("cuda", "A device", 2**34, "1", timed_on="gpu")
 WRITTEN = Decision(Status.SAVED, Rule.WRITTEN)
 FRESH = Decision(Status.UNDECIDED, "new-process")
 # One run and another, five degrees of freedom: what a GPU's prior explains, and what a host's does.
