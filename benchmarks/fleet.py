@@ -69,11 +69,11 @@ def merge(folder: Path) -> None:
         node = f"gpu{number // 8}"
         card = Card(number, f"{node} GPU {number % 8}", node, node, node, "192.0.2.1", "Imaginary", 1)
         data = path.read_bytes()
-        row, report = read_result(CardResult(card, Returned(0, 1.0, (), data, len(data)), 1, 1.0), 60.0)
-        if report is None:
+        row, results = read_result(CardResult(card, Returned(0, 1.0, (), data, len(data)), 1, 1.0), 60.0)
+        if results is None:
             raise SystemExit(f"{path}: {row.reason}")
         rows.append(row)
-        reports.append(report)
+        reports.append(results)
     read = time.process_time()
     devices = [one.device for one in reports]
     found = unlike_others(devices, names_of(devices), [one.outcomes for one in reports], 0.05)

@@ -14,7 +14,8 @@ from pytest_bandwidth.options.own_process import handed
 from pytest_bandwidth.session.at_end import told_by_worker, told_here
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.session.publishing.device_report import DeviceReport, Gathered
+    from pytest_bandwidth.session.publishing.device_report import DeviceReport
+    from pytest_bandwidth.session.publishing.gathered import Gathered
 
 
 # Options that name what a run writes.
@@ -123,8 +124,8 @@ class Controller:
             return
         # What stopped early with a status that says so need not name what it left.
         ran = self._ran if session.exitstatus in _UNFAILED else None
-        reports = self._gathered.reports(self._failed, self._expected, ran)
-        if not reports:
+        devices = self._gathered.results(self._failed, self._expected, ran)
+        if not devices:
             return
         if self.is_child:
             from pytest_bandwidth.evidence.processes.requests import request_of
@@ -134,17 +135,16 @@ class Controller:
             # Where kernels are not executed, tests fail that look at what they wrote; their code is known.
             all_of_them = request.tells_code
             rows = []
-            for report in reports:
-                device = {} if request.device else {"device": report.device}
-                code = {row.outcome.key: row.code_plain() for row in report.rows}
-                outcomes = report.outcomes if all_of_them else report.succeeded
+            for results in devices:
+                device = {} if request.device else {"device": results.device}
+                code = {row.outcome.key: row.code_plain() for row in results.rows}
+                outcomes = results.outcomes if all_of_them else results.succeeded
                 rows += [outcome.to_plain() | device | code[outcome.key] for outcome in outcomes]
             request.hand_over(rows)
             return
         from pytest_bandwidth.session.publishing.publish import publish
 
-        publish(self._config, reports, self._started, interrupted=self._interrupted)
-        self._reports = reports
+        self._reports = publish(self._config, devices, self._started, interrupted=self._interrupted)
         if any(one.interrupted for one in self._reports) and not self._interrupted:
             session.exitstatus = pytest.ExitCode.INTERRUPTED
         self._hold_exit_status()
@@ -154,14 +154,14 @@ class Controller:
         session = self._session
         if session is None or self._gathered is None or self.is_child or session.exitstatus not in _UNFAILED:
             return
-        if any(one.problems for one in self._reports) and session.exitstatus == pytest.ExitCode.OK:
+        if any(one.remarks_of("problem") for one in self._reports) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
-        elif any(one.failures for one in self._reports) or self._gathered.failing(self._expected):
+        elif any(one.remarks_of("failure") for one in self._reports) or self._gathered.failing(self._expected):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _gather(self) -> Gathered:
         if self._gathered is None:
-            from pytest_bandwidth.session.publishing.device_report import Gathered
+            from pytest_bandwidth.session.publishing.gathered import Gathered
 
             self._gathered = Gathered()
         return self._gathered

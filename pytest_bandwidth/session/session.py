@@ -49,8 +49,8 @@ from pytest_bandwidth.reports.text_safe import printable, printable_lines, print
 from pytest_bandwidth.session.at_end import tell_controller
 from pytest_bandwidth.session.collection.collected import COLLECTED, entries_of, key_of, reason_of
 from pytest_bandwidth.session.collection.stale_entries import by_test
-from pytest_bandwidth.session.publishing.device_report import Row, verdict_said
 from pytest_bandwidth.session.publishing.environment import uncommitted_beside
+from pytest_bandwidth.session.publishing.gathered import Row, verdict_said
 from pytest_bandwidth.session.publishing.run_files import check_outputs
 from pytest_bandwidth.session.run import JudgingRun
 from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_every_test

@@ -30,6 +30,7 @@ from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.publishing.device_report import DeviceReport
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
+from pytest_bandwidth.session.publishing.gathered import DeviceResults
 from pytest_bandwidth.session.publishing.publish import publish, show
 from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted
 from pytest_bandwidth.session.publishing.run_files import check_outputs
@@ -55,6 +56,8 @@ class FleetCaller:
         self._started = time.time()
         self._cards: list[Card] = []
         self._rows: dict[int, CardRow] = {}
+        self._results: dict[int, DeviceResults] = {}
+        # By card's number, once they are published.
         self._reports: dict[int, DeviceReport] = {}
         self._interrupted = False
         self._published = False
@@ -63,9 +66,9 @@ class FleetCaller:
     def status(self) -> int:
         """Return 1 where a test failed on a card or strict says so, 2 where something was not written, 3 as above."""
         rows, reports = self._rows.values(), self._reports.values()
-        if any(row.state == "failed" for row in rows) or any(report.failures for report in reports):
+        if any(row.state == "failed" for row in rows) or any(report.remarks_of("failure") for report in reports):
             return 1
-        if not self._published or any(report.problems for report in reports):
+        if not self._published or any(report.remarks_of("problem") for report in reports):
             return 2
         return INCOMPLETE if any(row.state == "missing" for row in rows) else 0
 
@@ -124,8 +127,12 @@ class FleetCaller:
         if not self._cards:
             return
         config = session.config
-        if self._reports:
-            publish(config, self._devices(), self._started, interrupted=self._interrupted)
+        if self._results:
+            # In a lasting order.
+            numbers = sorted(self._results, key=lambda number: _told_by(self._results[number]))
+            devices = [self._results[number] for number in numbers]
+            reports = publish(config, devices, self._started, interrupted=self._interrupted)
+            self._reports = dict(zip(numbers, reports, strict=True))
         self._published = True
         settings = settings_of(config)
         self._environment = describe(config.rootpath, self._started, settings.baseline)
@@ -143,7 +150,7 @@ class FleetCaller:
         if not self._cards:
             return
         if self._reports:
-            show(terminalreporter.config, terminalreporter, self._devices())
+            show(terminalreporter.config, terminalreporter, list(self._reports.values()))
         terminalreporter.write_sep("=", "fleet")
         for line in table(self._in_order()):
             terminalreporter.write_line(line)
@@ -154,15 +161,15 @@ class FleetCaller:
 
     def _take(self, config: pytest.Config, result: CardResult, task: Task, tell: Callable[[str], None]) -> None:
         """Take in what a card sent, and report it as pytest would a test."""
-        row, report = read_result(result, task.timeout_seconds)
-        if report is not None and _fell_back(row.card, settings_of(config), report):
-            name = report.device["name"]
-            row, report = refused(row, f"no GPU can be used there, its pytest measured the host ({name})"), None
-        if report is not None:
-            twins = (number for number, other in self._reports.items() if _told_by(other) == _told_by(report))
+        row, results = read_result(result, task.timeout_seconds)
+        if results is not None and _fell_back(row.card, settings_of(config), results):
+            name = results.device["name"]
+            row, results = refused(row, f"no GPU can be used there, its pytest measured the host ({name})"), None
+        if results is not None:
+            twins = (number for number, other in self._results.items() if _told_by(other) == _told_by(results))
             twin = next(twins, None)
             if twin is None:
-                self._reports[row.card.number] = report
+                self._results[row.card.number] = results
             else:
                 other = self._rows[twin].card
                 own_node = other.node_id == row.card.node_id
@@ -191,10 +198,6 @@ class FleetCaller:
         place = {card.node: i for i, card in enumerate(self._cards)}
         return sorted(self._rows.values(), key=lambda row: (place[row.card.node], len(row.card.name), row.card.name))
 
-    def _devices(self) -> list[DeviceReport]:
-        """Return the devices' reports in a lasting order."""
-        return sorted(self._reports.values(), key=_told_by)
-
 
 def task_of(
     settings: Settings, arguments: Sequence[str], folder: str | None, python: str | None, timeout_seconds: float
@@ -212,13 +215,13 @@ def task_of(
     return Task(tuple(arguments), folder, python, timeout_seconds, path.name, a_folder, files)
 
 
-def _told_by(report: DeviceReport) -> tuple[str, str, str]:
-    return str(report.device["kind"]), str(report.device["name"]), str(report.device["serial"])
+def _told_by(results: DeviceResults) -> tuple[str, str, str]:
+    return str(results.device["kind"]), str(results.device["name"]), str(results.device["serial"])
 
 
-def _fell_back(card: Card, settings: Settings, report: DeviceReport) -> bool:
+def _fell_back(card: Card, settings: Settings, results: DeviceResults) -> bool:
     """Return whether a GPU's run measured the host, which nobody asked for."""
-    return settings.device == "auto" and card.name != card.node and report.device["kind"] == "cpu"
+    return settings.device == "auto" and card.name != card.node and results.device["kind"] == "cpu"
 
 
 def _after(first: Callable[[], None], tell: Callable[[str], None]) -> Callable[[str], None]:

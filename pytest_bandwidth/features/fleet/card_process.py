@@ -40,7 +40,7 @@ def write_evidence(reports: Sequence[DeviceReport], file: str) -> None:
     """Write what an update is made of beyond the document: further whole runs; by key, markers and code to keep."""
     for report in reports:
         evidence = {
-            "further": report.further or [],
+            "further": report.further,
             "asked": {row.outcome.key: asdict(row.asked) for row in report.rows},
             "code": {row.outcome.key: row.code_plain() for row in report.rows},
         }

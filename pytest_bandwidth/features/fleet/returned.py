@@ -21,7 +21,7 @@ from pytest_bandwidth.options.reading import read_marker
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.reports.attention import by_attention
 from pytest_bandwidth.reports.text_safe import one_line
-from pytest_bandwidth.session.publishing.device_report import DeviceReport, Row
+from pytest_bandwidth.session.publishing.gathered import DeviceResults, Row
 from pytest_bandwidth.storage.saved_run import checked, parsed
 from pytest_bandwidth.storage.schema_check import check_plain
 
@@ -41,8 +41,8 @@ class _Evidence:
     code: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_result(result: CardResult, timeout_seconds: float) -> tuple[CardRow, DeviceReport | None]:
-    """Return a card's row, and what its device's report is made of; None for a card that did not report."""
+def read_result(result: CardResult, timeout_seconds: float) -> tuple[CardRow, DeviceResults | None]:
+    """Return a card's row, and its device's results; None for a card that did not report."""
     outcome = result.outcome
     if isinstance(outcome, Lost):
         return _missing(result, outcome.reason), None
@@ -54,11 +54,11 @@ def read_result(result: CardResult, timeout_seconds: float) -> tuple[CardRow, De
         evidence = _evidence(outcome.evidence, document)
     except UsageError as error:
         return _missing(result, f"refused: {error}"), None
-    report = DeviceReport(
+    results = DeviceResults(
         document["device"],
-        [_row(outcome, evidence) for outcome in outcomes],
+        tuple(_row(outcome, evidence) for outcome in outcomes),
         further=evidence.further,
-        findings=list(document.get("findings") or ()),
+        findings=document.get("findings") or (),
         environment=document.get("environment") or {},
     )
     row = CardRow(
@@ -73,7 +73,7 @@ def read_result(result: CardResult, timeout_seconds: float) -> tuple[CardRow, De
         {o.key: o.gbps for o in outcomes if o.gbps and o.is_valid},
         outcome.ray_processors,
     )
-    return row, report
+    return row, results
 
 
 def interrupted(card: Card) -> CardRow:

@@ -1,241 +1,72 @@
-"""Report on each device of a run: its tests' rows, and what was done with them at the end.
-
-Under pytest-xdist's --dist=each every worker may have a device of its own; otherwise there is one.
-"""
+"""Report on each device of a run: its results, and what was done with them at the end."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from pytest_bandwidth.baseline.locate import slug
-from pytest_bandwidth.domain.code.machine_code import cubin_of_text, text_of_cubin
 from pytest_bandwidth.domain.measured.measurement import Finding
-from pytest_bandwidth.judging.limits import MarkerOptions
-from pytest_bandwidth.outcomes.flatten import flat
-from pytest_bandwidth.outcomes.outcome import Outcome, Plain, from_plain
-from pytest_bandwidth.outcomes.run_findings import Unmeasurable
+from pytest_bandwidth.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.reports.terminal import TerminalLine
 from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.session.publishing.gathered import Device, DeviceResults, Row
 
 LONGEST_SUFFIX = 60
 
-Device = Mapping[str, Any]
-# Kind, name and serial.
-_Told = tuple[str, str, str]
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Say something of a device's run in a line of the summary; where it has a code, in the document too.
+
+    kind: a problem is what could not be done; a failure fails the run, and no test of it; a note is of no consequence;
+    a finding is for the document alone.
+    """
+
+    kind: Literal["problem", "failure", "note", "finding"]
+    text: str
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """Hold one judged measurement, and what an update goes by: what its test's marker asks for, the code to keep.
-
-    ptx, cubin, files: of a process that tells its code, what the run that started it is to have of it.
-    """
-
-    outcome: Outcome
-    asked: MarkerOptions = field(default_factory=MarkerOptions)
-    ptx: str | None = None
-    cubin: bytes | None = None
-    files: str | None = None
-
-    def to_plain(self) -> Plain:
-        """Make it plain data, which travels with pytest's report of the test."""
-        return {"outcome": self.outcome.to_plain(), "asked": flat(self.asked), **self.code_plain()}
-
-    def code_plain(self) -> Plain:
-        """Make plain data of the code to keep: PTX, machine code, a list of files, by name; only what there is."""
-        cubin = None if self.cubin is None else text_of_cubin(self.cubin)
-        found = {"ptx": self.ptx, "cubin": cubin, "files": self.files}
-        return {name: text for name, text in found.items() if text is not None}
-
-
-def row_of(plain: Plain) -> Row:
-    """Make a row of `Row.to_plain`'s data."""
-    asked, cubin = MarkerOptions(**plain["asked"]), cubin_of_text(plain.get("cubin"))
-    return Row(from_plain(plain["outcome"]), asked, plain.get("ptx"), cubin, plain.get("files"))
-
-
-@dataclass(slots=True)
 class DeviceReport:
-    """Hold what one device's tests reported, and what was done for the device at the end of the run.
-
-    device: as `device_plain` gives it; rows: of its tests; failed: tests that failed on this device.
-    further: outcomes of the fresh whole runs that the device's worker took for an update, one list a run; None where it
-    was not asked to. trouble: why they are missing. unjudged: what tests said that failed before they were judged.
-    not_measured: entries of the baseline that were not measured though their test ran, and why. skipped: how many tests
-    skipped on this device, by reason.
-    unmeasurable: entries of the baseline for which no test was to run.
-    hidden: what tests failed by that were not reported as failed, by node id.
+    """Report on one device, once the run is over.
 
     name: tells it from the run's other devices. baseline: what it was judged by, or written to.
-    unlike: how it differs from others of its model. changes: of the baseline.
-    not_updated: why its baseline could not be. left_out: why this device's figures did not enter; each "" otherwise.
-    interrupted: a person ended the run, or the update's further runs, before the baseline was updated.
-    problems: what could not be done. failures: what fails the run, and no test of it. notes: lines of no consequence.
-    findings: about the run, for the document.
-    commands: what the CI system reads on standard output, one a line.
-    environment: what the device's own process told of its software and host; empty where this process is it.
+    unlike: how it differs from others of its model. rows: those of the results, as far as they were written.
+    further: the update's further runs. changes: of the baseline. interrupted: a person ended the run, or the update's
+    further runs, before the baseline was updated. findings: about the run, for the document.
+    written: names of files. commands: what the CI system reads on standard output, one a line.
     """
 
-    device: Device
-    rows: list[Row]
-    failed: frozenset[str] = frozenset()
-    further: Sequence[Sequence[Plain]] | None = None
-    trouble: str | None = None
-    unjudged: Mapping[str, str] = field(default_factory=dict)
-    not_measured: Mapping[str, str] = field(default_factory=dict)
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    unmeasurable: Unmeasurable = field(default_factory=Unmeasurable)
-    hidden: Mapping[str, str] = field(default_factory=dict)
-    name: str = ""
-    baseline: str | None = None
-    unlike: Finding | None = None
-    not_updated: str = ""
-    left_out: str = ""
-    changes: list[TerminalLine] = field(default_factory=list)
-    written: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    findings: list[dict[str, str]] = field(default_factory=list)
+    results: DeviceResults
+    name: str
+    baseline: str | None
+    unlike: Finding | None
+    rows: tuple[Row, ...]
+    further: Sequence[Sequence[Plain]]
+    changes: tuple[TerminalLine, ...]
+    interrupted: bool
+    findings: tuple[dict[str, str], ...]
+    remarks: tuple[Remark, ...]
+    written: tuple[str, ...] = ()
     commands: str = ""
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    interrupted: bool = False
+
+    @property
+    def device(self) -> Device:
+        return self.results.device
 
     @property
     def outcomes(self) -> list[Outcome]:
         """Return every row's outcome."""
         return [row.outcome for row in self.rows]
 
-    @property
-    def succeeded(self) -> list[Outcome]:
-        """Return the outcomes of tests that did not fail."""
-        return [row.outcome for row in self.rows if row.outcome.nodeid not in self.failed]
-
-
-class Gathered:
-    """Gather rows as tests' reports arrive; the last report of a test on a device counts."""
-
-    def __init__(self) -> None:
-        self._devices: dict[_Told, Mapping[str, Any]] = {}
-        # By device, then by key: the worker, and the row.
-        self._rows: dict[_Told, dict[str, tuple[str, Row]]] = {}
-        # What the device's process told when its tests had run.
-        self._told: dict[_Told, Mapping[str, Any]] = {}
-        # By worker and test.
-        self._unjudged: dict[tuple[str, str], str] = {}
-        # By device: why, by the entry's key; and the reason of each test that skipped on it.
-        self._not_measured: dict[_Told, dict[str, str]] = {}
-        self._skipped: dict[_Told, dict[str, str]] = {}
-        # What tests failed by, as the process that ran them knows it: by worker and test.
-        self._failing: dict[tuple[str, str], str] = {}
-        # A worker opens one device.
-        self._opened: dict[str, _Told] = {}
-
-    def add(self, worker: str, device: Mapping[str, Any], rows: Sequence[Plain]) -> None:
-        """Take in the rows of one report, as plain data."""
-        told = self._opened[worker] = _told_by(device)
-        self._devices[told] = device
-        self._rows.setdefault(told, {}).update({row.outcome.key: (worker, row) for row in map(row_of, rows)})
-
-    def add_unjudged(self, worker: str, nodeid: str, said: str, device: Mapping[str, Any] | None) -> None:
-        """Take in a test that failed without rows. device: None where none was opened."""
-        self._unjudged[worker, nodeid] = said
-        if device is not None:
-            self.add(worker, device, ())
-
-    def add_missing(
-        self, worker: str, nodeid: str, device: Device, not_measured: Mapping[str, str], skipped: str | None
-    ) -> None:
-        """Take in a test that gave less than it could: entries that it left unmeasured, why it skipped."""
-        self.add(worker, device, ())
-        told = _told_by(device)
-        self._not_measured.setdefault(told, {}).update(not_measured)
-        if skipped is not None:
-            self._skipped.setdefault(told, {})[nodeid] = skipped
-
-    def add_told(self, given: Mapping[str, Any], worker: str = "") -> None:
-        """Take in what a process told at its end.
-
-        `device`, `unmeasurable`, `failing`, `due`; of an update, `further` or `trouble`.
-        """
-        told = self._opened[worker] = _told_by(given["device"])
-        self._failing.update({(worker, nodeid): said for nodeid, said in given.get("failing", {}).items()})
-        self._devices.setdefault(told, given["device"])
-        self._rows.setdefault(told, {})
-        self._told[told] = given
-
-    def failing(self, expected: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        """Say of each test that has to fail by what. expected: those that were expected to, as (worker, node id)."""
-        rows = [row for rows in self._rows.values() for row in rows.values()]
-        by_row = {
-            (worker, row.outcome.nodeid): verdict_said(row.outcome.status)
-            for worker, row in rows
-            if row.outcome.message
-        }
-        return {test: said for test, said in {**self._failing, **by_row}.items() if test not in expected}
-
-    def reports(
-        self,
-        failed: Collection[tuple[str, str]],
-        expected: Collection[tuple[str, str]] = (),
-        ran: Collection[str] | None = None,
-    ) -> list[DeviceReport]:
-        """Report on each device that there is something to tell of, in a lasting order.
-
-        failed, expected: tests that did, and those that were expected to and did, as (worker, node id).
-        ran: node ids of tests that ran; None where the run ended early and says so.
-        """
-        hidden = {test: said for test, said in self.failing(expected).items() if test not in failed}
-        found = [self._report(told, failed, hidden, ran) for told in sorted(self._devices)]
-        return [r for r in found if r.rows or r.unjudged or r.not_measured or r.hidden or not r.unmeasurable.is_empty]
-
-    def _report(
-        self,
-        told: _Told,
-        failed: Collection[tuple[str, str]],
-        hidden: Mapping[tuple[str, str], str],
-        ran: Collection[str] | None,
-    ) -> DeviceReport:
-        rows = self._rows[told].values()
-        given = self._told.get(told, {})
-        unmeasurable = Unmeasurable(**given.get("unmeasurable", {}))
-        if ran is not None:
-            due = (key for nodeid, keys in given.get("due", {}).items() if nodeid not in ran for key in keys)
-            not_run = dict.fromkeys(due, "its test did not run")
-            unmeasurable = replace(unmeasurable, not_measured=not_run | unmeasurable.not_measured)
-        return DeviceReport(
-            self._devices[told],
-            [row for _, row in rows],
-            frozenset(row.outcome.nodeid for worker, row in rows if (worker, row.outcome.nodeid) in failed),
-            given.get("further"),
-            given.get("trouble"),
-            self._unjudged_on(told, failed),
-            {**self._not_measured.get(told, {}), **unmeasurable.not_measured},
-            Counter(self._skipped.get(told, {}).values()),
-            unmeasurable,
-            {nodeid: said for (worker, nodeid), said in hidden.items() if self._opened.get(worker) == told},
-        )
-
-    def _unjudged_on(self, told: _Told, failed: Collection[tuple[str, str]]) -> dict[str, str]:
-        """Return those that failed in the end, on this device: all of them where there is no other."""
-        return {
-            nodeid: said
-            for (worker, nodeid), said in self._unjudged.items()
-            if (worker, nodeid) in failed and (len(self._devices) == 1 or self._opened.get(worker) == told)
-        }
-
-
-def verdict_said(status: str) -> str:
-    """Say what a test failed by, where a verdict fails it."""
-    return f"its verdict {status}"
-
-
-def _told_by(device: Mapping[str, Any]) -> _Told:
-    return device["kind"], str(device["name"]), str(device["serial"])
+    def remarks_of(self, kind: str) -> list[str]:
+        """Return the texts of the remarks of one kind."""
+        return [remark.text for remark in self.remarks if remark.kind == kind]
 
 
 def names_of(devices: Sequence[Device]) -> list[str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.units import drop_of_log, format_percent
 from pytest_bandwidth.options.errors import UserHookFailed, called_hook
 from pytest_bandwidth.options.reading import plain_options, settings_of
@@ -20,6 +22,7 @@ from pytest_bandwidth.outcomes.run_findings import (
     ABSENT,
     DEVICE_LOSS,
     MOVED,
+    Unmeasurable,
     device_loss,
     hidden_finding,
     not_measured_finding,
@@ -32,67 +35,89 @@ from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.unmeasured import not_measured_lines, skipped_lines, unmeasured_sentence
 from pytest_bandwidth.reports.wording import device_sentence
 from pytest_bandwidth.session.collection.stale_entries import elsewhere_sentence, gone_sentence, moved_sentence
-from pytest_bandwidth.session.publishing.device_report import (
-    DeviceReport,
-    names_of,
-    suffixes_of,
-)
+from pytest_bandwidth.session.publishing.device_report import DeviceReport, Remark, names_of, suffixes_of
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
+from pytest_bandwidth.session.publishing.gathered import Device, DeviceResults, Row
 from pytest_bandwidth.session.publishing.github_actions import commands, is_github, write_summary
 from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted
 from pytest_bandwidth.session.publishing.run_files import reporters_of, run_files, write_files
-from pytest_bandwidth.session.publishing.update import update_baselines
+from pytest_bandwidth.session.publishing.update import Updated, update_baselines
 from pytest_bandwidth.session.xdist import revision_of
 
 
 def publish(
-    config: pytest.Config,
-    reports: Sequence[DeviceReport],
-    started: float,
-    *,
-    interrupted: bool = False,
-) -> None:
+    config: pytest.Config, devices: Sequence[DeviceResults], started: float, *, interrupted: bool = False
+) -> list[DeviceReport]:
     """Update the baseline and write files; what goes wrong is noted, not raised, so that everything else is done.
 
-    reports: one a device, filled in with what was done; started: when the run did, in seconds since the epoch;
-    interrupted: whether a person ended the run: then no baseline is
-    updated.
+    started: when the run did, in seconds since the epoch; interrupted: whether a person ended the run: then no baseline
+    is updated.
     """
     settings = settings_of(config)
     given = revision_of(config) or settings.baseline
-    devices = [report.device for report in reports]
-    names, outcomes = names_of(devices), [report.outcomes for report in reports]
-    unlike = unlike_others(devices, names, outcomes, settings.tolerance)
-    for report, name, other in zip(reports, names, unlike, strict=True):
-        report.name, report.unlike, report.baseline = name, other, None if given is None else str(given)
-        # What was read from a device's own document says some of it already.
-        report.findings += [found for found in _findings(report) if found not in report.findings]
+    names = names_of([one.device for one in devices])
+    unlike = unlike_others(
+        [one.device for one in devices], names, [one.outcomes for one in devices], settings.tolerance
+    )
     if settings.writes_baseline:
-        update_baselines(config, settings, reports, interrupted=interrupted)
-    for report in reports:
-        _tell_unmeasurable(report, settings, config.rootpath)
-        _tell_device_loss(report, settings)
+        updates = update_baselines(config, settings, devices, names, unlike, interrupted=interrupted)
+    else:
+        updates = [Updated(one.rows) for one in devices]
+    reports = []
+    for results, name, other, update in zip(devices, names, unlike, updates, strict=True):
+        baseline = update.baseline or (None if given is None else str(given))
+        remarks = [
+            *update.remarks,
+            *_unmeasurable(results.unmeasurable, baseline, settings, config.rootpath),
+            *_device_loss(results.device, update.rows, settings),
+        ]
+        reports.append(
+            DeviceReport(
+                results,
+                name,
+                baseline,
+                other,
+                update.rows,
+                update.further,
+                update.changes,
+                update.interrupted,
+                (
+                    *_findings(results, other),
+                    *({"code": r.code, "text": r.text} for r in remarks if r.code is not None),
+                ),
+                tuple(remarks),
+            )
+        )
     if _is_document_wanted(config, settings):
-        _write_documents(config, settings, reports, started)
+        reports = _with_documents(config, settings, reports, started)
     try:
         called_hook(config, "pytest_bandwidth_finished", reports=reports)
-    except UserHookFailed as error:
-        reports[0].problems.append(str(error))
+    except BandwidthError as error:
+        reports[0] = _with_problem(reports[0], error)
+    return reports
 
 
-def _write_documents(
+def _with_problem(report: DeviceReport, problem: object) -> DeviceReport:
+    return replace(report, remarks=(*report.remarks, Remark("problem", str(problem))))
+
+
+def _with_documents(
     config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport], started: float
-) -> None:
+) -> list[DeviceReport]:
+    """Write each device's document in every form; return the reports with what was written."""
+    first, *others = reports
     run_id, environment = new_run_id(), describe(config.rootpath, started, settings.baseline, settings.commit)
     changed = dict(environment)
     try:
         called_hook(config, "pytest_bandwidth_environment", environment=changed)
         environment = changed
-    except UserHookFailed as error:
-        reports[0].problems.append(str(error))
-    suffixes = suffixes_of([report.device for report in reports]) if len(reports) > 1 else [None]
-    for report, suffix in zip(reports, suffixes, strict=True):
-        _write(config, settings, environment, run_id, report, suffix)
+    except BandwidthError as error:
+        first = _with_problem(first, error)
+    suffixes = suffixes_of([report.device for report in reports]) if others else [None]
+    return [
+        _with_document(config, settings, environment, run_id, report, suffix)
+        for report, suffix in zip([first, *others], suffixes, strict=True)
+    ]
 
 
 def _is_document_wanted(config: pytest.Config, settings: Settings) -> bool:
@@ -103,59 +128,59 @@ def _is_document_wanted(config: pytest.Config, settings: Settings) -> bool:
     return hooked or bool(outputs) or is_github()
 
 
-def _findings(report: DeviceReport) -> list[dict[str, str]]:
+def _findings(results: DeviceResults, unlike: Finding | None) -> list[dict[str, str]]:
     """Return what the document says of the device's run as a whole."""
-    found = [] if report.unlike is None else [asdict(report.unlike)]
-    found += [asdict(cause.finding()) for cause in shared_causes(report.outcomes)]
-    found += [unjudged_finding(nodeid, said) for nodeid, said in report.unjudged.items()]
-    found += [hidden_finding(nodeid, said) for nodeid, said in report.hidden.items()]
-    return found + [not_measured_finding(key, why) for key, why in report.not_measured.items()]
+    found = [] if unlike is None else [asdict(unlike)]
+    found += [asdict(cause.finding()) for cause in shared_causes(results.outcomes)]
+    found += [unjudged_finding(nodeid, said) for nodeid, said in results.unjudged.items()]
+    found += [hidden_finding(nodeid, said) for nodeid, said in results.hidden.items()]
+    found += [not_measured_finding(key, why) for key, why in results.not_measured.items()]
+    # What was read from a device's own document says some of it already.
+    known = [dict(one) for one in results.findings]
+    return known + [one for one in found if one not in known]
 
 
-def _tell_unmeasurable(report: DeviceReport, settings: Settings, root: Path) -> None:
+def _unmeasurable(entries: Unmeasurable, baseline: str | None, settings: Settings, root: Path) -> Iterator[Remark]:
     """Say which entries no test was to measure; with strict they fail the run, for there is no test to fail."""
-    entries, told = report.unmeasurable, report.failures if settings.strict else report.notes
-    if entries.gone and report.baseline:
-        text = gone_sentence(entries.gone, report.baseline)
-        report.findings.append({"code": ABSENT, "text": text})
-        told.append(text)
+    kind: Literal["failure", "note"] = "failure" if settings.strict else "note"
+    if entries.gone and baseline:
+        yield Remark(kind, gone_sentence(entries.gone, baseline), ABSENT)
     if entries.elsewhere:
-        report.notes.append(elsewhere_sentence(entries.elsewhere))
+        yield Remark("note", elsewhere_sentence(entries.elsewhere))
     if entries.moved is not None:
-        text = moved_sentence(entries.moved, root)
-        report.findings.append({"code": MOVED, "text": text})
-        told.append(text)
+        yield Remark(kind, moved_sentence(entries.moved, root), MOVED)
     if entries.exempt:
-        report.notes.append(f"left out on the command line: {entries.exempt} of the baseline's entries")
+        yield Remark("note", f"left out on the command line: {entries.exempt} of the baseline's entries")
     if entries.not_measured and settings.strict:
-        told.append(unmeasured_sentence(entries.not_measured))
+        yield Remark(kind, unmeasured_sentence(entries.not_measured))
 
 
-def _tell_device_loss(report: DeviceReport, settings: Settings) -> None:
+def _device_loss(device: Device, rows: Sequence[Row], settings: Settings) -> Iterator[Remark]:
     """Say what unchanged tests lost, where that matters; past --bandwidth-device-tolerance it fails the run."""
-    loss, asked = device_loss(report.outcomes, report.device.get("facts") or {}), settings.device_tolerance
+    loss, asked = device_loss([row.outcome for row in rows], device.get("facts") or {}), settings.device_tolerance
     matters = settings.tolerance if asked is None else asked
     if loss is None or settings.writes_baseline or drop_of_log(loss.median) <= matters:
         return
     text = device_sentence(loss)
-    report.findings.append({"code": DEVICE_LOSS, "text": text})
+    yield Remark("finding", text, DEVICE_LOSS)
     if asked is None:
-        report.notes.append(f"DEVICE {text}")
+        yield Remark("note", f"DEVICE {text}")
     else:
-        report.failures.append(f"{text}, --bandwidth-device-tolerance is {format_percent(asked, 1)}")
+        yield Remark("failure", f"{text}, --bandwidth-device-tolerance is {format_percent(asked, 1)}")
 
 
-def _write(
+def _with_document(
     config: pytest.Config,
     settings: Settings,
     environment: Mapping[str, Any],
     run_id: str,
     report: DeviceReport,
     suffix: str | None,
-) -> None:
+) -> DeviceReport:
+    told = report.results.environment.items()
     whole = document(
         run_id if suffix is None else f"{run_id}-{suffix}",
-        {**environment, **{name: said for name, said in report.environment.items() if said is not None}},
+        {**environment, **{name: said for name, said in told if said is not None}},
         report.device,
         plain_options(config),
         report.outcomes,
@@ -168,17 +193,19 @@ def _write(
         if lost := [key for key in whole if key not in changed]:
             raise UserHookFailed(f"pytest_bandwidth_document removed {', '.join(lost)}, expected them to stay")
         whole = changed
-    except UserHookFailed as error:
-        report.problems.append(str(error))
+    except BandwidthError as error:
+        report = _with_problem(report, error)
     clean = cleaner(config.rootpath, private=settings.private)
     whole = redacted(whole, clean)
-    outcomes = [_redacted(outcome, clean) for outcome in report.outcomes]
-    report.written, problems = write_files(config, whole, outcomes, suffix)
-    report.problems += problems
-    if is_github():
-        report.commands = commands(whole, config.rootpath)
-        if refusal := write_summary(whole):
-            report.notes.append(refusal)
+    written, problems = write_files(config, whole, [_redacted(outcome, clean) for outcome in report.outcomes], suffix)
+    for problem in problems:
+        report = _with_problem(report, problem)
+    report = replace(report, written=tuple(written))
+    if not is_github():
+        return report
+    refusal = write_summary(whole)
+    notes = () if refusal is None else (Remark("note", refusal),)
+    return replace(report, commands=commands(whole, config.rootpath), remarks=(*report.remarks, *notes))
 
 
 def _redacted(outcome: Outcome, clean: Clean) -> Outcome:
@@ -192,7 +219,9 @@ def show(config: pytest.Config, reporter: pytest.TerminalReporter, reports: Sequ
     reporter.write_sep("=", "memory bandwidth")
     verbose, width = config.option.verbose > 0, config.get_terminal_writer().fullwidth
     for report in reports:
-        if report.environment or config.getoption("dist", "no") != "no":  # other processes' headers were not shown
+        if (
+            report.results.environment or config.getoption("dist", "no") != "no"
+        ):  # other processes' headers were not shown
             _write_header(reporter, report)
         _show_device(reporter, report, width, verbose=verbose)
     # Told last and once, where nobody has to look for it among the tables of many devices.
@@ -208,21 +237,21 @@ def _write_header(reporter: pytest.TerminalReporter, report: DeviceReport) -> No
 def _show_device(reporter: pytest.TerminalReporter, report: DeviceReport, width: int, *, verbose: bool) -> None:
     for line in (*summary_lines(report.outcomes, width, verbose=verbose), *report.changes):
         _write_line(reporter, line)
-    for line in not_measured_lines(report.not_measured):
+    for line in not_measured_lines(report.results.not_measured):
         _write_line(reporter, line)
     for path in report.written:
         reporter.write_line(f"wrote {printable(path)}")
-    for note in (*skipped_lines(report.skipped), *report.notes):
+    for note in (*skipped_lines(report.results.skipped), *report.remarks_of("note")):
         reporter.write_line(printable(note))
     for line_of_ci in report.commands.splitlines():
         reporter.write_line(line_of_ci)
     if report.interrupted:
         _write_line(reporter, (Span("interrupted: the baseline was not updated", ("red", "bold")),))
-    for nodeid, said in report.hidden.items():
+    for nodeid, said in report.results.hidden.items():
         _write_line(reporter, (Span(f"FAILED: {printable(hidden_finding(nodeid, said)['text'])}", ("red", "bold")),))
-    for failure in report.failures:
+    for failure in report.remarks_of("failure"):
         _write_line(reporter, (Span(f"FAILED: {printable(failure)}", ("red", "bold")),))
-    for problem in report.problems:
+    for problem in report.remarks_of("problem"):
         _write_line(reporter, (Span(f"ERROR: {printable(problem)}", ("red", "bold")),))
 
 

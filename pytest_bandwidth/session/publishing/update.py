@@ -5,8 +5,8 @@ A file belongs to a model: what its devices showed in one run is written togethe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 
@@ -15,8 +15,11 @@ import pytest
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.locate import is_folder
 from pytest_bandwidth.domain.baseline import Baseline, Entry
+from pytest_bandwidth.domain.code.identity import digest
+from pytest_bandwidth.domain.code.machine_code import CUBIN
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, identity_of
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
+from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
 from pytest_bandwidth.evidence.git import current_commit
@@ -32,13 +35,48 @@ from pytest_bandwidth.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.reports.changes import change_lines
 from pytest_bandwidth.reports.terminal import TerminalLine
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.session.publishing.device_report import DeviceReport, Row
+from pytest_bandwidth.session.publishing.device_report import Remark
 from pytest_bandwidth.session.publishing.environment import commit_of_run, now, uncommitted_beside
-from pytest_bandwidth.session.publishing.kept_code import KeptCode, kept_code
+from pytest_bandwidth.session.publishing.gathered import DeviceResults, Row
 from pytest_bandwidth.session.xdist import invocation_of
 
 # So many entries are named in a line.
 MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCode:
+    """Hold files of code to keep: PTX, machine code and lists of files.
+
+    files: by name. cubins: the hash of the file of machine code that a kernel was loaded from, by the hashes of
+    the kernel's PTX and of its own machine code.
+    """
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    cubins: Mapping[tuple[str | None, str | None], str] = field(default_factory=dict)
+
+    def named_by(self, entry: Entry) -> Entry:
+        """Return the entry with the name of its kernel's machine code, where that is to be kept."""
+        name = self.cubins.get((entry.code.get("ptx"), entry.code.get("sass")))
+        return entry if name is None else replace(entry, code={**entry.code, CUBIN: name})
+
+
+def kept_code(rows: Iterable[Row]) -> KeptCode:
+    """Gather the code of rows."""
+    files: dict[str, bytes] = {}
+    cubins: dict[tuple[str | None, str | None], str] = {}
+    for row in rows:
+        code = row.outcome.code_identity
+        if row.ptx is not None:
+            files[f"{code['ptx']}.ptx"] = row.ptx.encode()
+        if row.cubin is not None:
+            name = cubins[code.get("ptx"), code.get("sass")] = digest(row.cubin)
+            files[f"{name}.cubin"] = row.cubin
+        if row.files is not None:
+            files[f"{code['function']}.files"] = row.files.encode()
+    return KeptCode(files, cubins)
+
+
 KEEPS_NOTHING = KeptCode()
 
 
@@ -50,80 +88,135 @@ class Update:
     lines: list[TerminalLine]
 
 
-def update_baselines(
-    config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport], *, interrupted: bool = False
-) -> None:
-    """Write each model's file; what was done, and what could not be, is noted in the devices' reports.
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """Hold what an update did for one device: its rows as they were written, and what there is to say."""
 
-    interrupted: whether the run was: then its files stay as they are.
+    rows: tuple[Row, ...]
+    baseline: str | None = None
+    further: Sequence[Sequence[Plain]] = ()
+    changes: tuple[TerminalLine, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    interrupted: bool = False
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Follow one device through the update. why_not: its baseline could not be written; left_out: its figures did not
+    enter; each "" otherwise.
     """
+
+    results: DeviceResults
+    name: str
+    unlike: Finding | None
+    baseline: str | None = None
+    why_not: str = ""
+    left_out: str = ""
+    further: Sequence[Sequence[Plain]] | None = None
+    changes: Sequence[TerminalLine] = ()
+    remarks: list[Remark] = field(default_factory=list)
+    interrupted: bool = False
+
+    def note(self, text: str | None) -> None:
+        if text is not None:
+            self.remarks.append(Remark("note", text))
+
+    def updated(self) -> Updated:
+        rows = tuple(replace(row, outcome=self._as_written(row.outcome)) for row in self.results.rows)
+        further = self.further or self.results.further or ()
+        return Updated(rows, self.baseline, further, tuple(self.changes), tuple(self.remarks), self.interrupted)
+
+    def _as_written(self, outcome: Outcome) -> Outcome:
+        """Say of a row what became of it: what is not in the baseline is not SAVED."""
+        if outcome.status != Status.SAVED.value:
+            return outcome
+        if outcome.nodeid in self.results.failed:
+            return _instead(outcome, Status.UNDECIDED, Rule.NOT_WRITTEN, "not saved: the test failed")
+        if self.left_out:  # others of its model wrote the entry
+            return _instead(outcome, Status.SAVED, Rule.LEFT_OUT, f"left out of the baseline's update: {self.left_out}")
+        if self.why_not:
+            return _instead(outcome, Status.UNDECIDED, Rule.NOT_WRITTEN, f"not saved: {self.why_not}")
+        return outcome
+
+
+def update_baselines(
+    config: pytest.Config,
+    settings: Settings,
+    devices: Sequence[DeviceResults],
+    names: Sequence[str],
+    unlike: Sequence[Finding | None],
+    *,
+    interrupted: bool = False,
+) -> list[Updated]:
+    """Write each model's file; return what was done, device by device.
+
+    names, unlike: of the devices; the second as `unlike_others` found. interrupted: whether the run was: then the files
+    stay as they are.
+    """
+    pending = [_Pending(*one) for one in zip(devices, names, unlike, strict=True)]
     if interrupted:
-        _interrupted(reports)
+        _interrupted(pending)
     else:
-        _update_files(config, settings, reports)
-    for report in reports:
-        report.rows = [replace(row, outcome=_as_written(row.outcome, report)) for row in report.rows]
+        _update_files(config, settings, pending)
+    return [one.updated() for one in pending]
 
 
-def _update_files(config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport]) -> None:
-    models = dict.fromkeys(model_of(report.device) for report in reports)
+def _update_files(config: pytest.Config, settings: Settings, pending: Sequence[_Pending]) -> None:
+    models = dict.fromkeys(model_of(one.results.device) for one in pending)
     if len(models) > 1 and settings.baseline is not None and not is_folder(settings.baseline):
         names = ", ".join(name for _, name, _ in models)
         _not_updated(
-            reports,
+            pending,
             f"found {settings.baseline}, one file, and the devices {names}, "
             "expected a folder, which holds a file for each",
         )
         return
     for model in models:
-        of_model = [report for report in reports if model_of(report.device) == model]
-        _update_model(config, settings, of_model, alone=len(reports) == 1)
+        of_model = [one for one in pending if model_of(one.results.device) == model]
+        _update_model(config, settings, of_model, alone=len(pending) == 1)
 
 
-def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport], *, alone: bool) -> None:
+def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_Pending], *, alone: bool) -> None:
     known_commit = commit_of_run(config.rootpath, settings.commit)
     # Where git does not answer in time, the commit may not be what ran.
     dirty = current_commit(config.rootpath) is not None and uncommitted_beside(config.rootpath, settings.baseline) != []
     evidence: list[Mapping[str, Entry]] = []
-    asked: dict[str, MarkerOptions] = {}
-    rows: list[Row] = []
-    written: list[DeviceReport] = []
-    for report in reports:
-        updated = [o for o in report.succeeded if o.status == Status.SAVED.value]
+    written: list[_Pending] = []
+    for one in pending:
+        updated = [o for o in one.results.succeeded if o.status == Status.SAVED.value]
         if not updated:
             continue
-        if report.unlike is not None and report.unlike.code == OUTLIER:
-            report.left_out = "it is an outlier"
-            report.notes.append(f"{report.name} was left out of the baseline's update: {report.left_out}")
+        if one.unlike is not None and one.unlike.code == OUTLIER:
+            one.left_out = "it is an outlier"
+            one.note(f"{one.name} was left out of the baseline's update: {one.left_out}")
             continue
-        identity = identity_of(report.device)
+        identity = identity_of(one.results.device)
         try:
-            further = _further(config, settings, report, identity, alone=alone)
+            one.further = _further(config, settings, one.results, identity, alone=alone)
         except (BandwidthError, OSError) as error:
-            _not_updated([report], str(error))
+            _not_updated([one], str(error))
             continue
         except KeyboardInterrupt:  # pytest is past its own care for it, and what was measured is still to be shown
-            _interrupted([report, *reports])
+            _interrupted([one, *pending])
             return
-        entries = entries_of(identity, updated, further, known_commit, now(), dirty=dirty)
-        if (fewer := _fewer_runs(entries, 1 + len(further))) is not None:
-            report.notes.append(fewer)
-        if (fewer := _fewer_counts(entries)) is not None:
-            report.notes.append(fewer)
+        entries = entries_of(identity, updated, one.further, known_commit, now(), dirty=dirty)
+        one.note(_fewer_runs(entries, 1 + len(one.further)))
+        one.note(_fewer_counts(entries))
         evidence.append(entries)
-        asked.update({row.outcome.key: row.asked for row in report.rows})
-        rows += report.rows
-        written.append(report)
+        written.append(one)
     if not evidence:
         return
-    identity = identity_of(written[0].device)
+    identity = identity_of(written[0].results.device)
+    rows = [row for one in written for row in one.results.rows]
     try:
-        summary = update_baseline(settings, identity, evidence, asked, kept_code(rows))
+        summary = update_baseline(
+            settings, identity, evidence, {row.outcome.key: row.asked for row in rows}, kept_code(rows)
+        )
     except (BandwidthError, OSError) as error:
         _not_updated(written, str(error))
         return
-    for report in written:
-        report.baseline = summary.path
+    for one in written:
+        one.baseline = summary.path
     written[-1].changes = summary.lines
 
 
@@ -153,33 +246,19 @@ def _fewer_counts(entries: Mapping[str, Entry]) -> str | None:
     )
 
 
-def _interrupted(reports: Sequence[DeviceReport]) -> None:
+def _interrupted(pending: Sequence[_Pending]) -> None:
     """Say it once."""
-    reports[0].interrupted = True
-    for report in reports:
-        report.not_updated = report.not_updated or "the run was interrupted"
+    pending[0].interrupted = True
+    for one in pending:
+        one.why_not = one.why_not or "the run was interrupted"
 
 
-def _not_updated(reports: Sequence[DeviceReport], why: str) -> None:
+def _not_updated(pending: Sequence[_Pending], why: str) -> None:
     """Say it once, and in each device's document; its rows only say so."""
     text = f"the baseline was not updated: {why}"
-    reports[0].problems.append(text)
-    for report in reports:
-        report.not_updated = "the update failed"
-        report.findings.append({"code": "not-updated", "text": text})
-
-
-def _as_written(outcome: Outcome, report: DeviceReport) -> Outcome:
-    """Say of a row what became of it: what is not in the baseline is not SAVED."""
-    if outcome.status != Status.SAVED.value:
-        return outcome
-    if outcome.nodeid in report.failed:
-        return _instead(outcome, Status.UNDECIDED, Rule.NOT_WRITTEN, "not saved: the test failed")
-    if report.left_out:  # others of its model wrote the entry
-        return _instead(outcome, Status.SAVED, Rule.LEFT_OUT, f"left out of the baseline's update: {report.left_out}")
-    if report.not_updated:
-        return _instead(outcome, Status.UNDECIDED, Rule.NOT_WRITTEN, f"not saved: {report.not_updated}")
-    return outcome
+    for one in pending:
+        one.why_not = "the update failed"
+        one.remarks.append(Remark("problem" if one is pending[0] else "finding", text, "not-updated"))
 
 
 def _instead(outcome: Outcome, status: Status, rule: str, reason: str) -> Outcome:
@@ -188,25 +267,24 @@ def _instead(outcome: Outcome, status: Status, rule: str, reason: str) -> Outcom
 
 
 def _further(
-    config: pytest.Config, settings: Settings, report: DeviceReport, identity: DeviceIdentity, *, alone: bool
+    config: pytest.Config, settings: Settings, results: DeviceResults, identity: DeviceIdentity, *, alone: bool
 ) -> Sequence[Sequence[Plain]]:
     """Return what the device's worker measured further; else measure it now, if it is the run's only device.
 
     Raises BandwidthError.
     """
-    if report.trouble is not None:
-        raise FreshProcessFailed(report.trouble)
-    if report.further is not None:
-        return report.further
+    if results.trouble is not None:
+        raise FreshProcessFailed(results.trouble)
+    if results.further is not None:
+        return results.further
     if not alone and settings.runs > 1:
         raise UsageError(
-            f"found several devices, and no further runs of {report.device['name']}, expected --dist=each with "
+            f"found several devices, and no further runs of {results.device['name']}, expected --dist=each with "
             "--bandwidth-runs: only its own worker is sure to reach a device"
         )
-    told = report.device["peak"]
+    told = results.device["peak"]
     peak = None if told is None else Peak(told["gbps"] * 1e9, told["source"])
-    report.further = further_runs(settings, invocation_of(config), identity, peak, _teller(config))
-    return report.further
+    return further_runs(settings, invocation_of(config), identity, peak, _teller(config))
 
 
 def _teller(config: pytest.Config) -> Callable[[str], None]:

@@ -9,14 +9,8 @@ from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.devices import OUTLIER
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.session.publishing.device_report import (
-    DeviceReport,
-    Gathered,
-    Row,
-    apart,
-    names_of,
-    suffixes_of,
-)
+from pytest_bandwidth.session.publishing.device_report import apart, names_of, suffixes_of
+from pytest_bandwidth.session.publishing.gathered import DeviceResults, Gathered, Row
 from pytest_bandwidth.session.publishing.update import update_baselines
 
 
@@ -67,7 +61,7 @@ def test_the_last_report_of_a_test_on_a_device_counts_whichever_worker_gave_it()
     gathered.add("gw0", device("a", "1"), [row("t", 1.0), row("u", 1.0)])
     gathered.add("gw1", device("a", "1"), [row("t", 2.0)])
     gathered.add("gw2", device("a", "2"), [row("t", 3.0)])
-    one, two = gathered.reports({("gw0", "t"), ("gw2", "t")})
+    one, two = gathered.results({("gw0", "t"), ("gw2", "t")})
     assert [r.gbps for r in one.outcomes] == [2.0, 1.0]
     assert (one.failed, two.failed) == (frozenset(), {"t"})
     assert [len(run.succeeded) for run in (one, two)] == [2, 0]
@@ -79,67 +73,74 @@ def test_a_device_of_which_nothing_was_judged_is_told_by_what_failed():
     gathered.add_unjudged("gw1", "t", "ValueError: no data", device("a", "2"))
     gathered.add_unjudged("gw2", "u", "mended by a rerun", device("a", "3"))
     gathered.add_unjudged("gw3", "v", "no device", None)
-    runs = gathered.reports({("gw1", "t"), ("gw3", "v")})
+    runs = gathered.results({("gw1", "t"), ("gw3", "v")})
     assert [(run.device["serial"], len(run.rows), run.unjudged) for run in runs] == [
         ("1", 1, {}),
         ("2", 0, {"t": "ValueError: no data"}),
     ]
 
 
-def problems(pytestconfig, settings, devices):
-    """What an update of these devices says that could not be done."""
-    reports = [DeviceReport(d, [Row(measured(100.0))], name=d["name"]) for d in devices]
-    update_baselines(pytestconfig, settings, reports)
-    return [problem for report in reports for problem in report.problems]
+def results(name, gbps=100.0, serial="1", **more):
+    return DeviceResults(device(name, serial), (Row(measured(gbps)),), **more)
+
+
+def updated(pytestconfig, settings, *devices, unlike=None, interrupted=False):
+    names = names_of([one.device for one in devices])
+    unlike = unlike or [None] * len(devices)
+    return update_baselines(pytestconfig, settings, devices, names, unlike, interrupted=interrupted)
+
+
+def problems(updates):
+    """What updates of devices say that could not be done."""
+    return [remark.text for update in updates for remark in update.remarks if remark.kind == "problem"]
 
 
 def test_one_file_for_two_models_is_one_error_that_says_to_use_a_folder(pytestconfig, tmp_path):
     settings = Settings(baseline=tmp_path / "b.yaml", update=True, runs=1)
-    (problem,) = problems(pytestconfig, settings, [device("a", "1"), device("b", "2")])
+    (problem,) = problems(updated(pytestconfig, settings, results("a"), results("b")))
     assert "one file, and the devices a, b, expected a folder" in problem
     assert list(tmp_path.iterdir()) == []
-    assert problems(pytestconfig, settings, [device("a", "1"), device("a", "2")]) == []
+    assert problems(updated(pytestconfig, settings, results("a"), results("a", serial="2"))) == []
 
 
 def test_further_runs_of_several_devices_need_workers_that_run_every_test(pytestconfig, tmp_path):
     settings = Settings(baseline=tmp_path / "folder", update=True, runs=2)
-    found = problems(pytestconfig, settings, [device("a", "1"), device("b", "2")])
+    found = problems(updated(pytestconfig, settings, results("a"), results("b")))
     assert ["no further runs of a, expected --dist=each" in text for text in found] == [True, False]
     assert ["no further runs of b, expected --dist=each" in text for text in found] == [False, True]
     assert list(tmp_path.iterdir()) == []
 
 
-def told(report):
-    (outcome,) = report.outcomes
-    return outcome.status, outcome.reason
+def told(update):
+    (row,) = update.rows
+    return row.outcome.status, row.outcome.reason
 
 
 def test_an_interrupted_run_leaves_every_file_as_it_is(pytestconfig, tmp_path):
-    reports = [DeviceReport(device(name, "1"), [Row(measured(100.0))], name=name) for name in ("a", "b")]
-    update_baselines(
-        pytestconfig, Settings(baseline=tmp_path / "folder", update=True, runs=1), reports, interrupted=True
-    )
+    settings = Settings(baseline=tmp_path / "folder", update=True, runs=1)
+    updates = updated(pytestconfig, settings, results("a"), results("b"), interrupted=True)
     said = ("UNDECIDED", "not saved: the run was interrupted")
-    assert [told(report) for report in reports] == [said, said]
-    assert [report.interrupted for report in reports] == [True, False]  # it is said once
+    assert [told(update) for update in updates] == [said, said]
+    assert [update.interrupted for update in updates] == [True, False]  # it is said once
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_outlier_does_not_enter_what_others_of_its_model_write(pytestconfig, tmp_path):
-    reports = [DeviceReport(device("a", str(n)), [Row(measured(100.0 - n))], name=f"a ({n})") for n in range(2)]
-    reports[1].unlike = Finding(OUTLIER, "a (1) is slower")
-    update_baselines(pytestconfig, Settings(baseline=tmp_path, update=True, runs=1), reports)
+    devices = [results("a", 100.0 - n, str(n)) for n in range(2)]
+    settings = Settings(baseline=tmp_path, update=True, runs=1)
+    updates = updated(pytestconfig, settings, *devices, unlike=[None, Finding(OUTLIER, "a (1) is slower")])
     (file,) = tmp_path.glob("*.yaml")
     assert [run.gbps for run in baseline_files.load(file).entries["t.py::t"].runs] == [100.0]
-    assert told(reports[0]) == ("SAVED", "")
-    assert told(reports[1]) == ("SAVED", "left out of the baseline's update: it is an outlier")
-    assert reports[1].notes == ["a (1) was left out of the baseline's update: it is an outlier"]
+    assert told(updates[0]) == ("SAVED", "")
+    assert told(updates[1]) == ("SAVED", "left out of the baseline's update: it is an outlier")
+    (note,) = updates[1].remarks
+    assert (note.kind, note.text) == ("note", "a (1) was left out of the baseline's update: it is an outlier")
 
 
 def test_what_failed_is_not_written_and_is_not_called_saved(pytestconfig, tmp_path):
-    failed = DeviceReport(device("a", "1"), [Row(measured(100.0))], failed=frozenset({"t.py::t"}), name="a")
-    update_baselines(pytestconfig, Settings(baseline=tmp_path, update=True, runs=1), [failed])
-    assert told(failed) == ("UNDECIDED", "not saved: the test failed")
+    failed = results("a", failed=frozenset({"t.py::t"}))
+    (update,) = updated(pytestconfig, Settings(baseline=tmp_path, update=True, runs=1), failed)
+    assert told(update) == ("UNDECIDED", "not saved: the test failed")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -147,11 +148,11 @@ def test_what_failed_is_not_written_and_is_not_called_saved(pytestconfig, tmp_pa
 def test_an_update_that_fails_says_why_and_leaves_the_file(pytestconfig, tmp_path, trouble):
     file = tmp_path / "b.yaml"
     file.write_text("schema: 7\n", encoding="utf-8")
-    report = DeviceReport(device("a", "1"), [Row(measured(100.0))], trouble=trouble, name="a")
-    update_baselines(pytestconfig, Settings(baseline=file, update=True, runs=1), [report])
-    (problem,) = report.problems
-    assert problem.startswith("the baseline was not updated: ")
-    assert (trouble or "found schema 7, expected at most 1") in problem
-    assert report.findings == [{"code": "not-updated", "text": problem}]
-    assert told(report) == ("UNDECIDED", "not saved: the update failed")
+    settings = Settings(baseline=file, update=True, runs=1)
+    (update,) = updated(pytestconfig, settings, results("a", trouble=trouble))
+    (problem,) = update.remarks
+    assert problem.text.startswith("the baseline was not updated: ")
+    assert (trouble or "found schema 7, expected at most 1") in problem.text
+    assert (problem.kind, problem.code) == ("problem", "not-updated")
+    assert told(update) == ("UNDECIDED", "not saved: the update failed")
     assert file.read_text(encoding="utf-8") == "schema: 7\n"
