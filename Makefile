@@ -90,7 +90,7 @@ frameworks: $(VENV)/.test ## the tests of PyTorch, JAX, tinygrad and Triton, non
 # Not in .venv: Ray imports amdsmi where it is installed, and fails without AMD's library.
 fleet: $(FLEET)/.fleet ## the tests of the fleet on a Ray cluster of this machine, and of a history in S3 (minutes)
 	$(FLEET)/bin/python -c 'import moto.server, ray, s3fs'
-	$(FLEET)/bin/python -m pytest tests/features/fleet tests/features/history/commands/test_history_in_s3.py --durations=10 $(PYTEST_ARGS)
+	$(FLEET)/bin/python -m pytest tests/features/fleet tests/features/history/test_history_in_s3.py --durations=10 $(PYTEST_ARGS)
 # Otava pins NumPy, and so has an environment of its own.
 trackers: $(VENV)/.test | .venv-otava/bin/python ## exports read by Apache Otava, and by promtool where it is there
 	.venv-otava/bin/python -m pip install --quiet 'apache-otava==0.8.0'

@@ -113,7 +113,7 @@ def fill_fleet(folder: Path, cards: int, nights: int, tests: int) -> None:
     """Write every night as a merge would, sorted by test, and the last one run by run."""
     from pytest_bandwidth.features.history.store.columns import FORM
     from pytest_bandwidth.features.history.store.database import copy_to, database
-    from pytest_bandwidth.features.history.store.merging import ROWS_OF_GROUP
+    from pytest_bandwidth.features.history.store.writing import ROWS_OF_GROUP
 
     columns = ", ".join(f'({MADE_UP.get(name, "NULL")})::{type_} AS "{name}"' for name, type_ in FORM)
     # Two even figures from 0 to 1 by hashes, so that every machine makes the same rows.
@@ -169,7 +169,7 @@ def change_points_found(series: int = 400) -> None:
     """Print the shares of invented series in which a change is found, by noise, length and drop in their middle."""
     import numpy as np
 
-    from pytest_bandwidth.features.history.commands.change_points import change_points
+    from pytest_bandwidth.features.history.change_points import change_points
 
     random_ = np.random.default_rng(1)
     noises = {

@@ -254,7 +254,7 @@ def test_the_fleets_commands_say_what_they_lack_where_there_is_no_cluster(tmp_pa
 
 
 def test_the_commands_for_a_bucket_run_at_a_store_on_disk(shell, tmp_path, monkeypatch):
-    """tests/features/history/commands/test_history_in_s3.py has an S3."""
+    """tests/features/history/test_history_in_s3.py has an S3."""
     pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for command in commands(lacking(BUCKET).text):

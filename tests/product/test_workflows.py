@@ -166,7 +166,7 @@ def test_one_job_runs_the_tests_of_a_fleet_and_of_s3_where_none_can_skip():
     assert steps.count("make fleet LOCKED=1") == 1
     target = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nfleet:")[2].partition("\n\n")[0]
     assert target.index("import moto.server, ray, s3fs") < target.index(
-        "pytest tests/features/fleet tests/features/history/commands/test_hi"
+        "pytest tests/features/fleet tests/features/history/test_hi"
     )
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 sys.path[:0] = [{support!r}]
 from pytest_bandwidth.domain.address import Address, is_address
 from saved_runs import outcome, run_of
-from pytest_bandwidth.features.history.store import append, files, merging
-merging.RUNS_BEFORE_MERGE = {runs_before_merge}
+from pytest_bandwidth.features.history.store import append, files, writing
+writing.RUNS_BEFORE_MERGE = {runs_before_merge}
 
 def die(*_args, **_kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -40,11 +40,11 @@ writing.copy_to = half
 """
 NOT_YET_NAMED = "files.os.replace = die"
 MERGED_AND_NOT_REMOVED = """
-add = merging.add
+add = writing.add
 def add_and_die(*args):
     add(*args)
     die()
-merging.add = add_and_die
+writing.add = add_and_die
 """
 MERGED_AND_NOT_REMOVED_FROM_BUCKET = """
 from pytest_bandwidth.features.history.store.bucket import Bucket

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @hookimpl
 def pytest_bandwidth_commands() -> list[Command]:
     """Add `pytest-bandwidth history`."""
-    module = "pytest_bandwidth.features.history.commands.command"
+    module = "pytest_bandwidth.features.history.command"
     return [Command("history", "show how tests fared over many runs, and where their level changed", module)]
 
 

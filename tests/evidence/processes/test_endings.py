@@ -60,7 +60,7 @@ if any("selftest.process" in word for word in sys.orig_argv):
 {indent(STUCK_DEVICE, "    ")}
 """
 STARTS_CHANGE_POINTS = """
-from pytest_bandwidth.features.history.commands.change_points import start_search
+from pytest_bandwidth.features.history.change_points import start_search
 with start_search() as search:
     search([([1.0] * 10, False)])
 """

@@ -1,4 +1,7 @@
-"""Run DuckDB for the history: in memory, bounded, without extensions from elsewhere, on files alone."""
+"""Run DuckDB for the history: in memory, bounded, without extensions from elsewhere, on files alone.
+
+The files come from elsewhere: each is held to the table's form, and what it holds is bounded.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history.options import MISSING
+from pytest_bandwidth.features.history.store.columns import FORM
 
 try:
     import resource
@@ -28,6 +33,8 @@ THREADS_AT_MOST = 4
 PROCESS_MEMORY_AT_MOST = 3 * 2**30
 # Between two looks whether a question that was interrupted has ended.
 _PAUSE_SECONDS = 0.05
+ROWS_AT_MOST = 50_000_000
+_EXPECTED = "expected what --bandwidth-history writes"
 
 Answer = TypeVar("Answer")
 
@@ -137,3 +144,98 @@ def copy_to(
 def first_line(error: Exception) -> str:
     """Return what DuckDB says, less the excerpt of the statement that it quotes."""
     return str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+
+
+class Moved(Exception):
+    """Raised where a file went while it was being read: it has been merged since."""
+
+
+def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
+    """Hold every file's head to the table's form, and their rows to a number.
+
+    Raises UsageError that names the first bad file; Moved where one went meanwhile.
+    """
+    if not files:
+        return
+    named = files_literal(files)
+    with named_in_errors(connection, files, str(files[0].parent)):
+        heads = connection.execute(
+            "SELECT file_name, list(name ORDER BY file_row), list(duckdb_type ORDER BY file_row) FROM ("
+            f"SELECT *, row_number() OVER () AS file_row FROM parquet_schema({named})) "
+            "WHERE duckdb_type IS NOT NULL GROUP BY file_name ORDER BY file_name"
+        ).fetchall()
+        counted = connection.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({named})").fetchone()
+    for name, names, types in heads:
+        found = tuple(zip(names, types, strict=True))
+        if found != FORM:
+            raise UsageError(f"{name}: found {_difference(found)}, {_EXPECTED}")
+    if counted is not None and counted[0] > ROWS_AT_MOST:
+        raise UsageError(f"{files[0].parent}: found {counted[0]} rows, expected at most {ROWS_AT_MOST}")
+
+
+def rows_of(files: Sequence[Path]) -> str:
+    """Return the SELECT of the files' rows in the table's form.
+
+    They are read by their positions, several times as fast as by names.
+    """
+    names = ", ".join(f'"{name}"' for name, _ in FORM)
+    return f"SELECT {names} FROM read_parquet({files_literal(files)})"
+
+
+@contextmanager
+def named_in_errors(connection: DuckDBPyConnection, files: Sequence[Path], where: str) -> Iterator[None]:
+    """Turn errors of DuckDB into a UsageError that names the bad file, else `where`; Moved where a file went."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        _check_values(connection, files)
+        raise UsageError(f"{where}: {first_line(error)}") from None
+
+
+def _check_values(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
+    """Read everything, file by file, to name the one that is bad: how DuckDB names it depends on what is wrong."""
+    import duckdb
+
+    for file in files:
+        if not file.exists():
+            raise Moved
+        try:
+            connection.execute(
+                f"SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet({files_literal([file])})"
+            ).fetchall()
+        except duckdb.Error as error:
+            if not file.exists():
+                raise Moved from None
+            raise UsageError(f"{file}: cannot be read: {first_line(error)}, {_EXPECTED}") from None
+
+
+def _difference(found: tuple[tuple[str, str], ...]) -> str:
+    for have, want in zip(found, FORM, strict=False):
+        if have != want:
+            return f"a column {have[0][:40]!r} of type {have[1][:40]} in place of {want[0]!r} of type {want[1]}"
+    return f"{len(found)} columns in place of {len(FORM)}"
+
+
+@dataclass(frozen=True, slots=True)
+class MergedRuns:
+    """Describe merged files. ids: of the runs that they hold; overlap: whether two of the files hold the same run.
+
+    Files overlap only where folders were copied together after each had merged on its own, or where writers merged a
+    bucket's runs at once (`merge_bucket_where_due`).
+    """
+
+    ids: frozenset[str]
+    overlap: bool
+
+
+def runs_in(connection: DuckDBPyConnection, merged: Sequence[Path]) -> MergedRuns:
+    """Return the runs that the merged files hold. Raises UsageError that names a bad file."""
+    if not merged:
+        return MergedRuns(frozenset(), False)
+    query = f"SELECT DISTINCT filename, run_id FROM read_parquet({files_literal(merged)}, filename = true)"
+    with named_in_errors(connection, merged, str(merged[0].parent)):
+        rows = connection.execute(query).fetchall()
+    ids = frozenset(run_id for _, run_id in rows)
+    return MergedRuns(ids, len(ids) < len(rows))

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history.store.database import (
+    Moved,
+    check_files,
     database,
     first_line,
     literal_pattern,
     memory_bounded,
+    named_in_errors,
     quoted,
+    rows_of,
+    runs_in,
     within,
 )
 from pytest_bandwidth.features.history.store.files import listing
-from pytest_bandwidth.features.history.store.merging import runs_in
 from pytest_bandwidth.features.history.store.mirror import mirrored
-from pytest_bandwidth.features.history.store.validation import Moved, check_files, named_in_errors, rows_of
 from pytest_bandwidth.storage.atomic import real_path
 
 if TYPE_CHECKING:

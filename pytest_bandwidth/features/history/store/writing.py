@@ -1,24 +1,45 @@
-"""Append one run to the history, in a file of its own, so that writers never wait for each other."""
+"""Append runs to the history, each in a file of its own, so that writers never wait for each other; merge many of them.
+
+Each file costs DuckDB half a millisecond to open, and a history lives for years.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history.store.bucket import Bucket
 from pytest_bandwidth.features.history.store.columns import COLUMNS, columns_of, run_id_of
-from pytest_bandwidth.features.history.store.database import copy_to, database
-from pytest_bandwidth.features.history.store.files import add, name_of_run, sweep
-from pytest_bandwidth.features.history.store.merging import merge_bucket_where_due, merge_where_due
+from pytest_bandwidth.features.history.store.database import (
+    Moved,
+    check_files,
+    copy_to,
+    database,
+    rows_of,
+    runs_in,
+)
+from pytest_bandwidth.features.history.store.files import add, is_merged, listing, name_of_merged, name_of_run, sweep
+from pytest_bandwidth.features.history.store.mirror import fetch_all, held
 from pytest_bandwidth.features.history.store.reading import Place
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.storage.atomic import real_path
 from pytest_bandwidth.storage.own_folders import temporary_folder
 
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
 Values = Sequence[Sequence[object]]
+# So many runs have files of their own before they are merged.
+RUNS_BEFORE_MERGE = 200
+LOCK_NAME = ".merging.lock"
+# Sorted by test, a group of rows is of few tests: a question for one test skips the others.
+ROWS_OF_GROUP = 20_480
 
 
 def append(place: Place, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> Place:
@@ -72,3 +93,62 @@ def _write(file: Path, values: Values) -> None:
     lists = ", ".join(f'unnest(${i}::{column.type}[]) AS "{column.name}"' for i, column in enumerate(COLUMNS, 1))
     with database() as connection:
         copy_to(connection, f"SELECT {lists}", file, values)
+
+
+def merge_where_due(folder: Path) -> None:
+    """Merge the runs' files where there are many; leave all as it is where another process merges or a file is bad.
+
+    The merged file appears whole, and only then do those go that it holds. A process killed between the two leaves
+    runs in both: readers take them from the merged one, and the next merge removes the others.
+    """
+    with suppress(Timeout, OSError, UsageError, Moved):
+        if len(listing(folder).runs) >= RUNS_BEFORE_MERGE:
+            with FileLock(folder / LOCK_NAME, timeout=0):
+                _merge(folder)
+
+
+def merge_bucket_where_due(bucket: Bucket, names: Iterable[str]) -> None:
+    """Merge the runs' files in a bucket as `merge_where_due` does in a folder. names: those of the files there.
+
+    No lock reaches all writers. So the oldest runs are merged, RUNS_BEFORE_MERGE of them at a time: writers that merge
+    at once write the same file, though newer runs may have come between their listings. Where they found other old runs
+    they write two that hold some runs both, which readers count once. Each removes only runs that a file holds which it
+    found, or put, there: merged files stay.
+    """
+    if sum(not is_merged(name) for name in names) < RUNS_BEFORE_MERGE:
+        return
+    with suppress(Timeout, OSError, UsageError, Moved), held(bucket.address, 0.0) as folder:
+        fetch_all(bucket, folder)
+        _merge_bucket(bucket, folder)
+
+
+def _merge(folder: Path) -> None:
+    found = listing(folder)
+    with database() as connection:
+        check_files(connection, found.files)
+        known = runs_in(connection, found.merged).ids
+        left = [file for file in found.runs if file.stem not in known]
+        if left:
+            add(folder / name_of_merged(left), lambda partial: _copy(connection, left, partial))
+    for file in found.runs:
+        file.unlink(missing_ok=True)
+
+
+def _merge_bucket(bucket: Bucket, folder: Path) -> None:
+    found = listing(folder)
+    with database() as connection, temporary_folder() as made:
+        check_files(connection, found.files)
+        known = set(runs_in(connection, found.merged).ids)
+        left = [file for file in found.runs if file.stem not in known]
+        for i in range(0, len(left) - RUNS_BEFORE_MERGE + 1, RUNS_BEFORE_MERGE):
+            oldest = left[i : i + RUNS_BEFORE_MERGE]
+            merged = Path(made) / name_of_merged(oldest)
+            _copy(connection, oldest, merged)
+            bucket.put(merged, merged.name)
+            known.update(file.stem for file in oldest)
+    bucket.remove(file.name for file in found.runs if file.stem in known)
+
+
+def _copy(connection: DuckDBPyConnection, runs: Sequence[Path], target: Path) -> None:
+    query = f"{rows_of(runs)} ORDER BY test, started_at"
+    copy_to(connection, query, target, rows_of_group=ROWS_OF_GROUP)

@@ -15,7 +15,7 @@ from saved_runs import outcome, run_of
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history.store import Bucket, append, ask, files, known_runs, merging, mirror
+from pytest_bandwidth.features.history.store import Bucket, append, ask, files, known_runs, mirror, writing
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[bucket]'")
 pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
@@ -346,7 +346,7 @@ class TestHostileNames:
 class TestMerging:
     @pytest.fixture(autouse=True)
     def soon(self, monkeypatch):
-        monkeypatch.setattr(merging, "RUNS_BEFORE_MERGE", 4)
+        monkeypatch.setattr(writing, "RUNS_BEFORE_MERGE", 4)
 
     def fill(self, place: Address, runs: range) -> None:
         for i in runs:
@@ -362,7 +362,7 @@ class TestMerging:
     def test_two_that_merge_at_once_write_the_same_file(self, faulty, store, monkeypatch, tmp_path):
         """The second has listed the same runs, and one more; the first merges before the second puts its file."""
         with monkeypatch.context() as patch:
-            patch.setattr(merging, "RUNS_BEFORE_MERGE", 100)
+            patch.setattr(writing, "RUNS_BEFORE_MERGE", 100)
             self.fill(faulty, range(5))
         bucket, put = Bucket(faulty), []
 
@@ -370,11 +370,11 @@ class TestMerging:
             if Path(path).name.startswith(".merged") and not put:
                 put.append(path)
                 monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
-                merging.merge_bucket_where_due(bucket, bucket.names())
+                writing.merge_bucket_where_due(bucket, bucket.names())
                 assert len(names_in(store)) == 2
 
         FaultyStore.faults["put_file"] = other_merges
-        merging.merge_bucket_where_due(bucket, bucket.names())
+        writing.merge_bucket_where_due(bucket, bucket.names())
         assert put
         merged, left = names_in(store)
         assert merged.startswith("merged-r00-")
@@ -383,17 +383,17 @@ class TestMerging:
 
     def test_two_that_found_other_runs_lose_none_and_count_each_once(self, address, store, monkeypatch, tmp_path):
         with monkeypatch.context() as patch:
-            patch.setattr(merging, "RUNS_BEFORE_MERGE", 100)
+            patch.setattr(writing, "RUNS_BEFORE_MERGE", 100)
             self.fill(address, range(1, 6))
         kept = {name: (store / name).read_bytes() for name in names_in(store)}
         add(address, "r00")  # a clock that goes behind: the oldest of all, and due
-        monkeypatch.setattr(merging, "RUNS_BEFORE_MERGE", 5)
+        monkeypatch.setattr(writing, "RUNS_BEFORE_MERGE", 5)
         for name, data in kept.items():  # as another found them, who did not see r00
             (store / name).write_bytes(data)
         (first,) = (name for name in names_in(store) if name.startswith("merged"))
         aside = (store / first).rename(tmp_path / first)
         bucket = Bucket(address)
-        merging.merge_bucket_where_due(bucket, bucket.names())
+        writing.merge_bucket_where_due(bucket, bucket.names())
         aside.rename(store / first)
         assert len([name for name in names_in(store) if name.startswith("merged")]) == 2
         assert runs_in(address) == [f"r{i:02d}" for i in range(6)]

@@ -14,9 +14,9 @@ import pytest
 from saved_runs import outcome, run_of
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history.store import COLUMNS, History, append, ask, merging, reading
-from pytest_bandwidth.features.history.store import validation as checking
-from pytest_bandwidth.features.history.store.series import names_in, series_in
+from pytest_bandwidth.features.history.store import COLUMNS, History, append, ask, reading, writing
+from pytest_bandwidth.features.history.store import database as checking
+from pytest_bandwidth.features.history.store.queries import names_in, series_in
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 
@@ -138,7 +138,7 @@ def test_a_folders_name_is_no_pattern_and_no_sql(tmp_path):
 class TestMerging:
     @pytest.fixture(autouse=True)
     def soon(self, monkeypatch):
-        monkeypatch.setattr(merging, "RUNS_BEFORE_MERGE", 4)
+        monkeypatch.setattr(writing, "RUNS_BEFORE_MERGE", 4)
 
     def files(self, folder: Path) -> tuple[list[Path], list[Path]]:
         found = sorted(folder.glob("[!.]*.parquet"))
@@ -209,7 +209,7 @@ class TestMerging:
         def merged_meanwhile(connection, merged):
             before = runs_in(connection, merged)
             if not calls:
-                merging._merge(folder.resolve())
+                writing._merge(folder.resolve())
             calls.append(merged)
             return before
 
@@ -219,7 +219,7 @@ class TestMerging:
 
     def test_who_does_not_get_the_lock_leaves_merging_to_who_has_it(self, folder):
         add(folder)
-        with merging.FileLock(folder / merging.LOCK_NAME):
+        with writing.FileLock(folder / writing.LOCK_NAME):
             for _ in range(5):
                 add(folder)
         assert len(self.files(folder)[1]) == 6

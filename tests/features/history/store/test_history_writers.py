@@ -13,7 +13,7 @@ from history_processes import start
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history.store import ask, reading
-from pytest_bandwidth.features.history.store.validation import Moved
+from pytest_bandwidth.features.history.store.database import Moved
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 

@@ -16,7 +16,7 @@ import pytest
 from children import HANGS_SECONDS, computes
 from saved_runs import HOST, outcome, run_of, save
 
-from pytest_bandwidth.features.history.store import COLUMNS, append, merging, reading
+from pytest_bandwidth.features.history.store import COLUMNS, append, reading, writing
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
@@ -170,7 +170,7 @@ def test_saved_runs_can_be_added(command, tmp_path):
 
 
 def test_a_saved_run_that_was_merged_is_not_added_again(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(merging, "RUNS_BEFORE_MERGE", 3)
+    monkeypatch.setattr(writing, "RUNS_BEFORE_MERGE", 3)
     rows = [outcome(COPY, 700.0)]
     files = [save(tmp_path / f"{i}.json", run_of(*rows, environment=at(i), run_id=f"r{i}")) for i in range(3)]
     assert command("history", tmp_path / "new", "--add", *files).status == 0
@@ -269,7 +269,7 @@ def test_the_documented_python_runs(folder, monkeypatch, capsys):
 
 def test_nothing_of_the_extra_is_imported_before_it_is_needed():
     code = (
-        "import sys, pytest_bandwidth.cli.main, pytest_bandwidth.features.history.commands.command; "
+        "import sys, pytest_bandwidth.cli.main, pytest_bandwidth.features.history.command; "
         "print([n for n in ('duckdb', 'ruptures', 'numpy') if n in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -74,7 +74,7 @@ def start_search() -> Iterator[Search]:
     if "ruptures" in sys.modules:
         yield _search
         return
-    command = python_command("pytest_bandwidth.features.history.commands.change_points")
+    command = python_command("pytest_bandwidth.features.history.change_points")
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(
         command, env=child_environment(), stdin=pipe, stdout=pipe, stderr=nothing, text=True

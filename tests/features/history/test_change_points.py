@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history.commands import change_points as module
-from pytest_bandwidth.features.history.commands.change_points import change_points, start_search
+from pytest_bandwidth.features.history import change_points as module
+from pytest_bandwidth.features.history.change_points import change_points, start_search
 
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
 
@@ -93,7 +93,7 @@ ASKED = [(LEVELS, False), ([8.0, 8.0, 9.0], True), ([1.0, 2.0], False), (LEVELS[
 FOUND = [change_points(values, exact=exact) for values, exact in ASKED]
 IN_A_FRESH_PROCESS = f"""
 import sys
-from pytest_bandwidth.features.history.commands.change_points import start_search
+from pytest_bandwidth.features.history.change_points import start_search
 with start_search() as search:
     print(search({ASKED!r}), "ruptures" in sys.modules)
 """

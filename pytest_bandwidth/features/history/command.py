@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 
 from pytest_bandwidth.domain.address import Address, is_address
+from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
-from pytest_bandwidth.features.history.commands.change_points import start_search
+from pytest_bandwidth.features.history.change_points import start_search
 from pytest_bandwidth.features.history.trend import METRICS
 
 # Runs of each test that are looked at: change points take time that grows with their square.
@@ -39,21 +40,18 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.add or options.sql is not None:
-        from pytest_bandwidth.features.history.commands import (
-            show as history_show,  # brings what other commands need not load
-        )
+        from pytest_bandwidth.features.history import show  # brings what other commands need not load
 
-        return history_show.add(options) if options.add else history_show.answer(options)
-    if options.by is not None:
-        with start_search() as search, gc_disabled():
-            from pytest_bandwidth.features.history.commands import cards as history_cards
-
-            return history_cards.show(options, options.newest or NEWEST_DAYS_OF_CARDS, search)
-    newest = options.newest or (NEWEST_RUNS if options.tests else NEWEST_WITHOUT_KEY)
+        return show.add(options) if options.add else show.answer(options)
+    if options.output is not None and options.output.suffix.lower() != ".html":
+        raise UsageError(f"-o {options.output}: found ending {options.output.suffix!r}, expected .html")
     with start_search() as search, gc_disabled():
-        from pytest_bandwidth.features.history.commands import show as history_show
+        from pytest_bandwidth.features.history import show
 
-        return history_show.show(options, newest, search)
+        if options.by is not None:
+            return show.show_cards(options, options.newest or NEWEST_DAYS_OF_CARDS, search)
+        newest = options.newest or (NEWEST_RUNS if options.tests else NEWEST_WITHOUT_KEY)
+        return show.show(options, newest, search)
 
 
 def _place(text: str) -> Path | Address:

@@ -1,4 +1,4 @@
-"""Show trends of a history, answer SQL over it, and add saved runs to it."""
+"""Show trends of a history and the cards of its fleet, answer SQL over it, and add saved runs to it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,20 @@ from pathlib import Path
 from pytest_bandwidth.cli.baseline.files import matching
 from pytest_bandwidth.cli.output import print_json, terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history.commands.change_points import Search
+from pytest_bandwidth.features.history.cards import (
+    CARD_HEADINGS,
+    CARD_WORDS,
+    CardTrends,
+    card_rows,
+    card_trend,
+    cards_plain,
+    drift_lines,
+    render_card_trends,
+    series_of_cards,
+)
+from pytest_bandwidth.features.history.change_points import Search
 from pytest_bandwidth.features.history.store import History, append, ask, known_runs
-from pytest_bandwidth.features.history.store.series import names_in, series_in
+from pytest_bandwidth.features.history.store.queries import CardDays, card_days_in, names_in, series_in, tests_in
 from pytest_bandwidth.features.history.trend import Measured, Series, Trend, measured_of, trend_of
 from pytest_bandwidth.features.history.trend_texts import (
     COMMIT_HEADINGS,
@@ -35,8 +46,6 @@ BARS_WIDE = 100
 
 def show(options: argparse.Namespace, newest: int, search: Search) -> int:
     """Return trends as a page, JSON, one by one or in a table. newest: runs of each test; search: for change points."""
-    if options.output is not None and options.output.suffix.lower() != ".html":
-        raise UsageError(f"-o {options.output}: found ending {options.output.suffix!r}, expected .html")
     measured = _measured(options, newest)
 
     def changed() -> list[Trend]:
@@ -90,6 +99,41 @@ def _measured(options: argparse.Namespace, newest: int) -> list[Measured]:
         among = f" of {options.device!r}" if options.device else ""
         raise UsageError(f"{options.path}: found no figures{among}, expected runs that measured something")
     return measured
+
+
+def show_cards(options: argparse.Namespace, newest_days: int, search: Search) -> int:
+    """Show the cards as a page, JSON or a table. newest_days: up to the last run's; search: for change points."""
+    figure = options.figure or "gbps"
+    if figure == "sectors":
+        raise UsageError("--figure sectors: found counts, expected gbps or relative: every card moves the same sectors")
+
+    def days(history: History) -> CardDays:
+        tests = matching(tests_in(history), options.tests) if options.tests else None
+        return card_days_in(history, figure, newest_days, tests)
+
+    found = ask(options.path, days)
+    cards = [
+        card
+        for card in series_of_cards(found.days)
+        if not options.device or options.device in (card.device, card.serial)
+    ]
+    if not cards:
+        among = f" of {options.device!r}" if options.device else ""
+        raise UsageError(
+            f"{options.path}: found no cards{among}, expected a day on which three of one model were measured"
+        )
+    starts = search([(card.values, False) for card in cards])
+    told = CardTrends(
+        figure, [card_trend(card, places) for card, places in zip(cards, starts, strict=True)], found.every
+    )
+    if options.output is not None:
+        write_output(options.output, render_card_trends(told), HTML)
+    elif options.json:
+        print_json(cards_plain(told))
+    else:
+        print("\n".join(aligned(CARD_HEADINGS, card_rows(told), left=CARD_WORDS, width=terminal_width())))
+        print("\n".join(map(printable, drift_lines(told))))
+    return 0
 
 
 def answer(options: argparse.Namespace) -> int:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from saved_runs import GPU, outcome, run_of
 
-from pytest_bandwidth.features.history.card_trend import CardDay, card_trend, series_of_cards
-from pytest_bandwidth.features.history.store import append, merging
-from pytest_bandwidth.features.history.store import cards as stored_cards
+from pytest_bandwidth.features.history.cards import CardDay, card_trend, series_of_cards
+from pytest_bandwidth.features.history.store import append, writing
+from pytest_bandwidth.features.history.store import queries as stored_cards
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
@@ -39,7 +39,7 @@ def folder(tmp_path_factory) -> Path:
     """Five cards, each commit a quarter slower than the last on all of them; from the seventh day on one loses 4 %."""
     path, noise = tmp_path_factory.mktemp("store") / "history", random.Random(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "RUNS_BEFORE_MERGE", 25)  # some of the runs are merged, and some are not
+        patch.setattr(writing, "RUNS_BEFORE_MERGE", 25)  # some of the runs are merged, and some are not
         for day in range(DAYS):
             for card in range(CARDS):
                 own = {DRIFTING: 0.96 if day >= 6 else 1.0, SLOW: 0.95}.get(card, 1.0)
