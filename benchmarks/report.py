@@ -38,7 +38,7 @@ open(sys.argv[2], "w", encoding="utf-8").write(page)
 PAINTED = "await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));"
 BEGIN = "async () => { const find = document.getElementById('find'); const begin = performance.now();"
 STEPS = {
-    "sort": "document.querySelector('th button[data-sort=gbps]').click();",
+    "sort": "document.querySelector('th button[data-sort=bandwidth_gb_s]').click();",
     "sort by name": "document.querySelector('th button[data-sort=name]').click();",
     "filter": "find.value = 'gemm'; find.dispatchEvent(new Event('input'));",
     "open a row": "document.querySelector('tr:not([hidden]) button.test').click();",

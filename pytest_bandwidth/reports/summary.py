@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.units import counted
@@ -37,12 +38,16 @@ class StatusCount:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """Hold the verdict on a run (sentence), its grounds (explanation) and counts of statuses, the gravest first."""
+    """Hold the verdict on a run, and counts of statuses, the gravest first."""
 
     sentence: str
-    explanation: str
     severity: Severity
     counts: tuple[StatusCount, ...]
+
+    @property
+    def without_counts(self) -> str:
+        """Say why there are no counts."""
+        return "Nothing else was measured." if self.severity == "bad" else "No test used the bandwidth fixture."
 
 
 def summary_of_run(run: RunDocument) -> RunSummary:
@@ -52,72 +57,59 @@ def summary_of_run(run: RunDocument) -> RunSummary:
         StatusCount(status, found[status], severity_of(status, strict=run.strict))
         for status in sorted(found, key=lambda s: gravity(s, strict=run.strict))
     )
-    total = len(run.outcomes)
-    broken = sum(note.code == UNJUDGED for note in run.findings)
-    hidden = sum(note.code == HIDDEN for note in run.findings)
-    unmeasured = any(note.code in OF_UNMEASURED for note in run.findings)
-    failed = sum(c.count for c in counts if c.severity == "bad")
-    unjudged = sum(c.count for c in counts if c.severity == "warn")
-    listed = ", ".join(f"{c.count} {c.words}" for c in counts)
+    sentence, severity = _failure(run, counts) or _passed(run, counts)
+    return RunSummary(sentence, severity, counts)
+
+
+def _failure(run: RunDocument, counts: Sequence[StatusCount]) -> tuple[str, Severity] | None:
+    """Say what failed the run; None where nothing did."""
+    codes = Counter(note.code for note in run.findings)
+    failed = sum(count.count for count in counts if count.severity == "bad")
+    broken = counted(codes[UNJUDGED], "test")
     if failed:
-        and_broken = f", and {counted(broken, 'test')} before being judged" if broken else ""
-        return RunSummary(
-            f"{failed} of {counted(total, 'measurement')} failed{and_broken}", f"{_capital(listed)}.", "bad", counts
-        )
-    if broken:
-        explanation = f"{_capital(listed)}." if counts else "Nothing else was measured."
-        return RunSummary(f"{counted(broken, 'test')} failed before being judged", explanation, "bad", counts)
-    if hidden:
-        explanation = f"{_capital(listed)}." if counts else "Nothing else was measured."
-        return RunSummary(f"{counted(hidden, 'test')} failed and hid it", explanation, "bad", counts)
-    if _device_failed(run):
-        return RunSummary("The device lost more than it may", f"{_capital(listed)}.", "bad", counts)
-    if unmeasured and run.strict:
-        sentence = "Entries of the baseline were not measured"
-        return RunSummary(sentence, f"{_capital(listed)}." if counts else "Nothing was measured.", "bad", counts)
-    if total == 0:
-        return RunSummary("Nothing was measured", "No test of this run used the bandwidth fixture.", "warn", counts)
-    unwritten = next((outcome for outcome in run.outcomes if outcome.reason_code == Rule.NOT_WRITTEN), None)
-    if unwritten is not None and found[Status.UNDECIDED] == total:
-        return RunSummary(
-            f"{counted(total, 'measurement')}, none saved to the baseline",
-            f"{_capital(unwritten.reason)}.",
-            "bad",
-            counts,
-        )
+        and_broken = f", and {broken} before being judged" if codes[UNJUDGED] else ""
+        return f"{failed} of {_measurements(run)} failed{and_broken}", "bad"
+    if codes[UNJUDGED]:
+        return f"{broken} failed before being judged", "bad"
+    if codes[HIDDEN]:
+        return f"{counted(codes[HIDDEN], 'test')} failed and hid it", "bad"
+    # Without --bandwidth-device-tolerance a loss is only told.
+    if codes[DEVICE_LOSS] and run.settings.get("device_tolerance") is not None:
+        return "The device lost more than it may", "bad"
+    if run.strict and _is_incomplete(run):
+        return "Entries of the baseline were not measured", "bad"
+    unwritten = any(outcome.reason_code == Rule.NOT_WRITTEN for outcome in run.outcomes)
+    if unwritten and [count.status for count in counts] == [Status.UNDECIDED]:
+        return f"{_measurements(run)}, none saved to the baseline", "bad"
+    return None
+
+
+def _passed(run: RunDocument, counts: Sequence[StatusCount]) -> tuple[str, Severity]:
+    """Say how a run ended that nothing failed."""
+    unjudged = sum(count.count for count in counts if count.severity == "warn")
+    if not run.outcomes:
+        return "Nothing was measured", "warn"
     if all(outcome.reason_code == Rule.NO_BASELINE for outcome in run.outcomes):
-        return RunSummary(
-            f"{counted(total, 'measurement')}, no baseline to compare with",
-            "Measured and reported only.",
-            "warn",
-            counts,
-        )
+        return f"{_measurements(run)}, no baseline to compare with", "warn"
     if unjudged:
         verb = "was" if unjudged == 1 else "were"
-        sentence = f"Nothing failed, but {unjudged} of {counted(total, 'measurement')} {verb} not judged"
-        return RunSummary(sentence, f"{_capital(listed)}.", "warn", counts)
-    if unmeasured:
-        sentence = "Nothing failed, but entries of the baseline were not measured"
-        return RunSummary(sentence, f"{_capital(listed)}.", "warn", counts)
-    if found[Status.SAVED] == total:
-        return RunSummary(
-            f"{counted(total, 'measurement')} saved to the baseline", "This run set the baseline.", "plain", counts
-        )
-    whole = "The measurement" if total == 1 else f"All {counted(total, 'measurement')}"
-    return RunSummary(f"{whole} passed", f"{_capital(listed)}.", "good", counts)
+        return f"Nothing failed, but {unjudged} of {_measurements(run)} {verb} not judged", "warn"
+    if _is_incomplete(run):
+        return "Nothing failed, but entries of the baseline were not measured", "warn"
+    if [count.status for count in counts] == [Status.SAVED]:
+        return f"{_measurements(run)} saved to the baseline", "plain"
+    return f"{'The measurement' if len(run.outcomes) == 1 else f'All {_measurements(run)}'} passed", "good"
 
 
-def _device_failed(run: RunDocument) -> bool:
-    """Return whether unchanged tests lost more than --bandwidth-device-tolerance; without it a loss is only told."""
-    lost = any(note.code == DEVICE_LOSS for note in run.findings)
-    return lost and run.settings.get("device_tolerance") is not None
+def _measurements(run: RunDocument) -> str:
+    return counted(len(run.outcomes), "measurement")
+
+
+def _is_incomplete(run: RunDocument) -> bool:
+    return any(note.code in OF_UNMEASURED for note in run.findings)
 
 
 def signed_percent(fraction: float) -> str:
     """Write a change with its sign: +1.2 %, −4.5 %."""
     shown = f"{abs(fraction) * 100:.1f} %"
     return shown if shown == "0.0 %" else f"{_MINUS if fraction < 0 else '+'}{shown}"
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]

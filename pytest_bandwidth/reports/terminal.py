@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.device import READ_OTHERWISE, TimedOn
 from pytest_bandwidth.domain.measured.measurement import NOTE
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS
-from pytest_bandwidth.domain.units import digits, format_gbps
+from pytest_bandwidth.domain.units import counted, digits, format_gbps
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import shared_causes
@@ -35,6 +35,7 @@ _FINE = (Status.OK.value, Status.SAVED.value)
 MOST_QUIET_ROWS = 30
 MOST_REASONS = 4
 MOST_PAIRS = 12
+ENTRIES_NAMED = 10
 _AGAINST_OTHERS = " since other processes ran: end them, or set bandwidth_busy_processors in the ini file"
 
 
@@ -280,3 +281,29 @@ def _counts(outcomes: Sequence[Outcome]) -> TerminalLine:
         spans.extend([Span(", ")] if i else [])
         spans.append(Span(f"{counts[status]} {status}", MARKUP[status]))
     return tuple(spans)
+
+
+def not_measured_lines(not_measured: Mapping[str, str]) -> list[TerminalLine]:
+    """Make one line of all entries whose test ran and measured nothing for them; why, by key."""
+    if not not_measured:
+        return []
+    return [(Span("NOT MEASURED", ("yellow", "bold")), Span(f" {_entries(not_measured)}"))]
+
+
+def unmeasured_sentence(not_measured: Mapping[str, str]) -> str:
+    """Say which entries no test was there to measure, and why."""
+    return f"no test measured {_entries(not_measured)}"
+
+
+def _entries(not_measured: Mapping[str, str]) -> str:
+    named = [f"{printable(key)} ({printable(why)})" for key, why in list(not_measured.items())[:ENTRIES_NAMED]]
+    more = f" and {len(not_measured) - ENTRIES_NAMED} more" if len(not_measured) > ENTRIES_NAMED else ""
+    count = "1 entry" if len(not_measured) == 1 else f"{len(not_measured)} entries"
+    return f"{count} of the baseline: {', '.join(named)}{more}"
+
+
+def skipped_lines(skipped: Mapping[str, int]) -> list[str]:
+    """Make a line for each reason why tests skip on this device; how many, by reason."""
+    return [
+        f"skipped on this device: {counted(number, 'test')}: {printable(reason)}" for reason, number in skipped.items()
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pytest_bandwidth.features.html.charts.detail import detail_specs
@@ -14,10 +14,6 @@ from pytest_bandwidth.reports.pages.template import embedded
 from pytest_bandwidth.reports.pages.theme import DARK, LIGHT
 from pytest_bandwidth.storage.saved_run import RunDocument
 
-# The page's tooltips read the table, so that points need not carry their texts.
-_IN_THE_TABLE = frozenset(
-    ("test", "status", "bandwidth", "of peak", "of probe", "moved", "FLOP/byte", "GFLOP/s", "probe")
-)
 _FACT_GROUPS = ("verdict", "measured", "work")
 
 
@@ -63,26 +59,12 @@ def _packed(panel: dict[str, Any], texts: _Numbers) -> dict[str, Any]:
 
 
 def _light(spec: Any) -> Any:
-    """Pack a spec: points leave out what the page's table holds already, and spell their figures to five digits."""
+    """Return a spec whose figures have five digits: enough to draw."""
     if isinstance(spec, Mapping):
-        return {k: _points(v) if k == "values" and isinstance(v, list) else _light(v) for k, v in spec.items()}
-    return [_light(item) for item in spec] if isinstance(spec, list) else spec
-
-
-def _points(values: Iterable[Any]) -> list[Any]:
-    return [
-        {k: _short(v) for k, v in point.items() if k not in _IN_THE_TABLE or _needed(point, k)}
-        if isinstance(point, Mapping)
-        else point
-        for point in values
-    ]
-
-
-def _needed(point: Mapping[str, Any], key: str) -> bool:
-    """Return whether a point keeps a field: figures are drawn, and what has no row of its own cannot be looked up."""
-    return "row" not in point or isinstance(point[key], float)
+        return {name: _light(value) for name, value in spec.items()}
+    return [_light(item) for item in spec] if isinstance(spec, list) else _short(spec)
 
 
 def _short(value: Any, digits: int = 5) -> Any:
-    """Return a float with so many digits: five are enough to draw, but two that the table shows apart sort apart."""
+    """Return a float with so many digits: two that the table shows apart sort apart."""
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value

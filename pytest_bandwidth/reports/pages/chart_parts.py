@@ -79,13 +79,8 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def identity(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any]:
-    """Return a point's texts about its result; `row` is the result's place in the document."""
-    return {
-        "row": index,
-        "test": test_name(outcome),
-        "status": outcome.status,
-        "ending": ENDINGS[severity_of(Status[outcome.status], strict=run.strict)],
-    }
+    """Return which result a point shows, by its place in the document, and how that ended."""
+    return {"row": index, "ending": ENDINGS[severity_of(Status[outcome.status], strict=run.strict)]}
 
 
 def test_name(outcome: Outcome) -> str:
@@ -102,6 +97,10 @@ def gravest_last(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def tooltip(*fields: str) -> list[Spec]:
     return [{"field": field, "type": "nominal"} for field in fields]
+
+
+# The page's script fills it from the table.
+TIP_OF_ROW = tooltip("row")
 
 
 def unique(names: Sequence[str]) -> list[str]:

@@ -30,9 +30,16 @@ from pytest_bandwidth.outcomes.run_findings import (
     unjudged_finding,
 )
 from pytest_bandwidth.reports.json import document
-from pytest_bandwidth.reports.terminal import Span, TerminalLine, header_line, summary_lines
+from pytest_bandwidth.reports.terminal import (
+    Span,
+    TerminalLine,
+    header_line,
+    not_measured_lines,
+    skipped_lines,
+    summary_lines,
+    unmeasured_sentence,
+)
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.reports.unmeasured import not_measured_lines, skipped_lines, unmeasured_sentence
 from pytest_bandwidth.reports.wording import device_sentence
 from pytest_bandwidth.session.collection.stale_entries import elsewhere_sentence, gone_sentence, moved_sentence
 from pytest_bandwidth.session.publishing.device_report import DeviceReport, Remark, names_of, suffixes_of

@@ -62,7 +62,7 @@ def test_nothing_runs_in_a_page_with_all_its_charts(open_page: Open, hostile: st
         for point in page.locator("figure[data-chart=bandwidth] .mark-symbol.role-mark path").all()[:10]:
             point.hover(force=True)
     page.locator("#find").fill("<script>")
-    for key in ("name", "gbps", "status"):
+    for key in ("name", "bandwidth_gb_s", "status"):
         page.locator(f"th button[data-sort={key}]").click()
     page.locator("#find").fill("")
     assert page.evaluate("window.pwned") is None

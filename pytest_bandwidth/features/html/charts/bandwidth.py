@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pytest_bandwidth.domain.units import digits, format_bytes, format_percent
+from pytest_bandwidth.domain.units import digits
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.pages.chart_parts import (
+    TIP_OF_ROW,
     base,
     ending_encoding,
     gravest_last,
     identity,
     log_encoding,
-    tooltip,
+    test_name,
     unique,
 )
 from pytest_bandwidth.reports.pages.theme import Spec
@@ -21,7 +22,6 @@ from pytest_bandwidth.storage.saved_run import RunDocument
 
 # With more results than this, named rows give way to a scatter over the bytes moved.
 NAMED_ROWS_AT_MOST = 36
-_TOOLTIP = tooltip("test", "status", "bandwidth", "of peak", "of probe", "moved")
 
 
 def bandwidth_spec(run: RunDocument) -> Spec | None:
@@ -39,22 +39,13 @@ def bandwidth_spec(run: RunDocument) -> Spec | None:
 
 
 def _point(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any]:
-    known = outcome.valid_utilization is not None and outcome.utilization_of == "peak"
-    return {
-        **identity(run, index, outcome),
-        "gbps": outcome.gbps,
-        "probe": outcome.probe_gbps,
-        "bytes": outcome.bytes_moved,
-        "bandwidth": f"{digits(outcome.gbps or 0.0)} GB/s",
-        "of peak": format_percent(outcome.valid_utilization or 0.0, 1) if known else "–",
-        "of probe": "–" if outcome.valid_relative is None else format_percent(outcome.valid_relative, 1),
-        "moved": format_bytes(outcome.bytes_moved),
-    }
+    figures = {"gbps": outcome.gbps, "probe": outcome.probe_gbps, "bytes": outcome.bytes_moved}
+    return {**identity(run, index, outcome), **figures}
 
 
 def _named(run: RunDocument, points: list[dict[str, Any]]) -> Spec:
     points.sort(key=lambda p: -p["gbps"])
-    names = unique([point["test"] for point in points])
+    names = unique([test_name(run.outcomes[point["row"]]) for point in points])
     points = [{**point, "name": name} for point, name in zip(points, names, strict=True)]
     legend = "bar: achieved; tick: its probe" + _peak_words(run)
     spec = base(
@@ -74,12 +65,12 @@ def _named(run: RunDocument, points: list[dict[str, Any]]) -> Spec:
         *_peak_rule(run, "x"),
         {
             "mark": {"type": "bar", "color": "$mark-soft", "height": {"band": 0.55}},
-            "encoding": {"y": y, "x": _from_zero("gbps"), "tooltip": _TOOLTIP},
+            "encoding": {"y": y, "x": _from_zero("gbps"), "tooltip": TIP_OF_ROW},
         },
         {
             "transform": [{"filter": "isValid(datum.probe)"}],
             "mark": {"type": "tick", "color": "$axis", "thickness": 2, "height": {"band": 0.9}},
-            "encoding": {"y": y, "x": _from_zero("probe"), "tooltip": _TOOLTIP},
+            "encoding": {"y": y, "x": _from_zero("probe"), "tooltip": TIP_OF_ROW},
         },
         {
             "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1, "cursor": "pointer"},
@@ -87,7 +78,7 @@ def _named(run: RunDocument, points: list[dict[str, Any]]) -> Spec:
                 "y": y,
                 "x": _from_zero("gbps"),
                 **ending_encoding({p["ending"] for p in points}),
-                "tooltip": _TOOLTIP,
+                "tooltip": TIP_OF_ROW,
             },
         },
     ]
@@ -106,7 +97,7 @@ def _scattered(run: RunDocument, points: list[dict[str, Any]]) -> Spec:
                 "x": log_encoding("bytes", "bytes moved", [max(p["bytes"], 1) for p in points], "~s"),
                 "y": _from_zero("gbps"),
                 **ending_encoding({p["ending"] for p in points}),
-                "tooltip": _TOOLTIP,
+                "tooltip": TIP_OF_ROW,
             },
         },
     ]

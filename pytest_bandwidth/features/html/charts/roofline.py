@@ -14,12 +14,12 @@ from pytest_bandwidth.domain.measured.roofline import attainable_flops
 from pytest_bandwidth.domain.units import digits
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.pages.chart_parts import (
+    TIP_OF_ROW,
     base,
     ending_encoding,
     gravest_last,
     identity,
     log_encoding,
-    tooltip,
 )
 from pytest_bandwidth.reports.pages.theme import Spec
 from pytest_bandwidth.reports.text_safe import one_line
@@ -59,7 +59,7 @@ def roofline_spec(run: RunDocument) -> Spec | None:
                 "x": x,
                 "y": y,
                 **ending_encoding({p["ending"] for p in points}),
-                "tooltip": tooltip("test", "status", "bandwidth", "FLOP/byte", "GFLOP/s"),
+                "tooltip": TIP_OF_ROW,
             },
         },
         *_counted_layer(counted, x, y),
@@ -75,20 +75,19 @@ def _counted(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any] |
     if point is None or moved <= 0:
         return None
     intensity = outcome.flop / moved
-    return {**point, "intensity": intensity, "FLOP/byte": f"{digits(intensity)} by counters"}
+    return {**point, "intensity": intensity}
 
 
 def _counted_layer(points: list[dict[str, Any]], x: Spec, y: Spec) -> list[Spec]:
     """Draw the second point of each result whose traffic was counted: a ring."""
     if not points:
         return []
-    tips = tooltip("test", "status", "bandwidth", "FLOP/byte", "GFLOP/s")
     mark = {"type": "point", "filled": False, "size": 80, "opacity": 0.85}
     return [
         {
             "data": {"values": points},
             "mark": mark,
-            "encoding": {"x": x, "y": y, "color": {"value": "$axis"}, "tooltip": tips},
+            "encoding": {"x": x, "y": y, "color": {"value": "$axis"}, "tooltip": TIP_OF_ROW},
         }
     ]
 
@@ -97,15 +96,7 @@ def _point(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any] | N
     intensity, seconds, gbps = outcome.arithmetic_intensity, outcome.seconds, outcome.gbps
     if outcome.flop <= 0 or not intensity or not seconds or not gbps or min(intensity, seconds, gbps) <= 0:
         return None
-    gflops = outcome.flop / seconds / 1e9
-    return {
-        **identity(run, index, outcome),
-        "intensity": intensity,
-        "gflops": gflops,
-        "FLOP/byte": digits(intensity),
-        "GFLOP/s": digits(gflops),
-        "bandwidth": f"{digits(gbps)} GB/s",
-    }
+    return {**identity(run, index, outcome), "intensity": intensity, "gflops": outcome.flop / seconds / 1e9}
 
 
 def _peak_roofs(run: RunDocument, low: float, high: float) -> list[dict[str, Any]]:

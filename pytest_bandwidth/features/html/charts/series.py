@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pytest_bandwidth.domain.units import digits, format_bytes, format_percent
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.pages.chart_parts import WIDE_ONLY, base, log_encoding, test_name, tooltip, unique
+from pytest_bandwidth.reports.pages.chart_parts import TIP_OF_ROW, WIDE_ONLY, base, log_encoding, unique
 from pytest_bandwidth.reports.pages.theme import Spec
 from pytest_bandwidth.reports.related import precision_pairs, size_sweeps
 from pytest_bandwidth.reports.text_safe import one_line
@@ -39,7 +38,6 @@ def pairs_spec(run: RunDocument) -> Spec | None:
                     "pair": name,
                     "precision": precision,
                     "gbps": outcome.gbps,
-                    "bandwidth": f"{digits(outcome.gbps or 0)} GB/s",
                     "FP16 ÷ FP32": ratios,
                 }
             )
@@ -71,7 +69,7 @@ def pairs_spec(run: RunDocument) -> Spec | None:
                 "y": y,
                 "x": _gbps("gbps", scale),
                 **_by_precision(["FP32", "FP16"]),
-                "tooltip": tooltip("pair", "precision", "bandwidth", "FP16 ÷ FP32"),
+                "tooltip": TIP_OF_ROW,
             },
         },
     ]
@@ -110,7 +108,7 @@ def sweeps_spec(run: RunDocument) -> Spec | None:
                 "x": log_encoding("bytes", "bytes moved", [p["bytes"] for p in points], "~s"),
                 "y": _gbps("gbps") | {"axis": {"title": "GB/s", "tickCount": 4}},
                 **_by_precision(precisions),
-                "tooltip": tooltip("test", "bandwidth", "of probe", "moved"),
+                "tooltip": TIP_OF_ROW,
             },
         },
     }
@@ -122,12 +120,8 @@ def _sweep_point(row: int, name: str, precision: str, outcome: Outcome) -> dict[
         "row": row,
         "sweep": name,
         "precision": one_line(precision, 12).upper() or "unnamed",
-        "test": test_name(outcome),
         "bytes": outcome.bytes_moved,
         "gbps": outcome.gbps,
-        "bandwidth": f"{digits(outcome.gbps or 0)} GB/s",
-        "of probe": "–" if outcome.valid_relative is None else format_percent(outcome.valid_relative, 1),
-        "moved": format_bytes(outcome.bytes_moved),
     }
 
 

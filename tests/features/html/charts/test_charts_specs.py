@@ -189,14 +189,9 @@ def test_an_svg_of_hostile_names_holds_no_script_and_no_link() -> None:
 
 def test_an_unknown_chart_is_named_with_those_there_are(document: dict[str, Any]) -> None:
     with pytest.raises(
-        UsageError, match="found no chart 'pie' in this run, expected one of: roofline, bandwidth, pairs, sweeps"
+        UsageError, match="found 'pie', expected one that this run has data for: roofline, bandwidth, pairs, sweeps"
     ):
         render_chart(document, "pie", "svg")
-
-
-def test_an_unknown_format_is_an_error(document: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="found format 'gif', expected svg or png"):
-        render_chart(document, "roofline", "gif")  # type: ignore[arg-type]  # what a command line might hand over
 
 
 def test_without_vl_convert_the_error_says_what_to_install(
