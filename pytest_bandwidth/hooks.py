@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_bandwidth.devices.base import Device as Device
     from pytest_bandwidth.devices.base import TimedDevice as TimedDevice
+    from pytest_bandwidth.devices.cpu.kernels import HostKernel as HostKernel
     from pytest_bandwidth.domain.device import DeviceIdentity as DeviceIdentity
     from pytest_bandwidth.domain.device import DeviceType as DeviceType
     from pytest_bandwidth.frameworks.base import Framework as Framework
@@ -35,6 +36,7 @@ _TYPES = {
     **dict.fromkeys(("Device", "TimedDevice"), "pytest_bandwidth.devices.base"),
     **dict.fromkeys(("DeviceIdentity", "DeviceType"), "pytest_bandwidth.domain.device"),
     "Framework": "pytest_bandwidth.frameworks.base",
+    "HostKernel": "pytest_bandwidth.devices.cpu.kernels",
     "Outcome": "pytest_bandwidth.outcomes.outcome",
     **dict.fromkeys(("Bar", "Column", "SmallTable"), "pytest_bandwidth.reports.columns"),
     "Format": "pytest_bandwidth.reports.formats",
@@ -205,6 +207,25 @@ def pytest_bandwidth_frameworks() -> dict[str, Callable[[Any], Framework]]:  # t
 
         def pytest_bandwidth_frameworks():
             return {"mxnet": MxNet}
+    """
+
+
+@hookspec
+def pytest_bandwidth_host_kernels() -> list[HostKernel]:  # type: ignore[empty-body]
+    """Add what the device `cpu` runs in place of CUDA kernels, so that their tests run without a GPU, too.
+
+    Example::
+
+        from numba import njit, prange
+        from pytest_bandwidth.hooks import HostKernel
+
+        @njit(parallel=True)
+        def twice(threads, out, x, n):
+            for i in prange(n):
+                out[i] = 2 * x[i]
+
+        def pytest_bandwidth_host_kernels():
+            return [HostKernel("twice", twice, "out:f32* x:f32* n:i64", lambda n: (n, n), file="twice.cu")]
     """
 
 

@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.code.numba_functions import function_digest
 from pytest_bandwidth.devices.cold_caches import CacheEviction
 from pytest_bandwidth.devices.cpu.ceilings import HostCeilings
+from pytest_bandwidth.devices.cpu.kernels import HostKernel, host_kernels
 from pytest_bandwidth.devices.cpu.probes import (
     ELEMENT,
     HostProbes,
@@ -53,6 +53,7 @@ from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.measured.validity import CALL_SECONDS, PROBE_CALL_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 
+NO_TWIN = "CUDA kernels need a CUDA or traffic device; on the host only those with a twin run"
 EXTRA_MISSING = "kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'"
 
 
@@ -118,21 +119,22 @@ class CpuDevice(TimedDevice):
         return host_nbytes(array)
 
     def kernel(self, source: KernelSource) -> Any:
-        """Return the Numba twin of a shipped kernel.
+        """Return the Numba twin of a kernel that comes with the package, or that `pytest_bandwidth_host_kernels` adds.
 
-        Raises NotOnThisDevice for any other CUDA source and without Numba, KernelError for a name without a twin.
+        Raises NotOnThisDevice for a file without twins and without Numba, KernelError for a name without one.
         """
-        if not source.shipped:
-            raise NotOnThisDevice("CUDA kernels need a CUDA or traffic device; on the host only the shipped ones run")
+        file = "" if source.shipped or source.file is None else source.file.name
+        if not source.shipped and not file:
+            raise NotOnThisDevice(NO_TWIN)
         if self._threads is None:
             raise NotOnThisDevice(EXTRA_MISSING)
-        from pytest_bandwidth.suite.host_kernels.table import HOST_KERNELS
-
-        if source.name not in HOST_KERNELS:
-            beside = [name for name in HOST_KERNELS if f" {name}(" in source.text]
-            file = "the source" if source.file is None else source.file.name
-            raise KernelError(f"{source.name!r} has no twin on the host; of {file} these have: {', '.join(beside)}")
-        return HOST_KERNELS[source.name]
+        twins = {kernel.name: kernel for kernel in host_kernels() if kernel.file == file}
+        if not twins:
+            raise NotOnThisDevice(NO_TWIN)
+        if source.name not in twins:
+            beside = [name for name in twins if f" {name}(" in source.text]
+            raise KernelError(f"{source.name!r} has no twin on the host; of its file these have: {', '.join(beside)}")
+        return twins[source.name]
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
         """Run the kernel on all threads. Of grid and block, only a reduction's number of partial sums is taken.
@@ -140,8 +142,6 @@ class CpuDevice(TimedDevice):
         Raises UsageError for arguments that the kernel would misread, and arrays too small for the sizes given.
         """
         del stream  # the host has none: everything is in order
-        from pytest_bandwidth.suite.host_kernels.signature import HostKernel
-
         if not isinstance(launch.kernel, HostKernel) or self._threads is None:
             found = type(launch.kernel).__name__
             raise UsageError(f"launch: found an object of type {found}, expected a kernel from bandwidth.kernel(...)")
@@ -150,8 +150,6 @@ class CpuDevice(TimedDevice):
 
     def code(self, launch: Launch) -> MeasuredCode:
         """Identify a twin by its Numba function; of its grid only what the function is given makes a difference."""
-        from pytest_bandwidth.suite.host_kernels.signature import HostKernel
-
         kernel = launch.kernel
         if not isinstance(kernel, HostKernel) or (found := function_digest(kernel.function)) is None:
             return MeasuredCode()
@@ -192,7 +190,7 @@ class CpuDevice(TimedDevice):
         """Let Numba load its registries and the shipped kernels, and start its threads."""
         self._operate()
         if self._threads is not None:
-            import_module("pytest_bandwidth.suite.host_kernels.table")
+            host_kernels()
 
     def conditions(self) -> Conditions:
         return self._watch.conditions()

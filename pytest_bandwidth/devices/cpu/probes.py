@@ -60,14 +60,14 @@ class NumpyOperations:
 
 
 class NumbaOperations:
-    """Run the host kernels of the stream family. Raises ImportError without Numba."""
+    """Run the kernels of `streams`. Raises ImportError without Numba."""
 
     name = "Numba"
 
     def __init__(self, threads: int) -> None:
-        from pytest_bandwidth.suite.host_kernels import stream
+        from pytest_bandwidth.devices.cpu import streams
 
-        self._kernels = stream
+        self._kernels = streams
         self._threads = threads
         self._sink = np.zeros(1, ELEMENT)
 

@@ -10,7 +10,7 @@ from typing import Any
 from llvmlite import ir
 from numba import prange, types
 
-from pytest_bandwidth.suite.host_kernels.simd import (
+from pytest_bandwidth.devices.cpu.simd import (
     SimdVector,
     address,
     fence,

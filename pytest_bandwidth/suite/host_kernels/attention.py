@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from pytest_bandwidth.suite.host_kernels.matmul import PANEL, dot_product, product
-from pytest_bandwidth.suite.host_kernels.simd import (
+from pytest_bandwidth.devices.cpu.simd import (
     fence,
     get,
     inlined,
@@ -26,6 +25,7 @@ from pytest_bandwidth.suite.host_kernels.simd import (
     stream,
     whole_lines,
 )
+from pytest_bandwidth.suite.host_kernels.matmul import PANEL, dot_product, product
 from pytest_bandwidth.suite.host_kernels.simd_math import exponential
 
 Array = Any

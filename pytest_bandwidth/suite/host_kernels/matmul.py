@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba import prange, types
 
-from pytest_bandwidth.suite.host_kernels.simd import (
+from pytest_bandwidth.devices.cpu.simd import (
     SimdVector,
     address,
     fence,
@@ -26,9 +26,9 @@ from pytest_bandwidth.suite.host_kernels.simd import (
     spread,
     store,
     stream,
+    total,
     typed_intrinsic,
 )
-from pytest_bandwidth.suite.host_kernels.simd_math import total
 
 Array = Any
 

@@ -10,16 +10,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from pytest_bandwidth.suite.host_kernels.rows import (
-    STAGED_COLS,
-    ZERO,
-    row_largest,
-    row_online,
-    row_sum,
-    row_sum_of_exponentials,
-    write_exponentials,
-)
-from pytest_bandwidth.suite.host_kernels.simd import (
+from pytest_bandwidth.devices.cpu.simd import (
     fence,
     get,
     inlined,
@@ -32,9 +23,19 @@ from pytest_bandwidth.suite.host_kernels.simd import (
     spread,
     store,
     stream,
+    total,
     whole_lines,
 )
-from pytest_bandwidth.suite.host_kernels.simd_math import exponential, total
+from pytest_bandwidth.suite.host_kernels.rows import (
+    STAGED_COLS,
+    ZERO,
+    row_largest,
+    row_online,
+    row_sum,
+    row_sum_of_exponentials,
+    write_exponentials,
+)
+from pytest_bandwidth.suite.host_kernels.simd_math import exponential
 
 Array = Any
 

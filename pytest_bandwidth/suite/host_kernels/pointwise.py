@@ -10,7 +10,7 @@ from typing import Any
 
 from numba import prange
 
-from pytest_bandwidth.suite.host_kernels.simd import (
+from pytest_bandwidth.devices.cpu.simd import (
     fence,
     get,
     inlined,

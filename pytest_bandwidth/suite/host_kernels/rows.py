@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.suite.host_kernels.simd import (
+from pytest_bandwidth.devices.cpu.simd import (
     get,
     inlined,
     lanes_of,
@@ -19,9 +19,10 @@ from pytest_bandwidth.suite.host_kernels.simd import (
     put,
     spread,
     stream,
+    total,
     whole_lines,
 )
-from pytest_bandwidth.suite.host_kernels.simd_math import exponential, larger, largest, total
+from pytest_bandwidth.suite.host_kernels.simd_math import exponential, larger, largest
 
 Array = Any
 

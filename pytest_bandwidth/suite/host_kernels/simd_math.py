@@ -7,30 +7,22 @@ Everything here takes a float32 as well as a line of them, so that one formula s
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core.extending import overload
 
-from pytest_bandwidth.suite.host_kernels.simd import SimdVector, inlined, typed_intrinsic
+from pytest_bandwidth.devices.cpu.simd import (
+    INT32,
+    SimdVector,
+    across,
+    elementwise,
+    inlined,
+    overloaded,
+    typed_intrinsic,
+)
 
-_INT32 = ir.IntType(32)
 _INT64 = ir.IntType(64)
-
-
-def _overload(operation: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    def register(function: Callable[..., Any]) -> Any:
-        # Numba wants the same signature, annotations and all, of the implementation, and a lambda can have none.
-        function.__annotations__ = {}
-        return overload(operation)(function)
-
-    return register
-
-
-def _is_floating(value: Any) -> bool:
-    return isinstance(value.element if isinstance(value, SimdVector) else value, types.Float)
 
 
 def _filled(shape: ir.Type, element: ir.Type, value: float) -> ir.Constant:
@@ -44,67 +36,31 @@ def _shaped(shape: ir.Type, element: ir.Type) -> ir.Type:
     return ir.VectorType(element, shape.count) if isinstance(shape, ir.VectorType) else element
 
 
-def _elementwise(floating: str, integer: str) -> Any:
-    @typed_intrinsic
-    def operation(_typing_context: Any, left: Any, _right: Any) -> Any:
-        def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            if _is_floating(signature.return_type):
-                return getattr(builder, floating)(*args, flags=("contract",))
-            return getattr(builder, integer)(*args)
-
-        return left(left, left), generate
-
-    return operation
+_subtract = elementwise("fsub", "sub")
+_multiply = elementwise("fmul", "mul")
+_divide = elementwise("fdiv", "sdiv")
 
 
-_add = _elementwise("fadd", "add")
-_subtract = _elementwise("fsub", "sub")
-_multiply = _elementwise("fmul", "mul")
-_divide = _elementwise("fdiv", "sdiv")
-
-
-@_overload(operator.add)
-def _add_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _add(left, right)) if isinstance(left, SimdVector) and left == right else None
-
-
-@_overload(operator.sub)
+@overloaded(operator.sub)
 def _subtract_lines(left: Any, right: Any) -> Any:
     return (lambda left, right: _subtract(left, right)) if isinstance(left, SimdVector) and left == right else None
 
 
-@_overload(operator.mul)
+@overloaded(operator.mul)
 def _multiply_lines(left: Any, right: Any) -> Any:
     return (lambda left, right: _multiply(left, right)) if isinstance(left, SimdVector) and left == right else None
 
 
-@_overload(operator.truediv)
+@overloaded(operator.truediv)
 def _divide_lines(left: Any, right: Any) -> Any:
     return (lambda left, right: _divide(left, right)) if isinstance(left, SimdVector) and left == right else None
-
-
-def _across(floating: Callable[[Any, Any, Any], Any], integer: Callable[[Any, Any, Any], Any]) -> Any:
-    @typed_intrinsic
-    def operation(_typing_context: Any, line: Any) -> Any:
-        def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            join = floating if _is_floating(signature.return_type) else integer
-            lanes = [builder.extract_element(args[0], ir.Constant(_INT32, i)) for i in range(signature.args[0].lanes)]
-            # As a tree: shorter chains, and smaller rounding errors, than one after the other.
-            while len(lanes) > 1:
-                lanes = [join(builder, x, y) for x, y in zip(lanes[::2], lanes[1::2], strict=True)]
-            return lanes[0]
-
-        return line.element(line), generate
-
-    return operation
 
 
 def _larger(builder: Any, left: Any, right: Any) -> Any:
     return builder.select(builder.fcmp_ordered(">", left, right), left, right)
 
 
-total = _across(lambda builder, x, y: builder.fadd(x, y), lambda builder, x, y: builder.add(x, y))
-largest = _across(_larger, lambda builder, x, y: builder.select(builder.icmp_signed(">", x, y), x, y))
+largest = across(_larger, lambda builder, x, y: builder.select(builder.icmp_signed(">", x, y), x, y))
 
 
 @typed_intrinsic
@@ -137,8 +93,8 @@ def like(_typing_context: Any, x: Any, scalar: Any) -> Any:
             return number
         vector = context.get_value_type(signature.return_type)
         undefined = ir.Constant(vector, ir.Undefined)
-        first = builder.insert_element(undefined, number, ir.Constant(_INT32, 0))
-        return builder.shuffle_vector(first, undefined, _filled(vector, _INT32, 0))
+        first = builder.insert_element(undefined, number, ir.Constant(INT32, 0))
+        return builder.shuffle_vector(first, undefined, _filled(vector, INT32, 0))
 
     return (x if isinstance(x, SimdVector) else types.float32)(x, scalar), generate
 
@@ -160,8 +116,8 @@ def _times_power_of_two(_typing_context: Any, x: Any, _exponent: Any) -> Any:
     """Return x · 2ⁿ for a whole number n given as float32; neither x nor the result is subnormal or infinite."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        whole = _shaped(args[0].type, _INT32)
-        exponent = builder.shl(builder.fptosi(args[1], whole), _filled(whole, _INT32, 23))
+        whole = _shaped(args[0].type, INT32)
+        exponent = builder.shl(builder.fptosi(args[1], whole), _filled(whole, INT32, 23))
         return builder.bitcast(builder.add(builder.bitcast(args[0], whole), exponent), args[0].type)
 
     return x(x, x), generate
@@ -172,8 +128,8 @@ def _negated_if_odd(_typing_context: Any, x: Any, _n: Any) -> Any:
     """Return −x where the whole number n, given as float32, is odd."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        whole = _shaped(args[0].type, _INT32)
-        sign = builder.shl(builder.fptosi(args[1], whole), _filled(whole, _INT32, 31))
+        whole = _shaped(args[0].type, INT32)
+        sign = builder.shl(builder.fptosi(args[1], whole), _filled(whole, INT32, 31))
         return builder.bitcast(builder.xor(builder.bitcast(args[0], whole), sign), args[0].type)
 
     return x(x, x), generate
@@ -233,17 +189,17 @@ def uniform(_typing_context: Any, x: Any, _seed: Any, _index: Any) -> Any:
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         shape = args[0].type
-        wide, narrow = _shaped(shape, _INT64), _shaped(shape, _INT32)
+        wide, narrow = _shaped(shape, _INT64), _shaped(shape, INT32)
 
         def constant(value: int) -> ir.Constant:
-            return _filled(shape, _INT32, value)
+            return _filled(shape, INT32, value)
 
         def repeated(value: Any, kind: ir.Type) -> Any:
             if not isinstance(kind, ir.VectorType):
                 return value
             undefined = ir.Constant(kind, ir.Undefined)
-            first = builder.insert_element(undefined, value, ir.Constant(_INT32, 0))
-            return builder.shuffle_vector(first, undefined, _filled(kind, _INT32, 0))
+            first = builder.insert_element(undefined, value, ir.Constant(INT32, 0))
+            return builder.shuffle_vector(first, undefined, _filled(kind, INT32, 0))
 
         i = repeated(args[2], wide)
         if isinstance(wide, ir.VectorType):

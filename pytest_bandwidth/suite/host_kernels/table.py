@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from pytest_bandwidth.devices.cpu.kernels import HostKernel
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.suite.host_kernels import access, attention, matmul, norms, pointwise, stream
-from pytest_bandwidth.suite.host_kernels.signature import HostKernel, parameters
 
 # Suffix of a name, element type, type that it is computed in. Wide versions ask for 16 bytes at a time, which is what
 # a vectorised host kernel does anyway.
@@ -23,12 +23,12 @@ def _family(
     signature: str,
     extents: Callable[..., Sequence[int]],
     versions: Sequence[tuple[str, str, str]] = FLOATS,
-    **options: bool,
+    **options: Any,
 ) -> Iterator[HostKernel]:
     """Yield a kernel for each version. In the signature T is the element type and W the type that it is computed in."""
     for suffix, element, arithmetic in versions:
         typed = signature.replace(":T", f":{element}").replace(":W", f":{arithmetic}")
-        yield HostKernel(f"{name}_{suffix}", function, parameters(typed), extents, **options)
+        yield HostKernel(f"{name}_{suffix}", function, typed, extents, **options)
 
 
 def _stream() -> Iterator[HostKernel]:

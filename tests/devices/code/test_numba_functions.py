@@ -140,8 +140,8 @@ def test_compiling_a_function_does_not_change_its_identity():
 
 def test_what_numba_pickled_for_its_cache_keeps_its_identity():
     """As in a process that compiles a shipped kernel, whose type of vectors is then kept on disk."""
-    from pytest_bandwidth.suite.host_kernels.simd import SimdVector
-    from pytest_bandwidth.suite.host_kernels.stream import copy
+    from pytest_bandwidth.devices.cpu.simd import SimdVector
+    from pytest_bandwidth.devices.cpu.streams import copy
 
     if "__slotnames__" in vars(SimdVector):
         del SimdVector.__slotnames__

@@ -164,7 +164,7 @@ class TestKernels:
     def test_a_shipped_kernel_without_a_twin_names_those_that_have_one(self, device):
         text = read_source("stream.cu", "copy_f32", []).text
         with pytest.raises(
-            KernelError, match=r"'probe_read' has no twin.*of the source these have: read_f32.*triad_f16x8"
+            KernelError, match=r"'probe_read' has no twin.*of its file these have: read_f32.*triad_f16x8"
         ):
             device.kernel(KernelSource(text, "probe_read", shipped=True))
 

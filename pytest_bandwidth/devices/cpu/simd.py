@@ -13,6 +13,7 @@ Imports Numba; only the modules that hold Numba kernels import this one.
 
 from __future__ import annotations
 
+import operator
 import platform
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.extending import intrinsic, models, register_model
+from numba.core.extending import intrinsic, models, overload, register_model
 
 LINE_BYTES = 64
 PAGE_BYTES = 4096
@@ -29,7 +30,7 @@ PAGE_BYTES = 4096
 # begins with a page, and is read while the output is written, waits for those stores.
 FAR_FROM_ARRAYS = 640
 _X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
-_INT32 = ir.IntType(32)
+INT32 = ir.IntType(32)
 
 
 class SimdVector(types.Type):
@@ -88,11 +89,11 @@ def _vector_of(array: Any) -> SimdVector:
 
 def _stored(array: Any, vector: SimdVector) -> ir.Type:
     """Return the type that a line has in the array's memory."""
-    element = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()} if _is_floating(array) else {}
+    element = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()} if _holds_floats(array) else {}
     return ir.VectorType(element.get(array.dtype.bitwidth, ir.IntType(array.dtype.bitwidth)), vector.lanes)
 
 
-def _is_floating(array: Any) -> bool:
+def _holds_floats(array: Any) -> bool:
     return isinstance(array.dtype, types.Float) or array.dtype == types.uint16
 
 
@@ -150,7 +151,7 @@ def stream(_typing_context: Any, array: Any, index: Any, line: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         store = _store(context, builder, signature, args)
         store.align = signature.args[0].dtype.bitwidth // 8 * signature.args[2].lanes
-        store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_INT32, 1)]))
+        store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(INT32, 1)]))
         return context.get_dummy_value()
 
     return types.void(array, index, line), generate
@@ -214,9 +215,9 @@ def spread(_typing_context: Any, scalar: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = context.get_value_type(signature.return_type)
         undefined = ir.Constant(vector, ir.Undefined)
-        first = builder.insert_element(undefined, args[0], ir.Constant(_INT32, 0))
+        first = builder.insert_element(undefined, args[0], ir.Constant(INT32, 0))
         lanes = signature.return_type.lanes
-        return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_INT32, lanes), [0] * lanes))
+        return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes))
 
     return SimdVector(scalar)(scalar), generate
 
@@ -267,3 +268,56 @@ def whole_lines(array: Any, start: int, n: int) -> tuple[int, int]:
 def outside(k: int, head: int, inside: int) -> int:
     """Return the index of the k-th element that no whole line covers."""
     return k if k < head else k + inside
+
+
+def overloaded(operation: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    def register(function: Callable[..., Any]) -> Any:
+        # Numba wants the same signature, annotations and all, of the implementation, and a lambda can have none.
+        function.__annotations__ = {}
+        return overload(operation)(function)
+
+    return register
+
+
+def is_floating(value: Any) -> bool:
+    return isinstance(value.element if isinstance(value, SimdVector) else value, types.Float)
+
+
+def elementwise(floating: str, integer: str) -> Any:
+    @typed_intrinsic
+    def operation(_typing_context: Any, left: Any, _right: Any) -> Any:
+        def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if is_floating(signature.return_type):
+                return getattr(builder, floating)(*args, flags=("contract",))
+            return getattr(builder, integer)(*args)
+
+        return left(left, left), generate
+
+    return operation
+
+
+_add = elementwise("fadd", "add")
+
+
+@overloaded(operator.add)
+def _add_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _add(left, right)) if isinstance(left, SimdVector) and left == right else None
+
+
+def across(floating: Callable[[Any, Any, Any], Any], integer: Callable[[Any, Any, Any], Any]) -> Any:
+    @typed_intrinsic
+    def operation(_typing_context: Any, line: Any) -> Any:
+        def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            join = floating if is_floating(signature.return_type) else integer
+            lanes = [builder.extract_element(args[0], ir.Constant(INT32, i)) for i in range(signature.args[0].lanes)]
+            # As a tree: shorter chains, and smaller rounding errors, than one after the other.
+            while len(lanes) > 1:
+                lanes = [join(builder, x, y) for x, y in zip(lanes[::2], lanes[1::2], strict=True)]
+            return lanes[0]
+
+        return line.element(line), generate
+
+    return operation
+
+
+total = across(lambda builder, x, y: builder.fadd(x, y), lambda builder, x, y: builder.add(x, y))

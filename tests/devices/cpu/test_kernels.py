@@ -5,9 +5,9 @@ import pytest
 from host_launch import cpu, run
 
 from pytest_bandwidth.devices.base import Launch
+from pytest_bandwidth.devices.cpu.kernels import parameters
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.suite.host_kernels.signature import parameters
 
 N = 32
 
@@ -142,3 +142,40 @@ def test_any_grid_and_block_will_do():
     out, x = np.zeros(N, np.float32), array()
     cpu().launcher(Launch(kernel, (1, 7, 2), (3, 1, 1), (out, x, N)), None)()
     assert (out == 1).all()
+
+
+TWIN = """
+from numba import njit, prange
+from pytest_bandwidth.hooks import HostKernel
+
+@njit(parallel=True)
+def twice(threads, out, x, n):
+    for i in prange(n):
+        out[i] = 2 * x[i]
+
+def pytest_bandwidth_host_kernels():
+    return [HostKernel("twice", twice, "out:f32* x:f32* n:i64", lambda n: (n, n), file="twice.cu")]
+"""
+CUDA = 'extern "C" __global__ void twice(float* out, const float* x, long long n) { }\n'
+USED = """
+import numpy as np
+
+def test_twice(bandwidth):
+    kernel, n = bandwidth.kernel("twice.cu", "twice"), 1000
+    x, out = bandwidth.random(n, "float32"), bandwidth.empty(n, "float32")
+    bandwidth.launch(kernel, 4, 256, (out, x, n), reads=x, writes=out)
+    np.testing.assert_array_equal(out, 2 * x)
+
+def test_of_another_file(bandwidth):
+    bandwidth.kernel("other.cu", "twice")
+"""
+
+
+def test_a_conftest_adds_a_twin_of_its_own_kernel(pytester):
+    pytester.makeconftest(TWIN)
+    pytester.makepyfile(USED)
+    for name in ("twice.cu", "other.cu"):
+        (pytester.path / name).write_text(CUDA)
+    result = pytester.runpytest_subprocess("--bandwidth-device=cpu", "--bandwidth-max-time=0.1", "-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["*on the host only those with a twin run*"])

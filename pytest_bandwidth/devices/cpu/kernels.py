@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.registry import hooks
 
 Arguments = tuple[Any, ...]
 
@@ -46,6 +49,7 @@ class Parameter:
         return CUDA_TYPES[self.code][0] + ("*" if self.is_array else "")
 
 
+@cache
 def parameters(text: str) -> tuple[Parameter, ...]:
     """Return parameters from text such as ``a:f32* b:f32* scalar:f32 n:i64``."""
     found = []
@@ -57,8 +61,10 @@ def parameters(text: str) -> tuple[Parameter, ...]:
 
 @dataclass(frozen=True, slots=True)
 class HostKernel:
-    """Describe the Numba twin of a shipped CUDA kernel.
+    """Describe what the device `cpu` runs in place of a CUDA kernel: its twin, a function compiled by Numba.
 
+    name, file: the CUDA kernel's name and its source file's; "" = a file of cuda_src/. signature: the CUDA kernel's
+    parameters, such as ``a:f32* b:f32* scalar:f32 n:i64``.
     function: takes the number of threads, then the arguments in the CUDA kernel's order; with `takes_blocks` the number
     of blocks comes before the last argument.
     extents: from the sizes (the integer parameters by name; `blocks` with `takes_blocks`), the elements that each array
@@ -68,10 +74,15 @@ class HostKernel:
 
     name: str
     function: Callable[..., Any]
-    parameters: tuple[Parameter, ...]
+    signature: str
     extents: Callable[..., Sequence[int]]
     takes_blocks: bool = False
     bits: bool = False
+    file: str = ""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return parameters(self.signature)
 
     def bound(self, args: Arguments, blocks: int, threads: int) -> Callable[[], object]:
         """Return a call without arguments. Raises UsageError for arguments that the kernel would misread."""
@@ -108,6 +119,11 @@ class HostKernel:
                     f"{self.name}: {parameter.name} has {array.size} elements, expected at least {needed} for {given}"
                 )
         return tuple(values)
+
+
+def host_kernels() -> list[HostKernel]:
+    """Return the twins that the package and others bring. Numba is loaded for them."""
+    return list(chain.from_iterable(hooks().pytest_bandwidth_host_kernels()))
 
 
 def _array(parameter: Parameter, argument: Any, n: int, bits: bool) -> Any:
