@@ -30,8 +30,8 @@ from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.evidence.child_run import ChildRun
 from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
 from pytest_bandwidth.evidence.processes.requests import request_of
-from pytest_bandwidth.fixture.bandwidth import Bandwidth, refuse_other_devices
-from pytest_bandwidth.fixture.input import checked_tags
+from pytest_bandwidth.fixture.bandwidth import Bandwidth
+from pytest_bandwidth.fixture.input import checked_tags, refuse_other_devices
 from pytest_bandwidth.judging.causes import likely_causes
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.measuring.measuring_run import AskedTest, MeasuredTest, MeasuringRun
