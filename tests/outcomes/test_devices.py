@@ -94,7 +94,7 @@ def measured(gbps, **more):
 
 
 def test_only_valid_figures_of_one_model_are_compared():
-    devices = [{"kind": "cuda", "name": name, "memory_gib": 80} for name in "aaab"]
+    devices = [{"kind": "cuda", "name": name, "memory_gib": 80, "timed_on": "gpu"} for name in "aaab"]
 
     def codes(*outcomes):
         return [finding and finding.code for finding in unlike_others(devices, "abcd", outcomes, TOLERANCE)]

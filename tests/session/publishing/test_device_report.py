@@ -15,7 +15,7 @@ from pytest_bandwidth.session.publishing.update import update_baselines
 
 
 def device(name, serial, kind="cuda"):
-    return {"kind": kind, "name": name, "serial": serial, "memory_gib": 80, "peak": None}
+    return {"kind": kind, "name": name, "serial": serial, "memory_gib": 80, "peak": None, "timed_on": "gpu"}
 
 
 def measured(gbps, status="SAVED", **more):

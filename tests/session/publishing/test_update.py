@@ -47,7 +47,7 @@ def update(
     path: Path, gbps: float, *, kind: str = "cuda", probe_gbps: float | None = None, option=0.05, asked=None
 ) -> Entry:
     """What the file holds after one more run at so many GB/s."""
-    identity = replace(GPU, kind=kind)
+    identity = replace(GPU, kind=kind, timed_on="gpu" if kind == "cuda" else "host")
     evidence = entries_of(identity, [row(gbps, identity, probe_gbps)], [], None, NOW)
     settings = Settings(baseline=path, update=True, runs=1, tolerance=option)
     update_baseline(settings, identity, [evidence], {} if asked is None else {KEY: asked})
