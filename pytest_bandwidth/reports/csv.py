@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.columns import Column, Value, columns
@@ -28,11 +28,14 @@ def render_csv(outcomes: Iterable[Outcome]) -> str:
     kept = sorted(
         (*columns("csv"), *_pair_columns(rows)), key=lambda c: FIRST.index(c.key) if c.key in FIRST else len(FIRST)
     )
+    lines = ([written(column.value(outcome)) for column in kept] for outcome in rows)
+    return csv_text([[line_of(column.key) for column in kept], *lines])
+
+
+def csv_text(rows: Iterable[Sequence[str | int]]) -> str:
+    """Write cells as CSV, every one quoted."""
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    writer.writerow([line_of(column.key) for column in kept])
-    for outcome in rows:
-        writer.writerow([written(column.value(outcome)) for column in kept])
+    csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(rows)
     return buffer.getvalue()
 
 

@@ -6,7 +6,7 @@ import pytest
 from saved_runs import outcome, run_of
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.exports.command import FORMS
+from pytest_bandwidth.features.exports.forms import FORMS
 from pytest_bandwidth.features.exports.timings import timed_run
 from pytest_bandwidth.reports.formats import JSON, formats
 from pytest_bandwidth.storage.own_documents import refuse_foreign
@@ -42,15 +42,17 @@ def test_what_was_written_in_a_form_may_be_written_again(tmp_path, kind):
         refuse_foreign("-o", target, form)
         target.write_bytes(b"")
         refuse_foreign("-o", target, form)
-        target.write_bytes(WRITTEN[kind])
-        refuse_foreign("-o", target, form)
+        for other, data in WRITTEN.items():
+            if KINDS[other] == form:
+                target.write_bytes(data)
+                refuse_foreign("-o", target, form)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_of_others_are_refused(tmp_path, kind):
     form = KINDS[kind]
     target = tmp_path / f"out{form.endings[0]}"
-    others = [data for other, data in WRITTEN.items() if other != kind]
+    others = [data for other, data in WRITTEN.items() if KINDS[other] != form]
     for data in (*FOREIGN, *others):
         target.write_bytes(data)
         with pytest.raises(UsageError, match=r"^-o: found .*, which pytest-bandwidth did not write in this form"):

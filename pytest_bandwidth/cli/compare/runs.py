@@ -37,11 +37,6 @@ _HEADINGS = (
     "code",
     "verdict",
 )
-# By what needs attention first.
-_ORDER = (
-    *(Status.REGRESSED, Status.MISMATCH, Status.UNDECIDED),
-    *(Status.IMPROVED, Status.OK),
-)
 
 Loaded = Sequence[tuple[Path, Mapping[str, Any], Sequence[Outcome]]]
 
@@ -72,7 +67,7 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
 
 
 def _by_attention(one: Compared) -> tuple[object, ...]:
-    return _ORDER.index(one.decision.status), -(one.decision.numbers.drop or 0.0), natural(one.key), one.key
+    return list(Status).index(one.decision.status), -(one.decision.numbers.drop or 0.0), natural(one.key), one.key
 
 
 def _was_judged(one: Compared) -> bool:
@@ -156,7 +151,7 @@ def _lines(loaded: Loaded, count: int, compared: Sequence[Compared], notes: Sequ
     lines += [f"{c.decision.status} {printable(f'{c.key}: {_words(c)}')}" for c in compared if _wants_words(c)]
     lines += [printable(note["text"]) for note in notes]
     counts = Counter(c.decision.status for c in compared)
-    told = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
+    told = ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])
     return [*lines, f"{len(compared)} compared: {told}"]
 
 

@@ -7,45 +7,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_bandwidth.cli.output import refuse_own_input, write_output
 from pytest_bandwidth.domain.units import counted
-from pytest_bandwidth.features.exports.bencher import render_bencher
-from pytest_bandwidth.features.exports.csv_long import render_csv_long
-from pytest_bandwidth.features.exports.github_benchmark import render_github_benchmark
-from pytest_bandwidth.features.exports.openmetrics import render_openmetrics
-from pytest_bandwidth.features.exports.otava import columns_of, render_otava
-from pytest_bandwidth.features.exports.timings import TimedRun, refuse_devices, refuse_doubles, timed_run
+from pytest_bandwidth.features.exports.forms import FORMS, columns_of
+from pytest_bandwidth.features.exports.timings import refuse_devices, refuse_doubles, timed_run
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.storage.own_documents import FileForm, refuse_foreign
+from pytest_bandwidth.storage.own_documents import refuse_foreign
 from pytest_bandwidth.storage.saved_run import load_run, read_document
 
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """Hold a tracker's form: what writes it, what its files look like.
-
-    of_one_device: whether it has one figure, or one column, for a test.
-    """
-
-    render: Callable[[Sequence[TimedRun]], str]
-    file: FileForm
-    of_one_device: bool = False
-
-
-_BENCHER = r'\{\s*(\}|"(?:[^"\\]|\\.)*":\s*\{\s*"(?:bandwidth|share-of-probe|latency)":)'
-FORMS = {
-    "bencher": Form(render_bencher, FileForm((".json",), _BENCHER), of_one_device=True),
-    "github-action-benchmark": Form(
-        render_github_benchmark, FileForm((".json",), r'\[\s*(\]|\{\s*"name":)'), of_one_device=True
-    ),
-    "otava": Form(render_otava, FileForm((".csv",), r'"time","run_id","commit","device"'), of_one_device=True),
-    "openmetrics": Form(render_openmetrics, FileForm((".txt", ".prom", ".om"), r"# (?:TYPE pytest_bandwidth_|EOF)")),
-    "csv-long": Form(render_csv_long, FileForm((".csv",), r'"run_id","started_at","commit",')),
-}
 MOST_NAMED = 3
 # What other programs take for it as well.
 STANDARD_OUTPUT = Path("-")

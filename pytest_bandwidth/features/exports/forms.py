@@ -1,0 +1,220 @@
+"""Render saved runs for the trackers that teams have: a function for each form.
+
+Bencher Metric Format: https://bencher.dev/docs/reference/bencher-metric-format/. github-action-benchmark: its tool
+`customBiggerIsBetter`. Apache Otava: the CSV that it imports. OpenMetrics 1.0, for Prometheus. Long CSV, for SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.units import format_moment
+from pytest_bandwidth.features.exports.timings import (
+    BANDWIDTH,
+    DURATION,
+    METRICS,
+    PROBE,
+    SHARE,
+    UTILIZATION,
+    Metric,
+    Spread,
+    TimedRun,
+    keys_of,
+    spread_of,
+)
+from pytest_bandwidth.reports.csv import csv_text, line_of
+from pytest_bandwidth.reports.text_safe import json_for_log, printable_sentence
+from pytest_bandwidth.storage.own_documents import FileForm
+
+LONGEST_NAME = 1024  # bytes
+# Bencher's own measure of time is in nanoseconds; the others come to be when they are first sent.
+_MEASURES = (("bandwidth", BANDWIDTH, 1.0), ("share-of-probe", SHARE, 1.0), ("latency", DURATION, 1e9))
+
+
+def render_bencher(runs: Sequence[TimedRun]) -> str:
+    """Return the JSON: by test `bandwidth` (GB/s), `share-of-probe` (a fraction) and `latency` (nanoseconds).
+
+    Raises UsageError for a name that Bencher does not take.
+    """
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for key in keys_of(runs):
+        size = len(key.encode("utf-8", "surrogatepass"))
+        if size > LONGEST_NAME:
+            raise UsageError(f"{shown(key)} has {size} bytes, Bencher takes names of {LONGEST_NAME} at most")
+        spreads = [(name, spread_of(runs, key, metric), scale) for name, metric, scale in _MEASURES]
+        found[key] = {name: _bencher_values(spread, scale) for name, spread, scale in spreads if spread is not None}
+    return json_for_log(found) + "\n"
+
+
+def _bencher_values(spread: Spread, scale: float) -> dict[str, float]:
+    values = {"value": spread.value, "lower_value": spread.lower, "upper_value": spread.upper}
+    return {name: value * scale for name, value in values.items() if value is not None}
+
+
+def render_github_benchmark(runs: Sequence[TimedRun]) -> str:
+    """Return the JSON: a list of `name`, `unit`, `value`, `range` and `extra`; each test by GB/s and by its share.
+
+    The share of the probe, in percent, is what a shared machine can be judged by.
+    """
+    entries: list[dict[str, str | float]] = []
+    extra = f"{len(runs)} runs" if len(runs) > 1 else f"run {runs[0].run_id}"
+    extra += f" on {runs[0].device.name}"
+    for key in keys_of(runs):
+        for metric, name, unit, scale in (
+            (BANDWIDTH, key, "GB/s", 1.0),
+            (SHARE, f"{key} (share of probe)", "%", 100.0),
+        ):
+            spread = spread_of(runs, key, metric)
+            if spread is None:
+                continue
+            entry: dict[str, str | float] = {"name": name, "unit": unit, "value": spread.value * scale}
+            if spread.lower is not None and spread.upper is not None:
+                entry["range"] = f"{spread.lower * scale:.6g} to {spread.upper * scale:.6g}"
+            entries.append({**entry, "extra": extra})
+    return json_for_log(entries) + "\n"
+
+
+# Its importer takes `branch` for a filter of its own; this has none.
+OTAVA_FIXED = ("time", "run_id", "commit", "device")
+
+
+def columns_of(runs: Sequence[TimedRun]) -> tuple[list[str], list[str]]:
+    """Return the tests that every run timed, and those that not every run did: Otava's columns have no gaps."""
+    whole = [key for key in keys_of(runs) if all(key in run.by_key for run in runs)]
+    return whole, [key for key in keys_of(runs) if key not in whole]
+
+
+def render_otava(runs: Sequence[TimedRun]) -> str:
+    """Return a header and a line for each run, oldest first: time (UTC), run, commit, device, and GB/s by test."""
+    keys, _ = columns_of(runs)
+    rows = [[*OTAVA_FIXED, *map(line_of, keys)]]
+    for run in sorted(runs, key=lambda one: (one.started_at, one.run_id)):
+        fixed = (run.started_at.isoformat(), run.run_id, run.commit, run.device.name)
+        rows.append([*map(line_of, (*fixed, *(BANDWIDTH.value(run.by_key[key]) for key in keys)))])
+    return csv_text(rows)
+
+
+# Base units, as the specification asks for; a family's name ends in its unit.
+_FAMILIES = (
+    ("bandwidth", "bytes_per_second", BANDWIDTH, 1e9, "Declared bytes of one run over its median time."),
+    ("probe_bandwidth", "bytes_per_second", PROBE, 1e9, "The same of the probe, in the same rounds."),
+    ("share_of_probe", "ratio", SHARE, 1.0, "Median over the rounds of the work's bandwidth over the probe's."),
+    ("utilization", "ratio", UTILIZATION, 1.0, "Share of the device's known peak bandwidth."),
+    ("duration", "seconds", DURATION, 1.0, "Median time of one run."),
+)
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"'})
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    labels: str
+    moment: float
+    value: float
+
+
+def render_openmetrics(runs: Sequence[TimedRun]) -> str:
+    """Return gauges by test and device, with the run's start as time stamp.
+
+    Raises UsageError where two runs of one device began in the same second: their samples could not be told apart.
+    """
+    _refuse_same_moment(runs)
+    lines: list[str] = []
+    for name, unit, metric, scale, text in _FAMILIES:
+        samples = _gauge_samples(runs, metric, scale)
+        if samples:
+            family = f"pytest_bandwidth_{name}_{unit}"
+            lines += [f"# TYPE {family} gauge", f"# UNIT {family} {unit}", f"# HELP {family} {text}"]
+            lines += [f"{family}{{{one.labels}}} {one.value:.9g} {one.moment:.0f}" for one in samples]
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def _gauge_samples(runs: Sequence[TimedRun], metric: Metric, scale: float) -> list[_Sample]:
+    """Return a family's samples: all of one set of labels together, oldest first, as the format wants them."""
+    found = [
+        _Sample(_labels(run, outcome.key), run.started_at.timestamp(), value * scale)
+        for run in runs
+        for outcome in run.outcomes
+        if (value := metric.value(outcome)) is not None
+    ]
+    return sorted(found, key=lambda one: (one.labels, one.moment))
+
+
+def _labels(run: TimedRun, key: str) -> str:
+    device = run.device
+    labels: Mapping[str, str] = {"test": key, "device": device.name, "serial": device.serial, "host": run.host}
+    return ",".join(f'{name}="{_label(text)}"' for name, text in labels.items())
+
+
+def _label(text: str) -> str:
+    return printable_sentence(text).translate(_ESCAPES)
+
+
+def _refuse_same_moment(runs: Sequence[TimedRun]) -> None:
+    seen: dict[tuple[object, ...], str] = {}
+    for run in runs:
+        one = (run.device.name, run.device.serial, run.host, run.started_at)
+        if one in seen:
+            raise UsageError(
+                f"{seen[one]} and {run.name} began in the same second on {run.device.name}: OpenMetrics tells samples "
+                "apart by device and time; export one of them"
+            )
+        seen[one] = run.name
+
+
+LONG_COLUMNS = (
+    *("run_id", "started_at", "commit", "host", "device_kind", "device", "serial"),
+    *("test", "status", "metric", "unit", "value"),
+)
+
+
+def render_csv_long(runs: Sequence[TimedRun]) -> str:
+    """Return a header and a line for each figure there is; GB/s, seconds and fractions."""
+    rows: list[list[str | int]] = [[*LONG_COLUMNS]]
+    for run in runs:
+        device = run.device
+        fixed = (
+            run.run_id,
+            format_moment(run.started_at),
+            run.commit,
+            run.host,
+            device.kind,
+            device.name,
+            device.serial,
+        )
+        for outcome in run.outcomes:
+            for metric in METRICS:
+                if (value := metric.value(outcome)) is not None:
+                    row = (*fixed, outcome.key, outcome.status, metric.name, metric.unit, value)
+                    rows.append([line_of(cell) for cell in row])
+    return csv_text(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Hold a tracker's form: what writes it, what its files look like.
+
+    of_one_device: whether it has one figure, or one column, for a test.
+    """
+
+    render: Callable[[Sequence[TimedRun]], str]
+    file: FileForm
+    of_one_device: bool = False
+
+
+# One form may take the place of another of its ending.
+_JSON = FileForm(
+    (".json",),
+    r'\{\s*(\}|"(?:[^"\\]|\\.)*":\s*\{\s*"(?:bandwidth|share-of-probe|latency)":)|\[\s*(\]|\{\s*"name":)',
+)
+_CSV = FileForm((".csv",), r'"time","run_id","commit","device"|"run_id","started_at","commit",')
+_TEXT = FileForm((".txt", ".prom", ".om"), r"# (?:TYPE pytest_bandwidth_|EOF)")
+FORMS = {
+    "bencher": Form(render_bencher, _JSON, of_one_device=True),
+    "github-action-benchmark": Form(render_github_benchmark, _JSON, of_one_device=True),
+    "otava": Form(render_otava, _CSV, of_one_device=True),
+    "openmetrics": Form(render_openmetrics, _TEXT),
+    "csv-long": Form(render_csv_long, _CSV),
+}
