@@ -41,9 +41,10 @@ writing.copy_to = half
 NOT_YET_NAMED = "files.os.replace = die"
 MERGED_AND_NOT_REMOVED = """
 add = writing.add
-def add_and_die(*args):
-    add(*args)
-    die()
+def add_and_die(target, write):
+    add(target, write)
+    if target.name.startswith("merged-"):
+        die()
 writing.add = add_and_die
 """
 MERGED_AND_NOT_REMOVED_FROM_BUCKET = """

@@ -21,7 +21,7 @@ from pytest_bandwidth.features.history.store import COLUMNS, append, reading, wr
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
 
-DOCS = Path(__file__).resolve().parents[4] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 COPY, TRIAD = "tests/test_stream.py::test_copy[float32]", "tests/test_stream.py::test_triad[float32]"
 
 
