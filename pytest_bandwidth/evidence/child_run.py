@@ -17,7 +17,7 @@ from pytest_bandwidth.evidence.processes.requests import ChildRequest, TurnsOf, 
 from pytest_bandwidth.features.counters.counted import Counters, counting_request, is_counted
 from pytest_bandwidth.features.counters.dram_traffic import UNCOUNTED
 from pytest_bandwidth.judging.judge import Judged
-from pytest_bandwidth.judging.limits import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
 from pytest_bandwidth.measuring.measuring_run import HookedPeak, MeasuredTest, MeasuringRun, no_hook
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.options.settings import Settings
@@ -122,8 +122,8 @@ class ChildRun(MeasuringRun):
 
 def _no_decision(measurement: Measurement, marker: MarkerOptions, settings: Settings) -> Decision:
     """Return that there is none: where there is no baseline's, the figure and the tolerance are the test's own."""
-    asked = 0.0 if measurement.device.counts_only else settings.tolerance
-    tolerance = asked if marker.tolerance is None else marker.tolerance
+    option = 0.0 if measurement.device.counts_only else settings.tolerance
+    tolerance = tolerance_of(marker.tolerance, None, None, option)
     rule, text = "new-process", "measured for the run that started this process"
     if measurement.invalid is not None:
         rule, text = measurement.invalid.code, measurement.invalid.text

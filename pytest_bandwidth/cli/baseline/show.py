@@ -14,6 +14,7 @@ from pytest_bandwidth.devices.open import timed_on
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.measured.metrics import metrics_of_run
 from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
+from pytest_bandwidth.judging.limits import tolerance_of
 from pytest_bandwidth.judging.stored import reference_of, runs_needed, since_anchor
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.reports.tables import aligned
@@ -75,7 +76,7 @@ def _shown(baseline: Baseline, wanted: set[str]) -> list[Shown]:
 
 def _of(baseline: Baseline, entry: Entry) -> Shown:
     figure: Metric = entry.judged_on or "gbps"
-    tolerance = next(t for t in (entry.tolerance, baseline.tolerance, DEFAULTS.tolerance) if t is not None)
+    tolerance = tolerance_of(None, entry, baseline, DEFAULTS.tolerance)
     # Without the device's kind the larger prior, so that no more is promised than holds on a host.
     kind = baseline.device.kind if baseline.device else None
     on_host = timed_on(kind) == "host"

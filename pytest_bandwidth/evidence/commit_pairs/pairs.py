@@ -45,7 +45,7 @@ from pytest_bandwidth.judging.evidence import (
     setup_of,
 )
 from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Rule
-from pytest_bandwidth.judging.limits import Limits
+from pytest_bandwidth.judging.limits import Limits, count_tolerance_of
 from pytest_bandwidth.judging.pairs import Looks, Pair
 from pytest_bandwidth.outcomes.outcome import Outcome
 
@@ -317,7 +317,7 @@ def decide_counted(
             Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": str(worktrees.revision)}, why_not=(str(reason),)
         )
         return dict.fromkeys(measurements, (there, None))
-    tolerance = limits.marker.tolerance or 0.0  # no other is granted to what is exact
+    tolerance = count_tolerance_of(limits.marker.tolerance, None)
     return {
         key: decide_count(
             key, Counted(setup_of(m), m.traffic, m.counts), tolerance, base.get(m.label), worktrees.revision
