@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 from pluggy import HookimplMarker, HookspecMarker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import pytest
 
     from pytest_bandwidth.devices.base import Device as Device
+    from pytest_bandwidth.devices.base import Launch as Launch
     from pytest_bandwidth.devices.base import TimedDevice as TimedDevice
     from pytest_bandwidth.devices.cpu.kernels import HostKernel as HostKernel
     from pytest_bandwidth.domain.device import DeviceIdentity as DeviceIdentity
     from pytest_bandwidth.domain.device import DeviceType as DeviceType
+    from pytest_bandwidth.domain.measured.explanation import Explanation as Explanation
+    from pytest_bandwidth.domain.measured.explanation import Operator as Operator
+    from pytest_bandwidth.domain.measured.explanation import Wording as Wording
     from pytest_bandwidth.frameworks.base import Framework as Framework
     from pytest_bandwidth.options.settings import Given as Given
     from pytest_bandwidth.options.settings import option as option
@@ -33,8 +37,9 @@ if TYPE_CHECKING:
 
 # What conftest.py files import from here, by the module that has it: every run loads this module, few need those.
 _TYPES = {
-    **dict.fromkeys(("Device", "TimedDevice"), "pytest_bandwidth.devices.base"),
+    **dict.fromkeys(("Device", "Launch", "TimedDevice"), "pytest_bandwidth.devices.base"),
     **dict.fromkeys(("DeviceIdentity", "DeviceType"), "pytest_bandwidth.domain.device"),
+    **dict.fromkeys(("Explanation", "Operator", "Wording"), "pytest_bandwidth.domain.measured.explanation"),
     "Framework": "pytest_bandwidth.frameworks.base",
     "HostKernel": "pytest_bandwidth.devices.cpu.kernels",
     "Outcome": "pytest_bandwidth.outcomes.outcome",
@@ -207,6 +212,41 @@ def pytest_bandwidth_frameworks() -> dict[str, Callable[[Any], Framework]]:  # t
 
         def pytest_bandwidth_frameworks():
             return {"mxnet": MxNet}
+    """
+
+
+@hookspec(firstresult=True)
+def pytest_bandwidth_explain(
+    framework: str | None, function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]
+) -> Explanation | None:
+    """Run ``function(*args, **keywords)`` once and tell what its operators move; None for what you do not know.
+
+    framework: the name of the `Framework` whose arrays are among the arguments; None where none is.
+
+    Example::
+
+        from pytest_bandwidth.hooks import Explanation, Operator, Wording
+
+        def pytest_bandwidth_explain(framework, function, args, keywords):
+            if framework == "MXNet":
+                operators = tuple(Operator(name, nbytes) for name, nbytes in profiled(function, args, keywords))
+                return Explanation(Wording("MXNet", "operator"), operators, least_bytes=0, intermediates=None)
+    """
+
+
+@hookspec(firstresult=True)
+def pytest_bandwidth_sectors(
+    old: str, new: str, launch: Launch, host_args: Callable[[], tuple[Any, ...]]
+) -> Mapping[str, int] | None:
+    """Count the sectors of 32 bytes that a block of a kernel asks for, by its old code (`then`) and its new (`now`).
+
+    old, new: PTX, each a module of one kernel. host_args: copies the launch's arguments, arrays as NumPy's. None where
+    they cannot be counted.
+
+    Example::
+
+        def pytest_bandwidth_sectors(old, new, launch, host_args):
+            return {"then": simulated(old, launch, host_args()), "now": simulated(new, launch, host_args())}
     """
 
 

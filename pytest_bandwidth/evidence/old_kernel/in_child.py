@@ -20,8 +20,8 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.units import format_seconds
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.evidence.processes.requests import ChildRequest
-from pytest_bandwidth.features.traffic.sectors import sectors_of_both
 from pytest_bandwidth.judging.causes import recorded_resources
+from pytest_bandwidth.registry import hooks
 
 # Old code that runs for longer than this, or for so many times as long as the new one where that is more, hangs.
 HANGS_SECONDS = 10.0
@@ -142,7 +142,10 @@ def _sectors(asked: OldKernel, workload: Workload, old: OldCode) -> Mapping[str,
         return None
     if workload.setup is not None:
         workload.setup()
-    return sectors_of_both(asked.old, asked.new, workload.launch, old.host_args)
+    found: Mapping[str, int] | None = hooks().pytest_bandwidth_sectors(
+        old=asked.old, new=asked.new, launch=workload.launch, host_args=old.host_args
+    )
+    return found
 
 
 def _told(measurement: Measurement, said: Mapping[str, Any]) -> Measurement:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pytest_bandwidth.domain.measured.explanation import EXPLAINED
 from pytest_bandwidth.domain.units import digits, format_bytes
-from pytest_bandwidth.features.explain.explanation import EXPLAINED
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.columns import Column, SmallTable
 from pytest_bandwidth.reports.text_safe import one_line

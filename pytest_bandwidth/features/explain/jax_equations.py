@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.explain.explanation import Explanation, Operator, Wording
+from pytest_bandwidth.domain.measured.explanation import Explanation, Operator, Wording
 
 # Equations that stand for the jaxpr inside them; others that have one, such as loops, are one operator.
 _CALLS = frozenset(

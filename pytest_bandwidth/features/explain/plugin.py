@@ -1,13 +1,15 @@
-"""Plug explanations of frameworks' callables in: the columns."""
+"""Plug explanations of PyTorch's and JAX's callables in, with their columns."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pytest_bandwidth.hooks import hookimpl
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.hooks import Column
+    from pytest_bandwidth.hooks import Column, Explanation
 
 
 @hookimpl
@@ -16,3 +18,19 @@ def pytest_bandwidth_columns() -> list[Column]:
     from pytest_bandwidth.features.explain.columns import COLUMNS
 
     return list(COLUMNS)
+
+
+@hookimpl
+def pytest_bandwidth_explain(
+    framework: str | None, function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]
+) -> Explanation | None:
+    """Explain calls of JAX; those of PyTorch, and those without an array among their arguments, where it is loaded."""
+    if framework == "JAX":
+        from pytest_bandwidth.features.explain.jax_equations import explained_jax
+
+        return explained_jax(function, args, keywords)
+    if framework in (None, "PyTorch") and "torch" in sys.modules:
+        from pytest_bandwidth.features.explain.torch_operators import explained_torch
+
+        return explained_torch(function, args, keywords)
+    return None

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.explain.explanation import Explanation, Operator, Wording
+from pytest_bandwidth.domain.measured.explanation import Explanation, Operator, Wording
 from pytest_bandwidth.frameworks.arrays import arrays_in, located
 from pytest_bandwidth.frameworks.extents import Extent, distinct_bytes
 from pytest_bandwidth.frameworks.known import framework_of

@@ -1,13 +1,14 @@
-"""Plug in the device `tinygrad` and tinygrad's tensors."""
+"""Plug in the device `tinygrad`, tinygrad's tensors, and explanations of its calls."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_bandwidth.hooks import hookimpl
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.hooks import DeviceType
+    from pytest_bandwidth.hooks import DeviceType, Explanation
 
 
 @hookimpl
@@ -22,6 +23,18 @@ def pytest_bandwidth_devices() -> list[DeviceType]:
 def pytest_bandwidth_frameworks() -> dict[str, Any]:
     """Add tinygrad's tensors."""
     return {"tinygrad": _framework}
+
+
+@hookimpl
+def pytest_bandwidth_explain(
+    framework: str | None, function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]
+) -> Explanation | None:
+    """Explain calls of tinygrad."""
+    if framework != "tinygrad":
+        return None
+    from pytest_bandwidth.features.tinygrad.kernels_explained import explained_tinygrad
+
+    return explained_tinygrad(lambda: function(*args, **keywords), (args, keywords))
 
 
 def _framework(module: Any) -> Any:

@@ -1,14 +1,15 @@
-"""Plug the device `traffic` in, with its columns."""
+"""Plug the device `traffic` in, with its columns, and the sectors of old and new code."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.hooks import hookimpl
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.hooks import Column, DeviceType
+    from pytest_bandwidth.hooks import Column, DeviceType, Launch
 
 
 @hookimpl
@@ -25,6 +26,16 @@ def pytest_bandwidth_columns() -> list[Column]:
     from pytest_bandwidth.features.traffic.columns import COLUMNS
 
     return list(COLUMNS)
+
+
+@hookimpl
+def pytest_bandwidth_sectors(
+    old: str, new: str, launch: Launch, host_args: Callable[[], tuple[Any, ...]]
+) -> Mapping[str, int] | None:
+    """Count by executing a few blocks of each on the CPU."""
+    from pytest_bandwidth.features.traffic.sectors import sectors_of_both
+
+    return sectors_of_both(old, new, launch, host_args)
 
 
 def _open(architecture: str) -> Any:

@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.explain.explained import explained
+from pytest_bandwidth.fixture.call_arrays import explained
 
 ROWS, COLUMNS = 64, 32
 N, R = ROWS * COLUMNS * 4, ROWS * 4
@@ -292,3 +292,25 @@ def test_the_row_of_a_measured_callable_says_what_is_materialised(bandwidth, tor
 def test_what_no_framework_explains_is_refused(bandwidth):
     with pytest.raises(UsageError, match="explain=1, expected True or False"):
         bandwidth(lambda: None, reads=8, explain=1)
+
+
+EXPLAINS = """
+from pytest_bandwidth.hooks import Explanation, Operator, Wording
+
+def pytest_bandwidth_explain(framework, function, args, keywords):
+    if framework is None and function.__name__ == "mine":
+        function(*args, **keywords)
+        return Explanation(Wording("mine", "step"), (Operator("first", 100), Operator("second", 60)), 80, (20,))
+"""
+
+
+def test_a_conftest_explains_calls_that_nothing_else_explains(pytester):
+    pytester.makeconftest(EXPLAINS)
+    pytester.makepyfile(
+        "def mine(x):\n    return x\n"
+        "def test_mine(bandwidth):\n"
+        "    found = bandwidth.explain(mine, 3)\n"
+        "    assert (found.bytes_moved, found.least_bytes) == (160, 80)\n"
+        "    assert str(found).startswith('2 steps move 160 B: 1 intermediate')\n"
+    )
+    pytester.runpytest_subprocess("--bandwidth-device=cpu").assert_outcomes(passed=1)
