@@ -18,6 +18,8 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "_generated"]
 nitpicky = True
+# Options keep their two dashes.
+smartquotes = False
 
 html_theme = "furo"
 html_title = "pytest-bandwidth"

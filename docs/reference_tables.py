@@ -26,7 +26,7 @@ from pytest_bandwidth.suite.operations.table import markdown_table
 def options_table() -> str:
     """List every option: on the command line, in the ini file, and its meaning."""
     rows = []
-    for name, option in declared(hooks()).items():
+    for name, option in sorted(declared(hooks()).items(), key=lambda named: named[1].ini_only):
         value = "" if option.placeholder is None else f"={option.placeholder}"
         rows.append(("ini only" if option.ini_only else f"`{flag(name)}{value}`", f"`{dest(name)}`", option.meaning))
     return _table(("command line", "ini file", "meaning"), rows)
