@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from emulated_card.kernels.code import RULES
 from emulated_card.kernels.errors import NotSupported
 from emulated_card.kernels.registers import is_copy, match_of
-from pytest_bandwidth.features.traffic.ptx import addresses
+from pytest_bandwidth.features.traffic.ptx.memory import (
+    LOCAL_REGION,
+    PARAM_REGION,
+    REGION_SHIFT,
+    SHARED_REGION,
+    region_base,
+)
 from pytest_bandwidth.features.traffic.ptx.program import Compute, Kernel
 
 
@@ -44,17 +50,17 @@ def _moved(step: Compute, x: list[str]) -> tuple[str, ...]:
 
 
 _REGIONS = {
-    "shared": addresses.SHARED_REGION,
-    "shared::cta": addresses.SHARED_REGION,
-    "local": addresses.LOCAL_REGION,
+    "shared": SHARED_REGION,
+    "shared::cta": SHARED_REGION,
+    "local": LOCAL_REGION,
 }
 
 
 def _converted(space: str, back: bool, address: str) -> str:
-    base = addresses.region_base(_REGIONS[space]) if space in _REGIONS else 0
+    base = region_base(_REGIONS[space]) if space in _REGIONS else 0
     return f"({address} {'-' if back else '+'} {base:#x}ull)"
 
 
 def _in_space(space: str, address: str) -> str:
-    region = f"({address} >> {addresses.REGION_SHIFT})"
-    return f"({region} == {_REGIONS[space]})" if space in _REGIONS else f"({region} > {addresses.PARAM_REGION})"
+    region = f"({address} >> {REGION_SHIFT})"
+    return f"({region} == {_REGIONS[space]})" if space in _REGIONS else f"({region} > {PARAM_REGION})"

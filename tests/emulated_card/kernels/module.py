@@ -12,8 +12,8 @@ from emulated_card.kernels.errors import NotSupported
 from emulated_card.kernels.variables import Variable
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.features.traffic import ptx
-from pytest_bandwidth.features.traffic.ptx.addresses import REGION_SHIFT
 from pytest_bandwidth.features.traffic.ptx.decode.kernel import decode
+from pytest_bandwidth.features.traffic.ptx.memory import REGION_SHIFT
 from pytest_bandwidth.features.traffic.ptx.parsing import parse_ptx
 from pytest_bandwidth.features.traffic.ptx.program import Kernel, Symbol
 from pytest_bandwidth.features.traffic.ptx.syntax import (

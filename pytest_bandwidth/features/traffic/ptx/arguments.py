@@ -10,9 +10,15 @@ import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.features.traffic.ptx.addresses import FIRST_ARRAY_REGION, PARAM_REGION, region_base
-from pytest_bandwidth.features.traffic.ptx.arrays import Array
-from pytest_bandwidth.features.traffic.ptx.memory import Region, View, flat_bytes
+from pytest_bandwidth.features.traffic.ptx.lanes import Array
+from pytest_bandwidth.features.traffic.ptx.memory import (
+    FIRST_ARRAY_REGION,
+    PARAM_REGION,
+    Region,
+    View,
+    flat_bytes,
+    region_base,
+)
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES
 from pytest_bandwidth.features.traffic.ptx.program import Parameter
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.arrays import Array, spread
+# NumPy's stubs give Any for arithmetic on arrays whose dtype is not known, as nearly all are here (the PTX type decides
+# it at run time): a stricter alias would find nothing and ask for a cast on every line.
+Array: TypeAlias = Any
 
 Dim = tuple[int, int, int]
 WARP = 32
@@ -144,6 +147,11 @@ class Mask:
         g = self._geometry
         repeat: int = (g.rows // rows) * (1 if columns > 1 else g.lanes // WARP)
         return repeat
+
+
+def spread(array: Array, shape: tuple[int, ...]) -> Array:
+    """Do np.broadcast_to, which takes microseconds even where there is nothing to do."""
+    return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
 def warps_with(lanes: Array) -> Array:

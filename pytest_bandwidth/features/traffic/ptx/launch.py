@@ -12,9 +12,7 @@ import numpy as np
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.kernel_signature import parameter_names
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.traffic.ptx.addresses import LOCAL_REGION, SHARED_REGION
 from pytest_bandwidth.features.traffic.ptx.arguments import Arguments, place_arguments
-from pytest_bandwidth.features.traffic.ptx.arrays import Array
 from pytest_bandwidth.features.traffic.ptx.checkers.bounds import BoundsChecker
 from pytest_bandwidth.features.traffic.ptx.checkers.faults import FaultLog
 from pytest_bandwidth.features.traffic.ptx.checkers.happens_before import HappensBefore
@@ -23,9 +21,9 @@ from pytest_bandwidth.features.traffic.ptx.checkers.races import GlobalRaceCheck
 from pytest_bandwidth.features.traffic.ptx.checkers.traffic import TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.counts import Execution
 from pytest_bandwidth.features.traffic.ptx.interpreter import BatchInterpreter, Tally
-from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Dim, Geometry
+from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Dim, Geometry
 from pytest_bandwidth.features.traffic.ptx.loading import Program
-from pytest_bandwidth.features.traffic.ptx.memory import Memory, Region, flat_bytes
+from pytest_bandwidth.features.traffic.ptx.memory import LOCAL_REGION, SHARED_REGION, Memory, Region, flat_bytes
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.program import Kernel, Symbol
 

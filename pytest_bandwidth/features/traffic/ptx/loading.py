@@ -11,12 +11,11 @@ import numpy as np
 
 from pytest_bandwidth.domain.code.kernel_signature import source_name
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
-from pytest_bandwidth.features.traffic.ptx.addresses import FIRST_VARIABLE_REGION, region_base
-from pytest_bandwidth.features.traffic.ptx.arrays import Array
 from pytest_bandwidth.features.traffic.ptx.decode.kernel import decode
 from pytest_bandwidth.features.traffic.ptx.decode.layout import parameters_of
 from pytest_bandwidth.features.traffic.ptx.decode.scopes import element_bytes
-from pytest_bandwidth.features.traffic.ptx.memory import Region, RegionKind
+from pytest_bandwidth.features.traffic.ptx.lanes import Array
+from pytest_bandwidth.features.traffic.ptx.memory import FIRST_VARIABLE_REGION, Region, RegionKind, region_base
 from pytest_bandwidth.features.traffic.ptx.nvrtc.compile import PtxModule
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES
 from pytest_bandwidth.features.traffic.ptx.parsing import parse_ptx

@@ -1,4 +1,9 @@
-"""Hold the memory that a launch can reach: one region per array, per module variable, and per state space's window."""
+"""Hold the memory that a launch can reach: one region per array, per module variable, and per state space's window.
+
+Addresses are the same for every run of the same launch. Bits 63..40 of a generic address number a region, the rest is
+the place in it. A region's first byte is in the middle of its 2⁴⁰ bytes, so that an address somewhat before an array is
+still seen to belong to it, and is aligned as cudaMalloc aligns (256 bytes and more).
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,27 @@ from typing import Any, Literal
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.traffic.ptx.addresses import MAX_REGION_BYTES, REGION_SHIFT, region_base
-from pytest_bandwidth.features.traffic.ptx.arrays import Array
+from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.program import Symbol, readable_name
+
+REGION_SHIFT = 40
+ORIGIN = 1 << (REGION_SHIFT - 1)
+MAX_REGION_BYTES = ORIGIN
+
+SHARED_REGION = 1
+LOCAL_REGION = 2
+PARAM_REGION = 3
+FIRST_VARIABLE_REGION = 0x10
+FIRST_ARRAY_REGION = 0x100000
+
+
+def region_base(region: int) -> int:
+    """Return the generic address of a region's first byte."""
+    return (region << REGION_SHIFT) + ORIGIN
+
+
+PARAM_BASE = region_base(PARAM_REGION)
+WINDOWS = {"shared": region_base(SHARED_REGION), "local": region_base(LOCAL_REGION)}
 
 RegionKind = Literal["global", "const", "param", "shared", "local"]
 

@@ -7,19 +7,16 @@ from typing import Literal
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx import addresses
-from pytest_bandwidth.features.traffic.ptx.arrays import Array, spread
 from pytest_bandwidth.features.traffic.ptx.checkers import Checker
 from pytest_bandwidth.features.traffic.ptx.checkers.bounds import BoundsChecker
-from pytest_bandwidth.features.traffic.ptx.lanes import Geometry, least
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, spread
 from pytest_bandwidth.features.traffic.ptx.loops import atomics, transfer
-from pytest_bandwidth.features.traffic.ptx.memory import Access, Memory, Region
+from pytest_bandwidth.features.traffic.ptx.memory import REGION_SHIFT, WINDOWS, Access, Memory, Region, region_base
 from pytest_bandwidth.features.traffic.ptx.opcodes import halves
 from pytest_bandwidth.features.traffic.ptx.program import Atomic, Load, Store
 from pytest_bandwidth.features.traffic.ptx.program import Memory as MemoryStep
 
 Kind = Literal["load", "store", "atomic"]
-_WINDOWS = {"shared": addresses.SHARED_BASE, "local": addresses.LOCAL_BASE}
 
 
 class MemoryUnit:
@@ -87,7 +84,7 @@ class MemoryUnit:
         self, step: MemoryStep, kind: Kind, address: Array, lanes: Array, values: tuple[Array, ...] = ()
     ) -> Iterator[Access]:
         """Cut the access by region, without the lanes that the bounds forbid."""
-        start = np.uint64((step.offset + _WINDOWS.get(step.space, 0)) & 0xFFFFFFFFFFFFFFFF)
+        start = np.uint64((step.offset + WINDOWS.get(step.space, 0)) & 0xFFFFFFFFFFFFFFFF)
         if address.dtype.itemsize < 8:
             address = address.astype(np.uint64)
         if start:
@@ -96,16 +93,16 @@ class MemoryUnit:
         low, high, together, count = transfer.span(spread(address, shape), spread(lanes, shape))
         if count == 0:
             return
-        if low >> addresses.REGION_SHIFT == high >> addresses.REGION_SHIFT:
-            parts = [(int(low) >> addresses.REGION_SHIFT, lanes)]
+        if low >> REGION_SHIFT == high >> REGION_SHIFT:
+            parts = [(int(low) >> REGION_SHIFT, lanes)]
         else:
-            region_of = address >> np.uint64(addresses.REGION_SHIFT)
+            region_of = address >> np.uint64(REGION_SHIFT)
             here = np.unique(spread(region_of, shape)[spread(lanes, shape)])
             parts = [(int(number), lanes & (region_of == number)) for number in here]
         whole = len(parts) == 1
         for number, mask in parts:
             region = self._memory.regions.get(number)
-            base = addresses.region_base(number)
+            base = region_base(number)
             offset = (address - np.uint64(base)).view(np.int64)
             first, end = int(low) - base, int(high) - base + step.width
             if region is None or not whole or not self._fits(step, kind, region, first, end, int(together)):

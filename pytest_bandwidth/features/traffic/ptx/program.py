@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.arrays import Array
+from pytest_bandwidth.features.traffic.ptx.lanes import Array
 
 Space = Literal["global", "shared", "local", "const", "param", "generic"]
 

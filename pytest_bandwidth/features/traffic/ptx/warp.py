@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.arrays import Array, spread
-from pytest_bandwidth.features.traffic.ptx.lanes import WARP
+from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, spread
 
 ALL_LANES = np.uint32(0xFFFFFFFF)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.arrays import Array, spread
 from pytest_bandwidth.features.traffic.ptx.checkers.faults import FaultLog
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, spread
 from pytest_bandwidth.features.traffic.ptx.memory import Region
 from pytest_bandwidth.features.traffic.ptx.program import readable_name
 

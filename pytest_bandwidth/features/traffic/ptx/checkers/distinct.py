@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.arrays import Array
-from pytest_bandwidth.features.traffic.ptx.lanes import least
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, least
 from pytest_bandwidth.features.traffic.ptx.loops import transfer
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region
 from pytest_bandwidth.features.traffic.ptx.program import Site

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.arrays import Array, spread
 from pytest_bandwidth.features.traffic.ptx.counts import AccessFault
-from pytest_bandwidth.features.traffic.ptx.lanes import Geometry
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, spread
 from pytest_bandwidth.features.traffic.ptx.memory import Region
 from pytest_bandwidth.features.traffic.ptx.program import Site
 

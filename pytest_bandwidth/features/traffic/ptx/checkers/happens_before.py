@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.arrays import Array, spread
-from pytest_bandwidth.features.traffic.ptx.lanes import Geometry, warps_with
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, spread, warps_with
 
 NEVER = np.iinfo(np.int64).max
 

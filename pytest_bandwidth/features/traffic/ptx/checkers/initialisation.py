@@ -12,10 +12,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.traffic.ptx.arrays import Array, spread
 from pytest_bandwidth.features.traffic.ptx.checkers.faults import FaultLog
 from pytest_bandwidth.features.traffic.ptx.checkers.happens_before import HappensBefore
-from pytest_bandwidth.features.traffic.ptx.lanes import Geometry, least
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, spread
 from pytest_bandwidth.features.traffic.ptx.loops import transfer
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region, flat_bytes
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.arrays import Array, spread
 from pytest_bandwidth.features.traffic.ptx.checkers.distinct import DistinctBytes
 from pytest_bandwidth.features.traffic.ptx.checkers.happens_before import HappensBefore
 from pytest_bandwidth.features.traffic.ptx.counts import (
@@ -18,7 +17,7 @@ from pytest_bandwidth.features.traffic.ptx.counts import (
     Pattern,
     SharedCounts,
 )
-from pytest_bandwidth.features.traffic.ptx.lanes import Geometry
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, spread
 from pytest_bandwidth.features.traffic.ptx.loops import sectors as counting
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region, View
 from pytest_bandwidth.features.traffic.ptx.program import Site

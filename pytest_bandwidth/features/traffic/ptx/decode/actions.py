@@ -7,8 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx import addresses
 from pytest_bandwidth.features.traffic.ptx.decode.operands import Here
+from pytest_bandwidth.features.traffic.ptx.memory import (
+    FIRST_VARIABLE_REGION,
+    LOCAL_REGION,
+    REGION_SHIFT,
+    SHARED_REGION,
+    WINDOWS,
+)
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, chosen
 from pytest_bandwidth.features.traffic.ptx.program import (
     Barrier,
@@ -34,7 +40,6 @@ SPACES: dict[str, Space] = {
     "param::entry": "param",
     "param::func": "param",
 }
-_WINDOWS = {"shared": addresses.SHARED_BASE, "local": addresses.LOCAL_BASE}
 
 
 def move(here: Here) -> Sequence[Step]:
@@ -89,7 +94,7 @@ def _unpacker(part: np.dtype[Any]) -> Callable[..., Any]:
 def convert_address(here: Here) -> Sequence[Step]:
     """Decode cvta: global, const and param addresses are generic already; shared and local ones lie in a window."""
     target, source = here.operands
-    base = _WINDOWS.get(SPACES[here.choice["holding"]], 0)
+    base = WINDOWS.get(SPACES[here.choice["holding"]], 0)
     shift = np.full((1, 1), base, np.uint64)
     function: Callable[..., Any] = _identity
     if base:
@@ -101,11 +106,11 @@ def convert_address(here: Here) -> Sequence[Step]:
 def address_is_in_space(here: Here) -> Sequence[Step]:
     target, source = here.operands
     space = SPACES[here.choice["window"]]
-    regions = {"shared": addresses.SHARED_REGION, "local": addresses.LOCAL_REGION}
+    regions = {"shared": SHARED_REGION, "local": LOCAL_REGION}
 
     def within(address: Any) -> Any:
-        region = address >> np.uint64(addresses.REGION_SHIFT)
-        return region == regions[space] if space in regions else region >= addresses.FIRST_VARIABLE_REGION
+        region = address >> np.uint64(REGION_SHIFT)
+        return region == regions[space] if space in regions else region >= FIRST_VARIABLE_REGION
 
     sources, targets = (here.read(source, "u64"),), (here.write(target, "pred"),)
     return [Compute(**here.placed(), function=within, sources=sources, targets=targets)]

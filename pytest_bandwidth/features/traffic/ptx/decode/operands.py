@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.features.traffic.ptx.addresses import PARAM_BASE
 from pytest_bandwidth.features.traffic.ptx.decode.scopes import SPECIALS, RegisterFile, Scope, element_bytes
+from pytest_bandwidth.features.traffic.ptx.memory import PARAM_BASE
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
 from pytest_bandwidth.features.traffic.ptx.program import Guard, Parameter, Read, Site, Symbol, Write
 from pytest_bandwidth.features.traffic.ptx.syntax import Instruction, Name, Number, Operand

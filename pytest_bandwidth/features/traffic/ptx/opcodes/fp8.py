@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.arrays import Array
+from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.opcodes import halves
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Choice, Meaning
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.arrays import Array
+from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.opcodes import floats
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Choice, Meaning, chosen
 
