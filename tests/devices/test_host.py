@@ -1,13 +1,17 @@
 """Which host this is, from trees like those of /proc and /sys."""
 
+from __future__ import annotations
+
 import os
 
 import pytest
 
 from pytest_bandwidth.devices.host import (
     Caches,
+    available_bytes,
     count_numa_nodes,
     identify,
+    limit_bytes,
     memory_bytes,
     processor_name,
     ranges,
@@ -133,3 +137,117 @@ def test_the_affinity_is_told():
 )
 def test_processors_in_a_row_are_a_range(processors, told):
     assert ranges(processors) == told
+
+
+MIB = 2**20
+V1_FILES = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+V2_FILES = ("memory.max", "memory.current", "inactive_file")
+V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
+V1 = "35 31 0:35 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory"
+
+
+@pytest.fixture
+def root(tmp_path):
+    for folder in ("proc/self", "sys/fs/cgroup"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9000000 kB\nMemAvailable: 1024000 kB\n", encoding="ascii")
+    return tmp_path
+
+
+def group(root, folder, limit, used, reclaimed, files=V2_FILES):
+    path = root / "sys/fs/cgroup" / folder
+    path.mkdir(parents=True, exist_ok=True)
+    (path / files[0]).write_text(f"{limit}\n", encoding="ascii")
+    (path / files[1]).write_text(f"{used}\n", encoding="ascii")
+    (path / "memory.stat").write_text(f"anon 5\n{files[2]} {reclaimed}\nshmem 7\n", encoding="ascii")
+
+
+def is_in(root, *lines, mounts=(V2,)):
+    (root / "proc/self/cgroup").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    root_fs = "23 1 0:22 / / rw - overlay overlay rw"
+    (root / "proc/self/mountinfo").write_text("".join(f"{line}\n" for line in (root_fs, *mounts)), encoding="utf-8")
+
+
+def test_what_the_system_has_where_there_are_no_groups(root):
+    assert (available_bytes(root), limit_bytes(root)) == (1000 * MIB, None)
+    (root / "proc/meminfo").write_text("MemAvailable: many kB\n", encoding="ascii")
+    assert available_bytes(root) is None
+
+
+def test_the_least_that_a_group_or_one_around_it_has_left(root):
+    is_in(root, "0::/ci/jöb-7")
+    group(root, "ci/jöb-7", 500 * MIB, 300 * MIB, 50 * MIB)
+    assert (available_bytes(root), limit_bytes(root)) == (250 * MIB, 500 * MIB)
+    group(root, "ci", 400 * MIB, 390 * MIB, 4 * MIB)
+    assert (available_bytes(root), limit_bytes(root)) == (14 * MIB, 400 * MIB)
+    group(root, "ci", 400 * MIB, 410 * MIB, 0)
+    assert available_bytes(root) == 0
+
+
+def test_what_is_given_up_before_a_process_is_ended(root):
+    is_in(root, "0::/")
+    group(root, "", 500 * MIB, 480 * MIB, 0)
+    stat = f"active_file {3 * MIB}\ninactive_file {4 * MIB}\nslab_reclaimable {5 * MIB}\nshmem {99 * MIB}\n"
+    (root / "sys/fs/cgroup/memory.stat").write_text(stat, encoding="ascii")
+    assert available_bytes(root) == 32 * MIB
+    (root / "sys/fs/cgroup/memory.stat").write_text("inactive_file many\n", encoding="ascii")
+    assert available_bytes(root) == 20 * MIB
+
+
+def test_a_group_whose_host_does_not_tell(root):
+    (root / "proc/meminfo").write_text("MemAvailable: many kB\n", encoding="ascii")
+    is_in(root, "0::/")
+    group(root, "", 500 * MIB, 480 * MIB, 0)
+    assert available_bytes(root) == 20 * MIB
+
+
+def test_a_group_without_a_limit(root):
+    is_in(root, "0::/user.slice")
+    group(root, "user.slice", "max", 300 * MIB, 0)
+    assert (available_bytes(root), limit_bytes(root)) == (1000 * MIB, None)
+
+
+def test_a_container_that_sees_its_own_group_alone(root):
+    group(root, "", 200 * MIB, 100 * MIB, 0)
+    is_in(root, "0::/docker/01", mounts=[V2.replace(" / /sys", " /docker/01 /sys")])
+    assert available_bytes(root) == 100 * MIB
+    is_in(root, "0::/docker/01/job", mounts=[V2.replace(" / /sys", " /docker/01 /sys")])
+    group(root, "job", 90 * MIB, 50 * MIB, 0)
+    assert available_bytes(root) == 40 * MIB
+
+
+@pytest.mark.parametrize(
+    ("path", "mounted"), [("/../../elsewhere", "/"), ("/", "/../.."), ("/docker/02", "/docker/01")]
+)
+def test_a_group_outside_of_what_is_mounted_limits_nothing(root, path, mounted):
+    group(root, "", 200 * MIB, 100 * MIB, 0)
+    is_in(root, f"0::{path}", mounts=[V2.replace(" / /sys", f" {mounted} /sys")])
+    assert available_bytes(root) == 1000 * MIB
+
+
+@pytest.mark.parametrize("controllers", ["memory", "cpu,memory"])
+def test_groups_of_version_1_beside_some_of_version_2_that_hold_no_memory(root, controllers):
+    mounts = [
+        "31 23 0:29 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755",
+        "39 31 0:36 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids",
+        V1.replace("rw,memory", f"rw,{controllers}"),
+        "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw",
+    ]
+    is_in(root, "12:pids:/", f"4:{controllers}:/docker/01", "0::/docker/01", mounts=mounts)
+    group(root, "memory/docker/01", 300 * MIB, 200 * MIB, 30 * MIB, V1_FILES)
+    group(root, "memory", 2**63 - 4096, 900 * MIB, 0, V1_FILES)
+    (root / "sys/fs/cgroup/unified/docker/01").mkdir(parents=True)
+    assert (available_bytes(root), limit_bytes(root)) == (130 * MIB, 300 * MIB)
+
+
+@pytest.mark.parametrize("line", ["", "0", "0::", "::", "\udcff"])
+@pytest.mark.parametrize("mount", ["", "-", " - ", " - cgroup2", "1 2 3 / /x rw - cgroup x", "\udcff - cgroup2 a b"])
+def test_lines_of_another_form(root, line, mount):
+    for name, text in (("cgroup", line), ("mountinfo", mount)):
+        (root / "proc/self" / name).write_bytes(f"{text}\n".encode("utf-8", "surrogateescape"))
+    assert available_bytes(root) == 1000 * MIB
+
+
+def test_this_host_tells_or_does_not():
+    assert available_bytes() is None or 0 <= available_bytes() < 2**50
+    assert limit_bytes() is None or limit_bytes() > 0

@@ -11,8 +11,7 @@ from gpu_work import MIB, copy_task, measured, median_seconds
 
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
-from pytest_bandwidth.devices.probe_mix import COPY, MIXES, WRITE, Mix
-from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.traffic import COPY, MIXES, WRITE, Mix, Traffic
 
 # In caches, all bytes of a run together. Past the last of them nothing is flushed.
 SIZES = (0.25, 0.5, 1, 2, 4, 8, 32)

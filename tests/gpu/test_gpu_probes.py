@@ -6,8 +6,7 @@ from gpu_work import copy_task, large, measured, median_seconds
 from pytest_bandwidth.devices.base import KernelSource, Launch, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.devices.kernel_source import shipped_folder
-from pytest_bandwidth.devices.probe_mix import MIXES, Mix
-from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.traffic import MIXES, Mix, Traffic
 from pytest_bandwidth.suite.operations import OPERATIONS
 
 

@@ -13,10 +13,9 @@ from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.devices.cuda.identity import driver_uuid
 from pytest_bandwidth.devices.cuda.peaks import MemoryArithmetic, arithmetic_peak
 from pytest_bandwidth.devices.cuda.timing import BLOCKED
-from pytest_bandwidth.devices.probe_mix import MIXES
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.regime import with_regime
-from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.traffic import MIXES, Traffic
 
 # Trap: dirty lines that stay in the cache make write-only tests look faster than the memory. (test_gpu_cache.py has
 # the sizes that a cache could hold.)

@@ -27,7 +27,6 @@ from pytest_bandwidth.devices.base import (
 )
 from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.code.numba_functions import function_digest
-from pytest_bandwidth.devices.cold_caches import CacheEviction
 from pytest_bandwidth.devices.cpu.ceilings import HostCeilings
 from pytest_bandwidth.devices.cpu.kernels import HostKernel, host_kernels
 from pytest_bandwidth.devices.cpu.probes import (
@@ -40,10 +39,9 @@ from pytest_bandwidth.devices.cpu.probes import (
     numba_threads,
 )
 from pytest_bandwidth.devices.host import identify, read_caches
+from pytest_bandwidth.devices.host_timing import CacheEviction, RunDelay, StackPlaces
 from pytest_bandwidth.devices.numpy_arrays import Allocate, RandomSource, empty_array, host_nbytes
-from pytest_bandwidth.devices.run_delay import RunDelay
 from pytest_bandwidth.devices.sampling import measure_timed
-from pytest_bandwidth.devices.stack import StackPlaces
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity

@@ -18,8 +18,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import Call, Probe
 from pytest_bandwidth.devices.numpy_arrays import Array, empty_array
-from pytest_bandwidth.devices.probe_mix import nearest_mix
-from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.traffic import Traffic, nearest_mix
 
 # Whole numbers: a test's arrays hold anything, and processors are slow to add some floats (denormal ones).
 ELEMENT = np.dtype(np.int32)

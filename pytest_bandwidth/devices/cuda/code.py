@@ -6,13 +6,19 @@ options, whatever the machine. Its options are CuPy's own affair: where a releas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from ctypes.util import find_library
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.code.cubin import kernel_code, machine_code
+from pytest_bandwidth.devices.contents import Sums, added, sums_of
 from pytest_bandwidth.devices.cuda.errors import one_line
 from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
@@ -168,3 +174,72 @@ def numbers_of(cupy: Any, launch: Launch) -> frozenset[int]:
         return frozenset()
     held = held_by_value(kernel.code, kernel.name, len(launch.args))
     return frozenset(place for place, kind in enumerate(held) if kind in NUMBERS_64)
+
+
+THREADS, BLOCKS_PER_SM = 256, 8
+_WORD_BYTES = 8
+
+
+class DeviceSums:
+    """Add up the words of CuPy's arrays as `devices.contents.sums_of` does those of NumPy's.
+
+    kernel: ``sum_words`` of cuda_src/probe.cu.
+    """
+
+    def __init__(self, cupy: Any, kernel: Any, sm_count: int) -> None:
+        self._cupy, self._kernel, self._most_blocks = cupy, kernel, BLOCKS_PER_SM * sm_count
+
+    def __call__(self, array: Any) -> Sums:
+        """Return an array's sums; work on it has to be done. A view with gaps, or off a word's boundary, is copied."""
+        if not (array.flags.c_contiguous or array.flags.f_contiguous):
+            array = self._cupy.ascontiguousarray(array)
+        data = (array.T if not array.flags.c_contiguous else array).reshape(-1).view(np.uint8)
+        if data.data.ptr % _WORD_BYTES:
+            data = data.copy()
+        count = data.size // _WORD_BYTES
+        tail = bytes(data[count * _WORD_BYTES :].get())
+        blocks = max(1, min(-(-count // THREADS), self._most_blocks))
+        sums = self._cupy.zeros((blocks, 2), np.uint64)
+        if count:
+            words = data[: count * _WORD_BYTES].view(np.uint64)
+            self._kernel((blocks,), (THREADS,), (words, sums, np.int64(count)))
+        first, second = (int(total) for total in sums.get().sum(axis=0, dtype=np.uint64))
+        return added([(first, second), _of_tail(tail, count)])
+
+
+def _of_tail(tail: bytes, place: int) -> Sums:
+    """Return the sums of the bytes after the last whole word, which `sums_of` fills up with zeros."""
+    return sums_of(np.frombuffer(tail, np.uint8), start=place) if tail else (0, 0)
+
+
+# cuBLAS tells its version only to who has started it, which takes long. Every one that may be found is named.
+_PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
+_FILES = "libcublas*.so.*"
+
+
+def library_versions(cupy: Any, driver: str | None) -> dict[str, str]:
+    """Return what CuPy's functions are known by, by the name of its module; empty where that is not known.
+
+    driver: its exact version.
+    """
+    if driver is None or cupy.cuda.runtime.is_hip:
+        return {}
+    told = (cupy.__version__, cupy.cuda.runtime.runtimeGetVersion(), cupy.cuda.nvrtc.getVersion(), driver)
+    return {"cupy": f"{told} {sorted(_packages())} {sorted(_files())}"}
+
+
+def _packages() -> Iterator[str]:
+    for name in _PACKAGES:
+        try:
+            yield f"{name} {version(name)}"
+        except PackageNotFoundError:
+            continue
+
+
+def _files() -> Iterator[str]:
+    """Yield the names of a toolkit's libraries, which end in their full version."""
+    for variable in ("CUDA_PATH", "CUDA_HOME"):
+        if (root := os.environ.get(variable)) is not None:
+            yield from (path.resolve().name for path in (Path(root) / "lib64").glob(_FILES))
+    if (found := find_library("cublas")) is not None:
+        yield found

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.argument_types import misread_arrays
 from pytest_bandwidth.devices.base import (
     Budget,
     Call,
@@ -36,8 +35,7 @@ from pytest_bandwidth.devices.contents import contents_text, host_contents
 from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, device_nbytes, is_foreign_array, on_host
 from pytest_bandwidth.devices.cuda.calibration import calibrate, load, settle
 from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_low, nominal_clock_mhz, sm_clock_low
-from pytest_bandwidth.devices.cuda.code import RawKernelCodes, numbers_of, settings_of
-from pytest_bandwidth.devices.cuda.contents import DeviceSums
+from pytest_bandwidth.devices.cuda.code import DeviceSums, RawKernelCodes, library_versions, numbers_of, settings_of
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
 from pytest_bandwidth.devices.cuda.errors import mute_lost_context
 from pytest_bandwidth.devices.cuda.graphs import (
@@ -49,7 +47,6 @@ from pytest_bandwidth.devices.cuda.graphs import (
 from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
 from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
 from pytest_bandwidth.devices.cuda.kernels import compile_kernel, kernel_resources, prepared_call
-from pytest_bandwidth.devices.cuda.libraries import library_versions
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.old_code import (
     KeptArrays,
@@ -63,7 +60,8 @@ from pytest_bandwidth.devices.cuda.old_code import (
 from pytest_bandwidth.devices.cuda.peaks import choose_peak, datasheet_flops
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launches_block, needs_flush
-from pytest_bandwidth.devices.random_bits import (
+from pytest_bandwidth.devices.kernel_source import misread_arrays
+from pytest_bandwidth.devices.numpy_arrays import (
     WHOLE_KINDS,
     checked_array_shape,
     masks_for,

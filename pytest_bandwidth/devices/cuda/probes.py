@@ -14,9 +14,8 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import Probe
 from pytest_bandwidth.devices.cuda.errors import ContextGuard
-from pytest_bandwidth.devices.probe_mix import READ, WRITE, Mix, nearest_mix
 from pytest_bandwidth.domain.errors import OutOfMemory
-from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.traffic import READ, WRITE, Mix, Traffic, nearest_mix
 
 VECTOR_BYTES = 16
 THREADS = 256

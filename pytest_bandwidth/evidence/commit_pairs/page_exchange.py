@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pytest_bandwidth.devices.base import Call
-from pytest_bandwidth.devices.free_memory import available_bytes
+from pytest_bandwidth.devices.host import available_bytes
 from pytest_bandwidth.devices.shared_arrays import HUGE_PAGE_BYTES, SharedArrays
 
 # What lines say: which arrays there are, whether those are all that the workload is given, and with which of them an

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol, TypeVar
 
-from pytest_bandwidth.devices.free_memory import limit_bytes
+from pytest_bandwidth.devices.host import limit_bytes
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric, Run
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement

@@ -11,9 +11,8 @@ from typing import Any
 
 from pytest_bandwidth.devices.activity import ActivityWatch
 from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Workload, run_untimed
-from pytest_bandwidth.devices.cold_caches import CacheEviction
 from pytest_bandwidth.devices.host import read_caches
-from pytest_bandwidth.devices.run_delay import RunDelay
+from pytest_bandwidth.devices.host_timing import CacheEviction, RunDelay
 from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity
@@ -21,11 +20,10 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.features.tinygrad.backend import ON_HOST, Backend, open_backend
+from pytest_bandwidth.features.tinygrad.arrays import Tensors
+from pytest_bandwidth.features.tinygrad.backend import ON_HOST, Backend, identify, open_backend
 from pytest_bandwidth.features.tinygrad.counts import KERNELS, Counts
-from pytest_bandwidth.features.tinygrad.identity import identify
 from pytest_bandwidth.features.tinygrad.probes import OPERATIONS, BackendProbes
-from pytest_bandwidth.features.tinygrad.tensors import Tensors
 
 NO_KERNELS = "CUDA kernels need a CUDA or traffic device: on tinygrad's backends callables on its tensors are measured"
 # tinygrad tells no cache's size, so the largest of today is assumed: Apple's system level cache has up to 96 MB,

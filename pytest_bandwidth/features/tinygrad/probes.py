@@ -11,9 +11,8 @@ from typing import Any
 
 from pytest_bandwidth.devices.base import Call, Probe
 from pytest_bandwidth.devices.numpy_arrays import RandomSource
-from pytest_bandwidth.devices.probe_mix import nearest_mix
 from pytest_bandwidth.domain.errors import OutOfMemory
-from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.traffic import Traffic, nearest_mix
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.tinygrad.backend import Backend
 

@@ -17,7 +17,7 @@ from children import HANGS_SECONDS
 
 from pytest_bandwidth.devices.contents import sums_of
 from pytest_bandwidth.devices.kernel_source import shipped_folder
-from pytest_bandwidth.devices.random_bits import masks_for
+from pytest_bandwidth.devices.numpy_arrays import masks_for
 
 SHIM = r"""
 #include <cstddef>

@@ -13,9 +13,8 @@ from pytest_bandwidth.devices.cuda.probes import (
     moved_bytes,
     vectors_per_array,
 )
-from pytest_bandwidth.devices.probe_mix import ADD, COPY, READ, WRITE, Mix
 from pytest_bandwidth.domain.errors import OutOfMemory
-from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.traffic import ADD, COPY, READ, WRITE, Mix, Traffic
 
 MIB = 1 << 20
 

@@ -9,8 +9,7 @@ import pytest
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.device import device_plain, identity_of
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.features.tinygrad.backend import Backend, open_backend
-from pytest_bandwidth.features.tinygrad.identity import identify
+from pytest_bandwidth.features.tinygrad.backend import Backend, identify, open_backend
 
 
 @pytest.mark.parametrize("name", ["PYTHON", "python", "PYTHON:0"])

@@ -2,8 +2,7 @@
 
 import pytest
 
-from pytest_bandwidth.devices.probe_mix import ADD, COPY, READ, WRITE, Mix, nearest_mix
-from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.traffic import ADD, COPY, READ, WRITE, Mix, Traffic, nearest_mix
 
 
 @pytest.mark.parametrize(

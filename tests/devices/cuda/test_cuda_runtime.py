@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.devices.cuda.runtime import external_stream
-from pytest_bandwidth.devices.cuda.streams import stream_pointer
+from pytest_bandwidth.devices.cuda.runtime import external_stream, stream_pointer
 from pytest_bandwidth.domain.errors import UsageError
 
 

@@ -1,0 +1,212 @@
+"""Time calls by the host's clock: with cold caches, from a drawn place of the stack, noting threads that waited.
+
+How long threads were ready to run and waited for a processor is the scheduler's own account. Unlike a list of other
+processes it sees the shortest neighbour, works in containers, and counts a quota's throttling: second field of
+/proc/PID/task/TID/schedstat, in nanoseconds (Documentation/scheduler/sched-stats.rst of Linux).
+
+Where a function's variables lie to its tables and data is an accident of the process: at some places they are in each
+other's way in the first cache. `np.exp` took 1.8 to 2.4 times as long in one process of thirty on a Zen 4, in data that
+fits any cache, and was as fast as ever from a frame more of the stack (docs/measurements.md, "Where processes lie").
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from pytest_bandwidth.devices.base import Call, Sample
+from pytest_bandwidth.domain.clock import clock
+from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.measured.rounds import RUN_DELAY
+from pytest_bandwidth.domain.units import format_bytes, format_seconds
+
+# A sample in which a thread waited longer than this share of it does not count. On a quiet 2-core host, samples of 1 µs
+# to 10 ms wait for nothing; 1 % or 10 % keep about as many, with other processes and without.
+LARGEST_WAITED_SHARE = 0.03
+LONGEST_RECORD = 64
+# Of the files that a process may have open, tests need some: of 1,024 mostly.
+MOST_THREADS = 256
+# Each look lists a folder.
+LOOK_SECONDS = 0.1
+
+
+class RunDelay:
+    """Watch the threads of this process; open files, since a path costs 15 µs a thread and a file one."""
+
+    def __init__(self, tasks: Path = Path("/proc/self/task")) -> None:
+        self._tasks = tasks
+        self._files: dict[str, int] = {}
+        self._process = 0
+        self._looked = 0.0
+
+    def look_for_threads(self) -> None:
+        """Open the account of each thread that is new, close those of threads that ended; now and then, not always."""
+        now = clock.monotonic()
+        if self._process == os.getpid() and now - self._looked < LOOK_SECONDS:
+            return
+        if self._process != os.getpid():  # after a fork, what is open tells of the parent's threads
+            self.close()
+        self._process, self._looked = os.getpid(), now
+        try:
+            threads = set(os.listdir(self._tasks))
+        except OSError:
+            threads = set()
+        for ended in self._files.keys() - threads:
+            os.close(self._files.pop(ended))
+        for thread in sorted(threads - self._files.keys(), key=int)[: MOST_THREADS - len(self._files)]:
+            try:
+                self._files[thread] = os.open(self._tasks / thread / "schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                continue  # it ended meanwhile, or the system keeps no such account
+
+    def seconds(self) -> dict[str, float]:
+        """Return how long each thread has waited since it began; empty where the system does not account for it."""
+        waited = {}
+        for thread, file in self._files.items():
+            try:
+                waited[thread] = int(os.pread(file, LONGEST_RECORD, 0).split()[1]) * 1e-9
+            except (OSError, ValueError, IndexError):
+                continue  # the thread ended
+        return waited
+
+    def time(self, call: Call) -> Sample:
+        """Time one call between two readings of the clock, no garbage collection; note whether a thread waited."""
+        with gc_disabled():
+            waited_before = self.seconds()
+            started = clock.perf_counter_ns()
+            call()
+            ended = clock.perf_counter_ns()
+            waited = longest_wait(waited_before, self.seconds())
+        seconds = (ended - started) * 1e-9
+        return Sample(seconds, seconds, why_disturbed(seconds, waited), waited)
+
+    def close(self) -> None:
+        """Close all accounts; the next look opens them again."""
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+        self._process = 0
+
+
+def longest_wait(before: dict[str, float], after: dict[str, float]) -> float | None:
+    """Return the seconds that the thread waited that waited longest; None where no account is kept."""
+    if not before:
+        return None
+    return max((seconds - before[thread] for thread, seconds in after.items() if thread in before), default=0.0)
+
+
+def why_disturbed(seconds: float, waited: float | None) -> Finding | None:
+    """Return why a sample of so many seconds does not count; None where it does."""
+    if waited is None or waited <= LARGEST_WAITED_SHARE * seconds:
+        return None
+    return Finding(RUN_DELAY, "a thread was ready to run and waited for a processor")
+
+
+# Of data this many times as large as the last-level cache, what a cache still holds does not show.
+COLD_BY_ITSELF = 5
+# Caches do not replace the oldest line exactly: after reading once their size, much of the old data is still there.
+# Four times takes away most of what more would: `benchmarks/ceiling.py --plateau`.
+EVICTION_FACTOR = 4
+# A virtual machine may report a whole socket's cache. Reading more than this before each of some dozens of samples
+# would leave no time for the samples.
+LARGEST_EVICTION_BYTES = 512 << 20
+# Where the system tells no sizes: more than the last level of most desktop processors.
+ASSUMED_CACHE_BYTES = 64 << 20
+
+
+class CacheEviction:
+    """Read a buffer through before each sample of a workload that a cache could hold.
+
+    Reading is enough: what it pushes out is written back on the way, before the sample begins.
+    """
+
+    def __init__(
+        self, reader: Callable[[int], Call], cache: int | None, assumed_bytes: int = ASSUMED_CACHE_BYTES
+    ) -> None:
+        """Take what makes a buffer of so many bytes, all touched, and returns what reads it through.
+
+        cache: bytes of the last level, None where the system tells no size: then it is taken for `assumed_bytes`.
+        """
+        self._reader = reader
+        self.cache_known = cache is not None
+        self.cache_bytes = assumed_bytes if cache is None else cache
+        self._read: Call | None = None
+        self._needed = False
+        self._seconds: list[float] = []
+
+    @property
+    def eviction_bytes(self) -> int:
+        return min(EVICTION_FACTOR * self.cache_bytes, LARGEST_EVICTION_BYTES)
+
+    def prepare(self, data_bytes: int, *, others_have_them: bool = False) -> None:
+        """Prepare for a workload that touches so many bytes. Raises OutOfMemory.
+
+        others_have_them: whether another process works on the same bytes just before, so that none of them may stay.
+        """
+        self._needed = others_have_them or data_bytes < COLD_BY_ITSELF * self.cache_bytes
+        self._seconds = []
+        if self._needed and self._read is None:
+            read = self._reader(self.eviction_bytes)
+            read()  # compiles
+            self._read = read
+
+    @property
+    def is_needed(self) -> bool:
+        """Return whether the workload asks for it."""
+        return self._needed and self._read is not None
+
+    def evict(self) -> None:
+        """Make the caches cold where the workload asks for it."""
+        if self._needed and self._read is not None:
+            started = clock.perf_counter()
+            self._read()
+            self._seconds.append(clock.perf_counter() - started)
+
+    def finding(self, data_bytes: int) -> Finding | None:
+        """Tell what was done for the workload just measured; None where nothing had to be."""
+        if not self._seconds or data_bytes >= COLD_BY_ITSELF * self.cache_bytes:
+            return None
+        each = sorted(self._seconds)[len(self._seconds) // 2]
+        known = "" if self.cache_known else "assumed "
+        wanted = EVICTION_FACTOR * self.cache_bytes
+        capped = f" ({format_bytes(wanted)} would be wanted: some of the data may stay)"
+        short = capped if self.eviction_bytes < wanted else ""
+        return Finding(
+            "cache-evicted",
+            f"{format_bytes(data_bytes)} of data is less than {COLD_BY_ITSELF} × the {known}"
+            f"{format_bytes(self.cache_bytes)} last-level cache: before each sample "
+            f"{format_bytes(self.eviction_bytes)} of other memory were read{short}, "
+            f"{format_seconds(each)} each, untimed",
+        )
+
+    def release(self) -> None:
+        self._read = None
+        self._needed = False
+
+
+T = TypeVar("T")
+
+# A frame took 544 to 624 bytes with CPython 3.10 to 3.13: so many of them are in as many lines of a page.
+PLACES = 7
+
+
+class StackPlaces:
+    """Draw the places, since what is sampled in turns with others might always come by the same one."""
+
+    def __init__(self) -> None:
+        self._random = random.Random()  # tests seed the one of the module
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call it at a drawn place of this thread's stack and return what it returns. Raises what it raises."""
+        return _from_below(self._random.randrange(PLACES), function)
+
+
+def _from_below(frames: int, function: Callable[[], T]) -> T:
+    __tracebackhide__ = True
+    # By way of C: since Python 3.11 a function of Python's that calls another one takes no stack.
+    return function() if frames == 0 else partial(_from_below, frames - 1, function)()

@@ -1,0 +1,299 @@
+"""Calls timed by the host's clock: waits for a processor, cold caches, places of the stack."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from pytest_bandwidth.devices import host_timing
+from pytest_bandwidth.devices.host_timing import (
+    ASSUMED_CACHE_BYTES,
+    LARGEST_EVICTION_BYTES,
+    LARGEST_WAITED_SHARE,
+    PLACES,
+    CacheEviction,
+    RunDelay,
+    StackPlaces,
+    longest_wait,
+    why_disturbed,
+)
+from pytest_bandwidth.devices.open import open_device
+
+ACCOUNTED = pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="the system keeps no such account")
+
+
+@pytest.fixture
+def tasks(tmp_path, monkeypatch):
+    """A folder of threads, each with a record; every look is due."""
+    monkeypatch.setattr(host_timing, "LOOK_SECONDS", 0.0)
+    return tmp_path
+
+
+def record(tasks, thread, waited_ns):
+    (tasks / thread).mkdir(exist_ok=True)
+    (tasks / thread / "schedstat").write_text(f"123456 {waited_ns} 17\n", encoding="ascii")
+
+
+def test_the_thread_that_waited_longest_counts(tasks):
+    delay = RunDelay(tasks)
+    record(tasks, "1", 5_000_000)
+    record(tasks, "2", 1_000_000)
+    delay.look_for_threads()
+    before = delay.seconds()
+    record(tasks, "1", 5_100_000)
+    record(tasks, "2", 1_400_000)
+    assert longest_wait(before, delay.seconds()) == pytest.approx(400e-6)
+
+
+def test_threads_come_and_go(tasks):
+    delay = RunDelay(tasks)
+    record(tasks, "1", 10)
+    delay.look_for_threads()
+    before = delay.seconds()
+    record(tasks, "2", 9_000_000_000)
+    delay.look_for_threads()
+    assert longest_wait(before, delay.seconds()) == 0.0  # what it waited before it was seen is not known
+    (tasks / "1" / "schedstat").unlink()
+    (tasks / "1").rmdir()
+    delay.look_for_threads()
+    assert set(delay.seconds()) == {"2"}
+    delay.close()
+    assert delay.seconds() == {}
+    delay.look_for_threads()
+    assert set(delay.seconds()) == {"2"}
+
+
+def test_a_process_of_many_threads_keeps_files_for_its_tests(tasks, monkeypatch):
+    monkeypatch.setattr(host_timing, "MOST_THREADS", 3)
+    delay = RunDelay(tasks)
+    for thread in ("10", "9", "8"):
+        record(tasks, thread, 0)
+    delay.look_for_threads()
+    record(tasks, "11", 0)
+    delay.look_for_threads()
+    assert set(delay.seconds()) == {"8", "9", "10"}
+
+
+@pytest.mark.parametrize("content", ["", "1\n", "one two three\n", "0 0 0\n"])
+def test_no_account_or_a_damaged_one_is_unknown_and_never_a_wait(tasks, content):
+    delay = RunDelay(tasks)
+    (tasks / "1").mkdir()
+    (tasks / "1" / "schedstat").write_text(content, encoding="ascii")
+    delay.look_for_threads()
+    assert not longest_wait(delay.seconds(), delay.seconds())
+
+
+def test_a_system_without_it_is_no_error(tmp_path):
+    delay = RunDelay(tmp_path / "none")
+    delay.look_for_threads()
+    assert longest_wait(delay.seconds(), delay.seconds()) is None
+    assert why_disturbed(1.0, None) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "waited", "disturbed"),
+    [
+        (1.0, LARGEST_WAITED_SHARE, False),
+        (1.0, 1.01 * LARGEST_WAITED_SHARE, True),
+        (1e-6, 0.0, False),
+        (1e-6, 1e-6, True),
+    ],
+)
+def test_a_sample_is_disturbed_past_a_share_of_it(seconds, waited, disturbed):
+    assert (why_disturbed(seconds, waited) is not None) is disturbed
+
+
+@ACCOUNTED
+def test_this_host_accounts_for_each_thread(monkeypatch):
+    monkeypatch.setattr(host_timing, "MOST_THREADS", 10**6)  # other tests' libraries keep threads in this process
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    delay = RunDelay()
+    delay.look_for_threads()
+    seen = delay.seconds()
+    ended.set()
+    thread.join()
+    assert {str(os.getpid()), str(thread.native_id)} <= set(seen)
+    assert all(waited >= 0 for waited in seen.values())
+    assert longest_wait(seen, delay.seconds()) >= 0
+    delay.close()
+
+
+HOG = """
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+until = time.monotonic() + 60
+while time.monotonic() < until:
+    pass
+"""
+
+
+@ACCOUNTED
+def test_processes_that_share_one_processor_are_seen_to_wait():
+    """Neither of the two ever rests: whoever does not run waits, whatever else the machine does."""
+    all_of_them = os.sched_getaffinity(0)
+    one = min(all_of_them)
+    hog = subprocess.Popen([sys.executable, "-c", HOG, str(one)])
+    try:
+        os.sched_setaffinity(0, {one})
+        delay = RunDelay()
+        delay.look_for_threads()
+        before = delay.seconds()
+        waited, until = 0.0, time.monotonic() + 30
+        while waited < 1e-3 and time.monotonic() < until:
+            waited = longest_wait(before, delay.seconds())
+        assert waited >= 1e-3
+    finally:
+        os.sched_setaffinity(0, all_of_them)
+        hog.kill()
+        hog.wait()
+
+
+MIB = 2**20
+
+
+class Recorder:
+    def __init__(self):
+        self.read_bytes = []
+        self.written_bytes = []
+
+    def eviction(self, cache_bytes):
+        return CacheEviction(self.reader, cache_bytes)
+
+    def reader(self, size):
+        self.written_bytes.append(size)
+        return lambda: self.read_bytes.append(size)
+
+
+def test_data_that_a_cache_could_hold_is_evicted_by_four_times_the_cache():
+    recorder = Recorder()
+    eviction = recorder.eviction(MIB)
+    eviction.prepare(5 * MIB - 1)
+    recorder.read_bytes.clear()
+    eviction.evict()
+    assert recorder.read_bytes == [4 * MIB]
+    assert recorder.written_bytes == [4 * MIB]
+
+
+def test_data_five_times_the_cache_is_cold_by_itself():
+    recorder = Recorder()
+    eviction = recorder.eviction(MIB)
+    eviction.prepare(5 * MIB)
+    eviction.evict()
+    assert recorder.read_bytes == []
+    assert eviction.finding(5 * MIB) is None
+
+
+def test_data_that_another_process_has_just_used_is_evicted_whatever_its_size():
+    recorder = Recorder()
+    eviction = recorder.eviction(MIB)
+    eviction.prepare(5 * MIB, others_have_them=True)
+    recorder.read_bytes.clear()
+    eviction.evict()
+    assert recorder.read_bytes == [4 * MIB]
+    assert eviction.finding(5 * MIB) is None, "no cache could hold it"
+
+
+def test_the_finding_names_sizes_and_cost():
+    eviction = Recorder().eviction(MIB)
+    eviction.prepare(1000)
+    eviction.evict()
+    found = eviction.finding(1000)
+    assert found is not None
+    assert found.code == "cache-evicted"
+    assert "1 kB of data is less than 5 × the 1.05 MB last-level cache" in found.text
+    assert "4.19 MB of other memory were read, " in found.text
+
+
+def test_an_eviction_that_is_capped_says_what_would_be_wanted():
+    eviction = Recorder().eviction(300 * MIB)
+    eviction.prepare(1000)
+    eviction.evict()
+    found = eviction.finding(1000)
+    assert found is not None
+    assert "537 MB of other memory were read (1.26 GB would be wanted: some of the data may stay)" in found.text
+
+
+def test_a_cache_of_unknown_size_is_assumed_and_said_to_be():
+    eviction = Recorder().eviction(None)
+    assert eviction.cache_bytes == ASSUMED_CACHE_BYTES
+    eviction.prepare(1000)
+    eviction.evict()
+    found = eviction.finding(1000)
+    assert found is not None
+    assert "assumed" in found.text
+
+
+def test_the_cost_is_capped():
+    assert Recorder().eviction(10**12).eviction_bytes == LARGEST_EVICTION_BYTES
+
+
+def test_the_buffer_is_made_once_and_given_back():
+    recorder = Recorder()
+    eviction = recorder.eviction(MIB)
+    eviction.prepare(1)
+    eviction.prepare(1)
+    assert len(recorder.written_bytes) == 1
+    eviction.release()
+    eviction.evict()
+    assert eviction.finding(1) is None
+    eviction.prepare(1)
+    assert len(recorder.written_bytes) == 2
+
+
+def test_what_was_told_of_one_workload_is_not_told_of_the_next():
+    eviction = Recorder().eviction(MIB)
+    eviction.prepare(1)
+    eviction.evict()
+    eviction.prepare(100 * MIB)
+    eviction.evict()
+    assert eviction.finding(100 * MIB) is None
+
+
+TOLD = pytest.mark.skipif(not os.access("/proc/self/syscall", os.R_OK), reason="the system tells no stack pointer")
+PAGE_BYTES, LINE_BYTES = 4096, 64
+# That one of seven places is not among half as many is less likely than one in a million million.
+MANY = 400
+
+
+def stack_pointer():
+    with open("/proc/self/syscall", "rb", buffering=0) as file:
+        return int(file.read().split()[-2], 16)
+
+
+@TOLD
+def test_calls_are_at_seven_places_in_as_many_lines_of_a_page():
+    places = StackPlaces()
+    for _ in range(MANY):  # the first ones are elsewhere: Python specializes what it has run a few times
+        places.call(stack_pointer)
+    seen = {places.call(stack_pointer) for _ in range(MANY)}
+    assert len({pointer % PAGE_BYTES // LINE_BYTES for pointer in seen}) == len(seen) == PLACES
+
+
+@TOLD
+def test_a_host_samples_at_all_places():
+    device, seen = open_device("cpu"), []
+    for _ in range(MANY):
+        device.time(lambda: seen.append(stack_pointer()), None)
+    assert len(set(seen[MANY // 2 :])) == PLACES
+
+
+def test_what_is_called_returns_and_raises_what_it_would():
+    def raises(error):
+        raise error
+
+    places = StackPlaces()
+    for _ in range(MANY):
+        assert places.call(lambda: "returned") == "returned"
+    for error in (ValueError("of the test"), StopIteration("of the test"), KeyboardInterrupt()):
+        for _ in range(MANY):
+            with pytest.raises(type(error)) as raised:
+                places.call(partial(raises, error))
+            assert raised.value is error
