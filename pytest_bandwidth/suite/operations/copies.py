@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
+from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations.model import Arrays, CallStep, Case, Operation, Sizes
 from pytest_bandwidth.suite.operations.support import centred, on_host, vector_shapes
@@ -27,7 +28,7 @@ def _within() -> Operation:
         moved = traffic.device_to_device(sizes["n"], dtype)
         return Case((step,), moved, {"out": out}, lambda: {"out": on_host(source)})
 
-    shapes = vector_shapes(lambda dtype: 2 * traffic.bytes_per_element(dtype))
+    shapes = vector_shapes(lambda dtype: 2 * bytes_per_element(dtype))
     return Operation("device_to_device", "library", DTYPES, prepare, shapes, SMALL, frozenset({"cuda", "cpu"}))
 
 
@@ -92,7 +93,7 @@ def _peer_to_peer() -> Operation:
 
 
 def _link(name: str, version: str, prepare: Any) -> Operation:
-    shapes = vector_shapes(traffic.bytes_per_element)
+    shapes = vector_shapes(bytes_per_element)
     return Operation(name, version, DTYPES, prepare, shapes, SMALL, CUDA_ONLY)
 
 

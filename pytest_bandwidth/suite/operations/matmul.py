@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
+from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import Arrays, CallStep, Case, KernelStep, Operation, Sizes, Tolerance
@@ -127,7 +128,7 @@ def _q4_0_dequantize() -> Operation:
         moved = traffic.q4_0_dequantize(n, dtype, scale_loads=DEQUANTIZE_THREADS)
         return Case((step,), moved, {"out": out}, expected, tolerance)
 
-    shapes = vector_shapes(lambda dtype: 18 / 32 + traffic.bytes_per_element(dtype))
+    shapes = vector_shapes(lambda dtype: 18 / 32 + bytes_per_element(dtype))
     small = tuple({"n": n} for n in (0, 1, 31, 32, 33, 1000))
     return Operation("q4_0_dequantize", "plain", FLOATS, prepare, shapes, small)
 

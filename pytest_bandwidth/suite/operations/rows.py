@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import Arrays, Case, Dim, KernelStep, Operation, Sizes
@@ -109,7 +109,7 @@ def _logsumexp(*, fused: bool) -> Operation:
 
 def _read_again(moved: Traffic, rows: int, cols: int, dtype: str, times: int) -> Traffic:
     """Return what the staged kernels ask for once more: the columns that do not fit the stage."""
-    again = times * rows * max(cols - STAGED_COLS, 0) * traffic.bytes_per_element(dtype)
+    again = times * rows * max(cols - STAGED_COLS, 0) * bytes_per_element(dtype)
     return replace(moved, requested_read=(moved.requested_read or 0) + again)
 
 
@@ -120,7 +120,7 @@ def _spread(arrays: Arrays, rows: int, cols: int, dtype: str) -> Any:
 
 
 def _two_passes() -> Any:
-    return matrix_shapes(COLS, lambda dtype: 2 * traffic.bytes_per_element(dtype))
+    return matrix_shapes(COLS, lambda dtype: 2 * bytes_per_element(dtype))
 
 
 OPERATIONS: tuple[Operation, ...] = (

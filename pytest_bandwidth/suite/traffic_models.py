@@ -1,0 +1,402 @@
+"""Model what each operation moves through device memory and computes, as pure functions of its shape.
+
+Conventions of every function here:
+
+- s is the bytes per element of `dtype`: a name such as ``"float32"``, or anything with an ``itemsize``.
+- "Moved" is the algorithmic minimum: for each launch every distinct byte read once plus every distinct byte written
+  once, summed over the operation's launches. Caches may do worse, never better, unless they hold data from one launch
+  to the next.
+- "Requested" (`requested_read`, `requested_written`) is what the loads and stores ask for; it is set where a kernel of
+  that kind asks for a byte more than once.
+- Sizes are whole numbers of elements, at least 0; anything else raises UsageError.
+
+copy, scale, add and triad are STREAM's four (McCalpin, https://www.cs.virginia.edu/stream/ref.html). Of copies between
+memories, the peak of those to and from the host and of the peer copy is the link's, not the memory's.
+
+A block of Q4_0, weights of four bits in blocks of 32 with one float16 scale, is 18 bytes: the scale, then 16 bytes of
+nibbles. Byte j holds element j in its low and element j + 16 in its high nibble; value = (nibble − 8)·scale.
+(llama.cpp, ggml-common.h, block_q4_0.)
+
+Letters of attention: B batch, H heads (Hq of the queries, Hkv of keys and values), N positions, D elements of a head, S
+tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element, count, tiles
+
+
+def _elementwise(n: int, dtype: Any, arrays_read: int, arrays_written: int, flop_per_element: int) -> Traffic:
+    n, s = count("n", n), bytes_per_element(dtype)
+    return Traffic(arrays_read * n * s, arrays_written * n * s, flop_per_element * n)
+
+
+def read(n: int, dtype: Any) -> Traffic:
+    """Read n elements: n·s bytes read. The ceiling of a kernel that only reads."""
+    return _elementwise(n, dtype, 1, 0, 0)
+
+
+def write(n: int, dtype: Any) -> Traffic:
+    """Write n elements: n·s bytes written. The ceiling of a kernel that only writes."""
+    return _elementwise(n, dtype, 0, 1, 0)
+
+
+def copy(n: int, dtype: Any) -> Traffic:
+    """Model b = a: 2n·s bytes."""
+    return _elementwise(n, dtype, 1, 1, 0)
+
+
+def scale(n: int, dtype: Any) -> Traffic:
+    """Model b = scalar·a: 2n·s bytes, n FLOP (STREAM scale, BabelStream mul)."""
+    return _elementwise(n, dtype, 1, 1, 1)
+
+
+def add(n: int, dtype: Any) -> Traffic:
+    """Model c = a + b: 3n·s bytes, n FLOP."""
+    return _elementwise(n, dtype, 2, 1, 1)
+
+
+def triad(n: int, dtype: Any) -> Traffic:
+    """Model a = b + scalar·c: 3n·s bytes, 2n FLOP."""
+    return _elementwise(n, dtype, 2, 1, 2)
+
+
+def reduce_sum(n: int, dtype: Any, *, partials: int = 0, partial_dtype: Any = "float32") -> Traffic:
+    """Model Σ a: n·s bytes read, n FLOP. The one result is not counted, as in STREAM.
+
+    partials: partial sums that the launch leaves in memory, of `partial_dtype` (one a block, say), where they count.
+    """
+    n, s = count("n", n), bytes_per_element(dtype)
+    return Traffic(n * s, count("partials", partials) * bytes_per_element(partial_dtype), n)
+
+
+def dot(n: int, dtype: Any, *, partials: int = 0, partial_dtype: Any = "float32") -> Traffic:
+    """Model Σ a·b: 2n·s bytes read, 2n FLOP. For `partials` see `reduce_sum`."""
+    once = reduce_sum(n, dtype, partials=partials, partial_dtype=partial_dtype)
+    return Traffic(2 * once.bytes_read, once.bytes_written, 2 * once.flop)
+
+
+def pointwise_chain(n: int, operations: int, dtype: Any, *, fused: bool) -> Traffic:
+    """Return a chain of element-wise operations on n elements, one FLOP an element each.
+
+    Unfused, each operation is a launch that reads and writes every element: 2n·s·operations bytes. Fused, the values
+    stay in registers between the first read and the last write: 2n·s bytes.
+    """
+    operations = count("operations", operations, least=1)
+    once = _elementwise(n, dtype, 1, 1, operations)
+    launches = 1 if fused else operations
+    return Traffic(launches * once.bytes_read, launches * once.bytes_written, once.flop)
+
+
+def intensity_sweep(n: int, repeats: int, dtype: Any, *, fma: bool = True) -> Traffic:
+    """Model one read and one write of n elements with `repeats` FMAs (2 FLOP each) or adds (1 FLOP) between.
+
+    2n·s bytes; 2·repeats·n FLOP with fma, repeats·n without.
+    """
+    return _elementwise(n, dtype, 1, 1, count("repeats", repeats) * (2 if fma else 1))
+
+
+def repeats_at_ridge(ridge_point: float, dtype: Any) -> float:
+    """Return the operations per element at which `intensity_sweep` turns compute-bound: ridge_point·s.
+
+    ridge_point: FLOP per byte, of the peak that counts an FMA as two. An FMA sweep does 2·repeats FLOP for 2·s bytes.
+    An add sweep does half the FLOP and reaches half the rate, so that it crosses at the same count.
+    """
+    return ridge_point * bytes_per_element(dtype)
+
+
+# The unit in which NVIDIA GPUs since Pascal fetch from L2 and DRAM (CUDA C++ Best Practices Guide, "Coalesced
+# Access to Global Memory"), and the threads that issue one request together.
+SECTOR_BYTES = 32
+WARP_LANES = 32
+
+
+def strided(n: int, dtype: Any) -> Traffic:
+    """Model out[i] = in[i·stride]: 2n·s useful bytes, whatever the stride.
+
+    `warp_sectors` tells what is fetched for them.
+    """
+    return copy(n, dtype)
+
+
+def misaligned(n: int, dtype: Any) -> Traffic:
+    """Model out[i] = in[i + offset]: 2n·s useful bytes."""
+    return copy(n, dtype)
+
+
+def gather(n: int, dtype: Any, index_dtype: Any = "int32", *, distinct: int | None = None) -> Traffic:
+    """Model out[i] = in[index[i]]: 2n·s useful bytes plus n indices.
+
+    distinct: how many different elements the indices name, where that is known; then the bytes read are those, and
+    n·s are requested. Without it the n elements are taken to be different.
+    """
+    n, s, index_bytes = count("n", n), bytes_per_element(dtype), bytes_per_element(index_dtype)
+    if distinct is None:
+        return Traffic(n * s + n * index_bytes, n * s)
+    if count("distinct", distinct) > n:
+        raise UsageError(f"distinct is {distinct}, expected at most the {n} elements that are gathered")
+    return Traffic(distinct * s + n * index_bytes, n * s, 0, n * s + n * index_bytes, n * s)
+
+
+def broadcast(n: int, dtype: Any) -> Traffic:
+    """Model out[i] = in[0]: s bytes read, n·s written; n·s are asked for by the threads, one sector a warp."""
+    n, s = count("n", n), bytes_per_element(dtype)
+    return Traffic(min(n, 1) * s, n * s, 0, n * s, n * s)
+
+
+def transpose(rows: int, cols: int, dtype: Any) -> Traffic:
+    """Model out[j, i] = in[i, j]: 2·rows·cols·s bytes. Naive and tiled differ in sectors, not in bytes."""
+    return copy(count("rows", rows) * count("cols", cols), dtype)
+
+
+def warp_sectors(dtype: Any, *, stride: int = 1, offset: int = 0, lanes: int = WARP_LANES) -> int:
+    """Return the 32-byte sectors that one warp request touches when lane l accesses element offset + l·stride.
+
+    stride, offset: elements, against an array that begins on a sector boundary. Coalesced float32: 4; with any odd
+    offset: 5; stride 2: 8; stride ≥ 8: 32; stride 0 (broadcast): 1.
+    """
+    s, stride, offset = bytes_per_element(dtype), count("stride", stride), count("offset", offset)
+    touched: set[int] = set()
+    for lane in range(count("lanes", lanes)):
+        first_byte = (offset + lane * stride) * s
+        touched.update(range(first_byte // SECTOR_BYTES, (first_byte + s - 1) // SECTOR_BYTES + 1))
+    return len(touched)
+
+
+def softmax(rows: int, cols: int, dtype: Any, *, row_reads: int = 1) -> Traffic:
+    """Model softmax of each row: 2·rows·cols·s bytes, ~5 FLOP an element (max, subtract, exp, add, divide).
+
+    row_reads: times a kernel loads each element: 3 where maximum, sum and result are three passes, 2 with the online
+    normaliser (Milakov and Gimelshein, https://arxiv.org/abs/1805.02867), 1 where the row stays on chip. It changes
+    what is requested; a row is short enough that later passes find it in a cache.
+    """
+    n, s = count("rows", rows) * count("cols", cols), bytes_per_element(dtype)
+    return Traffic(n * s, n * s, 5 * n, count("row_reads", row_reads, least=1) * n * s, n * s)
+
+
+def layer_norm(rows: int, cols: int, dtype: Any, *, row_reads: int = 1) -> Traffic:
+    """Model (x − mean)·rsqrt(variance + ε)·γ + β of each row: 2·rows·cols·s + 2·cols·s bytes, ~10 FLOP an element.
+
+    γ and β (cols elements each) are distinct bytes once, and requested once a row. For `row_reads` see `softmax`.
+    Without rows nothing is read.
+    """
+    rows, cols, s = count("rows", rows), count("cols", cols), bytes_per_element(dtype)
+    n = rows * cols
+    parameters = 2 * cols * s if rows else 0
+    requested = count("row_reads", row_reads, least=1) * n * s + rows * 2 * cols * s
+    return Traffic(n * s + parameters, n * s, 10 * n, requested, n * s)
+
+
+def logsumexp(rows: int, cols: int, dtype: Any, *, fused: bool, max_pass: bool = False) -> Traffic:
+    """Model ln Σ exp(x) of each row: ~3 FLOP an element (max, exp, add).
+
+    Fused: n·s bytes, n = rows·cols, one read with the running maximum and sum in registers. Unfused: exp(x − max) is
+    written and read back to be summed, 3n·s bytes. Either way rows·s bytes of results.
+
+    max_pass: count also the unfused version's first launch, which reads n·s and writes rows maxima, and the maxima
+    that the two later launches read.
+    """
+    rows, cols, s = count("rows", rows), count("cols", cols), bytes_per_element(dtype)
+    n, results = rows * cols, rows * s
+    if fused:
+        return Traffic(n * s, results, 3 * n)
+    exp_and_sum = Traffic(n * s, n * s, 2 * n) + Traffic(n * s, results, n)
+    if not max_pass:
+        return exp_and_sum
+    return Traffic(n * s, results) + Traffic(2 * results, 0) + exp_and_sum
+
+
+def gemm(m: int, n: int, k: int, dtype: Any, *, tile: int | tuple[int, int] | None = None) -> Traffic:
+    """Model C (m×n) = A (m×k) · B (k×n): (mk + kn + mn)·s bytes, 2mnk FLOP.
+
+    For square float32 matrices the arithmetic intensity is n/6 FLOP per byte.
+
+    tile: rows and columns of C that one block computes together (one number: both). Each element of A is then asked
+    for once per tile column, each of B once per tile row: (mk·⌈n/cols⌉ + kn·⌈m/rows⌉)·s bytes. A tile of 1 is the
+    naive kernel, 2mnk·s. Without `tile` no requested count is given.
+    """
+    m, n, k, s = count("m", m), count("n", n), count("k", k), bytes_per_element(dtype)
+    # Without columns nobody reads A, without rows nobody reads B.
+    bytes_read = ((m * k if n else 0) + (k * n if m else 0)) * s
+    written = m * n * s
+    if tile is None:
+        return Traffic(bytes_read, written, 2 * m * n * k)
+    tile_rows, tile_cols = (tile, tile) if isinstance(tile, int) else tile
+    column_tiles = tiles(n, count("tile columns", tile_cols, least=1))
+    row_tiles = tiles(m, count("tile rows", tile_rows, least=1))
+    requested = (m * k * column_tiles + k * n * row_tiles) * s
+    return Traffic(bytes_read, written, 2 * m * n * k, requested, written)
+
+
+def linear(m: int, n: int, k: int, dtype: Any, *, rows_together: int = 1) -> Traffic:
+    """Model Y (m×n) = X (m×k) · Wᵀ, W stored n×k: the bytes and FLOP of `gemm`.
+
+    rows_together: rows of X that one pass over a row of W serves; W is asked for ⌈m/rows_together⌉ times, X n times.
+    """
+    return gemm(m, n, k, dtype, tile=(count("rows_together", rows_together, least=1), 1))
+
+
+BLOCK_ELEMENTS = 32
+BLOCK_BYTES = 18
+SCALE_BYTES = 2
+
+
+def q4_0_bytes(n: int) -> int:
+    """Return the bytes of n quantised weights: 18 a block of 32; a block begun is stored whole."""
+    return tiles(count("n", n), BLOCK_ELEMENTS) * BLOCK_BYTES
+
+
+def q4_0_dequantize(n: int, dtype: Any, *, scale_loads: int = 1) -> Traffic:
+    """Model n weights to dtype: n·18/32 bytes read, n·s written, n FLOP.
+
+    scale_loads: threads that share the unpacking of a block, each of which asks for its scale.
+    """
+    n = count("n", n)
+    written = n * bytes_per_element(dtype)
+    return Traffic(q4_0_bytes(n), written, n, _requested(n, scale_loads), written)
+
+
+def q4_0_fused(m: int, n: int, k: int, dtype: Any, *, rows_together: int = 1, scale_loads: int = 1) -> Traffic:
+    """Model Y (m×n) = X (m×k) · Wᵀ, W n×k in Q4_0 along k: weights kn·18/32 bytes, X and Y (mk + mn)·s; 2mnk FLOP.
+
+    The FLOP are the multiplication's, so that fused and separate compare; unpacking is not counted. For
+    `rows_together` see `linear`, for `scale_loads` `q4_0_dequantize`. Raises UsageError unless k is a multiple of 32,
+    as every row begins a block.
+    """
+    m, n, k, s = count("m", m), count("n", n), _whole_blocks(k), bytes_per_element(dtype)
+    weights = q4_0_bytes(n * k) if m else 0
+    activations = m * k * s if n else 0
+    weight_passes = tiles(m, count("rows_together", rows_together, least=1))
+    requested = _requested(n * k, scale_loads) * weight_passes + m * k * n * s
+    return Traffic(weights + activations, m * n * s, 2 * m * n * k, requested, m * n * s)
+
+
+def q4_0_separate(m: int, n: int, k: int, dtype: Any, *, rows_together: int = 1, scale_loads: int = 1) -> Traffic:
+    """Return the same product in two launches, dequantise to memory and multiply: weights kn·18/32 + 2·kn·s bytes.
+
+    FLOP, `rows_together`, `scale_loads` and errors as for `q4_0_fused`.
+    """
+    n, k = count("n", n), _whole_blocks(k)
+    unpacked = q4_0_dequantize(n * k, dtype, scale_loads=scale_loads)
+    multiplied = linear(m, n, k, dtype, rows_together=rows_together)
+    return replace(unpacked, flop=0) + multiplied
+
+
+def _requested(n: int, scale_loads: int) -> int:
+    blocks = tiles(n, BLOCK_ELEMENTS)
+    return blocks * (BLOCK_BYTES + SCALE_BYTES * (count("scale_loads", scale_loads, least=1) - 1))
+
+
+def _whole_blocks(k: int) -> int:
+    k = count("k", k)
+    if k % BLOCK_ELEMENTS:
+        raise UsageError(f"k is {k}, expected a multiple of {BLOCK_ELEMENTS}: every row of Q4_0 weights begins a block")
+    return k
+
+
+def attention_standard(
+    batch: int, heads: int, n: int, d: int, dtype: Any, *, tile: int | None = None, row_reads: int = 1
+) -> Traffic:
+    """Model softmax(Q·Kᵀ)·V with the N×N scores in memory: 4·B·H·N·D·s + 4·B·H·N²·s bytes, 4·B·H·N²·D FLOP.
+
+    Three launches: the scores S are written, read and rewritten by the softmax, and read once more to weigh V. The
+    FLOP are the two products'; the softmax's ~5·B·H·N² are left out, as is usual. (FlashAttention, Dao et al.,
+    https://arxiv.org/abs/2205.14135, section 2.2.)
+
+    tile: as for `gemm`, for both products; row_reads: as for `softmax`. They change what is requested.
+    """
+    matrices, n, d = count("batch", batch) * count("heads", heads), count("n", n), count("d", d)
+    scores = _repeat(gemm(n, n, d, dtype, tile=tile), matrices)
+    weighted = _repeat(gemm(n, d, n, dtype, tile=tile), matrices)
+    normalised = softmax(matrices * n, n, dtype, row_reads=row_reads)
+    unpriced = Traffic(
+        normalised.bytes_read, normalised.bytes_written, 0, normalised.requested_read, normalised.requested_written
+    )
+    return scores + unpriced + weighted
+
+
+def attention_flash(batch: int, heads: int, n: int, d: int, dtype: Any, *, query_tile: int | None = None) -> Traffic:
+    """Return the same result without N×N scores in memory: 4·B·H·N·D·s bytes, 4·B·H·N²·D FLOP.
+
+    query_tile: queries that one block answers together; K and V are then asked for once per query tile,
+    (2 + 2·⌈N/query_tile⌉)·B·H·N·D·s in all, most of it met by caches.
+    """
+    matrices, n, d, s = (
+        count("batch", batch) * count("heads", heads),
+        count("n", n),
+        count("d", d),
+        bytes_per_element(dtype),
+    )
+    tensor = matrices * n * d * s
+    flop = 4 * matrices * n * n * d
+    if query_tile is None:
+        return Traffic(3 * tensor, tensor, flop)
+    passes = tiles(n, count("query_tile", query_tile, least=1))
+    return Traffic(3 * tensor, tensor, flop, tensor + 2 * passes * tensor, tensor)
+
+
+def kv_cache_append(batch: int, tokens: int, kv_heads: int, d: int, dtype: Any) -> Traffic:
+    """Model `tokens` new keys and values copied into the cache: 4·B·S·Hkv·D·s bytes, half read, half written."""
+    elements = count("batch", batch) * count("tokens", tokens) * count("kv_heads", kv_heads) * count("d", d)
+    half = 2 * elements * bytes_per_element(dtype)
+    return Traffic(half, half)
+
+
+def kv_cache_read(
+    batch: int, tokens: int, query_heads: int, kv_heads: int, d: int, dtype: Any, *, query_loads: int | None = None
+) -> Traffic:
+    """Model attention of one new token to `tokens` cached ones: 2·B·S·Hkv·D·s + 2·B·Hq·D·s bytes, 4·B·S·Hq·D FLOP.
+
+    The first term is the keys and values, the second the query and its result.
+
+    query_loads: how often a kernel that walks the cache once per query head asks for the query itself; then
+    2·B·S·Hq·D·s bytes of the cache are requested. Raises UsageError unless query_heads is a multiple of kv_heads.
+    """
+    batch, tokens, d, s = count("batch", batch), count("tokens", tokens), count("d", d), bytes_per_element(dtype)
+    query_heads, kv_heads = count("query_heads", query_heads, least=1), count("kv_heads", kv_heads, least=1)
+    if query_heads % kv_heads:
+        raise UsageError(f"query_heads is {query_heads}, expected a multiple of the {kv_heads} kv_heads")
+    cache = 2 * batch * tokens * kv_heads * d * s
+    query = batch * query_heads * d * s
+    flop = 4 * batch * tokens * query_heads * d
+    if query_loads is None:
+        return Traffic(cache + query, query, flop)
+    requested = cache * (query_heads // kv_heads) + count("query_loads", query_loads, least=1) * query
+    return Traffic(cache + query, query, flop, requested, query)
+
+
+def _repeat(once: Traffic, times: int) -> Traffic:
+    def scaled(value: int | None) -> int | None:
+        return None if value is None else times * value
+
+    return Traffic(
+        times * once.bytes_read,
+        times * once.bytes_written,
+        times * once.flop,
+        scaled(once.requested_read),
+        scaled(once.requested_written),
+    )
+
+
+def host_to_device(n: int, dtype: Any) -> Traffic:
+    """Model n·s bytes, all of them writes as the device's memory sees it."""
+    return Traffic(0, count("n", n) * bytes_per_element(dtype))
+
+
+def device_to_host(n: int, dtype: Any) -> Traffic:
+    """Model n·s bytes, all of them reads as the device's memory sees it."""
+    return Traffic(count("n", n) * bytes_per_element(dtype), 0)
+
+
+def device_to_device(n: int, dtype: Any) -> Traffic:
+    """Model 2n·s bytes: both ends are in the one memory."""
+    return copy(n, dtype)
+
+
+def peer_to_peer(n: int, dtype: Any) -> Traffic:
+    """Model n·s bytes over the link in one direction, counted once, as reads of the source device's memory."""
+    return device_to_host(n, dtype)
