@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 LONGEST_SHOWN = 60
 SHORT_HASH = 10
@@ -47,6 +47,12 @@ def shown(value: object, at_most: int = LONGEST_SHOWN) -> str:
     except (ValueError, RecursionError):
         return f"<{type(value).__name__}>"
     return escaped(text if len(text) <= at_most else f"{text[:at_most]}…")
+
+
+def listed(names: Sequence[str], at_most: int) -> str:
+    """List names, and count those past so many: ``a, b and 3 more``."""
+    more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
+    return f"{', '.join(names[:at_most])}{more}"
 
 
 def short_commit(commit: str) -> str:

@@ -10,6 +10,7 @@ from statistics import median
 
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.judging.causes import changed_facts
 from pytest_bandwidth.outcomes.outcome import Outcome
@@ -117,9 +118,7 @@ class SharedCause:
 
     def finding(self) -> Finding:
         """Return it as the document holds it."""
-        names = [outcome.key for outcome in self.outcomes[:NAMED_AT_MOST]]
-        more = len(self.outcomes) - len(names)
-        return Finding(ONE_CAUSE, f"{self.text}: {', '.join(names)}{f' and {more} more' if more else ''}")
+        return Finding(ONE_CAUSE, f"{self.text}: {listed([one.key for one in self.outcomes], NAMED_AT_MOST)}")
 
 
 def shared_causes(outcomes: Sequence[Outcome]) -> list[SharedCause]:

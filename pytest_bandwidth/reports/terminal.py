@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pytest_bandwidth.domain.device import READ_OTHERWISE, TimedOn
 from pytest_bandwidth.domain.measured.measurement import NOTE
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS
+from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import counted, digits, format_gbps
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.outcomes.outcome import Outcome
@@ -87,9 +88,8 @@ def header_line(
 
 def uncommitted_line(files: Sequence[str]) -> str:
     """Say, before an update measures, that its runs will belong to no commit."""
-    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
     return (
-        f"bandwidth: {printable(files[0])}{more} is not committed: commit it before this update, so that later "
+        f"bandwidth: {printable(listed(files, 1))} is not committed: commit it before this update, so that later "
         "runs can compare with this code"
     )
 
@@ -270,8 +270,7 @@ def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *,
 
 
 def _note(word: str, colour: str, names: Sequence[str], text: str) -> TerminalLine:
-    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return (Span(word, (colour,)), Span(f" {printable(names[0])}{others}: {printable(text)}"))
+    return (Span(word, (colour,)), Span(f" {printable(listed(names, 1))}: {printable(text)}"))
 
 
 def _counts(outcomes: Sequence[Outcome]) -> TerminalLine:
@@ -296,10 +295,9 @@ def unmeasured_sentence(not_measured: Mapping[str, str]) -> str:
 
 
 def _entries(not_measured: Mapping[str, str]) -> str:
-    named = [f"{printable(key)} ({printable(why)})" for key, why in list(not_measured.items())[:ENTRIES_NAMED]]
-    more = f" and {len(not_measured) - ENTRIES_NAMED} more" if len(not_measured) > ENTRIES_NAMED else ""
-    count = "1 entry" if len(not_measured) == 1 else f"{len(not_measured)} entries"
-    return f"{count} of the baseline: {', '.join(named)}{more}"
+    named = [f"{printable(key)} ({printable(why)})" for key, why in not_measured.items()]
+    count = "1 entry" if len(named) == 1 else f"{len(named)} entries"
+    return f"{count} of the baseline: {listed(named, ENTRIES_NAMED)}"
 
 
 def skipped_lines(skipped: Mapping[str, int]) -> list[str]:

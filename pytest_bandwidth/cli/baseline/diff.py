@@ -17,6 +17,7 @@ from pytest_bandwidth.cli.output import print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import digits
 from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable
@@ -134,8 +135,7 @@ def _code_lines(differences: Sequence[Difference]) -> Iterator[str]:
             alike.setdefault((one.code_changes, one.ptx), []).append(one.key)
     left = MOST_DIFF_LINES
     for (said, ptx), keys in alike.items():
-        more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
-        yield printable(f"code of {', '.join(keys[:MOST_NAMED])}{more}: {'; '.join(said)}")
+        yield printable(f"code of {listed(keys, MOST_NAMED)}: {'; '.join(said)}")
         if ptx.unknown is not None:
             yield f"  {printable(ptx.unknown)}"
         diff = ptx.diff.splitlines()

@@ -15,6 +15,7 @@ from pytest_bandwidth.cli.compare.counts import compare_counted
 from pytest_bandwidth.cli.compare.sides import Compared, SavedRun, absent, compare_sides
 from pytest_bandwidth.cli.output import print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.options.settings import Settings
@@ -25,6 +26,7 @@ from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.wording import sentence_of
 
 DEFAULT_TOLERANCE = Settings().tolerance
+MOST_NAMED = 5
 _HEADINGS = (
     "test",
     "GB/s before",
@@ -112,7 +114,7 @@ def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str],
     if blunt:
         notes.append({"code": "noise", "text": _blunt_text(blunt, count, len(loaded) - count)})
     if missing:
-        shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        shown = listed(missing, MOST_NAMED)
         text = f"{len(missing)} of the reference's tests were not measured again: {shown}"
         notes.append({"code": "absent", "text": text})
     return notes

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.features.history.trend import Measured, Trend
 from pytest_bandwidth.features.history.trend_chart import run_points, trend_spec
 from pytest_bandwidth.features.history.trend_texts import (
@@ -25,6 +26,7 @@ from pytest_bandwidth.reports.text_safe import clean, one_line
 TRENDS_AT_MOST = 200
 RUNS_AT_MOST = 40_000
 COMMITS_AT_MOST = 200
+DEVICES_NAMED = 5
 NAME_AT_MOST = 300
 _TEMPLATES = Templates("pytest_bandwidth.features.history")
 # The charts say what the bars say.
@@ -89,7 +91,7 @@ def _facts(trends: Sequence[Trend]) -> list[str]:
     days = sorted(point.at for point in points)
     runs, commits = len({point.run_id for point in points}), len({point.commit_name for point in points})
     return [
-        ", ".join(list(devices)[:5]) + (f" and {len(devices) - 5} more devices" if len(devices) > 5 else ""),
+        listed(list(devices), DEVICES_NAMED),
         f"{runs} runs of {commits} commits",
         f"{days[0]:%Y-%m-%d} to {days[-1]:%Y-%m-%d}",
     ]

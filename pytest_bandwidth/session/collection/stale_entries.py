@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from shlex import quote
 
+from pytest_bandwidth.domain.text import listed
+
 MOST_NAMED = 10
 # What makes a folder a rootdir, by pytest's documentation ("Initialization: determining rootdir and configfile").
 _OF_ROOTDIRS = frozenset(
@@ -70,9 +72,8 @@ def of_other_rootdirs(keys: Collection[str], root: Path, baseline: Path) -> dict
 def elsewhere_sentence(elsewhere: Mapping[str, str]) -> str:
     """Say of how many entries the tests are another rootdir's. elsewhere: that rootdir, by key."""
     folders = list(dict.fromkeys(elsewhere.values()))
-    more = f" and {len(folders) - MOST_NAMED} more" if len(folders) > MOST_NAMED else ""
     what = "1 entry is" if len(elsewhere) == 1 else f"{len(elsewhere)} entries are"
-    return f"{what} of tests of another rootdir, for its runs to measure: {', '.join(folders[:MOST_NAMED])}{more}"
+    return f"{what} of tests of another rootdir, for its runs to measure: {listed(folders, MOST_NAMED)}"
 
 
 def _top(root: Path, baseline: Path) -> Path:

@@ -20,6 +20,7 @@ from pytest_bandwidth.domain.code.machine_code import CUBIN
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, identity_of
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
 from pytest_bandwidth.evidence.git import current_commit
@@ -225,11 +226,10 @@ def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> str | None:
     short = {key: len(entry.runs) for key, entry in entries.items() if 0 < len(entry.runs) < taken}
     if not short:
         return None
-    named = ", ".join(f"{printable(key)} {runs}" for key, runs in list(short.items())[:MOST_NAMED])
-    more = f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
+    named = listed([f"{printable(key)} {runs}" for key, runs in short.items()], MOST_NAMED)
     return (
         f"of this update's {taken} runs not all count, since some were disturbed or failed: "
-        f"{named}{more}; another --bandwidth-update adds runs"
+        f"{named}; another --bandwidth-update adds runs"
     )
 
 
@@ -239,9 +239,8 @@ def _fewer_counts(entries: Mapping[str, Entry]) -> str | None:
     some = [f"{printable(key)} {known} of {runs}" for key, (known, runs) in counted.items() if 0 < known < runs]
     if not some:
         return None
-    more = f" and {len(some) - MOST_NAMED} more" if len(some) > MOST_NAMED else ""
     return (
-        f"what DRAM moves was not counted in every run of this update: {', '.join(some[:MOST_NAMED])}{more}; the gate "
+        f"what DRAM moves was not counted in every run of this update: {listed(some, MOST_NAMED)}; the gate "
         "knows the others' counts"
     )
 
