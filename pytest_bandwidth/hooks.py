@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from pytest_bandwidth.devices.cpu.kernels import HostKernel as HostKernel
     from pytest_bandwidth.domain.device import DeviceIdentity as DeviceIdentity
     from pytest_bandwidth.domain.device import DeviceType as DeviceType
+    from pytest_bandwidth.domain.errors import UsageError as UsageError
     from pytest_bandwidth.domain.measured.explanation import Explanation as Explanation
     from pytest_bandwidth.domain.measured.explanation import Operator as Operator
     from pytest_bandwidth.domain.measured.explanation import Wording as Wording
+    from pytest_bandwidth.evidence.judged_test import JudgedTest as JudgedTest
     from pytest_bandwidth.frameworks.base import Framework as Framework
+    from pytest_bandwidth.judging.judge import Judged as Judged
     from pytest_bandwidth.options.settings import Given as Given
     from pytest_bandwidth.options.settings import option as option
     from pytest_bandwidth.options.settings import switch as switch
@@ -45,6 +48,9 @@ _TYPES = {
     "Outcome": "pytest_bandwidth.outcomes.outcome",
     **dict.fromkeys(("Bar", "Column", "SmallTable"), "pytest_bandwidth.reports.columns"),
     "Format": "pytest_bandwidth.reports.formats",
+    "UsageError": "pytest_bandwidth.domain.errors",
+    "Judged": "pytest_bandwidth.judging.judge",
+    "JudgedTest": "pytest_bandwidth.evidence.judged_test",
     "Reporter": "pytest_bandwidth.reports.reporter",
     "DeviceReport": "pytest_bandwidth.session.publishing.device_report",
     **dict.fromkeys(("Given", "option", "switch"), "pytest_bandwidth.options.settings"),
@@ -171,6 +177,36 @@ def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:  # type
 
         def pytest_bandwidth_reporters(config):
             return [Slowest()]
+    """
+
+
+@hookspec
+def pytest_bandwidth_start(config: pytest.Config, identity: DeviceIdentity) -> None:
+    """Look at the device before any test runs; raise `UsageError` to refuse it.
+
+    Example::
+
+        from pytest_bandwidth.hooks import UsageError
+
+        def pytest_bandwidth_start(config, identity):
+            if identity.on_gpu and not Path("/dev/nvidia0").exists():
+                raise UsageError("found no /dev/nvidia0, expected the first GPU: pass it to the container")
+    """
+
+
+@hookspec
+def pytest_bandwidth_judged(config: pytest.Config, test: JudgedTest, judged: dict[str, Judged]) -> None:
+    """Add evidence to what a test measured, once it is judged: replace values of `judged`, by key.
+
+    `test` has the device and starts processes that run the test again. A further run of an update calls it, too: there
+    `test.is_judged` is False, and the verdicts say nothing.
+
+    Example::
+
+        def pytest_bandwidth_judged(config, test, judged):
+            for key, one in judged.items():
+                measurement = one.measurement.with_detail("load", os.getloadavg()[0])
+                judged[key] = replace(one, measurement=measurement)
     """
 
 

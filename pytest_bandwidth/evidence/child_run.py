@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property, partial
 from pathlib import Path
 
 from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.errors import CountersFailed
-from pytest_bandwidth.domain.measured.measurement import NOTE, Finding, Measurement
+from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Status
+from pytest_bandwidth.evidence.judged_test import JudgedTest
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.evidence.processes.requests import ChildRequest, TurnsOf, no_turns
-from pytest_bandwidth.features.counters.counted import Counters, counting_request, is_counted
-from pytest_bandwidth.features.counters.dram_traffic import UNCOUNTED
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
 from pytest_bandwidth.measuring.measuring_run import HookedPeak, MeasuredTest, MeasuringRun, no_hook
@@ -78,30 +75,14 @@ class ChildRun(MeasuringRun):
         self, measurements: Mapping[str, Measurement], test: MeasuredTest, progress: Progress
     ) -> dict[str, Judged]:
         """Report figures without a verdict, and what one is to go by."""
-        if self._counters is not None:
-            self.device.release()
-            counters = self._counters
-            measurements = {key: self._counted(one, counters, test, progress) for key, one in measurements.items()}
+        del progress
         return {key: Judged(m, None, _no_decision(m, test.marker, self.settings)) for key, m in measurements.items()}
 
-    @cached_property
-    def _counters(self) -> Counters | None:
-        """Return what counts each measurement once it is taken; None where that was not asked for."""
-        asked, identity = self.settings.counters, self.device.identity
-        if self._invocation is None or not self._request.adds_evidence or not is_counted(asked, identity):
+    def judged_test(self, test: MeasuredTest, progress: Progress) -> JudgedTest | None:
+        """Return what more evidence can be gathered with; None where that was not asked for."""
+        if self._invocation is None or not self._request.adds_evidence:
             return None
-        return Counters(asked, identity, self._invocation)
-
-    def _counted(
-        self, measurement: Measurement, counters: Counters, test: MeasuredTest, progress: Progress
-    ) -> Measurement:
-        """Return the measurement with what DRAM moves for it, where a profiler can count that."""
-        request = counting_request(self.device_name, self.peak, test, measurement.label)
-        try:
-            found = counters.count(request, partial(self.locked, progress), test.fresh_seconds)
-        except CountersFailed as error:
-            return measurement.with_finding(Finding(UNCOUNTED, f"DRAM was not counted: {error}", NOTE))
-        return replace(measurement, dram=found)
+        return JudgedTest(test, self, self._invocation, progress, is_judged=False)
 
     def _run_once(self, workload: Workload) -> object:
         return self._request.run(self.device, workload)

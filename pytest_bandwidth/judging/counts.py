@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
+from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.traffic import Traffic
+
+# By so much may a run count more than the baseline's runs did.
+TOLERANCE = 0.02
 
 # What costs bandwidth or time when it rises, and what it is called.
 COSTS = {
@@ -85,3 +90,26 @@ def _less_work(
         if seen is not None and then is not None and seen < min(then, said):
             return name, then, seen, said
     return None
+
+
+def continued(old: Sequence[Run], fresh: Sequence[Run]) -> tuple[Run, ...]:
+    """Return an entry's old runs, without their bytes of DRAM where fresh ones moved another number of them.
+
+    So the gate holds later runs to what the code moves now.
+    """
+    for name in ("dram_read", "dram_written"):
+        known, new = counts_of(old, name), counts_of(fresh, name)
+        if known and new and abs(median(new) - median(known)) > most_allowed(known) - median(known):
+            return tuple(replace(run, dram_read=None, dram_written=None) for run in old)
+    return tuple(old)
+
+
+def most_allowed(known: Sequence[int]) -> float:
+    """Return the most that may be counted: past the middle by the tolerance, or as far as the runs themselves lie."""
+    middle = median(known)
+    return middle + max(TOLERANCE * middle, max(known) - middle, middle - min(known))
+
+
+def counts_of(runs: Sequence[Run], name: str) -> list[int]:
+    """Return a count of each run that has it."""
+    return [count for run in runs if (count := getattr(run, name)) is not None]

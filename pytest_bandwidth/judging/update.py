@@ -13,7 +13,7 @@ from statistics import median
 from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Metric, Run
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.measured.metrics import choose_metric
-from pytest_bandwidth.features.counters.judging import continued
+from pytest_bandwidth.judging.counts import continued
 from pytest_bandwidth.judging.evidence import MeasurementSetup, difference_of
 from pytest_bandwidth.judging.stored import Reference, median_metrics, steadier_of_runs
 

@@ -156,20 +156,6 @@ class Settings:
             values.one_of("quick", "full"),
         ),
     )
-    counters: str = field(
-        default="off",
-        metadata=option(
-            "NAME",
-            "count DRAM traffic once after each test: auto, ncu, rocprofv3 or off (default: off)",
-            values.one_of("auto", "ncu", "rocprofv3", "off"),
-        ),
-    )
-    profile: Path | None = field(
-        default=None,
-        metadata=option(
-            "DIR", "run REGRESSED tests once under ncu --set full, and write its reports to this folder", values.path
-        ),
-    )
     json: Path | None = field(
         default=None,
         metadata=option("FILE", "write everything that was measured as one JSON document", values.path, writes=True),

@@ -97,7 +97,7 @@ def outcome_of(
         verdict=_decision_plain(decision),
         baseline=None if entry is None else _entry_plain(entry),
         counts=dict(measurement.counts),
-        detail={**_without_calls(measurement.detail), **_dram_plain(measurement)},
+        detail=_without_calls(measurement.detail),
         tags=dict(tags or {}),
         code_identity=measurement.code.known(),
         software=dict(measurement.software),
@@ -122,14 +122,6 @@ def flat(one: Any) -> Plain:
 def _without_calls(detail: Mapping[str, Any]) -> Plain:
     """Leave out what a call takes: it is there where a sample was short, and so not in each run."""
     return {name: value for name, value in detail.items() if name != CALL_SECONDS}
-
-
-def _dram_plain(measurement: Measurement) -> Plain:
-    dram, seconds = measurement.dram, measurement.seconds
-    if dram is None:
-        return {}
-    ratio = dram.ratio_to(measurement.bytes_moved)
-    return {"dram": {**dram.to_plain(), "ratio": ratio, "gbps": dram.bytes_moved / seconds / 1e9 if seconds else None}}
 
 
 def _decision_plain(decision: Decision) -> Plain:

@@ -15,11 +15,10 @@ from pytest_bandwidth.baseline.code_files import needed_cubin, needed_files, nee
 from pytest_bandwidth.devices.base import Budget
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.code.machine_code import CubinSource
-from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
+from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, CountersFailed, UsageError
-from pytest_bandwidth.domain.measured.measurement import NOTE, Finding, Measurement
-from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.domain.errors import BaselineError, UsageError
+from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.evidence.commit_pairs.build import build_of, check_extensions
 from pytest_bandwidth.evidence.commit_pairs.commits import AskedCommit, BaselineCommits
 from pytest_bandwidth.evidence.commit_pairs.pairs import CommitPairs, against_evidence, decide_counted
@@ -28,17 +27,13 @@ from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS, Revisi
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision, remove_leftovers
 from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
 from pytest_bandwidth.evidence.git import is_shallow
+from pytest_bandwidth.evidence.judged_test import JudgedTest
 from pytest_bandwidth.evidence.old_kernel.in_child import MeasureWithOldKernels, OldKernel
 from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels, why_not_loadable
 from pytest_bandwidth.evidence.processes.child import Child, Invocation
 from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.evidence.processes.waiting import room_on
 from pytest_bandwidth.evidence.time_budget import OldCodeTime, Timed
-from pytest_bandwidth.features.counters import judging as dram
-from pytest_bandwidth.features.counters.count_request import CountRequest
-from pytest_bandwidth.features.counters.counted import Counters, counting_request, file_name, is_counted
-from pytest_bandwidth.features.counters.dram_traffic import UNCOUNTED, UNPROFILED, DramTraffic
-from pytest_bandwidth.features.counters.profilers import REPORT_SUFFIX
 from pytest_bandwidth.judging.evidence import first_evidence, of_old_code_alone
 from pytest_bandwidth.judging.judge import ROUNDS_SHARE, Judged, Resolver, judge
 from pytest_bandwidth.judging.limits import Limits, MarkerOptions
@@ -212,11 +207,6 @@ class JudgingRun(MeasuringRun):
         remove_leftovers()
         _ = self.baseline
         self._refuse_shallow_clone()
-        if self.settings.counters not in ("auto", "off") and not self.settings.disable:
-            try:
-                self._counters.check()
-            except CountersFailed as error:
-                raise UsageError(f"--bandwidth-counters: {error}") from None
 
     def _refuse_shallow_clone(self) -> None:
         """Raise UsageError in CI where the clone holds no commit to compare changed code with."""
@@ -261,14 +251,14 @@ class JudgingRun(MeasuringRun):
                 judged = self._against(measurements, limits, test, timeout, progress, self.revision, old_kernels, fresh)
             judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
         if old_kernels is not None:
-            judged = {key: old_kernels.with_what_they_saw(one) for key, one in judged.items()}
-        if is_counted(settings.counters, self.device.identity):
-            judged = {key: self._counted(one, old_kernels, test, progress) for key, one in judged.items()}
-        else:
-            judged = {key: dram.judged_uncounted(one, test.marker.max_dram_ratio) for key, one in judged.items()}
-        if settings.profile is None:
-            return judged
-        return {key: self._profiled(key, one, test, progress) for key, one in judged.items()}
+            judged = {key: old_kernels.with_processes(one) for key, one in judged.items()}
+        return judged
+
+    def judged_test(self, test: MeasuredTest, progress: Progress) -> JudgedTest:
+        """Return what more evidence about a judged test can be gathered with."""
+        old_kernels = self._old_kernels(test, test.fresh_seconds, progress, Looks(self.settings.pairs))
+        find = None if old_kernels is None else old_kernels.old_kernel_of
+        return JudgedTest(test, self, self._invocation, progress, find_old_kernel=find)
 
     def _against(
         self,
@@ -290,55 +280,6 @@ class JudgingRun(MeasuringRun):
         pairs = CommitPairs(AskedCommit(revision), _file_of(test), lambda *_: worktrees, limits, progress.show, held)
         resolvers = (pairs, fresh) if old_kernels is None else (old_kernels, pairs, fresh)
         return judge(against_evidence(measurements, limits, revision, rows), limits, resolvers)
-
-    @cached_property
-    def _counters(self) -> Counters:
-        return Counters(self.settings.counters, self.device.identity, self._invocation)
-
-    def _counted(
-        self, judged: Judged, old_kernels: OldKernels | None, test: MeasuredTest, progress: Progress
-    ) -> Judged:
-        """Count the measurement's traffic once its verdict is known, and judge by that as well."""
-        held, most = partial(self.locked, progress), test.marker.max_dram_ratio
-        request = counting_request(self.device_name, self.peak, test, judged.measurement.label)
-
-        def count(request: CountRequest = request) -> DramTraffic:
-            progress.show("counts what DRAM moves")
-            return self._counters.count(request, held, test.fresh_seconds)
-
-        try:
-            first = count()
-        except CountersFailed as error:
-            return dram.judged_without_counts(judged, error, most)
-        old = None
-        try:
-            kernel = _uncounted_before(judged, old_kernels)
-            if kernel is not None:
-                old = count(replace(request, old_kernel=kernel))
-        except BandwidthError as error:
-            told = Finding(UNCOUNTED, f"what DRAM moves for the old kernel was not counted: {error}", NOTE)
-            judged = replace(judged, measurement=judged.measurement.with_finding(told))
-        return dram.judged_by_counts(judged, first, most, count, old)
-
-    def _profiled(self, key: str, judged: Judged, test: MeasuredTest, progress: Progress) -> Judged:
-        """Profile a regression once; what becomes of that changes no verdict."""
-        if judged.decision.status is not Status.REGRESSED or self.settings.profile is None:
-            return judged
-        report = self.settings.profile / f"{file_name(key, self.device.identity.serial)}{REPORT_SUFFIX}"
-        held = partial(self.locked, progress)
-        request = counting_request(self.device_name, self.peak, test, judged.measurement.label)
-        progress.show("profiles the regression")
-        try:
-            # Where the outputs were checked, wherever a test has gone meanwhile.
-            at = self._invocation.folder / report
-            lacks = self._counters.profile(request, at, held, test.fresh_seconds)
-        except CountersFailed as error:
-            told = Finding(UNPROFILED, f"no profile: {error}", NOTE)
-            return replace(judged, measurement=judged.measurement.with_finding(told))
-        if lacks is not None:
-            told = Finding(UNPROFILED, f"the profile may lack kernels: {lacks}", NOTE)
-            judged = replace(judged, measurement=judged.measurement.with_finding(told))
-        return replace(judged, profile=str(report))
 
     def _resolvers(
         self, old_kernels: OldKernels | None, limits: Limits, test: MeasuredTest, timeout: float, progress: Progress
@@ -419,20 +360,6 @@ class JudgingRun(MeasuringRun):
             peak=self.peak,
             timeout_seconds=timeout_seconds,
         )
-
-
-def _uncounted_before(judged: Judged, old_kernels: OldKernels | None) -> OldKernel | None:
-    """Return the old code to count here, where the entry has other code than the measurement, and no counts.
-
-    None where there is none to be had. Raises BandwidthError where it is not safe to run.
-    """
-    entry = judged.entry
-    if old_kernels is None or entry is None or judged.decision.status in (Status.SAVED, Status.MISMATCH):
-        return None
-    if dram.has_counts(entry):
-        return None
-    kernel = old_kernels.at_hand(judged.measurement, entry)
-    return None if kernel is None or is_same_but_for_target(kernel.old, kernel.new) else kernel
 
 
 def _file_of(test: MeasuredTest) -> Path:

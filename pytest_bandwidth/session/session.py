@@ -34,9 +34,9 @@ from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.fixture.input import checked_tags, refuse_other_devices
 from pytest_bandwidth.judging.causes import likely_causes
 from pytest_bandwidth.judging.judge import Judged
-from pytest_bandwidth.measuring.measuring_run import AskedTest, MeasuredTest, MeasuringRun
+from pytest_bandwidth.measuring.measuring_run import AskedTest, MeasuredTest
 from pytest_bandwidth.measuring.progress import ProgressLine
-from pytest_bandwidth.options.errors import UserHookFailed, called_hook
+from pytest_bandwidth.options.errors import UserHookFailed, called_hook, named_failures
 from pytest_bandwidth.options.options import places_of, usage_error
 from pytest_bandwidth.options.reading import read_marker, settings_of
 from pytest_bandwidth.outcomes.flatten import outcome_of
@@ -72,7 +72,7 @@ _STDLIB = Path(sysconfig.get_path("stdlib"))
 class BandwidthSession:
     """Run the collected bandwidth tests: open, judge, report; made once there are any."""
 
-    def __init__(self, config: pytest.Config, run: MeasuringRun, problem: BandwidthError | None) -> None:
+    def __init__(self, config: pytest.Config, run: JudgingRun | ChildRun, problem: BandwidthError | None) -> None:
         self._config = config
         self._run = run
         self._problem = problem
@@ -315,7 +315,12 @@ class BandwidthSession:
         seconds = sum(m.rounds.wall_seconds for m in by_key.values())
         test = MeasuredTest(item.nodeid, target_of(item), fixture.marker, seconds)
         try:
-            return self._run.judge(by_key, test, fixture.progress)
+            judged = self._run.judge(by_key, test, fixture.progress)
+            more = self._run.judged_test(test, fixture.progress)
+            if more is not None:
+                with named_failures("pytest_bandwidth_judged"):
+                    item.ihook.pytest_bandwidth_judged(config=self._config, test=more, judged=judged)
+            return judged
         finally:
             self._line.clear()
 
@@ -411,7 +416,7 @@ def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthS
     """
     request, settings = request_of(config), settings_of(config)
     hooked_peak = partial(peak_of_hook, config)
-    run: MeasuringRun
+    run: JudgingRun | ChildRun
     if request is not None:
         run = ChildRun(settings, config.rootpath, request, hooked_peak, invocation_of(config))
     else:
@@ -430,6 +435,8 @@ def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthS
             if request is None and not hasattr(config, "workerinput"):
                 check_outputs(config)
             run.prepare()
+            if request is None and not settings.disable:
+                called_hook(config, "pytest_bandwidth_start", identity=run.device.identity)
         except (DeviceUnavailable, BaselineError, UsageError) as error:
             if not hasattr(config, "workerinput"):
                 raise usage_error(error) from None

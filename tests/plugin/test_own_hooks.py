@@ -149,3 +149,43 @@ def test_a_reporter_that_fails_costs_no_result(project):
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["wrote run.csv", "ERROR: conftest.py:*: Full.write raised *"])
     assert result.ret == 4
+
+
+EVIDENCE = """
+from dataclasses import replace
+from pytest_bandwidth.hooks import Column, Judged, JudgedTest
+
+def pytest_bandwidth_judged(config, test: JudgedTest, judged: dict[str, Judged]):
+    for key, one in judged.items():
+        with test.alone():
+            seen = f"{test.test.nodeid} on {test.identity.kind}"
+        judged[key] = replace(one, measurement=one.measurement.with_detail("seen", seen))
+
+def pytest_bandwidth_columns():
+    return [Column("seen", "seen", lambda result: result.detail.get("seen"))]
+"""
+
+
+def test_one_adds_evidence_to_what_is_judged(project):
+    project.file("conftest.py", EVIDENCE)
+    project.file("test_copy.py", COPY)
+    (row,) = project.document("--bandwidth-csv=run.csv")["results"]
+    assert row["detail"]["seen"] == "test_copy.py::test_copy on cpu"
+    assert "test_copy.py::test_copy on cpu" in (project.path / "run.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise UsageError(f'found {identity.kind}, expected a GPU')", "ERROR: found cpu, expected a GPU"),
+        ("1 / 0", "ERROR: conftest.py:3: pytest_bandwidth_start raised ZeroDivisionError: division by zero"),
+    ],
+)
+def test_one_refuses_a_device_before_any_test_runs(project, body, said):
+    imported = "from pytest_bandwidth.hooks import UsageError\n"
+    project.file("conftest.py", f"{imported}def pytest_bandwidth_start(identity):\n    {body}\n")
+    project.file("test_copy.py", COPY)
+    result = project.run()
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([said])
+    project.run("--bandwidth-disable").assert_outcomes(passed=1)

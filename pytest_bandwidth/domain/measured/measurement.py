@@ -10,7 +10,6 @@ from pytest_bandwidth.domain.code.identity import UNKNOWN_CODE, CodeIdentity
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.features.counters.dram_traffic import DramTraffic
 
 NOTE, DETAIL = "note", "detail"
 # A finding of this code says that an array holds other numbers than the kernel reads.
@@ -68,7 +67,6 @@ class Measurement:
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
     regime: memory-bound, compute-bound or overhead-bound, as far as the evidence goes; None where it does not.
     code: what identifies the code that ran. software: versions of the libraries that the process had loaded, by name.
-    dram: what hardware counters saw DRAM move; None where none were asked.
     ptx: the kernel's PTX in its normal form. cubin: the file of machine code that the kernel was loaded from.
     files: the list of files that identifies the code, as text. value: the callable's last return value. (None of the
     four is part of a document.)
@@ -93,7 +91,6 @@ class Measurement:
     regime: str | None = None
     code: CodeIdentity = UNKNOWN_CODE
     software: Mapping[str, str] = field(default_factory=dict)
-    dram: DramTraffic | None = None
     ptx: str | None = field(default=None, compare=False, repr=False)
     cubin: bytes | None = field(default=None, compare=False, repr=False)
     files: str | None = field(default=None, compare=False, repr=False)
@@ -102,6 +99,10 @@ class Measurement:
     def with_finding(self, finding: Finding) -> Measurement:
         """Return the same measurement with one more finding."""
         return replace(self, findings=(*self.findings, finding))
+
+    def with_detail(self, name: str, value: Any) -> Measurement:
+        """Return the same measurement with one more value in its `detail`."""
+        return replace(self, detail={**self.detail, name: value})
 
     @property
     def samples(self) -> tuple[float, ...]:

@@ -80,19 +80,19 @@ class OldKernels:
     def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
         """Run old kernels next to new ones as far as there are any; say why not of others whose code changed."""
         known = dict(asking)
-        at_hand: dict[str, OldKernel] = {}
+        kept: dict[str, OldKernel] = {}
         for key, one in asking.items():
             try:
-                old = None if one.entry is None else self.at_hand(one.measurement, one.entry)
+                old = None if one.entry is None else self.old_kernel_of(one.measurement, one.entry)
             except BandwidthError as error:
                 known[key] = _without(one, str(error))
                 continue
             if old is not None and _is_same_elsewhere(old, one):
                 known[key] = replace(one, is_same_code=True)
             elif old is not None:
-                at_hand[key] = old
-        trouble = self._measure(at_hand, known, rule)
-        for key, old in at_hand.items():
+                kept[key] = old
+        trouble = self._measure(kept, known, rule)
+        for key, old in kept.items():
             if key in trouble:
                 known[key] = _without(known[key], trouble[key])
                 continue
@@ -108,7 +108,7 @@ class OldKernels:
         old = tuple(gbps * math.exp(drop) for gbps, drop in zip(new, drops, strict=True))
         return OldCodeComparison(Rules.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended)
 
-    def with_what_they_saw(self, judged: Judged) -> Judged:
+    def with_processes(self, judged: Judged) -> Judged:
         """Return a judged measurement with what its processes saw, before what further ones did."""
         label = judged.measurement.label
         rows = (*self._rows.get(label, ()), *judged.fresh)
@@ -116,7 +116,7 @@ class OldKernels:
             judged, fresh=rows, old_resources=self._resources.get(label), old_sectors=self._sectors.get(label)
         )
 
-    def at_hand(self, measurement: Measurement, entry: Entry) -> OldKernel | None:
+    def old_kernel_of(self, measurement: Measurement, entry: Entry) -> OldKernel | None:
         """Return the entry's code and launch to run beside a measurement; None where it has none, or no other.
 
         Raises BandwidthError where there was one, and it is not to be had or not safe to run.
@@ -171,7 +171,7 @@ class OldKernels:
             return None
         return cubin
 
-    def _measure(self, at_hand: Mapping[str, OldKernel], known: Mapping[str, Evidence], rule: Rule) -> dict[str, str]:
+    def _measure(self, kept: Mapping[str, OldKernel], known: Mapping[str, Evidence], rule: Rule) -> dict[str, str]:
         """Run processes until each is decided; return why some cannot be, by key."""
         trouble: dict[str, str] = {}
         before: set[str] = set()
@@ -179,7 +179,7 @@ class OldKernels:
             for number in range(1, self._looks.most + SPARE_PROCESSES + 1):
                 asked = {
                     key: old
-                    for key, old in at_hand.items()
+                    for key, old in kept.items()
                     if key not in trouble and self._asks(known[key], old.label, rule)
                 }
                 if not asked:
@@ -192,7 +192,7 @@ class OldKernels:
                     trouble.update(dict.fromkeys(asked, " ".join(str(error).split())))
                     break
                 trouble.update({key: told[old.label] for key, old in asked.items() if old.label in told})
-        for key, old in at_hand.items():
+        for key, old in kept.items():
             if len(self._seen.get(old.label, [])) < self._looks.first:
                 trouble.setdefault(key, "too few new processes measured it validly")
         return trouble

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
-from pytest_bandwidth.domain.device import DeviceIdentity, Peak
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import CountersFailed, CountUnfinished, NoKernelCounted
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.evidence.processes.child import Child, ChildResult, Invocation
+from pytest_bandwidth.evidence.judged_test import JudgedTest
+from pytest_bandwidth.evidence.processes.child import Child, ChildResult
 from pytest_bandwidth.features.counters.count_request import COUNTED, REACHED, CountRequest
 from pytest_bandwidth.features.counters.dram_traffic import DramTraffic
 from pytest_bandwidth.features.counters.profilers import Profiler, Reporter, profiler_of, reporter_of
-from pytest_bandwidth.measuring.measuring_run import MeasuredTest
 from pytest_bandwidth.storage.own_folders import temporary_folder
 
 # A profiler that hangs, or is refused, would be so in every test.
@@ -30,17 +28,6 @@ UNREACHED = (
     "nothing is timed there, so let what it measures depend on no figures"
 )
 BY_HAND = "run its test by hand, in a process of its own"
-
-
-def is_counted(asked: str, identity: DeviceIdentity) -> bool:
-    """Return whether a profiler counts what measurements move: on a GPU alone, unless one was asked for by name."""
-    return asked != "off" and (asked != "auto" or identity.on_gpu)
-
-
-def counting_request(device_name: str, peak: Peak | None, test: MeasuredTest, label: str | None) -> CountRequest:
-    """Return the request for a fresh process of a test in which a profiler looks on."""
-    target, nodeids = test.target, (test.nodeid,)
-    return CountRequest(device_name, target=target, nodeids=nodeids, peak=peak, identifies_code=False, label=label)
 
 
 class _Tries:
@@ -71,11 +58,11 @@ class Counters:
     """Count by one profiler on one device.
 
     asked: ``auto``, ``ncu`` or ``rocprofv3``, or ``off``, where a regression may be profiled still; identity: the
-    device's; invocation: how this run was started.
+    device's.
     """
 
-    def __init__(self, asked: str, identity: DeviceIdentity, invocation: Invocation) -> None:
-        self._asked, self._identity, self._invocation = "auto" if asked == "off" else asked, identity, invocation
+    def __init__(self, asked: str, identity: DeviceIdentity) -> None:
+        self._asked, self._identity = "auto" if asked == "off" else asked, identity
         self._counting, self._profiling = _Tries(), _Tries()
         self._refusal: CountersFailed | None = None
 
@@ -99,111 +86,83 @@ class Counters:
             self._refusal = error
             raise
 
-    def count(
-        self,
-        request: CountRequest,
-        lock: Callable[[], AbstractContextManager[object]],
-        timeout_seconds: float,
-    ) -> DramTraffic:
+    def count(self, test: JudgedTest, request: CountRequest) -> DramTraffic:
         """Return what DRAM moved for the request's measurement. Whatever ends this call, no process is left.
 
-        request: of the test in a fresh process. lock: the device's, held meanwhile. Raises CountersFailed.
+        Raises CountersFailed.
         """
         if self._refusal is not None:
             raise self._refusal
         self.check()
-        with self._counting.one(), lock():
-            return self._run(request, timeout_seconds)
+        with self._counting.one(), test.alone(), temporary_folder() as folder:
+            return self._traffic(test, request, Path(folder))
 
-    def profile(
-        self,
-        request: CountRequest,
-        report: Path,
-        lock: Callable[[], AbstractContextManager[object]],
-        timeout_seconds: float,
-    ) -> str | None:
+    def profile(self, test: JudgedTest, request: CountRequest, report: Path) -> str | None:
         """Profile the request's measurement into a report's file; return what it may lack, None where nothing.
 
         Raises CountersFailed where there is no report.
         """
         if isinstance(self._reporter, CountersFailed):
             raise self._reporter
-        with self._profiling.one():
-            return self._report(self._reporter, request, report, lock, timeout_seconds)
+        with self._profiling.one(), temporary_folder() as folder:
+            return self._report(test, request, self._reporter, report, Path(folder, "ncu.log"))
 
     def _report(
-        self,
-        reporter: Reporter,
-        request: CountRequest,
-        report: Path,
-        lock: Callable[[], AbstractContextManager[object]],
-        timeout_seconds: float,
+        self, test: JudgedTest, request: CountRequest, reporter: Reporter, report: Path, log: Path
     ) -> str | None:
         try:
             report.parent.mkdir(parents=True, exist_ok=True)
             report.unlink(missing_ok=True)
         except OSError as error:
             raise CountersFailed(f"reports cannot be written there: {error}") from None
-        with temporary_folder() as own:
-            log = Path(own, "ncu.log")
-            command = reporter.command(report, log, self._invocation.command())
-            try:
-                with lock():
-                    result = self._ended(command, request, timeout_seconds)
-            except OSError as error:
-                raise CountersFailed(f"ncu does not start: {error}") from None
-            lacks = f"{UNFINISHED.format('ncu')}: {BY_HAND}" if REACHED in result.steps else UNREACHED.format("ncu")
-            if report.exists():
-                return None if COUNTED in result.steps else lacks
-            if result.code is None:
-                raise CountersFailed(f"the test under ncu did not end in {timeout_seconds:.0f} s")
-            try:
-                reporter.check_log(log)
-            except NoKernelCounted as error:
-                raise error if COUNTED in result.steps else CountUnfinished(lacks) from None
-            last = _last_said(result.tail)
-            raise CountersFailed(f"ncu wrote no report (exit status {result.code}, at last {last})")
+        with test.alone():
+            result = _ended("ncu", reporter.command(report, log, test.invocation.command()), test, request)
+        lacks = f"{UNFINISHED.format('ncu')}: {BY_HAND}" if REACHED in result.steps else UNREACHED.format("ncu")
+        if report.exists():
+            return None if COUNTED in result.steps else lacks
+        if result.code is None:
+            raise CountersFailed(_too_long("ncu", test))
+        try:
+            reporter.check_log(log)
+        except NoKernelCounted as error:
+            raise error if COUNTED in result.steps else CountUnfinished(lacks) from None
+        last = _last_said(result.tail)
+        raise CountersFailed(f"ncu wrote no report (exit status {result.code}, at last {last})")
 
-    def _ended(self, command: Sequence[str], request: CountRequest, timeout_seconds: float) -> ChildResult:
-        with Child(command, self._invocation.folder, request, direct=False) as child:
-            return child.finish(timeout_seconds)
+    def _traffic(self, test: JudgedTest, request: CountRequest, folder: Path) -> DramTraffic:
+        name = self._profiler.name
+        result = _ended(name, self._profiler.command(folder, test.invocation.command()), test, request)
+        if result.code is None:
+            raise CountersFailed(_too_long(name, test))
+        ended = "" if result.code == 0 else f" (exit status {result.code}, at last {_last_said(result.tail)})"
+        unfinished = f"{UNFINISHED.format(name)}, so that kernels may be missing: {BY_HAND}"
+        if REACHED not in result.steps:
+            unfinished = UNREACHED.format(name)
+        try:
+            found = self._profiler.traffic(folder)
+        except CountersFailed as error:
+            if isinstance(error, NoKernelCounted) and COUNTED not in result.steps:
+                raise CountUnfinished(f"{unfinished}{ended}") from None
+            raise type(error)(f"{error}{ended}") from None
+        if COUNTED not in result.steps:
+            raise CountUnfinished(f"{unfinished}{ended}")
+        return found
 
-    def _run(self, request: CountRequest, timeout_seconds: float) -> DramTraffic:
-        profiler = self._profiler
-        with temporary_folder() as own:
-            folder = Path(own)
-            command = profiler.command(folder, self._invocation.command())
-            try:
-                result = self._ended(command, request, timeout_seconds)
-            except OSError as error:
-                raise CountersFailed(f"{profiler.name} does not start: {error}") from None
-            if result.code is None:
-                raise CountersFailed(f"the test under {profiler.name} did not end in {timeout_seconds:.0f} s")
-            ended = "" if result.code == 0 else f" (exit status {result.code}, at last {_last_said(result.tail)})"
-            unfinished = f"{UNFINISHED.format(profiler.name)}, so that kernels may be missing: {BY_HAND}"
-            if REACHED not in result.steps:
-                unfinished = UNREACHED.format(profiler.name)
-            try:
-                found = profiler.traffic(folder)
-            except CountersFailed as error:
-                if isinstance(error, NoKernelCounted) and COUNTED not in result.steps:
-                    raise CountUnfinished(f"{unfinished}{ended}") from None
-                raise type(error)(f"{error}{ended}") from None
-            if COUNTED not in result.steps:
-                raise CountUnfinished(f"{unfinished}{ended}")
-            return found
+
+def _ended(name: str, command: Sequence[str], test: JudgedTest, request: CountRequest) -> ChildResult:
+    """Run a child under the profiler of that name. Raises CountersFailed where that does not start."""
+    try:
+        with Child(command, test.invocation.folder, request, direct=False) as child:
+            return child.finish(test.test.fresh_seconds)
+    except OSError as error:
+        raise CountersFailed(f"{name} does not start: {error}") from None
+
+
+def _too_long(name: str, test: JudgedTest) -> str:
+    return f"the test under {name} did not end in {test.test.fresh_seconds:.0f} s"
 
 
 def _last_said(tail: Sequence[str]) -> str:
     """Return the line in which pytest names what failed; the last one where none does."""
     named = [line for line in tail if line.startswith(("FAILED ", "ERROR "))]
     return shown((named or list(tail) or ["nothing"])[-1].strip(), 200)
-
-
-def file_name(key: str, serial: str) -> str:
-    """Return a name for a file about a measurement on one device, of several that may measure it at once.
-
-    It holds what tells the measurement apart, in letters and digits, and a hash of all of it and of the device.
-    """
-    digest = hashlib.sha256(f"{serial}\n{key}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{re.sub(r'[^A-Za-z0-9]+', '-', key.rpartition('::')[2]).strip('-')[:80]}-{digest}"

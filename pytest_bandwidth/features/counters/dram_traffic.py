@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+
+from pytest_bandwidth.domain.measured.measurement import Measurement
 
 KERNELS_LISTED = 20
+# In a measurement's `detail`.
+DRAM = "dram"
 # Findings of these codes tell that DRAM moved other bytes than were declared; more than it may, where the test fails
 # for another reason already; why none were counted.
 DIFFERS, RISEN, UNCOUNTED = "dram-differs", "dram-risen", "dram-uncounted"
@@ -49,9 +52,13 @@ class DramTraffic:
         """Return the bytes moved ÷ declared; None where none were declared."""
         return self.bytes_moved / declared_bytes if declared_bytes else None
 
-    def to_plain(self) -> Mapping[str, Any]:
-        """Return what a document keeps of it."""
-        return asdict(self)
+
+def detail_of(measurement: Measurement, moved: DramTraffic) -> Measurement:
+    """Return the measurement with what DRAM moved for it, and how that compares with what was declared."""
+    seconds = measurement.seconds
+    gbps = moved.bytes_moved / seconds / 1e9 if seconds else None
+    ratio = moved.ratio_to(measurement.bytes_moved)
+    return measurement.with_detail(DRAM, {**asdict(moved), "ratio": ratio, "gbps": gbps})
 
 
 def summed(

@@ -15,11 +15,12 @@ from pytest_bandwidth.domain.measured.measurement import NOTE, Finding
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_bytes, format_percent
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.features.counters.dram_traffic import DIFFERS, RISEN, UNCOUNTED, DramTraffic
+from pytest_bandwidth.features.counters.dram_traffic import DIFFERS, RISEN, UNCOUNTED, DramTraffic, detail_of
+from pytest_bandwidth.judging.counts import counts_of, most_allowed
 from pytest_bandwidth.judging.decide import with_dram, without_dram
 from pytest_bandwidth.judging.judge import Judged
 
-# By so much may DRAM move more than was declared, or than the baseline's runs did, before it is said.
+# By so much may DRAM move other bytes than were declared before it is said.
 TOLERANCE = 0.02
 # With fewer counted runs their spread tells nothing of what stayed in the cache, unwritten.
 ENOUGH_COUNTS = 3
@@ -82,7 +83,7 @@ def judged_by_counts(
             # What is shown explains the verdict.
             shown = [one for one in counts if why is not None or _too_much((one,), judged, max_ratio, old) is None]
             found = (*shown, *counts)[0]
-    measurement = replace(measurement, dram=found)
+    measurement = detail_of(measurement, found)
     cache_bytes = _cache_bytes(judged)
     differs = declared_otherwise(measurement.traffic, found, cache_bytes)
     if differs is not None:
@@ -109,18 +110,6 @@ def judged_uncounted(judged: Judged, max_ratio: float | None) -> Judged:
         return judged
     text = f"max_dram_ratio={max_ratio:g} is not held without counters: run with --bandwidth-counters=auto"
     return replace(judged, measurement=judged.measurement.with_finding(Finding(UNCOUNTED, text, NOTE)))
-
-
-def continued(old: Sequence[Run], fresh: Sequence[Run]) -> tuple[Run, ...]:
-    """Return an entry's old runs, without their counts where fresh ones moved another number of bytes.
-
-    So the gate holds later runs to what the code moves now.
-    """
-    for name in ("dram_read", "dram_written"):
-        known, new = _counts(old, name), _counts(fresh, name)
-        if known and new and abs(median(new) - median(known)) > _allowed(known) - median(known):
-            return tuple(replace(run, dram_read=None, dram_written=None) for run in old)
-    return tuple(old)
 
 
 def _too_much(
@@ -152,27 +141,17 @@ def _risen(read: int, written: int, runs: Sequence[Run], cache_bytes: int) -> li
         ("read", "dram_read", read),
         ("wrote", "dram_written", written),
     ):
-        known = _counts(runs, name)
+        known = counts_of(runs, name)
         if not known:
             continue
         unwritten = cache_bytes if name == "dram_written" and len(known) < ENOUGH_COUNTS else 0
-        middle, allowed = median(known), _allowed(known) + unwritten
+        middle, allowed = median(known), most_allowed(known) + unwritten
         if now > allowed:
             more = f"+{format_percent(now / middle - 1, 1)}, " if middle else ""
             changes.append(
                 f"{verb} {format_bytes(middle)} → {format_bytes(now)} ({more}allowed {format_bytes(allowed)})"
             )
     return changes
-
-
-def _allowed(known: Sequence[int]) -> float:
-    """Return the most that may be counted: past the middle by the tolerance, or as far as the runs themselves lie."""
-    middle = median(known)
-    return middle + max(TOLERANCE * middle, max(known) - middle, middle - min(known))
-
-
-def _counts(runs: Sequence[Run], name: str) -> list[int]:
-    return [count for run in runs if (count := getattr(run, name)) is not None]
 
 
 def _cache_bytes(judged: Judged) -> int:

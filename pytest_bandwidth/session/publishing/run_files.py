@@ -75,10 +75,8 @@ def check_outputs(config: pytest.Config) -> None:
     for file in files:
         check_writable(file.option, folder / file.path, a_file=True)
         refuse_foreign(file.option, folder / file.path, file.format.file)
-    for name in ("dir", "profile"):
-        path: Path | None = getattr(settings, name)
-        if path is not None:
-            check_writable(options[name], folder / path, a_file=False)
+    if settings.dir is not None:
+        check_writable(options["dir"], folder / settings.dir, a_file=False)
     for reporter in reporters_of(config):
         with named_failures(f"{type(reporter).__name__}.check"):
             reporter.check()

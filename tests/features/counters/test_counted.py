@@ -1,6 +1,5 @@
 """Tries of a profiler: how often, and what is said of those that are not made."""
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -8,12 +7,21 @@ import stand_in_profilers
 from counted_device import GPU
 
 from pytest_bandwidth.domain.errors import CountersFailed
+from pytest_bandwidth.evidence.judged_test import JudgedTest
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.features.counters import profilers
 from pytest_bandwidth.features.counters.count_request import CountRequest
-from pytest_bandwidth.features.counters.counted import Counters, file_name
+from pytest_bandwidth.features.counters.counted import Counters
+from pytest_bandwidth.features.counters.evidence import file_name
+from pytest_bandwidth.judging.limits import MarkerOptions
+from pytest_bandwidth.measuring import measuring_run
+from pytest_bandwidth.measuring.measuring_run import MeasuredTest
+from pytest_bandwidth.measuring.progress import Progress
+from pytest_bandwidth.options.settings import Settings
+from pytest_bandwidth.session.run import JudgingRun
 
-REQUEST = CountRequest("cuda", target="test_a.py::test_a", nodeids=("test_a.py::test_a",))
+TEST = "test_a.py::test_a"
+REQUEST = CountRequest("cuda", target=TEST, nodeids=(TEST,))
 
 
 @pytest.fixture
@@ -24,14 +32,21 @@ def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counters:
     monkeypatch.setattr(profilers, "_BESIDE_PATH", {"ncu": str(tmp_path / "none")})
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("STAND_IN", "hang")
-    return Counters("ncu", GPU, Invocation((), tmp_path, as_module=True))
+    monkeypatch.setattr(measuring_run, "FRESH_SECONDS_LEAST", 0.2)
+    return Counters("ncu", GPU)
+
+
+def asked(folder: Path) -> JudgedTest:
+    """A test that took no time."""
+    invocation, test = Invocation((), folder, as_module=True), MeasuredTest(TEST, TEST, MarkerOptions(), 0.0)
+    return JudgedTest(test, JudgingRun(Settings(device="cpu"), invocation, folder), invocation, Progress())
 
 
 def test_a_profiler_that_hangs_is_tried_twice_for_reports(counters: Counters, tmp_path: Path) -> None:
     said = []
     for _ in range(3):
         with pytest.raises(CountersFailed) as caught:
-            counters.profile(REQUEST, tmp_path / "profiles" / "a.ncu-rep", nullcontext, 0.2)
+            counters.profile(asked(tmp_path), REQUEST, tmp_path / "profiles" / "a.ncu-rep")
         said.append(str(caught.value))
     hung = "the test under ncu did not end in 0 s"
     assert said == [hung, hung, f"not tried any more: 2 tries in a row failed, the last time: {hung}"]
@@ -41,7 +56,7 @@ def test_what_can_be_told_beforehand_is_told_each_time(counters: Counters, tmp_p
     (tmp_path / "bin" / "ncu").unlink()
     for _ in range(3):
         with pytest.raises(CountersFailed, match="no ncu on PATH"):
-            counters.profile(REQUEST, tmp_path / "a.ncu-rep", nullcontext, 0.2)
+            counters.profile(asked(tmp_path), REQUEST, tmp_path / "a.ncu-rep")
 
 
 def test_reports_of_one_test_are_apart_on_each_device() -> None:
