@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import sys
 from pathlib import Path
-from typing import Any
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,11 +27,15 @@ def rooms() -> str:
         "contracts"
     ]
     (layers,) = [c for c in contracts if c["type"] == "layers" and c.get("containers") == [PACKAGE]]
-    lines = ["| layer | room | what it does | folders |", "|---|---|---|---|"]
+    lines = ["| layer | room | what it does |", "|---|---|---|"]
     for number, layer in enumerate(reversed(layers["layers"])):
         names = [name.strip() for name in layer.split("|")]
         lines[2:2] = [f"| {' | '.join((str(number), *_room(name)))} |" for name in names]
-    others = [_contract(contract) for contract in contracts if contract is not layers]
+    others = [
+        f"the layers {contract['name']}" if "layers" in contract else contract["name"]
+        for contract in contracts
+        if contract is not layers
+    ]
     return "\n".join([*lines, "", "Checked as well:", "", *(f"- {line}" for line in others)])
 
 
@@ -45,19 +48,12 @@ def rewrite(text: str) -> str:
     return f"{before}{BEGIN}\n{rooms()}\n{END}{after}"
 
 
-def _contract(contract: dict[str, Any]) -> str:
-    """Return the contract's name, with its layers from the highest down where it has some."""
-    order = " > ".join(contract.get("layers", []))
-    return f"{contract['name']}: `{order}`" if order else str(contract["name"])
-
-
-def _room(name: str) -> tuple[str, str, str]:
+def _room(name: str) -> tuple[str, str]:
     folder = ROOT / PACKAGE / name
     is_folder = folder.is_dir()
     file = folder / "__init__.py" if is_folder else folder.with_suffix(".py")
     said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    inner = [sub.parent.name for sub in sorted(folder.glob("*/__init__.py"))] if is_folder else []
-    return f"`{name}{'/' if is_folder else '.py'}`", _sentence(said), ", ".join(f"`{sub}/`" for sub in inner)
+    return f"`{name}{'/' if is_folder else '.py'}`", _sentence(said)
 
 
 def _sentence(said: str) -> str:
