@@ -4,7 +4,7 @@ VENV ?= .venv
 LOWEST ?= .venv-lowest
 FLEET ?= .venv-fleet
 RESULTS ?= demo-results
-# Not empty: LOCKED installs just what .ci/requirements/ names, by hash; COVERAGE counts lines for `make coverage`; BESIDE names
+# Not empty: LOCKED installs just what .ci/requirements.txt names, by hash; COVERAGE counts lines for `make coverage`; BESIDE names
 # neighbours that keep the machine busy (tests/support/neighbours.py); WHEELS is a folder that `make gpu-wheels` filled.
 BIN := $(VENV)/bin
 # CuPy for the CUDA that the driver speaks, where there is an NVIDIA driver; the host's memory otherwise.
@@ -17,7 +17,7 @@ PYTEST = $(if $(BESIDE),$(BIN)/python tests/support/neighbours.py $(BESIDE)) $(B
 # A selection of one's own may hold none of the kind.
 NONE_IS_FINE = $(if $(PYTEST_ARGS),|| test $$? -eq 5)
 
-# By purpose what an environment takes: extras and dependency groups of pyproject.toml. Of each CI has a list of hashes.
+# By purpose what an environment takes: extras and dependency groups of pyproject.toml. CI has a list of hashes of each.
 PURPOSES := test traffic release cuda12 cuda13 fleet
 EXTRAS_test := cpu traffic report history bucket
 GROUPS_test := dev browser
@@ -31,10 +31,12 @@ EXTRAS_fleet := bucket fleet
 GROUPS_fleet := s3
 comma := ,
 package = '.[$(subst $(subst ,, ),$(comma),$(EXTRAS_$(1)))]' $(addprefix --group ,$(GROUPS_$(1)))
-hashed = --quiet --require-hashes --requirement .ci/requirements/$(1).txt
-# install(folder of programs, purpose)
-install = $(1)/python -m pip install $(if $(LOCKED),$(call hashed,$(2)) && \
-	$(1)/python -m pip install --quiet --no-deps --no-build-isolation --editable .,--quiet --editable $(call package,$(2)))
+# locked, install(folder of programs, purpose)
+locked = $(1)/python .ci/lists.py $(2) >$(1)/$(2).txt && \
+	$(1)/python -m pip install --quiet --require-hashes --requirement $(1)/$(2).txt
+install = $(if $(LOCKED),$(call locked,$(1),$(2)) && \
+	$(1)/python -m pip install --quiet --no-deps --no-build-isolation --editable .,\
+	$(1)/python -m pip install --quiet --editable $(call package,$(2)))
 
 .PHONY: help demo test test-slow lint coverage venv lock lowest frameworks fleet trackers docs traffic bench gpu gpu-first gpu-suite gpu-selftest gpu-venv gpu-wheels dist clean
 help:
@@ -118,16 +120,18 @@ dist: $(VENV)/.release ## wheel and source into dist/, as release.yml publishes 
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/twine check --strict dist/*
 	$(PYTHON) -m venv build/tried
-	$(if $(LOCKED),build/tried/bin/python -m pip install $(call hashed,release))
+	$(if $(LOCKED),$(call locked,build/tried/bin,release))
 	build/tried/bin/python -m pip install --quiet $(if $(LOCKED),--no-deps) "$$(ls dist/*.whl)[cpu]"
 	cd build && tried/bin/pytest-bandwidth --version && tried/bin/python -m pytest -c /dev/null --pyargs pytest_bandwidth.suite \
 		-p no:cacheprovider --bandwidth-device=cpu -k copy-plain-float32
 # For all of CI's Pythons, with the releases of the tests' list. No list names a registry: pip takes the one that it was told.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate --no-emit-index-url \
 	--custom-compile-command "make lock" pyproject.toml --group build
-lock: | $(BIN)/python ## choose anew the releases that CI installs (.ci/requirements/)
+lock: | $(BIN)/python ## choose anew the releases that CI installs (.ci/requirements.txt)
 	$(BIN)/python -m pip install --quiet uv
-	$(foreach name,$(PURPOSES),$(LOCK) $(if $(filter test,$(name)),--upgrade,-c .ci/requirements/test.txt) \
-		$(addprefix --extra ,$(EXTRAS_$(name))) $(addprefix --group ,$(GROUPS_$(name))) -o .ci/requirements/$(name).txt &&) true
+	rm -rf build/lock && mkdir -p build/lock
+	$(foreach name,$(PURPOSES),$(LOCK) $(if $(filter test,$(name)),--upgrade,-c build/lock/test.txt) \
+		$(addprefix --extra ,$(EXTRAS_$(name))) $(addprefix --group ,$(GROUPS_$(name))) -o build/lock/$(name).txt &&) true
+	$(BIN)/python .ci/lists.py --merge $(PURPOSES:%=build/lock/%.txt)
 clean: ## remove what was made
 	rm -rf $(VENV) .venv-gpu gpu-results $(LOWEST) $(FLEET) .venv-otava $(RESULTS) build dist docs/_build docs/_generated .coverage .coverage.* .*_cache

@@ -1,6 +1,7 @@
 """Whether the workflows are safe to run in public. `make lint` runs the linters of workflows."""
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -95,14 +96,27 @@ def test_no_job_installs_but_by_make():
     assert [line for line in lines if re.search(r"\b(?:pip|pipx|uv) ", line)] == []
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / ".ci" / "requirements").glob("*.txt")), ids=lambda f: f.stem)
-def test_lists_of_hashes_name_no_registry_and_hash_everything(file):
-    text = file.read_text(encoding="utf-8")
+@pytest.fixture
+def lists():
+    return runpy.run_path(str(ROOT / ".ci" / "lists.py"))
+
+
+def test_the_list_of_hashes_names_no_registry_and_hashes_everything(lists):
+    text = lists["ALL"].read_text(encoding="utf-8")
     assert "://" not in text
     assert not re.search(r"^--?(?:index|extra|find|trusted)", text, re.MULTILINE)
-    requirements = re.split(r"\n(?=\S)", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip())
-    assert requirements
-    assert [one for one in requirements if "==" not in one or "--hash=sha256:" not in one] == []
+    releases = lists["releases"](text)
+    assert len(releases) > 100
+    assert [one for one in releases if "==" not in one or "--hash=sha256:" not in one] == []
+
+
+def test_each_purpose_has_a_list_and_together_they_are_the_file(lists, tmp_path):
+    (purposes,) = re.findall(r"^PURPOSES := (.*)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    files = [tmp_path / f"{purpose}.txt" for purpose in sorted(purposes.split())]
+    for file in files:
+        file.write_text(lists["list_of"](file.stem), encoding="utf-8")
+        assert "hatchling==" in file.read_text(encoding="utf-8"), "what builds the package in place"
+    assert lists["merge"](files) == lists["ALL"].read_text(encoding="utf-8")
 
 
 PULL_REQUEST = {"github.event_name": "pull_request", "github.ref": "refs/pull/7/merge", "inputs.update": ""}
