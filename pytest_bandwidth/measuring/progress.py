@@ -25,6 +25,15 @@ def begin_line(reporter: pytest.TerminalReporter) -> None:
         writer.line()
 
 
+def write_line(config: pytest.Config, text: str) -> None:
+    """Write a line of its own among pytest's; nothing where pytest has no terminal."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        begin_line(reporter)
+        reporter.write_line(printable(text))
+        reporter.flush()
+
+
 class ProgressLine:
     """Write to the terminal behind pytest's output capture, over itself."""
 

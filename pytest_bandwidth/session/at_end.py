@@ -10,26 +10,26 @@ from typing import Any
 
 import pytest
 
-_TOLD = "bandwidth_told"
-_TOLD_HERE = pytest.StashKey[Mapping[str, Any]]()
+_SENT = "bandwidth_at_end"
+_SENT_HERE = pytest.StashKey[Mapping[str, Any]]()
 
 
-def tell_controller(config: pytest.Config, told: Mapping[str, Any]) -> None:
+def send_at_end(config: pytest.Config, sent: Mapping[str, Any]) -> None:
     """Hand plain data from this process to the controller, which may be itself, when its tests have run."""
     if hasattr(config, "workerinput"):
         # xdist sets this on a worker's config, and sends it to the controller.
         output: dict[str, Any] = vars(config)["workeroutput"]
-        output[_TOLD] = dict(told)
+        output[_SENT] = dict(sent)
     else:
-        config.stash[_TOLD_HERE] = told
+        config.stash[_SENT_HERE] = sent
 
 
-def told_here(config: pytest.Config) -> Mapping[str, Any] | None:
-    """Return what this process gave to `tell_controller`; None where it gave nothing."""
-    return config.stash.get(_TOLD_HERE, None)
+def sent_here(config: pytest.Config) -> Mapping[str, Any] | None:
+    """Return what this process handed to `send_at_end`; None where it gave nothing."""
+    return config.stash.get(_SENT_HERE, None)
 
 
-def told_by_worker(node: Any) -> Mapping[str, Any] | None:
-    """Return what a worker gave to `tell_controller`; None where it gave nothing, or died."""
+def sent_by_worker(node: Any) -> Mapping[str, Any] | None:
+    """Return what a worker handed to `send_at_end`; None where it gave nothing, or died."""
     output: Mapping[str, Any] = getattr(node, "workeroutput", {})
-    return output.get(_TOLD)
+    return output.get(_SENT)

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_bandwidth.options.options import places_of, usage_error
 from pytest_bandwidth.options.own_process import handed
-from pytest_bandwidth.session.at_end import told_by_worker, told_here
+from pytest_bandwidth.session.at_end import sent_by_worker, sent_here
 
 if TYPE_CHECKING:
     from pytest_bandwidth.session.publishing.device_report import DeviceReport
@@ -78,10 +78,10 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Gather what a worker of xdist told at its end."""
-        told = told_by_worker(node)
-        if told is not None:
-            self._gather().add_told(told, node.gateway.id)
+        """Gather what a worker of xdist sent at its end."""
+        sent = sent_by_worker(node)
+        if sent is not None:
+            self._gather().add_ended(sent, node.gateway.id)
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Keep what holds the exit status: everybody may set it, until pytest has ended."""
@@ -90,20 +90,20 @@ class Controller:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         worker = str(getattr(report, "worker_id", ""))
-        told, test = vars(report), (worker, report.nodeid)
+        carried, test = vars(report), (worker, report.nodeid)
         if report.when == "call" or not report.passed:
             self._ran.add(report.nodeid)
-        if report.failed or told.get("bandwidth_subtest_failed"):
+        if report.failed or carried.get("bandwidth_subtest_failed"):
             self._failed.add(test)
         elif report.when == "call":
             self._failed.discard(test)
         if report.when == "call":
-            (self._expected.add if report.skipped and "wasxfail" in told else self._expected.discard)(test)
-        if "bandwidth_device" not in told and "bandwidth_unjudged" not in told:  # two of a test's three reports
+            (self._expected.add if report.skipped and "wasxfail" in carried else self._expected.discard)(test)
+        if "bandwidth_device" not in carried and "bandwidth_unjudged" not in carried:  # two of a test's three reports
             return
-        rows, unjudged, missing = (told.get(f"bandwidth_{name}") for name in ("rows", "unjudged", "missing"))
+        rows, unjudged, missing = (carried.get(f"bandwidth_{name}") for name in ("rows", "unjudged", "missing"))
         gathered = self._gather()
-        device = json.loads(told["bandwidth_device"]) if "bandwidth_device" in told else None
+        device = json.loads(carried["bandwidth_device"]) if "bandwidth_device" in carried else None
         if rows and device is not None:
             gathered.add(worker, device, json.loads(rows))
         if missing is not None and device is not None:
@@ -117,9 +117,9 @@ class Controller:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        told = told_here(self._config)
-        if told is not None:
-            self._gather().add_told(told)
+        sent = sent_here(self._config)
+        if sent is not None:
+            self._gather().add_ended(sent)
         if self._gathered is None:
             return
         # What stopped early with a status that says so need not name what it left.

@@ -46,7 +46,7 @@ from pytest_bandwidth.read_files.of_tests import FilesOfTests
 from pytest_bandwidth.reports import wording
 from pytest_bandwidth.reports.terminal import disabled_line, header_line, uncommitted_line
 from pytest_bandwidth.reports.text_safe import printable, printable_lines, printable_sentence
-from pytest_bandwidth.session.at_end import tell_controller
+from pytest_bandwidth.session.at_end import send_at_end
 from pytest_bandwidth.session.collection.collected import COLLECTED, entries_of, key_of, reason_of
 from pytest_bandwidth.session.collection.stale_entries import by_test
 from pytest_bandwidth.session.publishing.environment import uncommitted_beside
@@ -274,7 +274,7 @@ class BandwidthSession:
                 )
             except (BandwidthError, OSError) as error:
                 given["trouble"] = str(error)
-        tell_controller(self._config, given)
+        send_at_end(self._config, given)
 
     def _not_measured(self, item: pytest.Item, report: pytest.TestReport, measured: set[str]) -> dict[str, str]:
         """Return why each of the baseline's entries of this test went unmeasured, by key."""

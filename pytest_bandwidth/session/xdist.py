@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import pytest
@@ -17,11 +16,10 @@ from pytest_bandwidth.evidence.commit_pairs.build import build_of, check_out
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import Invocation, started_as_module
 from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
-from pytest_bandwidth.measuring.progress import begin_line
+from pytest_bandwidth.measuring.progress import write_line
 from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error
 from pytest_bandwidth.options.reading import settings_of
 from pytest_bandwidth.options.settings import ANCHOR
-from pytest_bandwidth.reports.text_safe import printable
 
 _REVISION = pytest.StashKey[Revision]()
 
@@ -83,18 +81,9 @@ def _check_out(config: pytest.Config) -> Revision | None:
     config.add_cleanup(stack.close)
     try:
         build = build_of(settings.build, config.rootpath)
-        checked_out = check_out(config.rootpath, name, build, partial(_say, config))
+        checked_out = check_out(config.rootpath, name, build, lambda text: write_line(config, f"bandwidth: {text}"))
     except UsageError as error:
         raise usage_error(error) from None
     config.add_cleanup(checked_out.remove)
     config.stash[_REVISION] = checked_out.revision
     return checked_out.revision
-
-
-def _say(config: pytest.Config, text: str) -> None:
-    """Write a line before the first test."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        begin_line(reporter)
-        reporter.write_line(f"bandwidth: {printable(text)}")
-        reporter.flush()

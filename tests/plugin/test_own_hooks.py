@@ -53,7 +53,7 @@ def test_a_document_that_is_no_json_is_told_and_fails_the_run(project):
 
 def test_the_marker_is_described_by_its_own_arguments(project):
     result = project.run("--markers")
-    described = "@pytest.mark.bandwidth(min_gbps=, *max_dram_ratio=): *tolerance: the drop that matters*"
+    described = "@pytest.mark.bandwidth(min_gbps=, *max_dram_ratio=): *tolerance: smallest slowdown*"
     result.stdout.fnmatch_lines([described])
     assert json.dumps(result.outlines).count("min_gbps: floor") == 1
 

@@ -17,17 +17,15 @@ from pytest_bandwidth.baseline.code_files import code_files, folder_of
 from pytest_bandwidth.baseline.locate import files_in, is_folder
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageError
 from pytest_bandwidth.domain.units import counted
-from pytest_bandwidth.features.fleet.cards import Card, CardResult, CardRow, Seen, Task
+from pytest_bandwidth.features.fleet.cards import Card, CardNow, CardResult, CardRow, Task
 from pytest_bandwidth.features.fleet.cluster import Cluster
-from pytest_bandwidth.features.fleet.live import LiveTable, live_table
-from pytest_bandwidth.features.fleet.overview import fleet_document, progress, table
+from pytest_bandwidth.features.fleet.overview import LiveTable, fleet_document, live_table, progress, table
 from pytest_bandwidth.features.fleet.returned import interrupted, read_result, refused
 from pytest_bandwidth.features.fleet.schedule import Schedule
-from pytest_bandwidth.measuring.progress import begin_line
+from pytest_bandwidth.measuring.progress import write_line
 from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error
 from pytest_bandwidth.options.reading import settings_of
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.publishing.device_report import DeviceReport
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
 from pytest_bandwidth.session.publishing.gathered import DeviceResults
@@ -97,21 +95,24 @@ class FleetCaller:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         config = session.config
-        tell = _teller(config)
         try:
             with self._connect() as cluster:
                 self._cards = self._choose(cluster)
                 session.testscollected = len(self._cards)
                 task = self._task_of(settings_of(config))
                 nodes = {card.node_id for card in self._cards}
-                tell(f"fleet: {counted(len(self._cards), 'card')} on {counted(len(nodes), 'node')}")
+                write_line(config, f"fleet: {counted(len(self._cards), 'card')} on {counted(len(nodes), 'node')}")
                 live = live_table(config)
-                tell = _after(live.clear, tell)
+
+                def say(text: str) -> None:
+                    live.clear()
+                    write_line(config, text)
+
                 schedule = Schedule(
-                    cluster, task, self._retries, tell, (lambda seen: self._show(live, seen)) if live.watched else None
+                    cluster, task, self._retries, say, (lambda seen: self._show(live, seen)) if live.watched else None
                 )
                 try:
-                    schedule.run(self._cards, lambda result: self._take(config, result, task, tell))
+                    schedule.run(self._cards, lambda result: self._take(config, result, task, say))
                 finally:
                     live.clear()
                     self._rows.update({card.number: interrupted(card) for card in schedule.unfinished()})
@@ -129,7 +130,7 @@ class FleetCaller:
         config = session.config
         if self._results:
             # In a lasting order.
-            numbers = sorted(self._results, key=lambda number: _told_by(self._results[number]))
+            numbers = sorted(self._results, key=lambda number: _identity_of(self._results[number]))
             devices = [self._results[number] for number in numbers]
             reports = publish(config, devices, self._started, interrupted=self._interrupted)
             self._reports = dict(zip(numbers, reports, strict=True))
@@ -143,8 +144,8 @@ class FleetCaller:
         if not self._published:
             return None
         unlike = {number: report.unlike.text for number, report in self._reports.items() if report.unlike is not None}
-        told = fleet_document(new_run_id(), self._environment, self._in_order(), unlike, self.status)
-        return None if self._clean is None else dict(redacted(told, self._clean))
+        document = fleet_document(new_run_id(), self._environment, self._in_order(), unlike, self.status)
+        return None if self._clean is None else dict(redacted(document, self._clean))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self._cards:
@@ -159,14 +160,14 @@ class FleetCaller:
         """Give a card's report no letter: its line says more."""
         return (report.outcome, "", "") if getattr(report, "bandwidth_card", False) else None
 
-    def _take(self, config: pytest.Config, result: CardResult, task: Task, tell: Callable[[str], None]) -> None:
+    def _take(self, config: pytest.Config, result: CardResult, task: Task, say: Callable[[str], None]) -> None:
         """Take in what a card sent, and report it as pytest would a test."""
         row, results = read_result(result, task.timeout_seconds)
         if results is not None and _fell_back(row.card, settings_of(config), results):
             name = results.device["name"]
             row, results = refused(row, f"no GPU can be used there, its pytest measured the host ({name})"), None
         if results is not None:
-            twins = (number for number, other in self._results.items() if _told_by(other) == _told_by(results))
+            twins = (number for number, other in self._results.items() if _identity_of(other) == _identity_of(results))
             twin = next(twins, None)
             if twin is None:
                 self._results[row.card.number] = results
@@ -176,9 +177,9 @@ class FleetCaller:
                 hint = "measure hosts with --per node" if own_node else "are several Ray nodes on one machine?"
                 row = refused(row, f"its device is the one of {other.name}: {hint}")
         self._rows[row.card.number] = row
-        tell(progress(row))
+        say(progress(row))
         longrepr = None if row.state == "measured" else "\n".join((f"{row.state}: {row.reason}", *row.tail))
-        told = pytest.TestReport(
+        reported = pytest.TestReport(
             nodeid=row.card.name,
             location=(row.card.host, None, row.card.name),
             keywords={},
@@ -188,10 +189,10 @@ class FleetCaller:
             duration=row.seconds,
             bandwidth_card=True,
         )
-        config.hook.pytest_runtest_logreport(report=told)
+        config.hook.pytest_runtest_logreport(report=reported)
 
-    def _show(self, live: LiveTable, seen: Sequence[Seen]) -> None:
-        live.show(seen, [Seen(row.card, row.state, "", row.seconds) for row in self._rows.values()])
+    def _show(self, live: LiveTable, seen: Sequence[CardNow]) -> None:
+        live.show(seen, [CardNow(row.card, row.state, "", row.seconds) for row in self._rows.values()])
 
     def _in_order(self) -> list[CardRow]:
         """Return the rows by node and GPU."""
@@ -215,31 +216,10 @@ def task_of(
     return Task(tuple(arguments), folder, python, timeout_seconds, path.name, a_folder, files)
 
 
-def _told_by(results: DeviceResults) -> tuple[str, str, str]:
+def _identity_of(results: DeviceResults) -> tuple[str, str, str]:
     return str(results.device["kind"]), str(results.device["name"]), str(results.device["serial"])
 
 
 def _fell_back(card: Card, settings: Settings, results: DeviceResults) -> bool:
     """Return whether a GPU's run measured the host, which nobody asked for."""
     return settings.device == "auto" and card.name != card.node and results.device["kind"] == "cpu"
-
-
-def _after(first: Callable[[], None], tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a teller that does something else first."""
-
-    def told(text: str) -> None:
-        first()
-        tell(text)
-
-    return told
-
-
-def _teller(config: pytest.Config) -> Callable[[str], None]:
-    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-
-    def tell(text: str) -> None:
-        if reporter is not None:
-            begin_line(reporter)
-            reporter.write_line(printable(text))
-
-    return tell

@@ -80,7 +80,7 @@ class CardResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CardNow:
     """Hold what a card does now. state: waits or runs; test: that it ran last, "" before the first; seconds: in it."""
 
     card: Card

@@ -194,7 +194,7 @@ class Cluster:
 
     def _result(self, attempt: Attempt, known_by: float) -> Returned | Lost:
         try:
-            told: Mapping[str, Any] = self._ray.get(attempt.ran)
+            answer: Mapping[str, Any] = self._ray.get(attempt.ran)
         except self._ray.exceptions.RayTaskError as error:
             return Lost(f"the node could not run it: {_last_line(error)}", can_retry=True)
         except self._ray.exceptions.RuntimeEnvSetupError as error:
@@ -204,7 +204,7 @@ class Cluster:
             if self._died(attempt.card, known_by):
                 return Lost("the node died", can_retry=False)
             return Lost(f"Ray lost its process there: {_first_line(error)}", can_retry=True)
-        return Returned(**{**told, "tail": tuple(told["tail"])})
+        return Returned(**{**answer, "tail": tuple(answer["tail"])})
 
 
 def _refuse_silent(address: str) -> None:

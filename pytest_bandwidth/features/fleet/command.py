@@ -6,11 +6,11 @@ Exit status 0: fine; 1: a test failed on some card; 2: unusable input; 3: some c
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.domain.errors import UsageError
@@ -19,7 +19,8 @@ from pytest_bandwidth.reports.formats import JSON
 from pytest_bandwidth.storage.own_documents import HTML, FileForm, refuse_foreign
 
 UNUSABLE, INTERRUPTED = 2, 130
-DEFAULT_TIMEOUT_SECONDS = 3600.0
+
+Number = TypeVar("Number", int, float)
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -41,9 +42,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL|NODE",
         help="only GPUs of this model, or this host, address or node id; may be repeated",
     )
-    parser.add_argument(
-        "--timeout", metavar="S", help=f"seconds for each card's pytest (default: {DEFAULT_TIMEOUT_SECONDS:.0f})"
-    )
+    parser.add_argument("--timeout", metavar="S", default="3600", help="seconds for each card's pytest (default: 3600)")
     parser.add_argument(
         "--retries", metavar="N", default="0", help="further attempts for a card that did not report (default: 0)"
     )
@@ -79,7 +78,6 @@ def run(options: argparse.Namespace) -> int:
     environment = None
     if options.runtime_env is not None:
         environment = read_runtime_env(options.runtime_env, ships_folder=folder is not None)
-    seconds = DEFAULT_TIMEOUT_SECONDS if options.timeout is None else _number(options.timeout, "--timeout")
     caller = FleetCaller(
         lambda: Cluster(options.address, folder, environment),
         lambda cluster: cluster.cards(options.per, options.only),
@@ -88,18 +86,18 @@ def run(options: argparse.Namespace) -> int:
             arguments=options.rest,
             folder=options.chdir,
             python=options.python,
-            timeout_seconds=seconds,
+            timeout_seconds=_parsed("--timeout", options.timeout, parse_positive),
         ),
-        _count(options.retries),
+        _parsed("--retries", options.retries, parse_count),
     )
     # The caller has no workers of its own, whatever the ini file says.
     alone = ["-n0"] if find_spec("xdist") is not None else []
     # This command is the plugin's own module, loaded before pytest could rewrite its assertions.
     alone += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
     ended = pytest.main([*alone, *options.rest], plugins=[caller])
-    told = caller.document()
-    if options.output is not None and told is not None:
-        write_output(options.output, _rendered(told, options.output), _form(options.output))
+    document = caller.document()
+    if options.output is not None and document is not None:
+        write_output(options.output, _rendered(document, options.output), _form(options.output))
     if ended == pytest.ExitCode.INTERRUPTED:
         return INTERRUPTED
     return UNUSABLE if ended in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR) else caller.status
@@ -119,15 +117,8 @@ def _rendered(document: Mapping[str, Any], output: Path) -> str:
     return fleet_json(document)
 
 
-def _number(text: str, option: str) -> float:
+def _parsed(option: str, text: str, parse: Callable[[str], Number]) -> Number:
     try:
-        return parse_positive(text)
+        return parse(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None
-
-
-def _count(text: str) -> int:
-    try:
-        return parse_count(text)
-    except ValueError as error:
-        raise UsageError(f"--retries: {error}") from None

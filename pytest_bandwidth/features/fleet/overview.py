@@ -1,21 +1,29 @@
-"""Show a fleet as a table, and as one document: a row for each card."""
+"""Show a fleet: a table that is written over itself while its cards run; in the end a table and one document."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, fields
 from typing import Any
 
+import pytest
+
 from pytest_bandwidth.cli.output import SCHEMA, terminal_width
 from pytest_bandwidth.domain.units import counted, format_seconds
-from pytest_bandwidth.features.fleet.cards import CardRow
+from pytest_bandwidth.features.fleet.cards import CardNow, CardRow
 from pytest_bandwidth.reports.tables import aligned
-from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.reports.text_safe import printable, start_of
 
 # Of one processor: the background of any system, as a host's measurements take it.
 IDLE_PROCESSORS = 0.05
+LIVE_HEADINGS = ("node", "card", "state", "last test", "time")
+_UP_AND_CLEAR = "\x1b[{lines}F\x1b[J"
 
 
 def table(rows: Sequence[CardRow]) -> list[str]:
@@ -39,8 +47,8 @@ def table(rows: Sequence[CardRow]) -> list[str]:
 
 def progress(row: CardRow) -> str:
     """Return the line that says that a card has ended."""
-    told = f"{counted(sum(row.statuses.values()), 'measurement')}" if row.statuses else ""
-    about = "; ".join(part for part in (told, row.reason) if part)
+    measured = f"{counted(sum(row.statuses.values()), 'measurement')}" if row.statuses else ""
+    about = "; ".join(part for part in (measured, row.reason) if part)
     return printable(
         f"{row.card.name}: {row.state} after {format_seconds(row.seconds)}" + (f": {about}" if about else "")
     )
@@ -89,3 +97,62 @@ def _counted(rows: Sequence[CardRow]) -> str:
     found = Counter(row.state for row in rows)
     states = ", ".join(f"{count} {state}" for state, count in sorted(found.items()))
     return f"{counted(len(rows), 'card')}: {states}"
+
+
+class LiveTable:
+    """Hold what stands on the terminal now. write: takes text for it; None where nobody watches."""
+
+    def __init__(self, write: Callable[[str], None] | None, size: Callable[[], tuple[int, int]]) -> None:
+        self._write, self._size = write, size
+        self._lines = 0
+
+    @property
+    def watched(self) -> bool:
+        return self._write is not None
+
+    def show(self, seen: Sequence[CardNow], ended: Sequence[CardNow]) -> None:
+        """Write the table over the last one: the cards that run, those that wait, then those that have ended."""
+        if self._write is None:
+            return
+        width, height = self._size()
+        lines = table_of(seen, ended, width, height)
+        back = _UP_AND_CLEAR.format(lines=self._lines) if self._lines else ""
+        self._lines = len(lines)
+        self._write(back + "".join(f"{line}\n" for line in lines))
+
+    def clear(self) -> None:
+        """Take the table away, so that what is written next stands where it began."""
+        if self._write is not None and self._lines:
+            self._write(_UP_AND_CLEAR.format(lines=self._lines))
+            self._lines = 0
+
+
+def table_of(seen: Sequence[CardNow], ended: Sequence[CardNow], width: int, height: int) -> list[str]:
+    """Return the table in so many columns and rows of the terminal; what has no room is counted."""
+    ordered = [*sorted(seen, key=lambda one: one.state), *reversed(ended)]
+    room = max(1, height - 3)
+    lines = aligned(LIVE_HEADINGS, [_live_row(one) for one in ordered[:room]], left=("card", "state", "last test"))
+    if left_out := ordered[room:]:
+        found = Counter(one.state for one in left_out)
+        lines.append(f"… and {', '.join(f'{count} {state}' for state, count in sorted(found.items()))}")
+    return [start_of(printable(line), width - 1) for line in lines]
+
+
+def live_table(config: pytest.Config) -> LiveTable:
+    """Return the table for pytest's terminal; one that shows nothing in CI, in a file or a pipe."""
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    capture: Any = config.pluginmanager.get_plugin("capturemanager")
+
+    def write(text: str) -> None:
+        # Not through the reporter, which would count the lines towards its own.
+        with nullcontext() if capture is None else capture.global_and_fixture_disabled():
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    watched = reporter is not None and reporter.isatty and not os.environ.get("CI")
+    return LiveTable(write if watched else None, shutil.get_terminal_size)
+
+
+def _live_row(one: CardNow) -> tuple[str, ...]:
+    card = one.card.name.removeprefix(one.card.node).strip()
+    return one.card.node, card, one.state, one.test, format_seconds(one.seconds) if one.seconds else ""

@@ -59,9 +59,9 @@ def render_fleet(document: Mapping[str, Any]) -> str:
 def _sentence(cards: Sequence[Mapping[str, Any]]) -> str:
     states = Counter(card["state"] for card in cards)
     words = (("failed", "failed"), ("missing", "did not report"))
-    told = [f"{states[state]} {text}" for state, text in words if states[state]]
+    parts = [f"{states[state]} {text}" for state, text in words if states[state]]
     whole = counted(len(cards), "card")
-    return f"{' and '.join(told)}, of {whole}" if told else f"{whole} measured"
+    return f"{' and '.join(parts)}, of {whole}" if parts else f"{whole} measured"
 
 
 def _card(card: Mapping[str, Any]) -> _Card:

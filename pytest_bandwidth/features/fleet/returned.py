@@ -87,8 +87,8 @@ def refused(row: CardRow, reason: str) -> CardRow:
 
 
 def _missing(result: CardResult, reason: str) -> CardRow:
-    told = one_line(reason, LONGEST_REASON)
-    return CardRow(result.card, "missing", result.seconds, result.attempts, told, _lines(result.outcome))
+    text = one_line(reason, LONGEST_REASON)
+    return CardRow(result.card, "missing", result.seconds, result.attempts, text, _lines(result.outcome))
 
 
 def _lines(returned: Returned | Lost) -> tuple[str, ...]:
@@ -138,15 +138,15 @@ def _evidence(data: bytes | None, document: Mapping[str, Any]) -> _Evidence:
     """Read what an update needs; nothing where none was sent. Raises UsageError."""
     if data is None:
         return _Evidence()
-    told = parsed(data, "its evidence")
-    if not isinstance(told, dict) or not isinstance(told.get("further"), list):
+    content = parsed(data, "its evidence")
+    if not isinstance(content, dict) or not isinstance(content.get("further"), list):
         raise UsageError("its evidence: found no further runs, expected a list of them")
-    check_plain(told)
+    check_plain(content)
     further = []
-    for rows in told["further"]:
+    for rows in content["further"]:
         _, outcomes = checked({**document, "results": rows}, "its further runs")
         further.append([outcome.to_plain() for outcome in outcomes])
-    asked, code = told.get("asked"), told.get("code")
+    asked, code = content.get("asked"), content.get("code")
     if not isinstance(asked, dict) or not isinstance(code, dict):
         raise UsageError("its evidence: found no markers or no code, expected a mapping of each")
     return _Evidence(further, {key: _marker(marker) for key, marker in asked.items()}, code)

@@ -25,46 +25,46 @@ def read_runtime_env(path: Path, *, ships_folder: bool) -> dict[str, Any]:
     """
     try:
         data = path.read_bytes()[: LARGEST_BYTES + 1]
-        told = json.loads(data) if len(data) <= LARGEST_BYTES else None
+        content = json.loads(data) if len(data) <= LARGEST_BYTES else None
     except OSError as error:
         raise UsageError(f"--runtime-env {path}: cannot be read: {error.strerror}, expected JSON") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--runtime-env {path}: found no JSON ({shown(str(error))}), expected an object") from None
-    if not isinstance(told, dict):
+    if not isinstance(content, dict):
         raise UsageError(f'--runtime-env {path}: found no object, expected one like {{"pip": ["numpy"]}}')
-    _refuse(path, told, ships_folder=ships_folder)
-    return told
+    _refuse(path, content, ships_folder=ships_folder)
+    return content
 
 
-def _texts(told: object) -> Iterator[str]:
+def _texts(content: object) -> Iterator[str]:
     """Yield the texts of a document, names included."""
-    if isinstance(told, str):
-        yield told
-    elif isinstance(told, dict):
-        for name, value in told.items():
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, dict):
+        for name, value in content.items():
             yield name
             yield from _texts(value)
-    elif isinstance(told, list):
-        for value in told:
+    elif isinstance(content, list):
+        for value in content:
             yield from _texts(value)
 
 
-def _refuse(path: Path, told: Mapping[str, Any], *, ships_folder: bool) -> None:
-    unknown = [name for name in told if name not in (*ENVIRONMENTS, *BESIDE)]
+def _refuse(path: Path, content: Mapping[str, Any], *, ships_folder: bool) -> None:
+    unknown = [name for name in content if name not in (*ENVIRONMENTS, *BESIDE)]
     if unknown:
         expected = ", ".join((*ENVIRONMENTS, *BESIDE))
         raise UsageError(f"--runtime-env {path}: found {shown(unknown[0])}, expected some of {expected}")
     for name in TEXTS:
-        if name in told and not (isinstance(told[name], str) and told[name]):
-            raise UsageError(f"--runtime-env {path}: found {name} {shown(told[name])}, expected a text")
+        if name in content and not (isinstance(content[name], str) and content[name]):
+            raise UsageError(f"--runtime-env {path}: found {name} {shown(content[name])}, expected a text")
     # Ray hangs on some of these, and prints the others.
-    odd = next((text for text in _texts(told) if not text.isprintable()), None)
+    odd = next((text for text in _texts(content) if not text.isprintable()), None)
     if odd is not None:
         raise UsageError(f"--runtime-env {path}: found {shown(odd)}, expected no control characters")
-    variables = told.get("env_vars", {})
+    variables = content.get("env_vars", {})
     if not isinstance(variables, dict) or any(not name or "=" in name for name in variables):
         raise UsageError(f"--runtime-env {path}: found env_vars {shown(variables)}, expected values by variable's name")
-    chosen = [name for name in ENVIRONMENTS if name in told]
+    chosen = [name for name in ENVIRONMENTS if name in content]
     if len(chosen) > 1:
         raise UsageError(f"--runtime-env {path}: found {' and '.join(chosen)}, expected one of them")
     if ships_folder and any(name in CONTAINERS for name in chosen):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_bandwidth.domain.units import counted, format_seconds
-from pytest_bandwidth.features.fleet.cards import Card, CardResult, Lost, Returned, Seen, Task
+from pytest_bandwidth.features.fleet.cards import Card, CardNow, CardResult, Lost, Returned, Task
 from pytest_bandwidth.features.fleet.cluster import Attempt, Cluster
 
 # A card's node ends its own child after the time-out, and has so long to say so: it may be slow, or silent for ever.
@@ -37,7 +37,7 @@ class Schedule:
         task: Task,
         retries: int,
         tell: Callable[[str], None],
-        watch: Callable[[list[Seen]], None] | None = None,
+        watch: Callable[[list[CardNow]], None] | None = None,
     ) -> None:
         self._cluster, self._task, self._retries, self._tell, self._watch = cluster, task, retries, tell, watch
         self._kept: Any = None
@@ -73,9 +73,9 @@ class Schedule:
         """Return the cards that have no result, with the names that they have by now."""
         return [one.attempt.card for one in self._running]
 
-    def _seen(self, one: _Running) -> Seen:
+    def _seen(self, one: _Running) -> CardNow:
         state = "runs" if one.has_card else "waits"
-        return Seen(one.attempt.card, state, one.attempt.test, time.monotonic() - one.since)
+        return CardNow(one.attempt.card, state, one.attempt.test, time.monotonic() - one.since)
 
     def _overdue(self, one: _Running) -> Lost | None:
         """Return what is to be said of an attempt that takes too long; None as long as it does not."""

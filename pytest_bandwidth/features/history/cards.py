@@ -142,22 +142,22 @@ class CardTrends:
         return sorted(self.cards, key=lambda one: (not one.drifts, -abs(one.levels[-1].value - 1)))
 
 
-def card_rows(told: CardTrends) -> list[tuple[str, ...]]:
+def card_rows(shown: CardTrends) -> list[tuple[str, ...]]:
     """Return one row a card, by CARD_HEADINGS."""
-    return [_row(one) for one in told.ordered]
+    return [_row(one) for one in shown.ordered]
 
 
-def drift_lines(told: CardTrends) -> list[str]:
+def drift_lines(shown: CardTrends) -> list[str]:
     """Say how many cards there are and which drift, in a line each."""
-    first = min(one.card.stretches[0].first for one in told.cards)
-    last = max(one.card.stretches[-1].last for one in told.cards)
-    drifting = [one for one in told.ordered if one.drifts]
-    models = len({(one.card.device_kind, one.card.device) for one in told.cards})
-    some = f"; one day in {told.every} was looked at (--newest N takes fewer days, and more of them)"
+    first = min(one.card.stretches[0].first for one in shown.cards)
+    last = max(one.card.stretches[-1].last for one in shown.cards)
+    drifting = [one for one in shown.ordered if one.drifts]
+    models = len({(one.card.device_kind, one.card.device) for one in shown.cards})
+    some = f"; one day in {shown.every} was looked at (--newest N takes fewer days, and more of them)"
     return [
-        f"{counted(len(told.cards), 'card')} of {counted(models, 'model')}, {first} to {last}: "
+        f"{counted(len(shown.cards), 'card')} of {counted(models, 'model')}, {first} to {last}: "
         f"{len(drifting) or 'none'} {'drift' if len(drifting) > 1 else 'drifts'} away from the median of its model"
-        + (some if told.every > 1 else ""),
+        + (some if shown.every > 1 else ""),
         *(
             f"{one.card.serial} in {one.card.host or 'an unknown host'} drifts: {signed_percent(one.change)} since "
             f"{one.changed_on}, now {format_percent(one.levels[-1].value, 1)} of its model's median"
@@ -166,9 +166,9 @@ def drift_lines(told: CardTrends) -> list[str]:
     ]
 
 
-def cards_plain(told: CardTrends) -> dict[str, Any]:
+def cards_plain(shown: CardTrends) -> dict[str, Any]:
     """Return the cards as JSON-ready data; docs/history.md describes it."""
-    return {"figure": told.figure, "every_day": told.every, "cards": [_plain(one) for one in told.ordered]}
+    return {"figure": shown.figure, "every_day": shown.every, "cards": [_plain(one) for one in shown.ordered]}
 
 
 def _row(one: CardTrend) -> tuple[str, ...]:
@@ -214,12 +214,12 @@ def _plain(one: CardTrend) -> dict[str, Any]:
     }
 
 
-def render_card_trends(told: CardTrends) -> str:
+def render_card_trends(shown: CardTrends) -> str:
     """Return the page: a row for each card, those that drift first; no scripts, no network."""
     from pytest_bandwidth.reports.pages.template import Templates, policy, style_sheet  # brings Jinja2
 
     style = style_sheet()
-    sentence, *drifting = (one_line(line, TEXT_AT_MOST) for line in drift_lines(told))
+    sentence, *drifting = (one_line(line, TEXT_AT_MOST) for line in drift_lines(shown))
     return Templates("pytest_bandwidth.features.history").render(
         "card_trends.html.j2",
         policy=policy(style, []),
@@ -227,5 +227,5 @@ def render_card_trends(told: CardTrends) -> str:
         sentence=sentence,
         drifting=drifting,
         headings=CARD_HEADINGS,
-        rows=[tuple(one_line(cell, TEXT_AT_MOST) for cell in row) for row in card_rows(told)],
+        rows=[tuple(one_line(cell, TEXT_AT_MOST) for cell in row) for row in card_rows(shown)],
     )

@@ -123,16 +123,16 @@ def show_cards(options: argparse.Namespace, newest_days: int, search: Search) ->
             f"{options.path}: found no cards{among}, expected a day on which three of one model were measured"
         )
     starts = search([(card.values, False) for card in cards])
-    told = CardTrends(
+    shown = CardTrends(
         figure, [card_trend(card, places) for card, places in zip(cards, starts, strict=True)], found.every
     )
     if options.output is not None:
-        write_output(options.output, render_card_trends(told), HTML)
+        write_output(options.output, render_card_trends(shown), HTML)
     elif options.json:
-        print_json(cards_plain(told))
+        print_json(cards_plain(shown))
     else:
-        print("\n".join(aligned(CARD_HEADINGS, card_rows(told), left=CARD_WORDS, width=terminal_width())))
-        print("\n".join(map(printable, drift_lines(told))))
+        print("\n".join(aligned(CARD_HEADINGS, card_rows(shown), left=CARD_WORDS, width=terminal_width())))
+        print("\n".join(map(printable, drift_lines(shown))))
     return 0
 
 

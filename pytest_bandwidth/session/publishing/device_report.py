@@ -71,13 +71,13 @@ class DeviceReport:
 
 def names_of(devices: Sequence[Device]) -> list[str]:
     """Return how sentences name each device: with its serial where its name does not tell it from the others."""
-    return [printable(name) for name in _told_apart(devices, lambda name, serial: f"{name} ({serial})")]
+    return [printable(name) for name in _distinct(devices, lambda name, serial: f"{name} ({serial})")]
 
 
 def suffixes_of(devices: Sequence[Device]) -> list[str]:
     """Return for each device a safe, unique part of a file's name: its name, and its serial where others share that."""
     found: list[str] = []
-    for text in _told_apart(devices, lambda name, serial: f"{name} {serial}"):
+    for text in _distinct(devices, lambda name, serial: f"{name} {serial}"):
         # The end tells devices of one model apart.
         base = slug(text)[-LONGEST_SUFFIX:].strip("-")
         suffix, others = base, 2
@@ -87,12 +87,12 @@ def suffixes_of(devices: Sequence[Device]) -> list[str]:
     return found
 
 
-def apart(path: Path, suffix: str) -> Path:
+def own_file(path: Path, suffix: str) -> Path:
     """Return a device's own file: ``run.json`` → ``run.SUFFIX.json``."""
     return path.with_name(f"{path.stem}.{suffix}{path.suffix}")
 
 
-def _told_apart(devices: Sequence[Device], with_serial: Callable[[str, str], str]) -> list[str]:
+def _distinct(devices: Sequence[Device], with_serial: Callable[[str, str], str]) -> list[str]:
     names = Counter(str(device["name"]) for device in devices)
     return [
         with_serial(str(d["name"]), str(d["serial"])) if names[str(d["name"])] > 1 else str(d["name"]) for d in devices

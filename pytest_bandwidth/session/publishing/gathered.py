@@ -18,7 +18,7 @@ from pytest_bandwidth.outcomes.run_findings import Unmeasurable
 
 Device = Mapping[str, Any]
 # Kind, name and serial.
-_Told = tuple[str, str, str]
+_Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class DeviceResults:
     skipped on this device, by reason.
     unmeasurable: entries of the baseline for which no test was to run.
     hidden: what tests failed by that were not reported as failed, by node id.
-    environment: what the device's own process told of its software and host; empty where this process is it.
+    environment: facts about the software and the host of the device's own process; empty where this process is it.
     findings: what its document says already, where its process wrote one.
     """
 
@@ -94,26 +94,26 @@ class Gathered:
     """Gather rows as tests' reports arrive; the last report of a test on a device counts."""
 
     def __init__(self) -> None:
-        self._devices: dict[_Told, Mapping[str, Any]] = {}
+        self._devices: dict[_Key, Mapping[str, Any]] = {}
         # By device, then by key: the worker, and the row.
-        self._rows: dict[_Told, dict[str, tuple[str, Row]]] = {}
-        # What the device's process told when its tests had run.
-        self._told: dict[_Told, Mapping[str, Any]] = {}
+        self._rows: dict[_Key, dict[str, tuple[str, Row]]] = {}
+        # What the device's process sent when its tests had run.
+        self._ended: dict[_Key, Mapping[str, Any]] = {}
         # By worker and test.
         self._unjudged: dict[tuple[str, str], str] = {}
         # By device: why, by the entry's key; and the reason of each test that skipped on it.
-        self._not_measured: dict[_Told, dict[str, str]] = {}
-        self._skipped: dict[_Told, dict[str, str]] = {}
+        self._not_measured: dict[_Key, dict[str, str]] = {}
+        self._skipped: dict[_Key, dict[str, str]] = {}
         # What tests failed by, as the process that ran them knows it: by worker and test.
         self._failing: dict[tuple[str, str], str] = {}
         # A worker opens one device.
-        self._opened: dict[str, _Told] = {}
+        self._opened: dict[str, _Key] = {}
 
     def add(self, worker: str, device: Mapping[str, Any], rows: Sequence[Plain]) -> None:
         """Take in the rows of one report, as plain data."""
-        told = self._opened[worker] = _told_by(device)
-        self._devices[told] = device
-        self._rows.setdefault(told, {}).update({row.outcome.key: (worker, row) for row in map(row_of, rows)})
+        key = self._opened[worker] = _key_of(device)
+        self._devices[key] = device
+        self._rows.setdefault(key, {}).update({row.outcome.key: (worker, row) for row in map(row_of, rows)})
 
     def add_unjudged(self, worker: str, nodeid: str, said: str, device: Mapping[str, Any] | None) -> None:
         """Take in a test that failed without rows. device: None where none was opened."""
@@ -126,21 +126,21 @@ class Gathered:
     ) -> None:
         """Take in a test that gave less than it could: entries that it left unmeasured, why it skipped."""
         self.add(worker, device, ())
-        told = _told_by(device)
-        self._not_measured.setdefault(told, {}).update(not_measured)
+        key = _key_of(device)
+        self._not_measured.setdefault(key, {}).update(not_measured)
         if skipped is not None:
-            self._skipped.setdefault(told, {})[nodeid] = skipped
+            self._skipped.setdefault(key, {})[nodeid] = skipped
 
-    def add_told(self, given: Mapping[str, Any], worker: str = "") -> None:
-        """Take in what a process told at its end.
+    def add_ended(self, sent: Mapping[str, Any], worker: str = "") -> None:
+        """Take in what a process sent at its end.
 
         `device`, `unmeasurable`, `failing`, `due`; of an update, `further` or `trouble`.
         """
-        told = self._opened[worker] = _told_by(given["device"])
-        self._failing.update({(worker, nodeid): said for nodeid, said in given.get("failing", {}).items()})
-        self._devices.setdefault(told, given["device"])
-        self._rows.setdefault(told, {})
-        self._told[told] = given
+        key = self._opened[worker] = _key_of(sent["device"])
+        self._failing.update({(worker, nodeid): said for nodeid, said in sent.get("failing", {}).items()})
+        self._devices.setdefault(key, sent["device"])
+        self._rows.setdefault(key, {})
+        self._ended[key] = sent
 
     def failing(self, expected: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """Say of each test that has to fail by what. expected: those that were expected to, as (worker, node id)."""
@@ -164,42 +164,42 @@ class Gathered:
         ran: node ids of tests that ran; None where the run ended early and says so.
         """
         hidden = {test: said for test, said in self.failing(expected).items() if test not in failed}
-        found = [self._results(told, failed, hidden, ran) for told in sorted(self._devices)]
+        found = [self._results(key, failed, hidden, ran) for key in sorted(self._devices)]
         return [r for r in found if r.rows or r.unjudged or r.not_measured or r.hidden or not r.unmeasurable.is_empty]
 
     def _results(
         self,
-        told: _Told,
+        key: _Key,
         failed: Collection[tuple[str, str]],
         hidden: Mapping[tuple[str, str], str],
         ran: Collection[str] | None,
     ) -> DeviceResults:
-        rows = self._rows[told].values()
-        given = self._told.get(told, {})
+        rows = self._rows[key].values()
+        given = self._ended.get(key, {})
         unmeasurable = Unmeasurable(**given.get("unmeasurable", {}))
         if ran is not None:
             due = (key for nodeid, keys in given.get("due", {}).items() if nodeid not in ran for key in keys)
             not_run = dict.fromkeys(due, "its test did not run")
             unmeasurable = replace(unmeasurable, not_measured=not_run | unmeasurable.not_measured)
         return DeviceResults(
-            self._devices[told],
+            self._devices[key],
             tuple(row for _, row in rows),
             frozenset(row.outcome.nodeid for worker, row in rows if (worker, row.outcome.nodeid) in failed),
             given.get("further"),
             given.get("trouble"),
-            self._unjudged_on(told, failed),
-            {**self._not_measured.get(told, {}), **unmeasurable.not_measured},
-            Counter(self._skipped.get(told, {}).values()),
+            self._unjudged_on(key, failed),
+            {**self._not_measured.get(key, {}), **unmeasurable.not_measured},
+            Counter(self._skipped.get(key, {}).values()),
             unmeasurable,
-            {nodeid: said for (worker, nodeid), said in hidden.items() if self._opened.get(worker) == told},
+            {nodeid: said for (worker, nodeid), said in hidden.items() if self._opened.get(worker) == key},
         )
 
-    def _unjudged_on(self, told: _Told, failed: Collection[tuple[str, str]]) -> dict[str, str]:
+    def _unjudged_on(self, key: _Key, failed: Collection[tuple[str, str]]) -> dict[str, str]:
         """Return those that failed in the end, on this device: all of them where there is no other."""
         return {
             nodeid: said
             for (worker, nodeid), said in self._unjudged.items()
-            if (worker, nodeid) in failed and (len(self._devices) == 1 or self._opened.get(worker) == told)
+            if (worker, nodeid) in failed and (len(self._devices) == 1 or self._opened.get(worker) == key)
         }
 
 
@@ -208,5 +208,5 @@ def verdict_said(status: str) -> str:
     return f"its verdict {status}"
 
 
-def _told_by(device: Mapping[str, Any]) -> _Told:
+def _key_of(device: Mapping[str, Any]) -> _Key:
     return device["kind"], str(device["name"]), str(device["serial"])

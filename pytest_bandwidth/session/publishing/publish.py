@@ -184,10 +184,10 @@ def _with_document(
     report: DeviceReport,
     suffix: str | None,
 ) -> DeviceReport:
-    told = report.results.environment.items()
+    facts = report.results.environment.items()
     whole = document(
         run_id if suffix is None else f"{run_id}-{suffix}",
-        {**environment, **{name: said for name, said in told if said is not None}},
+        {**environment, **{name: said for name, said in facts if said is not None}},
         report.device,
         plain_options(config),
         report.outcomes,

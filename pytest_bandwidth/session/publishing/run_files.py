@@ -17,7 +17,7 @@ from pytest_bandwidth.options.own_process import is_own_process
 from pytest_bandwidth.options.reading import all_options, settings_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.formats import Format, formats
-from pytest_bandwidth.session.publishing.device_report import apart
+from pytest_bandwidth.session.publishing.device_report import own_file
 from pytest_bandwidth.storage.atomic import real_path, write_whole
 from pytest_bandwidth.storage.own_documents import refuse_foreign
 
@@ -125,7 +125,7 @@ def write_files(
     Returns what was written and, one line each, what was not.
     """
     settings, folder = settings_of(config), config.invocation_params.dir
-    files = [file if suffix is None else replace(file, path=apart(file.path, suffix)) for file in run_files(config)]
+    files = [file if suffix is None else replace(file, path=own_file(file.path, suffix)) for file in run_files(config)]
     if settings.dir is not None:
         bundle = settings.dir / document["run_id"]
         in_folder = [one for one in formats().values() if one.in_folder]

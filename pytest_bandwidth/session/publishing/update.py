@@ -5,8 +5,9 @@ A file belongs to a model: what its devices showed in one run is written togethe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from types import MappingProxyType
 
@@ -28,7 +29,7 @@ from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.judging.update import joined, merged, metric_of_update
-from pytest_bandwidth.measuring.progress import begin_line
+from pytest_bandwidth.measuring.progress import write_line
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.devices import OUTLIER, model_of
 from pytest_bandwidth.outcomes.evidence import entries_of
@@ -281,19 +282,9 @@ def _further(
             f"found several devices, and no further runs of {results.device['name']}, expected --dist=each with "
             "--bandwidth-runs: only its own worker is sure to reach a device"
         )
-    told = results.device["peak"]
-    peak = None if told is None else Peak(told["gbps"] * 1e9, told["source"])
-    return further_runs(settings, invocation_of(config), identity, peak, _teller(config))
-
-
-def _teller(config: pytest.Config) -> Callable[[str], None]:
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    return (lambda _: None) if reporter is None else (lambda text: _tell(reporter, text))
-
-
-def _tell(reporter: pytest.TerminalReporter, text: str) -> None:
-    begin_line(reporter)
-    reporter.write_line(text)
+    plain = results.device["peak"]
+    peak = None if plain is None else Peak(plain["gbps"] * 1e9, plain["source"])
+    return further_runs(settings, invocation_of(config), identity, peak, partial(write_line, config))
 
 
 def update_baseline(

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from test_fleet_results import CARD
 
-from pytest_bandwidth.features.fleet.cards import Seen
-from pytest_bandwidth.features.fleet.live import LiveTable, table_of
+from pytest_bandwidth.features.fleet.cards import CardNow
+from pytest_bandwidth.features.fleet.overview import LiveTable, table_of
 
 
-def seen(number: int, state: str = "runs", test: str = "t.py::test_copy", seconds: float = 4.0) -> Seen:
-    return Seen(replace(CARD, number=number, name=f"gpu1 GPU {number}"), state, test, seconds)
+def seen(number: int, state: str = "runs", test: str = "t.py::test_copy", seconds: float = 4.0) -> CardNow:
+    return CardNow(replace(CARD, number=number, name=f"gpu1 GPU {number}"), state, test, seconds)
 
 
 def test_those_that_run_stand_first_and_what_has_no_room_is_counted():

@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.devices import OUTLIER
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.session.publishing.device_report import apart, names_of, suffixes_of
+from pytest_bandwidth.session.publishing.device_report import names_of, own_file, suffixes_of
 from pytest_bandwidth.session.publishing.gathered import DeviceResults, Gathered, Row
 from pytest_bandwidth.session.publishing.update import update_baselines
 
@@ -48,8 +48,8 @@ def test_names_show_no_control_characters():
 
 
 def test_a_devices_file_stands_beside_the_one_that_was_asked_for():
-    assert apart(Path("out/run.json"), "x") == Path("out/run.x.json")
-    assert apart(Path("run"), "x") == Path("run.x")
+    assert own_file(Path("out/run.json"), "x") == Path("out/run.x.json")
+    assert own_file(Path("run"), "x") == Path("run.x")
 
 
 def row(key, gbps):

@@ -27,7 +27,7 @@ MISSING = "a bucket's address needs fsspec: pip install 'pytest-bandwidth[bucket
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "obs", "cos"})
 # A request is mostly waiting. Implementations that are no asynchronous ones may not be used by several threads.
 REQUESTS_AT_ONCE = 16
-_LONGEST_TOLD = 300
+_LONGEST_ERROR = 300
 
 Result = TypeVar("Result")
 
@@ -59,7 +59,7 @@ class Bucket:
         from fsspec.core import url_to_fs
 
         self.address, self._root = address, ""
-        with self._told("cannot be opened"):
+        with self._in_one_line("cannot be opened"):
             self._files, root = url_to_fs(address.url)
         self._root = root.rstrip("/")
         protocol = self._files.protocol
@@ -92,13 +92,13 @@ class Bucket:
                 return False
             return True
 
-        with self._told("cannot be read"):
+        with self._in_one_line("cannot be read"):
             return all(self._each(fetch_one, sizes))
 
     def put(self, file: Path, name: str) -> None:
         """Give a copy of the file that name: it is there whole or not at all."""
         target = f"{self._root}/{name}"
-        with self._told("cannot be written to"):
+        with self._in_one_line("cannot be written to"):
             if self._is_object_store:
                 self._files.put_file(str(file), target)
                 return
@@ -119,13 +119,13 @@ class Bucket:
             with suppress(FileNotFoundError):
                 self._files.rm_file(f"{self._root}/{name}")
 
-        with self._told("cannot be removed from"):
+        with self._in_one_line("cannot be removed from"):
             self._each(remove_one, names)
 
     def _entries(self) -> dict[str, Mapping[str, Any]]:
         """Return what the store says of each name of a history."""
         try:
-            with self._told("cannot be listed"):
+            with self._in_one_line("cannot be listed"):
                 self._files.invalidate_cache()
                 entries = self._files.ls(self._root, detail=True)
         except _NotThere as error:
@@ -160,7 +160,7 @@ class Bucket:
             pool.shutdown(cancel_futures=True)
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _in_one_line(self, what: str) -> Iterator[None]:
         """Turn whatever an implementation of fsspec raises, of a dozen libraries, into a UsageError of one line."""
         try:
             with warnings.catch_warnings():
@@ -173,7 +173,7 @@ class Bucket:
             raise UsageError(self._line(what, error)) from error
 
     def _line(self, what: str, error: Exception) -> str:
-        told = " ".join(str(error).split()) or type(error).__name__
+        text = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, TimeoutError):
-            told = f"no answer in time ({told})"
-        return f"{self}: {what}: {self.address.without_secrets(told)[:_LONGEST_TOLD]}"
+            text = f"no answer in time ({text})"
+        return f"{self}: {what}: {self.address.without_secrets(text)[:_LONGEST_ERROR]}"

@@ -33,19 +33,19 @@ LOCK_SECONDS = 600.0
 def mirrored(address: Address) -> Iterator[Path]:
     """Give a folder that holds what the bucket holds. Raises UsageError, which names the address, not the folder."""
     bucket = Bucket(address)
-    with held(address, LOCK_SECONDS) as folder:
+    with locked_copy(address, LOCK_SECONDS) as folder:
         fetch_all(bucket, folder)
-    with named(address, folder):
+    with naming(address, folder):
         yield folder
 
 
 @contextmanager
-def held(address: Address, seconds: float) -> Iterator[Path]:
+def locked_copy(address: Address, seconds: float) -> Iterator[Path]:
     """Give the folder for the address's copy, made where it is missing, which no other process changes meanwhile.
 
     Raises filelock's Timeout where `seconds` is 0 and another process holds it; UsageError.
     """
-    folder = _made(address)
+    folder = _folder_for(address)
     lock = FileLock(folder / LOCK_NAME, timeout=seconds, mode=0o600)
     try:
         lock.acquire()
@@ -54,14 +54,14 @@ def held(address: Address, seconds: float) -> Iterator[Path]:
             raise
         raise UsageError(f"{address}: another process has been fetching it for {seconds:.0f} s: try again") from None
     try:
-        with named(address, folder):
+        with naming(address, folder):
             yield folder
     finally:
         lock.release()
 
 
 @contextmanager
-def named(address: Address, folder: Path) -> Iterator[None]:
+def naming(address: Address, folder: Path) -> Iterator[None]:
     """Let errors that name the folder, or a file of it, name the address in its place."""
     try:
         yield
@@ -105,7 +105,7 @@ def _check_room(bucket: Bucket, folder: Path, needed: int) -> None:
         )
 
 
-def _made(address: Address) -> Path:
+def _folder_for(address: Address) -> Path:
     """Return the folder of the address's copy. By its name without secrets: a new key is no new history."""
     top = real_path(cache_folder())
     folder = top / "history" / hashlib.sha256(str(address).encode()).hexdigest()[:16]

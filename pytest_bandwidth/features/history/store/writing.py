@@ -25,7 +25,7 @@ from pytest_bandwidth.features.history.store.database import (
     runs_in,
 )
 from pytest_bandwidth.features.history.store.files import add, is_merged, listing, name_of_merged, name_of_run, sweep
-from pytest_bandwidth.features.history.store.mirror import fetch_all, held
+from pytest_bandwidth.features.history.store.mirror import fetch_all, locked_copy
 from pytest_bandwidth.features.history.store.reading import Place
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.storage.atomic import real_path
@@ -117,7 +117,7 @@ def merge_bucket_where_due(bucket: Bucket, names: Iterable[str]) -> None:
     """
     if sum(not is_merged(name) for name in names) < RUNS_BEFORE_MERGE:
         return
-    with suppress(Timeout, OSError, UsageError, Moved), held(bucket.address, 0.0) as folder:
+    with suppress(Timeout, OSError, UsageError, Moved), locked_copy(bucket.address, 0.0) as folder:
         fetch_all(bucket, folder)
         _merge_bucket(bucket, folder)
 

@@ -274,7 +274,7 @@ class TestErrors:
     def test_another_process_that_keeps_the_copy_is_waited_for_no_longer_than_so(self, address, monkeypatch):
         add(address, "r1")
         monkeypatch.setattr(mirror, "LOCK_SECONDS", 0.05)
-        with mirror.held(address, 0.0), pytest.raises(UsageError, match="another process has been fetching it"):
+        with mirror.locked_copy(address, 0.0), pytest.raises(UsageError, match="another process has been fetching it"):
             known_runs(address)
 
 
@@ -420,7 +420,7 @@ class TestMerging:
 
     def test_a_copy_that_is_in_use_is_no_trouble_with_appending(self, address, store):
         self.fill(address, range(3))
-        with mirror.held(address, 0.0):
+        with mirror.locked_copy(address, 0.0):
             add(address, "r03")
         assert len(names_in(store)) == 4
 
