@@ -1,7 +1,7 @@
-"""Write the generated part of docs/architecture.md: ``python docs/architecture_tables.py docs/architecture.md``.
+"""Write the generated parts of docs/architecture.md: ``python docs/architecture_tables.py docs/architecture.md``.
 
-The rooms by import-linter's layers in pyproject.toml, each with the first sentence of its docstring; then the names of
-the other contracts.
+The rooms by import-linter's layers in pyproject.toml, each with the first sentence of its docstring, and the names of
+the other contracts; then the hooks, each with the first sentence of its docstring.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = "pytest_bandwidth"
+PACKAGE, PREFIX = "pytest_bandwidth", "pytest_bandwidth_"
 BEGIN = "<!-- rooms: python docs/architecture_tables.py docs/architecture.md -->"
 END = "<!-- end of rooms -->"
+BEGIN_SEAMS, END_SEAMS = "<!-- seams -->", "<!-- end of seams -->"
 
 
 def rooms() -> str:
@@ -39,13 +40,25 @@ def rooms() -> str:
     return "\n".join([*lines, "", "Checked as well:", "", *(f"- {line}" for line in others)])
 
 
+def seams() -> str:
+    """Return the table of hooks, in the order of their file."""
+    tree = ast.parse((ROOT / PACKAGE / "hooks.py").read_text(encoding="utf-8"))
+    hooks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith(PREFIX)]
+    rows = [f"| `hooks.py::{hook.name}` | {_sentence(ast.get_docstring(hook) or '')} |" for hook in hooks]
+    return "\n".join(["| hook | what it is for |", "|---|---|", *rows])
+
+
 def rewrite(text: str) -> str:
     """Return the page with fresh text between the marker lines. Raises ValueError where those are missing."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"found no {BEGIN if not begin else END} in the text, expected both marker lines")
-    return f"{before}{BEGIN}\n{rooms()}\n{END}{after}"
+    return _between(_between(text, BEGIN, rooms(), END), BEGIN_SEAMS, seams(), END_SEAMS)
+
+
+def _between(text: str, begin: str, fresh: str, end: str) -> str:
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise ValueError(f"found no {end if found else begin} in the text, expected both marker lines")
+    return f"{before}{begin}\n{fresh}\n{end}{after}"
 
 
 def _room(name: str) -> tuple[str, str]:
