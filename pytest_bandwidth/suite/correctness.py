@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.suite.operations import Case, KernelStep, Operation, Sizes, poison, wrong_results
-from pytest_bandwidth.suite.operations.support import beside, on_host
+from pytest_bandwidth.suite.operations.model import beside, on_host
 from pytest_bandwidth.suite.selection import Profile
 
 # References are worked out on the host in float64, which takes longer than any kernel: of work that moves more

@@ -10,8 +10,7 @@ from gpu_work import BUDGET, MIB, copy_task, large, measured, median_seconds, qu
 
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
-from pytest_bandwidth.devices.cuda.identity import driver_uuid
-from pytest_bandwidth.devices.cuda.peaks import MemoryArithmetic, arithmetic_peak
+from pytest_bandwidth.devices.cuda.identity import MemoryArithmetic, arithmetic_peak, driver_uuid
 from pytest_bandwidth.devices.cuda.timing import BLOCKED
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.regime import with_regime

@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.suite.access_cost import bottleneck_finding
 from pytest_bandwidth.suite.correctness import wrong_at_full_size, wrong_at_small_sizes
 from pytest_bandwidth.suite.operations import OPERATIONS, CallStep, poison
-from pytest_bandwidth.suite.operations.support import on_host
+from pytest_bandwidth.suite.operations.model import on_host
 from pytest_bandwidth.suite.test_operations import DOUBLED_BYTES, doubled_case
 
 

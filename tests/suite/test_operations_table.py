@@ -9,7 +9,7 @@ import pytest
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.suite.operations import OPERATIONS, CallStep, Case, KernelStep, Tolerance, poison, wrong_results
-from pytest_bandwidth.suite.operations.support import on_host, tiled
+from pytest_bandwidth.suite.operations.model import on_host, tiled
 from pytest_bandwidth.suite.operations.table import Formula, formula_of
 
 CUDA_SRC = Path(__file__).parents[2] / "cuda_src"

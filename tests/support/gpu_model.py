@@ -22,8 +22,8 @@ import pytest
 
 from pytest_bandwidth.devices.cuda.context import Opened
 from pytest_bandwidth.devices.cuda.errors import ContextGuard
+from pytest_bandwidth.devices.cuda.health import Ownership
 from pytest_bandwidth.devices.cuda.identity import CudaFacts
-from pytest_bandwidth.devices.cuda.other_processes import Ownership
 from pytest_bandwidth.devices.cuda.runtime import CupyRuntime
 
 LAUNCH_SECONDS = 5e-6

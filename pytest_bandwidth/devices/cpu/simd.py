@@ -56,7 +56,7 @@ def parallel(function: Callable[..., Any]) -> Any:
     """Compile a function with `prange` loops at its first call; kept on disk where Numba finds a folder to write to.
 
     Numba looks at the function's own file to tell whether what it kept is still good. After an edit of a module of
-    helpers alone (this one, simd_math, rows) delete the `__pycache__/*.nbi` of those that use it.
+    helpers alone (this one, simd_math) delete the `__pycache__/*.nbi` of those that use it.
     """
     return _compiled(function, parallel=True)
 

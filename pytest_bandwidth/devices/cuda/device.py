@@ -45,19 +45,20 @@ from pytest_bandwidth.devices.cuda.graphs import (
     rotated_arguments,
 )
 from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
-from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
-from pytest_bandwidth.devices.cuda.kernels import compile_kernel, kernel_resources, prepared_call
-from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
-from pytest_bandwidth.devices.cuda.old_code import (
+from pytest_bandwidth.devices.cuda.identity import choose_peak, datasheet_flops, join_identity, memory_arithmetic
+from pytest_bandwidth.devices.cuda.kernels import (
     KeptArrays,
+    compile_kernel,
     host_copies,
     keep_arrays,
     kernel_of_cubin,
     kernel_of_ptx,
+    kernel_resources,
     newest_ptx,
+    prepared_call,
     why_not_loaded,
 )
-from pytest_bandwidth.devices.cuda.peaks import choose_peak, datasheet_flops
+from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launches_block, needs_flush
 from pytest_bandwidth.devices.kernel_source import misread_arrays

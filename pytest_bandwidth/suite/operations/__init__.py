@@ -6,8 +6,17 @@ with ``case = operation.prepare(bandwidth, dtype, sizes)``: poison its results, 
 """
 
 from pytest_bandwidth.suite.operations import access, attention, copies, matmul, rows, stream
-from pytest_bandwidth.suite.operations.model import Arrays, CallStep, Case, KernelStep, Operation, Sizes, Tolerance
-from pytest_bandwidth.suite.operations.support import poison, wrong_results
+from pytest_bandwidth.suite.operations.model import (
+    Arrays,
+    CallStep,
+    Case,
+    KernelStep,
+    Operation,
+    Sizes,
+    Tolerance,
+    poison,
+    wrong_results,
+)
 
 OPERATIONS: tuple[Operation, ...] = (
     *stream.OPERATIONS,

@@ -9,8 +9,19 @@ import numpy as np
 
 from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
-from pytest_bandwidth.suite.operations.model import Arrays, Case, KernelStep, Operation, Sizes
-from pytest_bandwidth.suite.operations.support import SUFFIX, centred, line, n64, on_host, tiled
+from pytest_bandwidth.suite.operations.model import (
+    SUFFIX,
+    Arrays,
+    Case,
+    KernelStep,
+    Operation,
+    Sizes,
+    centred,
+    line,
+    n64,
+    on_host,
+    tiled,
+)
 
 FLOATS = ("float32", "float16")
 STRIDES = (2, 8, 32)

@@ -10,10 +10,16 @@ import numpy as np
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
-from pytest_bandwidth.suite.operations.model import Arrays, Case, Dim, KernelStep, Operation, Sizes, Tolerance
-from pytest_bandwidth.suite.operations.support import (
+from pytest_bandwidth.suite.operations.model import (
     ROUNDING,
     SUFFIX,
+    Arrays,
+    Case,
+    Dim,
+    KernelStep,
+    Operation,
+    Sizes,
+    Tolerance,
     centred,
     line,
     n64,

@@ -12,8 +12,16 @@ import numpy as np
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
-from pytest_bandwidth.suite.operations.model import Arrays, CallStep, Case, Operation, Sizes
-from pytest_bandwidth.suite.operations.support import centred, on_host, vector_shapes
+from pytest_bandwidth.suite.operations.model import (
+    Arrays,
+    CallStep,
+    Case,
+    Operation,
+    Sizes,
+    centred,
+    on_host,
+    vector_shapes,
+)
 
 SMALL: tuple[Sizes, ...] = tuple({"n": n} for n in (1, 1001))
 DTYPES = ("float32", "float16")

@@ -8,10 +8,16 @@ from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
-from pytest_bandwidth.suite.operations.model import Arrays, CallStep, Case, KernelStep, Operation, Sizes, Tolerance
-from pytest_bandwidth.suite.operations.support import (
+from pytest_bandwidth.suite.operations.model import (
     ROUNDING,
     SUFFIX,
+    Arrays,
+    CallStep,
+    Case,
+    KernelStep,
+    Operation,
+    Sizes,
+    Tolerance,
     ceil_div,
     centred,
     line,

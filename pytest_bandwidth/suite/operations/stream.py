@@ -11,12 +11,17 @@ import numpy as np
 from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
-from pytest_bandwidth.suite.operations.model import Arrays, Case, KernelStep, Operation, Sizes, Tolerance
-from pytest_bandwidth.suite.operations.support import (
+from pytest_bandwidth.suite.operations.model import (
     ARITHMETIC,
     ROUNDING,
     SUFFIX,
     WIDE_SUFFIX,
+    Arrays,
+    Case,
+    KernelStep,
+    Operation,
+    Sizes,
+    Tolerance,
     ceil_div,
     centred,
     line,

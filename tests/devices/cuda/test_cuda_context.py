@@ -34,7 +34,7 @@ def test_importing_loads_neither_cupy_nor_pynvml() -> None:
     code = (
         "import sys, pytest_bandwidth.devices.cuda.device, pytest_bandwidth.devices.cuda.nvml;"
         "import pytest_bandwidth.devices.cuda.amdsmi;"
-        "import pytest_bandwidth.devices.cuda.peaks;"
+        "import pytest_bandwidth.devices.cuda.identity;"
         "print([m for m in ('cupy', 'pynvml', 'amdsmi', 'torch', 'numba') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -8,6 +8,7 @@ import pytest
 from gpu_model import MODEL_FACTS
 
 from pytest_bandwidth.devices.cuda.identity import (
+    choose_peak,
     driver_uuid,
     join_identity,
     memory_arithmetic,
@@ -15,7 +16,6 @@ from pytest_bandwidth.devices.cuda.identity import (
     uuid_text,
 )
 from pytest_bandwidth.devices.cuda.management import GpuIdentity
-from pytest_bandwidth.devices.cuda.peaks import choose_peak
 from pytest_bandwidth.devices.host import identify
 from pytest_bandwidth.judging.causes import SETTING_FACTS, VERSION_FACTS
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_bandwidth.devices import own_processes
-from pytest_bandwidth.devices.cuda.management import ProcessUse
-from pytest_bandwidth.devices.cuda.other_processes import (
+from pytest_bandwidth.devices.cuda.health import (
     FINGERPRINT_BYTES,
     Ownership,
     active_others,
@@ -20,6 +19,7 @@ from pytest_bandwidth.devices.cuda.other_processes import (
     parents_of_all,
     process_tree,
 )
+from pytest_bandwidth.devices.cuda.management import ProcessUse
 
 MIB = 1 << 20
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_bandwidth.devices.cuda.peaks import (
+from pytest_bandwidth.devices.cuda.identity import (
     MemoryArithmetic,
     arithmetic_peak,
     choose_peak,
