@@ -15,7 +15,14 @@ from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.evidence.processes.requests import ChildRequest, TurnsOf, no_turns
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
-from pytest_bandwidth.measuring.measuring_run import HookedPeak, MeasuredTest, MeasuringRun, no_hook
+from pytest_bandwidth.measuring.measuring_run import (
+    INVALID_RETRIES,
+    HookedPeak,
+    MeasuredTest,
+    MeasuringRun,
+    Mode,
+    no_hook,
+)
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.options.settings import Settings
 
@@ -36,27 +43,18 @@ class ChildRun(MeasuringRun):
         invocation: Invocation | None = None,
     ) -> None:
         device = request.device or settings.device
-        super().__init__(settings, root, device, hooked_peak, request.quiet_wait_seconds)
-        self.held_by_parent = bool(request.device)
+        mode = Mode(
+            identifies_code=request.identifies_code and not settings.disable,
+            tells_code=request.tells_code,
+            untimed=request.untimed,
+            # Where another process alternates with this one, that goes on to what comes next.
+            retries=0 if request.alternates else INVALID_RETRIES,
+            quiet_wait_seconds=request.quiet_wait_seconds,
+            held_by_parent=bool(request.device),
+        )
+        super().__init__(settings, root, device, hooked_peak, mode)
         self._request, self._invocation = request, invocation
         self._turns_of: TurnsOf = no_turns
-
-    @property
-    def identifies_code(self) -> bool:
-        return super().identifies_code and self._request.identifies_code
-
-    @property
-    def tells_code(self) -> bool:
-        return self._request.tells_code
-
-    @property
-    def untimed(self) -> bool:
-        return self._request.untimed
-
-    @property
-    def strict(self) -> bool:
-        """Return False: nothing of a fresh process fails for want of a verdict."""
-        return False
 
     def wait_for_turn(self) -> None:
         """Do what comes before a test is measured, then wait until the parent says Go."""
@@ -94,11 +92,6 @@ class ChildRun(MeasuringRun):
     def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
         budget = self._budget_of(marker, self._request.rounds_share, exact=True)
         return replace(budget, turns=self._turns_of(label))
-
-    @property
-    def retries(self) -> int:
-        """Return 0 where another process alternates with this one: it goes on to what comes next."""
-        return 0 if self._request.alternates else super().retries
 
 
 def _no_decision(measurement: Measurement, marker: MarkerOptions, settings: Settings) -> Decision:

@@ -76,19 +76,38 @@ class AskedTest:
     beside: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Say how a process measures.
+
+    identifies_code: whether measurements say which code ran. tells_code: whether workloads only tell their code: what
+    is timed runs once, what is counted not at all. untimed: whether each workload runs once, for something that looks
+    on, such as a profiler. notes_inputs: whether what is counted notes what decides its counts beside its code.
+    retries: how often an invalid measurement is taken again before it is UNDECIDED. quiet_wait_seconds: how long all
+    measurements together may wait for others to end.
+    strict: whether what could not be judged fails. held_by_parent: whether the parent holds the device's lock.
+    """
+
+    identifies_code: bool = True
+    tells_code: bool = False
+    untimed: bool = False
+    notes_inputs: bool = False
+    retries: int = INVALID_RETRIES
+    quiet_wait_seconds: float = 0.0
+    strict: bool = False
+    held_by_parent: bool = False
+
+
 class MeasuringRun(ABC):
     """Hold everything of a run that outlives one test; open the device when first asked."""
 
-    held_by_parent = False
-
-    def __init__(
-        self, settings: Settings, root: Path, device: str, hooked_peak: HookedPeak, quiet_wait_seconds: float = 0.0
-    ) -> None:
-        self._quiet_wait_seconds = quiet_wait_seconds
+    def __init__(self, settings: Settings, root: Path, device: str, hooked_peak: HookedPeak, mode: Mode) -> None:
         self.settings = settings
         self.root = root
+        self.mode = mode
         self._asked_device = device
         self._hooked_peak = hooked_peak
+        self._quiet_wait_seconds = mode.quiet_wait_seconds
         self._lost: str | None = None
         self._measuring = False
 
@@ -105,39 +124,9 @@ class MeasuringRun(ABC):
         return self.device.identity.option
 
     @property
-    def identifies_code(self) -> bool:
-        """Return whether measurements say which code ran."""
-        return not self.settings.disable
-
-    @property
-    def tells_code(self) -> bool:
-        """Return whether workloads only tell their code: what is timed runs once, what is counted not at all."""
-        return False
-
-    @property
-    def untimed(self) -> bool:
-        """Return whether each workload runs once, untimed, for something that looks on, such as a profiler."""
-        return False
-
-    @property
     def runs_once(self) -> bool:
         """Return whether workloads run just once, untimed."""
-        return self.settings.disable or self.tells_code
-
-    @property
-    def notes_inputs(self) -> bool:
-        """Return whether what is counted notes what decides its counts beside its code."""
-        return False
-
-    @property
-    def retries(self) -> int:
-        """Return how often an invalid measurement is taken again before it is UNDECIDED."""
-        return INVALID_RETRIES
-
-    @property
-    def strict(self) -> bool:
-        """Return whether what could not be judged fails."""
-        return self.settings.strict
+        return self.settings.disable or self.mode.tells_code
 
     @property
     def judged_by(self) -> str | None:
@@ -171,7 +160,7 @@ class MeasuringRun(ABC):
 
     @cached_property
     def _lock(self) -> DeviceLock:
-        return DeviceLock(self.device.identity, self.settings.lock_timeout, held_by_parent=self.held_by_parent)
+        return DeviceLock(self.device.identity, self.settings.lock_timeout, held_by_parent=self.mode.held_by_parent)
 
     def prepare(self) -> None:
         """Open the device and ask for its peak now, so that what is wrong is said before any test runs."""
@@ -208,13 +197,13 @@ class MeasuringRun(ABC):
             if self.settings.disable:
                 return self._run_untimed(workload)
             with self.locked(progress):
-                if untimed or self.tells_code or self.untimed:
+                if untimed or self.mode.tells_code or self.mode.untimed:
                     return self._run_untimed(workload)
                 return self._measure_valid(workload, marker, progress)
 
     def inputs_of(self, given: Iterable[object], workload: Workload, progress: Progress) -> Inputs:
         """Tell what the arrays of whole numbers hold that a workload reads, before it runs, after its set-up."""
-        if not self.identifies_code:
+        if not self.mode.identifies_code:
             return NO_INPUTS
         arrays = whole_arrays(given, workload)
         if not arrays:
@@ -285,11 +274,11 @@ class MeasuringRun(ABC):
     def _run_untimed(self, workload: Workload) -> Measurement:
         """Run the workload once, for what it computes; what is counted not at all where only its code is asked for."""
         device, detail, value, resources = self.device, {}, None, None
-        if self.tells_code and device.identity.counts_only:
+        if self.mode.tells_code and device.identity.counts_only:
             detail = {INPUTS: device.inputs_of(workload)}
         else:
             value = self._run_once(workload)
-            if self.tells_code and workload.launch is not None:
+            if self.mode.tells_code and workload.launch is not None:
                 resources = device.resources(workload.launch)  # old code is launched as its entry says
         method = "disabled" if self.settings.disable else UNMEASURED
         what = (workload.label, workload.traffic, device.identity, method, Rounds(), self.peak)
@@ -302,7 +291,7 @@ class MeasuringRun(ABC):
     def _measure_valid(self, workload: Workload, marker: MarkerOptions, progress: Progress) -> Measurement:
         earlier: list[str] = []
         device, inputs = self.device, {}
-        if self.notes_inputs and device.identity.counts_only:
+        if self.mode.notes_inputs and device.identity.counts_only:
             inputs = {INPUTS: device.inputs_of(workload)}
         waits_since = None
         while True:
@@ -315,7 +304,7 @@ class MeasuringRun(ABC):
                 waited_seconds = time.monotonic() - waits_since
                 self._quiet_wait_seconds = max(0.0, self._quiet_wait_seconds - waited_seconds)
             waits = why is not None and why.code in OF_OTHERS and self._quiet_wait_seconds > 0
-            if why is None or (len(earlier) >= self.retries and not waits):
+            if why is None or (len(earlier) >= self.mode.retries and not waits):
                 return with_earlier_tries(measurement, earlier)
             earlier.append(why.text)
             progress.show(f"invalid, taken again: {why.text}")

@@ -46,6 +46,7 @@ from pytest_bandwidth.measuring.measuring_run import (
     HookedPeak,
     MeasuredTest,
     MeasuringRun,
+    Mode,
     no_hook,
 )
 from pytest_bandwidth.measuring.progress import Progress
@@ -69,7 +70,13 @@ class JudgingRun(MeasuringRun):
         needs_baseline: bool = True,
     ) -> None:
         patience = QUIET_WAIT_SECONDS if settings.writes_baseline else 0.0
-        super().__init__(settings, root, settings.device, hooked_peak, patience)
+        mode = Mode(
+            identifies_code=not settings.disable,
+            notes_inputs=revision is not None,
+            quiet_wait_seconds=patience,
+            strict=settings.strict,
+        )
+        super().__init__(settings, root, settings.device, hooked_peak, mode)
         self._needs_baseline = needs_baseline
         self.revision = revision
         self._invocation = invocation
@@ -183,10 +190,6 @@ class JudgingRun(MeasuringRun):
             return None
         entries = self.baseline.entries.values()
         return why_not_loadable(device, device.identity, entries, old_ptx, self._old_cubin)
-
-    @property
-    def notes_inputs(self) -> bool:
-        return self.revision is not None
 
     def rows_elsewhere(self, test: AskedTest, progress: Progress) -> Rows:
         """Return what the revision said of a test's code, by label; its file is asked once, for all tests beside."""

@@ -144,9 +144,9 @@ class BandwidthSession:
         if self._run.settings.disable:
             return
         if not fixture.measurements:
-            if self._run.strict and item.get_closest_marker("bandwidth") is not None:
+            if self._run.mode.strict and item.get_closest_marker("bandwidth") is not None:
                 self._fail(item, "marked bandwidth, and measured nothing: there is nothing to judge")
-            if self._run.strict and fixture.called:
+            if self._run.mode.strict and fixture.called:
                 caught = "called bandwidth, caught its error, and measured nothing: there is nothing to judge"
                 self._fail(item, f"{caught}; let it raise")
             return
@@ -165,7 +165,7 @@ class BandwidthSession:
         A marker of its class or module, or one that a conftest.py adds, may be for others.
         """
         marks = getattr(getattr(item, "function", None), "pytestmark", ())
-        if self._problem is not None or self._run.settings.disable or not self._run.strict:
+        if self._problem is not None or self._run.settings.disable or not self._run.mode.strict:
             return
         if any(mark.name == "bandwidth" for mark in marks):
             without = "marked bandwidth, and does not take the fixture `bandwidth`: there is nothing to judge"
@@ -225,7 +225,7 @@ class BandwidthSession:
         expected_to_fail = hasattr(report, "wasxfail") and report.skipped
         reason = item.stash.get(_NOT_HERE, None)
         not_measured = self._not_measured(item, report, {row.outcome.key for row in rows})
-        if not_measured and self._run.strict and not expected_to_fail:
+        if not_measured and self._run.mode.strict and not expected_to_fail:
             report.outcome = "failed"
             said = (printable_sentence(f"{key} is in the baseline, and {why}") for key, why in not_measured.items())
             report.longrepr = "\n".join(said)
@@ -339,14 +339,14 @@ class BandwidthSession:
                 )
                 one = replace(one, measurement=one.measurement.with_finding(told))
             place = f"{file}:{line + 1}" if line is not None else file
-            if one.decision.status.fails(strict=self._run.strict):
+            if one.decision.status.fails(strict=self._run.mode.strict):
                 against = self._run.settings.against is not None
                 causes = _causes(one)
                 causes = (*causes[:1], change.accesses, *causes[1:]) if causes and change.accesses else causes
                 causes = tuple(change.files if c == CODE_CHANGED and change.files else c for c in causes)
                 context = wording.Context(causes, self._update_command(item), place, one.profile, against)
                 message = wording.failure_message(one.measurement, one.decision, one.entry, context)
-            elif self._run.strict:
+            elif self._run.mode.strict:
                 message = wording.untouched_message(one.measurement, place)
             if message is not None:
                 failures[key] = message = printable_lines(message)
@@ -368,7 +368,7 @@ class BandwidthSession:
                 profile=one.profile,
             )
             written = one.decision.status is Status.SAVED
-            kept = one.measurement if written or self._run.tells_code else None
+            kept = one.measurement if written or self._run.mode.tells_code else None
             ptx, cubin, files = (None, None, None) if kept is None else (kept.ptx, kept.cubin, kept.files)
             item.stash[_ROWS].append(Row(outcome, fixture.marker, ptx, cubin, files))
             self._writes |= written
