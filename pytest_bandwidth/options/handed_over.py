@@ -15,7 +15,6 @@ from typing import Any
 
 # A fresh process's request (`evidence.processes.child`), and the places of a fleet's card.
 REQUEST_VARIABLE = "PYTEST_BANDWIDTH_REQUEST"
-FLEET_VARIABLE = "PYTEST_BANDWIDTH_FLEET"
 # Set together with one of those (`evidence.processes.endings`).
 PARENT_VARIABLE = "PYTEST_BANDWIDTH_PARENT"
 ANCESTOR_VARIABLE = "PYTEST_BANDWIDTH_ANCESTOR"

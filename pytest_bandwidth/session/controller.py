@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_bandwidth.options.options import places_of, usage_error
+from pytest_bandwidth.options.options import places_of
 from pytest_bandwidth.options.own_process import handed
 from pytest_bandwidth.session.at_end import sent_by_worker, sent_here
 
@@ -49,25 +48,10 @@ class Controller:
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
         """Refuse bad baselines and outputs before xdist starts its workers, where each test would fail of them."""
         from pytest_bandwidth.options.reading import settings_of
+        from pytest_bandwidth.session.publishing.run_files import check_before_workers
 
-        settings = settings_of(config)
-        if settings.skip:
-            return
-        from pytest_bandwidth.baseline import check
-        from pytest_bandwidth.domain.errors import BaselineError, UsageError
-        from pytest_bandwidth.session.publishing.run_files import check_outputs
-
-        try:
-            check_outputs(config)
-            if settings.baseline is not None and settings.against is None:
-                if not settings.writes_baseline and not os.path.exists(settings.baseline):
-                    raise UsageError(
-                        f"no baseline file {settings.baseline}: check {places_of(config)['baseline']}, "
-                        "or write it with --bandwidth-update"
-                    )
-                check(settings.baseline)  # every device's: which of them the workers have, only they can tell
-        except (BaselineError, UsageError) as error:
-            raise usage_error(error) from None
+        if not settings_of(config).skip:
+            check_before_workers(config)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.baseline import check
 from pytest_bandwidth.baseline.code_files import code_files, folder_of
 from pytest_bandwidth.baseline.locate import files_in, is_folder
-from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageError
+from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.features.fleet.cards import Card, CardNow, CardResult, CardRow, Task
 from pytest_bandwidth.features.fleet.cluster import Cluster
@@ -31,7 +30,7 @@ from pytest_bandwidth.session.publishing.environment import describe, new_run_id
 from pytest_bandwidth.session.publishing.gathered import DeviceResults
 from pytest_bandwidth.session.publishing.publish import publish, show
 from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted
-from pytest_bandwidth.session.publishing.run_files import check_outputs
+from pytest_bandwidth.session.publishing.run_files import check_before_workers
 
 # 0 to 2 are every command's; some cards did not report.
 INCOMPLETE = 3
@@ -82,14 +81,7 @@ class FleetCaller:
         asked = [name for name in RUNS_NOTHING if config.getoption(name, False)]
         if asked or settings.disable or settings.skip:
             raise pytest.UsageError("found options with which nothing is measured, expected a run: use pytest itself")
-        try:
-            check_outputs(config)
-            if settings.baseline is not None:
-                if not settings.writes_baseline and not settings.baseline.exists():
-                    raise UsageError(f"no baseline {settings.baseline}: write it with --bandwidth-update")
-                check(settings.baseline)
-        except (BaselineError, UsageError) as error:
-            raise usage_error(error) from None
+        check_before_workers(config)
         return True
 
     @pytest.hookimpl(tryfirst=True)

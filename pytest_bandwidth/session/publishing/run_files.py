@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_bandwidth.domain.errors import BandwidthError, UsageError
+from pytest_bandwidth.baseline import check
+from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageError
 from pytest_bandwidth.options.errors import called_hook, named_failures
-from pytest_bandwidth.options.options import places_of
+from pytest_bandwidth.options.options import places_of, usage_error
 from pytest_bandwidth.options.own_process import is_own_process
 from pytest_bandwidth.options.reading import all_options, settings_of
 from pytest_bandwidth.outcomes.outcome import Outcome
@@ -88,6 +89,27 @@ def reporters_of(config: pytest.Config) -> list[Reporter]:
         found = called_hook(config, "pytest_bandwidth_reporters")
         config.stash[_REPORTERS] = [reporter for reporters in found for reporter in reporters]
     return config.stash[_REPORTERS]
+
+
+def check_before_workers(config: pytest.Config) -> None:
+    """Raise pytest.UsageError for outputs and baselines that would fail in each worker of the run.
+
+    All files of the baseline are read: only the workers know which devices they have.
+    """
+    settings = settings_of(config)
+    baseline = settings.baseline
+    try:
+        check_outputs(config)
+        if baseline is None or settings.against is not None:
+            return
+        if not settings.writes_baseline and not os.path.exists(baseline):
+            raise UsageError(
+                f"no baseline file {baseline}: check {places_of(config)['baseline']}, "
+                "or write it with --bandwidth-update"
+            )
+        check(baseline)
+    except (BaselineError, UsageError) as error:
+        raise usage_error(error) from None
 
 
 def check_writable(option: str, target: Path, *, a_file: bool) -> None:
