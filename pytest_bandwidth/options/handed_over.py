@@ -75,7 +75,7 @@ def _start_of(pid: int) -> str | None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return a process's fields from its state on (man 5 proc_pid_stat); none where the system does not tell."""
+    """Return a process's fields from its state on (man 5 proc_pid_stat); none if the system does not say."""
     try:
         # The name may hold any character, and ends at the last parenthesis.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()

@@ -1,4 +1,4 @@
-"""Declare options and marker to pytest, and tell which options were given, and where. `reading` reads their values.
+"""Declare options and marker to pytest, and find the options that were given. `reading` reads their values.
 
 Loaded in every pytest run, so it imports nothing of weight.
 """
@@ -67,7 +67,7 @@ def refuse_unknown(config: pytest.Config) -> None:
 
     pytest itself only warns, and what the name was to set would silently stay at its default.
     """
-    # pytest tells its ini file's names nowhere else without a warning.
+    # pytest lists its ini file's unknown names nowhere else without a warning.
     unknown: Iterable[str] = getattr(config, "_get_unknown_ini_keys", set)()
     overridden = [text.partition("=")[0] for text in config.getoption("override_ini", default=None) or ()]
     for name in sorted({*unknown, *overridden}):
@@ -122,7 +122,7 @@ def is_asked_for(early_config: pytest.Config) -> bool:
 
 
 def places_of(config: pytest.Config) -> dict[str, str]:
-    """Return where each option that was given stands, as messages name it."""
+    """Return where each option was given, as messages name it."""
     return {name: one.place for name, one in given(config).items()}
 
 

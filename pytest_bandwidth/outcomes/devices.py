@@ -1,7 +1,7 @@
 """Compare the devices of a run: which are of one model, and which of those is not like the others.
 
 A device's offset is the median, over its tests, of ln(GB/s ÷ the devices' median for that test). The offsets' own
-median and median absolute deviation (MAD) say where the devices stand and how far apart; both hold while fewer than
+median and median absolute deviation (MAD) describe their middle and their spread; both hold while fewer than
 half of the devices are off. A device is an outlier if it is further from that median than the tolerance, and further
 than t₀.₉₉₉,ₙ₊₄ · s, where s = 1.4826 · MAD, but no less than the prior between-process spread: some devices agree by
 chance. With two devices nothing says which of them is off.

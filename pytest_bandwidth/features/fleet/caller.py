@@ -201,9 +201,9 @@ def task_of(
         return Task(tuple(arguments), folder, python, timeout_seconds)
     a_folder = is_folder(path)
     found = files_in(path) if a_folder else [path] if path.exists() else []
-    beside = path / "x" if a_folder else path
+    one_file = path / "x" if a_folder else path
     with suppress(FileNotFoundError, NotADirectoryError):
-        found += code_files(folder_of(beside))
+        found += code_files(folder_of(one_file))
     files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in found}
     return Task(tuple(arguments), folder, python, timeout_seconds, path.name, a_folder, files)
 

@@ -11,7 +11,7 @@ from typing import Any
 class Card:
     """Hold one GPU of the cluster, or one node.
 
-    number: its own within the run. name: as sentences name it: ``host GPU 3``, once Ray has told which GPU it is.
+    number: its own within the run. name: as sentences name it: ``host GPU 3``, once Ray has assigned the GPU.
     node: as sentences name it. node_id: Ray's. host, address: the node's. model: of its GPUs, as Ray knows it; "" where
     it does not. gpus: how many its task reserves.
     """
@@ -71,7 +71,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class CardResult:
-    """Say how a card fared. attempts: how often it was tried."""
+    """Hold the outcome of a card. attempts: how often it was tried."""
 
     card: Card
     outcome: Returned | Lost

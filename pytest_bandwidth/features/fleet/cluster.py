@@ -189,7 +189,7 @@ class Cluster:
         while any(node["NodeID"] == card.node_id and node["Alive"] for node in self._ray.nodes()):
             if time.monotonic() > known_by:
                 return False
-            time.sleep(ASKING_SECONDS)  # Ray tells of a node's end only when it is asked
+            time.sleep(ASKING_SECONDS)  # Ray reports a node's end only when it is asked
         return True
 
     def _result(self, attempt: Attempt, known_by: float) -> Returned | Lost:

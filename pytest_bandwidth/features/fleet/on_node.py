@@ -29,13 +29,13 @@ LONGEST_TEST = 300
 TAIL_LINES, TAIL_BYTES = 12, 16 * 2**10
 # After an interrupt pytest has so long to end its own children; then it is killed with its process group.
 ENDING_SECONDS = 10.0
-# Importing the plugin, to tell whether it is there.
+# Importing the plugin, to find out whether it is there.
 LOOKING_SECONDS = 60.0
 # So long Ray's own processes are watched before pytest starts.
 WATCHING_SECONDS = 0.5
 # Of a CI job's step, which the caller writes to.
 NOT_INHERITED = ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY")
-# By these Ray tells a process which GPUs are its own.
+# Ray assigns GPUs to a process by these.
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
@@ -53,7 +53,7 @@ class Runner:
         return next((os.environ[name] for name in VISIBLE if os.environ.get(name)), "")
 
     def run(self, task: Mapping[str, Any]) -> dict[str, Any]:
-        """Run the task (`cards.Task`, by field) and tell how it went (`cards.Returned`, by field).
+        """Run the task (`cards.Task`, by field) and return the outcome (`cards.Returned`, by field).
 
         status: pytest's exit status; None where it was ended after the time-out. document, evidence: what it wrote;
         None where it wrote nothing, or too much: document_bytes says how much. plugin: where nothing was written, the
@@ -134,11 +134,11 @@ class Runner:
 
 
 def ray_processors(proc: Path = Path("/proc"), seconds: float = WATCHING_SECONDS) -> float | None:
-    """Return how many processors Ray's own processes use on this machine; None where the system does not tell."""
+    """Return how many processors Ray's own processes use on this machine; None if the system does not say."""
     before = _ray_seconds(proc)
     if before is None:
         return None
-    time.sleep(seconds)  # what is used is told as a sum: two readings, some time apart
+    time.sleep(seconds)  # the system counts from the start: two readings, some time apart
     after = _ray_seconds(proc) or {}
     return sum(used - before.get(pid, used) for pid, used in after.items()) / seconds
 
@@ -152,7 +152,7 @@ def _ray_seconds(proc: Path) -> dict[str, float] | None:
         return None
     used = {}
     for name in names:
-        with suppress(OSError, ValueError, IndexError):  # it ended meanwhile
+        with suppress(OSError, ValueError, IndexError):  # it has ended
             if _is_rays((proc / name / "cmdline").read_bytes()):
                 # man 5 proc_pid_stat: the name may hold any character, and ends at the last parenthesis.
                 fields = (proc / name / "stat").read_text(errors="replace").rpartition(") ")[2].split()

@@ -100,7 +100,7 @@ def _counted(rows: Sequence[CardRow]) -> str:
 
 
 class LiveTable:
-    """Hold what stands on the terminal now. write: takes text for it; None where nobody watches."""
+    """Write a table over its last version. write: takes text for the terminal; None if nobody watches."""
 
     def __init__(self, write: Callable[[str], None] | None, size: Callable[[], tuple[int, int]]) -> None:
         self._write, self._size = write, size
@@ -121,7 +121,7 @@ class LiveTable:
         self._write(back + "".join(f"{line}\n" for line in lines))
 
     def clear(self) -> None:
-        """Take the table away, so that what is written next stands where it began."""
+        """Remove the table, so that what is written next takes its place."""
         if self._write is not None and self._lines:
             self._write(_UP_AND_CLEAR.format(lines=self._lines))
             self._lines = 0

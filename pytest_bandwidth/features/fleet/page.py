@@ -1,4 +1,4 @@
-"""Write the page of a fleet: a row for each card, and what its tests reached beside the others of its model.
+"""Write the page of a fleet: a row for each card, and what its tests reached, compared with the others of its model.
 
 One file without scripts or network. It holds a few figures a test, and not those of every card: the JSON has them.
 """

@@ -126,7 +126,7 @@ def _refuse_long_names(device: Mapping[str, Any]) -> None:
 
 
 def _failed(outcomes: list[Outcome]) -> str:
-    """Return what failed, the worst first, as far as the document tells."""
+    """Name what failed, the worst first, as far as the document says."""
     messages = [outcome.short_name for outcome in by_attention(outcomes, strict=False) if outcome.message]
     if not messages:
         return "tests failed"

@@ -10,7 +10,7 @@ from typing import Any
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 
-# Ray's own names; what it ships beside is --chdir's to say. https://docs.ray.io/en/latest/ray-core/handling-dependencies.html
+# Ray's own names, without those of what it ships: --chdir is for that. https://docs.ray.io/en/latest/ray-core/handling-dependencies.html
 ENVIRONMENTS = ("pip", "uv", "conda", "py_executable", "image_uri", "container")
 BESIDE = ("env_vars", "config")
 CONTAINERS = ("image_uri", "container")

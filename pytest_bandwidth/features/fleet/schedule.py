@@ -36,10 +36,10 @@ class Schedule:
         cluster: Cluster,
         task: Task,
         retries: int,
-        tell: Callable[[str], None],
+        say: Callable[[str], None],
         watch: Callable[[list[CardNow]], None] | None = None,
     ) -> None:
-        self._cluster, self._task, self._retries, self._tell, self._watch = cluster, task, retries, tell, watch
+        self._cluster, self._task, self._retries, self._say, self._watch = cluster, task, retries, say, watch
         self._kept: Any = None
         self._running: list[_Running] = []
         self.results: dict[int, CardResult] = {}
@@ -82,7 +82,7 @@ class Schedule:
         now, limit = time.monotonic(), self._task.timeout_seconds
         if one.attempt.has_card and not one.has_card:
             one.has_card, one.since = True, now
-            self._tell(f"{one.attempt.card.name}: runs")
+            self._say(f"{one.attempt.card.name}: runs")
         if not one.has_card:
             if now - one.since <= limit:
                 return None
@@ -103,7 +103,7 @@ class Schedule:
                 return False
         elif outcome.document is not None or outcome.plugin == "":
             return False
-        self._tell(f"{one.attempt.card.name}: {counted(self._retries + 1 - one.number, 'attempt')} left, again")
+        self._say(f"{one.attempt.card.name}: {counted(self._retries + 1 - one.number, 'attempt')} left, again")
         self._cluster.stop([one.attempt])
         now = time.monotonic()
         again = self._cluster.start(one.attempt.card, self._kept)

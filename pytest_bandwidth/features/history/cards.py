@@ -1,4 +1,4 @@
-"""Follow the cards of a fleet over time: each beside the median of its model, and the cards that drift away from it.
+"""Follow the cards of a fleet over time: each against the median of its model, and the cards that drift away.
 
 A card's share is the median, over its figures of a time, of figure ÷ the model's median for that test, commit and day.
 What a commit or the whole fleet's machines change moves that median too: what is left is the card's own.

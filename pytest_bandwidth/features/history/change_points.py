@@ -2,7 +2,7 @@
 
 ruptures' `KernelCPD` with the linear kernel finds the segmentation of least squared error plus a penalty a change,
 exactly (Killick et al. 2012, PELT; Arlot et al. 2019). https://centre-borelli.github.io/ruptures-docs
-A process beside this one imports ruptures and SciPy while this one reads a history: a thread would not do, since
+A second process imports ruptures and SciPy while this one reads a history. A thread would not do, since
 the import holds Python's lock for most of its time.
 """
 
@@ -55,7 +55,7 @@ def change_points(values: Sequence[float], *, exact: bool = False) -> list[int]:
     from ruptures import KernelCPD
 
     signal = np.log(np.asarray(values, dtype=float))
-    # The differences of neighbours do not see the levels; their MAD does not see the outliers.
+    # Levels hardly change the differences of neighbours, and outliers hardly change their MAD.
     spread = float(np.median(np.abs(np.diff(signal)))) / 0.6745 / math.sqrt(2)
     spread = max(spread, LEAST_SPREAD)
     padded = np.pad(signal, 2, mode="reflect")

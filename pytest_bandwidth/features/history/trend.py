@@ -103,7 +103,7 @@ class CommitRow:
 
 
 def figure_of(series: Series) -> TrendFigure | None:
-    """Return the figure whose trend tells most: what the runs were judged on, else what a slow device moves least."""
+    """Choose the figure to follow: what the runs were judged on, else what a slow device changes least."""
     judged = Counter(point.judged_on for point in series.points if point.judged_on in ("relative", "gbps"))
     usual = judged.most_common(1)[0][0] if judged else None
     known = [name for name in METRICS if points_with(series, name)]

@@ -29,7 +29,7 @@ def run_points(measured: Measured) -> list[dict[str, Any]]:
 
 
 def trend_spec(trend: Trend, points: list[dict[str, Any]]) -> Spec:
-    """Draw points for runs, from `run_points`, the oldest at the left; a line a level, and its change beside it."""
+    """Draw points for runs, from `run_points`, the oldest at the left; a line for each level, with its change."""
     levels = [_level(trend, level) for level in trend.levels]
     spec = base("", "", f"{FIGURE_WORDS[trend.figure]} of {len(points)} runs, the oldest first", 170)
     del spec["title"]
@@ -105,7 +105,7 @@ def _scaled(measured: Measured, value: float) -> float:
 def _x(trend: Trend, field: str) -> Spec:
     last = len(trend.points) - 1
     places = sorted({round(last * i / (TICKS - 1)) for i in range(TICKS)})
-    # Runs stand side by side, however far apart in time: a tick says when its run was. A date is digits and dashes.
+    # Runs are evenly spaced, however far apart in time: a tick names the date of its run, in digits and dashes.
     dates = ", ".join(f"'{place}': '{trend.points[place].at:%Y-%m-%d}'" for place in places)
     return {
         "field": field,

@@ -15,7 +15,7 @@ COMMIT_HEADINGS = ("since", "commit", "runs", "GB/s", "of probe", "sectors", "ch
 OVERVIEW_HEADINGS = ("test", "device", "runs", "GB/s", "of probe", "sectors", "last change", "commit", "trend")
 BARS_IN_OVERVIEW = 16
 _BARS = "▁▂▃▄▅▆▇█"
-# Bars would make a mountain of noise: their whole height stands for this much of the figure at least.
+# The whole height of the bars is at least this share of the figure: noise stays small.
 _LEAST_HEIGHT = 0.05
 
 
@@ -27,7 +27,7 @@ def value_text(figure: TrendFigure, value: float) -> str:
 
 
 def summary_of(trend: Trend) -> str:
-    """Say how many runs and commits there are, where the figure stands, and what happened last."""
+    """Say how many runs and commits there are, what the figure is now, and what changed last."""
     commits = len({point.commit_name for point in trend.points})
     last = trend.levels[-1]
     runs = f"{counted(len(trend.points), 'run')} of {counted(commits, 'commit')}, "
@@ -60,7 +60,7 @@ def overview_row(trend: Trend) -> tuple[str, ...]:
 
 
 def bars(values: Sequence[float], width: int) -> str:
-    """Return the values as `width` bars at most; where there are more, each bar stands for a stretch's mean."""
+    """Return the values as `width` bars at most; if there are more, each bar is the mean of a stretch."""
     if len(values) > width:
         bounds = [len(values) * i // width for i in range(width + 1)]
         parts = [values[a:b] for a, b in pairwise(bounds)]

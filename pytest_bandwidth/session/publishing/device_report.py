@@ -35,7 +35,7 @@ class Remark:
 class DeviceReport:
     """Report on one device, once the run is over.
 
-    name: tells it from the run's other devices. baseline: what it was judged by, or written to.
+    name: as sentences name it among the run's devices. baseline: what it was judged by, or written to.
     unlike: how it differs from others of its model. rows: those of the results, as far as they were written.
     further: the update's further runs. changes: of the baseline. interrupted: a person ended the run, or the update's
     further runs, before the baseline was updated. findings: about the run, for the document.
@@ -70,7 +70,7 @@ class DeviceReport:
 
 
 def names_of(devices: Sequence[Device]) -> list[str]:
-    """Return how sentences name each device: with its serial where its name does not tell it from the others."""
+    """Return how sentences name each device: with its serial if others have its name."""
     return [printable(name) for name in _distinct(devices, lambda name, serial: f"{name} ({serial})")]
 
 
@@ -78,7 +78,7 @@ def suffixes_of(devices: Sequence[Device]) -> list[str]:
     """Return for each device a safe, unique part of a file's name: its name, and its serial where others share that."""
     found: list[str] = []
     for text in _distinct(devices, lambda name, serial: f"{name} {serial}"):
-        # The end tells devices of one model apart.
+        # The serial is at the end.
         base = slug(text)[-LONGEST_SUFFIX:].strip("-")
         suffix, others = base, 2
         while suffix in found:

@@ -51,7 +51,7 @@ def commit_of_run(root: Path, given: str | None) -> str | None:
 
 
 def uncommitted_beside(root: Path, baseline: Path | None) -> list[str] | None:
-    """Return the files by which what ran may be other than the commit holds; None where git does not tell.
+    """Return the files by which what ran may be other than the commit holds; None if git does not say.
 
     What updates of the baseline write is no part of what ran.
     """

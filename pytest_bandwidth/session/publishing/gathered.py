@@ -25,7 +25,7 @@ _Key = tuple[str, str, str]
 class Row:
     """Hold one judged measurement, and what an update goes by: what its test's marker asks for, the code to keep.
 
-    ptx, cubin, files: of a process that tells its code, what the run that started it is to have of it.
+    ptx, cubin, files: the code that an update keeps, or that a child process hands to the run that started it.
     """
 
     outcome: Outcome

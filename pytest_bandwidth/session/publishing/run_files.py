@@ -55,7 +55,7 @@ def run_files(config: pytest.Config) -> list[RunFile]:
 
 
 def check_outputs(config: pytest.Config) -> None:
-    """Raise UsageError where what a run is asked to write cannot be, so that no test runs in vain.
+    """Raise UsageError if a file that the run is asked for cannot be written, before any test runs.
 
     Folders that are missing are made when files are written.
     """

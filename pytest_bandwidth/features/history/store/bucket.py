@@ -1,7 +1,7 @@
 """Reach a history in a bucket: list, fetch, put and remove its files by fsspec, which finds what knows the address.
 
-Credentials are those of the user's environment, as always with fsspec. What stands in a bucket comes from elsewhere:
-only names of a history's files are taken, and each is joined to the address here, whatever the store says it is called.
+Credentials are those of the user's environment, as always with fsspec. The content of a bucket comes from elsewhere:
+only names of a history's files are taken, and each is joined to the address here, not to the store's own prefix.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytest_bandwidth.storage.atomic import replacing
 
 MISSING = "a bucket's address needs fsspec: pip install 'pytest-bandwidth[bucket]'"
 # An object store's PUT is whole or not at all, and its folders are only names. Anything else is taken for a file
-# system, on which a file is written beside its place and renamed.
+# system, on which a file is written under another name and renamed.
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "obs", "cos"})
 # A request is mostly waiting. Implementations that are no asynchronous ones may not be used by several threads.
 REQUESTS_AT_ONCE = 16
@@ -52,7 +52,7 @@ class Bucket:
         if "::" in address.url:
             raise UsageError(f"{address}: found a chain of addresses, expected one: s3://bucket/history")
         if re.search("[?#]", address.url):
-            # Some file systems take it for a part of the folder's name, and a secret in it would stand there.
+            # Some file systems take it for a part of the folder's name, which would then show a secret.
             raise UsageError(f"{address}: found a query or fragment, expected none: credentials are the environment's")
         if not address.url.partition("://")[2].strip("/"):
             raise UsageError(f"{address}: found no folder, expected an address like s3://bucket/history")
@@ -80,7 +80,7 @@ class Bucket:
         return {name: self._size(name, entry) for name, entry in entries.items()}
 
     def fetch(self, sizes: Mapping[str, int], folder: Path) -> bool:
-        """Copy files into a folder, each whole or not at all; return False where one went, or changed, meanwhile."""
+        """Copy files into a folder, each whole or not at all; return False if one was removed or changed."""
 
         def fetch_one(name: str) -> bool:
             try:
@@ -113,7 +113,7 @@ class Bucket:
                 raise
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files; those that another has removed meanwhile are fine."""
+        """Remove files; some may be gone already."""
 
         def remove_one(name: str) -> None:
             with suppress(FileNotFoundError):
@@ -156,12 +156,12 @@ class Bucket:
         try:
             return list(pool.map(call, names))
         finally:
-            # After an error, or Ctrl-C, the others are not waited for in vain.
+            # After an error, or Ctrl-C, nobody needs the others.
             pool.shutdown(cancel_futures=True)
 
     @contextmanager
     def _in_one_line(self, what: str) -> Iterator[None]:
-        """Turn whatever an implementation of fsspec raises, of a dozen libraries, into a UsageError of one line."""
+        """Turn the errors of fsspec's implementations, of a dozen libraries, into a UsageError of one line."""
         try:
             with warnings.catch_warnings():
                 # Of those libraries: where the user makes errors of warnings, they are of the user's code.

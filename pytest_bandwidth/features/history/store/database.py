@@ -63,7 +63,7 @@ def database() -> Iterator[DuckDBPyConnection]:
 
 @contextmanager
 def memory_bounded() -> Iterator[None]:
-    """Let this process take no more than `PROCESS_MEMORY_AT_MOST` beside what it has, where the system can bound it.
+    """Let this process take no more than `PROCESS_MEMORY_AT_MOST` more than it has, if the system can bound it.
 
     Raises UsageError where that is not enough.
     """
@@ -84,7 +84,7 @@ def memory_bounded() -> Iterator[None]:
 
 
 def _data_bytes() -> int | None:
-    """Return what this process has of the memory that RLIMIT_DATA bounds; None where the system does not tell."""
+    """Return what this process has of the memory that RLIMIT_DATA bounds; None if the system does not say."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -153,7 +153,7 @@ class Moved(Exception):
 def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
     """Hold every file's head to the table's form, and their rows to a number.
 
-    Raises UsageError that names the first bad file; Moved where one went meanwhile.
+    Raises UsageError that names the first bad file; Moved if one was removed.
     """
     if not files:
         return

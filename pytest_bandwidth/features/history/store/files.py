@@ -1,4 +1,4 @@
-"""Keep the history's folder: tell which files belong to it, and add one whole or not at all.
+"""Keep the history's folder: list the files that belong to it, and add one whole or not at all.
 
 A run is one file, named by its id, and is never changed. Many of them are merged into one now and then: `merging`.
 """
@@ -117,7 +117,7 @@ def name_of_merged(runs: Sequence[Path]) -> str:
 
 
 def add(target: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a hidden file beside the target and gives it the name when it is on the disk."""
+    """Let `write` fill a hidden file, and rename it to the target when it is on the disk."""
     with replacing(target, durable=True) as partial:
         write(partial)
 

@@ -1,6 +1,6 @@
 """Keep a copy of a history in a bucket, in this user's cache folder, so that it is read as any folder is.
 
-A history's files never change, so that each is fetched once. Who reads the copy meanwhile sees what he sees of a
+A history's files never change, so that each is fetched once. Who reads the copy at the same time sees a
 folder in which others merge: new files appear whole, then those go that the bucket no longer has.
 """
 
@@ -41,7 +41,7 @@ def mirrored(address: Address) -> Iterator[Path]:
 
 @contextmanager
 def locked_copy(address: Address, seconds: float) -> Iterator[Path]:
-    """Give the folder for the address's copy, made where it is missing, which no other process changes meanwhile.
+    """Give the folder for the address's copy, made if it is missing, which no other process changes.
 
     Raises filelock's Timeout where `seconds` is 0 and another process holds it; UsageError.
     """

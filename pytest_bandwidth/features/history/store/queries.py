@@ -30,7 +30,7 @@ def figure_in(column: str) -> str:
 
 
 _GBPS, _RELATIVE = map(figure_in, ("gbps", "relative"))
-# What tells of a test's level.
+# What counts for a test's level.
 _EVIDENCE = f"{MOMENT} AND is_valid AND ({_GBPS} IS NOT NULL OR sectors IS NOT NULL)"
 _POINT = f'run_id, started_at, "commit", uncommitted, serial, status, figure, {_GBPS}, {_RELATIVE}, sectors'
 _NAMES = "test_name, kind_name, device_name"
@@ -118,7 +118,7 @@ def tests_in(history: History) -> list[str]:
 
 
 def card_days_in(history: History, figure: str, newest_days: int, tests: Sequence[str] | None = None) -> CardDays:
-    """Return every card's share of its model's median on the newest days, wherever three cards tell one.
+    """Return every card's share of its model's median on the newest days, where at least three cards have one.
 
     figure: gbps or relative, which is a column; newest_days: up to the last run's; tests: only these.
     """

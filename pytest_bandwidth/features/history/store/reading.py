@@ -30,8 +30,8 @@ from pytest_bandwidth.storage.atomic import real_path
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# Writers may merge several times while a busy machine lets a reader open the files once: time tells those that never
-# rest, not a number of tries.
+# Writers may merge several times while a busy machine lets a reader open the files once: so the limit is a time,
+# not a number of tries.
 OPENING_SECONDS = 10.0
 PAUSE_SECONDS = 0.01
 # A user's question may be of any kind: a join of everything with everything ends here.
@@ -106,7 +106,7 @@ def _fetched(result: DuckDBPyConnection, at_most: int) -> list[Row]:
 
 
 def ask(place: Place, question: Callable[[History], Answer]) -> Answer:
-    """Open the history of a folder or bucket and let `question` ask it; again where files were merged meanwhile.
+    """Open the history of a folder or bucket and let `question` ask it; again if files were merged.
 
     Raises UsageError, one line that names the file, for what no history holds, and for a bucket that cannot be read.
     """
@@ -133,7 +133,7 @@ def _ask(folder: Path, question: Callable[[History], Answer]) -> Answer:
             return question(history)
         if time.monotonic() >= until:
             raise UsageError(f"{folder}: changes faster than it can be read, expected a history at rest: try again")
-        time.sleep(PAUSE_SECONDS)  # the merge under way goes on meanwhile; nothing tells its end
+        time.sleep(PAUSE_SECONDS)  # nothing announces the end of the merge
 
 
 @contextmanager
