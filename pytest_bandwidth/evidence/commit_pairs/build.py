@@ -40,6 +40,7 @@ from pytest_bandwidth.evidence.commit_pairs.worktree import (
     Revision,
     add_tree,
     commit_of,
+    record_in,
     remove_tree,
     repository_of_mark,
     top_of,
@@ -260,10 +261,10 @@ class Built:
 
     def _is_built(self) -> bool:
         """Return whether the tree is there and holds of the commit's files what it held once it was built."""
+        tree = record_in(self._folder / BUILT, LARGEST_BUILT_BYTES).get("tree")
         try:
-            told = json.loads(_start_of(self._folder / BUILT))
-            return bool(told["tree"] == _state(Path(self.revision.tree), self.revision.commit))
-        except (OSError, ValueError, RecursionError, LookupError, TypeError, UsageError):
+            return tree is not None and bool(tree == _state(Path(self.revision.tree), self.revision.commit))
+        except UsageError:
             return False
 
     def _make(self) -> None:
@@ -357,15 +358,8 @@ def _bytes_in(folder: Path) -> int:
 
 def _size_of(folder: Path) -> int:
     """Return how large a build is; 0 for one that was never finished."""
-    try:
-        return int(json.loads(_start_of(folder / BUILT))["bytes"])
-    except (OSError, ValueError, RecursionError, LookupError, TypeError):
-        return 0
-
-
-def _start_of(file: Path) -> bytes:
-    with file.open("rb") as opened:
-        return opened.read(LARGEST_BUILT_BYTES)
+    size = record_in(folder / BUILT, LARGEST_BUILT_BYTES).get("bytes")
+    return size if isinstance(size, int) else 0
 
 
 def check_extensions(revision: Revision) -> None:

@@ -255,15 +255,13 @@ def _with_pairs(evidence: Evidence, paired: Paired, revision: Revision) -> Evide
         evidence = replace(evidence, entry=paired.entry or evidence.entry)
     if paired.compared is not None:
         return replace(evidence, compared=paired.compared)
-    different = paired.different
-    if evidence.revision is not None:
-        return evidence.without(Ask.OLD_CODE, paired.why_not)
-    why = paired.why_not if different is None else f"{revision} has another {different.name}"
-    return _without(evidence, why or f"{revision} does not measure it")
+    if paired.different is not None and evidence.revision is None:
+        return _without(evidence, f"{revision} has another {paired.different.name}")
+    return _without(evidence, paired.why_not)
 
 
-def _without(evidence: Evidence, why: str) -> Evidence:
-    of_baseline = evidence.revision is None
+def _without(evidence: Evidence, why: str | None) -> Evidence:
+    of_baseline = evidence.revision is None and why
     return evidence.without(Ask.OLD_CODE, f"the old code did not run: {why}" if of_baseline else why)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
@@ -153,14 +154,22 @@ def repository_of_mark(folder: Path) -> Path | None:
     """Return the repository that a folder's mark names; None where it has no mark of its own and this user's."""
     mark = folder / _MARK
     try:
-        if mark.is_symlink() or not mark.is_file() or not is_this_users(mark.lstat()):
-            return None
-        with mark.open(encoding="utf-8") as file:
-            told = json.loads(file.read(LARGEST_MARK_BYTES))
-        repository = Path(told["repository"])
-        return repository if told == _mark_of(repository, folder) else None
-    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+        is_own = not mark.is_symlink() and mark.is_file() and is_this_users(mark.lstat())
+        record = record_in(mark, LARGEST_MARK_BYTES) if is_own else {}
+        repository = Path(str(record.get("repository")))
+        return repository if record == _mark_of(repository, folder) else None
+    except (OSError, ValueError):
         return None
+
+
+def record_in(file: Path, most_bytes: int) -> dict[str, Any]:
+    """Return the object that a file of JSON holds; an empty one where there is none, or what it holds is no object."""
+    try:
+        with file.open(encoding="utf-8") as opened:
+            record = json.loads(opened.read(most_bytes))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def remove_tree(top: Path, folder: Path) -> None:
