@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_bandwidth.cli.output import print_json
 from pytest_bandwidth.devices.base import Device, Probe, TimedDevice
-from pytest_bandwidth.devices.open import open_device
+from pytest_bandwidth.devices.open import known_names, open_device
 from pytest_bandwidth.domain.device import device_plain
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.roofline import ridge_point
@@ -28,9 +28,7 @@ PRECISIONS = ("fp64", "fp32", "fp16-tensor", "bf16-tensor")
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--device", default="auto", metavar="NAME", help="auto, cuda, cuda:N, cpu or tinygrad:METAL (default: auto)"
-    )
+    parser.add_argument("--device", default="auto", metavar="NAME", help=f"{known_names()} (default: auto)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -34,8 +34,13 @@ def checked_name(text: str) -> str:
         return text
     if text == "auto":
         return text
-    *others, last = ("auto", *(one.usage for one in types.values()))
-    raise ValueError(f"found {text[:40]!r}, expected {', '.join(others)} or {last}")
+    raise ValueError(f"found {text[:40]!r}, expected {known_names()}")
+
+
+def known_names() -> str:
+    """Say how devices are named, for help and errors: ``auto, cuda, cuda:N, cpu or traffic``."""
+    *others, last = ("auto", *(one.usage for one in device_types().values()))
+    return f"{', '.join(others)} or {last}"
 
 
 def open_device(name: str) -> Device:

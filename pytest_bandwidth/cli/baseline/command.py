@@ -9,6 +9,8 @@ import argparse
 from importlib import import_module
 from pathlib import Path
 
+from pytest_bandwidth.devices.open import known_names
+
 
 def declare(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -44,9 +46,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
     init = action("init", "make a file without entries for this machine's device")
     init.add_argument("path", type=Path, metavar="PATH", help="the new file, or a folder for it")
-    init.add_argument(
-        "--device", default="auto", metavar="NAME", help="auto, cuda, cuda:N, cpu or tinygrad:METAL (default: auto)"
-    )
+    init.add_argument("--device", default="auto", metavar="NAME", help=f"{known_names()} (default: auto)")
 
 
 def run(options: argparse.Namespace) -> int:

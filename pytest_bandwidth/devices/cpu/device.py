@@ -34,7 +34,6 @@ from pytest_bandwidth.devices.cpu.probes import (
     HostProbes,
     NumbaOperations,
     NumpyOperations,
-    ProbeOperations,
     buffer_reader,
     numba_threads,
 )
@@ -67,7 +66,7 @@ class CpuDevice(TimedDevice):
         numba = numba_threads()
         self._threads = None if numba is None else numba[0]
         self._identity = identify(self._threads, None if numba is None else numba[1])
-        operations: ProbeOperations = NumpyOperations() if numba is None else NumbaOperations(numba[0])
+        operations = NumpyOperations() if numba is None else NumbaOperations(numba[0])
         self._random = RandomSource()
         self._empty = empty_array
         self._probes = HostProbes(operations)
@@ -79,6 +78,8 @@ class CpuDevice(TimedDevice):
         self._run_delay = RunDelay()
         self._stack = StackPlaces()
 
+    xp = np
+
     @property
     def method(self) -> str:
         return "clock"
@@ -86,11 +87,6 @@ class CpuDevice(TimedDevice):
     @property
     def identity(self) -> DeviceIdentity:
         return self._identity
-
-    @property
-    def xp(self) -> Any:
-        """Return NumPy."""
-        return np
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return values in [1, 2) with random mantissas (integers: all bits random), on a 64-byte boundary.
@@ -104,12 +100,10 @@ class CpuDevice(TimedDevice):
         return self._empty(shape, dtype)
 
     def share(self, allocate: Allocate, seed: int | None) -> bool:
-        """Make arrays from what `allocate` gives, where it gives any; random numbers from the seed."""
         self._random, self._empty = RandomSource(seed, allocate), partial(empty_array, allocate=allocate)
         return True
 
     def begin_test(self) -> None:
-        """Start random whole numbers anew: they are the same in every run of a test."""
         self._random.begin_test()
 
     def nbytes(self, array: Any) -> int:

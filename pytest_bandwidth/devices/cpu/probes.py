@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,19 +29,8 @@ LARGEST_BYTES = 1 << 30
 LEAST_SHARE = 0.9
 
 
-class ProbeOperations(Protocol):
-    """Declare the four operations, on arrays of `ELEMENT` of one length."""
-
-    name: str
-
-    def read(self, x: Array) -> None: ...
-    def write(self, out: Array) -> None: ...
-    def copy(self, out: Array, x: Array) -> None: ...
-    def add(self, out: Array, x: Array, y: Array) -> None: ...
-
-
 class NumpyOperations:
-    """Run the operations with NumPy alone."""
+    """Run the four operations with NumPy alone, on arrays of `ELEMENT` of one length."""
 
     name = "NumPy"
 
@@ -58,7 +47,7 @@ class NumpyOperations:
         np.add(x, y, out=out)
 
 
-class NumbaOperations:
+class NumbaOperations(NumpyOperations):
     """Run the kernels of `streams`. Raises ImportError without Numba."""
 
     name = "Numba"
@@ -86,7 +75,7 @@ class NumbaOperations:
 class HostProbes:
     """Make probes; keep the arrays of the last one, which the next may use as well."""
 
-    def __init__(self, operations: ProbeOperations) -> None:
+    def __init__(self, operations: NumpyOperations) -> None:
         self._operations = operations
         self._kept: list[Array] = []
 
@@ -127,7 +116,7 @@ class HostProbes:
         return tuple(array[:elements] for array in self._kept[:count])
 
 
-def buffer_reader(operations: ProbeOperations, size: int) -> Call:
+def buffer_reader(operations: NumpyOperations, size: int) -> Call:
     """Make a buffer of so many bytes, each page touched, and return what reads it through. Raises OutOfMemory."""
     buffer = empty_array(size // ELEMENT.itemsize, ELEMENT)
     operations.write(buffer)

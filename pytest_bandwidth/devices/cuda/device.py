@@ -144,7 +144,6 @@ class CudaDevice(TimedDevice):
 
     @property
     def xp(self) -> Any:
-        """Return CuPy."""
         return self._cupy
 
     @property
@@ -211,7 +210,6 @@ class CudaDevice(TimedDevice):
             return kernel_resources(self._cupy, launch, self._facts.threads_per_sm)
 
     def begin_test(self) -> None:
-        """Start random whole numbers anew: they are the same in every run of a test."""
         self._whole_seed = 0
 
     def code(self, launch: Launch) -> MeasuredCode:
@@ -223,7 +221,6 @@ class CudaDevice(TimedDevice):
 
     @cached_property
     def libraries(self) -> Mapping[str, str]:
-        """Return what CuPy's functions are known by."""
         return library_versions(self._cupy, self._driver)
 
     def is_memory(self, address: int) -> bool:
@@ -270,11 +267,9 @@ class CudaDevice(TimedDevice):
 
     @property
     def newest_ptx(self) -> Version | None:
-        """Return the newest version of PTX that the driver takes; None of AMD's, which takes none."""
         return newest_ptx(self._cupy)
 
     def why_not_loaded(self, old: str, cubin: bytes | None) -> str | None:
-        """Return why an old kernel cannot be loaded here, from its machine code or else its PTX; None where it can."""
         with self._current():
             return why_not_loaded(self._cupy, old, cubin if self._codes.loads_machine_code else None)
 

@@ -78,6 +78,8 @@ def open_traffic(arch: str | None = None) -> TrafficDevice:
 class TrafficDevice(Device):
     """Count what launches ask of memory. Arrays are NumPy's; those of `empty` are known to be unwritten."""
 
+    xp = np
+
     def __init__(self, arch: str, version: str) -> None:
         self._arch = arch
         self._identity = DeviceIdentity(
@@ -98,11 +100,6 @@ class TrafficDevice(Device):
     @property
     def identity(self) -> DeviceIdentity:
         return self._identity
-
-    @property
-    def xp(self) -> Any:
-        """Return NumPy."""
-        return np
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return values in [1, 2) with random mantissas (integers: all bits random), the same in every run from a
