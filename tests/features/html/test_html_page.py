@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import gzip
 import hashlib
 import json
 import re
@@ -19,6 +20,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.features.html import page as html_module
 from pytest_bandwidth.features.html.page import render_html
+from pytest_bandwidth.reports.pages import template
 
 
 class Page(HTMLParser):
@@ -64,6 +66,15 @@ def failing() -> Page:
 
 def data_of(page: Page) -> dict[str, Any]:
     return next(json.loads(content) for tag, content in page.raw if tag == "script" and content.startswith('{"panels"'))
+
+
+def test_much_data_is_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = run_documents.run_document(run_documents.outcomes(3))
+    plain = data_of(Page(render_html(document)))
+    monkeypatch.setattr(template, "MOST_UNCOMPRESSED", 100)
+    packed = re.search(r'<script type="application/json" id="data">([\w+/=]*)</script>', render_html(document))
+    assert packed is not None
+    assert json.loads(gzip.decompress(base64.b64decode(packed[1]))) == plain
 
 
 def facts_of(page: Page, panel: dict[str, Any]) -> dict[str, str]:

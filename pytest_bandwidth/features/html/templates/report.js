@@ -1,8 +1,8 @@
 "use strict";
 // Reads the page's data, and turns the finished table into one that sorts, filters and opens. All text from the data is
 // set as textContent; nothing is ever parsed as HTML.
-(() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+(async () => {
+  const data = await pageData();
   const bodies = [...document.querySelectorAll("tbody.rows")];
 
   /* ---- charts ---- */

@@ -1,6 +1,14 @@
 "use strict";
 // What every page of ours draws charts with: Vega-Lite specs in the reader's colours, drawn when they come into sight.
 
+// Reads the page's data: JSON, or much of it as Base64 of gzip.
+async function pageData() {
+  const text = document.getElementById("data").textContent;
+  if (text.startsWith("{")) return JSON.parse(text);
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+}
+
 function element(name, className, text) {
   const made = document.createElement(name);
   if (className) made.className = className;
