@@ -13,7 +13,7 @@ from pytest_bandwidth.features.traffic.ptx.opcodes.table import TABLE
 
 def test_every_spelling_of_an_action_has_a_test(executed: Any) -> None:
     if not executed.complete:
-        pytest.skip("looks back on other tests: run all of tests/features/traffic/ptx in one process")
+        pytest.skip("looks back on other tests: run all of its folder in one process")
     seen: set[str] = set()
     for opcode in executed.opcodes:
         match = TABLE.find(opcode)
