@@ -205,10 +205,18 @@ def project(nodes, tmp_path):
 
 
 def test_hostile_documents_are_refused_in_one_line_and_the_rest_stands(project):
-    good = {"schema": 1, "run_id": "r", "device": {"kind": "cpu", "name": "C", "serial": "s"}, "results": []}
+    good = {
+        "schema": 1,
+        "run_id": "r",
+        "device": {"kind": "cpu", "name": "C", "serial": "s", "timed_on": "host"},
+        "results": [],
+    }
     project.befall("hostile", "n1-0", b"{" * 100_000)
     project.befall("hostile", "n1-1", json.dumps({**good, "schema": 99}).encode())
-    named = {**good, "device": {"kind": "cpu", "name": "\x1b[31m" + "N" * 10**6, "serial": "../../x"}}
+    named = {
+        **good,
+        "device": {"kind": "cpu", "name": "\x1b[31m" + "N" * 10**6, "serial": "../../x", "timed_on": "host"},
+    }
     project.befall("hostile", "n1-2", json.dumps(named).encode())
     ran = project.run("--only", "T9", pytest_args=("--bandwidth-json=run.json",))
     assert ran.code == 3, ran.text
