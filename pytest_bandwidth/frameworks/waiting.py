@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from numbers import Number
 from types import CodeType, FunctionType, MethodType
@@ -16,7 +16,8 @@ from pytest_bandwidth.frameworks.arrays import arrays_in
 from pytest_bandwidth.frameworks.base import Framework
 from pytest_bandwidth.frameworks.known import framework_of, loaded_frameworks
 
-Seen = list[tuple[str, Any, Framework]]
+# Paths of arrays, arrays, and their frameworks.
+Found = list[tuple[str, Any, Framework]]
 Call = Callable[[], Any]
 ArrayCheck = Callable[[str, Any, Framework], None]
 # JAX's compiled functions are of this module.
@@ -50,51 +51,54 @@ def awaited(
         else:
             own_check(path, array, framework.name)
 
-    seen = [one for name, value in given.items() for one in _seen(value, name)]
-    for path, array, framework in seen:
+    arguments = [one for name, value in given.items() for one in _arrays_of(value, name)]
+    for path, array, framework in arguments:
         if not framework.is_made(array):
             framework.extent(array, path)  # raises, with the framework's own reason
         check(path, array, framework)
         if on_gpu and stream is None:
             stream = framework.stream(array)
-    later = any(framework.computes_later for _, _, framework in seen) or (_may_compute_later() and holds_later(call))
+    # Looked up once, since it would be part of what is timed; and after the first run, which may load a framework.
+    counting, may_be_later = _of_process()
+    later = any(framework.computes_later for _, _, framework in arguments) or (may_be_later and uses_lazy(call))
     checked = False
 
     def run() -> Any:
-        nonlocal checked
-        kernels = _kernels()
+        nonlocal checked, counting, may_be_later
+        kernels = [framework.kernels_run() for framework in counting]
         try:
             value = call()
         except Exception:
-            _refuse_given_away(seen)
+            _refuse_given_away(arguments)
             raise
-        if not checked or _may_compute_later():
+        if not checked or may_be_later:
             if later and isinstance(value, Iterator):
                 kind = type(value).__name__
                 raise UsageError(
                     f"the callable returned a {kind}, of which nothing has run: return the arrays themselves"
                 )
-            returned = _seen(value, "the result")
+            returned = _arrays_of(value, "the result")
             first, checked = not checked, True
             if first:
-                _refuse_given_away(seen)
+                _refuse_given_away(arguments)
                 _check_result(value, returned, later, stream, on_gpu, check)
-                _refuse_unchanged(seen, returned)
+                _refuse_unchanged(arguments, returned)
             _wait(returned)
             if first:
-                _refuse_left_lazy(seen)
+                _refuse_left_lazy(arguments)
             only_lazy = bool(returned) and all(framework.is_lazy for _, _, framework in returned)
-            for name in kernels if own_check is not None or only_lazy else ():
-                if kernels[name] == _kernels().get(name):
-                    raise UsageError(f"no {name} kernel ran: the result was there before, so nothing would be timed")
+            if own_check is not None or only_lazy:
+                _refuse_unless_run(counting, kernels)
+            if first:
+                counting, may_be_later = _of_process()
         return value
 
     return run, stream
 
 
-def _refuse_given_away(seen: Seen) -> None:
+def _refuse_given_away(arguments: Found) -> None:
     """Raise UsageError where a run gave away the buffer of an argument."""
-    for path, array, framework in seen:
+    for path, array, framework in arguments:
         if not framework.is_lazy and not framework.is_made(array):
             raise UsageError(
                 f"{path} is {framework.name}'s and was donated: a run gave its buffer away, and each needs it; "
@@ -102,9 +106,9 @@ def _refuse_given_away(seen: Seen) -> None:
             ) from None
 
 
-def _refuse_left_lazy(seen: Seen) -> None:
+def _refuse_left_lazy(arguments: Found) -> None:
     """Raise UsageError where an argument is given a new content that nothing has computed."""
-    for path, array, framework in seen:
+    for path, array, framework in arguments:
         if framework.is_lazy and not framework.is_made(array):
             raise UsageError(
                 f"{path} is assigned to and not realized, so its work never runs: expected a callable that realizes or "
@@ -112,9 +116,9 @@ def _refuse_left_lazy(seen: Seen) -> None:
             )
 
 
-def _refuse_unchanged(seen: Seen, returned: Seen) -> None:
+def _refuse_unchanged(arguments: Found, returned: Found) -> None:
     """Raise UsageError where no more came back than was given, of a framework that computes nothing in place."""
-    given = {id(array) for _, array, framework in seen if framework.name == "JAX"}
+    given = {id(array) for _, array, framework in arguments if framework.name == "JAX"}
     if returned and all(id(array) in given for _, array, _ in returned):
         raise UsageError(
             "the callable returned only arrays that it was given, into which JAX computes nothing, so there is "
@@ -122,14 +126,24 @@ def _refuse_unchanged(seen: Seen, returned: Seen) -> None:
         )
 
 
-def _seen(value: object, path: str) -> Seen:
+def _arrays_of(value: object, path: str) -> Found:
     """Return the arrays in a value; what holds a generator, or millions of items, is refused where it is named."""
     found = arrays_in(value, path, passing_over=True)
     return [(where, array, framework) for where, array in found if (framework := framework_of(array)) is not None]
 
 
-def _may_compute_later() -> bool:
-    return any(framework.computes_later for framework in loaded_frameworks().values())
+def _of_process() -> tuple[list[Framework], bool]:
+    """Return the loaded frameworks that count their kernels, and whether any computes later."""
+    frameworks = loaded_frameworks().values()
+    counting = [framework for framework in frameworks if framework.kernels_run() is not None]
+    return counting, any(framework.computes_later for framework in frameworks)
+
+
+def _refuse_unless_run(counting: Sequence[Framework], before: Sequence[int | None]) -> None:
+    """Raise UsageError where a framework has run no more kernels than before."""
+    for framework, kernels in zip(counting, before, strict=True):
+        if framework.kernels_run() == kernels:
+            raise UsageError(f"no {framework.name} kernel ran: the result was there before, so nothing would be timed")
 
 
 def _check(path: str, array: Any, framework: Framework, *, on_gpu: bool, graph: bool) -> None:
@@ -155,7 +169,7 @@ def _check(path: str, array: Any, framework: Framework, *, on_gpu: bool, graph: 
         )
 
 
-def _check_result(value: object, returned: Seen, later: bool, stream: Any, on_gpu: bool, check: ArrayCheck) -> None:
+def _check_result(value: object, returned: Found, later: bool, stream: Any, on_gpu: bool, check: ArrayCheck) -> None:
     for path, array, framework in returned:
         if not framework.is_lazy and not framework.is_made(array):
             framework.extent(array, path)
@@ -163,7 +177,7 @@ def _check_result(value: object, returned: Seen, later: bool, stream: Any, on_gp
         own = framework.stream(array) if on_gpu and stream is None else None
         if own is not None and getattr(own, "cuda_stream", 0) != 0:
             raise UsageError(f"{path} was made on {framework.name}'s current stream: pass it as stream=")
-    if later and not returned and not _is_told(value):
+    if later and not returned and not _is_computed(value):
         what = "None" if value is None else f"a {type(value).__name__} in which no array is seen"
         raise UsageError(
             f"the callable works with arrays that are computed later and returned {what}, so there is nothing to wait "
@@ -171,14 +185,14 @@ def _check_result(value: object, returned: Seen, later: bool, stream: Any, on_gp
         )
 
 
-def _is_told(value: object) -> bool:
+def _is_computed(value: object) -> bool:
     """Return whether there is a number or text in a value, which had to be computed for it to be there."""
     if isinstance(value, (tuple, list)):
-        return any(map(_is_told, value))
+        return any(map(_is_computed, value))
     return isinstance(value, (Number, np.generic, str, bytes))
 
 
-def _wait(returned: Seen) -> None:
+def _wait(returned: Found) -> None:
     by_name: dict[str, tuple[Framework, list[Any]]] = {}
     for _, array, framework in returned:
         by_name.setdefault(framework.name, (framework, []))[1].append(array)
@@ -186,13 +200,7 @@ def _wait(returned: Seen) -> None:
         framework.wait(arrays)
 
 
-def _kernels() -> dict[str, int]:
-    """Return how many kernels each framework that counts them has run."""
-    counts = {one.name: one.kernels_run() for one in loaded_frameworks().values()}
-    return {name: count for name, count in counts.items() if count is not None}
-
-
-def holds_later(call: object) -> bool:
+def uses_lazy(call: object) -> bool:
     """Return whether a callable holds, or names, an array or function of a framework that computes later.
 
     Functions that it holds are looked into as well; nothing is run.
@@ -204,13 +212,13 @@ def holds_later(call: object) -> bool:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if _is_later(one, modules):
+        if _is_lazy(one, modules):
             return True
-        pending += _held(one)
+        pending += _used_by(one)
     return False
 
 
-def _is_later(value: object, modules: Collection[str]) -> bool:
+def _is_lazy(value: object, modules: Collection[str]) -> bool:
     """Return whether it is one, or a function of such a framework. modules: those that its functions' types are of."""
     if type(value).__module__.partition(".")[0] in modules and callable(value):
         return True
@@ -218,7 +226,7 @@ def _is_later(value: object, modules: Collection[str]) -> bool:
     return any(framework is not None and framework.computes_later for framework in found)
 
 
-def _held(value: object) -> Iterable[object]:
+def _used_by(value: object) -> Iterable[object]:
     """Return what a callable was made with, and what its names stand for; of anything else nothing."""
     if isinstance(value, partial):
         return (value.func, *value.args, *value.keywords.values())
