@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from os.path import exists
 from pathlib import Path
-from typing import Any
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_files import needed_cubin, needed_files, needed_ptx
@@ -232,7 +231,7 @@ class JudgingRun(MeasuringRun):
 
         The device's lock is held for each fresh process, or for the two of a pair: others measure in between.
         """
-        settings = self.settings
+        settings, asked = self.settings, JudgedTest(test, self, self._invocation, progress)
         limits = Limits(
             test.marker,
             settings.tolerance,
@@ -240,18 +239,17 @@ class JudgingRun(MeasuringRun):
             "all" if settings.update else "new" if settings.update_new else "none",
             Looks(settings.pairs),
         )
-        timeout = test.fresh_seconds
         self.device.release()
-        old_kernels = self._old_kernels(test, timeout, progress, limits.looks)
-        with self._fresh_processes(test, timeout, progress) as fresh:
+        old_kernels = self._old_kernels(asked)
+        with self._fresh_processes(asked) as fresh:
             if self.revision is None:
-                resolvers = self._resolvers(old_kernels, limits, test, timeout, progress)
+                resolvers = self._resolvers(asked, limits, old_kernels)
                 evidence = first_evidence(measurements, self.baseline, limits)
                 if self._is_anchored:
                     evidence = {key: of_old_code_alone(one) for key, one in evidence.items()}
                 judged = judge(evidence, limits, (*resolvers, fresh))
             else:
-                judged = self._against(measurements, limits, test, timeout, progress, self.revision, old_kernels, fresh)
+                judged = self._against(self.revision, measurements, asked, limits, old_kernels, fresh)
             judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
         if old_kernels is not None:
             judged = {key: old_kernels.with_processes(one) for key, one in judged.items()}
@@ -259,39 +257,37 @@ class JudgingRun(MeasuringRun):
 
     def judged_test(self, test: MeasuredTest, progress: Progress) -> JudgedTest:
         """Return what more evidence about a judged test can be gathered with."""
-        old_kernels = self._old_kernels(test, test.fresh_seconds, progress, Looks(self.settings.pairs))
-        find = None if old_kernels is None else old_kernels.old_kernel_of
-        return JudgedTest(test, self, self._invocation, progress, find_old_kernel=find)
+        asked = JudgedTest(test, self, self._invocation, progress)
+        old_kernels = self._old_kernels(asked)
+        return asked if old_kernels is None else replace(asked, find_old_kernel=old_kernels.old_kernel_of)
 
     def _against(
         self,
-        measurements: Mapping[str, Measurement],
-        limits: Limits,
-        test: MeasuredTest,
-        timeout: float,
-        progress: Progress,
         revision: Revision,
+        measurements: Mapping[str, Measurement],
+        asked: JudgedTest,
+        limits: Limits,
         old_kernels: OldKernels | None,
         fresh: FreshProcesses,
     ) -> dict[str, Judged]:
         """Judge by another revision."""
-        worktrees, held = self._worktrees(test, timeout, revision), partial(self.locked, progress)
+        worktrees = self._worktrees(asked.test, revision)
         rows = self._revision_code.known(worktrees)
         if self.device.identity.counts_only:
-            counted = decide_counted(measurements, limits, worktrees, rows, held)
+            counted = decide_counted(measurements, limits, worktrees, rows, asked.alone)
             return {key: Judged(measurements[key], entry, decision) for key, (decision, entry) in counted.items()}
-        pairs = CommitPairs(AskedCommit(revision), _file_of(test), lambda *_: worktrees, limits, progress.show, held)
+        pairs = CommitPairs(
+            AskedCommit(revision), _file_of(asked.test), lambda *_: worktrees, limits, asked.tell, asked.alone
+        )
         resolvers = (pairs, fresh) if old_kernels is None else (old_kernels, pairs, fresh)
         return judge(against_evidence(measurements, limits, revision, rows), limits, resolvers)
 
-    def _resolvers(
-        self, old_kernels: OldKernels | None, limits: Limits, test: MeasuredTest, timeout: float, progress: Progress
-    ) -> tuple[Resolver, ...]:
+    def _resolvers(self, asked: JudgedTest, limits: Limits, old_kernels: OldKernels | None) -> tuple[Resolver, ...]:
         """Return what compares changed or unknown code with old code, the best first."""
         if self.settings.settle == "never":
             return ()
-        at, held = partial(self._worktrees, test, timeout), partial(self.locked, progress)
-        pairs = CommitPairs(self._commits, _file_of(test), at, limits, progress.show, held)
+        at = partial(self._worktrees, asked.test)
+        pairs = CommitPairs(self._commits, _file_of(asked.test), at, limits, asked.tell, asked.alone)
         found: tuple[Resolver, ...] = (pairs,) if old_kernels is None or self._is_anchored else (old_kernels, pairs)
         return found if self._is_anchored else tuple(Timed(one, self._old_code_time) for one in found)
 
@@ -300,12 +296,9 @@ class JudgingRun(MeasuringRun):
         """Return whether tests are compared with the commits of their entries' anchors."""
         return self.settings.against == ANCHOR
 
-    def _worktrees(
-        self, test: MeasuredTest, timeout: float, revision: Revision, rounds_share: float = 1.0
-    ) -> Worktrees:
-        return Worktrees(
-            self._invocation, revision, self.device_name, test.nodeid, _file_of(test), timeout, rounds_share
-        )
+    def _worktrees(self, test: MeasuredTest, revision: Revision, rounds_share: float = 1.0) -> Worktrees:
+        file, timeout = _file_of(test), test.fresh_seconds
+        return Worktrees(self._invocation, revision, self.device_name, test.nodeid, file, timeout, rounds_share)
 
     def _users_peak(self) -> Peak | None:
         asked = super()._users_peak()
@@ -317,51 +310,38 @@ class JudgingRun(MeasuringRun):
         del label  # only a parent's request tells labels apart
         return self._budget_of(marker, 1.0, exact=self.settings.writes_baseline)
 
-    def _old_kernels(
-        self, test: MeasuredTest, timeout_seconds: float, progress: Progress, looks: Looks
-    ) -> OldKernels | None:
-        """Return what runs old kernels beside new ones; None where the device cannot, or there are none."""
+    def _old_kernels(self, asked: JudgedTest) -> OldKernels | None:
+        """Return what alternates old kernels with new ones; None where the device cannot, or there are none."""
         old_ptx = self.old_ptx
         if old_ptx is None or not self.device.launches_old_code:
             return None
-        asked = self._asked(test)
 
         def start(old_kernels: Sequence[OldKernel]) -> Child:
-            return self._invocation.start(MeasureWithOldKernels(**asked, old_kernels=tuple(old_kernels)))
+            kind, kernels = MeasureWithOldKernels, tuple(old_kernels)
+            return asked.invocation.start(asked.request(kind, rounds_share=ROUNDS_SHARE, old_kernels=kernels))
 
         return OldKernels(
             old_ptx,
             self._old_cubin,
             start,
-            partial(self.locked, progress),
-            progress.show,
+            asked.alone,
+            asked.tell,
             self.peak,
-            timeout_seconds,
+            asked.test.fresh_seconds,
             room_on(self.device.identity),
-            looks,
+            Looks(self.settings.pairs),
         )
 
-    def _asked(self, test: MeasuredTest) -> dict[str, Any]:
-        """Return what requests for a new process of the test have in common."""
-        return {
-            "device": self.device_name,
-            "target": test.target,
-            "nodeids": (test.nodeid,),
-            "rounds_share": ROUNDS_SHARE,
-            "peak": self.peak,
-            "identifies_code": False,
-        }
-
-    def _fresh_processes(self, test: MeasuredTest, timeout_seconds: float, progress: Progress) -> FreshProcesses:
-        request = ChildRequest(**self._asked(test))
+    def _fresh_processes(self, asked: JudgedTest) -> FreshProcesses:
+        request = asked.request(ChildRequest, rounds_share=ROUNDS_SHARE)
         return FreshProcesses(
-            lambda: self._invocation.start(request),
-            partial(self.locked, progress),
-            progress.show,
+            lambda: asked.invocation.start(request),
+            asked.alone,
+            asked.tell,
             confirm=self.settings.confirm,
             room=room_on(self.device.identity),
             peak=self.peak,
-            timeout_seconds=timeout_seconds,
+            timeout_seconds=asked.test.fresh_seconds,
         )
 
 

@@ -1,4 +1,4 @@
-"""Let a kernel's old code take turns with the new one in this fresh process, which a fault of the old one ends."""
+"""Alternate a kernel's old code with the new one in this child process, which a fault of the old one ends."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ class OldKernel:
 
 @dataclass(frozen=True, slots=True)
 class MeasureWithOldKernels(ChildRequest):
-    """Ask a child to measure, while old code of those labels' kernels takes turns with the new one."""
+    """Ask a child to alternate kernels with their old code, while it measures them."""
 
     old_kernels: tuple[OldKernel, ...] = ()
 
     @staticmethod
     def values_of(plain: Mapping[str, Any]) -> dict[str, Any]:
-        return {**ChildRequest.values_of(plain), "old_kernels": tuple(map(old_kernel_of, plain["old_kernels"]))}
+        return {**ChildRequest.values_of(plain), "old_kernels": tuple(map(read_old_kernel, plain["old_kernels"]))}
 
     def measure(self, device: Device, workload: Workload, measure: Callable[[Workload], Measurement]) -> Measurement:
         """Measure the workload with its old code where there is some."""
         old = next((old for old in self.old_kernels if old.label == workload.label), None)
         if old is None or not device.launches_old_code:
             return measure(workload)
-        return measure_beside(device, old, workload, measure, self.hand_over)
+        return measure_with_old_code(device, old, workload, measure, self.hand_over)
 
 
-def old_kernel_of(plain: Mapping[str, Any]) -> OldKernel:
+def read_old_kernel(plain: Mapping[str, Any]) -> OldKernel:
     """Return it back from plain data, in which a shape is a list of lists."""
     shape = plain.get("shape")
     if shape is None:
@@ -80,7 +80,7 @@ def old_kernel_of(plain: Mapping[str, Any]) -> OldKernel:
     return OldKernel(**{**plain, "shape": LaunchShape(tuple(grid), tuple(block), shared_bytes)})
 
 
-def measure_beside(
+def measure_with_old_code(
     device: Device,
     asked: OldKernel,
     workload: Workload,
@@ -98,7 +98,7 @@ def measure_beside(
     except DeviceLost as error:
         _give_up(asked, report, f"it faults: {_first_line(error)}")
     except BandwidthError as error:
-        return _told(measure(workload), {TROUBLE: _first_line(error)})
+        return measure(workload).with_detail(Rule.OLD_KERNEL, {TROUBLE: _first_line(error)})
     try:
         measured = measure(replace(workload, interleaved=old.calls, setup_for_all=True))
         old.restore()
@@ -107,7 +107,8 @@ def measure_beside(
     except DeviceLost as error:
         _give_up(asked, report, f"where old and new take turns one of them faults: {_first_line(error)}")
     alone = replace(measured, rounds=replace(measured.rounds, interleaved=()))
-    return _told(alone, {**_seen(measured.rounds, old), SECTORS: sectors, REFUSED: refused})
+    seen = {**_comparison_of(measured.rounds, old), SECTORS: sectors, REFUSED: refused}
+    return alone.with_detail(Rule.OLD_KERNEL, seen)
 
 
 def load_old(device: Device, asked: OldKernel, workload: Workload) -> tuple[OldCode, str | None]:
@@ -127,7 +128,7 @@ def load_old(device: Device, asked: OldKernel, workload: Workload) -> tuple[OldC
     return device.old_code(workload, asked.old, asked.new, asked.shape), refused
 
 
-def _seen(rounds: Rounds, old: OldCode) -> Mapping[str, Any]:
+def _comparison_of(rounds: Rounds, old: OldCode) -> Mapping[str, Any]:
     """Return the drop, and what the compiler gave the old code."""
     before, *as_before = rounds.interleaved or ((),)
     now = as_before[0] if as_before else rounds.kernel_seconds
@@ -146,10 +147,6 @@ def _sectors(asked: OldKernel, workload: Workload, old: OldCode) -> Mapping[str,
         old=asked.old, new=asked.new, launch=workload.launch, host_args=old.host_args
     )
     return found
-
-
-def _told(measurement: Measurement, said: Mapping[str, Any]) -> Measurement:
-    return replace(measurement, detail={**measurement.detail, Rule.OLD_KERNEL: said})
 
 
 @contextmanager

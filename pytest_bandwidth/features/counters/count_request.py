@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from pytest_bandwidth.devices.base import Device, Workload
-from pytest_bandwidth.evidence.old_kernel.in_child import OldKernel, load_old, old_kernel_of
+from pytest_bandwidth.evidence.old_kernel.in_child import OldKernel, load_old, read_old_kernel
 from pytest_bandwidth.evidence.processes.requests import ChildRequest
 
 # Steps that the child notes: the workload begins; it has come to its end.
@@ -25,7 +25,7 @@ class CountRequest(ChildRequest):
     @staticmethod
     def values_of(plain: Mapping[str, Any]) -> dict[str, Any]:
         old = plain["old_kernel"]
-        return {**ChildRequest.values_of(plain), "old_kernel": old and old_kernel_of(old)}
+        return {**ChildRequest.values_of(plain), "old_kernel": old and read_old_kernel(old)}
 
     def run(self, device: Device, workload: Workload) -> object:
         """Run the workload; the one that is counted in the range that the profiler knows."""

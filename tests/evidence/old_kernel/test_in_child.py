@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.code.machine_code import text_of_cubin
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.evidence.old_kernel import in_child
-from pytest_bandwidth.evidence.old_kernel.in_child import OldKernel, measure_beside, old_kernel_of
+from pytest_bandwidth.evidence.old_kernel.in_child import OldKernel, measure_with_old_code, read_old_kernel
 
 ASKED = OldKernel("a", "old", "new", 1e-3)
 
@@ -46,7 +46,7 @@ def beside(device, told, asked=ASKED):
     def measure(both):
         return device.measure(both, Budget(4, 0.1), lambda _: None)
 
-    return measure_beside(device, asked, workload, measure, told.extend)
+    return measure_with_old_code(device, asked, workload, measure, told.extend)
 
 
 @pytest.fixture
@@ -108,9 +108,9 @@ def test_refused_machine_code_of_the_same_ptx_is_trouble(told):
 
 def test_how_the_old_code_was_launched_comes_through_a_request():
     asked = replace(ASKED, shape=LaunchShape((8, 4, 1), (256, 1, 1), 1024))
-    assert old_kernel_of(json.loads(json.dumps(asdict(asked)))) == asked
-    assert old_kernel_of(json.loads(json.dumps(asdict(ASKED)))) == ASKED
-    assert old_kernel_of(json.loads(json.dumps(asdict(CUBIN)))) == CUBIN
+    assert read_old_kernel(json.loads(json.dumps(asdict(asked)))) == asked
+    assert read_old_kernel(json.loads(json.dumps(asdict(ASKED)))) == ASKED
+    assert read_old_kernel(json.loads(json.dumps(asdict(CUBIN)))) == CUBIN
 
 
 def test_a_fault_ends_the_process_with_its_reason(told):
