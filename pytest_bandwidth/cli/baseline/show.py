@@ -71,15 +71,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _shown(baseline: Baseline, wanted: set[str]) -> list[Shown]:
-    return [_of(baseline, entry) for key, entry in baseline.entries.items() if key in wanted]
+    # Without the device's kind the larger prior, so that no more is promised than holds on a host.
+    on_host = timed_on(baseline.device.kind if baseline.device else None) == "host"
+    return [_of(baseline, entry, on_host) for key, entry in baseline.entries.items() if key in wanted]
 
 
-def _of(baseline: Baseline, entry: Entry) -> Shown:
+def _of(baseline: Baseline, entry: Entry, on_host: bool) -> Shown:
     figure: Metric = entry.judged_on or "gbps"
     tolerance = tolerance_of(None, entry, baseline, DEFAULTS.tolerance)
-    # Without the device's kind the larger prior, so that no more is promised than holds on a host.
-    kind = baseline.device.kind if baseline.device else None
-    on_host = timed_on(kind) == "host"
     if reference_of(entry, figure, on_host) is None:
         figure = "gbps"
     reference = reference_of(entry, figure, on_host)
