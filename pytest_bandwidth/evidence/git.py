@@ -152,7 +152,7 @@ def has_changes(tree: Path) -> bool:
 
 def is_shallow(folder: Path) -> bool:
     """Return whether the repository lacks history that it was cloned without."""
-    return _said(folder, "rev-parse", "--is-shallow-repository") == "true"
+    return _output_of(folder, "rev-parse", "--is-shallow-repository") == "true"
 
 
 def last_commit_of_lines(tree: Path, path: Path, first: int, last: int | None) -> str:
@@ -183,7 +183,7 @@ def merge_base_with_default(tree: Path) -> str:
 
 def current_commit(folder: Path) -> str | None:
     """Return the full hash of the commit that is checked out; None outside a git repository."""
-    return _said(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}") or None
+    return _output_of(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}") or None
 
 
 def uncommitted_files(folder: Path, is_output: Callable[[Path], bool] = lambda _: False) -> list[str] | None:
@@ -227,7 +227,7 @@ def _records(top: Path, *args: str) -> list[str]:
     return [record for record in git(top, *args, seconds=_SHORT_SECONDS).split("\0") if record]
 
 
-def _said(folder: Path, *args: str) -> str | None:
+def _output_of(folder: Path, *args: str) -> str | None:
     try:
         return git(folder, *args, seconds=_SHORT_SECONDS).strip()
     except UsageError:

@@ -411,13 +411,13 @@ def _installed_versions() -> Mapping[str, str]:
             continue
         for name in names:
             distribution, _, version = name.rpartition(".")[0].partition("-")
-            told = _told_of(os.path.join(folder, name), version)
-            if told is not None:
-                found.setdefault(distribution, told)
+            identity = _identity_of_distribution(os.path.join(folder, name), version)
+            if identity is not None:
+                found.setdefault(distribution, identity)
     return found
 
 
-def _told_of(folder: str, version: str) -> str | None:
+def _identity_of_distribution(folder: str, version: str) -> str | None:
     """Return what tells a distribution; None for a checkout that is on the path: its files tell it."""
     try:
         with open(os.path.join(folder, "direct_url.json"), encoding="utf-8") as stream:

@@ -67,7 +67,7 @@ class BisectedTest:
 class Judgement:
     """Say how the test fares at a commit.
 
-    is_bad: None where that cannot be told. status: the verdict that says so; None where there was none to be had.
+    is_bad: None where that is not known. status: the verdict that says so; None where there was none to be had.
     regressed: labels of the measurements that are REGRESSED.
     """
 
@@ -117,7 +117,7 @@ class AgainstGood:
         self._test, self._tell, self._build = test, tell, build
         self._device_name = ""
         self._judged: list[tuple[Rows, Judgement]] = []
-        rows, self._told = self._first_told()
+        rows, self._rows_of_good = self._first_rows()
         if "device" not in rows[0]:
             raise FreshProcessFailed(f"{good} holds a pytest-bandwidth that cannot be asked yet: expected a later GOOD")
         self.device: DeviceIdentity = identity_of(rows[0]["device"])
@@ -131,31 +131,31 @@ class AgainstGood:
         try:
             checked_out = check_out(Path(self.good.top), commit, self._build, self._tell, "it")
             try:
-                told, judgement = self._judgement(checked_out.revision)
+                rows, judgement = self._judgement(checked_out.revision)
             finally:
                 checked_out.remove()
         except _OF_A_COMMIT as why:
             return Judgement(commit, None, None, " ".join(str(why).split()))
-        self._judged.append((told, judgement))
+        self._judged.append((rows, judgement))
         return judgement
 
     def _judgement(self, candidate: Revision) -> tuple[Rows, Judgement]:
         sides = _TwoTrees(self._worktrees(candidate, self.good), self._worktrees(self.good, candidate))
-        told = self._tells(sides.candidate)
-        labels = frozenset(told) if self.labels is None else self.labels
-        alike = {label for label in labels if self._are_alike(told, self._told, label)}
+        rows = self._rows_of(sides.candidate)
+        labels = frozenset(rows) if self.labels is None else self.labels
+        alike = {label for label in labels if self._are_alike(rows, self._rows_of_good, label)}
         if self.device.counts_only and len(alike) < len(labels):
             alike.clear()  # a later launch of a test may count what an earlier one, of other code, left behind
         verdicts = {label: self._same_code() for label in alike}
         if not labels or alike != labels:
-            known = self._of_same_code(told, labels - alike)
+            known = self._judgement_of_same_code(rows, labels - alike)
             if known is not None:
                 reason = f"the code is that of {known.commit[:SHORT_HASH]}"
-                return told, replace(known, commit=candidate.commit, reason=reason)
+                return rows, replace(known, commit=candidate.commit, reason=reason)
             verdicts |= self._measured(sides, alike)
-        return told, self._by_verdicts(candidate.commit, verdicts)
+        return rows, self._by_verdicts(candidate.commit, verdicts)
 
-    def _first_told(self) -> tuple[list[dict[str, Any]], Rows]:
+    def _first_rows(self) -> tuple[list[dict[str, Any]], Rows]:
         tree = self._worktrees(self.good)
         self._tell(f"what code the test runs at {self.good}")
         with suppress(NothingThere):
@@ -164,7 +164,7 @@ class AgainstGood:
         # Such as a test that asserts on its figures, of which there are none while it only tells its code.
         return tree.base(), {}
 
-    def _tells(self, tree: Worktrees) -> Rows:
+    def _rows_of(self, tree: Worktrees) -> Rows:
         """Return what the commit says of its code; nothing where it has to be measured all the same."""
         if self.device.counts_only and self.good.holds_plugin:
             return {}  # the plugin that counts is itself another one there
@@ -177,12 +177,12 @@ class AgainstGood:
         both = label in one and label in other
         return both and are_same_code(one[label], other[label], counted=self.device.counts_only)
 
-    def _of_same_code(self, told: Rows, labels: frozenset[str | None]) -> Judgement | None:
+    def _judgement_of_same_code(self, rows: Rows, labels: frozenset[str | None]) -> Judgement | None:
         """Return how a commit fares that was judged, and runs the same code; None where there is none."""
         if not labels or self.labels is None:
             return None
         for known, judgement in self._judged:
-            if judgement.is_bad is not None and all(self._are_alike(told, known, label) for label in self.labels):
+            if judgement.is_bad is not None and all(self._are_alike(rows, known, label) for label in self.labels):
                 return judgement
         return None
 

@@ -103,7 +103,7 @@ def how_built(top: Path, commit: str, test_file: Path, args: Sequence[str]) -> B
     The ini file is the first one of pytest's from the test's folder up to the top of the tree. Raises UsageError where
     it cannot be read.
     """
-    folder, said = _said_in_ini(top, commit, test_file.parent)
+    folder, said = _command_in_ini(top, commit, test_file.parent)
     for option, value in zip(("", *args), args, strict=False):
         given = value if option in ("-o", "--override-ini") else value.removeprefix("--override-ini=")
         if given.startswith(f"{_NAME}="):
@@ -111,7 +111,7 @@ def how_built(top: Path, commit: str, test_file: Path, args: Sequence[str]) -> B
     return build_of(said or None, folder)
 
 
-def _said_in_ini(top: Path, commit: str, start: Path) -> tuple[Path, str]:
+def _command_in_ini(top: Path, commit: str, start: Path) -> tuple[Path, str]:
     """Return the folder of the ini file, and what it says, if anything."""
     for folder in (start.resolve(), *start.resolve().parents):
         if not folder.is_relative_to(top):

@@ -55,7 +55,7 @@ def machine_code(cubin: bytes, kernel: str, said: Said = NOTHING_SAID) -> tuple[
             return None
         names = sorted(name for name in own if name in (_TEXT, _SHARED, _INFO) or name.startswith(_CONSTANT))
         parts = [part for name in names for part in (name.encode(), *_parts(elf, own[name], said))]
-        return *parts, *_of_functions(elf).get(kernel, ())
+        return *parts, *_attributes_of_functions(elf).get(kernel, ())
     except UNREADABLE:
         return None
 
@@ -76,7 +76,7 @@ def code_of_file(data: bytes | memoryview, said: Said = NOTHING_SAID) -> tuple[b
         parts = [part for name, section in own for part in (name.encode(), *_parts(elf, section, said))]
         if elf.machine != CUDA:
             return tuple(parts)
-        for name, told in sorted((without_file(name), told) for name, told in _of_functions(elf).items()):
+        for name, told in sorted((without_file(name), told) for name, told in _attributes_of_functions(elf).items()):
             parts += [name.encode(), *told]
         return b"%x" % (elf.flags & _ARCHITECTURE), *parts
     except UNREADABLE:
@@ -143,7 +143,7 @@ def _value(section: Section, symbol: ElfSymbol) -> bytes:
     return bytes(section.data[symbol.value : symbol.value + symbol.size])
 
 
-def _of_functions(elf: Elf) -> dict[str, list[bytes]]:
+def _attributes_of_functions(elf: Elf) -> dict[str, list[bytes]]:
     """Return what `.nv.info` says of each function's registers and stack: they decide how many of its blocks fit."""
     info = next((section for section in elf.sections if section.name == _INFO), None)
     found: dict[str, list[bytes]] = {}

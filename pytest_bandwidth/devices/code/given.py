@@ -127,11 +127,11 @@ def held_code(value: Any) -> Any:
     if name.startswith("cuda.core.") and kind.__name__ == "Kernel":
         raise UsageError("code=: a Kernel of cuda.core does not hold its code, expected the ObjectCode that it is of")
     if name.startswith("numba.cuda.") and kind.__name__ == "CUDADispatcher":
-        return code_digest(list(_of_numba(value)))
+        return code_digest(list(_code_of_numba(value)))
     if name.startswith("warp.") and kind.__name__ in ("Kernel", "Module"):
-        return code_digest(list(_of_warp(value if kind.__name__ == "Module" else value.module)))
+        return code_digest(list(_code_of_warp(value if kind.__name__ == "Module" else value.module)))
     if any(one.__module__.startswith("cutlass.") and one.__name__ == "JitCompiledFunction" for one in kind.__mro__):
-        return code_digest([_of_cute(value)])
+        return code_digest([_code_of_cute(value)])
     return value
 
 
@@ -165,7 +165,7 @@ def _bytes_of(code: Any) -> bytes:
     return bytes(code) if isinstance(code, (bytes, bytearray, memoryview)) else Path(code).read_bytes()
 
 
-def _of_numba(dispatcher: Any) -> Iterator[bytes]:
+def _code_of_numba(dispatcher: Any) -> Iterator[bytes]:
     """Yield what each signature was compiled to for the card that it runs on: cubins, and PTX where none is linked."""
     for overload in dispatcher.overloads.values():
         library = getattr(overload, "_codelibrary", None)  # numba-cuda 0.30 has no other way to a cubin
@@ -173,7 +173,7 @@ def _of_numba(dispatcher: Any) -> Iterator[bytes]:
         yield from cubins or (text.encode() for text in [dispatcher.inspect_asm(overload.signature.args)])
 
 
-def _of_cute(compiled: Any) -> bytes:
+def _code_of_cute(compiled: Any) -> bytes:
     """Return the cubin or the PTX that a compiled function keeps where it is told to."""
     if isinstance(compiled.__cubin__, bytes):
         return compiled.__cubin__
@@ -182,7 +182,7 @@ def _of_cute(compiled: Any) -> bytes:
     return str(compiled.__ptx__).encode()
 
 
-def _of_warp(module: Any) -> Iterator[bytes]:
+def _code_of_warp(module: Any) -> Iterator[bytes]:
     """Yield the files that Warp loaded for the module: a cubin or PTX for a card, an object file for the host."""
     for loaded in module.execs.values():
         if loaded is not None and loaded.binary_path is not None:

@@ -53,19 +53,19 @@ def launch_digest(launch: Launch, *settings: str, addresses: Addresses = NO_ADDR
     settings: what else was set for the kernel's launches, such as its share of the cache.
     """
     shape = repr((launch.grid, launch.block, launch.shared_bytes))
-    return digest(shape, *_texts(launch.args, {}, _of_launch(launch, addresses)), *settings)
+    return digest(shape, *_texts(launch.args, {}, _with_opaque_of(launch, addresses)), *settings)
 
 
 def with_launch(
     code: MeasuredCode, launch: Launch, *settings: str, addresses: Addresses = NO_ADDRESSES
 ) -> MeasuredCode:
     """Return a kernel's code as the launch runs it; settings: as in `launch_digest`."""
-    arguments = arguments_digest(launch.args, {}, _of_launch(launch, addresses))
+    arguments = arguments_digest(launch.args, {}, _with_opaque_of(launch, addresses))
     whole = launch_digest(launch, *settings, addresses=addresses)
     return replace(code, identity=replace(code.identity, launch=whole, arguments=arguments))
 
 
-def _of_launch(launch: Launch, addresses: Addresses) -> Addresses:
+def _with_opaque_of(launch: Launch, addresses: Addresses) -> Addresses:
     return replace(addresses, opaque=launch.opaque)
 
 

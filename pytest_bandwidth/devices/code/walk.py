@@ -65,7 +65,7 @@ def original(value: Any) -> str | None:
         name = value.__name__ if _is_numpys(value) else None
         return None if name is None else f"ufunc {name}"
     if type(value) is FunctionType:
-        return _of_function(value)
+        return _name_of_function(value)
     if type(value) is BuiltinFunctionType:
         module = original_module(value.__self__)
         same = isinstance(value.__self__, ModuleType) and _is_reached(value.__self__, value)
@@ -74,7 +74,7 @@ def original(value: Any) -> str | None:
         made_of = getattr(value, "_implementation", None)
         name = original(made_of)
         return None if name is None else f"dispatched {name}"
-    return _of_type(value) if isinstance(value, type) else _of_cython(value)
+    return _name_of_type(value) if isinstance(value, type) else _name_of_cython(value)
 
 
 def is_original_builtin(name: str, value: object) -> bool:
@@ -114,7 +114,7 @@ def is_replaced(library: str) -> bool:
     return False
 
 
-def _of_cython(value: Any) -> str | None:
+def _name_of_cython(value: Any) -> str | None:
     """Return the same of CuPy's functions that Cython compiled, and of its ufuncs."""
     kind = type(value)
     if kind.__name__ == "cython_function_or_method":
@@ -132,7 +132,7 @@ def _is_numpys(ufunc: np.ufunc) -> bool:
     return made is not None and vars(made).get(ufunc.__name__) is ufunc
 
 
-def _of_function(function: FunctionType) -> str | None:
+def _name_of_function(function: FunctionType) -> str | None:
     name = str(function.__globals__.get("__name__"))
     module = loaded(name)
     if module is None or vars(module) is not function.__globals__ or "<" in function.__qualname__:
@@ -142,7 +142,7 @@ def _of_function(function: FunctionType) -> str | None:
     return f"function {name}.{function.__qualname__}" if own else None
 
 
-def _of_type(value: type) -> str | None:
+def _name_of_type(value: type) -> str | None:
     module = loaded(value.__module__)
     if module is None:
         return None

@@ -45,15 +45,15 @@ class CodeIdentity:
         by: "sass" where a kernel is timed: its machine code and its PTX have to be the same. "ptx" where its PTX is
         executed, which is then all that runs.
         """
-        known = self._told(by)
-        return known is not None and known == then._told(by)
+        known = self._all_parts(by)
+        return known is not None and known == then._all_parts(by)
 
     def fingerprint(self, *, by: str) -> str | None:
         """Return a hash that only those have alike that are the same code; None where `is_same` holds for none."""
-        known = self._told(by)
+        known = self._all_parts(by)
         return None if known is None else digest(*known)
 
-    def _told(self, by: str) -> tuple[str, ...] | None:
+    def _all_parts(self, by: str) -> tuple[str, ...] | None:
         """Return all that tells it from other code; None where it cannot be told.
 
         PTX goes with machine code: a part of that may be left out only where the PTX is the same.

@@ -120,9 +120,9 @@ def run_build(build: Build, revision: Revision, environment: Path, log: Path, se
     code = _run(build.command, folder, revision.environment(variables), log, seconds)
     after = _state_of_tree(Path(revision.top)), _state_of_environment()
     if code is None:
-        raise BuildFailed(f"bandwidth_build did not end in {seconds:g} s at {revision}: {_said(log)}")
+        raise BuildFailed(f"bandwidth_build did not end in {seconds:g} s at {revision}: {_last_errors(log)}")
     if code != 0:
-        raise BuildFailed(f"bandwidth_build failed at {revision} with exit status {code}: {_said(log)}")
+        raise BuildFailed(f"bandwidth_build failed at {revision} with exit status {code}: {_last_errors(log)}")
     for where, old, new in zip((revision.top, "this Python environment"), before, after, strict=True):
         if changed := sorted(str(path) for path in {*old, *new} if old.get(path) != new.get(path)):
             more = f" and {len(changed) - _FILES_NAMED} more" if len(changed) > _FILES_NAMED else ""
@@ -151,7 +151,7 @@ def _run(command: str, folder: Path, variables: Mapping[str, str], log: Path, se
             raise
 
 
-def _said(log: Path) -> str:
+def _last_errors(log: Path) -> str:
     """Return the last lines of the log that speak of an error, or its last one, and where all of it is."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _LARGEST_TAIL_BYTES))
@@ -279,8 +279,8 @@ class Built:
         except BaseException:
             _clear(folder, but=(LOG,))
             raise
-        told = {"tree": _state(folder / TREE, revision.commit), "bytes": _bytes_in(folder)}
-        write_whole(folder / BUILT, json.dumps(told).encode())
+        record = {"tree": _state(folder / TREE, revision.commit), "bytes": _bytes_in(folder)}
+        write_whole(folder / BUILT, json.dumps(record).encode())
 
 
 def remove_old_builds(builds: Path, but: Path) -> None:
@@ -328,18 +328,18 @@ def _key(top: Path, commit: str, build: Build) -> str:
     packages = (one for one in metadata.distributions() if folder_of_editable(one) is None)
     installed = sorted(f"{one.name} {one.version}" for one in packages)
     variables = {name: os.environ[name] for name in _COMPILERS_READ if name in os.environ}
-    told = [
+    parts = [
         *(os.fsdecode(repository_of(top)), commit, build.command, os.path.relpath(build.folder, top)),
         *(sys.prefix, sys.version, installed, variables),
     ]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def folder_of_editable(distribution: metadata.Distribution) -> str | None:
     """Return the folder that a distribution is an editable install of; None for any other."""
     try:
-        told = json.loads(distribution.read_text("direct_url.json") or "{}")
-        return unquote(urlsplit(told["url"]).path) if told["dir_info"]["editable"] else None
+        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+        return unquote(urlsplit(origin["url"]).path) if origin["dir_info"]["editable"] else None
     except (ValueError, LookupError, TypeError):
         return None
 
