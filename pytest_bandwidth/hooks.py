@@ -111,7 +111,7 @@ def pytest_bandwidth_columns() -> list[Column]:  # type: ignore[empty-body]
 def pytest_bandwidth_options() -> type:  # type: ignore[empty-body]
     """Add options to the command line and the ini file, from a feature: a conftest.py is loaded after they are read.
 
-    Return a frozen dataclass whose fields have the metadata that `option` or `switch` makes. A field `rack` is
+    Return a frozen dataclass whose fields are made by `option` or `switch`. A field `rack` is
     ``--bandwidth-rack`` and ``bandwidth_rack``; `pytest_bandwidth.options.reading.options_of(config, RackOptions)`
     returns the values.
 
@@ -119,7 +119,7 @@ def pytest_bandwidth_options() -> type:  # type: ignore[empty-body]
 
         @dataclass(frozen=True)
         class RackOptions:
-            rack: str = field(default="", metadata=option("NAME", "the rack that the machine stands in", str))
+            rack: str = option("NAME", "the rack that the machine stands in", str, "")
 
         @hookimpl
         def pytest_bandwidth_options():

@@ -13,13 +13,13 @@ from pytest_bandwidth.registry import hooks
 METADATA = "Metadata-Version: 2.1\nName: ranked\nVersion: 1.0\n"
 ENTRY_POINTS = "[pytest_bandwidth.features]\nranked = ranked.feature\n"
 FEATURE = """
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pytest_bandwidth.hooks import Command, hookimpl, option
 
 @dataclass(frozen=True)
 class RankOptions:
-    rank: int = field(default=1, metadata=option("N", "the rank of what is named", int))
+    rank: int = option("N", "the rank of what is named", int, 1)
 
 @hookimpl
 def pytest_bandwidth_options():

@@ -6,16 +6,17 @@ Loaded in every pytest run, so it imports nothing of weight before a value is pa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 Parser = Callable[[str], Any]
 
 
-def argument(parse: Parser, meaning: str) -> Mapping[str, Any]:
-    """Describe an argument of the marker, as metadata of a dataclass's field."""
-    return {"parse": parse, "meaning": meaning}
+def argument(parse: Parser, meaning: str) -> Any:
+    """Declare an argument of the marker as a field of a frozen dataclass: None if it is not given."""
+    return field(default=None, metadata={"parse": parse, "meaning": meaning})
 
 
 def count(least: int) -> Callable[[str], int]:

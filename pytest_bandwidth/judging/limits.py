@@ -23,47 +23,27 @@ _METRIC_OF_FLOOR = {"min_gbps": "gbps", "min_utilization": "utilization", "min_r
 class MarkerOptions:
     """Hold what `@pytest.mark.bandwidth(...)` says about one test; None where it is silent."""
 
-    min_gbps: float | None = field(
-        default=None,
-        metadata=argument(
-            values.gbps,
-            "floor of the bandwidth, in GB/s or with a unit, whatever the baseline says.",
-        ),
+    min_gbps: float | None = argument(
+        values.gbps, "floor of the bandwidth, in GB/s or with a unit, whatever the baseline says."
     )
-    min_utilization: float | None = field(
-        default=None,
-        metadata=argument(values.positive_fraction, "floor of the share of the peak; an error if the peak is unknown."),
+    min_utilization: float | None = argument(
+        values.positive_fraction, "floor of the share of the peak; an error if the peak is unknown."
     )
-    min_relative: float | None = field(
-        default=None,
-        metadata=argument(values.share, "floor of the share of the probe's bandwidth, which may exceed 1."),
+    min_relative: float | None = argument(
+        values.share, "floor of the share of the probe's bandwidth, which may exceed 1."
     )
-    tolerance: float | None = field(
-        default=None,
-        metadata=argument(values.fraction, 'smallest slowdown of this test that must be caught, such as "3%".'),
+    tolerance: float | None = argument(
+        values.fraction, 'smallest slowdown of this test that must be caught, such as "3%".'
     )
-    judged_on: Metric | None = field(
-        default=None, metadata=argument(values.figure, 'the figure that verdicts compare, "relative" or "gbps".')
+    judged_on: Metric | None = argument(values.figure, 'the figure that verdicts compare, "relative" or "gbps".')
+    max_time: float | None = argument(values.seconds, "stop each measurement after so many seconds.")
+    min_samples: int | None = argument(values.count(1), "samples of each measurement, time permitting.")
+    device: str | None = argument(str, "the kind of device that the test is for; it skips on others.")
+    blocks: int | None = argument(
+        values.count(1), "execute only so many blocks of the grid on the traffic device, evenly spread (None: all)."
     )
-    max_time: float | None = field(
-        default=None, metadata=argument(values.seconds, "stop each measurement after so many seconds.")
-    )
-    min_samples: int | None = field(
-        default=None, metadata=argument(values.count(1), "samples of each measurement, time permitting.")
-    )
-    device: str | None = field(
-        default=None,
-        metadata=argument(str, "the kind of device that the test is for; it skips on others."),
-    )
-    blocks: int | None = field(
-        default=None,
-        metadata=argument(
-            values.count(1), "execute only so many blocks of the grid on the traffic device, evenly spread (None: all)."
-        ),
-    )
-    max_dram_ratio: float | None = field(
-        default=None,
-        metadata=argument(values.ratio, "DRAM traffic ÷ declared bytes at most, if --bandwidth-counters counts."),
+    max_dram_ratio: float | None = argument(
+        values.ratio, "DRAM traffic ÷ declared bytes at most, if --bandwidth-counters counts."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_bandwidth.domain import values
@@ -13,17 +13,12 @@ from pytest_bandwidth.options.settings import option
 class CountersOptions:
     """Hold the options."""
 
-    counters: str = field(
-        default="off",
-        metadata=option(
-            "NAME",
-            "count DRAM traffic once after each test: auto, ncu, rocprofv3 or off (default: off)",
-            values.one_of("auto", "ncu", "rocprofv3", "off"),
-        ),
+    counters: str = option(
+        "NAME",
+        "count DRAM traffic once after each test: auto, ncu, rocprofv3 or off (default: off)",
+        values.one_of("auto", "ncu", "rocprofv3", "off"),
+        "off",
     )
-    profile: Path | None = field(
-        default=None,
-        metadata=option(
-            "DIR", "run REGRESSED tests once under ncu --set full, and write its reports to this folder", values.path
-        ),
+    profile: Path | None = option(
+        "DIR", "run REGRESSED tests once under ncu --set full, and write its reports to this folder", values.path
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,12 +31,6 @@ def _place(text: str) -> Path | Address:
 class HistoryOptions:
     """Hold the option."""
 
-    history: Path | Address | None = field(
-        default=None,
-        metadata=option(
-            "PATH",
-            "append the run to the history in this folder or bucket",
-            _place,
-            writes=True,
-        ),
+    history: Path | Address | None = option(
+        "PATH", "append the run to the history in this folder or bucket", _place, writes=True
     )

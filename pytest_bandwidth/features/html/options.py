@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_bandwidth.domain.values import path
@@ -13,6 +13,4 @@ from pytest_bandwidth.options.settings import option
 class HtmlOptions:
     """Hold the option."""
 
-    html: Path | None = field(
-        default=None, metadata=option("FILE", "write a page with tables and charts", path, writes=True)
-    )
+    html: Path | None = option("FILE", "write a page with tables and charts", path, writes=True)
