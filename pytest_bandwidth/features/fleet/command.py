@@ -12,13 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pytest_bandwidth.cli.main import INTERRUPTED, UNUSABLE
 from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import parse_count, parse_positive
 from pytest_bandwidth.reports.formats import JSON
 from pytest_bandwidth.storage.own_documents import HTML, FileForm, refuse_foreign
-
-UNUSABLE, INTERRUPTED = 2, 130
 
 Number = TypeVar("Number", int, float)
 

@@ -26,7 +26,7 @@ class _Running:
 
 
 class Schedule:
-    """Follow the cards of one run. results: by card's number, as they end.
+    """Follow the cards of one run.
 
     watch: called about every second with the cards that have not ended; None where nobody looks.
     """
@@ -42,7 +42,6 @@ class Schedule:
         self._cluster, self._task, self._retries, self._say, self._watch = cluster, task, retries, say, watch
         self._kept: Any = None
         self._running: list[_Running] = []
-        self.results: dict[int, CardResult] = {}
 
     def run(self, cards: Sequence[Card], on_result: Callable[[CardResult], None]) -> None:
         """Run the task on every card. on_result is called for each, when it has ended."""
@@ -61,9 +60,7 @@ class Schedule:
                 if self._tries_again(one, outcome):
                     continue
                 done.append(one.attempt)
-                result = CardResult(one.attempt.card, outcome, one.number, time.monotonic() - one.begun)
-                self.results[result.card.number] = result
-                on_result(result)
+                on_result(CardResult(one.attempt.card, outcome, one.number, time.monotonic() - one.begun))
             if self._watch is not None:
                 self._cluster.ask_tests([one.attempt for one in self._running])
                 self._watch([self._seen(one) for one in self._running])

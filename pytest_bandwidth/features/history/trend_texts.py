@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
 from pytest_bandwidth.domain.units import counted, digits, format_moment, format_percent
-from pytest_bandwidth.features.history.trend import CommitRow, Level, Trend, TrendFigure, by_commit, newest_commit
+from pytest_bandwidth.features.history.trend import (
+    CommitRow,
+    Level,
+    Point,
+    Trend,
+    TrendFigure,
+    by_commit,
+    newest_commit,
+)
 from pytest_bandwidth.reports.summary import signed_percent
 
 FIGURE_WORDS = {"relative": "share of the probe, %", "gbps": "GB/s", "sectors": "sectors of 32 bytes"}
@@ -78,22 +87,15 @@ def trend_plain(trend: Trend) -> dict[str, Any]:
         "device": series.device,
         "device_kind": series.device_kind,
         "figure": trend.figure,
-        "runs": [
-            {
-                "run_id": point.run_id,
-                "at": format_moment(point.at),
-                "commit": point.commit,
-                "uncommitted": point.uncommitted,
-                "serial": point.serial,
-                "status": point.status,
-                "gbps": point.gbps,
-                "relative": point.relative,
-                "sectors": point.sectors,
-            }
-            for point in trend.points
-        ],
+        "runs": [_point_plain(point) for point in trend.points],
         "levels": [_level_plain(trend, level) for level in trend.levels],
     }
+
+
+def _point_plain(point: Point) -> dict[str, Any]:
+    plain = {**asdict(point), "at": format_moment(point.at)}
+    del plain["judged_on"]
+    return plain
 
 
 def _level_plain(trend: Trend, level: Level) -> dict[str, Any]:
