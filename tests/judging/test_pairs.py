@@ -89,6 +89,21 @@ def test_one_of_twelve_that_is_far_off_hides_no_drop_and_makes_none():
     assert outcome(lost_nothing, 0.02) is outcome([-drop for drop in lost_nothing], 0.02) is Status.OK
 
 
+# Of twelve drops that are this much above and below their mean, the standard error is 1.
+SCATTER_OF_ERROR = math.sqrt(11)
+
+
+@pytest.mark.parametrize(
+    ("mean", "level", "inside"),
+    [(0.0, 0.99, Status.OK), (0.8 * LIMIT, 1 - 0.003 / 3, Status.REGRESSED)],
+    ids=["noise that could hide the tolerance", "a loss that is just shown"],
+)
+def test_scattered_drops_are_decided_at_their_boundary(mean, level, inside):
+    edge = (mean or LIMIT) / t_quantile(level, 11) * SCATTER_OF_ERROR
+    for reach, status in ((edge * (1 - 1e-6), inside), (edge * (1 + 1e-6), Status.UNDECIDED)):
+        assert outcome([mean + reach, mean - reach] * 6) is status
+
+
 @pytest.mark.parametrize("outliers", [0.0, 0.05])
 def test_all_looks_together_err_as_seldom_as_they_say(outliers):
     """Past a tolerance of next to nothing three in a thousand, and a fifth more for the narrowest interval."""
