@@ -84,7 +84,7 @@ def test_a_kind_tells_what_times_it():
     }
 
 
-def test_a_device_of_a_conftest_is_measured_on_again_in_new_processes(pytester):
+def test_a_conftest_adds_a_device_that_counts(pytester):
     pytester.makeconftest(CALLS)
     pytester.makepyfile(
         "def test_sum(bandwidth):\n"
@@ -116,3 +116,71 @@ def test_the_marker_asks_for_a_device_of_a_conftest(pytester):
     result = pytester.runpytest_subprocess("--bandwidth-device=calls:2", "-rs")
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines(["*the test asks for device 'calls:1', this run measures on 'calls:2'"])
+
+
+# One that measures time, in the simplest way.
+CLOCKED = """
+from time import perf_counter
+
+import numpy as np
+
+from pytest_bandwidth.devices.base import Probe, Sample
+from pytest_bandwidth.devices.sampling import measure_timed
+from pytest_bandwidth.domain.device import Conditions
+from pytest_bandwidth.hooks import DeviceIdentity, DeviceType, TimedDevice
+
+
+class Clocked(TimedDevice):
+    xp, method, identity = np, "clock", None
+
+    def __init__(self, number):
+        self.identity = DeviceIdentity("clocked", f"clock {number}", None, "one", variant=number)
+
+    def random(self, shape, dtype):
+        return np.ones(shape, dtype)
+
+    empty = random
+
+    def nbytes(self, array):
+        return array.nbytes
+
+    def now(self):
+        return perf_counter()
+
+    def time(self, call, stream):
+        started = perf_counter()
+        call()
+        seconds = perf_counter() - started
+        return Sample(seconds, seconds)
+
+    def probe(self, traffic, inputs=()):
+        array = np.ones(traffic.bytes_moved)
+        return Probe("sum", array.sum, array.nbytes)
+
+    def conditions(self):
+        return Conditions()
+
+    def measure(self, workload, budget, progress):
+        return measure_timed(self, workload, budget, progress)
+
+
+def pytest_bandwidth_devices():
+    return [DeviceType("clocked", Clocked, "host", "clocked:N", "[0-9]+")]
+"""
+
+
+def test_a_device_of_a_conftest_is_opened_again_in_new_processes(pytester):
+    pytester.makeconftest(CLOCKED)
+    pytester.makepyfile(
+        "def test_sum(bandwidth):\n"
+        "    a = bandwidth.random(100_000, 'float64')\n"
+        "    assert bandwidth.identity.option == 'clocked:3'\n"
+        "    bandwidth(lambda: a.sum(), reads=a, writes=0)\n"
+    )
+    options = ("--bandwidth-device=clocked:3", "--bandwidth-update", "--bandwidth-runs=2", "--bandwidth-max-time=0.1")
+    result = pytester.runpytest_subprocess(*options, "--bandwidth-baseline=b.yaml")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["bandwidth: clock 3; peak unknown*", "bandwidth: baseline run 2 of 2 in a fresh process*"]
+    )
+    assert "name: clock 3, kind: clocked" in (pytester.path / "b.yaml").read_text()
