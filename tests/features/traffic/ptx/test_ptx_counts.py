@@ -211,6 +211,12 @@ def test_atomics_count_apart() -> None:
     assert execution.counts.loads.sectors_per_request == 1  # 32 bytes a warp
 
 
+def test_an_array_passed_twice_is_one_with_two_arguments() -> None:
+    x = np.ones(64, np.float32)
+    execution = run(COPIES, "copy", (2,), (32,), x, x)
+    assert [(a.arguments, a.bytes_read, a.bytes_written) for a in execution.arrays] == [((0, 1), 256, 256)]
+
+
 def test_two_views_of_one_allocation_count_apart_and_their_total_once() -> None:
     buffer = floats(2 * N)
     execution = run(COPIES, "copy", (N // 256,), (256,), buffer[N:], buffer[:N])
