@@ -41,18 +41,6 @@ class NotOnThisDevice(BandwidthError):
     """Raised where the workload cannot run on the device, for a reason that is no fault: the test skips with it."""
 
 
-class CountersFailed(BandwidthError):
-    """Raised where hardware counters cannot be read, for a reason that is no fault of the test."""
-
-
-class NoKernelCounted(CountersFailed):
-    """Raised where the profiler counts, and the workload launched no kernel that it saw."""
-
-
-class CountUnfinished(CountersFailed):
-    """Raised where the profiler counts, and the workload crashed or failed before its end: some kernels are missing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Name one thing wrong with an input file; `line` counts from 1, and is 0 for the file as a whole."""

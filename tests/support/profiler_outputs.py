@@ -3,8 +3,8 @@
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.features.counters.dram_traffic import DramTraffic
+from pytest_bandwidth.features.counters.errors import CountersFailed
 
 FIXED = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_bandwidth.domain.errors import CountersFailed
+from pytest_bandwidth.features.counters.errors import CountersFailed
 
 TIME = "gpu__time_duration.sum"
 L2_READ, L2_WRITTEN = "lts__t_sectors_op_read.sum", "lts__t_sectors_op_write.sum"

@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.errors import CountersFailed, CountUnfinished, NoKernelCounted
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.evidence.judged_test import JudgedTest
 from pytest_bandwidth.evidence.processes.child import Child, ChildResult
 from pytest_bandwidth.features.counters.count_request import COUNTED, REACHED, CountRequest
 from pytest_bandwidth.features.counters.dram_traffic import DramTraffic
+from pytest_bandwidth.features.counters.errors import CountersFailed, CountUnfinished, NoKernelCounted
 from pytest_bandwidth.features.counters.profilers import Profiler, Reporter, profiler_of, reporter_of
 from pytest_bandwidth.storage.own_folders import temporary_folder
 

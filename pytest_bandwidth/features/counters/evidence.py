@@ -13,7 +13,7 @@ import pytest
 
 from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.errors import BandwidthError, CountersFailed, UsageError
+from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.measured.measurement import NOTE, Finding
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.evidence.judged_test import JudgedTest
@@ -21,6 +21,7 @@ from pytest_bandwidth.evidence.old_kernel.in_child import OldKernel
 from pytest_bandwidth.features.counters.count_request import CountRequest
 from pytest_bandwidth.features.counters.counted import Counters
 from pytest_bandwidth.features.counters.dram_traffic import UNCOUNTED, UNPROFILED, DramTraffic, detail_of
+from pytest_bandwidth.features.counters.errors import CountersFailed
 from pytest_bandwidth.features.counters.judging import (
     has_counts,
     judged_by_counts,

@@ -10,12 +10,12 @@ from dataclasses import replace
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.domain.measured.measurement import NOTE, Finding
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_bytes, format_percent
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.features.counters.dram_traffic import DIFFERS, RISEN, UNCOUNTED, DramTraffic, detail_of
+from pytest_bandwidth.features.counters.errors import CountersFailed
 from pytest_bandwidth.judging.counts import counts_of, most_allowed
 from pytest_bandwidth.judging.decide import with_dram, without_dram
 from pytest_bandwidth.judging.judge import Judged

@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pytest_bandwidth.domain.errors import CountersFailed, CountUnfinished, NoKernelCounted
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.features.counters.chips import TIME, Metrics
 from pytest_bandwidth.features.counters.dram_traffic import DramTraffic, KernelDram, summed
+from pytest_bandwidth.features.counters.errors import CountersFailed, CountUnfinished, NoKernelCounted
 from pytest_bandwidth.features.counters.table import TableFault, checked_width, number_of, positions, rows_of, table_of
 
 NOT_AVAILABLE = ("n/a", "(n/a)", "nan", "")

@@ -15,11 +15,11 @@ from typing import Protocol
 
 from pytest_bandwidth.devices.base import CLOSING_KERNEL, COUNTED_RANGE
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.features.counters import ncu_csv, rocprofv3_csv
 from pytest_bandwidth.features.counters.chips import Metrics, metrics_of
 from pytest_bandwidth.features.counters.dram_traffic import DramTraffic
+from pytest_bandwidth.features.counters.errors import CountersFailed
 from pytest_bandwidth.features.counters.table import MOST_CHARACTERS
 
 NCU, ROCPROFV3 = "ncu", "rocprofv3"

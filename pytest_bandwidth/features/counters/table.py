@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.features.counters.errors import CountersFailed
 
 MOST_CHARACTERS = 64 * 2**20
 MOST_ROWS = 200_000

@@ -3,8 +3,8 @@
 import pytest
 from cupti_host import CuptiError, CuptiHost
 
-from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.features.counters.chips import metrics_of
+from pytest_bandwidth.features.counters.errors import CountersFailed
 
 # CUDA C++ Programming Guide, "Compute Capabilities", and the chips of NVIDIA's open kernel modules.
 CAPABILITIES = {

@@ -20,8 +20,8 @@ from profiler_outputs import (
     wide,
 )
 
-from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.features.counters.chips import metrics_of
+from pytest_bandwidth.features.counters.errors import CountersFailed
 from pytest_bandwidth.features.counters.ncu_csv import parse
 
 HOPPER, BLACKWELL, VOLTA = metrics_of("9.0"), metrics_of("12.0"), metrics_of("7.0")

@@ -6,8 +6,8 @@ import pytest
 from profiler_outputs import FLUSH, HELD_BY_OTHERS, NO_KERNEL, NOT_PERMITTED, TRIAD, rocprof, wide
 
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.features.counters import profilers
+from pytest_bandwidth.features.counters.errors import CountersFailed
 from pytest_bandwidth.features.counters.profilers import (
     Reporter,
     check_version,
