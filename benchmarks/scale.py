@@ -1,6 +1,6 @@
 """Measure how baselines scale: time and memory of loading, matching, judging and updating, measured in fresh processes.
 
-``python benchmarks/scale.py [ENTRIES …]`` (10,000 and 100,000 without arguments) prints a Markdown table.
+``python benchmarks/scale.py [ENTRIES …]`` (1,000 and 10,000 without arguments) prints a Markdown table.
 ``python benchmarks/scale.py --tests N`` runs N small tests on the traffic device instead: it updates, judges, and
 judges by two workers of pytest-xdist, alternately with as many empty tests without the plugin. It prints the median
 seconds of each, the processors' seconds, and the ratios of the runs. ``--threads`` sets the threads of each kernel.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -182,18 +183,19 @@ def print_tests(tests: int, threads: int, repeat: int) -> None:
 def write_baseline(path: Path, entries: int) -> None:
     """Write a baseline as updates do, by the package's own writer."""
     from pytest_bandwidth import baseline as baseline_files
-    from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
+    from pytest_bandwidth.domain.baseline import Entry, Run
+    from pytest_bandwidth.domain.device import DeviceIdentity
 
-    def run(number: int) -> Run:
-        gbps = 1700.0 + number % 97
-        at = f"2026-11-{1 + number % 28:02d}T04:00:00Z"
+    def run(number: int, process: int) -> Run:
+        gbps = 1700.0 + (number + process) % 97
+        at = f"2026-11-{1 + process:02d}T04:00:00Z"
         gpu, extra = "GPU-8a2f8a3d-0001-0001-0001-0123456789ab", {"driver_version": "580.65.06"}
-        return Run(gbps, 1754.0, gbps / 1754.0, 212, gpu, f"{number % 99:012x}", at, extra)
+        return Run(gbps, 1754.0, gbps / 1754.0, 212, gpu, f"{process:012x}", at, extra)
 
     found = {}
     for number in range(entries):
         key = f"tests/test_scale.py::test_kernel[{number}-float32]"
-        runs = tuple(run(number + process) for process in range(RUNS_PER_ENTRY))
+        runs = tuple(run(number, process) for process in range(RUNS_PER_ENTRY))
         found[key] = Entry(
             key,
             judged_on="relative",
@@ -204,7 +206,8 @@ def write_baseline(path: Path, entries: int) -> None:
             anchor=runs[0],
             runs=runs,
         )
-    path.write_text(baseline_files.dumps(Baseline(BaselineDevice("Scale", 80, "cuda", 2039.0), found)))
+    path.write_text("schema: 2\ndevice: {name: Scale, memory_gib: 80, kind: cuda, peak: 2039 GB/s}\ntests:\n")
+    baseline_files.update(path, DeviceIdentity("cuda", "Scale", 80 * 2**30, "GPU-0"), list(found.values()))
 
 
 def measure(step: str, path: Path, entries: int, repeat: int) -> tuple[float, float]:
@@ -214,7 +217,8 @@ def measure(step: str, path: Path, entries: int, repeat: int) -> tuple[float, fl
     for _ in range(repeat):
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder, "copy.yaml")
-            copy.write_bytes(path.read_bytes())
+            for one in (path, path.with_suffix(".runs.jsonl")):
+                shutil.copy(one, Path(folder, one.name.replace(path.stem, "copy")))
             done = subprocess.run(
                 [sys.executable, "-c", program, copy, str(entries)], capture_output=True, text=True, check=True
             )
@@ -225,7 +229,7 @@ def measure(step: str, path: Path, entries: int, repeat: int) -> tuple[float, fl
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("entries", type=int, nargs="*", default=[10_000, 100_000], help="(default: 10000 100000)")
+    parser.add_argument("entries", type=int, nargs="*", default=[1_000, 10_000], help="(default: 1000 10000)")
     parser.add_argument(
         "--tests", type=int, metavar="N", help="time N small tests of the traffic device in place of that"
     )
@@ -241,18 +245,19 @@ def main() -> None:
     if options.tests is not None:
         print_tests(options.tests, options.threads, options.repeat)
         return
-    print("| entries | file | step | seconds | µs per entry | peak memory |")
+    print("| entries | file + runs | step | seconds | µs per entry | peak memory |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for entries in sizes:
             path = Path(folder, f"{entries}.yaml")
             write_baseline(path, entries)
-            size = path.stat().st_size / 1e6
+            size, of_runs = (one.stat().st_size / 1e6 for one in (path, path.with_suffix(".runs.jsonl")))
             for step in STEPS:
                 seconds, mebibytes = measure(step, path, entries, options.repeat)
                 per_entry = seconds / entries * 1e6
                 print(
-                    f"| {entries} | {size:.1f} MB | {step} | {seconds:.2f} | {per_entry:.0f} | {mebibytes:.0f} MiB |",
+                    f"| {entries} | {size:.1f} + {of_runs:.1f} MB | {step} | {seconds:.2f} | {per_entry:.0f} | "
+                    f"{mebibytes:.0f} MiB |",
                     flush=True,
                 )
 

@@ -1,4 +1,4 @@
-"""Read and write baseline files: YAML text ↔ `domain.baseline` values.
+"""Read and write baseline files: people's YAML and the machine's runs ↔ `domain.baseline` values.
 
 `load` → values; `check` → problems; `update`, `remove`, `init` → a changed file; `find_file`, `check_device` → whose
 file it is.
@@ -11,8 +11,6 @@ from pathlib import Path
 from pytest_bandwidth.baseline.locate import check, check_device, devices_at, find_code, find_file, keys_at
 from pytest_bandwidth.baseline.reader import read
 from pytest_bandwidth.baseline.update import Merge, init, remove, take_new, update
-from pytest_bandwidth.baseline.writer import render as dumps
-from pytest_bandwidth.baseline.writer import render_entry as dumps_entry
 from pytest_bandwidth.domain.baseline import Baseline
 
 __all__ = [
@@ -21,8 +19,6 @@ __all__ = [
     "check",
     "check_device",
     "devices_at",
-    "dumps",
-    "dumps_entry",
     "find_code",
     "find_file",
     "init",

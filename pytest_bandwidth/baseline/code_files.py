@@ -17,6 +17,7 @@ from pathlib import Path
 from pytest_bandwidth.baseline.locate import files_in, is_folder, is_named_as_baseline
 from pytest_bandwidth.baseline.lock import locked, make_folder, replace_file
 from pytest_bandwidth.baseline.reader import read
+from pytest_bandwidth.baseline.runs import ATTRIBUTES, SUFFIX, path_of
 from pytest_bandwidth.baseline.source import error
 from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.code.identity import DIGITS, digest
@@ -42,8 +43,8 @@ def is_written_by_updates(path: Path, baseline: Path) -> bool:
     if path.parent == (baseline / FOLDER if of_folder else folder_of(baseline)):
         return _NAME.fullmatch(path.name) is not None
     if of_folder:
-        return path.parent == baseline and is_named_as_baseline(path)
-    return path == baseline
+        return path.parent == baseline and (is_named_as_baseline(path) or path.name.endswith((SUFFIX, ATTRIBUTES)))
+    return path in (baseline, path_of(baseline), baseline.with_name(ATTRIBUTES))
 
 
 def code_files(folder: Path) -> list[Path]:

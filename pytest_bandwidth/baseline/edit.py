@@ -1,7 +1,7 @@
 """Edit entries in a file's text: only the touched entries' lines change, every other character stays.
 
 An entry that a person laid out is edited by its lines: the parser's marks say where each field stands. Where its fields
-share lines it is written afresh, its comments above it. A file whose entries do not stand below an ``entries:`` line of
+share lines it is written afresh, its comments above it. A file whose tests do not stand below a ``tests:`` line of
 their own is written afresh as a whole, in the same manner.
 """
 
@@ -10,44 +10,30 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from pytest_bandwidth.baseline.blocks import Layout
-from pytest_bandwidth.baseline.parse import Mapping, Scalar, events_of, parse
-from pytest_bandwidth.baseline.reader import Document, read_text, read_undivided
-from pytest_bandwidth.baseline.schema import HEADER_KEYS
+from pytest_bandwidth.baseline.parse import Mapping, Scalar, events_of
+from pytest_bandwidth.baseline.plain_text import word
+from pytest_bandwidth.baseline.reader import Document, read_text
+from pytest_bandwidth.baseline.schema import ENTRY_FIELDS, HEADER_KEYS, RECORDED
 from pytest_bandwidth.baseline.source import SourceText, error
-from pytest_bandwidth.baseline.writer import (
-    entry_fields,
-    is_written_alike,
-    render_device,
-    render_entry,
-    render_header,
-    render_run,
-    runs_kept,
-    shift,
-    word,
-)
-from pytest_bandwidth.domain.baseline import BaselineDevice, Change, Entry, Run
+from pytest_bandwidth.baseline.writer import TESTS, entry_fields, render_device, render_entry, render_header
+from pytest_bandwidth.domain.baseline import BaselineDevice, Change, Entry
 from pytest_bandwidth.domain.errors import BaselineError
 
 _SCHEMA_LINE = re.compile(r"^schema:[^\n]*\n", re.MULTILINE)
-_ENTRIES = "entries:\n"
 # What is left of a text without its scalars holds a ``#`` only where a comment begins.
 _COMMENT = re.compile(r"#[^\n]*")
 _STARTS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _ENDS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
 
-class _NotInPlace(Exception):
-    """Raised where an edit needs the whole file's structure."""
-
-
 class NotByLines(Exception):
-    """Raised where an entry's fields share lines, or stand elsewhere than below its key."""
+    """Raised where fields share lines, or stand elsewhere than below their entry's key."""
 
 
 def edited(document: Document, device: BaselineDevice | None, changes: Sequence[Change]) -> str:
@@ -56,91 +42,126 @@ def edited(document: Document, device: BaselineDevice | None, changes: Sequence[
     The result is read back before it is returned. Raises BaselineError where it would not say what was intended, so
     that it is never written.
     """
-    try:
-        if document.layout is not None:
-            with suppress(_NotInPlace, BaselineError):
-                return _edited_in_place(document, document.layout, device, changes)
-        return _written_afresh(document, device, changes)
-    except (BaselineError, _NotInPlace) as problem:
-        raise error(
-            document.baseline.path or "",
-            (changes[0].before.line if changes and changes[0].before else None) or 1,
-            f"found a layout that cannot be edited safely ({type(problem).__name__}), expected entries as updates "
-            "write them: nothing was changed; remove the entry by hand and update again",
-        ) from None
+    named = document.baseline.device or device
+    for edit in (_by_lines, _afresh):
+        with suppress(BaselineError, NotByLines, yaml.YAMLError):
+            text = edit(document, device if document.baseline.device is None else None, changes)
+            if _says(text, document, named, changes):
+                return text
+    first = changes[0].before if changes else None
+    raise error(
+        document.baseline.path or "",
+        (first.line if first else None) or 1,
+        "found a layout that cannot be edited safely, expected entries as updates write them: nothing was changed; "
+        "remove the entry by hand and update again",
+    )
 
 
-def _edited_in_place(
-    document: Document, layout: Layout, device: BaselineDevice | None, changes: Sequence[Change]
-) -> str:
-    text = document.source.text
-    head = _with_device(text[: layout.body], device if document.baseline.device is None else None)
-    blocks = {change.key: _block(document, layout, change) for change in changes if change.after is not None}
-    foot = text[layout.foot :]
-    _check("".join([*map(_ended, [head, *blocks.values()]), foot]), document, device, changes, only_touched=True)
+def _says(text: str, document: Document, device: BaselineDevice | None, changes: Sequence[Change]) -> bool:
+    """Read a text back and compare it with what it should say."""
+    found = read_text(SourceText(text), Path(document.baseline.path or ""), without_runs=True).baseline
+    expected: dict[str, Entry | None] = {**document.baseline.entries}
+    expected.update((change.key, change.after) for change in changes)
+    keys = [key for key, entry in expected.items() if entry is not None]
+    header = found.device == device and found.tolerance == document.baseline.tolerance
+    if not header or found.entries.keys() != set(keys):
+        return False
+    # The text alone says no recorded figure; each that it does say is the entry's.
+    return all(_as_written(found.entries[c.key]) == _as_written(c.after) for c in changes if c.after is not None)
 
-    pieces = [head]
-    at = layout.body
-    replaced = [
-        (document.spans[change.key], blocks.get(change.key, "")) for change in changes if change.before is not None
-    ]
-    for (start, end), block in sorted(replaced):
-        pieces += [text[at:start], block]
+
+def _as_written(entry: Entry) -> dict[str, str]:
+    """Return what a text says of an entry by itself: not what follows from its runs, nor what they record."""
+    derived = ("of_probe", "runs", *RECORDED)
+    return {name: text for name, text in entry_fields(entry).items() if name not in derived}
+
+
+def _by_lines(document: Document, device: BaselineDevice | None, changes: Sequence[Change]) -> str:
+    lines = document.source.text.splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"
+    spans, body = _spans(document, lines)
+    pieces, at = [], 0
+    for (start, end), change in sorted(
+        ((spans[change.key], change) for change in changes if change.before is not None), key=lambda one: one[0]
+    ):
+        pieces += lines[at:start]
+        if change.after is not None:
+            pieces.append(_edited_entry("".join(lines[start:end]), change))
         at = end
-    added = "".join(blocks[change.key] for change in changes if change.before is None)
-    if added:
-        end = max(layout.blocks[-1][1] if layout.blocks else layout.foot, at)
-        kept = text[at:end]
-        pieces += [kept, "" if _is_line_end(kept or pieces[-1]) else "\n", added]
-        at = end
-    return "".join([*pieces, text[at:]])
-
-
-def _is_line_end(text: str) -> bool:
-    return not text or text.endswith("\n")
-
-
-def _ended(piece: str) -> str:
-    return piece if _is_line_end(piece) else piece + "\n"
-
-
-def _with_device(head: str, device: BaselineDevice | None) -> str:
+    added = [render_entry(change.after) for change in changes if change.before is None and change.after is not None]
+    end = max(at, max((end for _, end in spans.values()), default=body))
+    indent = _indent_of(lines, spans)
+    text = "".join([*pieces, *lines[at:end], *(_shifted(one, indent - 2) for one in added), *lines[end:]])
     if device is None:
-        return head
-    match = _SCHEMA_LINE.search(head)
+        return text
+    match = _SCHEMA_LINE.search(text)
     if match is None:
-        raise _NotInPlace
-    return head[: match.end()] + render_device(device) + head[match.end() :]
+        raise NotByLines
+    return text[: match.end()] + render_device(device) + text[match.end() :]
 
 
-def _block(document: Document, layout: Layout, change: Change) -> str:
-    """Return an entry's new lines: afresh where the old ones are what an update wrote, else edited with care."""
-    assert change.after is not None
-    fresh = shift(render_entry(change.after), layout.indent - 2)
-    if change.before is None:
-        return fresh
-    start, end = document.spans[change.key]
-    old = document.source.text[start:end]
-    if old == shift(render_entry(change.before), layout.indent - 2):
-        return fresh
-    return _edited_block(document, layout, change, _ended(old))
+def _spans(document: Document, lines: Sequence[str]) -> tuple[dict[str, tuple[int, int]], int]:
+    """Return the lines of each entry, without blank and comment lines after it, and where the tests begin."""
+    root = document.root
+    places = [(key.text, key.line, value) for key, value in root.items]
+    number = next((i for i, (name, _, _) in enumerate(places) if name == "tests"), None)
+    if root.flow or number is None:
+        raise NotByLines
+    _, line, node = places[number]
+    if not re.fullmatch(r"tests:\s*(#.*)?\n", lines[line - 1]) or (isinstance(node, Mapping) and node.flow):
+        raise NotByLines
+    foot = places[number + 1][1] - 1 if number + 1 < len(places) else len(lines)
+    tests = node.items if isinstance(node, Mapping) else []
+    starts = [key.line - 1 for key, _ in tests]
+    spans = {}
+    for (key, _), start, end in zip(tests, starts, [*starts, foot][1:], strict=True):
+        indent = len(lines[start]) - len(lines[start].lstrip(" "))
+        while end > start + 1 and _is_between(lines[end - 1], indent):
+            end -= 1
+        spans[key.text] = start, end
+    return spans, line
 
 
-def _edited_block(document: Document, layout: Layout, change: Change, block: str) -> str:
+def _is_between(line: str, indent: int) -> bool:
+    """Return whether a line after an entry is not the entry's: blank, or a comment that is no deeper than its key."""
+    bare = line.lstrip(" ")
+    return not bare.strip() or (bare.startswith("#") and len(line) - len(bare) <= indent)
+
+
+def _indent_of(lines: Sequence[str], spans: dict[str, tuple[int, int]]) -> int:
+    first = next(iter(spans.values()), None)
+    return 2 if first is None else len(lines[first[0]]) - len(lines[first[0]].lstrip(" "))
+
+
+def _shifted(text: str, by: int) -> str:
+    """Move every line right by so many blanks, or left."""
+    lines = text.splitlines(keepends=True)
+    return "".join(" " * by + line if by >= 0 else line.removeprefix(" " * -by) for line in lines)
+
+
+def _edited_entry(block: str, change: Change) -> str:
     """Edit an entry's lines, which changes least, or write them afresh below their comments."""
     assert change.before is not None
     assert change.after is not None
-    head, device = document.source.text[: layout.body], document.baseline.device
-    with suppress(NotByLines, BaselineError, _NotInPlace):
-        text = edit_lines(block, change.before, change.after)
-        _check(head + text, document, device, [change], only_touched=True)
-        return text
-    return shift(afresh(block, change.after), layout.indent - 2)
+    indent = len(block) - len(block.lstrip(" "))
+    if block == _shifted(render_entry(change.before), indent - 2):  # as nearly all are
+        return _shifted(render_entry(change.after), indent - 2)
+    with suppress(NotByLines):
+        return edit_lines(block, change.before, change.after)
+    return _shifted(afresh(block, change.before, change.after), indent - 2)
 
 
-def afresh(block: str, entry: Entry) -> str:
+def afresh(block: str, old: Entry, new: Entry) -> str:
     """Return an entry's lines as updates write them, the old block's comments above them."""
-    return "".join(f"  {comment.text}\n" for comment in _comments(block)) + render_entry(entry)
+    written = {name for name in RECORDED if re.search(rf"\b{name}['\"]?\s*:", block)}
+    above = "".join(f"  {comment.text}\n" for comment in _comments(block))
+    return above + render_entry(new, _still_written(written, old, new))
+
+
+def _still_written(written: set[str], old: Entry, new: Entry) -> set[str]:
+    """Return the recorded fields that people wrote and an update leaves alone, for they still hold."""
+    return {name for name in written & set(RECORDED) if getattr(old, name) == getattr(new, name)}
 
 
 @dataclass(slots=True)
@@ -180,76 +201,51 @@ def _comments(text: str) -> list[_Comment]:
     return found[::-1]
 
 
-def _written_afresh(document: Document, device: BaselineDevice | None, changes: Sequence[Change]) -> str:
+def _afresh(document: Document, device: BaselineDevice | None, changes: Sequence[Change]) -> str:
     """Return the whole file as updates write it; each comment goes above what it stands beside or above."""
     text, baseline = document.source.text, document.baseline
-    root = parse(text, lambda _line, _message: None)
-    if not isinstance(root, Mapping):
-        raise _NotInPlace
-    unknown = [(key.text, value) for key, value in root.items if key.text not in HEADER_KEYS]
-    later = "".join(f"{word(name)}: {word(value.text)}\n" for name, value in unknown if isinstance(value, Scalar))
-    header = render_header(baseline.device or device, baseline.tolerance).removesuffix(_ENTRIES) + later + _ENTRIES
+    header = render_header(baseline.device or device, baseline.tolerance).removesuffix(TESTS)
+    unknown = [(key.text, value) for key, value in document.root.items if key.text not in HEADER_KEYS]
+    header += "".join(f"{word(name)}: {word(value.text)}\n" for name, value in unknown if isinstance(value, Scalar))
     above: dict[str | None, list[str]] = {}
-    keys: dict[int, str] = {}
-    for entry in baseline.entries.values():
-        keys[entry.line or 1] = entry.key
+    keys = {entry.line or 1: entry.key for entry in baseline.entries.values()}
     for comment in _comments(text):
         begun = [line for line in keys if line <= (comment.follows or comment.line)]
         above.setdefault(keys[max(begun)] if begun else None, []).append(comment.text)
-    entries: dict[str, Entry | None] = {**baseline.entries}
-    entries.update((change.key, change.after) for change in changes)
-    pieces = [f"{comment}\n" for comment in above.get(None, ())] + [header]
-    for key, one in entries.items():
+    nodes = {key.text: node for name, value in document.root.items if name.text == "tests" for key, node in _of(value)}
+    after = {change.key: change.after for change in changes}
+    pieces = [*(f"{comment}\n" for comment in above.get(None, ())), header, TESTS]
+    for key, old in baseline.entries.items():
+        new = after.pop(key, old)
         pieces += [f"  {comment}\n" for comment in above.get(key, ())]
-        pieces += [] if one is None else [render_entry(one)]
-    result = "".join(pieces)
-    _check(result, document, device, changes, only_touched=False)
-    return result
+        if new is not None:
+            node = nodes[key]
+            written = set(node.lines) if isinstance(node, Mapping) else set()
+            pieces.append(render_entry(new, _still_written(written, old, new)))
+    return "".join([*pieces, *(render_entry(entry) for entry in after.values() if entry is not None)])
 
 
-def _check(
-    text: str, document: Document, device: BaselineDevice | None, changes: Sequence[Change], *, only_touched: bool
-) -> None:
-    """Read the text back and compare it with what it should say. Raises _NotInPlace or BaselineError."""
-    expected: dict[str, Entry] = {} if only_touched else dict(document.baseline.entries)
-    for change in changes:
-        if change.after is None:
-            expected.pop(change.key, None)
-        else:
-            expected[change.key] = change.after
-    read = read_text if only_touched else read_undivided
-    found = read(SourceText(text), document.baseline.path or "").baseline
-    same_entries = found.entries.keys() == expected.keys() and all(
-        is_written_alike(found.entries[key], entry) for key, entry in expected.items()
-    )
-    if (
-        not same_entries
-        or found.device != (document.baseline.device or device)
-        or found.tolerance != document.baseline.tolerance
-    ):
-        raise _NotInPlace
+def _of(node: Any) -> list[tuple[Scalar, Any]]:
+    return node.items if isinstance(node, Mapping) else []
 
 
-@dataclass(slots=True)
-class _Place:
-    """Say where a node stands: its first character, the end of its last, and the places of a list's items."""
-
-    start: tuple[int, int]
-    end: tuple[int, int]
-    flow: bool
-    items: list[_Place] = field(default_factory=list)
-
-    @property
-    def last_line(self) -> int:
-        # A literal text ends where the next line begins.
-        return self.end[0] - 1 if self.end[1] == 0 and self.end[0] > self.start[0] else self.end[0]
+Position = tuple[int, int]
 
 
 @dataclass(slots=True)
 class _Field:
+    """Say where a field's key and value stand in a block: line and column, from 0."""
+
     name: str
-    key: _Place
-    value: _Place
+    key: Position
+    key_end: Position
+    value: Position
+    end: Position
+
+    @property
+    def last_line(self) -> int:
+        # A literal text ends where the next line begins.
+        return self.end[0] - 1 if self.end[1] == 0 and self.end[0] > self.value[0] else self.end[0]
 
 
 def edit_lines(block: str, old: Entry, new: Entry) -> str:
@@ -257,139 +253,82 @@ def edit_lines(block: str, old: Entry, new: Entry) -> str:
     fields = _fields(block)
     lines = block.splitlines(keepends=True)
     comments = _comments(block)
-    before, after = entry_fields(old), entry_fields(new)
     present = {one.name for one in fields}
-    column = fields[0].key.start[1]
-    missing = [f"{' ' * column}{word(name)}: {text}\n" for name, text in after.items() if name not in present]
-    added = list(missing)
-    if new.runs and "runs" not in present:
-        added += [f"{' ' * column}runs:\n", *_run_lines(new.runs, column + 2)]
-    out = lines[: fields[0].key.start[0]]
+    before = entry_fields(old, present)
+    after = entry_fields(new, _still_written(present, old, new))
+    blanks = " " * fields[0].key[1]
+    order = list(ENTRY_FIELDS)
+    missing = [name for name in after if name not in present]
+    out = lines[: fields[0].key[0]]
     for number, one in enumerate(fields):
-        first, last = one.key.start[0], one.value.last_line
-        own = lines[first : last + 1]
-        beside = [
-            (comment.line - 1, f"{' ' * column}{comment.text}\n")
-            for comment in comments
-            if first <= comment.line - 1 <= last
-        ]
-        if one.name == "runs":
-            # New fields go before the runs, which grow.
-            out += added
-            added = []
-            out += _edited_runs(lines, one, old.runs, new.runs, beside)
-        elif one.name not in after:
-            pass
-        elif before.get(one.name) == after[one.name]:
-            out += own
-        else:
-            out += _with_value(own, one, after[one.name], beside)
+        end = fields[number + 1].key[0] if number + 1 < len(fields) else len(lines)
+        first, last = one.key[0], one.last_line
+        if one.name in order:
+            earlier = [n for n in missing if n in order and order.index(n) < order.index(one.name)]
+            out += [f"{blanks}{name}: {after[name]}\n" for name in earlier]
+            missing = [name for name in missing if name not in earlier]
+        if one.name in after and before.get(one.name) == after[one.name]:
+            out += lines[first : last + 1]
+        elif one.name in after:
+            beside = [(c.line - 1, f"{blanks}{c.text}\n") for c in comments if first <= c.line - 1 <= last]
+            out += _with_value(lines[first : last + 1], one, after[one.name], beside)
         if number == len(fields) - 1:
-            out += added
-        end = fields[number + 1].key.start[0] if number + 1 < len(fields) else len(lines)
+            out += [f"{blanks}{word(name)}: {after[name]}\n" for name in missing]
         out += lines[last + 1 : end]
     return "".join(out)
 
 
-_Beside = Sequence[tuple[int, str]]  # the comments on a field's lines: line, and text as a line of its own
+def _with_value(own: list[str], one: _Field, text: str, beside: Sequence[tuple[int, str]]) -> list[str]:
+    """Return the field's lines with another value; the comments of lines that go stand above it.
 
-
-def _with_value(own: list[str], one: _Field, text: str, beside: _Beside) -> list[str]:
-    """Return the field's lines with another value; the comments of lines that go stand above it."""
-    first = one.key.start[0]
-    (line, column), (end_line, end_column) = one.value.start, one.value.end
-    if line == end_line == first:
-        return [own[0][:column] + text + own[0][end_column:]]
+    beside: the comments on the field's lines: line, and text as a line of its own.
+    """
+    first = one.key[0]
+    if one.value[0] == one.end[0] == first:
+        return [own[0][: one.value[1]] + text + own[0][one.end[1] :]]
     # A literal text's mark stands before the comment.
-    after_key = re.match(r" *:(?: *[|>][0-9+-]*)?( *(?: #.*)?\n)", own[0][one.key.end[1] :])
+    after_key = re.match(r" *:(?: *[|>][0-9+-]*)?( *(?: #.*)?\n)", own[0][one.key_end[1] :])
     comment = after_key[1] if after_key else "\n"
     above = [above for at, above in beside if at != first or not comment.strip()]
-    return [*above, f"{own[0][: one.key.end[1]]}: {text}{comment}"]
-
-
-def _edited_runs(lines: list[str], one: _Field, old: Sequence[Run], new: Sequence[Run], beside: _Beside) -> list[str]:
-    """Edit the lines of runs: the oldest may go and new ones follow, and each line that stays is left alone."""
-    first, last = one.key.start[0], one.value.last_line
-    if not new:
-        comments = [line.lstrip() for line in lines[first : last + 1] if line.lstrip().startswith("#")]
-        # As far left as the fields: deeper, a literal text above would take them in.
-        return [f"{' ' * one.key.start[1]}{comment}" for comment in comments]
-    was, shall = [render_run(run) for run in old], [render_run(run) for run in new]
-    if was == shall:
-        return lines[first : last + 1]
-    kept = runs_kept(was, shall)
-    items = one.value.items
-    if one.value.flow or not items:
-        after = lines[last][one.value.end[1] :]
-        above = [above for at, above in beside if at != last or not after.strip()]
-        return [*above, f"{lines[first][: one.key.end[1]]}:{after}", *_run_lines(new, one.key.start[1] + 2)]
-    dash = _dash_column(lines, items[0])
-    out = lines[first : items[0].start[0]]
-    for number, item in enumerate(items):
-        if number >= len(items) - kept:
-            out += lines[item.start[0] : item.last_line + 1]
-        if number == len(items) - 1:
-            out += _run_lines(new[kept:], dash)
-        else:
-            out += lines[item.last_line + 1 : items[number + 1].start[0]]
-    return out
-
-
-def _dash_column(lines: list[str], item: _Place) -> int:
-    before = lines[item.start[0]][: item.start[1]]
-    if before.strip() != "-":
-        raise NotByLines
-    return before.index("-")
-
-
-def _run_lines(runs: Sequence[Run], column: int) -> list[str]:
-    return [f"{' ' * column}- {render_run(run)}\n" for run in runs]
+    return [*above, f"{own[0][: one.key_end[1]]}: {text}{comment}"]
 
 
 def _fields(block: str) -> list[_Field]:
     """Return the fields of the only entry of a text, each with lines of its own. Raises NotByLines."""
     fields: list[_Field] = []
-    path: list[_Place] = []
-    key: tuple[str, _Place] | None = None
+    depth = 0
+    key: Any = None
     for event in events_of(block):
-        kind = type(event)
-        if kind in _ENDS:
-            place = path.pop()
-            if place.flow:
-                place.end = _mark(event.end_mark)
-        elif kind is yaml.ScalarEvent or kind in _STARTS:
-            flow = bool(getattr(event, "flow_style", True))
-            place = _Place(_mark(event.start_mark), _mark(event.end_mark), flow)
-            if len(path) == 2:
-                if key is None:
-                    key = (str(event.value), place)
-                else:
-                    fields.append(_Field(*key, place))
-                    key = None
-            elif len(path) == 3 and fields:
-                fields[-1].value.items.append(place)
-            if kind in _STARTS:
-                path.append(place)
-                continue
-        else:
-            continue
-        for outer in path:
-            if not outer.flow:
-                outer.end = max(outer.end, place.end)
+        if isinstance(event, _ENDS):
+            depth -= 1
+            if depth == 2 and fields:
+                # A block's own end lies on a later line: its last value ends it.
+                start, end = _mark(event.start_mark), _mark(event.end_mark)
+                fields[-1].end = end if end > start else fields[-1].end
+        elif isinstance(event, (yaml.ScalarEvent, *_STARTS)):
+            start, end = _mark(event.start_mark), _mark(event.end_mark)
+            if depth == 2 and key is None:
+                key = event
+            elif depth == 2:
+                fields.append(_Field(str(key.value), _mark(key.start_mark), _mark(key.end_mark), start, end))
+                key = None
+            elif depth > 2 and fields:
+                fields[-1].end = max(fields[-1].end, end)
+            depth += isinstance(event, _STARTS)
     _check_own_lines(block, fields)
     return fields
 
 
-def _mark(mark: Any) -> tuple[int, int]:
+def _mark(mark: Any) -> Position:
     return mark.line, mark.column
 
 
-def _check_own_lines(block: str, fields: list[_Field]) -> None:
-    columns = {one.key.start[1] for one in fields}
-    starts = [one.key.start[0] for one in fields]
-    ends = [0, *(one.value.last_line for one in fields)]
-    if len(columns) != 1 or any(start <= end for start, end in zip(starts, ends, strict=False)):
-        raise NotByLines
+def _check_own_lines(block: str, fields: Sequence[_Field]) -> None:
+    starts, ends = [one.key[0] for one in fields], [0, *(one.last_line for one in fields)]
     lines = block.splitlines()
-    if any(lines[one.key.start[0]][: one.key.start[1]].strip() for one in fields):
+    if (
+        len({one.key[1] for one in fields}) != 1
+        or any(start <= end for start, end in zip(starts, ends, strict=False))
+        or any(lines[one.key[0]][: one.key[1]].strip() for one in fields)
+    ):
         raise NotByLines

@@ -46,7 +46,7 @@ def _acquire(path: Path, lock: Path, deadline: float, timeout_seconds: float) ->
         try:
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         except OSError as problem:
-            raise _not_writable(path, problem) from None
+            raise not_writable(path, problem) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_current(descriptor, lock):
@@ -92,7 +92,7 @@ def replace_file(path: Path, data: bytes) -> None:
         message = f"found that its disk failed ({problem.strerror}), expected the new file to last: check it"
         raise error(path, 1, message) from None
     except OSError as problem:
-        raise _not_writable(path, problem) from None
+        raise not_writable(path, problem) from None
 
 
 def make_folder(folder: Path, path: Path) -> None:
@@ -100,10 +100,11 @@ def make_folder(folder: Path, path: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise _not_writable(path, problem) from None
+        raise not_writable(path, problem) from None
 
 
-def _not_writable(path: Path, problem: OSError) -> Exception:
+def not_writable(path: Path, problem: OSError) -> Exception:
+    """Return the error of a file that cannot be written."""
     return error(
         path,
         1,

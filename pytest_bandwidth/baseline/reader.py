@@ -1,43 +1,55 @@
-"""Read a baseline file: canonical entries by the fast reader, all others by the YAML parser, together."""
+"""Read a baseline: NAME.yaml, and from NAME.runs.jsonl the runs of each entry with a `runs` line."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable
+import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from os.path import exists
 from pathlib import Path
-from typing import NamedTuple
+from statistics import median
+from typing import Any
 
-from pytest_bandwidth.baseline.blocks import ENTRIES_LINE, Layout, divide
-from pytest_bandwidth.baseline.fast_reader import CanonicalReader
-from pytest_bandwidth.baseline.parse import Mapping, Scalar, parse
-from pytest_bandwidth.baseline.schema import SchemaReader
-from pytest_bandwidth.baseline.source import Problems, SourceText, TooMuch, Unreadable, read_source
-from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
+from pytest_bandwidth.baseline.parse import Mapping as MappingNode
+from pytest_bandwidth.baseline.parse import Node, Scalar, parse
+from pytest_bandwidth.baseline.runs import NOTHING, Recorded, Runs, path_of, read_runs
+from pytest_bandwidth.baseline.schema import (
+    DEVICE_FIELDS,
+    ENTRY_FIELDS,
+    FRACTION,
+    HEADER_KEYS,
+    Field,
+    figure,
+    suggestion,
+)
+from pytest_bandwidth.baseline.source import Problems, SourceText, Unreadable, listed, read_source
+from pytest_bandwidth.domain.baseline import SCHEMA, Baseline, BaselineDevice, Entry, agrees
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.units import last_place
+from pytest_bandwidth.storage.atomic import real_path
 
-# What the YAML parser gets to see of one file, in characters: it needs about 0.3 s for each 2²⁰ of ordinary text, and
-# at worst 1 s for each 2¹⁹ of whatever somebody thinks up.
-MAX_PARSED_CHARACTERS = 4 * 2**20
+MAX_UNKNOWN_KEYS = 256
+_TESTS_LINE = re.compile(r"^tests:[ ]*(?:#[^\n]*)?$", re.MULTILINE)
 _CONFLICT_MARKERS = ("\n<<<<<<< ", "\n=======\n", "\n>>>>>>> ")
+_FIRST_LINE = f"a baseline beginning with schema: {SCHEMA}"
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Hold a file as read: its values, and where each entry stands in its text (`layout` None: not known)."""
+    """Hold a file as read: its values, its tree, and what is recorded of its tests."""
 
     source: SourceText
     baseline: Baseline
-    layout: Layout | None
-    spans: dict[str, tuple[int, int]]
+    root: MappingNode
+    runs: Runs
 
 
 def read(path: Path) -> Document:
-    """Read a file. Raises BaselineError with all problems."""
-    return read_text(read_source(path), str(path))
+    """Read a file and its runs. Raises BaselineError with all problems."""
+    return read_text(read_source(path), path)
 
 
 def read_device(path: Path) -> BaselineDevice | None:
@@ -46,210 +58,265 @@ def read_device(path: Path) -> BaselineDevice | None:
     Raises BaselineError where it cannot be told.
     """
     source = read_source(path)
-    entries_line = ENTRIES_LINE.search(source.text)
-    if entries_line is not None and entries_line.start() <= MAX_PARSED_CHARACTERS:
+    if tests_line := _TESTS_LINE.search(source.text):
         problems = Problems(str(path))
         with suppress(Unreadable, BaselineError):
-            head = parse(f"{source.text[: entries_line.start()]}entries: 0\n", problems.add)
-            device, _, _ = SchemaReader(problems).header(head)
+            head = parse(source.text[: tests_line.start()], problems.add)
+            device = _Reader(problems).header(head).device
             if device is not None and not problems.found:
                 return device
-    return read_text(source, str(path)).baseline.device
+    return read(path).baseline.device
 
 
-def read_text(source: SourceText, file: str) -> Document:
-    """Read a file's text. Raises BaselineError with all problems of `file`."""
-    return _read_with(_read, source, file)
+def read_text(source: SourceText, path: Path, *, without_runs: bool = False) -> Document:
+    """Read a file's text, with the runs that lie next to the path. Raises BaselineError with all problems.
 
-
-def read_undivided(source: SourceText, file: str) -> Document:
-    """Read like `read_text`, by the YAML parser alone: the reference that the fast reading is held to."""
-    return _read_with(_read_whole, source, file)
-
-
-def _read_with(reader: Callable[[SourceText, Problems], Document], source: SourceText, file: str) -> Document:
-    problems = Problems(file)
+    without_runs: what the text alone says.
+    """
+    problems = Problems(str(path))
+    document = None
     try:
         with gc_disabled():  # what a file holds stays: looking through it again and again slows a large file's load
-            document = reader(source, problems)
+            root = _root(source.text, problems)
+            reader = _Reader(problems)
+            header = reader.header(root)
+            runs = Runs() if without_runs else _runs(path, header.tests)
+            document = Document(source, reader.baseline(header, runs, path), header.root, runs)
     except Unreadable as problem:
         problems.add(problem.line, problem.message)
     problems.raise_all()
+    assert document is not None  # else there is a problem
     return document
 
 
-def _read(source: SourceText, problems: Problems) -> Document:
-    layout = divide(source.text)
-    if layout is None:
-        return _read_whole(source, problems)
+def _root(text: str, problems: Problems) -> Node | None:
     try:
-        return _DividedReader(source, layout, problems).read()
-    except TooMuch:
-        raise
-    except Unreadable as reason:
-        problems.found.clear()
-        try:
-            return _read_whole(source, problems)
-        except TooMuch:
-            raise _explained(source.text, reason) from None
-
-
-def _read_whole(source: SourceText, problems: Problems) -> Document:
-    text = source.text
-    if len(text) > MAX_PARSED_CHARACTERS:
-        raise TooMuch(
-            1,
-            f"found {len(text)} characters unlike what updates write, expected at most {MAX_PARSED_CHARACTERS}",
-        )
-    try:
-        root = parse(text, problems.add)
+        return parse(text, problems.add)
     except Unreadable as problem:
-        raise _explained(text, problem) from None
-    reader = SchemaReader(problems)
-    device, tolerance, node = reader.header(root)
-    entries: dict[str, Entry] = {}
-    if isinstance(node, Mapping):
-        for key, value in node.items:
-            entry = reader.entry(key, value, device.peak_gbps if device else None)
-            if entry is not None:
-                entries[entry.key] = entry
-    elif node is not None and not (isinstance(node, Scalar) and node.text == ""):
-        problems.add(node.line, "entries: found no mapping, expected node ids, each with its fields below it")
-    return Document(source, Baseline(device, entries, tolerance, problems.file), None, {})
+        # A merge conflict, which the parser stumbles over without knowing it for one.
+        lines = f"\n{text}\n"
+        found = [(at, marker) for marker in _CONFLICT_MARKERS if (at := lines.find(marker)) >= 0]
+        if not found:
+            raise
+        at, marker = min(found)
+        raise Unreadable(
+            text.count("\n", 0, at) + 1,
+            f"found the merge conflict marker {shown(marker.strip(chr(10)))}, expected a finished merge",
+        ) from problem
 
 
-def _explained(text: str, problem: Unreadable) -> Unreadable:
-    """Name a merge conflict, which the parser stumbles over without knowing it for one."""
-    lines = f"\n{text}\n"
-    found = [(at, marker) for marker in _CONFLICT_MARKERS if (at := lines.find(marker)) >= 0]
-    if not found:
-        return problem
-    at, marker = min(found)
-    line = text.count("\n", 0, at) + 1
-    return Unreadable(
-        line, f"found the merge conflict marker {shown(marker.strip(chr(10)))}, expected a finished merge"
-    )
+def _runs(path: Path, tests: Iterable[tuple[Scalar, Node]]) -> Runs:
+    """Read the runs of the tests that have a line that says so. Raises BaselineError of the runs' file."""
+    file = path_of(real_path(path))
+    keys = [key.text for key, node in tests if isinstance(node, MappingNode) and "runs" in node.lines]
+    if not keys or not exists(file):
+        return Runs()
+    problems = Problems(str(file))
+    found = Runs()
+    try:
+        found = read_runs(read_source(file), keys, problems)
+    except Unreadable as problem:
+        problems.add(problem.line, problem.message)
+    problems.raise_all()
+    return found
 
 
-class _Found(NamedTuple):
-    span: tuple[int, int]
-    line: int
-    key: str
-    entry: Entry | None
+@dataclass(frozen=True, slots=True)
+class _Header:
+    root: MappingNode
+    device: BaselineDevice | None
+    tolerance: float | None
+    tests: list[tuple[Scalar, Node]]
 
 
-class _Undivided(Unreadable):
-    """Raised where YAML does not divide a file as its indentation suggests, with a message for very large files."""
+class _Reader:
+    """Type the parts of one file; every problem goes to `problems`, and reading goes on."""
 
-    def __init__(self, line: int) -> None:
-        super().__init__(
-            line,
-            f"found entries unlike what updates write, expected such only in files of up to {MAX_PARSED_CHARACTERS} "
-            "characters: give this part the form of the other entries",
-        )
-
-
-class _DividedReader:
-    """Read a file by its layout."""
-
-    def __init__(self, source: SourceText, layout: Layout, problems: Problems) -> None:
-        self.source = source
-        self.text = source.text
-        self.layout = layout
+    def __init__(self, problems: Problems) -> None:
         self.problems = problems
-        self.reader = SchemaReader(problems)
+        self._suggestions: dict[tuple[str, str], str | None] = {}
 
-    def read(self) -> Document:
-        """Return the document. Raises Unreadable where only the whole file can tell; its problems are no use then."""
-        device, tolerance = self._header()
-        entries, spans = self._entries(device)
-        return Document(self.source, Baseline(device, entries, tolerance, self.problems.file), self.layout, spans)
+    def baseline(self, header: _Header, runs: Runs, path: Path) -> Baseline:
+        peak = header.device.peak_gbps if header.device else None
+        found = (self._entry(key, node, runs.tests.get(key.text, NOTHING), peak) for key, node in header.tests)
+        entries = {entry.key: entry for entry in found if entry is not None}
+        return Baseline(header.device, entries, header.tolerance, str(path), note=runs.note)
 
-    def _header(self) -> tuple[BaselineDevice | None, float | None]:
-        """Parse head and foot with a placeholder for the entries: where it lands shows if it is top-level."""
-        layout, text = self.layout, self.text
-        head, foot = text[: layout.head_end], text[layout.foot :]
-        head_lines = head.count("\n")
-        foot_line = text.count("\n", 0, layout.foot) + 1
-        if len(head) + len(foot) > MAX_PARSED_CHARACTERS:
-            raise _Undivided(1 if len(head) > len(foot) else foot_line)
-        root = parse(
-            f"{head}entries: 0\n{foot}",
-            self.problems.add,
-            lambda line: line if line <= head_lines + 1 else line - head_lines - 2 + foot_line,
+    def header(self, root: Node | None) -> _Header:
+        """Read all but the tests. Raises Unreadable where this is no baseline at all, or one of another schema."""
+        if root is None:
+            raise Unreadable(1, f"found an empty file, expected {_FIRST_LINE}")
+        if not isinstance(root, MappingNode):
+            raise Unreadable(root.line, f"found {_what(root)}, expected {_FIRST_LINE}")
+        fields = {key.text: (key, value) for key, value in root.items}
+        self._check_schema(root, fields)
+        device = self._device(fields["device"][1]) if "device" in fields else None
+        tolerance = self._typed("tolerance", fields["tolerance"][1], FRACTION.read) if "tolerance" in fields else None
+        self._unknown_in(root, HEADER_KEYS, "file")
+        node = fields["tests"][1] if "tests" in fields else None
+        if isinstance(node, MappingNode):
+            return _Header(root, device, tolerance, node.items)
+        if node is not None and not (isinstance(node, Scalar) and node.text == ""):
+            self.problems.add(node.line, "tests: found no mapping, expected node ids, each with its fields below it")
+        return _Header(root, device, tolerance, [])
+
+    def _check_schema(self, root: MappingNode, fields: Mapping[str, tuple[Scalar, Node]]) -> None:
+        if "schema" not in fields:
+            raise Unreadable(root.line, f"found no schema, expected schema: {SCHEMA} as the first line")
+        key, value = fields["schema"]
+        text = value.text if isinstance(value, Scalar) else ""
+        if re.fullmatch(r"[0-9]{1,6}", text) and int(text) > SCHEMA:
+            expected = f"expected {SCHEMA}: written by a newer pytest-bandwidth, upgrade"
+            raise Unreadable(key.line, f"found schema {int(text)}, {expected}")
+        if text != str(SCHEMA):
+            raise Unreadable(key.line, f"found schema {shown(text) if text else _what(value)}, expected {SCHEMA}")
+
+    def _device(self, node: Node) -> BaselineDevice | None:
+        if not isinstance(node, MappingNode):
+            expected = "expected a mapping such as {name: NVIDIA H200, memory_gib: 140}"
+            self.problems.add(node.line, f"device: found {_what(node)}, {expected}")
+            return None
+        values = self._fields(node, DEVICE_FIELDS, "device", "device.")
+        if "name" not in values:
+            if "name" not in node.lines:
+                message = "device: found no name, expected the device's name as the run header shows it"
+                self.problems.add(node.line, message)
+            return None
+        return BaselineDevice(
+            values["name"], values.get("memory_gib"), values.get("kind"), values.get("peak"), node.line
         )
-        places = (
-            [(key.line, value) for key, value in root.items if key.text == "entries"]
-            if isinstance(root, Mapping)
-            else []
-        )
-        if (
-            len(places) != 1
-            or places[0][0] != head_lines + 1
-            or not isinstance(places[0][1], Scalar)
-            or places[0][1].text != "0"
-        ):
-            raise _Undivided(head_lines + 1)
-        device, tolerance, _ = self.reader.header(root)
-        return device, tolerance
 
-    def _entries(self, device: BaselineDevice | None) -> tuple[dict[str, Entry], dict[str, tuple[int, int]]]:
-        text, layout = self.text, self.layout
-        canonical = CanonicalReader(device.peak_gbps if device else None)
-        found: list[_Found] = []
-        odd: list[_Found] = []
-        line, at = 1, 0
-        for span in layout.blocks:
-            line += text.count("\n", at, span[0])
-            at = span[0]
-            entry = canonical.entry(text, *span, line) if layout.indent == 2 else None
-            if entry is None:
-                odd.append(_Found(span, line, "", None))
+    def _entry(self, key: Scalar, node: Node, recorded: Recorded, peak_gbps: float | None) -> Entry | None:
+        """Return one entry; None where a problem was found. What people wrote goes before what is recorded."""
+        before = len(self.problems.found)
+        if not key.text.strip() or key.text != key.text.strip():
+            self.problems.add(key.line, f"found the key {shown(key.text)}, expected a node id without blanks around it")
+        if not isinstance(node, MappingNode):
+            self.problems.add(key.line, f"found {_what(node)}, expected fields such as bandwidth: 1747.1 GB/s")
+            return None
+        values = self._fields(node, ENTRY_FIELDS, "entry", "")
+        if len(self.problems.found) > before:
+            return None
+        written = {name.text: value for name, value in node.items if isinstance(value, Scalar)}
+        runs = recorded.newest()
+        gbps = median([run.gbps for run in runs]) if runs else values.get("bandwidth")
+        get = {**recorded.setup, **values}.get if recorded.setup else values.get
+        if gbps is None and not values.get("counts"):
+            expected = "expected one of them, such as bandwidth: 1747.1 GB/s"
+            self.problems.add(key.line, f"found neither bandwidth nor counts, {expected}")
+            return None
+        share = self._share_of_peak(written, values, gbps, peak_gbps)
+        if runs:
+            self._check_median(written, values, recorded)
+        moved = values.get("bytes", {})
+        entry = Entry(
+            key=key.text,
+            gbps=gbps,
+            utilization=share,
+            tolerance=get("tolerance"),
+            judged_on=get("judged_on"),
+            bytes_read=moved.get("read"),
+            bytes_written=moved.get("written"),
+            method=get("method"),
+            xfail=get("xfail"),
+            note=get("note"),
+            anchor=recorded.anchor() if runs else None,
+            resources=get("resources", {}),
+            settings=get("settings", {}),
+            counts=get("counts", {}),
+            code=get("code", {}),
+            runs=runs,
+            line=key.line,
+            extra={name: one.text for name, one in written.items() if name not in ENTRY_FIELDS},
+        )
+        return entry if len(self.problems.found) == before else None
+
+    def _check_median(self, written: Mapping[str, Scalar], values: Mapping[str, Any], recorded: Recorded) -> None:
+        """Hold the bandwidth to its runs, any of them since a merge: to edit it would else change nothing, unseen."""
+        gbps = values.get("bandwidth")
+        all_gbps = [run.gbps for run in recorded.runs]
+        least, most = min(all_gbps), max(all_gbps)
+        if gbps is None or least <= gbps <= most:
+            return
+        node = written["bandwidth"]
+        if not agrees(gbps, least if gbps < least else most, last_place(node.text)):
+            self.problems.add(
+                node.line,
+                f"found bandwidth {shown(node.text)}, expected {figure(least)} to {figure(most)} GB/s, what its runs "
+                "show: write one of these, or remove the line `runs` to set it by hand",
+            )
+
+    def _share_of_peak(
+        self, written: Mapping[str, Scalar], values: Mapping[str, Any], gbps: float | None, peak_gbps: float | None
+    ) -> float | None:
+        share: float | None = values.get("of_peak")
+        if share is None or peak_gbps is None or gbps is None:
+            return share
+        node, stated = written["of_peak"], values.get("bandwidth", gbps)
+        derived = stated / peak_gbps
+        loose = last_place(written["bandwidth"].text) / peak_gbps if "bandwidth" in written else 0.0
+        if abs(share - derived) > 5e-4 and not agrees(share, derived, last_place(node.text) + loose):
+            self.problems.add(
+                node.line,
+                f"found of_peak {shown(node.text)}, expected {derived * 100:.4g} % ({stated:.6g} of the device's peak "
+                f"{peak_gbps:.6g} GB/s): write that or remove the line",
+            )
+        return gbps / peak_gbps
+
+    def _fields(self, node: MappingNode, fields: Mapping[str, Field], where: str, prefix: str) -> dict[str, Any]:
+        """Return the typed values of a mapping by name; a name that is not known is no value."""
+        values: dict[str, Any] = {}
+        for key, value in node.items:
+            name = key.text
+            one = fields.get(name)
+            if one is None:
+                self._unknown(key, value, fields, where)
+            elif one.names is None:
+                values[name] = self._typed(prefix + name, value, one.form.read)
             else:
-                found.append(_Found(span, line, entry.key, entry))
-        if odd:
-            parsed = self._parsed(odd, canonical.peak_gbps)
-            found = sorted([*found, *parsed], key=lambda one: one.line)
-        return self._without_duplicates(found)
+                values[name] = self._mapping(name, value, one)
+        return values
 
-    def _without_duplicates(self, found: list[_Found]) -> tuple[dict[str, Entry], dict[str, tuple[int, int]]]:
-        lines: dict[str, int] = {}
-        entries: dict[str, Entry] = {}
-        spans: dict[str, tuple[int, int]] = {}
-        for one in found:
-            first = lines.setdefault(one.key, one.line)
-            if first != one.line:
-                self.problems.add(one.line, f"found {shown(one.key)} twice (first on line {first}), expected it once")
-            if one.entry is not None:
-                entries[one.key] = one.entry
-                spans[one.key] = one.span
-        return entries, spans
+    def _mapping(self, name: str, node: Node, of: Field) -> dict[str, Any]:
+        if not isinstance(node, MappingNode):
+            self.problems.add(node.line, f"{name}: found {_what(node)}, expected a mapping such as {{name: value}}")
+            return {}
+        if of.names:  # a slip of the pen would turn the gate off
+            self._unknown_in(node, of.names, name)
+        return {key.text: self._typed(f"{name}.{key.text[:40]}", value, of.form.read) for key, value in node.items}
 
-    def _parsed(self, odd: list[_Found], peak_gbps: float | None) -> list[_Found]:
-        """Parse the blocks that are not canonical as one text.
+    def _typed(self, name: str, node: Node, read: Any) -> Any:
+        if not isinstance(node, Scalar):
+            self.problems.add(node.line, f"{name}: found {_what(node)}, expected a single value")
+            return None
+        try:
+            return read(node.text)
+        except ValueError as problem:
+            self.problems.add(node.line, f"{name}: {problem}")
+            return None
 
-        Sound because a block that is a whole key with its value, taken alone, is that in its file as well; that every
-        block's first line holds a top-level key, and no other line does, shows that none reaches into the next.
-        """
-        if sum(end - start for (start, end), *_ in odd) > MAX_PARSED_CHARACTERS:
-            raise _Undivided(odd[0].line)
-        pieces = [self._piece(one) for one in odd]
-        starts = [1]
-        for piece in pieces:
-            starts.append(starts[-1] + piece.count("\n"))
+    def _unknown_in(self, node: MappingNode, known: Iterable[str], where: str) -> None:
+        for key, value in node.items:
+            if key.text not in known:
+                self._unknown(key, value, known, where)
 
-        def line_of(line: int) -> int:
-            at = min(bisect_right(starts, line), len(odd)) - 1
-            return odd[at].line + line - starts[at]
+    def _unknown(self, key: Scalar, value: Node, known: Iterable[str], where: str) -> None:
+        """Let a later version's scalar be; report a likely slip of the pen, which would silently do nothing."""
+        if not isinstance(value, Scalar):
+            message = f"found the unknown key {shown(key.text)} in {where}, expected one of {listed(known)}"
+            self.problems.add(key.line, message)
+            return
+        if (where, key.text) not in self._suggestions:
+            if len(self._suggestions) >= MAX_UNKNOWN_KEYS:
+                message = f"found more than {MAX_UNKNOWN_KEYS} different unknown keys, expected one of {listed(known)}"
+                raise Unreadable(key.line, message)
+            self._suggestions[where, key.text] = suggestion(key.text, known)
+        meant = self._suggestions[where, key.text]
+        if meant is not None:
+            self.problems.add(key.line, f"found the unknown key {shown(key.text)} in {where}, expected {meant}")
 
-        root = parse("".join(pieces), self.problems.add, line_of, roots_repeat=True)
-        if not isinstance(root, Mapping) or [key.line for key, _ in root.items] != [one.line for one in odd]:
-            raise _Undivided(odd[0].line)
-        return [
-            _Found(one.span, one.line, key.text, self.reader.entry(key, value, peak_gbps))
-            for one, (key, value) in zip(odd, root.items, strict=True)
-        ]
 
-    def _piece(self, one: _Found) -> str:
-        piece = self.text[slice(*one.span)]
-        return piece if piece.endswith("\n") else piece + "\n"
+def _what(node: Node) -> str:
+    if isinstance(node, Scalar):
+        return f"the text {shown(node.text)}" if node.text else "nothing"
+    return "a mapping" if isinstance(node, MappingNode) else "a list"

@@ -29,10 +29,6 @@ class Unreadable(Exception):
         self.message = message
 
 
-class TooMuch(Unreadable):
-    """Raised where a limit is passed; another way of reading would pass it, too."""
-
-
 class Problems:
     """Collect what is wrong with one file; bounded, so that a hostile file cannot fill memory."""
 

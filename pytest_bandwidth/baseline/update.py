@@ -1,4 +1,4 @@
-"""Change a baseline file under its lock, from what it says at that moment, whole or not at all."""
+"""Change a baseline under its lock, from what it says at that moment: runs are appended, the file is replaced whole."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from types import MappingProxyType
 from pytest_bandwidth.baseline.code_files import file_names, folder_of, write_code
 from pytest_bandwidth.baseline.edit import edited
 from pytest_bandwidth.baseline.locate import check_device, device_of
-from pytest_bandwidth.baseline.lock import LOCK_TIMEOUT_SECONDS, locked, make_folder, replace_file
+from pytest_bandwidth.baseline.lock import LOCK_TIMEOUT_SECONDS, locked, make_folder, not_writable, replace_file
 from pytest_bandwidth.baseline.reader import Document, read, read_text
+from pytest_bandwidth.baseline.runs import ATTRIBUTES, NOTHING, SUFFIX, RunLines, append_lines, path_of, setup_of
+from pytest_bandwidth.baseline.schema import is_measured
 from pytest_bandwidth.baseline.source import SourceText, error
-from pytest_bandwidth.baseline.writer import is_written_alike, render_header
+from pytest_bandwidth.baseline.writer import entry_fields, render_header
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Change, Entry, UpdateSummary, settled
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError, UsageError
@@ -65,7 +67,7 @@ def update(
         with locked(folder_of(path), timeout_seconds) if kept else nullcontext():
             write_code(path, kept)
             if changes or created:
-                replace_file(path, document.source.encode(edited(document, device, changes)))
+                _write(path, document, device, changes)
     return UpdateSummary(
         str(path),
         created,
@@ -73,6 +75,39 @@ def update(
         changed=tuple(change for change in changes if change.before is not None),
         unchanged=tuple(unchanged),
     )
+
+
+def _write(path: Path, document: Document, device: BaselineDevice, changes: Sequence[Change]) -> None:
+    """Append the new runs, then replace the file: a writer killed between leaves runs that the next read counts."""
+    text = edited(document, device, changes)
+    lines = RunLines()
+    for change in changes:
+        if change.after is not None and is_measured(change.after):
+            lines.add(change.before, change.after, document.runs.tests.get(change.key, NOTHING))
+    runs, texts = path_of(path), lines.texts(document.runs.newest)
+    try:
+        undo = append_lines(runs, texts) if texts else None
+        merge_by_union(runs)
+    except OSError as problem:
+        raise not_writable(runs, problem) from None
+    try:
+        if text != document.source.text or not path.exists():
+            replace_file(path, document.source.encode(text))
+    except BaseException:
+        if undo is not None:
+            undo()
+        raise
+
+
+def merge_by_union(runs: Path) -> None:
+    """Let git merge runs by keeping both sides' lines, where the folder is in a repository and sets no attributes yet.
+
+    Raises OSError.
+    """
+    attributes = runs.with_name(ATTRIBUTES)
+    in_repository = any((folder / ".git").exists() for folder in runs.parents)
+    if runs.exists() and in_repository and not attributes.exists():
+        attributes.write_text(f"*{SUFFIX} merge=union\n")
 
 
 def remove(path: Path, keys: Iterable[str], *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> UpdateSummary:
@@ -125,7 +160,7 @@ def _refuse_repeated(updates: Sequence[Entry]) -> None:
 
 
 def _new_document(path: Path, identity: DeviceIdentity) -> Document:
-    return read_text(SourceText(render_header(device_of(identity))), str(path))
+    return read_text(SourceText(render_header(device_of(identity))), path)
 
 
 def _changes(
@@ -148,8 +183,12 @@ def _changes(
                 f"found {after.utilization * 100:.4g} % of the peak for {shown(new.key)}, expected at most "
                 f"{MAX_SHARE * 100:g} %: correct the device's peak",
             )
-        if old is not None and is_written_alike(old, after):
+        if old is not None and _is_alike(old, after):
             unchanged.append(new.key)
         else:
             changes.append(Change(new.key, old, after))
     return changes, unchanged
+
+
+def _is_alike(old: Entry, new: Entry) -> bool:
+    return entry_fields(old) == entry_fields(new) and old.runs == new.runs and setup_of(old) == setup_of(new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -9,8 +10,15 @@ from typing import Literal
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 
-SCHEMA = 1
+SCHEMA = 2
 NEWEST_RUNS_KEPT = 20
+# To be raised with each change of a probe that changes what it reaches: figures of other versions are no reference.
+PROBE_VERSION = 1
+
+# Where Linux puts a process's memory, or what `object.__repr__` calls an address.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{6,16}|\b0x(?:7[ef]|5[56])[0-9a-f]{10}\b")
+# Of pytest's tmp_path and Python's tempfile.
+_TEMPORARY = re.compile(r"pytest-of-[^/\]]+/pytest-[0-9]+|/tmp[a-z0-9_]{8}(?=[]/-]|$)")
 
 Metric = Literal["relative", "gbps"]
 
@@ -102,6 +110,7 @@ class Baseline:
     """Hold one baseline file: a device and its entries by key, in the file's order.
 
     code_of: the other device whose code alone the entries hold (`other_device`); None where they are whole.
+    note: what the reader of the file has to know, though it is no error.
     """
 
     device: BaselineDevice | None
@@ -109,6 +118,7 @@ class Baseline:
     tolerance: float | None = None
     path: str | None = None
     code_of: str | None = None
+    note: str | None = field(default=None, compare=False)
 
     def find(self, key: str) -> Entry | None:
         """Return the entry of a measurement, or None."""
@@ -134,6 +144,15 @@ class UpdateSummary:
     changed: tuple[Change, ...] = ()
     removed: tuple[Change, ...] = ()
     unchanged: tuple[str, ...] = ()
+
+
+def changing_part(key: str) -> str | None:
+    """Return, in words, what in a key's parameters or label is another in each run, so that no run finds its entry."""
+    given = re.search(r"\[.*|[ ]@[ ].*", key)
+    for pattern, what in ((_ADDRESS, "an object's address"), (_TEMPORARY, "a temporary path")):
+        if given is not None and (match := pattern.search(given[0])):
+            return f"{what} ({match[0].strip()})"
+    return None
 
 
 def settled(entry: Entry, peak_gbps: float | None = None) -> Entry:

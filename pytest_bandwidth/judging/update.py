@@ -10,9 +10,9 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 from statistics import median
 
-from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Metric, Run
+from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Metric
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.measured.metrics import choose_metric
+from pytest_bandwidth.domain.measured.metrics import anchor_of, choose_metric
 from pytest_bandwidth.judging.counts import continued
 from pytest_bandwidth.judging.evidence import MeasurementSetup, difference_of
 from pytest_bandwidth.judging.stored import Reference, median_metrics, steadier_of_runs
@@ -28,7 +28,7 @@ def merged(old: Entry | None, fresh: Entry, tolerance: float, reference: Referen
     tolerance, reference: what the test is judged by, of `metric_of_update`; None where there is nothing to hold it to.
     """
     if old is None:
-        return _summed(replace(fresh, anchor=_anchor(fresh.runs)))
+        return _summed(replace(fresh, anchor=anchor_of(fresh.runs)))
     kept = replace(
         fresh,
         tolerance=old.tolerance,
@@ -40,8 +40,8 @@ def merged(old: Entry | None, fresh: Entry, tolerance: float, reference: Referen
     )
     if _continues(old, kept, tolerance, reference):
         runs = (*continued(old.runs, fresh.runs), *fresh.runs)[-NEWEST_RUNS_KEPT:]
-        return _summed(replace(kept, runs=runs, anchor=old.anchor or _anchor(old.runs)))
-    return _summed(replace(kept, anchor=_anchor(fresh.runs)))
+        return _summed(replace(kept, runs=runs, anchor=old.anchor or anchor_of(old.runs)))
+    return _summed(replace(kept, anchor=anchor_of(fresh.runs)))
 
 
 def metric_of_update(old: Entry, fresh: Entry, asked: Metric | None = None) -> Metric:
@@ -84,13 +84,6 @@ def _continues(old: Entry, fresh: Entry, tolerance: float, reference: Reference 
     if value is None:
         return False
     return abs(reference.drop(value)) <= reference.gate(tolerance, len(fresh.runs))
-
-
-def _anchor(runs: tuple[Run, ...]) -> Run | None:
-    if not runs:
-        return None
-    middle = median_metrics(runs)
-    return Run(gbps=middle.gbps, relative=middle.relative, at=runs[-1].at, commit=runs[-1].commit, dirty=runs[-1].dirty)
 
 
 def _summed(entry: Entry) -> Entry:

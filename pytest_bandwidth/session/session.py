@@ -94,6 +94,8 @@ class BandwidthSession:
             return [disabled_line(identity.name, identity.timed_on)]
         gbps, source = (None, None) if peak is None else (peak.gbps, peak.source)
         lines = [header_line(identity.name, gbps, source, run.judged_by, identity.timed_on)]
+        note = None if run.baseline is None else run.baseline.note
+        lines += [] if note is None else [f"bandwidth: {printable(note)}"]
         why_not = run.why_old_kernels_cannot_run
         lines += [] if why_not is None else [f"bandwidth: {printable(why_not)}"]
         if run.settings.writes_baseline and not identity.counts_only:

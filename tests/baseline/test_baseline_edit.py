@@ -10,11 +10,13 @@ import pytest
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.edit import NotByLines, afresh, edit_lines
+from pytest_bandwidth.baseline.schema import RECORDED
+from pytest_bandwidth.baseline.writer import entry_fields
 from pytest_bandwidth.domain.baseline import Entry, Run, settled
 from pytest_bandwidth.domain.device import DeviceIdentity
 
 DEVICE = DeviceIdentity("cpu", "X", None, "host")
-HEAD = "schema: 1\ndevice: {name: X, kind: cpu}\nentries:\n"
+HEAD = "schema: 2\ndevice: {name: X, kind: cpu}\ntests:\n"
 FIELDS = (
     "    tolerance: '3%%'%s\n",
     "    note: plain%s\n",
@@ -24,20 +26,14 @@ FIELDS = (
     "    settings:%s\n      mig: off\n      ecc: on\n",
     "    zz_later: 0123%s\n",
     "    xfail: because%s\n",
-    "    RUNS%s\n",
+    "    of_probe: '99 %%'%s\n",
+    "    runs: 1 ± 0.5 %%%s\n",
+    "    bytes: {read: 5,%s\n      written: 7}\n",
 )  # fmt: skip
-RUNS = (
-    "      - {gbps: 5.0, commit: 0123456}%s\n",
-    "      - gbps: 5.0%s\n        commit: '1e5'\n",
-    '      - {gbps:   5.0,commit: "a"}%s\n',
-    "      -   {gbps: 5.0}%s\n",
-    "      - {gbps: 5.0,\n         commit: b}%s\n",
-)
 EDITS = (
-    lambda entry: replace(entry, gbps=6.0, runs=()),
-    lambda entry: replace(entry, runs=(*entry.runs, Run(5.0, commit="c"))),
-    lambda entry: replace(entry, runs=(*entry.runs[1:], Run(5.0))),
-    lambda entry: replace(entry, gbps=7.0, runs=(Run(7.0),)),
+    lambda entry: replace(entry, gbps=6.0),
+    lambda entry: replace(entry, runs=(Run(5.0, relative=0.9), Run(5.2, commit="c"))),
+    lambda entry: replace(entry, gbps=7.0, runs=(Run(7.0),), bytes_read=6),
     lambda entry: replace(entry, tolerance=0.07, note=None),
     lambda entry: replace(entry, settings={"mig": "on"}, xfail="other", bytes_read=7),
 )
@@ -59,11 +55,7 @@ def entry_text(key: str, choose: random.Random) -> str:
 
     text = f"  {key}:{remark()}\n"
     for one in fields:
-        if one.startswith("    RUNS"):
-            text += line(4) + f"    runs:{remark()}\n"
-            text += "".join(line(6) + choose.choice(RUNS) % remark() for _ in range(choose.randint(1, 3)))
-        else:
-            text += line(4) + (one % ("" if ">-" in one else remark()))
+        text += line(4) + (one % ("" if ">-" in one else remark()))
     return text
 
 
@@ -81,22 +73,25 @@ def test_hand_formed_entries(tmp_path: Path, seed: int) -> None:
     assert text.endswith(f"\n  # third\n{after}")
     comments = [line.strip() for line in target.splitlines() if line.strip().startswith("# line")]
     assert [line.strip() for line in text.splitlines() if line.strip() in comments] == comments
-    assert baseline_files.dumps_entry(baseline_files.load(path).entries["b"]) == baseline_files.dumps_entry(
-        settled(new)
-    )
+    assert entry_fields(baseline_files.load(path).entries["b"], RECORDED) == entry_fields(settled(new), RECORDED)
 
 
 def test_unchanged_fields_keep_their_spelling() -> None:
-    block = (
-        "  b:\n    bandwidth:   '5 GB/s'   # x\n    tolerance: 0.03\n"
-        "    runs:\n     -   {gbps: 5}  # a\n     # b\n     - {gbps: 5.}\n"
-    )
-    old = Entry("b", 5.0, tolerance=0.03, runs=(Run(5.0), Run(5.0)))
+    block = "  b:\n    bandwidth:   '5 GB/s'   # x\n    tolerance: 0.03\n    # of runs\n    runs:  1 # a\n"
+    old = Entry("b", 5.0, tolerance=0.03, runs=(Run(5.0),))
     new = replace(old, runs=(*old.runs, Run(5.0)), bytes_read=1)
     assert edit_lines(block, old, new) == (
-        "  b:\n    bandwidth:   '5 GB/s'   # x\n    tolerance: 0.03\n    bytes_read: 1\n"
-        "    runs:\n     -   {gbps: 5}  # a\n     # b\n     - {gbps: 5.}\n     - {gbps: 5.0}\n"
+        "  b:\n    bandwidth:   '5 GB/s'   # x\n    bytes: {read: 1}\n    tolerance: 0.03\n    # of runs\n"
+        "    runs:  2 ± 0 % # a\n"
     )
+
+
+def test_what_the_runs_record_goes_from_the_text_where_it_no_longer_holds() -> None:
+    """A person may write it; an update keeps what still holds."""
+    block = "  b:\n    bandwidth: 5.0 GB/s\n    settings: {mig: off}\n    judged_on: gbps  # mine\n"
+    old = Entry("b", 5.0, judged_on="gbps", settings={"mig": "off"})
+    new = replace(old, settings={"mig": "on"}, runs=(Run(5.0),))
+    assert edit_lines(block, old, new) == "  b:\n    bandwidth: 5.0 GB/s\n    runs: 1\n    judged_on: gbps  # mine\n"
 
 
 @pytest.mark.parametrize(
@@ -106,20 +101,13 @@ def test_an_entry_whose_fields_share_lines_is_written_afresh(block: str) -> None
     old, new = Entry("b", 5.0), Entry("b", 6.0)
     with pytest.raises(NotByLines):
         edit_lines(block, old, new)
-    assert afresh(block, new) == "  b:\n    bandwidth: 6.0 GB/s\n"
+    assert afresh(block, old, new) == "  b:\n    bandwidth: 6.0 GB/s\n"
 
 
 def test_an_entry_written_afresh_keeps_its_comments_above() -> None:
     block = "  'b # x': {  # one\n    # two\n    note: 'no # comment', bandwidth: 5}  # three\n"
-    assert afresh(block, Entry("b # x", 6.0)) == ('  # one\n  # two\n  # three\n  "b # x":\n    bandwidth: 6.0 GB/s\n')
-
-
-def test_runs_in_flow_style_get_a_line_each() -> None:
-    block = "  b:\n    bandwidth: 5\n    runs: [{gbps: 5}, {gbps: 5}]  # two\n    note: x\n"
-    old = Entry("b", 5.0, note="x", runs=(Run(5.0), Run(5.0)))
-    assert edit_lines(block, old, replace(old, runs=(*old.runs, Run(5.0)))) == (
-        "  b:\n    bandwidth: 5\n    runs:  # two\n"
-        "      - {gbps: 5.0}\n      - {gbps: 5.0}\n      - {gbps: 5.0}\n    note: x\n"
+    assert afresh(block, Entry("b # x", 5.0), Entry("b # x", 6.0)) == (
+        '  # one\n  # two\n  # three\n  "b # x":\n    bandwidth: 6.0 GB/s\n'
     )
 
 
@@ -134,29 +122,27 @@ def test_a_mapping_on_lines_of_its_own_becomes_one_line() -> None:
 def test_comments_between_the_lines_of_a_value_go_above_it() -> None:
     block = (
         "  b:\n    bandwidth: 5\n    settings:  # why\n      # inside\n      mig: off\n"
-        "    note: |  # a text\n      # no comment\n    runs: [{gbps: 5},  # one\n      {gbps: 5}]  # two\n"
+        "    note: |  # a text\n      # no comment\n    bytes: {read: 5,  # one\n      written: 5}  # two\n"
     )
-    old = Entry("b", 5.0, note="# no comment", settings={"mig": "off"}, runs=(Run(5.0), Run(5.0)))
-    new = replace(old, note="x", settings={"mig": "on"}, runs=(*old.runs, Run(5.0)))
+    old = Entry("b", 5.0, note="# no comment", settings={"mig": "off"}, bytes_read=5, bytes_written=5)
+    new = replace(old, note="x", settings={"mig": "on"}, bytes_read=6)
     assert edit_lines(block, old, new) == (
         "  b:\n    bandwidth: 5\n    # inside\n    settings: {mig: on}  # why\n    note: x  # a text\n"
-        "    # one\n    runs:  # two\n      - {gbps: 5.0}\n      - {gbps: 5.0}\n      - {gbps: 5.0}\n"
+        "    # one\n    # two\n    bytes: {read: 6, written: 5}\n"
     )
 
 
-# `"entries":` in quotes is no line that updates write: the whole file is written afresh.
+# `"tests":` in quotes is no line that updates write: the whole file is written afresh.
 TANGLED = """\
-"schema": 1  # quoted
-"entries":
+"schema": 2  # quoted
+"tests":
   # above
   b:  # the entry
     bandwidth: '5 GB/s'  # one
     zz_commit: 0123456
-    runs:  # newest last
-      # the first
-      - {gbps: 5.0, commit: 0123456}  # a
-      - gbps: 5.0
-        commit: '1e5'
+    judged_on: gbps
+    tolerance:  # a third
+      3%
   # of c
   c: {bandwidth: 7}
   # last
@@ -168,13 +154,11 @@ def test_a_tangled_file_keeps_its_comments_and_the_text_of_scalars(tmp_path: Pat
     path = tmp_path / "x.yaml"
     path.write_text(TANGLED)
     old = baseline_files.load(path).entries["b"]
-    baseline_files.update(path, DEVICE, [replace(old, runs=(*old.runs, Run(5.0, commit="0000017")))])
+    baseline_files.update(path, DEVICE, [replace(old, runs=(Run(5.0, commit="0000017"),))])
     assert path.read_text() == (
-        "# quoted\nschema: 1\ndevice: {name: X, kind: cpu}\nzz_footer: kept\nentries:\n"
-        "  # above\n  # the entry\n  # one\n  # newest last\n  # the first\n  # a\n  b:\n    bandwidth: 5.0 GB/s\n"
-        "    zz_commit: 0123456\n    runs:\n      - {gbps: 5.0, commit: 0123456}\n      - {gbps: 5.0, commit: 1e5}\n"
-        "      - {gbps: 5.0, commit: 0000017}\n  # of c\n  # last\n  c:\n    bandwidth: 7.0 GB/s\n"
+        "# quoted\nschema: 2\ndevice: {name: X, kind: cpu}\nzz_footer: kept\ntests:\n"
+        "  # above\n  # the entry\n  # one\n  # a third\n  b:\n    bandwidth: 5.0 GB/s\n    runs: 1\n"
+        "    tolerance: 3 %\n    judged_on: gbps\n    zz_commit: 0123456\n"
+        "  # of c\n  # last\n  c:\n    bandwidth: 7.0 GB/s\n"
     )
-    baseline_files.update(path, DEVICE, [replace(old, runs=old.runs[1:])])
-    assert baseline_files.load(path).entries["b"].runs == old.runs[1:]
-    assert "# above" in path.read_text()
+    assert baseline_files.load(path).entries["b"].runs == (Run(5.0, commit="0000017"),)

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from pytest_bandwidth import baseline as baseline_files
-from pytest_bandwidth.baseline.blocks import MAX_LINES_BETWEEN
 from pytest_bandwidth.baseline.parse import MAX_EVENTS
 from pytest_bandwidth.domain.errors import BaselineError
 
-HEAD = "schema: 1\nentries:\n"
+HEAD = "schema: 2\ntests:\n"
 
 
 def files(size: int) -> dict[str, str]:
@@ -30,15 +29,14 @@ def files(size: int) -> dict[str, str]:
         return "".join(template.format(number) for number in range(size // (len(template) + 4)))
 
     return {
-        "aliases that explode": "schema: 1\na0: &a0 [x, x]\n"
+        "aliases that explode": "schema: 2\na0: &a0 [x, x]\n"
         + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30)) + HEAD,
         "many aliases": HEAD + numbered("  a{0}: &a{0} [*a{0}]\n"),
         "flow scalars": HEAD + "  a: [" + repeated("a,") + "]\n",
         "flow keys": HEAD + "  a: {" + numbered("{:x},") + "}\n",
         "entries of nothing": HEAD + numbered("  {:x}:\n"),
         "bad entries": HEAD + numbered("  {:x}: {{bandwidth: x}}\n"),
-        "bad runs": HEAD + "  a:\n    runs:\n" + repeated("      - {gbps: 0.0}\n"),
-        "many runs": HEAD + "  a:\n    runs:\n" + repeated("      - {gbps: 1.0}\n"),
+        "lists of mappings": HEAD + "  a:\n    runs:\n" + repeated("      - {gbps: 1.0}\n"),
         "one-line entries": HEAD + numbered("  {:x}:\n    bandwidth: 17.1 GB/s\n"),
         "canonical and not": HEAD + numbered("  {0:x}:\n    bandwidth: 17.1 GB/s\n  z{0:x}: {{bandwidth: 1}}\n"),
         "an open quote at the end": HEAD + numbered("  {:x}:\n    bandwidth: 17.1 GB/s\n") + '  z: "',
@@ -111,7 +109,7 @@ def test_a_hostile_file_costs_at_most_a_second(tmp_path: Path, name: str) -> Non
     path.write_text(files(LARGE)[name])
     program = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from pytest_bandwidth.storage import baseline as baseline_files\n"
+        "from pytest_bandwidth import baseline as baseline_files\n"
         "from pytest_bandwidth.domain.errors import BaselineError\nbegin = time.perf_counter()\n"
         "try: baseline_files.load(Path(sys.argv[1]))\nexcept BaselineError: pass\n"
         "seconds = time.perf_counter() - begin\n"  # the peak of this program alone: ru_maxrss begins with its parent's
@@ -122,17 +120,6 @@ def test_a_hostile_file_costs_at_most_a_second(tmp_path: Path, name: str) -> Non
     print(f"{name}: {seconds:.2f} s, {kibibytes / 1024:.0f} MiB")
     assert seconds <= 1.0
     assert kibibytes * 1024 <= 200e6
-
-
-@pytest.mark.parametrize("line", ["\n", "  # more\n"])
-def test_countless_lines_between_entries_are_refused(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "a.yaml"
-    first = f"{HEAD}  a:\n    bandwidth: 1.0 GB/s\n"
-    path.write_text(first + line * MAX_LINES_BETWEEN)
-    assert load(path) == "loaded"
-    path.write_text(first + line * (MAX_LINES_BETWEEN + 1))
-    with pytest.raises(BaselineError, match="found more than 1000000 blank and comment lines, expected fewer"):
-        baseline_files.load(path)
 
 
 def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
@@ -157,17 +144,17 @@ def test_the_limit_on_items_is_told(tmp_path: Path) -> None:
 
 
 SEED_FILE = """\
-schema: 1
+schema: 2
 device: {name: NVIDIA A100-SXM4-80GB, memory_gib: 80, peak: 2039 GB/s}
 tolerance: 5%
-entries:
+tests:
   tests/test_s.py::test_copy[x-1] @ label:
     bandwidth: 1747.1 GB/s
-    utilization: 85.7%
+    of_peak: 85.7 %
+    of_probe: 99.6 %
+    bytes: {read: 671088640, written: 335544320}
     settings: {mig: off, ecc: on}
-    anchor: {gbps: 1747.1, relative: 0.9961}
-    runs:
-      - {gbps: 1747.1, probe_gbps: 1754.0, relative: 0.9961, samples: 212, commit: 0123456, at: 2026-11-21T04:00:00Z}
+    runs: 5 ± 0.12 %
   # by hand
   "quoted: key": {bandwidth: 1.6 TiB/s, note: 'it''s'}
   tests/test_t.py::test:
@@ -180,7 +167,7 @@ PIECES = [
     "*a", "&a ", "!!int ", "!", "|\n", ">\n", "? ", ": ", ":", "- ", "{", "}", "[", "]", ",", '"', "'", "#",
     " #", "\n", "\n\n", "\t", "  ", "    ", "---\n", "...\n", "%YAML 9.9\n", "<<: ", "nan", ".inf", "1e999",
     "-1", "99999999999999999999", "\\", "\\x00", "\\u202e", "\x00", "\x1b", "\x85", "\u2028", "\ufeff",
-    "\ud800", "\xe9", "\U0001f600", "\r", "\r\n", "schema: 2\n", "entries:\n", "  a: 1\n", "=", "~", "@", "`",
+    "\ud800", "\xe9", "\U0001f600", "\r", "\r\n", "schema: 3\n", "tests:\n", "  a: 1\n", "=", "~", "@", "`",
     "%",
 ]  # fmt: skip
 

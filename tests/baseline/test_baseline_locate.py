@@ -20,7 +20,7 @@ ENTRY = Entry("tests/test_a.py::test_a", 5.0)
 
 
 def write(path: Path, header: str) -> Path:
-    path.write_text(f"schema: 1\n{header}entries:\n")
+    path.write_text(f"schema: 2\n{header}tests:\n")
     return path
 
 
@@ -113,10 +113,10 @@ def test_two_files_of_one_device_are_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "schema: 1\nentries:\ndevice: {name: NVIDIA A100-SXM4-80GB}\n",
-        "schema: 1\nentries: {}\ndevice: {name: NVIDIA A100-SXM4-80GB}\n",
-        "{schema: 1, device: {name: NVIDIA A100-SXM4-80GB}, entries: {}}\n",
-        "schema: 1\ndevice: {name: NVIDIA A100-SXM4-80GB}\nentries:\n  another: [problem]\n",
+        "schema: 2\ntests:\ndevice: {name: NVIDIA A100-SXM4-80GB}\n",
+        "schema: 2\ntests: {}\ndevice: {name: NVIDIA A100-SXM4-80GB}\n",
+        "{schema: 2, device: {name: NVIDIA A100-SXM4-80GB}, tests: {}}\n",
+        "schema: 2\ndevice: {name: NVIDIA A100-SXM4-80GB}\ntests:\n  another: [problem]\n",
     ],
 )
 def test_the_header_is_found_wherever_it_stands(tmp_path: Path, text: str) -> None:
@@ -125,7 +125,7 @@ def test_the_header_is_found_wherever_it_stands(tmp_path: Path, text: str) -> No
 
 
 def test_a_bad_file_hides_no_device(tmp_path: Path) -> None:
-    (tmp_path / "bad.yaml").write_text("schema: 1\nentries: [\n")
+    (tmp_path / "bad.yaml").write_text("schema: 2\ntests: [\n")
     with pytest.raises(BaselineError, match=r"bad\.yaml:3: found text that is no YAML"):
         baseline_files.find_file(tmp_path, A100)
     ours = write(tmp_path / "ours.yaml", "device: {name: NVIDIA A100-SXM4-80GB}\n")
@@ -174,7 +174,7 @@ def test_a_folder_that_may_not_be_read_is_told() -> None:
 def test_every_problem_of_every_file_is_told_whosever_it_is(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", "device: {name: A}\ntolerance: 5\n")
     write(tmp_path / "b.yaml", "device: {name: B}\n")
-    (tmp_path / "c.yaml").write_text("schema: 1\nentries:\n  c: {bandwidth: fast}\n")
+    (tmp_path / "c.yaml").write_text("schema: 2\ntests:\n  c: {bandwidth: fast}\n")
     with pytest.raises(BaselineError) as raised:
         baseline_files.check(tmp_path)
     assert [(Path(problem.file).name, problem.line) for problem in raised.value.problems] == [

@@ -55,7 +55,7 @@ def test_concurrent_updates_lose_nothing(tmp_path: Path, processes: int) -> None
     updates = 6
     seen = run("together", tmp_path / "a.yaml", processes, updates)
     assert seen == {"failed": 0, "entries": processes * updates, "counter": processes * updates}
-    assert os.listdir(tmp_path) == ["a.yaml"]
+    assert sorted(os.listdir(tmp_path)) == ["a.runs.jsonl", "a.yaml"]
 
 
 @contextmanager
@@ -200,7 +200,7 @@ def test_a_file_that_may_not_be_read_is_told() -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         path = Path(folder) / "a.yaml"
-        path.write_text("schema: 1\n")
+        path.write_text("schema: 2\n")
         path.chmod(0)
         with without_privileges(), pytest.raises(BaselineError, match=r"cannot be opened \(Permission denied\)"):
             baseline_files.load(path)

@@ -12,21 +12,25 @@ from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.domain.baseline import BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.errors import BaselineError
 
-HEAD = "schema: 1\nentries:\n"
+HEAD = "schema: 2\ntests:\n"
 DESIGN_EXAMPLE = """\
-schema: 1
+schema: 2
 device: {name: NVIDIA A100-SXM4-80GB, memory_gib: 80}
 tolerance: 5%
-entries:
+tests:
   tests/test_stream.py::test_copy:
     bandwidth: 1747.1 GB/s         # this line alone is a valid entry, written by hand
-    utilization: 85.7%
+    of_peak: 85.7 %
+    of_probe: 99.6 %
     tolerance: 3%
-    bytes_read: 268435456
-    bytes_written: 268435456
-    runs:                          # one line per fresh process, newest last
-      - {gbps: 1747.1, probe_gbps: 1754.0, samples: 212, gpu: GPU-8a, commit: 3f2c1ab, at: 2026-11-21T04:00:00Z}
+    bytes: {read: 268435456, written: 268435456}
+    runs: 1                        # in baseline.runs.jsonl
 """
+RUN = (
+    '{"schema":2,"id":"18ebe921fd8f11ef-a3ec2f.0","at":"2026-11-21T04:00:00Z","plugin":"0.1.0","probe":1,'
+    '"commit":"3f2c1ab","gpu":"GPU-8a","facts":{"numpy":"2.0"},"tests":{"tests/test_stream.py::test_copy":'
+    '{"gbps":1747.1,"probe_gbps":1754.0,"samples":212,"new":"runs","setup":{"method":"events"}}}}\n'
+)
 
 
 def load(tmp_path: Path, text: str | bytes) -> object:
@@ -49,10 +53,12 @@ def entry(tmp_path: Path, body: str) -> Entry:
 
 
 def test_the_example_of_the_documentation(tmp_path: Path) -> None:
+    (tmp_path / "baseline.runs.jsonl").write_text(RUN)
     baseline = load(tmp_path, DESIGN_EXAMPLE)
     assert baseline.device == BaselineDevice("NVIDIA A100-SXM4-80GB", 80)
     assert baseline.tolerance == pytest.approx(0.05)
-    run = Run(1747.1, 1754.0, samples=212, gpu="GPU-8a", commit="3f2c1ab", at="2026-11-21T04:00:00Z")
+    at = "2026-11-21T04:00:00Z"
+    run = Run(1747.1, 1754.0, samples=212, gpu="GPU-8a", commit="3f2c1ab", at=at, extra={"numpy": "2.0"})
     assert baseline.find("tests/test_stream.py::test_copy") == Entry(
         "tests/test_stream.py::test_copy",
         1747.1,
@@ -60,6 +66,8 @@ def test_the_example_of_the_documentation(tmp_path: Path) -> None:
         pytest.approx(0.03),
         bytes_read=268435456,
         bytes_written=268435456,
+        method="events",
+        anchor=Run(1747.1, relative=1747.1 / 1754.0, commit="3f2c1ab", at=at),
         runs=(run,),
     )
     assert baseline.find("tests/test_stream.py::test_copy").line == 5
@@ -87,22 +95,20 @@ def test_scalars_stay_text_where_yaml_would_type_them(tmp_path: Path) -> None:
     found = entry(
         tmp_path,
         "    bandwidth: 5\n    method: yes\n    note: 1e5\n"
-        "    settings: {ecc: on, mig: 0o17, at: 12:30:45, none: null}\n"
-        "    runs:\n      - {gbps: 5, commit: 0123456, gpu: ~}\n",
+        "    settings: {ecc: on, mig: 0o17, at: 12:30:45, none: null}\n",
     )
     assert (found.method, found.note) == ("yes", "1e5")
     assert found.settings == {"ecc": "on", "mig": "0o17", "at": "12:30:45", "none": "null"}
-    assert (found.runs[0].commit, found.runs[0].gpu) == ("0123456", "~")
 
 
 def test_every_field(tmp_path: Path) -> None:
     found = entry(
         tmp_path,
-        "    bandwidth: 2 TB/s\n    utilization: 103%\n    tolerance: 0.02\n    judged_on: relative\n"
-        "    bytes_read: 1\n    bytes_written: 0\n"
+        "    bandwidth: 2 TB/s\n    of_peak: 103%\n    of_probe: 0.99\n    tolerance: 0.02\n    judged_on: relative\n"
+        "    bytes: {read: 1, written: 0}\n"
         "    method: events\n    xfail: known slow\n    note: |\n      two\n      lines\n"
         "    resources: {registers: 16}\n    settings: {mig: off}\n"
-        "    counts: {load_sectors: 8}\n    anchor: {gbps: 2 TB/s, relative: 1.01}\n    later: kept\n",
+        f"    counts: {{load_sectors: 8}}\n    code: {{ptx: {'a' * 32}}}\n    later: kept\n",
     )
     assert found == Entry(
         "test",
@@ -115,16 +121,12 @@ def test_every_field(tmp_path: Path) -> None:
         "events",
         "known slow",
         "two\nlines",
-        Run(2000.0, relative=1.01),
-        {"registers": 16},
-        {"mig": "off"},
-        {"load_sectors": 8},
+        resources={"registers": 16},
+        settings={"mig": "off"},
+        counts={"load_sectors": 8},
+        code={"ptx": "a" * 32},
         extra={"later": "kept"},
     )
-
-
-def test_runs_alone_give_the_bandwidth(tmp_path: Path) -> None:
-    assert entry(tmp_path, "    runs:\n      - {gbps: 10}\n      - {gbps: 30}\n      - {gbps: 11}\n").gbps == 11.0
 
 
 def test_counts_alone_are_an_entry(tmp_path: Path) -> None:
@@ -132,7 +134,7 @@ def test_counts_alone_are_an_entry(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [f"{HEAD}", "schema: 1\n", "schema: 1\nentries: {}\n", "---\nschema: '1'\nentries:\n# none yet\n"]
+    "text", [f"{HEAD}", "schema: 2\n", "schema: 2\ntests: {}\n", "---\nschema: '2'\ntests:\n# none yet\n"]
 )
 def test_a_file_without_entries(tmp_path: Path, text: str) -> None:
     assert load(tmp_path, text).entries == {}
@@ -157,15 +159,15 @@ def test_other_indentation(tmp_path: Path, indent: int) -> None:
 def test_all_problems_at_once_by_line(tmp_path: Path) -> None:
     found = problems(
         tmp_path,
-        "schema: 1\ndevice: {name: X, memory_gib: many}\ntolerance: 5\nentries:\n  a:\n    bandwith: 3\n"
+        "schema: 2\ndevice: {name: X, memory_gib: many}\ntolerance: 5\ntests:\n  a:\n    bandwith: 3\n"
         "  b:\n    bandwidth: 5 GX/s\n"
-        "    runs:\n      - {gbps: 1}\n      - {gpu: y}\n  c:\n    bandwidth: 1.0 GB/s\n"
+        "    runs: many\n  c:\n    bandwidth: 1.0 GB/s\n"
         "  c:\n    bandwidth: 1.0 GB/s\n",
     )
-    assert [line.split(":")[0] for line in found] == ["2", "3", "6", "8", "11", "14"]
+    assert [line.split(":")[0] for line in found] == ["2", "3", "6", "8", "9", "12"]
     assert found[2] == "6: found the unknown key 'bandwith' in entry, expected bandwidth"
     assert found[1].startswith("3: tolerance: found '5', expected a fraction below 1 or a percentage such as 5%")
-    assert found[5] == "14: found 'c' twice (first on line 12), expected it once"
+    assert found[5] == "12: found 'c' twice (first on line 10), expected it once"
 
 
 @pytest.mark.parametrize(
@@ -183,43 +185,38 @@ def test_all_problems_at_once_by_line(tmp_path: Path) -> None:
             "tolerance: found '120%', expected at least 0 % and below 100 %",
         ),
         (
-            "    bandwidth: 5\n    utilization: 85\n",
+            "    bandwidth: 5\n    of_peak: 85\n",
             5,
-            "utilization: found '85', expected a share below 1 or a percentage",
+            "of_peak: found '85', expected a share below 1 or a percentage",
         ),
         ("    bandwidth: 5\n    judged_on: speed\n", 5, "judged_on: found 'speed', expected relative or gbps"),
-        ("    bandwidth: 5\n    bytes_read: 1.5\n", 5, "bytes_read: found '1.5', expected a whole number"),
-        ("    bandwidth: 5\n    bytes_read: -1\n", 5, "bytes_read: found '-1', expected a whole number"),
-        (f"    bandwidth: 5\n    bytes_read: {2**63}\n", 5, f"bytes_read: found '{2**63}', expected a whole number"),
+        ("    bandwidth: 5\n    bytes: {read: 1.5}\n", 5, "bytes.read: found '1.5', expected a whole number"),
+        ("    bandwidth: 5\n    bytes: {read: -1}\n", 5, "bytes.read: found '-1', expected a whole number"),
+        (
+            f"    bandwidth: 5\n    bytes: {{read: {2**63}}}\n",
+            5,
+            f"bytes.read: found '{2**63}', expected a whole",
+        ),
         ("    bandwidth: 5\n    xfail:\n", 5, "xfail: found nothing, expected some text"),
-        ("    bandwidth: 5\n    runs: {gbps: 5}\n", 5, "runs: found a mapping, expected a list with one run per line"),
-        ("    bandwidth: 5\n    runs:\n      - 5\n", 6, "run: found the text '5', expected a mapping such as {gbps: "),
+        ("    bandwidth: 5\n    runs: {gbps: 5}\n", 5, "runs: found a mapping, expected a single value"),
+        ("    bandwidth: 5\n    runs:\n      - {gbps: 5}\n", 6, "runs: found a list, expected a single value"),
         (
-            "    bandwidth: 5\n    runs:\n      - {gbps: 5, at: noon}\n",
-            6,
-            "run.at: found 'noon', expected a time such as",
+            "    bandwidth: 5\n    runs: some\n",
+            5,
+            "runs: found 'some', expected the number of runs, such as 5 ± 0.12",
         ),
-        (
-            "    bandwidth: 5.0 GB/s\n    runs:\n      - {gbps: -5.0}\n",
-            6,
-            "run.gbps: found '-5.0', expected a positive",
-        ),
+        ("    bandwidth: 5\n    bytes: {reads: 5}\n", 5, "found the unknown key 'reads' in bytes, expected read"),
         (
             "    bandwidth: 1000000001.0 GB/s\n",
             4,
             "bandwidth: found '1000000001.0 GB/s', expected a bandwidth of 1e+09",
         ),
-        (
-            "    runs:\n      - {gbps: 1000000001.0}\n",
-            5,
-            "run.gbps: found '1000000001.0', expected a bandwidth of 1e+09",
-        ),
         ("    bandwidth: 5\n    settings: off\n", 5, "settings: found the text 'off', expected a mapping"),
-        ("    bandwidth: 5\n    settings: {a: {b: c}}\n", 5, "settings.'a': found a mapping, expected a single value"),
+        ("    bandwidth: 5\n    settings: {a: {b: c}}\n", 5, "settings.a: found a mapping, expected a single value"),
         (
             "    bandwidth: 5\n    later: {a: b}\n",
             5,
-            "found the unknown key 'later' in entry, expected one of anchor, bandwidth",
+            "found the unknown key 'later' in entry, expected one of bandwidth, bytes",
         ),
         ("    bandwidth: 5\n    Tolerance: 3%\n", 5, "found the unknown key 'Tolerance' in entry, expected tolerance"),
         ("    bandwidth: 5\n    bandwidth: 6\n", 5, "found 'bandwidth' twice (first on line 4), expected it once"),
@@ -242,35 +239,35 @@ def test_one_problem_of_an_entry(tmp_path: Path, body: str, line: int, message: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "1: found an empty file, expected a baseline beginning with schema: 1"),
+        ("", "1: found an empty file, expected a baseline beginning with schema: 2"),
         ("# nothing\n", "1: found an empty file"),
-        ("hello\n", "1: found the text 'hello', expected a baseline beginning with schema: 1"),
+        ("hello\n", "1: found the text 'hello', expected a baseline beginning with schema: 2"),
         ("- a\n", "1: found a list, expected a baseline"),
-        ("entries: {}\n", "1: found no schema, expected schema: 1 as the first line"),
-        ("schema: one\n", "1: found schema 'one', expected schema: 1"),
-        ("schema: 0\n", "1: found schema '0', expected schema: 1"),
-        ("# ours\nschema: 2\nentries: [new, layout]\n", "2: found schema 2, expected at most 1: written by a newer"),
-        ("schema: 2\nentries:\n  a: 5\n", "1: found schema 2, expected at most 1: written by a newer pytest-bandwidth"),
-        ("schema: 1\nentries: 5\n", "2: entries: found no mapping"),
-        ("schema: 1\n---\nschema: 1\n", "2: found a second YAML document, expected one"),
+        ("tests: {}\n", "1: found no schema, expected schema: 2 as the first line"),
+        ("schema: one\n", "1: found schema 'one', expected 2"),
+        ("schema: 0\n", "1: found schema '0', expected 2"),
+        ("# ours\nschema: 3\ntests: [new, layout]\n", "2: found schema 3, expected 2: written by a newer"),
+        ("schema: 3\ntests:\n  a: 5\n", "1: found schema 3, expected 2: written by a newer pytest-bandwidth"),
+        ("schema: 2\ntests: 5\n", "2: tests: found no mapping"),
+        ("schema: 2\n---\nschema: 2\n", "2: found a second YAML document, expected one"),
         (f"{HEAD}  a:\n    bandwidth: 5\n---\n", "5: found a second YAML document, expected one"),
-        ("%YAML 1.1\n---\nschema: 1\n", "1: found a YAML directive, expected none"),
+        ("%YAML 1.1\n---\nschema: 2\n", "1: found a YAML directive, expected none"),
         (f"{HEAD}  a: {{bandwidth: 5\n", "found text that is no YAML (while parsing a flow mapping"),
         (f"{HEAD}  a:\n\tbandwidth: 5\n", "4: found text that is no YAML"),
         (f"{HEAD}<<<<<<< HEAD\n  a: {{bandwidth: 5}}\n=======\n", "3: found the merge conflict marker"),
         (f"{HEAD}  a: " + "[" * 50, "3: found values nested deeper than 6"),
         (b"\x89PNG\r\n\x1a\n\0\0", "2: found the byte 0x1a, expected text: this is no YAML file"),
-        (b"schema: 1\nentries:\n  a: \xff\n", "3: found the byte 0xff, expected UTF-8 text"),
-        ("schema: 1\n".encode("utf-16"), "1: found a byte order mark of UTF-16, expected plain UTF-8"),
-        ("\ufeffschema: 1\n".encode(), "1: found a byte order mark of UTF-8, expected plain UTF-8"),
-        ("schema: 1\nentries:\r\n", "1: found line ends of two kinds"),
-        ("schema: 1\rentries:\r", "1: found a lone carriage return"),
-        ("schema: 1\n# \u202e\n", "2: found the character U+202E, expected visible text"),
+        (b"schema: 2\ntests:\n  a: \xff\n", "3: found the byte 0xff, expected UTF-8 text"),
+        ("schema: 2\n".encode("utf-16"), "1: found a byte order mark of UTF-16, expected plain UTF-8"),
+        ("\ufeffschema: 2\n".encode(), "1: found a byte order mark of UTF-8, expected plain UTF-8"),
+        ("schema: 2\ntests:\r\n", "1: found line ends of two kinds"),
+        ("schema: 2\rtests:\r", "1: found a lone carriage return"),
+        ("schema: 2\n# \u202e\n", "2: found the character U+202E, expected visible text"),
         (f"{HEAD}  tests/test_a.py::test_a\u200b:\n    bandwidth: 5\n", "3: found the character U+200B,"),
-        ("schema: 1\n# \x1b[2J\n", "2: found the byte 0x1b, expected text"),
-        ("schema: 1\ndevice: A100\n", "2: device: found the text 'A100', expected a mapping"),
-        ("schema: 1\ndevice: {memory_gib: 80}\n", "2: device: found no name"),
-        ("schema: 1\ntolerence: 5%\n", "2: found the unknown key 'tolerence' in file, expected tolerance"),
+        ("schema: 2\n# \x1b[2J\n", "2: found the byte 0x1b, expected text"),
+        ("schema: 2\ndevice: A100\n", "2: device: found the text 'A100', expected a mapping"),
+        ("schema: 2\ndevice: {memory_gib: 80}\n", "2: device: found no name"),
+        ("schema: 2\ntolerence: 5%\n", "2: found the unknown key 'tolerence' in file, expected tolerance"),
     ],
 )  # fmt: skip
 def test_one_problem_of_a_file(tmp_path: Path, text: str | bytes, message: str) -> None:
@@ -279,13 +276,23 @@ def test_one_problem_of_a_file(tmp_path: Path, text: str | bytes, message: str) 
     assert message in found[0]
 
 
-def test_a_wrong_median_says_how_to_mend_it(tmp_path: Path) -> None:
-    body = "    bandwidth: 20.0 GB/s\n    runs:\n      - {gbps: 10.0}\n      - {gbps: 12.0}\n"
-    found = problems(tmp_path, f"{HEAD}  test:\n{body}")
+def recorded(tmp_path: Path, *gbps: float) -> None:
+    """Write a line of runs of `test` for each figure."""
+    lines = (
+        f'{{"schema":2,"id":"{number:016x}-a3ec2f.0","tests":{{"test":{{"gbps":{one}}}}}}}\n'
+        for number, one in enumerate(gbps)
+    )
+    (tmp_path / "baseline.runs.jsonl").write_text("".join(lines))
+
+
+def test_a_bandwidth_that_no_run_showed_says_how_to_mend_it(tmp_path: Path) -> None:
+    recorded(tmp_path, 10.0, 12.0)
+    found = problems(tmp_path, f"{HEAD}  test:\n    bandwidth: 20.0 GB/s\n    runs: 2\n")
     assert found == [
-        "4: found bandwidth '20.0 GB/s', expected 11 GB/s, the median of its runs (2): write that, "
-        "or remove the runs to set it by hand"
+        "4: found bandwidth '20.0 GB/s', expected 10.0 to 12.0 GB/s, what its runs show: write one of these, "
+        "or remove the line `runs` to set it by hand"
     ]
+    assert load(tmp_path, f"{HEAD}  test:\n    bandwidth: 20.0 GB/s\n").entries["test"].gbps == 20
 
 
 @pytest.mark.parametrize(
@@ -299,12 +306,13 @@ def test_a_wrong_median_says_how_to_mend_it(tmp_path: Path) -> None:
         ("2 TB/s", False),
     ],
 )
-def test_rounding_of_a_median_is_no_mismatch(tmp_path: Path, written: str, fine: bool) -> None:
-    body = f"{HEAD}  test:\n    bandwidth: {written}\n    runs:\n      - {{gbps: 1747.14}}\n"
+def test_rounding_of_a_bandwidth_is_no_mismatch(tmp_path: Path, written: str, fine: bool) -> None:
+    recorded(tmp_path, 1747.14)
+    body = f"{HEAD}  test:\n    bandwidth: {written}\n    runs: 1\n"
     if fine:
-        assert load(tmp_path, body).entries["test"].runs
+        assert load(tmp_path, body).entries["test"].gbps == 1747.14
     else:
-        assert "the median of its runs (1)" in problems(tmp_path, body)[0]
+        assert "expected 1747.14 to 1747.14 GB/s" in problems(tmp_path, body)[0]
 
 
 @pytest.mark.parametrize(
@@ -312,15 +320,15 @@ def test_rounding_of_a_median_is_no_mismatch(tmp_path: Path, written: str, fine:
 )
 def test_utilization_follows_from_a_known_peak(tmp_path: Path, written: str, fine: bool) -> None:
     text = (
-        "schema: 1\ndevice: {name: X, peak: 2039 GB/s}\nentries:\n"
-        f"  test:\n    bandwidth: 1747.1 GB/s\n    utilization: {written}\n"
+        "schema: 2\ndevice: {name: X, peak: 2039 GB/s}\ntests:\n"
+        f"  test:\n    bandwidth: 1747.1 GB/s\n    of_peak: {written}\n"
     )
     if fine:
         assert load(tmp_path, text).entries["test"].utilization == pytest.approx(0.857, abs=0.004)
     else:
         found = problems(tmp_path, text)
         assert found[0].startswith(
-            f"6: found utilization {written!r}, expected 85.68% (1747.1 of the device's peak 2039 GB/s): write"
+            f"6: found of_peak {written!r}, expected 85.68 % (1747.1 of the device's peak 2039 GB/s): write"
         )
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
+from baseline_files import write_baseline
 from saved_runs import GPU, outcome, run_of, save, saved
 
-from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.storage.run_schema import NESTED_FORMS, DocumentForm
@@ -74,10 +74,10 @@ def files(tmp_path):
     def baseline(name, *gbps):
         entry = Entry(KEY, gbps=gbps[0], runs=tuple(Run(g, probe_gbps=900.0) for g in gbps), judged_on="relative")
         path = tmp_path / name
-        path.write_text(baseline_files.dumps(Baseline(BaselineDevice(GPU.name), {KEY: entry})), encoding="utf-8")
+        write_baseline(path, Baseline(BaselineDevice(GPU.name), {KEY: entry}))
         return path
 
-    (tmp_path / "bad.yaml").write_text("entries: 3\n", encoding="utf-8")
+    (tmp_path / "bad.yaml").write_text("tests: 3\n", encoding="utf-8")
     return {
         "A": baseline("a.yaml", 800.0),
         "B": baseline("b.yaml", 700.0, 701.0),

@@ -10,6 +10,7 @@ from pytest_bandwidth.domain.baseline import (
     Entry,
     Run,
     agrees,
+    changing_part,
     rounded,
     settled,
 )
@@ -70,3 +71,21 @@ def test_a_device_is_matched_by_what_both_sides_know() -> None:
 
 def test_where_an_entry_stands_is_no_part_of_what_it_says() -> None:
     assert Entry("a", 1.0, line=3) == Entry("a", 1.0, line=9)
+
+
+@pytest.mark.parametrize(
+    ("key", "part"),
+    [
+        ("t.py::test[<Case object at 0x7f86d78d6480>]", "an object's address (at 0x7f86d78d6480)"),
+        ("t.py::test[0x55d0c8a3b2f0]", "an object's address (0x55d0c8a3b2f0)"),
+        ("t.py::test @ <lambda> at 0x1234567", "an object's address (at 0x1234567)"),
+        ("t.py::test[/tmp/pytest-of-me/pytest-12/a0]", "a temporary path (pytest-of-me/pytest-12)"),
+        ("t.py::test[/tmp/tmpab12cd_x/data]", "a temporary path (/tmpab12cd_x)"),
+        ("tests/tmp_modules/t.py::test[0x1000-0xdeadbeef]", None),
+        ("t.py::test[/tmp/data.bin]", None),
+        ("t.py::test_at 0x1234567", None),
+        ("t.py::test", None),
+    ],
+)
+def test_what_changes_in_an_id_from_run_to_run_is_known(key: str, part: str | None) -> None:
+    assert changing_part(key) == part

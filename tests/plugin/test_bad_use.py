@@ -206,8 +206,8 @@ def test_wrong_option(project, option, expected):
         ("", r"b\.yaml:1: "),
         ("{{{{", r"b\.yaml:1: "),
         ("schema: 99\n", r"b\.yaml:1: .*99"),
-        ("schema: 1\ndevice: {name: NVIDIA A100}\nentries: {}\n", r"NVIDIA A100"),
-        ("schema: 1\ndevice: {name: x}\nentries:\n  a::b:\n    bandwidth: fast\n", r"b\.yaml:5: .*fast"),
+        ("schema: 2\ndevice: {name: NVIDIA A100}\ntests: {}\n", r"NVIDIA A100"),
+        ("schema: 2\ndevice: {name: x}\ntests:\n  a::b:\n    bandwidth: fast\n", r"b\.yaml:5: .*fast"),
     ],
 )
 def test_wrong_baseline(project, text, expected):

@@ -59,7 +59,7 @@ def test_works_beside_the_usual_plugins_together(project):
     again.assert_outcomes(passed=3)
 
 
-BAD = "schema: 1\nentries:\n  a: {bandwidth: fast}\n  b: {tolerance: 5}\n"
+BAD = "schema: 2\ntests:\n  a: {bandwidth: fast}\n  b: {tolerance: 5}\n"
 
 
 @pytest.mark.parametrize("update", [(), ("--bandwidth-update",)])

@@ -13,7 +13,7 @@ STRICT = ("--bandwidth-baseline=b.yaml", "--bandwidth-strict")
 
 def entries(project, *keys):
     told = "".join(f"  {key!r}: {{bandwidth: 1 MB/s}}\n" for key in keys)
-    project.file("b.yaml", f"schema: 1\nentries:\n{told}" if told else "schema: 1\nentries: {}\n")
+    project.file("b.yaml", f"schema: 2\ntests:\n{told}" if told else "schema: 2\ntests: {}\n")
 
 
 def told(result, start):

@@ -105,7 +105,7 @@ def test_broken(bandwidth):
 def test_what_strict_fails_cannot_be_hidden(slept):
     slept.file("conftest.py", HIDDEN["outcome set by a wrapper"][0])
     slept.file("test_k.py", UNJUDGED + "\ndef test_lost(bandwidth):\n    pass\n")
-    slept.file("b.yaml", "schema: 1\nentries:\n  test_k.py::test_lost: {bandwidth: 1 MB/s}\n")
+    slept.file("b.yaml", "schema: 2\ntests:\n  test_k.py::test_lost: {bandwidth: 1 MB/s}\n")
     result = slept.run_here("--bandwidth-strict", "--bandwidth-baseline=b.yaml")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     told = [line for line in result.outlines if line.startswith("FAILED: ")]
@@ -128,7 +128,7 @@ LEGITIMATE = {
 def test_an_expected_failure_is_none(slept, kind):
     mark, entry = LEGITIMATE[kind]
     slept.file("test_k.py", SLOW.replace("@pytest.mark.bandwidth", f"{mark}@pytest.mark.bandwidth"))
-    slept.file("b.yaml", f"schema: 1\nentries:\n{entry}" if entry else "schema: 1\nentries: {}\n")
+    slept.file("b.yaml", f"schema: 2\ntests:\n{entry}" if entry else "schema: 2\ntests: {}\n")
     result = slept.run_here("-o", "bandwidth_confirm=0", "--bandwidth-baseline=b.yaml")
     assert result.ret == 0
     result.assert_outcomes(xfailed=1)

@@ -1,5 +1,7 @@
 """Texts of a baseline and names of tests stay text in a log of CI, whichever way they get there."""
 
+import json
+
 import pytest
 from logs_of_ci import COMMANDS, commands_in
 
@@ -17,7 +19,7 @@ def copy(bandwidth, **given):
 def test_copy(bandwidth, number):
     copy(bandwidth)
 """
-HEAD = "schema: 1\nentries:\n"
+HEAD = "schema: 2\ntests:\n"
 ENTRY = "  test_copy.py::test_copy[{}]:\n    bandwidth: 900 GB/s\n"
 SHOWN = ("-ra", "-vv", "-o", "bandwidth_confirm=0", "--bandwidth-baseline=b.yaml", "--bandwidth-strict")
 
@@ -41,7 +43,6 @@ def log_of(project, *args):
         "    settings: {{threads: {}}}\n",
         "    settings: {{{}: a}}\n",
         "    note: {}\n",
-        "    runs:\n      - {{gbps: 900, gpu: {}, commit: {}}}\n",
     ],
 )
 def test_a_text_of_an_entry_is_no_command(project, entry):
@@ -57,17 +58,29 @@ def test_a_name_of_an_entry_or_its_device_is_no_command(project):
     project.file("test_copy.py", COPY)
     entries = "".join(f"  {quoted(text.strip())}: {{bandwidth: 1}}\n" for text in COMMANDS)
     for text in COMMANDS:
-        project.file("b.yaml", f"schema: 1\ndevice: {{name: {quoted(text)}}}\nentries:\n{entries}")
+        project.file("b.yaml", f"schema: 2\ndevice: {{name: {quoted(text)}}}\ntests:\n{entries}")
         log_of(project)
 
 
-@pytest.mark.parametrize("name", ["xfail", "method", "settings", "gpu", "commit"])
+@pytest.mark.parametrize("name", ["gpu", "commit", "facts"])
+def test_a_text_of_a_run_is_no_command(project, name):
+    """A text of one line may be one: it stays inside of ours. Any other is refused, on one line."""
+    project.file("test_copy.py", COPY)
+    entries = (f"{ENTRY.format(number)}    runs: 1\n" for number in range(len(COMMANDS)))
+    project.file("b.yaml", HEAD + "".join(entries))
+    for number, text in enumerate(COMMANDS):
+        tests = {f"test_copy.py::test_copy[{number}]": {"gbps": 900.0}}
+        said = {name: {"numpy": text} if name == "facts" else text}
+        line = {"schema": 2, "id": f"18ebe921fd8f11ef-a3ec2f.{number}", "tests": tests, **said}
+        project.file("b.runs.jsonl", json.dumps(line) + "\n")
+        log_of(project)
+
+
+@pytest.mark.parametrize("name", ["xfail", "method", "settings"])
 def test_a_text_of_one_line_has_no_other(project, name):
     text = quoted("a\n::error::forged")
     line = {
         "settings": f"    settings: {{governor: {text}}}",
-        "gpu": f"    runs: [{{gbps: 900, gpu: {text}}}]",
-        "commit": f"    runs: [{{gbps: 900, commit: {text}}}]",
     }.get(name, f"    {name}: {text}")
     project.file("test_copy.py", COPY)
     project.file("b.yaml", f"{HEAD}{ENTRY.format(0)}{line}\n")

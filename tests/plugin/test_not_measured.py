@@ -59,7 +59,7 @@ KEYS = ("test_k.py::test_measured", "test_k.py::test_label_gone @ kept", *WHY)
 def gated(project):
     project.file("test_k.py", TESTS)
     entries = "".join(f"  {key}: {{bandwidth: 1 MB/s}}\n" for key in KEYS)
-    project.file("b.yaml", f"schema: 1\nentries:\n{entries}")
+    project.file("b.yaml", f"schema: 2\ntests:\n{entries}")
     return project
 
 

@@ -110,7 +110,7 @@ def test_an_output_where_this_user_may_not_write_is_said_before_any_test(project
 
 def test_no_output_takes_the_place_of_the_baseline_or_of_another(project):
     project.file("test_copy.py", COPY)
-    text = "schema: 1\nentries:\n  test_copy.py::test_copy:\n    bandwidth: 1 MB/s\n"
+    text = "schema: 2\ntests:\n  test_copy.py::test_copy:\n    bandwidth: 1 MB/s\n"
     kept = project.file("kept/b.yaml", text)
     for options, said in (
         (

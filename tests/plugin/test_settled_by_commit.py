@@ -3,7 +3,10 @@
 import shutil
 
 import pytest
+from baseline_files import write_baseline
 from repositories import git
+
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 
 COMMITTED = (
     "from virtual_time import sleep\nSLOW = {}\ndef pause(name):\n    sleep(0.0012 if name in SLOW else 0.001)\n"
@@ -15,7 +18,7 @@ def test_{name}(bandwidth):
     for name in {labels}:
         bandwidth(lambda: kern.pause(name), reads=10**6, label=name)
 """
-HEADER = "schema: 1\ndevice: {name: scripted device, memory_gib: 1, kind: cpu}\nentries:\n"
+DEVICE = BaselineDevice("scripted device", 1, "cpu")
 # All measurements of one test share its pairs.
 LABELS = ("slowed", "well_stored", "badly_stored", "gone", "dirty", "unknown")
 # Of the probe's time, 0.1 ms.
@@ -23,13 +26,15 @@ SHARE, SLOW_SHARE = 0.1 / 1.1, 0.1 / 1.3
 OLD = "test_old.py::test_all"
 
 
-def entry(key, commit, share=SHARE, more="", anchor=""):
+def entry(key, commit, share=SHARE, anchor="", *, dirty=False):
     gbps = 10 * share
-    run = (
-        f"      - {{gbps: {gbps:.6g}, probe_gbps: 10, relative: {share:.6g}, samples: 30, commit: '{commit}'{more}}}\n"
-    )
-    first = f"    anchor: {{gbps: {gbps:.6g}, relative: {share:.6g}, commit: '{anchor}'}}\n" if anchor else ""
-    return f"  {key}:\n    bandwidth: {gbps:.6g} GB/s\n    judged_on: relative\n{first}    runs:\n{5 * run}"
+    runs = (Run(gbps, 10.0, share, 30, commit=commit, dirty=dirty),) * 5
+    first = Run(gbps, relative=share, commit=anchor) if anchor else None
+    return Entry(key, gbps, judged_on="relative", anchor=first, runs=runs)
+
+
+def write(repo, entries):
+    write_baseline(repo.path / "b.yaml", Baseline(DEVICE, {one.key: one for one in entries}))
 
 
 def commit(repo, message):
@@ -57,7 +62,7 @@ def head(repo):
 
 def judged(repo, entries, *args):
     """Return status, rule and reason of each measurement, by its label."""
-    repo.file("b.yaml", HEADER + "".join(entries))
+    write(repo, entries)
     document = repo.document("--bandwidth-baseline=b.yaml", *args)
     assert len(git(repo.path, "worktree", "list").splitlines()) == 1
     return {row["label"]: (row["status"], row["reason_code"], row["reason"]) for row in document["results"]}
@@ -75,7 +80,7 @@ def test_old_code_decides_whatever_stored_figures_say(repo):
             entry(f"{OLD} @ badly_stored", first, 1.3 * SHARE),
             # No run names a commit to run: the one that the changes are made to is compared.
             entry(f"{OLD} @ gone", "0123456789ab"),
-            entry(f"{OLD} @ dirty", first, more=", dirty: true"),
+            entry(f"{OLD} @ dirty", first, dirty=True),
             entry(f"{OLD} @ added", first),
         ],
     )
@@ -154,7 +159,7 @@ def shallow(repo, tmp_path_factory):
         git(repo.path, "init", "-q")
         git(repo.path, "fetch", "-q", "--depth", str(depth), (origin / "all.git").as_uri(), "HEAD")
         git(repo.path, "reset", "-q", "FETCH_HEAD")
-        repo.file("b.yaml", HEADER + entry(f"{OLD} @ slowed", first))
+        write(repo, [entry(f"{OLD} @ slowed", first)])
         return repo
 
     return cloned

@@ -8,8 +8,8 @@ from plugin_texts import COPY
 
 pytestmark = pytest.mark.in_process
 
-BASELINE = """schema: 1
-entries:
+BASELINE = """schema: 2
+tests:
   test_copy.py::test_copy:
     bandwidth: 1 GB/s
   test_copy.py::test_copy @ large @ cold:

@@ -173,7 +173,7 @@ def test_comments_and_handwriting_survive(project):
     project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     file = project.path / "b.yaml"
     file.write_text(
-        file.read_text().replace("entries:\n", "# ours\nentries:\n  hand.py::test_written: {bandwidth: 12 GB/s}\n")
+        file.read_text().replace("tests:\n", "# ours\ntests:\n  hand.py::test_written: {bandwidth: 12 GB/s}\n")
     )
     project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     assert "# ours" in file.read_text()
@@ -266,3 +266,19 @@ def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_wa
     assert gone(int((project.path / "pid").read_text()))
     assert (project.path / "b.yaml").read_bytes() == before
     assert [path.name for path in project.path.glob("*b.yaml*")] == ["b.yaml"]
+
+
+def test_a_test_whose_id_holds_an_address_is_refused_by_name(project):
+    """The next run would not meet its entry, and a regression would pass as a test without one."""
+    text = COPY.replace("import numpy as np\n", "import numpy as np\nimport pytest\n")
+    text = text.replace(
+        "def test_copy(bandwidth)",
+        "@pytest.mark.parametrize('case', [object()], ids=repr)\ndef test_copy(bandwidth, case)",
+    )
+    project.file("test_copy.py", text)
+    project.file("test_fine.py", COPY.replace("test_copy", "test_fine"))
+    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    result.stdout.fnmatch_lines(
+        ["*not saved, since the id holds an object's address (at 0x*test_copy.py::test_copy[[]<object*"]
+    )
+    assert list(baseline_files.load(project.path / "b.yaml").entries) == ["test_fine.py::test_fine"]

@@ -143,7 +143,7 @@ CASES = {
     ),
     "no_entry": Case("UNDECIDED", "no-entry", entry=None),
     "empty_entry": Case("UNDECIDED", "empty-entry", held="    counts: {load_sectors: 1}\n"),
-    "other_bytes": Case("MISMATCH", "bytes", entry={"bytes_read": BYTES - 1}),
+    "other_bytes": Case("MISMATCH", "bytes", entry={"bytes": f"{{read: {BYTES - 1}}}"}),
     "other_method": Case("MISMATCH", "method", entry={"method": "another clock"}),
     "at_the_peak": Case("OK", "stored", PEAK_GBPS, probe=PEAK_GBPS),
     "above_the_peak": Case("MISMATCH", "above-peak", just(True, PEAK_GBPS), probe=PEAK_GBPS),
@@ -198,17 +198,22 @@ def project(folder: Path) -> None:
         )
         if case.entry is not None:
             code = {"code": f"{{function: {digest('said', CODE)}, launch: {digest()}}}"} if case.code else {}
-            entries.append(entry(f"test_all.py::test_{name}", {"bytes_read": BYTES, **case.entry, **code}, case.held))
+            entries.append(
+                entry(f"test_all.py::test_{name}", {"bytes": f"{{read: {BYTES}}}", **case.entry, **code}, case.held)
+            )
     (folder / "test_all.py").write_text("\n".join(tests))
     # The peak is in the baseline alone, which new processes do not read.
     device = f"device: {{name: scripted device, memory_gib: 1, kind: cpu, peak: {PEAK_GBPS} GB/s}}\n"
-    (folder / "b.yaml").write_text(f"schema: 1\n{device}entries:\n{''.join(entries)}")
+    (folder / "b.yaml").write_text(f"schema: 2\n{device}tests:\n{''.join(entries)}")
+    runs = {f"test_all.py::test_{name}": {"gbps": 100.0, "probe_gbps": 100.0, "relative": 1.0} for name in CASES}
+    line = {"schema": 2, "at": "2026-11-21T00:00:00Z", "tests": runs}
+    ids = [f"18ebe921fd8f11ef-a3ec2f.{number}" for number in range(RUNS)]
+    (folder / "b.runs.jsonl").write_text("".join(json.dumps({**line, "id": name}) + "\n" for name in ids))
 
 
 def entry(key: str, fields: dict[str, object], held: str | None) -> str:
-    run = "      - {gbps: 100, probe_gbps: 100, relative: 1, samples: 30, at: 2026-11-21T00:00:00Z}\n"
     lines = "".join(f"    {name}: {value}\n" for name, value in fields.items())
-    figures = f"    bandwidth: 100 GB/s\n    judged_on: relative\n    runs:\n{run * RUNS}" if held is None else held
+    figures = f"    bandwidth: 100 GB/s\n    judged_on: relative\n    runs: {RUNS}\n" if held is None else held
     return f"  {key}:\n{lines}{figures}"
 
 

@@ -137,7 +137,7 @@ def test_an_xfail_of_the_entry_that_is_needed_no_longer_is_told(project):
     given = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml")
     project.run(*given, "--bandwidth-update").assert_outcomes(passed=1)
     baseline = project.path / "t.yaml"
-    baseline.write_text(baseline.read_text().replace("    method: ptx\n", "    method: ptx\n    xfail: old compiler\n"))
+    baseline.write_text(baseline.read_text().replace("    runs: 1\n", "    runs: 1\n    xfail: old compiler\n"))
     result = project.run(*given, "--bandwidth-strict")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["NOTE *its entry's xfail (old compiler) is needed no longer: remove it there"])
@@ -152,7 +152,7 @@ def test_an_entry_without_its_counts_gates_nothing_and_says_so(project):
     project.file("test_counted.py", COUNTED_COPY)
     given = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml", "--bandwidth-strict")
     key = "test_counted.py::test_copy"
-    (project.path / "t.yaml").write_text(f"schema: 1\nentries:\n  {key}: {{counts: {{store_sectors: 128}}}}\n")
+    (project.path / "t.yaml").write_text(f"schema: 2\ntests:\n  {key}: {{counts: {{store_sectors: 128}}}}\n")
     result = project.run(*given)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(

@@ -184,7 +184,7 @@ def contract(folder: Path) -> dict[str, Any]:
     slow = (folder / "host.yaml").read_text(encoding="utf-8")
     (folder / "wrong.yaml").write_text("schema: 7\n" + slow, encoding="utf-8")
     (folder / "unreachable.yaml").write_text(
-        re.sub(r"device: .*\n(?:  .*\n)*", "", "schema: 1\nentries:\n  test_host.py::test_copy: {bandwidth: 1 TB/s}\n"),
+        re.sub(r"device: .*\n(?:  .*\n)*", "", "schema: 2\ntests:\n  test_host.py::test_copy: {bandwidth: 1 TB/s}\n"),
         encoding="utf-8",
     )
     copy = ("--bandwidth-device=cpu", "test_host.py::test_copy", *QUICK, "-o", "bandwidth_confirm=0")

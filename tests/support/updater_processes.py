@@ -49,19 +49,27 @@ def fill(path: Path) -> None:
 
 
 def count_up(path: Path) -> int:
-    """Raise the counter by one in one update; return its new value."""
-    summary = baseline_files.update(path, DEVICE, [Entry("counter", 1.0)], merge=one_more)
-    after = summary.changed[0].after
-    assert after is not None
-    assert after.gbps is not None
-    return int(after.gbps)
+    """Raise the counter by one in one update, and record a run of that value; return it."""
+    counted = 0.0
+
+    def one_more(old: Entry | None, new: Entry) -> Entry:
+        nonlocal counted
+        if new.key == "evidence":
+            return replace(old or new, runs=(*(old.runs if old else ()), Run(counted, commit="0123456")))
+        assert old is not None
+        assert old.gbps is not None
+        counted = old.gbps + 1
+        return replace(old, gbps=counted)
+
+    baseline_files.update(path, DEVICE, [Entry("counter", 1.0), Entry("evidence", 1.0)], merge=one_more)
+    return int(counted)
 
 
-def one_more(old: Entry | None, new: Entry) -> Entry:
-    del new
-    assert old is not None
-    assert old.gbps is not None
-    return replace(old, gbps=old.gbps + 1)
+def recorded(path: Path) -> list[int]:
+    """Return the values that the file of runs has a line of."""
+    lines = path.with_suffix(".runs.jsonl").read_text().splitlines() if path.with_suffix(".runs.jsonl").exists() else []
+    tests = [json.loads(line)["tests"] for line in lines if line.endswith("}}}")]
+    return sorted(int(of_line["evidence"]["gbps"]) for of_line in tests if "evidence" in of_line)
 
 
 def forked(work: Callable[[], None]) -> int:
@@ -91,7 +99,7 @@ def kill(path: Path, rounds: int, seed: int) -> dict[str, int]:
         before = counter_of(path)
         child = forked(update_for_ever)
         os.close(writer)
-        time.sleep(chance.uniform(0.0, 0.06))
+        time.sleep(chance.uniform(0.0, 0.3))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         acknowledged = before
@@ -101,18 +109,19 @@ def kill(path: Path, rounds: int, seed: int) -> dict[str, int]:
         found = counter_of(path)
         # Old or new, nothing between: what was reported done is there, and at most the one update that was under way.
         assert found in (acknowledged, acknowledged + 1), (found, acknowledged)
+        assert set(recorded(path)) >= set(range(2, acknowledged + 1))
         seen["rounds"] += 1
         seen["updates"] += found - before
         seen["killed_while_writing"] += path.with_name(f".{path.name}.new").exists()
         seen["killed_while_locked"] += path.with_name(f".{path.name}.lock").exists()
     count_up(path)
-    assert os.listdir(path.parent) == [path.name], os.listdir(path.parent)
+    assert sorted(os.listdir(path.parent)) == ["a.runs.jsonl", path.name], os.listdir(path.parent)
     return seen
 
 
 def counter_of(path: Path) -> int:
     baseline = baseline_files.load(path)
-    assert len(baseline.entries) == OTHERS + 1
+    assert len(baseline.entries.keys() - {"evidence"}) == OTHERS + 1
     counter = baseline.entries["counter"].gbps
     assert counter is not None
     return int(counter)
@@ -131,7 +140,10 @@ def together(path: Path, processes: int, updates: int) -> dict[str, int]:
     baseline = baseline_files.load(path)
     counter = baseline.entries["counter"].gbps
     assert counter is not None
-    return {"failed": failed, "entries": len(baseline.entries) - 1, "counter": int(counter) - 1}
+    entries = len(baseline.entries.keys() - {"counter", "evidence"})
+    # Each value once: no run is lost, none is taken for another.
+    assert recorded(path) == list(range(2, int(counter) + 1))
+    return {"failed": failed, "entries": entries, "counter": int(counter) - 1}
 
 
 def hold(path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_change import NO_CHANGE, CodeChange, ptx_change
 from pytest_bandwidth.baseline.code_files import needed_ptx, read_ptx
+from pytest_bandwidth.baseline.schema import RECORDED
 from pytest_bandwidth.baseline.writer import entry_fields
 from pytest_bandwidth.cli.output import print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry
@@ -23,7 +24,7 @@ from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable
 
 # Told by the columns of GB/s and runs, or by no field of the file.
-_APART = ("bandwidth",)
+_APART = ("bandwidth", "runs")
 # Of all changed kernels together, where people read it.
 MOST_DIFF_LINES = 400
 # So many entries that share a change are named.
@@ -99,7 +100,7 @@ def _difference(key: str, before: Entry | None, after: Entry | None, ptx: PtxCha
         return Difference(key, before, after, {})
     if before == after:
         return None
-    old, new = entry_fields(before), entry_fields(after)
+    old, new = entry_fields(before, RECORDED), entry_fields(after, RECORDED)
     changed = {
         name: (old.get(name), new.get(name))
         for name in dict.fromkeys((*old, *new))

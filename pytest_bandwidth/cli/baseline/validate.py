@@ -78,7 +78,8 @@ def _lines(one: _Looked) -> list[str]:
         return [str(problem) for problem in one.problems]
     device = one.baseline.device.name if one.baseline.device else "any device"
     count = len(one.baseline.entries)
-    return [f"{one.path}: valid, {count} {'entry' if count == 1 else 'entries'}, {device}"]
+    note = [] if one.baseline.note is None else [one.baseline.note]
+    return [*note, f"{one.path}: valid, {count} {'entry' if count == 1 else 'entries'}, {device}"]
 
 
 def _plain(one: _Looked) -> dict[str, object]:

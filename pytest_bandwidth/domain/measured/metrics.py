@@ -84,6 +84,15 @@ def middle_of(seen: Sequence[Metrics]) -> Metrics:
     )
 
 
+def anchor_of(runs: Sequence[Run]) -> Run | None:
+    """Return what an entry's first runs showed, by which slow drifts are found; None without runs."""
+    if not runs:
+        return None
+    newest = runs[-1]
+    middle = metrics_of_run(newest) if len(runs) == 1 else middle_of([metrics_of_run(run) for run in runs])
+    return Run(middle.gbps, relative=middle.relative, at=newest.at, commit=newest.commit, dirty=newest.dirty)
+
+
 def choose_metric(asked: Metric | None, entry: Entry | None, figures: Metrics, regime: str | None) -> Metric:
     """Return `relative` where the probe shares the kernel's fate, GB/s otherwise.
 

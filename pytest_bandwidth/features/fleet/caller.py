@@ -14,6 +14,7 @@ import pytest
 
 from pytest_bandwidth.baseline.code_files import code_files, folder_of
 from pytest_bandwidth.baseline.locate import files_in, is_folder
+from pytest_bandwidth.baseline.runs import path_of
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.features.fleet.cards import Card, CardNow, CardResult, CardRow, Task
@@ -201,6 +202,7 @@ def task_of(
         return Task(tuple(arguments), folder, python, timeout_seconds)
     a_folder = is_folder(path)
     found = files_in(path) if a_folder else [path] if path.exists() else []
+    found += [runs for file in found if (runs := path_of(file)).exists()]
     one_file = path / "x" if a_folder else path
     with suppress(FileNotFoundError, NotADirectoryError):
         found += code_files(folder_of(one_file))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_bandwidth.baseline import check
+from pytest_bandwidth.baseline.code_files import is_written_by_updates
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageError
 from pytest_bandwidth.options.errors import called_hook, named_failures
 from pytest_bandwidth.options.options import places_of, usage_error
@@ -71,7 +72,7 @@ def check_outputs(config: pytest.Config) -> None:
         _refuse_unreachable(options["baseline"], folder / settings.baseline)
         baseline = real_path(folder / settings.baseline)
         for where, option in written_by.items():
-            if where == baseline or (where.parent == baseline and where.suffix in (".yaml", ".yml")):
+            if is_written_by_updates(where, baseline):
                 raise UsageError(f"{option}: found the baseline {where}, expected a file of its own")
     for file in files:
         check_writable(file.option, folder / file.path, a_file=True)

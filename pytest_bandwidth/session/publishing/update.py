@@ -15,7 +15,7 @@ import pytest
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.locate import is_folder
-from pytest_bandwidth.domain.baseline import Baseline, Entry
+from pytest_bandwidth.domain.baseline import Baseline, Entry, changing_part
 from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.machine_code import CUBIN
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, identity_of
@@ -136,6 +136,8 @@ class _Pending:
             return _instead(outcome, Status.UNDECIDED, Rule.NOT_WRITTEN, "not saved: the test failed")
         if self.left_out:  # others of its model wrote the entry
             return _instead(outcome, Status.SAVED, Rule.LEFT_OUT, f"left out of the baseline's update: {self.left_out}")
+        if (part := changing_part(outcome.key)) is not None:
+            return _instead(outcome, Status.UNDECIDED, Rule.NOT_WRITTEN, f"not saved: its id holds {part}")
         if self.why_not:
             return _instead(outcome, Status.UNDECIDED, Rule.NOT_WRITTEN, f"not saved: {self.why_not}")
         return outcome
@@ -185,7 +187,9 @@ def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_
     evidence: list[Mapping[str, Entry]] = []
     written: list[_Pending] = []
     for one in pending:
-        updated = [o for o in one.results.succeeded if o.status == Status.SAVED.value]
+        saved = [o for o in one.results.succeeded if o.status == Status.SAVED.value]
+        updated = [o for o in saved if changing_part(o.key) is None]
+        _refuse_changing(one, [o.key for o in saved if changing_part(o.key) is not None])
         if not updated:
             continue
         if one.unlike is not None and one.unlike.code == OUTLIER:
@@ -220,6 +224,17 @@ def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_
     for one in written:
         one.baseline = summary.path
     written[-1].changes = summary.lines
+
+
+def _refuse_changing(pending: _Pending, keys: Sequence[str]) -> None:
+    """Say which tests have ids that no later run meets again."""
+    if keys:
+        more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
+        text = (
+            f"not saved, since the id holds {changing_part(keys[0])}, which the next run does not meet again: "
+            f"{', '.join(map(printable, keys[:MOST_NAMED]))}{more}; give the parameters ids (ids=…)"
+        )
+        pending.remarks.append(Remark("problem", text, "not-updated"))
 
 
 def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> str | None:

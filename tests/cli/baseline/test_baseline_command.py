@@ -9,6 +9,7 @@ from dataclasses import replace
 from statistics import stdev
 
 import pytest
+from baseline_files import write_baseline
 from saved_runs import GPU, outcome, run_of, save, saved
 
 from pytest_bandwidth import baseline as baseline_files
@@ -30,7 +31,7 @@ def entry(key, *gbps, **more):
 
 
 def write(path, *entries, device=DEVICE, tolerance=None):
-    path.write_text(baseline_files.dumps(Baseline(device, {e.key: e for e in entries}, tolerance)), encoding="utf-8")
+    write_baseline(path, Baseline(device, {e.key: e for e in entries}, tolerance))
     return path
 
 
@@ -135,8 +136,8 @@ def test_show_tells_the_change_since_the_anchor(command, tmp_path):
     anchor = Run(gbps=800.0, relative=800 / 900)
     path = write(tmp_path / "a.yaml", entry(COPY, 780.0, 784.0, 776.0, anchor=anchor))
     shown = json.loads(command("baseline", "show", path, "--json").out)["files"][0]["entries"][0]
-    assert shown["since_anchor"] == pytest.approx(780 / 800 - 1, rel=1e-3)
-    assert "-2.5 %" in command("baseline", "show", path).out
+    assert shown["since_anchor"] == pytest.approx(782 / 800 - 1, rel=1e-3)
+    assert "-2.2 %" in command("baseline", "show", path).out
 
 
 def test_show_promises_no_drop_for_what_is_counted(command, tmp_path):
@@ -146,7 +147,7 @@ def test_show_promises_no_drop_for_what_is_counted(command, tmp_path):
 
 def test_show_says_what_a_counted_entry_is_judged_on(command, tmp_path):
     path = tmp_path / "traffic.yaml"
-    path.write_text("schema: 1\nentries:\n  a.py::t:\n    counts: {sectors_loaded: 8}\n", encoding="utf-8")
+    path.write_text("schema: 2\ntests:\n  a.py::t:\n    counts: {sectors_loaded: 8}\n", encoding="utf-8")
     said = command("baseline", "show", path)
     (line,) = [line for line in said.out.splitlines() if line.startswith("a.py::t")]
     assert "counts" in line
@@ -187,7 +188,7 @@ def test_show_of_a_folder_shows_each_file(command, tmp_path):
 
 def test_names_of_hostile_files_reach_the_terminal_harmless(command, tmp_path):
     path = tmp_path / "a.yaml"
-    path.write_text('schema: 1\nentries:\n  "x\\tx": {bandwidth: 3 GB/s}\n', encoding="utf-8")
+    path.write_text('schema: 2\ntests:\n  "x\\tx": {bandwidth: 3 GB/s}\n', encoding="utf-8")
     said = command("baseline", "show", path)
     assert said.status == 0
     assert "\t" not in said.out
@@ -203,7 +204,7 @@ def test_validate_of_good_files(command, baseline):
 
 def test_validate_lists_every_problem_of_every_file(command, baseline, tmp_path):
     bad = tmp_path / "bad.yaml"
-    bad.write_text("schema: 1\nentries:\n  a: {bandwidth: fast}\n  b: {tolerance: 5}\n", encoding="utf-8")
+    bad.write_text("schema: 2\ntests:\n  a: {bandwidth: fast}\n  b: {tolerance: 5}\n", encoding="utf-8")
     said = command("baseline", "validate", baseline, bad)
     assert (said.status, said.err) == (2, "")
     assert f"{baseline}: valid" in said.out
@@ -223,7 +224,7 @@ def test_validate_finds_two_files_of_one_device(command, tmp_path):
     assert "gpu.yaml: valid" in said.out
     assert "twin.yaml:2: found the device 'Imaginary GPU', expected it in one file only" in said.out
     # Given as files they do not meet in one run.
-    assert command("baseline", "validate", *tmp_path.iterdir()).status == 0
+    assert command("baseline", "validate", *tmp_path.glob("*.yaml")).status == 0
 
 
 @pytest.mark.parametrize("make", [lambda p: p / "nowhere.yaml", lambda p: p])
@@ -268,7 +269,7 @@ def test_what_is_no_file_has_no_line(command, baseline, arguments, monkeypatch):
 @pytest.mark.parametrize("action", ["show", "prune"])
 def test_bad_file_is_one_line_that_tells_of_the_others(command, tmp_path, action):
     bad = tmp_path / "bad.yaml"
-    bad.write_text("schema: 1\nentries:\n  a: {bandwidth: fast}\n  b: {tolerance: 5}\n", encoding="utf-8")
+    bad.write_text("schema: 2\ntests:\n  a: {bandwidth: fast}\n  b: {tolerance: 5}\n", encoding="utf-8")
     said = command("baseline", action, bad, "a")
     assert said.status == 2
     assert said.out == ""
@@ -281,6 +282,7 @@ def test_bad_file_is_one_line_that_tells_of_the_others(command, tmp_path, action
 def test_diff_of_equal_files(command, baseline, tmp_path):
     again = tmp_path / "again.yaml"
     again.write_text("# with a comment\n" + baseline.read_text(encoding="utf-8"), encoding="utf-8")
+    again.with_name("again.runs.jsonl").write_text(baseline.with_name("gpu.runs.jsonl").read_text(encoding="utf-8"))
     said = command("baseline", "diff", baseline, again)
     assert said.status == 0
     assert "say the same" in said.out
@@ -299,7 +301,7 @@ def test_diff_tells_what_was_added_removed_and_changed(command, baseline, tmp_pa
     lines = said.out.splitlines()
     assert lines[0] == "tolerance: 0.03 → 0.05"
     changed = next(line for line in lines if line.startswith(f"~ {COPY}"))
-    assert re.search(r"800 +720 +-10\.0 % +5 → 3 +tolerance none → 10%$", changed)
+    assert re.search(r"800 +720 +-10\.0 % +5 → 3 +of_probe 88.9 % → 80 %; tolerance none → 10 %$", changed)
     assert re.search(rf"^- {re.escape(SUM)} +500 +0$", said.out, re.MULTILINE)
     assert re.search(r"^\+ tests/test_c.py::test_new +100 +1$", said.out, re.MULTILINE)
     assert lines[-1] == "1 added, 1 removed, 1 changed"
@@ -311,7 +313,7 @@ def test_diff_tells_what_was_added_removed_and_changed(command, baseline, tmp_pa
         "tests/test_c.py::test_new": "added",
     }
     assert found["entries"][0]["change"] == pytest.approx(-0.1)
-    assert found["entries"][0]["fields"] == {"tolerance": [None, "10%"]}
+    assert found["entries"][0]["fields"] == {"of_probe": ["88.9 %", "80 %"], "tolerance": [None, "10 %"]}
 
 
 def test_diff_of_devices(command, baseline, tmp_path):

@@ -79,8 +79,8 @@ def written(repo, text):
 
 def test_the_commit_that_touched_the_entrys_lines_serves_dirty_runs(repo):
     dirty = f"{commit(repo, 'one')[:12]}+"
-    file, second = written(repo, "entries:\n  k:\n    bandwidth: 1\n  other:\n    bandwidth: 2\n")
-    _, third = written(repo, "entries:\n  k:\n    bandwidth: 1\n  other:\n    bandwidth: 3\n")
+    file, second = written(repo, "tests:\n  k:\n    bandwidth: 1\n  other:\n    bandwidth: 2\n")
+    _, third = written(repo, "tests:\n  k:\n    bandwidth: 1\n  other:\n    bandwidth: 3\n")
     assert found(repo, dirty, path=file, line=2, following=4) == second
     # The last entry reaches to the end of the file.
     assert found(repo, dirty, path=file, line=4) == third
@@ -88,8 +88,8 @@ def test_the_commit_that_touched_the_entrys_lines_serves_dirty_runs(repo):
 
 def test_lines_that_are_not_committed_name_no_commit(repo):
     dirty = f"{commit(repo, 'one')[:12]}+"
-    file, _ = written(repo, "entries:\n  k:\n    bandwidth: 1\n")
-    file.write_text("entries:\n  k:\n    bandwidth: 2\n")
+    file, _ = written(repo, "tests:\n  k:\n    bandwidth: 1\n")
+    file.write_text("tests:\n  k:\n    bandwidth: 2\n")
     # Uncommitted lines are a change, so HEAD holds the code before it.
     assert found(repo, dirty, path=file, line=2) == git(repo, "rev-parse", "HEAD").strip()
 
@@ -110,7 +110,7 @@ def test_the_merge_base_serves_entries_written_by_hand(repo):
 
 def test_a_squashed_branchs_commit_falls_back_to_the_lines(repo):
     first = commit(repo, "one")
-    file, squashed = written(repo, "entries:\n  k:\n    bandwidth: 1\n")
+    file, squashed = written(repo, "tests:\n  k:\n    bandwidth: 1\n")
     orphan = "0123456789ab"
     assert found(repo, orphan, path=file, line=2) == squashed
     assert first != squashed

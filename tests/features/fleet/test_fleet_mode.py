@@ -188,7 +188,7 @@ def test_a_regression_on_one_device_fails_there_confirmed_by_its_own_worker(flee
     entry = "  test_all.py::test_{}:\n    bandwidth: {} GB/s\n    judged_on: gbps\n    tolerance: 20%\n"
     for name in ("old", "new"):
         (fleet.folder / f"baselines/{name}.yaml").write_text(
-            f"schema: 1\ndevice: {{name: Card {name}, kind: cpu}}\nentries:\n"
+            f"schema: 2\ndevice: {{name: Card {name}, kind: cpu}}\ntests:\n"
             + entry.format("copy", 90)
             + entry.format("triad", 80)
         )

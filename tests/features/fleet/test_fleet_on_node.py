@@ -81,7 +81,7 @@ def test_a_card_writes_its_document_for_the_caller_and_nothing_else(checkout):
 
 def test_a_card_judges_by_the_callers_baseline_and_updates_a_copy(checkout):
     mine = (
-        "schema: 1\ndevice: {name: scripted device, kind: cpu}\nentries:\n"
+        "schema: 2\ndevice: {name: scripted device, kind: cpu}\ntests:\n"
         "  test_all.py::test_copy:\n    bandwidth: 89 GB/s\n    judged_on: gbps\n    tolerance: 20%\n"
     )
     own = checkout / "baselines"
@@ -196,7 +196,7 @@ def test_a_disk_that_fills_up_meanwhile_is_a_missing_card_with_a_tail(checkout):
 
 
 def test_a_disk_that_does_not_take_the_baseline(checkout):
-    given = {"baseline": "b.yaml", "files": {"b.yaml": b"schema: 1\n" * 1000}}
+    given = {"baseline": "b.yaml", "files": {"b.yaml": b"schema: 2\n" * 1000}}
     with file_size_limit(100), pytest.raises(OSError, match="File too large"):
         Runner().run(asdict(task(checkout, **given)))
 

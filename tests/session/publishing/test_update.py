@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from baseline_files import write_baseline
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
@@ -68,7 +69,7 @@ def test_what_runs_on_the_host_is_updated_with_the_hosts_prior(path, kind, runs)
 @pytest.mark.parametrize("figure", ["gbps", "relative"])
 def test_the_prior_is_that_of_the_figure_which_the_entry_is_judged_on(path, figure):
     assert update(path, 100.0, kind="cpu", probe_gbps=110.0).judged_on == "relative"
-    path.write_text(path.read_text().replace("judged_on: relative", f"judged_on: {figure}"))
+    path.write_text(f"{path.read_text()}    judged_on: {figure}\n")
     kept = update(path, 100.0 * math.exp(-(OF_GPU + OF_HOST) / 2), kind="cpu", probe_gbps=110.0)
     assert (kept.judged_on, len(kept.runs)) == (figure, 2 if figure == "gbps" else 1)
 
@@ -83,9 +84,9 @@ def test_runs_are_held_to_the_tolerance_that_the_test_is_judged_with(path, sourc
     anchor = update(path, 100.0).anchor
     text = path.read_text()
     if "file" in given:
-        text = text.replace("entries:\n", f"tolerance: {given['file']:.0%}\nentries:\n")
+        text = text.replace("tests:\n", f"tolerance: {given['file']:.0%}\ntests:\n")
     if "entry" in given:
-        text = text.replace("    judged_on:", f"    tolerance: {given['entry']:.0%}\n    judged_on:")
+        text += f"    tolerance: {given['entry']:.0%}\n"
     path.write_text(text)
     after = update(path, 80.0, option=given["option"], asked=MarkerOptions(tolerance=given.get("marker")))
     assert len(after.runs) == runs
@@ -104,7 +105,7 @@ def test_runs_are_held_to_the_entrys_own_spread(path):
     setup = {"bytes_read": BYTES // 2, "bytes_written": BYTES // 2, "method": "clock"}
     runs = tuple(Run(gbps) for gbps in (80.0, 90.0, 100.0, 110.0, 120.0, 130.0))
     entry = Entry(KEY, gbps=105.0, judged_on="gbps", runs=runs, **setup)
-    path.write_text(baseline_files.dumps(Baseline(device, {KEY: entry})))
+    write_baseline(path, Baseline(device, {KEY: entry}))
     logs = [math.log(run.gbps) for run in runs]
     mean = sum(logs) / 6
     squares = sum((value - mean) ** 2 for value in logs)
@@ -112,7 +113,7 @@ def test_runs_are_held_to_the_entrys_own_spread(path):
     centre = (math.log(100.0) + math.log(110.0)) / 2
     limit = math.exp(centre - t_quantile(0.999, 10) * spread * math.sqrt(1 + 1 / 6))
     assert len(update(path, limit * 0.999).runs) == 1
-    path.write_text(baseline_files.dumps(Baseline(device, {KEY: entry})))
+    write_baseline(path, Baseline(device, {KEY: entry}))
     assert len(update(path, limit * 1.001).runs) == 7
 
 

@@ -1,0 +1,285 @@
+"""The machine's runs: git merges their lines, in any order and cut anywhere they are read, hostile ones are refused."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.baseline.runs import MAX_LINES
+from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.errors import BaselineError
+
+CARD = DeviceIdentity("cuda", "A card", 2**34, "GPU-1")
+ONE, TWO = "tests/test_a.py::test_one", "tests/test_a.py::test_two"
+CODE, OTHER = {"ptx": "a" * 32}, {"ptx": "b" * 32}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "card.yaml"
+
+
+def runs_of(path: Path) -> Path:
+    return path.with_name("card.runs.jsonl")
+
+
+def append(old: Entry | None, new: Entry) -> Entry:
+    return new if old is None else replace(new, runs=(*old.runs, *new.runs), anchor=old.anchor)
+
+
+def add(path: Path, *gbps: float, key: str = ONE, commit: str = "0123456", code: dict[str, str] = CODE, **more) -> None:
+    runs = tuple(Run(one, commit=commit, extra={"numpy": "2.0"}) for one in gbps)
+    baseline_files.update(path, CARD, [Entry(key, code=code, runs=runs, **more)], merge=append)
+
+
+def figures(path: Path, key: str = ONE) -> list[float]:
+    return [run.gbps for run in baseline_files.load(path).entries[key].runs]
+
+
+def test_a_line_is_a_process_and_says_once_what_its_tests_share(path: Path) -> None:
+    entries = [
+        Entry(key, code=CODE, settings={"ecc": "on"}, runs=tuple(Run(n, gpu="G", extra=facts) for n in (100.0, 101.0)))
+        for key, facts in ((ONE, {"driver": "580", "numpy": "2.0"}), (TWO, {"driver": "580", "torch": "2.9"}))
+    ]
+    baseline_files.update(path, CARD, entries)
+    first, second = map(json.loads, runs_of(path).read_text().splitlines())
+    assert first["facts"] == {"driver": "580", "numpy": "2.0", "torch": "2.9"}
+    assert first["tests"][ONE] == {"gbps": 100.0, "new": "runs", "setup": {"settings": {"ecc": "on"}, "code": CODE}}
+    assert second["tests"] == {ONE: {"gbps": 101.0}, TWO: {"gbps": 101.0}}
+    assert first["id"].removesuffix("0") == second["id"].removesuffix("1")
+
+
+def test_tests_of_one_process_that_know_other_versions_are_not_confused(path: Path) -> None:
+    runs = {key: (Run(100.0, extra={"numpy": version}),) for key, version in ((ONE, "1.0"), (TWO, "2.0"))}
+    baseline_files.update(path, CARD, [Entry(key, code=CODE, runs=of) for key, of in runs.items()])
+    assert {key: entry.runs for key, entry in baseline_files.load(path).entries.items()} == runs
+
+
+def test_any_order_of_lines_and_any_line_twice_loads_the_same(path: Path) -> None:
+    for number in range(6):
+        add(path, 100.0 + number, code=CODE if number < 4 else OTHER)
+    expected = baseline_files.load(path).entries
+    lines = runs_of(path).read_text().splitlines(keepends=True)
+    for seed in range(20):
+        shuffled = [*lines, *random.Random(seed).choices(lines, k=3)]
+        random.Random(seed).shuffle(shuffled)
+        runs_of(path).write_text("".join(shuffled))
+        assert baseline_files.load(path).entries == expected
+    assert expected[ONE].code == OTHER
+    assert expected[ONE].anchor == Run(100.0, commit="0123456")
+
+
+def test_an_entry_that_starts_afresh_keeps_its_old_lines_but_not_their_runs(path: Path) -> None:
+    add(path, 100.0, 101.0)
+    baseline_files.update(path, CARD, [Entry(ONE, code=OTHER, runs=(Run(50.0), Run(51.0)))])
+    add(path, 52.0, code=OTHER)
+    found = baseline_files.load(path).entries[ONE]
+    assert [run.gbps for run in found.runs] == [50.0, 51.0, 52.0]
+    assert found.anchor == Run(50.5)
+    assert len(runs_of(path).read_text().splitlines()) == 5
+
+
+def test_twenty_runs_at_once_continue_what_they_follow(path: Path) -> None:
+    add(path, 100.0)
+    add(path, *(101.0 + number for number in range(20)))
+    found = baseline_files.load(path).entries[ONE]
+    assert (len(found.runs), found.anchor) == (20, Run(100.0, commit="0123456"))
+
+
+def test_dram_counts_that_no_longer_hold_are_dropped_from_older_runs(path: Path) -> None:
+    first, second = (Run(100.0 + n, dram_read=n, dram_written=n) for n in (10, 20))
+    baseline_files.update(path, CARD, [Entry(ONE, code=CODE, runs=(first,))])
+    without = replace(first, dram_read=None, dram_written=None)
+    baseline_files.update(path, CARD, [Entry(ONE, code=CODE, runs=(without, second), anchor=Run(110.0))])
+    assert baseline_files.load(path).entries[ONE].runs == (without, second)
+
+
+def test_without_its_runs_an_entry_works_as_one_written_by_hand(path: Path) -> None:
+    add(path, 100.0, 101.0)
+    kept = runs_of(path).read_text()
+    runs_of(path).unlink()
+    assert baseline_files.load(path).entries[ONE] == Entry(ONE, 100.5)
+    runs_of(path).write_text(kept)
+    path.write_text(f"schema: 2\ntests:\n  {ONE}:\n    bandwidth: 7 GB/s\n")
+    assert baseline_files.load(path).entries[ONE] == Entry(ONE, 7.0)
+
+
+def test_runs_of_an_entry_that_is_gone_do_not_count_when_it_returns(path: Path) -> None:
+    add(path, 100.0)
+    add(path, 100.0, key=TWO)
+    baseline_files.remove(path, [ONE])
+    assert list(baseline_files.load(path).entries) == [TWO]
+    add(path, 5.0)
+    assert figures(path) == [5.0]
+
+
+def test_a_torn_last_line_is_noted_and_completed_by_the_next_writer(path: Path) -> None:
+    add(path, 100.0)
+    whole = runs_of(path).read_text()
+    for cut in (len(whole) // 2, 10, 1):
+        runs_of(path).write_text(whole + whole[:cut])
+        found = baseline_files.load(path)
+        assert found.note is not None
+        assert "its last line was not written whole and is ignored" in found.note
+        assert [run.gbps for run in found.entries[ONE].runs] == [100.0]
+        add(path, 101.0)
+        assert figures(path) == [100.0, 101.0]
+        assert runs_of(path).read_text().startswith(whole)
+        assert baseline_files.load(path).note is None
+        path.write_text(path.read_text().replace("bandwidth: 100.5", "bandwidth: 100.0"))
+    runs_of(path).write_text(whole.removesuffix("\n"))  # whole, but for its end
+    assert figures(path) == [100.0]
+    add(path, 102.0)
+    assert figures(path) == [100.0, 102.0]
+
+
+@pytest.mark.parametrize("attributes", [True, False])
+def test_two_branches_that_both_updated_merge_by_themselves(tmp_path: Path, attributes: bool) -> None:
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = ["git", "-c", "user.name=n", "-c", "user.email=e@localhost", *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    def commit(message: str) -> None:
+        assert git("add", "-A").returncode == 0
+        assert git("commit", "-qm", message).returncode == 0
+
+    git("init", "-q", "-b", "main")
+    path = tmp_path / "baselines" / "card.yaml"
+    add(path, 100.0)
+    add(path, 200.0, key=TWO)
+    assert path.with_name(".gitattributes").read_text() == "*.runs.jsonl merge=union\n"
+    if not attributes:
+        path.with_name(".gitattributes").write_text("# the user's own\n")
+    commit("one")
+    git("checkout", "-qb", "side")
+    add(path, 101.0)
+    commit("of side")
+    git("checkout", "-q", "main")
+    add(path, 201.0, key=TWO)
+    add(path, 202.0, key=TWO)
+    commit("of main")
+    merged = git("merge", "-q", "side")
+    if not attributes:
+        assert merged.returncode != 0
+        with pytest.raises(BaselineError, match=r"jsonl:\d+: found the merge conflict marker '<<<<<<< HEAD', expected"):
+            baseline_files.load(path)
+        assert path.with_name(".gitattributes").read_text() == "# the user's own\n"
+        return
+    # Entries that stand next to each other are one hunk of people's file, for people to settle; runs never are.
+    git("checkout", "--ours", str(path))
+    assert figures(path) == [100.0, 101.0]
+    assert figures(path, TWO) == [200.0, 201.0, 202.0]
+    add(path, 102.0)
+    assert figures(path) == [100.0, 101.0, 102.0]
+
+
+def line(**changes: object) -> str:
+    plain = {"schema": 2, "id": "18ebe921fd8f11ef-a3ec2f.0", "tests": {ONE: {"gbps": 100.0}}, **changes}
+    return json.dumps(plain, ensure_ascii=False)
+
+
+def of_test(**said: object) -> str:
+    return line(tests={ONE: {"gbps": 100.0, **said}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "5",
+        "null",
+        "NaN",
+        "<<<<<<< HEAD",
+        "=======",
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        "9" * 10_000,
+        line(schema=1),
+        line(schema="2"),
+        line(id="x"),
+        line(id=5),
+        line(id="f" * 17 + "-a3ec2f.0"),
+        line(at="noon"),
+        line(at=5),
+        line(dirty="yes"),
+        line(tests=[]),
+        line(tests={ONE: 5}),
+        line(facts=[]),
+        line(facts={"a": [1]}),
+        line(facts={"a": "x" * 2000}),
+        line(gpu="a\x1bb"),
+        line(commit="a\nb"),
+        line(commit=""),
+        of_test(gbps=-1.0),
+        of_test(gbps=0.0),
+        of_test(gbps=True),
+        of_test(gbps="100"),
+        of_test(gbps=1e300),
+        of_test(relative=-1.0),
+        of_test(samples=1.5),
+        of_test(samples=-1),
+        of_test(samples=2**63),
+        of_test(setup=5),
+        of_test(setup={"settings": 5}),
+        of_test(setup={"settings": {"a": {}}}),
+        of_test(setup={"resources": {"registers": "many"}}),
+        of_test(setup={"judged_on": "speed"}),
+        of_test(setup={"method": "a\u202eb"}),
+        '{"schema":2,"id":"18ebe921fd8f11ef-a3ec2f.0","tests":{"' + ONE + '":{"gbps":1e999}}}',
+        '{"schema":2,"id":"18ebe921fd8f11ef-a3ec2f.0","tests":{"' + ONE + '":{"gbps":Infinity}}}',
+    ],
+)
+def test_a_line_of_another_form_is_an_error_of_one_line(path: Path, text: str) -> None:
+    path.write_text(f"schema: 2\ntests:\n  {ONE}:\n    bandwidth: 100 GB/s\n    runs: 1\n")
+    runs_of(path).write_bytes(f"{line(id='18ebe921fd8f11ee-a3ec2f.0')}\n{text}\n".encode("utf-8", "surrogatepass"))
+    with pytest.raises(BaselineError) as caught:
+        baseline_files.load(path)
+    (said,) = str(caught.value).splitlines()
+    assert said.startswith(f"{runs_of(path)}:2: found ")
+    assert "expected" in said
+    assert len(said) < 400
+    assert said.isprintable()
+    before = runs_of(path).read_bytes(), path.read_bytes()
+    with pytest.raises(BaselineError):
+        add(path, 100.0)
+    assert (runs_of(path).read_bytes(), path.read_bytes()) == before
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\n", b"\0" * 2**16, "\ufeff{}\n".encode(), b"\n" * (MAX_LINES + 1), b"{}\n" * 2**14, b"[],\n" * 2**14],
+)
+def test_a_hostile_file_of_runs_ends_in_errors_and_little_memory(path: Path, content: bytes) -> None:
+    path.write_text(f"schema: 2\ntests:\n  {ONE}:\n    bandwidth: 100 GB/s\n    runs: 1\n")
+    runs_of(path).write_bytes(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BaselineError) as caught:
+            baseline_files.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
+    assert len(caught.value.problems) <= 1001
+
+
+def test_what_a_later_version_adds_to_a_line_is_let_be(path: Path) -> None:
+    path.write_text(f"schema: 2\ntests:\n  {ONE}:\n    bandwidth: 100 GB/s\n    runs: 1\n")
+    runs_of(path).write_text(f"{line(later=[1], tests={ONE: {'gbps': 100.0, 'later': {}}, TWO: 5})}\n\n")
+    assert figures(path) == [100.0]
+
+
+def test_a_text_that_no_file_may_hold_is_not_recorded(path: Path) -> None:
+    add(path, 100.0)
+    before = runs_of(path).read_bytes()
+    with pytest.raises(Exception, match=r"found the character U\+202E"):
+        add(path, 101.0, commit="a\u202eb")
+    assert runs_of(path).read_bytes() == before
