@@ -208,7 +208,7 @@ def test_a_baseline_that_cannot_be_written_is_told_by_its_rows(project):
     assert [finding["code"] for finding in document["findings"]] == ["not-updated"]
     summary = summary_of_run(read_document(document))
     assert (summary.sentence, summary.severity) == ("1 measurement, none saved to the baseline", "bad")
-    assert summary.explanation == "Not saved: the update failed."
+    assert [row["reason"] for row in document["results"]] == ["not saved: the update failed"]
 
 
 @pytest.mark.parametrize("quiet", [[], ["-q"]])
