@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pytest_bandwidth.devices.contents import host_contents
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.code.ptx import Version
@@ -352,6 +351,8 @@ class Device(ABC):
 
     def contents(self, array: Any) -> str:
         """Tell what an array holds, wherever it is. Raises UsageError, OutOfMemory."""
+        from pytest_bandwidth.devices.contents import host_contents  # NumPy, which commands do without
+
         return host_contents(array)
 
     @property

@@ -22,7 +22,7 @@ def test_costs_no_heavy_module_where_it_is_not_used(project, monkeypatch, ini):
         pytest.importorskip("duckdb")
     project.file("pytest.ini", f"[pytest]\n{ini}\n")  # without the project's own options
     project.file("test_plain.py", "def test_plain(): pass\n")
-    heavy = HEAVY if ini else (*HEAVY, "pytest_bandwidth.domain")  # an option's value is checked at once
+    heavy = HEAVY if ini else (*HEAVY, "pytest_bandwidth.judging")  # an option's value is checked at once
     project.file(
         "conftest.py",
         f"import sys\ndef pytest_unconfigure():\n    print('HEAVY', [n for n in {heavy!r} if n in sys.modules])\n",

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.argument_types import instead_of_float
 from pytest_bandwidth.devices.base import Dim
-from pytest_bandwidth.devices.kernel_source import instead_of_float
 from pytest_bandwidth.domain.errors import UsageError
 
 # DLPack's device types (dlpack.h, DLDeviceType) that a CUDA or HIP kernel reaches at device speed.

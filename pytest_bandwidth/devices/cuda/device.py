@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.argument_types import misread_arrays
 from pytest_bandwidth.devices.base import (
     Budget,
     Call,
@@ -61,7 +62,6 @@ from pytest_bandwidth.devices.cuda.kernels import (
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launches_block, needs_flush
-from pytest_bandwidth.devices.kernel_source import misread_arrays
 from pytest_bandwidth.devices.numpy_arrays import (
     WHOLE_KINDS,
     checked_array_shape,

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.argument_types import misread_arrays
 from pytest_bandwidth.devices.base import Budget, Call, Device, KernelSource, Launch, Progress, Workload
 from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.host import memory_bytes
-from pytest_bandwidth.devices.kernel_source import misread_arrays, options_of
+from pytest_bandwidth.devices.kernel_source import options_of
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
 from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity
