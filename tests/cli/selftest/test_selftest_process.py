@@ -98,7 +98,7 @@ def test_a_device_that_cannot_be_had_is_one_line_and_status_2(capsys):
     assert main(json.dumps({**ASKED, "device": "tape"})) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("found device 'tape', expected one of ")
+    assert said.err.startswith("device: found 'tape', expected auto, ")
     assert len(said.err.splitlines()) == 1
 
 

@@ -126,12 +126,12 @@ def test_an_array_of_other_numbers_than_the_kernel_reads_is_told(counted):
 
 
 def test_another_compiler_is_not_comparable_where_it_made_other_ptx(counted):
-    file = counted.path / "t.yaml"
-    file.write_text(re.sub(r"nvrtc: [\d.]+", "nvrtc: 12.0", file.read_text()))
+    file = counted.path / "t.runs.jsonl"
+    file.write_text(re.sub(r'"nvrtc":"[\d.]+"', '"nvrtc":"12.0"', file.read_text()))
     result = counted.run("--bandwidth-strict")
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines([r".*test_scale .* OK"])
-    file.write_text(re.sub(r"ptx: \w{32}", f"ptx: {'a' * 32}", file.read_text()))
+    file.write_text(re.sub(r'"ptx":"\w{32}"', f'"ptx":"{"a" * 32}"', file.read_text()))
     result = counted.run()
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r".*MISMATCH: nvrtc is [\d.]+, was 12\.0"])
