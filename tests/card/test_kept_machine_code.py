@@ -55,7 +55,7 @@ def kept(folder: Path) -> Path:
 def test_an_update_keeps_machine_code_once_for_all_kernels_of_a_source(written: Path) -> None:
     file = kept(written)
     assert file.stem == digest(file.read_bytes())
-    assert (written / "base.yaml").read_text().count(f"cubin: {file.stem}") == KERNELS
+    assert (written / "base.runs.jsonl").read_text().count(f'"cubin":"{file.stem}"') == KERNELS
     assert len(list((written / "code").glob("*.ptx"))) == KERNELS
 
 
@@ -89,8 +89,8 @@ def test_what_another_compiler_made_as_fast_is_not_blamed(card: Card, folder: Pa
 
 def test_under_strict_rebuilt_code_is_held_to_its_old_machine_code(card: Card, folder: Path) -> None:
     (folder / "test_copies.py").write_text(WORSE)
-    base = folder / "base.yaml"
-    base.write_text(re.sub(r"nvrtc: [\d.]+", "nvrtc: 12.9", base.read_text()))
+    runs = folder / "base.runs.jsonl"
+    runs.write_text(re.sub(r'"nvrtc":"[\d.]+"', '"nvrtc":"12.9"', runs.read_text()))
     settings = {"SLOW_CUBINS": f"{kept(folder).stem}=0.95", "SLOW_KERNELS": f"copy_{CHANGED}=0.98"}
     status, shown, rows = run(card, folder, *ONLY, "--bandwidth-strict", **settings)
     changed = rows[str(CHANGED)]
@@ -130,8 +130,8 @@ def spoil(file: Path, case: str) -> None:
         }[case]
         file.unlink()
         file.with_name(f"{digest(forged)}.cubin").write_bytes(forged)
-        base = file.parents[1] / "base.yaml"
-        base.write_text(base.read_text().replace(file.stem, digest(forged)))
+        runs = file.parents[1] / "base.runs.jsonl"
+        runs.write_text(runs.read_text().replace(file.stem, digest(forged)))
 
 
 SPOILT = {
@@ -169,8 +169,8 @@ def test_refused_machine_code_leaves_a_rebuilt_kernel_to_stored_figures(card: Ca
 @pytest.fixture
 def ptx_alone(folder: Path) -> Path:
     """The same folder without machine code."""
-    base, file = folder / "base.yaml", kept(folder)
-    base.write_text(base.read_text().replace(f", cubin: {file.stem}", ""))
+    runs, file = folder / "base.runs.jsonl", kept(folder)
+    runs.write_text(runs.read_text().replace(f',"cubin":"{file.stem}"', ""))
     file.unlink()
     return folder
 

@@ -226,7 +226,7 @@ def test_old_code_that_cannot_run_leaves_it_to_stored_figures(card: Card, folder
     """The next test measures in a context that nothing has happened to."""
     (folder / "copies.cu").write_text(source(MORE))
     instruction, said = BAD[case]
-    base = folder / "base.yaml"
+    base = folder / "base.runs.jsonl"
     good = base.read_text()
     (name,) = (file.stem for file in (folder / "code").iterdir() if f"copy_{CHANGED}(" in file.read_text())
     bad = (folder / "code" / f"{name}.ptx").read_text().replace("ret;", f"{instruction}\nret;")

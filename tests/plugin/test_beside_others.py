@@ -90,7 +90,7 @@ def test_a_bad_baseline_of_another_device_is_told_before_workers_start(project):
     pytest.importorskip("xdist")
     project.file("test_copy.py", COPY)
     project.run("--bandwidth-baseline=baselines", "--bandwidth-update").assert_outcomes(passed=1)
-    project.file("baselines/other.yaml", BAD.replace("entries", "device: {name: Card 9}\nentries"))
+    project.file("baselines/other.yaml", BAD.replace("tests:", "device: {name: Card 9}\ntests:"))
     result = project.run("-n1", "--bandwidth-baseline=baselines")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: baselines/other.yaml:4: bandwidth: found 'fast', expected *"])

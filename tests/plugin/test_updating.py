@@ -246,7 +246,8 @@ def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_wa
     monkeypatch.setenv("TMPDIR", str(project.path / "temporary"))
     project.file("test_copy.py", COPY)
     project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
-    before = (project.path / "b.yaml").read_bytes()
+    files = [project.path / name for name in ("b.yaml", "b.runs.jsonl")]
+    before = [file.read_bytes() for file in files]
     project.file(
         "conftest.py",
         "import os, sys, time\ndef pytest_sessionstart():\n"
@@ -264,8 +265,8 @@ def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_wa
     assert "1 measured: 1 UNDECIDED" in said
     assert "1 passed" in said
     assert gone(int((project.path / "pid").read_text()))
-    assert (project.path / "b.yaml").read_bytes() == before
-    assert [path.name for path in project.path.glob("*b.yaml*")] == ["b.yaml"]
+    assert [file.read_bytes() for file in files] == before
+    assert {path.name for path in project.path.glob("*b.*")} == {"b.yaml", "b.runs.jsonl"}
 
 
 def test_a_test_whose_id_holds_an_address_is_refused_by_name(project):
