@@ -1,1 +1,1 @@
-"""Measure or count on a device: a folder each, behind one small Protocol (`base`)."""
+"""Measure or count on a device: a folder each, behind one contract, `base.Device`."""

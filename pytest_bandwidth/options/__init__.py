@@ -1,1 +1,1 @@
-"""Read and check what users say: options, marker, hooks, and what a test hands the fixture."""
+"""Read and check what users set: options, ini file, marker."""

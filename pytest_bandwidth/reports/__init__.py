@@ -1,1 +1,1 @@
-"""Turn finished values into text: terminal, messages, HTML, JSON, CSV, charts."""
+"""Turn finished values into text: terminal, messages, JSON, CSV, Markdown, and what HTML pages share."""

@@ -1,1 +1,1 @@
-"""Tie the rooms to pytest: options, fixture, judging, fresh processes, publishing."""
+"""Tie the rooms to pytest: collect, judge, publish."""
