@@ -83,10 +83,11 @@ def _by_code(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
     if entry is not None and (different := difference_of(setup_of(measurement), entry)) is not None:
         return mismatch(different)
     if entry is not None and evidence.is_same_code:
+        facts = {} if evidence.revision is None else {"revision": evidence.revision}
         if (invalid := measurement.invalid) is not None:
             why = f"its figures do not count: {invalid.text}"
-            return Decision(Status.OK, Rule.CODE_UNCHANGED, NO_NUMBERS, why_not=(why,))
-        return Decision(Status.OK, Rule.CODE_UNCHANGED, _first_numbers(evidence))
+            return Decision(Status.OK, Rule.CODE_UNCHANGED, NO_NUMBERS, facts, why_not=(why,))
+        return Decision(Status.OK, Rule.CODE_UNCHANGED, _first_numbers(evidence), facts)
     if entry is None and evidence.revision is None:
         return None
     if evidence.compared is not None:

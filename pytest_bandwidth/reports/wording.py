@@ -246,11 +246,12 @@ def _not_reproduced(decision: Decision) -> str:
 
 
 def _unchanged(decision: Decision) -> str:
+    same = f"code, launch and inputs are as in {decision.facts.get('revision', 'the baseline')}"
     if decision.numbers.drop is None:
-        return "code, launch and inputs are the baseline's"
+        return same
     lost = decision.numbers.drop > (decision.numbers.tolerance or 0.0)
     why = ": the device or other input data (what floats hold is not hashed) may be why" if lost else ""
-    return f"code, launch and inputs are the baseline's; {_moved(decision.numbers.drop, 'its figures')}{why}"
+    return f"{same}; {_moved(decision.numbers.drop, 'its figures')}{why}"
 
 
 def _too_noisy(decision: Decision) -> str:

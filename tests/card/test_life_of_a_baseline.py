@@ -81,7 +81,9 @@ def test_an_unchanged_kernel_passes(judged: Any) -> None:
 def test_the_same_code_that_became_slower_passes_and_says_so(judged: Any) -> None:
     status, shown, row = judged("--bandwidth-strict", SLOW_KERNELS="triad_f32=1.1")
     assert (status, row["status"], row["reason_code"]) == (0, "OK", "code-unchanged"), shown
-    assert re.match(r"code, launch and inputs are the baseline's; \d\.\d % slower than its figures: ", row["reason"])
+    assert re.match(
+        r"code, launch and inputs are as in the baseline; \d\.\d % slower than its figures: ", row["reason"]
+    )
 
 
 def test_runs_record_what_the_card_tells(folder: Path) -> None:

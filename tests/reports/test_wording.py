@@ -58,9 +58,13 @@ DECISIONS = [
     (Decision(Status.OK, Rule.FLOORS), "OK (floors hold): every floor of the marker holds"),
     (
         Decision(Status.OK, Rule.CODE_UNCHANGED, replace(STORED, drop=-0.02)),
-        "OK (code unchanged): code, launch and inputs are the baseline's; 2.0 % faster than its figures",
+        "OK (code unchanged): code, launch and inputs are as in the baseline; 2.0 % faster than its figures",
     ),
-    (Decision(Status.OK, Rule.CODE_UNCHANGED), "OK (code unchanged): code, launch and inputs are the baseline's"),
+    (
+        Decision(Status.OK, Rule.CODE_UNCHANGED, facts={"revision": "main"}),
+        "OK (code unchanged): code, launch and inputs are as in main",
+    ),
+    (Decision(Status.OK, Rule.CODE_UNCHANGED), "OK (code unchanged): code, launch and inputs are as in the baseline"),
     (
         Decision(Status.REGRESSED, Rule.PAIRS, PAIRS, OLD),
         "REGRESSED: 25.5 % slower than the old code (tolerance 3.0 %)",

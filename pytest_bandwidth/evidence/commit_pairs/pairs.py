@@ -304,7 +304,7 @@ def decide_counted(
     """Decide counts by those of a revision, by key: one process of it is enough, since they are the same in each."""
     same = {key: m for key, m in measurements.items() if runs_same_code(m, rows.get(m.label))}
     if len(same) == len(measurements):
-        unchanged = Decision(Status.OK, Rules.CODE_UNCHANGED)
+        unchanged = Decision(Status.OK, Rules.CODE_UNCHANGED, facts={"revision": str(worktrees.revision)})
         return {key: (unchanged, _entry(key, [rows[m.label]], worktrees.revision)) for key, m in same.items()}
     # A later launch of a test may count what an earlier one, of other code, left behind: all are counted.
     try:
