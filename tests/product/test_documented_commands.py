@@ -52,8 +52,14 @@ exec sh -c "$last"
 """
 # The name of a command of ours, without what it works on.
 NAMED = re.compile(r"pytest-bandwidth (?:COMMAND --help|[a-z]+(?: [a-z]+)?)")
-# By tests/product/test_benchmarks.py and tests/product/test_make.py; test_contract.py compares what it would write.
-RUN_ELSEWHERE = ("python benchmarks/", "make ", "python tests/product/test_contract.py")
+# Tested by test_benchmarks.py and test_make.py; test_contract.py and tests/baseline/test_baseline_json_schema.py
+# compare what they would write.
+RUN_ELSEWHERE = (
+    "python benchmarks/",
+    "python tests/support/write_json_schema.py",
+    "make ",
+    "python tests/product/test_contract.py",
+)
 # Take minutes; tests/cli/selftest/test_selftest_processes.py does the same with fewer runs.
 MINUTES = ("pytest-bandwidth selftest --runs 20",)
 # Small budgets, and counting where a command names no device: a busy machine must not decide whether it runs.
