@@ -85,7 +85,7 @@ def in_turn(both: Worktrees, number: int, without: Sequence[tuple[str, Callable[
         for name, nothing in without:
             stack.enter_context(patch.object(processes, name, nothing))
         found = both.in_turn(number)
-    if not all(map(is_valid, (found.head[0], found.base[0]))):
+    if not (found.head[None].is_valid and found.base[None].is_valid):
         return {}
     return {"seconds": found.drops[None]} if None in found.drops else {}
 

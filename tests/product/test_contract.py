@@ -145,12 +145,13 @@ def without_machine(value: Any) -> Any:
     return value
 
 
-def entries_of(path: Path) -> Any:
-    """A baseline's form: its keys in their order, and those of an entry and of its newest run."""
+def baseline_of(path: Path) -> Any:
+    """The form of a baseline's two files: keys in their order, of the newest run and of what it holds of a test."""
     tree = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
-    entry = next(iter(tree["entries"].values()))
-    run_keys = [key for key in entry["runs"][-1] if key not in OF_SOME_MACHINES] if "runs" in entry else None
-    return {"file": list(tree), "device": list(tree["device"]), "entry": list(entry), "run": run_keys}
+    run = json.loads(path.with_suffix(".runs.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    of_test = [key for key in next(iter(run["tests"].values())) if key not in OF_SOME_MACHINES]
+    entry = next(iter(tree["tests"].values()))
+    return {"file": list(tree), "device": list(tree["device"]), "entry": list(entry), "run": list(run), "test": of_test}
 
 
 def options(text: str) -> list[str]:
@@ -179,7 +180,7 @@ def contract(folder: Path) -> dict[str, Any]:
     found["document"] = without_machine(shape(document))
     found["schema"] = document["schema"]
     found["csv"] = next(csv.reader((folder / "host.csv").read_text(encoding="utf-8").splitlines()))
-    found["baseline"] = entries_of(folder / "host.yaml")
+    found["baseline"] = baseline_of(folder / "host.yaml")
 
     slow = (folder / "host.yaml").read_text(encoding="utf-8")
     (folder / "wrong.yaml").write_text("schema: 7\n" + slow, encoding="utf-8")
@@ -207,7 +208,7 @@ def contract(folder: Path) -> dict[str, Any]:
     assert counted.returncode == 0, counted.stdout + counted.stderr
     document = json.loads((folder / "counts.json").read_text(encoding="utf-8"))
     found["traffic document"] = without_machine(shape(document))
-    found["traffic baseline"] = entries_of(folder / "counts.yaml")
+    found["traffic baseline"] = baseline_of(folder / "counts.yaml")
     return found
 
 

@@ -297,11 +297,29 @@ def elementwise(floating: str, integer: str) -> Any:
 
 
 _add = elementwise("fadd", "add")
+_subtract = elementwise("fsub", "sub")
+_multiply = elementwise("fmul", "mul")
+_divide = elementwise("fdiv", "sdiv")
 
 
 @overloaded(operator.add)
 def _add_lines(left: Any, right: Any) -> Any:
     return (lambda left, right: _add(left, right)) if isinstance(left, SimdVector) and left == right else None
+
+
+@overloaded(operator.sub)
+def _subtract_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _subtract(left, right)) if isinstance(left, SimdVector) and left == right else None
+
+
+@overloaded(operator.mul)
+def _multiply_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _multiply(left, right)) if isinstance(left, SimdVector) and left == right else None
+
+
+@overloaded(operator.truediv)
+def _divide_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _divide(left, right)) if isinstance(left, SimdVector) and left == right else None
 
 
 def across(floating: Callable[[Any, Any, Any], Any], integer: Callable[[Any, Any, Any], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Compute on cache lines in Numba code: arithmetic of `SimdVector` values, and exp and cos that LLVM keeps in vectors.
+"""Compute on cache lines in Numba code: comparisons, and exp and cos that LLVM keeps in vectors.
 
 A library's exp takes one number at a time, and kernels that wait for it never come near the memory's bandwidth.
 Everything here takes a float32 as well as a line of them, so that one formula serves whole lines and the ends.
@@ -6,7 +6,6 @@ Everything here takes a float32 as well as a line of them, so that one formula s
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 from llvmlite import ir
@@ -16,9 +15,7 @@ from pytest_bandwidth.devices.cpu.simd import (
     INT32,
     SimdVector,
     across,
-    elementwise,
     inlined,
-    overloaded,
     typed_intrinsic,
 )
 
@@ -34,26 +31,6 @@ def _filled(shape: ir.Type, element: ir.Type, value: float) -> ir.Constant:
 
 def _shaped(shape: ir.Type, element: ir.Type) -> ir.Type:
     return ir.VectorType(element, shape.count) if isinstance(shape, ir.VectorType) else element
-
-
-_subtract = elementwise("fsub", "sub")
-_multiply = elementwise("fmul", "mul")
-_divide = elementwise("fdiv", "sdiv")
-
-
-@overloaded(operator.sub)
-def _subtract_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _subtract(left, right)) if isinstance(left, SimdVector) and left == right else None
-
-
-@overloaded(operator.mul)
-def _multiply_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _multiply(left, right)) if isinstance(left, SimdVector) and left == right else None
-
-
-@overloaded(operator.truediv)
-def _divide_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _divide(left, right)) if isinstance(left, SimdVector) and left == right else None
 
 
 def _larger(builder: Any, left: Any, right: Any) -> Any:
