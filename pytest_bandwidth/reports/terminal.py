@@ -158,7 +158,7 @@ def _fitted(found: Shown, outcomes: Sequence[Outcome], width: int) -> tuple[Show
                 found = [(one, cells) for one, cells in found if one is not column]
             if way == "below":
                 for lines, text in zip(below, texts, strict=True):
-                    lines += [text] if text not in ("", column.usual) else []
+                    lines += [f"{column.heading} {text}"] if text not in ("", column.usual) else []
     if _too_wide(found, width):
         *others, (verdict, texts) = found
         parted = [text.partition(GAP) for text in texts]

@@ -100,6 +100,7 @@ def test_on_a_quiet_machine_the_slowed_kernel_is_found(demo, tmp_path):
     reports = {f"{name}.{kind}" for name in ("baseline", "unchanged", "slowed") for kind in ("html", "json")}
     assert {file.name for file in (tmp_path / "results").glob("*.*")} == {
         *reports,
+        "baseline.runs.jsonl",
         "baseline.yaml",
         "pytest.ini",
         "test_kernels.py",

@@ -20,7 +20,8 @@ def pytest_bandwidth_columns():
 """
 
 
-def test_a_figure_of_a_test_has_a_column_from_a_conftest(project):
+def test_a_figure_of_a_test_has_a_column_from_a_conftest(project, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     project.file("conftest.py", CONFTEST)
     project.file("test_copy.py", f"{COPY}    bandwidth.tags['rows'] = 12345\n")
     files = ("--bandwidth-csv=run.csv", "--bandwidth-html=run.html", "--bandwidth-json=run.json")

@@ -172,7 +172,7 @@ def test_a_table_of_every_column_stays_within_80_columns() -> None:
         table_lines = lines[: next(i for i, line in enumerate(lines) if " measured: " in line)]
         assert max(len(line) for line in table_lines if not line.startswith(LONG)) <= 80
         assert any("-10.6 %" in line for line in table_lines)
-    assert table_lines.count("  within the tolerance, strided (132 bytes) / coalesced") == 3
+    assert table_lines.count("  within the tolerance, access strided (132 bytes) / coalesced") == 3
 
 
 @pytest.mark.parametrize(

@@ -111,11 +111,11 @@ def test_which_side_is_started_first_changes_from_pair_to_pair(repo, monkeypatch
     repo.write()
     both = repo.worktrees()
     found = [both.in_turn(number) for number in range(2)]
-    assert [(bytes_read(one.head), bytes_read(one.base)) for one in found] == [
+    assert [(one.head[None].bytes_read, one.base[None].bytes_read) for one in found] == [
         (IN_THE_WORKING_TREE, AT_THE_REVISION)
     ] * 2
     assert [one.drops[None] for one in found] == [pytest.approx(math.log(2)), pytest.approx(-math.log(2))]
-    assert {row["probe_gbps"] for one in found for row in (*one.head, *one.base)} == {None}, "they need no probe"
+    assert {side[None].probe_gbps for one in found for side in (one.head, one.base)} == {None}, "they need no probe"
 
 
 # Fills y with what this tree's code says while it lies in the memory of both, else with 0, and prepares another array.
@@ -156,9 +156,9 @@ def test_each_side_sees_its_own_output_though_arrays_lie_in_the_same_memory(repo
         monkeypatch.setattr(processes, "shared_memory", lambda: nullcontext(None))
     repo.write(test=LOOKS_AT_ITS_OUTPUT)
     found = repo.worktrees("--bandwidth-max-time=0.3").in_turn(0)
-    both = [{row["label"]: row["bytes_read"] for row in rows} for rows in (found.head, found.base)]
     seen = THE_OTHER_ONE_SEEN if shared else NOTHING_SEEN
-    assert [rows[None] for rows in both] == [IN_THE_WORKING_TREE + seen, AT_THE_REVISION + seen]
+    both = [rows[None].bytes_read for rows in (found.head, found.base)]
+    assert both == [IN_THE_WORKING_TREE + seen, AT_THE_REVISION + seen]
     assert not found.alike, "one array has other contents, and what the second measurement is given is not known"
 
 
