@@ -81,7 +81,7 @@ class Command:
 
 
 @hookspec
-def pytest_bandwidth_commands() -> list[Command]:  # type: ignore[empty-body]
+def pytest_bandwidth_commands() -> list[Command]:
     """Add commands to `pytest-bandwidth`, from a feature: a command runs no conftest.py.
 
     Example::
@@ -93,7 +93,7 @@ def pytest_bandwidth_commands() -> list[Command]:  # type: ignore[empty-body]
 
 
 @hookspec
-def pytest_bandwidth_columns() -> list[Column]:  # type: ignore[empty-body]
+def pytest_bandwidth_columns() -> list[Column]:
     """Add columns to the tables of the terminal, Markdown, HTML and CSV.
 
     A column takes its figure from a result, an `Outcome`: a test puts figures of its own into `bandwidth.tags`.
@@ -108,7 +108,7 @@ def pytest_bandwidth_columns() -> list[Column]:  # type: ignore[empty-body]
 
 
 @hookspec
-def pytest_bandwidth_options() -> type:  # type: ignore[empty-body]
+def pytest_bandwidth_options() -> type:
     """Add options to the command line and the ini file, from a feature: a conftest.py is loaded after they are read.
 
     Return a frozen dataclass whose fields are made by `option` or `switch`. A field `rack` is
@@ -139,7 +139,7 @@ def pytest_bandwidth_given(config: pytest.Config, options: dict[str, Given]) -> 
 
 
 @hookspec
-def pytest_bandwidth_formats() -> list[Format]:  # type: ignore[empty-body]
+def pytest_bandwidth_formats() -> list[Format]:
     """Add kinds of files that a run's document is written as.
 
     `pytest-bandwidth report` writes those of features, too.
@@ -161,7 +161,7 @@ def pytest_bandwidth_formats() -> list[Format]:  # type: ignore[empty-body]
 
 
 @hookspec
-def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:  # type: ignore[empty-body]
+def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:
     """Add reporters of this run; none where nobody asks for their files.
 
     Example::
@@ -223,7 +223,7 @@ def pytest_bandwidth_finished(config: pytest.Config, reports: Sequence[DeviceRep
 
 
 @hookspec
-def pytest_bandwidth_devices() -> list[DeviceType]:  # type: ignore[empty-body]
+def pytest_bandwidth_devices() -> list[DeviceType]:
     """Add types of devices, which `--bandwidth-device=KIND` opens.
 
     A device is a `Device`, or a `TimedDevice`. It is opened again, by its identity's `kind` and `variant`, in each
@@ -239,7 +239,7 @@ def pytest_bandwidth_devices() -> list[DeviceType]:  # type: ignore[empty-body]
 
 
 @hookspec
-def pytest_bandwidth_frameworks() -> dict[str, Callable[[Any], Framework]]:  # type: ignore[empty-body]
+def pytest_bandwidth_frameworks() -> dict[str, Callable[[Any], Framework]]:
     """Add frameworks whose arrays tests use: by the module that has to be loaded, what makes a `Framework` of it.
 
     A `Framework` tells which arrays are its own, where they lie, and how to wait for them.
@@ -287,7 +287,7 @@ def pytest_bandwidth_sectors(
 
 
 @hookspec
-def pytest_bandwidth_host_kernels() -> list[HostKernel]:  # type: ignore[empty-body]
+def pytest_bandwidth_host_kernels() -> list[HostKernel]:
     """Add what the device `cpu` runs in place of CUDA kernels, so that their tests run without a GPU, too.
 
     Example::
