@@ -283,7 +283,7 @@ class _Reader:
             return {}
         if of.names:  # a slip of the pen would turn the gate off
             self._unknown_in(node, of.names, name)
-        return {key.text: self._typed(f"{name}.{key.text[:40]}", value, of.form.read) for key, value in node.items}
+        return {key.text: self._typed(f"{name}.{_visible(key.text)}", value, of.form.read) for key, value in node.items}
 
     def _typed(self, name: str, node: Node, read: Any) -> Any:
         if not isinstance(node, Scalar):
@@ -320,3 +320,8 @@ def _what(node: Node) -> str:
     if isinstance(node, Scalar):
         return f"the text {shown(node.text)}" if node.text else "nothing"
     return "a mapping" if isinstance(node, MappingNode) else "a list"
+
+
+def _visible(key: str) -> str:
+    """Return a key for a message of one line."""
+    return key[:40] if key.isprintable() else shown(key)

@@ -122,6 +122,12 @@ def test_a_hostile_file_costs_at_most_a_second(tmp_path: Path, name: str) -> Non
     assert kibibytes * 1024 <= 200e6
 
 
+def test_a_key_that_holds_a_tab_is_named_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(f"{HEAD}  a:\n    bandwidth: 1 GB/s\n    settings: {{ecc\t on}}\n")
+    assert load(path) == "refused"
+
+
 def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
     marker = tmp_path / "executed"
     path = tmp_path / "a.yaml"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import resource
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -18,11 +19,6 @@ from typing import TYPE_CHECKING, TypeVar
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history.options import MISSING
 from pytest_bandwidth.features.history.store.columns import FORM
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -68,7 +64,7 @@ def memory_bounded() -> Iterator[None]:
     Raises UsageError where that is not enough.
     """
     held = _data_bytes()
-    if resource is None or held is None:
+    if held is None:
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
