@@ -126,7 +126,7 @@ def test_contents_that_are_unknown_make_the_code_unknown_and_say_why(gathers, mo
     def refuse(*_):
         raise UsageError("it takes too long")
 
-    monkeypatch.setattr("pytest_bandwidth.devices.base.host_contents", refuse)
+    monkeypatch.setattr("pytest_bandwidth.devices.contents.host_contents", refuse)
     code = gathers.code(np.arange(N))
     assert not code.is_same(code, by="sass")
     (finding,) = [found for found in gathers.bandwidth.measurements["1"].findings if "code" in found.code]

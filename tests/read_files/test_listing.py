@@ -26,7 +26,8 @@ FILES = {
 USED = {"own/__init__.py", "own/used.py", "own/deep.py", "own/lazy_user.py", "own/lazy.py", "test_it.py", "conftest.py"}
 
 
-TESTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+OURS = tuple(os.path.join(ROOT, name, "") for name in ("benchmarks", "tests"))
 
 
 class Case:
@@ -65,7 +66,7 @@ class Case:
 @pytest.fixture
 def case(tmp_path, monkeypatch):
     for name, module in list(sys.modules.items()):  # other tests' user modules, which would belong to every test
-        if name.startswith("pytest_bandwidth.suite") or str(vars(module).get("__file__")).startswith(TESTS):
+        if name.startswith("pytest_bandwidth.suite") or str(vars(module).get("__file__")).startswith(OURS):
             monkeypatch.delitem(sys.modules, name)
     before = set(sys.modules)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
