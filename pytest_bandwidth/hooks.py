@@ -16,14 +16,21 @@ if TYPE_CHECKING:
 
     from pytest_bandwidth.devices.base import Device as Device
     from pytest_bandwidth.devices.base import Launch as Launch
+    from pytest_bandwidth.devices.base import Probe as Probe
+    from pytest_bandwidth.devices.base import Sample as Sample
     from pytest_bandwidth.devices.base import TimedDevice as TimedDevice
     from pytest_bandwidth.devices.cpu.kernels import HostKernel as HostKernel
+    from pytest_bandwidth.devices.sampling import measure_timed as measure_timed
+    from pytest_bandwidth.domain.device import Conditions as Conditions
     from pytest_bandwidth.domain.device import DeviceIdentity as DeviceIdentity
     from pytest_bandwidth.domain.device import DeviceType as DeviceType
     from pytest_bandwidth.domain.errors import UsageError as UsageError
     from pytest_bandwidth.domain.measured.explanation import Explanation as Explanation
     from pytest_bandwidth.domain.measured.explanation import Operator as Operator
     from pytest_bandwidth.domain.measured.explanation import Wording as Wording
+    from pytest_bandwidth.domain.measured.measurement import Finding as Finding
+    from pytest_bandwidth.domain.measured.measurement import Measurement as Measurement
+    from pytest_bandwidth.domain.measured.rounds import Rounds as Rounds
     from pytest_bandwidth.evidence.judged_test import JudgedTest as JudgedTest
     from pytest_bandwidth.frameworks.base import Framework as Framework
     from pytest_bandwidth.judging.judge import Judged as Judged
@@ -40,8 +47,11 @@ if TYPE_CHECKING:
 
 # What conftest.py files import from here, by the module that has it: every run loads this module, few need those.
 _TYPES = {
-    **dict.fromkeys(("Device", "Launch", "TimedDevice"), "pytest_bandwidth.devices.base"),
-    **dict.fromkeys(("DeviceIdentity", "DeviceType"), "pytest_bandwidth.domain.device"),
+    **dict.fromkeys(("Device", "Launch", "Probe", "Sample", "TimedDevice"), "pytest_bandwidth.devices.base"),
+    **dict.fromkeys(("Conditions", "DeviceIdentity", "DeviceType"), "pytest_bandwidth.domain.device"),
+    **dict.fromkeys(("Finding", "Measurement"), "pytest_bandwidth.domain.measured.measurement"),
+    "Rounds": "pytest_bandwidth.domain.measured.rounds",
+    "measure_timed": "pytest_bandwidth.devices.sampling",
     **dict.fromkeys(("Explanation", "Operator", "Wording"), "pytest_bandwidth.domain.measured.explanation"),
     "Framework": "pytest_bandwidth.frameworks.base",
     "HostKernel": "pytest_bandwidth.devices.cpu.kernels",
@@ -226,8 +236,9 @@ def pytest_bandwidth_finished(config: pytest.Config, reports: Sequence[DeviceRep
 def pytest_bandwidth_devices() -> list[DeviceType]:
     """Add types of devices, which `--bandwidth-device=KIND` opens.
 
-    A device is a `Device`, or a `TimedDevice`. It is opened again, by its identity's `kind` and `variant`, in each
-    process that the plugin starts.
+    A device is a `Device`, which returns a `Measurement` with `Rounds(stop="counted")` and its `counts`, or a
+    `TimedDevice`, which returns `measure_timed(self, workload, budget, progress)`. It is opened again, by its
+    identity's `kind` and `variant`, in each process that the plugin starts.
 
     Example::
 

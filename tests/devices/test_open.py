@@ -13,9 +13,7 @@ DEVICES = "pytest_bandwidth.devices"
 CALLS = """
 import numpy as np
 
-from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.domain.measured.rounds import Rounds
-from pytest_bandwidth.hooks import Device, DeviceIdentity, DeviceType
+from pytest_bandwidth.hooks import Device, DeviceIdentity, DeviceType, Measurement, Rounds
 
 
 class Calls(Device):
@@ -124,10 +122,7 @@ from time import perf_counter
 
 import numpy as np
 
-from pytest_bandwidth.devices.base import Probe, Sample
-from pytest_bandwidth.devices.sampling import measure_timed
-from pytest_bandwidth.domain.device import Conditions
-from pytest_bandwidth.hooks import DeviceIdentity, DeviceType, TimedDevice
+from pytest_bandwidth.hooks import Conditions, DeviceIdentity, DeviceType, Probe, Sample, TimedDevice, measure_timed
 
 
 class Clocked(TimedDevice):
