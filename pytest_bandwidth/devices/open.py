@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from itertools import chain
 from typing import TYPE_CHECKING
 
+from pytest_bandwidth.domain.brought import brought
 from pytest_bandwidth.domain.device import DeviceType, TimedOn
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.registry import hooks
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 
 def device_types() -> dict[str, DeviceType]:
-    """Return the types of devices by their kinds, those that features and conftest.py files bring included."""
-    brought = sorted(chain.from_iterable(hooks().pytest_bandwidth_devices()), key=lambda one: one.kind)
-    return {one.kind: one for one in (_CUDA, _CPU, *brought)}
+    """Return the types of devices by their kinds, those that features and conftest.py files bring included.
+
+    Raises UsageError for what is no type of a device.
+    """
+    added = brought("pytest_bandwidth_devices", hooks().pytest_bandwidth_devices(), DeviceType)
+    return {one.kind: one for one in (_CUDA, _CPU, *sorted(added, key=lambda one: one.kind))}
 
 
 def timed_on(kind: str | None) -> TimedOn:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.domain.brought import shown
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.frameworks.base import Framework
 from pytest_bandwidth.frameworks.extents import Extent
@@ -186,7 +187,13 @@ _NUMPY = NumPy()
 def loaded_frameworks() -> dict[str, Framework]:
     """Return the frameworks that this process has loaded, by their modules' names."""
     makers = _makers(hooks())
-    return {name: make(sys.modules[name]) for name, make in makers.items() if sys.modules.get(name) is not None}
+    found = {name: make(sys.modules[name]) for name, make in makers.items() if sys.modules.get(name) is not None}
+    for name, framework in found.items():
+        if not isinstance(framework, Framework):
+            raise UsageError(
+                f"pytest_bandwidth_frameworks: found {shown(framework)}, made of {name}, expected a Framework"
+            )
+    return found
 
 
 def framework_of(value: object) -> Framework | None:
@@ -203,6 +210,11 @@ def framework_of(value: object) -> Framework | None:
 @lru_cache(maxsize=1)
 def _makers(plugged: Any) -> Makers:
     """Return what makes frameworks of modules; asked for each value, so the hook is called once for a run."""
-    return {
-        name: make for makers in (_OF_THE_CORE, *plugged.pytest_bandwidth_frameworks()) for name, make in makers.items()
-    }
+    found = plugged.pytest_bandwidth_frameworks()
+    for makers in found:
+        if not isinstance(makers, Mapping) or not all(map(callable, makers.values())):
+            raise UsageError(
+                f"pytest_bandwidth_frameworks: found {shown(makers)}, expected a dictionary: "
+                "by a module's name, what makes a Framework of it"
+            )
+    return {name: make for makers in (_OF_THE_CORE, *found) for name, make in makers.items()}

@@ -94,10 +94,12 @@ def _is_known(config: pytest.Config, name: str) -> bool:
 def given(config: pytest.Config) -> dict[str, Given]:
     """Return the options that were given, command line before ini, as `pytest_bandwidth_given` leaves them.
 
-    A process that the plugin started writes none of the files that its options name.
+    A process that the plugin started writes none of the files that its options name. Raises pytest.UsageError for what
+    the hook leaves and is no option.
     """
     found: dict[str, Given] = {}
-    for name, option in declared(config.hook).items():
+    known = declared(config.hook)
+    for name, option in known.items():
         if option.writes and is_own_process(config):
             continue
         value = config.getoption(dest(name), default=None)
@@ -108,6 +110,13 @@ def given(config: pytest.Config) -> dict[str, Given]:
         if value not in (None, ""):
             found[name] = Given(value, _ini_place(config, dest(name)))
     config.hook.pytest_bandwidth_given(config=config, options=found)
+    for name, one in found.items():
+        if name not in known:
+            raise usage_error(f"pytest_bandwidth_given: found the option {name!r}, expected one of {', '.join(known)}")
+        if not isinstance(one, Given):
+            raise usage_error(
+                f"pytest_bandwidth_given: found {name} = {one!r}, expected a Given: its text and its place"
+            )
     return found
 
 

@@ -68,6 +68,8 @@ def _value(config: pytest.Config, option: Option, one: Given) -> Any:
         value = bool(one.value) if option.placeholder is None else option.parse(str(one.value))
     except ValueError as error:
         raise usage_error(f"{one.place}: {error}") from None
+    except UsageError as error:  # of a hook that brings devices
+        raise usage_error(error) from None
     if isinstance(value, Path) and config.inipath is not None and not one.place.startswith("-"):
         return config.inipath.parent / value
     return value

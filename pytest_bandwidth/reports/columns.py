@@ -6,10 +6,11 @@ Terminal, Markdown, HTML and CSV walk the same list.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pytest_bandwidth.domain.brought import brought
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent, format_seconds
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.registry import hooks
@@ -89,10 +90,31 @@ class Column:
 
 
 def columns(output: Output) -> list[Column]:
-    """Return the columns of a report: the core's own, then those of features and of users."""
-    found = hooks().pytest_bandwidth_columns()
+    """Return the columns of a report: the core's own, then those of features and of users.
+
+    One of the latter is empty where it raises, which `added_columns` shows: it costs no report.
+    """
+    return [column for column in (*CORE, *map(_lenient, added_columns())) if output in column.outputs]
+
+
+def added_columns() -> list[Column]:
+    """Return the columns of features and users, as they are. Raises UsageError for what is none."""
     # pluggy gives the last registered first.
-    return [column for column in (*CORE, *chain.from_iterable(reversed(found))) if output in column.outputs]
+    return brought("pytest_bandwidth_columns", reversed(hooks().pytest_bandwidth_columns()), Column)
+
+
+def _lenient(column: Column) -> Column:
+    def value(outcome: Outcome) -> Value:
+        with suppress(Exception):  # whatever a user's function raises
+            return column.value(outcome)
+        return None
+
+    def text_of(value: Any) -> str:
+        with suppress(Exception):  # whatever a user's function raises
+            return str(column.text(value))
+        return ""
+
+    return replace(column, value=value, text=text_of)
 
 
 def with_texts(columns: Iterable[Column], outcomes: Sequence[Outcome]) -> list[tuple[Column, list[str]]]:

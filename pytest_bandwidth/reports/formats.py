@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
+from pytest_bandwidth.domain.brought import brought
 from pytest_bandwidth.registry import hooks
 from pytest_bandwidth.storage.own_documents import FileForm
 
@@ -66,6 +66,6 @@ CORE = (
 
 def formats() -> dict[str, Format]:
     """Return every format by its kind: one of a user's takes the place of another of its kind."""
-    found = hooks().pytest_bandwidth_formats()
     # pluggy gives the last registered first.
-    return {one.kind: one for one in (*CORE, *chain.from_iterable(reversed(found)))}
+    found = brought("pytest_bandwidth_formats", reversed(hooks().pytest_bandwidth_formats()), Format)
+    return {one.kind: one for one in (*CORE, *found)}

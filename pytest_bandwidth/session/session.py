@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.baseline.code_change import code_change
+from pytest_bandwidth.domain.brought import shown
 from pytest_bandwidth.domain.code.identity import CODE_CHANGED
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
@@ -322,6 +323,9 @@ class BandwidthSession:
             if more is not None:
                 with named_failures("pytest_bandwidth_judged"):
                     item.ihook.pytest_bandwidth_judged(config=self._config, test=more, judged=judged)
+                for one in judged.values():
+                    if not isinstance(one, Judged):
+                        raise UsageError(f"pytest_bandwidth_judged: left {shown(one)} in `judged`, expected a Judged")
             return judged
         finally:
             self._line.clear()
@@ -475,7 +479,8 @@ def one_line_failures(item: pytest.Item) -> Iterator[None]:
         item.stash[_NOT_HERE] = str(reason)
         raise pytest.skip.Exception(printable_sentence(str(reason)), _use_item_location=True) from None
     except BandwidthError as error:
-        place = _place(error, error.__traceback__)
+        # A hook's failure names its place itself.
+        place = "" if isinstance(error, UserHookFailed) else _place(error, error.__traceback__)
         raise pytest.fail.Exception(printable_lines(f"{place}{error}"), pytrace=False) from None
     except TypeError as error:
         misspelt = _MISSPELT.search(str(error))

@@ -132,7 +132,7 @@ def test_they_change_what_was_given_report_and_are_called_at_the_end(project):
     ],
 )
 def test_a_reporter_that_cannot_write_ends_the_run_before_its_tests(project, body, said):
-    reporter = f"class Full:\n    def check(self):\n        {body}\n"
+    reporter = f"class Full:\n    def check(self):\n        {body}\n    write = check\n"
     imported = "from pytest_bandwidth.domain.errors import UsageError\n"
     project.file("conftest.py", f"{imported}{reporter}def pytest_bandwidth_reporters():\n    return [Full()]\n")
     project.file("test_copy.py", COPY)
@@ -189,3 +189,72 @@ def test_one_refuses_a_device_before_any_test_runs(project, body, said):
     assert result.ret == 4
     result.stderr.fnmatch_lines([said])
     project.run("--bandwidth-disable").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [
+        ("columns(): return {'rows': 1}", "pytest_bandwidth_columns: found {'rows': 1}, expected a list of Column: *"),
+        ("formats(): return ['md']", "pytest_bandwidth_formats: found 'md' in its list, expected a list of Format: *"),
+        ("devices(): return 7", "pytest_bandwidth_devices: found 7, expected a list of DeviceType: *"),
+        ("reporters(): return 3", "pytest_bandwidth_reporters: found 3, expected a list of Reporter: *"),
+        ("reporters(): return ['a']", "pytest_bandwidth_reporters: found 'a' without check and write, expected *"),
+        ("given(options): options['csv'] = 'a'", "pytest_bandwidth_given: found csv = 'a', expected a Given: *"),
+        ("given(options): options['cvs'] = 'a'", "pytest_bandwidth_given: found the option 'cvs', expected one of *"),
+    ],
+)
+def test_a_hook_that_returns_something_else_ends_the_run_in_one_line(project, hook, said):
+    project.file("conftest.py", f"def pytest_bandwidth_{hook}\n")
+    project.file("test_copy.py", COPY)
+    result = project.run()
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: {said}"])
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+    assert "INTERNALERROR" not in result.stderr.str() + result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [
+        ("judged(judged): judged.update(dict.fromkeys(judged, 3))", "pytest_bandwidth_judged: left 3 in *"),
+        ("judged(): 1 / 0", "conftest.py:1: pytest_bandwidth_judged raised ZeroDivisionError: division by zero"),
+        ("frameworks(): return ['mxnet']", "*: pytest_bandwidth_frameworks: found *, expected a dictionary: *"),
+        ("frameworks(): return {'numpy': repr}", "*: pytest_bandwidth_frameworks: found *, expected a Framework"),
+    ],
+)
+def test_a_hook_that_goes_wrong_in_a_test_fails_it_in_one_line(project, hook, said):
+    project.file("conftest.py", f"def pytest_bandwidth_{hook}\n")
+    project.file("test_copy.py", COPY)
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([said])
+    assert "conftest.py:1: conftest.py:1:" not in result.stdout.str()
+
+
+def test_a_column_that_raises_costs_no_report(project):
+    column = "Column('rows', 'rows', lambda result: result.tags['rows'])"
+    imported = "from pytest_bandwidth.hooks import Column\n"
+    project.file("conftest.py", f"{imported}def pytest_bandwidth_columns():\n    return [{column}]\n")
+    project.file("test_copy.py", COPY)
+    result = project.run("--bandwidth-csv=run.csv", "--bandwidth-html=run.html")
+    result.assert_outcomes(passed=1)
+    said = "ERROR: conftest.py:3: the column 'rows' raised KeyError: 'rows'"
+    result.stdout.fnmatch_lines(["1 measured: *", "wrote run.csv", "wrote run.html", said])
+    assert result.ret == 4
+
+
+def test_a_format_and_a_reporter_that_return_something_else_are_one_line_each(project):
+    project.file(
+        "conftest.py",
+        "from pytest_bandwidth.hooks import Format\n"
+        "class Quiet:\n    def check(self): pass\n    def write(self, *_): pass\n"
+        "def pytest_addoption(parser): parser.addoption('--mine')\n"
+        "def pytest_bandwidth_reporters(): return [Quiet()]\n"
+        "def pytest_bandwidth_formats(): return [Format('md', lambda document: 3, begins='#', option='mine')]\n",
+    )
+    project.file("test_copy.py", COPY)
+    result = project.run("--mine=run.md")
+    result.assert_outcomes(passed=1)
+    format_said = "ERROR: run.md was not written: the format 'md' returned 3, expected text or bytes"
+    result.stdout.fnmatch_lines([format_said, "ERROR: Quiet.write: found None, expected a list of names of files: *"])
+    assert result.ret == 4

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.domain.brought import brought
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.registry import hooks
 
@@ -123,7 +123,7 @@ class HostKernel:
 
 def host_kernels() -> list[HostKernel]:
     """Return the twins that the package and others bring. Numba is loaded for them."""
-    return list(chain.from_iterable(hooks().pytest_bandwidth_host_kernels()))
+    return brought("pytest_bandwidth_host_kernels", hooks().pytest_bandwidth_host_kernels(), HostKernel)
 
 
 def _array(parameter: Parameter, argument: Any, n: int, bits: bool) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.units import drop_of_log, format_percent
-from pytest_bandwidth.options.errors import UserHookFailed, called_hook
+from pytest_bandwidth.options.errors import UserHookFailed, called_hook, named_failures
 from pytest_bandwidth.options.reading import plain_options, settings_of
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.devices import unlike_others
@@ -29,6 +29,7 @@ from pytest_bandwidth.outcomes.run_findings import (
     shared_causes,
     unjudged_finding,
 )
+from pytest_bandwidth.reports.columns import SmallTable, added_columns
 from pytest_bandwidth.reports.json import document
 from pytest_bandwidth.reports.terminal import (
     Span,
@@ -97,6 +98,7 @@ def publish(
         )
     if _is_document_wanted(config, settings):
         reports = _with_documents(config, settings, reports, started)
+    reports = [_with_column_problems(report) for report in reports]
     try:
         called_hook(config, "pytest_bandwidth_finished", reports=reports)
     except BandwidthError as error:
@@ -106,6 +108,20 @@ def publish(
 
 def _with_problem(report: DeviceReport, problem: object) -> DeviceReport:
     return replace(report, remarks=(*report.remarks, Remark("problem", str(problem))))
+
+
+def _with_column_problems(report: DeviceReport) -> DeviceReport:
+    """Say which columns of a conftest.py or plugin raise for a result; reports leave them empty there."""
+    for column in added_columns():
+        try:
+            with named_failures(f"the column {column.key!r}"):
+                for outcome in report.outcomes:
+                    value = column.value(outcome)
+                    if value is not None and not isinstance(value, SmallTable):
+                        column.text(value)
+        except BandwidthError as error:
+            report = _with_problem(report, error)
+    return report
 
 
 def _with_documents(

@@ -12,12 +12,14 @@ import pytest
 
 from pytest_bandwidth.baseline import check
 from pytest_bandwidth.baseline.code_files import is_written_by_updates
+from pytest_bandwidth.domain.brought import brought, shown
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageError
 from pytest_bandwidth.options.errors import called_hook, named_failures
 from pytest_bandwidth.options.options import places_of, usage_error
 from pytest_bandwidth.options.own_process import is_own_process
 from pytest_bandwidth.options.reading import all_options, settings_of
 from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports.columns import columns
 from pytest_bandwidth.reports.formats import Format, formats
 from pytest_bandwidth.session.publishing.device_report import own_file
 from pytest_bandwidth.storage.atomic import real_path, write_whole
@@ -61,6 +63,7 @@ def check_outputs(config: pytest.Config) -> None:
     Folders that are missing are made when files are written.
     """
     settings, folder, options = settings_of(config), config.invocation_params.dir, places_of(config)
+    columns("terminal")  # what a hook returns in place of columns is told now
     files = run_files(config)
     written_by: dict[Path, str] = {}
     for file in files:
@@ -85,10 +88,17 @@ def check_outputs(config: pytest.Config) -> None:
 
 
 def reporters_of(config: pytest.Config) -> list[Reporter]:
-    """Return the reporters that features and the user's hooks add to this run, asked once. Raises UserHookFailed."""
+    """Return the reporters that features and the user's hooks add to this run, asked once. Raises UsageError."""
     if _REPORTERS not in config.stash:
         found = called_hook(config, "pytest_bandwidth_reporters")
-        config.stash[_REPORTERS] = [reporter for reporters in found for reporter in reporters]
+        reporters: list[Any] = brought("pytest_bandwidth_reporters", found, object, "Reporter")
+        for one in reporters:
+            if lacking := [name for name in ("check", "write") if not callable(getattr(one, name, None))]:
+                raise UsageError(
+                    f"pytest_bandwidth_reporters: found {shown(one)} without {' and '.join(lacking)}, "
+                    "expected a Reporter"
+                )
+        config.stash[_REPORTERS] = reporters
     return config.stash[_REPORTERS]
 
 
@@ -160,6 +170,8 @@ def write_files(
             refuse_foreign(file.option, target, file.format.file)
             with named_failures(f"the format {file.format.kind!r}"):
                 content = file.format.render(document)
+            if not isinstance(content, (str, bytes)):
+                raise UsageError(f"the format {file.format.kind!r} returned {shown(content)}, expected text or bytes")
             target.parent.mkdir(parents=True, exist_ok=True)
             write_whole(target, content.encode() if isinstance(content, str) else content, keep=True)
         except (OSError, BandwidthError) as error:
@@ -169,7 +181,8 @@ def write_files(
     for reporter in reporters_of(config):
         try:
             with named_failures(f"{type(reporter).__name__}.write"):
-                written += reporter.write(document, outcomes, suffix)
+                names = reporter.write(document, outcomes, suffix)
+            written += brought(f"{type(reporter).__name__}.write", [names], str, "names of files")
         except BandwidthError as error:
             problems.append(str(error))
     return written, problems
