@@ -25,7 +25,7 @@ COSTS = {
 }
 # Without these nothing gates what most kernels ask for.
 _SECTORS = ("load_sectors", "store_sectors", "atomic_sectors")
-# Every name that a baseline's `counts` has.
+# Every name that the traffic device counts by.
 COUNT_NAMES = frozenset(COSTS) | {
     "load_requests",
     "load_bytes",
@@ -34,6 +34,12 @@ COUNT_NAMES = frozenset(COSTS) | {
     "atomic_requests",
     "divergent_branches",
 }
+
+
+def called(name: str) -> str:
+    """Return what a cost is called; one of a device that is plugged in by its own name."""
+    return COSTS.get(name, name.replace("_", " "))
+
 
 # A count's name, what it was and what it is.
 Change = tuple[str, int, int]
@@ -46,7 +52,7 @@ class CountChanges:
     risen: costs that rose by more than the tolerance; within: those that rose by less. fallen: costs that fell.
     less_work: the first count of distinct bytes that fell below what was touched before and what is declared, with
     what is declared: a kernel that skips a part of its work asks for less in every count, which is no gain.
-    ungated: sectors that the kernel asks for and the known counts lack.
+    ungated: sectors that the kernel asks for, or a plugged-in device's counts, which the known counts lack.
     """
 
     risen: tuple[Change, ...] = ()
@@ -59,14 +65,18 @@ class CountChanges:
 def changes_of(
     counts: Mapping[str, int], known: Mapping[str, int], declared: Traffic, tolerance: float
 ) -> CountChanges:
-    """Compare a kernel's counts with known ones. tolerance: the share by which a cost may rise."""
-    both = [(name, known[name], counts[name]) for name in COSTS if name in known and name in counts]
+    """Compare a kernel's counts with known ones. tolerance: the share by which a cost may rise.
+
+    Counts of other names, by a device that is plugged in, are costs, too.
+    """
+    plugged = [name for name in counts if name not in COUNT_NAMES]
+    both = [(name, known[name], counts[name]) for name in (*COSTS, *plugged) if name in known and name in counts]
     return CountChanges(
         risen=tuple(one for one in both if one[2] > one[1] * (1 + tolerance)),
         within=tuple(one for one in both if one[1] < one[2] <= one[1] * (1 + tolerance)),
         fallen=tuple(one for one in both if one[2] < one[1]),
         less_work=_less_work(counts, known, declared),
-        ungated=tuple(name for name in _SECTORS if counts.get(name) and name not in known),
+        ungated=tuple(name for name in (*_SECTORS, *plugged) if counts.get(name) and name not in known),
     )
 
 

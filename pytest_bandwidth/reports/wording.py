@@ -20,7 +20,7 @@ from pytest_bandwidth.domain.units import (
     format_seconds,
 )
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
-from pytest_bandwidth.judging.counts import COSTS
+from pytest_bandwidth.judging.counts import called
 from pytest_bandwidth.judging.limits import floor_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss
@@ -315,8 +315,8 @@ def _counts(decision: Decision) -> str:
     if decision.status is Status.IMPROVED:
         return f"{', '.join(_change(*change) for change in changes)}"
     if then and now / then >= 2:
-        return f"{now / then:.3g}× more {COSTS[name]} than the baseline"
-    return f"{COSTS[name]} {then:,} → {now:,}" + (f" (+{format_percent(now / then - 1, 1)})" if then else "")
+        return f"{now / then:.3g}× more {called(name)} than the baseline"
+    return f"{called(name)} {then:,} → {now:,}" + (f" (+{format_percent(now / then - 1, 1)})" if then else "")
 
 
 def _growth(change: tuple[str, int, int]) -> float:
@@ -327,12 +327,12 @@ def _growth(change: tuple[str, int, int]) -> float:
 
 def _change(name: str, then: int, now: int) -> str:
     factor = f", {now / then:.3g}×" if then else ""
-    return f"{COSTS[name]} {then:,} → {now:,}{factor}"
+    return f"{called(name)} {then:,} → {now:,}{factor}"
 
 
 def _less_work(decision: Decision) -> str:
     name, then, now, declared = decision.facts["change"]
-    return f"{COSTS[name]} {then:,} → {now:,}, of {declared:,} declared: a part of the work is not done"
+    return f"{called(name)} {then:,} → {now:,}, of {declared:,} declared: a part of the work is not done"
 
 
 def _ungated(decision: Decision) -> str:
@@ -451,7 +451,7 @@ def _base_value(decision: Decision) -> str:
 
 def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str, str]]:
     changes = sorted(decision.facts.get("changes", ()), key=_growth, reverse=True)
-    rows = [(COSTS[name], f"{now:,}, was {then:,}") for name, then, now in changes[:COUNTS_SHOWN]]
+    rows = [(called(name), f"{now:,}, was {then:,}") for name, then, now in changes[:COUNTS_SHOWN]]
     if len(changes) > COUNTS_SHOWN:
         rows.append(("…", f"and {counted(len(changes) - COUNTS_SHOWN, 'more count')}"))
     if (line := worst_line(measurement.detail.get("lines", ()))) is not None:

@@ -178,3 +178,9 @@ def test_patterns_are_of_what_was_accessed():
     some, none = {"requests": 4, "pattern": "coalesced"}, {"requests": 0, "pattern": "none"}
     assert pattern_of({"loads": some, "stores": none}) == "loads coalesced"
     assert pattern_of({}) == "no global access"
+
+
+def test_counts_of_a_device_that_is_plugged_in_are_costs():
+    for count, status in ((8, Status.REGRESSED), (7, Status.OK), (6, Status.IMPROVED)):
+        assert judge({"function_calls": count}, {"function_calls": 7}).status is status
+    assert judge({"function_calls": 8}, {"calls": 7}).rule is Rule.UNGATED
