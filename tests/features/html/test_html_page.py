@@ -20,6 +20,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.features.html import page as html_module
 from pytest_bandwidth.features.html.page import render_html
+from pytest_bandwidth.reports.columns import Column, columns
 from pytest_bandwidth.reports.pages import template
 
 
@@ -120,6 +121,18 @@ def test_a_changed_kernels_code_is_shown_with_its_lines() -> None:
     assert facts_of(page, panels[changed.key])["code"] == "changed since the baseline"
     assert facts_of(page, panels[same.key])["code"] == "the baseline's"
     assert "code" not in panels[same.key]
+
+
+def test_a_column_without_a_hint_is_left_out_of_the_legend(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Column("rows", "rows/s", lambda _: 7, outputs=("html",))
+    monkeypatch.setattr("pytest_bandwidth.features.html.table.columns", lambda _: [*columns("html"), rows])
+    legend = (
+        render_html(run_documents.run_document(run_documents.outcomes(2)))
+        .partition('<dl class="reading">')[2]
+        .partition("</dl>")[0]
+    )
+    assert "achieved bandwidth" in legend
+    assert "rows/s" not in legend
 
 
 def policy_of(page: Page) -> str:
