@@ -168,6 +168,9 @@ class _Reader:
         if re.fullmatch(r"[0-9]{1,6}", text) and int(text) > SCHEMA:
             expected = f"expected {SCHEMA}: written by a newer pytest-bandwidth, upgrade"
             raise Unreadable(key.line, f"found schema {int(text)}, {expected}")
+        if re.fullmatch(r"[1-9][0-9]{0,5}", text) and int(text) < SCHEMA:
+            expected = f"expected {SCHEMA}: move the file away and write it anew with --bandwidth-update"
+            raise Unreadable(key.line, f"found schema {int(text)}, {expected}")
         if text != str(SCHEMA):
             raise Unreadable(key.line, f"found schema {shown(text) if text else _what(value)}, expected {SCHEMA}")
 

@@ -245,6 +245,7 @@ def test_one_problem_of_an_entry(tmp_path: Path, body: str, line: int, message: 
         ("- a\n", "1: found a list, expected a baseline"),
         ("tests: {}\n", "1: found no schema, expected schema: 2 as the first line"),
         ("schema: one\n", "1: found schema 'one', expected 2"),
+        ("schema: 1\n", "1: found schema 1, expected 2: move the file away and write it anew"),
         ("schema: 0\n", "1: found schema '0', expected 2"),
         ("# ours\nschema: 3\ntests: [new, layout]\n", "2: found schema 3, expected 2: written by a newer"),
         ("schema: 3\ntests:\n  a: 5\n", "1: found schema 3, expected 2: written by a newer pytest-bandwidth"),
