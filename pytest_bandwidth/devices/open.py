@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pytest_bandwidth.domain.brought import brought
+from pytest_bandwidth.domain.brought import brought, shown
 from pytest_bandwidth.domain.device import DeviceType, TimedOn
-from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
 from pytest_bandwidth.registry import hooks
 
 if TYPE_CHECKING:
@@ -60,7 +60,24 @@ def open_device(name: str) -> Device:
         kind, _, variant = checked_name(name).partition(":")
     except ValueError as error:
         raise DeviceUnavailable(f"device: {error}") from None
-    opened: Device = device_types()[kind].open(variant)
+    if kind in (_CUDA.kind, _CPU.kind):
+        opened: Device = device_types()[kind].open(variant)
+        return opened
+    return _opened_plugged(name, device_types()[kind], variant)
+
+
+def _opened_plugged(name: str, of_type: DeviceType, variant: str) -> Device:
+    from pytest_bandwidth.devices.base import Device  # kept out of start-up
+
+    try:
+        opened = of_type.open(variant)
+    except BandwidthError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())[:400]
+        raise DeviceUnavailable(f"the device {name}: opening it raised {type(error).__name__}: {text}") from error
+    if not isinstance(opened, Device):
+        raise DeviceUnavailable(f"the device {name}: opening it returned {shown(opened)}, expected a Device")
     return opened
 
 

@@ -179,3 +179,22 @@ def test_a_device_of_a_conftest_is_opened_again_in_new_processes(pytester):
         ["bandwidth: clock 3; peak unknown*", "bandwidth: baseline run 2 of 2 in a fresh process*"]
     )
     assert "name: clock 3, kind: clocked" in (pytester.path / "b.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("opened", "said"),
+    [
+        ("None", "opening it returned None, expected a Device"),
+        ("Device()", "opening it raised TypeError: Can't instantiate abstract class Device *"),
+    ],
+)
+def test_a_device_of_a_conftest_that_is_none_is_told_in_one_line(pytester, opened, said):
+    pytester.makeconftest(
+        "from pytest_bandwidth.hooks import Device, DeviceType\n"
+        "def pytest_bandwidth_devices():\n"
+        f"    return [DeviceType('npu', lambda variant: {opened}, 'host', 'npu')]\n"
+    )
+    pytester.makepyfile("def test_nothing(bandwidth): pass\n")
+    result = pytester.runpytest_subprocess("--bandwidth-device=npu")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: the device npu: {said}"])
