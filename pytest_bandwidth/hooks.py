@@ -172,7 +172,7 @@ def pytest_bandwidth_formats() -> list[Format]:
 
 @hookspec
 def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:
-    """Add reporters of this run; none where nobody asks for their files.
+    """Add reporters of this run. Return an empty list if nobody asked for their files.
 
     Example::
 

@@ -183,7 +183,7 @@ def _comments(text: str) -> list[_Comment]:
     for event in events_of(text):
         if isinstance(event, yaml.ScalarEvent):
             (row, column), (end_row, end_column) = _mark(event.start_mark), _mark(event.end_mark)
-            # A literal text begins below its mark, beside which a comment may stand.
+            # The text of a literal block begins on the next line; a comment may follow the mark.
             start = starts[row + 1] if event.style in ("|", ">") else starts[row] + column
             end = max(start, starts[end_row] + end_column)
             # A stand-in for each of its characters: the rest keeps its place.
@@ -202,7 +202,7 @@ def _comments(text: str) -> list[_Comment]:
 
 
 def _afresh(document: Document, device: BaselineDevice | None, changes: Sequence[Change]) -> str:
-    """Return the whole file as updates write it; each comment goes above what it stands beside or above."""
+    """Return the whole file as updates write it. A comment at the end of a line moves to a line above it."""
     text, baseline = document.source.text, document.baseline
     header = render_header(baseline.device or device, baseline.tolerance).removesuffix(TESTS)
     unknown = [(key.text, value) for key, value in document.root.items if key.text not in HEADER_KEYS]

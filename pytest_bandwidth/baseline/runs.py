@@ -119,7 +119,7 @@ def read_runs(source: SourceText, keys: Collection[str], problems: Problems) -> 
 
 
 def _parsed(text: str) -> dict[str, Any] | None:
-    """Return a line's mapping; None where it is none."""
+    """Parse a line; return None if it holds no JSON object."""
     try:
         plain = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -250,7 +250,7 @@ class RunLines:
         self._now = format_moment(datetime.now(timezone.utc))
 
     def add(self, before: Entry | None, after: Entry, recorded: Recorded) -> None:
-        """Add what an entry has that is not recorded yet. before: the entry in the file, None where there is none."""
+        """Record the entry's runs that the file lacks. before: the entry as the file has it, None if it has none."""
         old = before.runs if before is not None else ()
         kept, moved = _kept(old, after.runs)
         continues = before is not None and bool(old) and (kept > 0 or before.anchor == after.anchor)

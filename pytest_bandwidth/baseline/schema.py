@@ -231,7 +231,7 @@ def json_schema() -> dict[str, Any]:
         return {"type": "object", "additionalProperties": _SINGLE, "properties": {n: _of(f) for n, f in fields.items()}}
 
     device = {"description": "The device that the figures are of.", **of(DEVICE_FIELDS), "required": ["name"]}
-    # Where a runs file lies beside it, `runs` alone may be enough; what it holds no editor can know.
+    # `runs` alone may be valid: the bandwidth then comes from the runs file, which an editor does not read.
     some_counts = {"required": ["counts"], "properties": {"counts": {"minProperties": 1}}}
     entry = {**of(ENTRY_FIELDS), "anyOf": [{"required": ["bandwidth"]}, {"required": ["runs"]}, some_counts]}
     tests = {"type": "object", "propertyNames": {"pattern": r"^\S(.*\S)?$"}, "additionalProperties": entry}

@@ -122,10 +122,11 @@ def _refusing(what: str, reasons: str) -> Iterator[None]:
 
 def _is_of_capture(error: BaseException) -> bool:
     """Return whether CUDA refuses something while a stream is captured, or CuPy, which has no number for that."""
-    # CuPy's own words are of these very types; CUDA's errors, which are subclasses of RuntimeError, have a number.
-    if type(error) in (RuntimeError, NotImplementedError):
-        return any(words in str(error) for words in ("is capturing", "stream capture"))
-    return status_of(error) in CAPTURING
+    status = status_of(error)
+    if status is not None:
+        return status in CAPTURING
+    is_cupys = isinstance(error, (RuntimeError, NotImplementedError))
+    return is_cupys and any(words in str(error) for words in ("is capturing", "stream capture"))
 
 
 def _captured(cupy: Any, stream: Any, calls: Sequence[Call], allocate: Callable[[int], Any], mode: int | None) -> Any:
