@@ -28,7 +28,7 @@ from pytest_bandwidth.domain.baseline import SCHEMA, Baseline, BaselineDevice, E
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.domain.units import last_place
+from pytest_bandwidth.domain.units import counted, last_place
 from pytest_bandwidth.storage.atomic import real_path
 
 MAX_UNKNOWN_KEYS = 256
@@ -109,8 +109,11 @@ def _runs(path: Path, tests: Iterable[tuple[Scalar, Node]]) -> Runs:
     """Read the runs of the tests that have a line that says so. Raises BaselineError of the runs' file."""
     file = path_of(real_path(path))
     keys = [key.text for key, node in tests if isinstance(node, MappingNode) and "runs" in node.lines]
-    if not keys or not exists(file):
+    if not keys:
         return Runs()
+    if not exists(file):
+        of_tests = counted(len(keys), "test")
+        return Runs(note=f"{file}: found no such file, expected the runs of {of_tests}: restore it from git, or update")
     problems = Problems(str(file))
     found = Runs()
     try:

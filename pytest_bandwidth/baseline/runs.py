@@ -77,7 +77,7 @@ def path_of(baseline: Path) -> Path:
 class Runs:
     """Hold what is recorded of tests, by key. newest: the last update.
 
-    note: says that the last line was not written whole.
+    note: says that the file is missing, or that its last line was not written whole.
     """
 
     tests: Mapping[str, Recorded] = field(default_factory=dict)

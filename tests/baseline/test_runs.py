@@ -121,6 +121,17 @@ def test_runs_of_an_entry_that_is_gone_do_not_count_when_it_returns(path: Path) 
     assert figures(path) == [5.0]
 
 
+def test_a_runs_file_that_is_gone_is_named(path: Path) -> None:
+    add(path, 100.0)
+    runs_of(path).unlink()
+    found = baseline_files.load(path)
+    assert (
+        found.note
+        == f"{runs_of(path)}: found no such file, expected the runs of 1 test: restore it from git, or update"
+    )
+    assert found.entries[ONE].gbps == 100.0
+
+
 def test_a_torn_last_line_is_noted_and_completed_by_the_next_writer(path: Path) -> None:
     add(path, 100.0)
     whole = runs_of(path).read_text()

@@ -25,7 +25,6 @@ from pytest_bandwidth.features.tinygrad.backend import ON_HOST, Backend, identif
 from pytest_bandwidth.features.tinygrad.counts import KERNELS, Counts
 from pytest_bandwidth.features.tinygrad.probes import OPERATIONS, BackendProbes
 
-NO_KERNELS = "CUDA kernels need a CUDA or traffic device: on tinygrad's backends callables on its tensors are measured"
 # tinygrad tells no cache's size, so the largest of today is assumed: Apple's system level cache has up to 96 MB,
 # NVIDIA's second level up to 128, AMD's Infinity Cache 256 in an MI300X.
 LARGEST_GPU_CACHES = {"METAL": 96 << 20, "CUDA": 128 << 20, "NV": 128 << 20}
