@@ -34,6 +34,7 @@ from arena import KERNELS, Arena, Tally, table
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.evidence.commit_pairs import process as processes
+from pytest_bandwidth.evidence.commit_pairs.alternate import FINEST_PRECISION
 from pytest_bandwidth.evidence.commit_pairs.process import Worktrees
 from pytest_bandwidth.evidence.commit_pairs.worktree import CheckedOut
 from pytest_bandwidth.evidence.processes.child import Invocation
@@ -84,7 +85,7 @@ def in_turn(both: Worktrees, number: int, without: Sequence[tuple[str, Callable[
     with ExitStack() as stack:
         for name, nothing in without:
             stack.enter_context(patch.object(processes, name, nothing))
-        found = both.in_turn(number)
+        found = both.in_turn(number, FINEST_PRECISION)
     if not (found.head[None].is_valid and found.base[None].is_valid):
         return {}
     return {"seconds": found.drops[None]} if None in found.drops else {}

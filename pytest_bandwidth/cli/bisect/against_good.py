@@ -14,6 +14,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
+from pytest_bandwidth.evidence.commit_pairs.alternate import FINEST_PRECISION
 from pytest_bandwidth.evidence.commit_pairs.build import Build, check_out
 from pytest_bandwidth.evidence.commit_pairs.pairs import (
     Counted,
@@ -95,8 +96,8 @@ class _TwoTrees:
     def base(self) -> list[dict[str, Any]]:
         return self.good.base()
 
-    def in_turn(self, number: int) -> MeasuredPair:
-        return measured_in_turn(self.candidate.of_base(), self.good.of_base(), number)
+    def in_turn(self, number: int, precision: float) -> MeasuredPair:
+        return measured_in_turn(self.candidate.of_base(), self.good.of_base(), number, precision)
 
 
 class AgainstGood:
@@ -195,7 +196,7 @@ class AgainstGood:
             return {label: self._by_counts(row) for label, row in wanted.items()} | self._missing(rows, but)
         in_turn = self.device.on_host and not self.good.holds_plugin
         taken = PairsTaken(sides, self._tell, self._held, in_turn)
-        taken.take()
+        taken.take(FINEST_PRECISION)  # the first pair tells which tolerances there are
         rows = taken.pairs[0].head
         wanted = self._wanted(rows, but)
         subjects = {row.key: _subject_of(label, row) for label, row in wanted.items()}

@@ -37,9 +37,11 @@ _CHUNK_BYTES = 1 << 16
 # waited for, a triad on all processors lost 60 to 100 % of its rounds to them. Where they spin for long (LLVM's OpenMP:
 # 200 ms) or for ever (OMP_WAIT_POLICY=active), the other process goes on all the same.
 MOST_REST_SECONDS, STEP_SECONDS = 0.02, 0.0005
-# Two processes have enough once the standard error of their ratio's median is below this. Pairs of identical code
-# differ by more than that (benchmarks/in_turn.py), so that another pair tells more than further rounds of one.
-PRECISION = 0.005
+# A pair has enough rounds once the standard error of their ratio's median is this share of the tolerance. Finer rounds
+# cost time and gain little: the first look, after four pairs, passes unchanged code whose pairs spread by three tenths
+# of the tolerance, and pairs of identical code spread by half a percent or more (benchmarks/in_turn.py).
+PRECISION_OF_TOLERANCE = 1 / 6
+FINEST_PRECISION, COARSEST_PRECISION = 0.0025, 0.01
 # Fewer rounds do not tell how they scatter.
 FEWEST_TO_STOP = 8
 
@@ -172,18 +174,23 @@ def processor_of(turn: int) -> int | None:
 
 
 def take_turns(
-    children: tuple[Child, Child], processor: int | None, timeout_seconds: float, memory: int | None = None
+    children: tuple[Child, Child],
+    processor: int | None,
+    timeout_seconds: float,
+    memory: int | None = None,
+    precision: float = FINEST_PRECISION,
 ) -> TurnsTaken:
     """Let both children measure, in turn where both measure the same.
 
-    timeout_seconds: for both together. memory: the descriptor of what both inherit for their arrays.
+    timeout_seconds: for both together. memory: the descriptor of what both inherit for their arrays. precision: as in
+    `Conductor`.
     """
     ends = time.monotonic() + timeout_seconds
     one, two = children
     seed = secrets.randbits(SEED_BITS)
     one.start(Go(two.pid, processor, seed))
     two.start(Go(one.pid, processor, seed))
-    conductor = Conductor(memory)
+    conductor = Conductor(memory, precision)
     with selectors.DefaultSelector() as selector:
         pending = {0: b"", 1: b""}
         for side, child in enumerate(children):
@@ -205,6 +212,11 @@ def take_turns(
     return TurnsTaken((first, second), conductor.rounds, frozenset(conductor.shared))
 
 
+def precision_for(tolerance: float) -> float:
+    """Return how precise the rounds of a pair have to be to decide about a drop of `tolerance`, both as fractions."""
+    return min(COARSEST_PRECISION, max(FINEST_PRECISION, PRECISION_OF_TOLERANCE * tolerance))
+
+
 def drops(rounds: RoundsInTurn) -> dict[str | None, float]:
     """Return by label the median over the rounds of ln(the first's seconds ÷ the second's), where there are enough."""
     return {
@@ -220,11 +232,12 @@ class Conductor:
     Before the first round both are told where arrays that are equal lie. A process whose measurement the other one does
     not take at the same time goes alone.
 
-    memory: the descriptor of what both have for their arrays.
+    memory: the descriptor of what both have for their arrays. precision: the standard error of the ratio's median, as
+    a fraction, with which a measurement has enough rounds.
     """
 
-    def __init__(self, memory: int | None = None) -> None:
-        self._memory = memory
+    def __init__(self, memory: int | None = None, precision: float = FINEST_PRECISION) -> None:
+        self._memory, self._precision = memory, precision
         self._orders: Orders | None = None
         self.rounds: dict[str | None, list[tuple[float, float]]] = {}
         # The labels of measurements of which all arrays lie in the same memory.
@@ -307,7 +320,7 @@ class Conductor:
 
     def _is_precise(self, label: str | None) -> bool:
         ratios = [one / two for one, two in self.rounds.get(label, ())]
-        return len(ratios) >= FEWEST_TO_STOP and precision_of_median(ratios) <= PRECISION
+        return len(ratios) >= FEWEST_TO_STOP and precision_of_median(ratios) <= self._precision
 
     def _note_round(self) -> None:
         one, two = self._taken.get(0), self._taken.get(1)

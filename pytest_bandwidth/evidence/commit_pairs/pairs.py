@@ -21,6 +21,7 @@ from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.domain.verdict import Rule as Rules
+from pytest_bandwidth.evidence.commit_pairs.alternate import precision_for
 from pytest_bandwidth.evidence.commit_pairs.process import (
     FailsThere,
     MeasuredPair,
@@ -76,8 +77,11 @@ class Sides(Protocol):
 
     def base(self) -> list[dict[str, Any]]: ...
 
-    def in_turn(self, number: int) -> MeasuredPair:
-        """Measure both, round by round in turn. number: of pairs before this one. Raises as either does."""
+    def in_turn(self, number: int, precision: float) -> MeasuredPair:
+        """Measure both, round by round in turn. number: of pairs before this one. Raises as either does.
+
+        precision: the standard error of the rounds' ratio, as a fraction, with which a pair has enough of them.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +135,15 @@ class PairsTaken:
     in_turn: bool = False
     pairs: list[MeasuredPair] = field(default_factory=list)
 
-    def take(self) -> None:
-        """Take one more pair, in the other order than the one before."""
+    def take(self, precision: float) -> None:
+        """Take one more pair, in the other order than the one before. precision: as in `Sides.in_turn`."""
         self.tell(f"pair {len(self.pairs) + 1} of fresh processes against {self.worktrees.revision}")
         with self.device_held():  # for both: nobody measures between the sides of a pair
-            self.pairs.append(self._alternate() if self.in_turn else self._one_after_the_other())
+            self.pairs.append(self._alternate(precision) if self.in_turn else self._one_after_the_other())
 
-    def _alternate(self) -> MeasuredPair:
+    def _alternate(self, precision: float) -> MeasuredPair:
         try:
-            return self._measured(lambda: self.worktrees.in_turn(len(self.pairs))) or MeasuredPair({}, {})
+            return self._measured(lambda: self.worktrees.in_turn(len(self.pairs), precision)) or MeasuredPair({}, {})
         except (FreshProcessFailed, FailsThere):
             if self.pairs:
                 raise
@@ -359,7 +363,7 @@ def compare_timed(subjects: Mapping[str, Subject], taken: PairsTaken, looks: Loo
 
     for wanted in looks.after:
         while len(taken.pairs) < ATTEMPTS_FACTOR * wanted and any(lacks(key, wanted) for key in undecided):
-            taken.take()
+            taken.take(precision_for(min(subjects[key].tolerance for key in undecided)))
         ended = wanted == looks.most
         found |= {key: _paired(key, subjects[key], taken, ended=ended) for key in undecided}
         undecided = [key for key in undecided if _needs_more(found[key], subjects[key], looks)]

@@ -83,9 +83,9 @@ class Worktrees:
         """Measure the other revision's tree. Raises NothingThere, FreshProcessFailed, ForeignImport."""
         return self.of_base().measured()
 
-    def in_turn(self, number: int) -> MeasuredPair:
-        """Measure both, round by round in turn. number: of pairs before this one. Raises as `head` and `base` do."""
-        return measured_in_turn(self.of_head(), self.of_base(), number)
+    def in_turn(self, number: int, precision: float) -> MeasuredPair:
+        """Measure both, round by round in turn; see `measured_in_turn`. Raises as `head` and `base` do."""
+        return measured_in_turn(self.of_head(), self.of_base(), number, precision)
 
     def of_head(self) -> Process:
         """Return the process that measures the tree that pytest was started in."""
@@ -216,11 +216,11 @@ class _StartedProcess:
         return loaded
 
 
-def measured_in_turn(head: Process, base: Process, number: int) -> MeasuredPair:
+def measured_in_turn(head: Process, base: Process, number: int, precision: float) -> MeasuredPair:
     """Run two processes that sample in turn. Raises as both do.
 
     number: of pairs before this one. Which of the two is started, and samples, first changes from pair to pair, so that
-    what comes of it is no drop; so do the processor, and the addresses that both have.
+    what comes of it is no drop; so do the processor, and the addresses that both have. precision: as in `Conductor`.
     """
     timeout = head.timeout_seconds + base.timeout_seconds
     head_is_first = number % 2 == 0
@@ -247,7 +247,7 @@ def measured_in_turn(head: Process, base: Process, number: int) -> MeasuredPair:
             for side, request in zip((head, base), requests, strict=True)
         ]
         running = [stack.enter_context(side.started()) for side in (sides if head_is_first else reversed(sides))]
-        taken = take_turns((running[0].child, running[1].child), processor_of(number), timeout, memory)
+        taken = take_turns((running[0].child, running[1].child), processor_of(number), timeout, memory, precision)
         first, second = (one.rows(result) for one, result in zip(running, taken.ended, strict=True))
         alike = taken.shared if all(one.is_laid_out() for one in running) else ()
     found = drops(taken.rounds)

@@ -24,6 +24,7 @@ from pytest_bandwidth.evidence.commit_pairs.alternate import (
     Alternate,
     Conductor,
     drops,
+    precision_for,
     processor_of,
     take_turns,
     turns_of,
@@ -94,6 +95,25 @@ def test_a_pair_ends_once_its_ratio_is_precise(scatter, rounds):
         (side, answer), *_ = conductor.heard(side, taken(seconds))
     assert went == {0: rounds, 1: rounds}
     assert answer == (STOP if rounds < 20 else GO)
+
+
+@pytest.mark.parametrize(("tolerance", "precision"), [(0.0, 0.0025), (0.03, 0.005), (0.048, 0.008), (0.5, 0.01)])
+def test_rounds_are_as_precise_as_the_tolerance_asks(tolerance, precision):
+    assert precision_for(tolerance) == pytest.approx(precision)
+
+
+def test_a_coarser_pair_ends_earlier():
+    def rounds_until(precision):
+        conductor, number = Conductor(precision=precision), 0
+        conductor.heard(0, first())
+        ((side, answer),) = conductor.heard(1, first())
+        while answer == GO:
+            seconds = 1.0 + (0.02 * (-1) ** (number // 2) if side else 0.0)
+            number += 1
+            (side, answer), *_ = conductor.heard(side, taken(seconds))
+        return number // 2
+
+    assert 8 <= rounds_until(0.01) < rounds_until(0.005)
 
 
 def test_a_round_that_does_not_count_in_one_counts_in_none():

@@ -78,7 +78,7 @@ class ScriptedWorktrees:
     def order(self):
         return self.locked.replace("[", "").replace("]", "")
 
-    def in_turn(self, _number):
+    def in_turn(self, _number, _precision):
         """Raises where a test says so: as where it looks at figures that are not there in turn."""
         self.locked += "T"
         if self.in_turn_raises is not None:

@@ -110,7 +110,7 @@ def test_which_side_is_started_first_changes_from_pair_to_pair(repo, monkeypatch
     monkeypatch.setattr(processes, "take_turns", lambda *given: replace(take_turns(*given), rounds=rounds))
     repo.write()
     both = repo.worktrees()
-    found = [both.in_turn(number) for number in range(2)]
+    found = [both.in_turn(number, 0.01) for number in range(2)]
     assert [(one.head[None].bytes_read, one.base[None].bytes_read) for one in found] == [
         (IN_THE_WORKING_TREE, AT_THE_REVISION)
     ] * 2
@@ -155,7 +155,7 @@ def test_each_side_sees_its_own_output_though_arrays_lie_in_the_same_memory(repo
     if not shared:
         monkeypatch.setattr(processes, "shared_memory", lambda: nullcontext(None))
     repo.write(test=LOOKS_AT_ITS_OUTPUT)
-    found = repo.worktrees("--bandwidth-max-time=0.3").in_turn(0)
+    found = repo.worktrees("--bandwidth-max-time=0.3").in_turn(0, 0.01)
     seen = THE_OTHER_ONE_SEEN if shared else NOTHING_SEEN
     both = [rows[None].bytes_read for rows in (found.head, found.base)]
     assert both == [IN_THE_WORKING_TREE + seen, AT_THE_REVISION + seen]
@@ -175,7 +175,7 @@ def test_it(bandwidth):
 @pytest.mark.usefixtures("memory")
 def test_pairs_of_which_all_lies_in_the_same_memory_are_alike(repo):
     repo.write(test=COPIES)
-    found = repo.worktrees("--bandwidth-max-time=0.3").in_turn(0)
+    found = repo.worktrees("--bandwidth-max-time=0.3").in_turn(0, 0.01)
     assert set(found.drops) == {None, "of the test's own"}
     assert set(found.alike) == ({None} if takes_addresses() else set())
 
@@ -263,7 +263,7 @@ def test_both_of_a_pair_have_one_number_and_pairs_have_several(repo, monkeypatch
     monkeypatch.setattr(processes, "take_turns", lambda *_: pytest.fail("no process runs"))
     for number in range(2):
         with pytest.raises(AttributeError):
-            both.in_turn(number)
+            both.in_turn(number, 0.01)
     numbers = [plan["addresses"] for plan in plans]
     assert numbers[0] == numbers[1] != numbers[2] == numbers[3]
 
@@ -277,7 +277,7 @@ def test_pairs_after_those_that_do_not_tell_may_take_longer(repo, monkeypatch, s
     )
     for number in (0, 3, 4):
         with pytest.raises(AttributeError):
-            both.in_turn(number)
+            both.in_turn(number, 0.01)
     assert shares == [share] * 4 + [later] * 2
 
 
@@ -288,7 +288,7 @@ def test_both_of_a_pair_have_one_hash_seed_unless_the_user_has(repo, monkeypatch
     found = []
     started = processes.Process.started
     monkeypatch.setattr(processes.Process, "started", lambda p: found.append(p.environment) or started(p))
-    repo.worktrees().in_turn(0)
+    repo.worktrees().in_turn(0, 0.01)
     one, two = (environment["PYTHONHASHSEED"] for environment in found)
     assert one == two
     assert one.isdigit()
