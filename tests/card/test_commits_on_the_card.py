@@ -117,7 +117,7 @@ def test_code_known_by_files_is_compared_with_its_baselines_commit(card: Card, r
     status, shown, rows = run(card, repo, *CALLED_ONLY)
     (called,) = rows.values()
     assert (status, called["status"], called["reason_code"]) == (1, "REGRESSED", "pairs"), shown
-    assert f" (the baseline's commit ({name[:10]}), 8 pairs, ± " in called["message"], called["message"]
+    assert f" (commit {name[:10]}, 8 pairs, ± " in called["message"], called["message"]
     assert "likely cause  copies.cu changed" in called["message"]
     assert untouched(repo)
 

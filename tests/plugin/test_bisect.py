@@ -190,7 +190,7 @@ def test_what_cannot_be_judged_is_passed_over_and_named(counted):
         "a comment": "OK",
     }
     assert first == ["slow", "does not import", "no test", "no kernel"]
-    assert "the test fails at it (" in reasons["no kernel"]
+    assert "the test fails at commit " in reasons["no kernel"]
     assert reasons["no test"].endswith(") has no such test")
     assert "nothing_of_that_name" in reasons["does not import"]
 
@@ -234,7 +234,7 @@ def test_a_bad_commit_that_cannot_be_judged_is_told(counted):
     counted.commit("no kernel", copy_cu="what is this")
     status, out, err = counted.bisect("main~2", "main", TEST)
     assert status == 125, err
-    assert "skipped: the test fails at it (" in out
+    assert "skipped: the test fails at commit " in out
     assert out.splitlines()[-1] == f"{TEST} could not be judged"
 
 

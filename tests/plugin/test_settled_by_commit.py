@@ -95,7 +95,7 @@ def test_old_code_decides_whatever_stored_figures_say(repo):
     }
     assert found["slowed"][2] == "15.4 % slower than the old code (tolerance 5.0 %)"
     assert found["badly_stored"][2] == "costs at most 0.0 %: 0.0 % slower than the old code"
-    name = f"the baseline's commit ({first[:10]})"
+    name = f"commit {first[:10]}"
     assert found["added"][2].endswith(
         f"; the old code did not run: {name} has the test, and does not measure this in it"
     )

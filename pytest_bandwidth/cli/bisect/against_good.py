@@ -130,7 +130,7 @@ class AgainstGood:
         Raises BandwidthError for what is wrong with the machine, such as a device that stays taken.
         """
         try:
-            checked_out = check_out(Path(self.good.top), commit, self._build, self._tell, "it")
+            checked_out = check_out(Path(self.good.top), commit, self._build, self._tell)
             try:
                 rows, judgement = self._judgement(checked_out.revision)
             finally:

@@ -193,29 +193,25 @@ def main(command: str) -> int:
     return subprocess.call(command, shell=True)
 
 
-def check_out(
-    root: Path, name: str, build: Build | None, tell: Callable[[str], None], shown: str | None = None
-) -> CheckedOut | Built:
+def check_out(root: Path, name: str, build: Build | None, tell: Callable[[str], None]) -> CheckedOut | Built:
     """Check a revision out, and build it where a command says how. Raises UsageError, BuildFailed.
 
-    root, name, shown: as of `CheckedOut`. tell: takes a line about what is being done.
+    root, name: as of `CheckedOut`. tell: takes a line about what is being done.
     """
-    return CheckedOut(root, name, shown) if build is None else Built(root, name, build, tell, shown)
+    return CheckedOut(root, name) if build is None else Built(root, name, build, tell)
 
 
 class Built:
     """Hold a revision that is built, until `remove`: others may use the same."""
 
-    def __init__(
-        self, root: Path, name: str, build: Build, tell: Callable[[str], None], shown: str | None = None
-    ) -> None:
+    def __init__(self, root: Path, name: str, build: Build, tell: Callable[[str], None]) -> None:
         """Find what was built, or build it: one process does, while others wait. Raises UsageError, BuildFailed."""
         self._top = top_of(root, "--bandwidth-against")
         commit = commit_of(self._top, name, "--bandwidth-against")
         self._folder = _builds(self._top) / _key(self._top, commit, build)
         self._build, self._tell = build, tell
         python = str(self._folder / ENVIRONMENT / "bin" / "python")
-        self.revision = Revision(shown or name, commit, str(self._top), str(self._folder / TREE), python)
+        self.revision = Revision(name, commit, str(self._top), str(self._folder / TREE), python)
         self._lock: int | None = None
         try:
             self._take()

@@ -29,7 +29,6 @@ from pytest_bandwidth.evidence.git import (
 from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
 from pytest_bandwidth.judging.evidence import Evidence
 
-NAME = "the baseline's commit"
 LONGEST_REASON = 300
 # A baseline is data: nothing else of it reaches git's command line.
 _HASH = re.compile(rf"[0-9a-f]{{{SHORTEST_HASH},64}}", re.ASCII)
@@ -151,7 +150,7 @@ class BaselineCommits:
         if commit not in self._revisions:
             if not self._revisions:
                 self._stack.enter_context(signals_as_interrupts())
-            checked_out = check_out(self._root, commit, self._build, tell, NAME)
+            checked_out = check_out(self._root, commit, self._build, tell)
             self._stack.callback(checked_out.remove)
             self._revisions[commit] = checked_out.revision
         check_extensions(self._revisions[commit])

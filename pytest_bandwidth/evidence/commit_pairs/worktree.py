@@ -41,7 +41,9 @@ _MARK, TREE = "mark.json", "tree"
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """Hold a commit in a folder of its own. name: as given; top: the repository's own tree; tree: the commit's.
+    """Hold a commit in a folder of its own. top: the repository's own tree; tree: the commit's.
+
+    name: as it was asked for; messages call a hash by its first characters.
 
     python: the interpreter that finds what was built of the commit; None where nothing was.
     """
@@ -53,7 +55,8 @@ class Revision:
     python: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.commit[:SHORT_HASH]})"
+        short = self.commit[:SHORT_HASH]
+        return f"commit {short}" if self.commit.startswith(self.name) else f"{self.name} ({short})"
 
     def counterpart(self, path: Path) -> Path | None:
         """Return the same path in the commit's tree; None for one outside the repository."""
@@ -77,18 +80,15 @@ class Revision:
 class CheckedOut:
     """Hold a worktree with a revision in it, until `remove`."""
 
-    def __init__(self, root: Path, name: str, shown: str | None = None) -> None:
-        """Check `name` out. root: any folder of the repository. shown: what messages call it, if not by that name.
-
-        Raises UsageError where git has no such commit.
-        """
+    def __init__(self, root: Path, name: str) -> None:
+        """Check `name` out. root: any folder of the repository. Raises UsageError where git has no such commit."""
         top = top_of(root, "--bandwidth-against")
         commit = commit_of(top, name, "--bandwidth-against")
         remove_leftovers()
         remove_records(top)
         self._owned = OwnedFolder(PREFIX)
         self._folder = self._owned.path
-        self.revision = Revision(shown or name, commit, str(top), str(self._folder / TREE))
+        self.revision = Revision(name, commit, str(top), str(self._folder / TREE))
         try:
             # Locked and marked before git knows of the tree: from then on other processes look at the folder.
             add_tree(top, self._folder, commit)
