@@ -208,7 +208,7 @@ def print_preparation(rounds: int) -> None:
         compiled = ptx.compile_ptx(KERNELS)
         seconds["NVRTC"].append(time.perf_counter() - start)
         start = time.perf_counter()
-        program = ptx.load(compiled)
+        program = ptx.Program(compiled)
         seconds["parse"].append(time.perf_counter() - start)
         start = time.perf_counter()
         for name in program.kernels:
@@ -229,7 +229,7 @@ def main() -> None:
         f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}, Python {platform.python_version()}, "
         f"NumPy {np.__version__}, Numba {numba.__version__}, NVRTC {ptx.nvrtc_version()}"
     )
-    program = ptx.load(ptx.compile_ptx(KERNELS))
+    program = ptx.Program(ptx.compile_ptx(KERNELS))
     print_preparation(options.rounds)
     print_rates(program, options.rounds)
     print_curve(program, options.rounds, options.largest)

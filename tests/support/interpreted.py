@@ -12,7 +12,7 @@ import numpy as np
 from pytest_bandwidth.features.traffic.ptx.checkers.initialisation import fill_untouched
 from pytest_bandwidth.features.traffic.ptx.counts import Execution
 from pytest_bandwidth.features.traffic.ptx.launch import execute
-from pytest_bandwidth.features.traffic.ptx.loading import Program, load
+from pytest_bandwidth.features.traffic.ptx.loading import Program
 from pytest_bandwidth.features.traffic.ptx.nvrtc.compile import compile_ptx
 from pytest_bandwidth.suite.operations import Case, KernelStep
 
@@ -49,7 +49,7 @@ class FreshArrays:
 
 @functools.cache
 def program(text: str, arch: str, filename: str = "kernel.cu") -> Program:
-    return load(compile_ptx(text, arch=arch, filename=filename))
+    return Program(compile_ptx(text, arch=arch, filename=filename))
 
 
 def shipped(file: str, arch: str) -> Program:

@@ -38,7 +38,7 @@ def run_body(
         + "".join(f" ld.param.u64 %p{n}, [a{n}];\n" for n in numbers)
         + f"{body} ret;\n}}\n"
     )
-    return ptx.execute(ptx.load(ptx.PtxModule(text, "none", arch)), "k", (1,), (threads,), args)
+    return ptx.execute(ptx.Program(ptx.PtxModule(text, "none", arch)), "k", (1,), (threads,), args)
 
 
 def without_faults(execution: ptx.Execution) -> ptx.Execution:

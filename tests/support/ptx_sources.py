@@ -13,7 +13,7 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_120")
 
 @functools.cache
 def program(text: str, arch: str = "sm_90", names: tuple[str, ...] = (), options: tuple[str, ...] = ()) -> ptx.Program:
-    return ptx.load(ptx.compile_ptx(text, arch=arch, filename="kernel.cu", name_expressions=names, options=options))
+    return ptx.Program(ptx.compile_ptx(text, arch=arch, filename="kernel.cu", name_expressions=names, options=options))
 
 
 def run(

@@ -33,20 +33,16 @@ from pytest_bandwidth.features.traffic.findings import (
     plain_counts,
     plain_lines,
 )
-from pytest_bandwidth.features.traffic.ptx import (
-    AccessFault,
+from pytest_bandwidth.features.traffic.ptx import Program, execute, fill_untouched
+from pytest_bandwidth.features.traffic.ptx.counts import AccessFault, Execution
+from pytest_bandwidth.features.traffic.ptx.memory import flat_bytes
+from pytest_bandwidth.features.traffic.ptx.nvrtc.compile import (
     CubinModule,
-    Execution,
-    Program,
     compile_cubin,
     compile_ptx,
-    execute,
-    fill_untouched,
-    load,
     nvrtc_version,
     supported_architectures,
 )
-from pytest_bandwidth.features.traffic.ptx.memory import flat_bytes
 
 DEFAULT_ARCH = "sm_90"
 NO_LAUNCH = "the traffic device looks into kernel launches (bandwidth.launch); it cannot look into a callable"
@@ -234,13 +230,9 @@ def _compiled(
     text: str, arch: str, options: tuple[str, ...], names: tuple[str, ...], filename: str, seconds: float
 ) -> tuple[Program, CubinModule]:
     """Compile a source to PTX and to machine code; most tests take a kernel of a source that is known already."""
-    module = compile_ptx(
-        text, arch=arch, options=options, name_expressions=names, filename=filename, max_seconds=seconds
-    )
-    cubin = compile_cubin(
-        text, arch=arch, options=options, name_expressions=names, filename=filename, max_seconds=seconds
-    )
-    return load(module), cubin
+    given: Any = {"arch": arch, "options": options, "name_expressions": names, "filename": filename}
+    module = compile_ptx(text, **given, max_seconds=seconds)
+    return Program(module), compile_cubin(text, **given, max_seconds=seconds)
 
 
 def _faults_text(kernel: str, faults: Sequence[AccessFault]) -> str:

@@ -11,7 +11,7 @@ from pytest_bandwidth.devices.datasheets import DATASHEETS
 from pytest_bandwidth.domain.measured.measurement import DETAIL, NOTE, Finding
 from pytest_bandwidth.domain.traffic import Traffic, differ
 from pytest_bandwidth.domain.units import format_bytes
-from pytest_bandwidth.features.traffic.ptx import AccessCounts, ArrayCounts, Counts, Execution
+from pytest_bandwidth.features.traffic.ptx.counts import AccessCounts, ArrayCounts, Counts, Execution
 
 # Cards that a floor time is modelled for: bytes over the datasheet's peak, nothing else.
 MODELLED_CARDS = ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GeForce RTX 4090")

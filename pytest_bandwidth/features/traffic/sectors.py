@@ -43,7 +43,7 @@ def _sectors_of(text: str, launch: Launch, args: tuple[Any, ...]) -> int:
     if entry is None or target is None:
         raise KernelError("its PTX holds no kernel, or several")
     execution = ptx.execute(
-        ptx.load(ptx.PtxModule(text, nvrtc_version="", arch=target[1])),
+        ptx.Program(ptx.PtxModule(text, nvrtc_version="", arch=target[1])),
         entry.name,
         launch.grid,
         launch.block,

@@ -19,7 +19,7 @@ from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, 
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.code.kernel_signature import source_name
 from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest
-from pytest_bandwidth.features.traffic.ptx import compile_cubin, compile_ptx, execute, load
+from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, compile_ptx, execute
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
 SOURCE = """
@@ -153,7 +153,7 @@ def test_the_normal_form_is_a_module_that_does_and_asks_for_the_same():
     assert found.text == module.text
     assert "before" not in module.text
     assert ".loc" not in module.text
-    whole, alone = load(compiled), load(type(compiled)(module.text, compiled.nvrtc_version, compiled.arch))
+    whole, alone = Program(compiled), Program(type(compiled)(module.text, compiled.nvrtc_version, compiled.arch))
     results = []
     for program in (whole, alone):
         out, source = np.zeros(1000, np.float32), np.linspace(1, 2, 1000, dtype=np.float32)
@@ -277,12 +277,12 @@ from pathlib import Path
 sys.path[:0] = sys.argv[2:]
 from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.domain.code.kernel_signature import source_name
-from pytest_bandwidth.features.traffic.ptx import compile_cubin, compile_ptx, load
+from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, compile_ptx
 
 file = Path(sys.argv[1])
 text = file.read_text()
 compiled, cubin = compile_ptx(text, filename=str(file)), compile_cubin(text, filename=str(file)).data
-for name in load(compiled).kernels:
+for name in Program(compiled).kernels:
     found = kernel_code(compiled.ptx, cubin, name).identity
     print(source_name(name), found.ptx, found.sass)
 """
@@ -312,7 +312,7 @@ def test_every_shipped_kernel_is_identified():
     for file in shipped_files():
         text = Path(shipped_folder() / file).read_text()
         compiled, cubin = compile_ptx(text, filename=file), compile_cubin(text, filename=file).data
-        names = list(load(compiled).kernels)
+        names = list(Program(compiled).kernels)
         assert {source_name(name) for name in names} >= set(kernel_names(text))
         for name in names:
             identity = kernel_code(compiled.ptx, cubin, name).identity

@@ -40,7 +40,7 @@ def launch_both(
     """Execute a launch both ways on the same data, `args` by the interpreter. Asserts that neither finds an error, and
     that both count the same.
     """
-    program = ptx.load(module)
+    program = ptx.Program(module)
     name = program.resolve(kernel)
     built = build(module.ptx, name, module.arch)
     memory, placed = Memory(), {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from emulated_card.kernels.module import variable_at
-from pytest_bandwidth.features.traffic.ptx.decode.scopes import SPECIALS
+from pytest_bandwidth.features.traffic.ptx.lanes import SPECIALS
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
 from pytest_bandwidth.features.traffic.ptx.opcodes.table import TABLE
 from pytest_bandwidth.features.traffic.ptx.program import Atomic, BasicBlock, Compute, Kernel, Load, Read, Step, Write

@@ -21,6 +21,11 @@ Dim = tuple[int, int, int]
 WARP = 32
 
 
+def coordinates(number: Any, size: Dim) -> tuple[Any, Any, Any]:
+    """Return x, y and z of a thread's or a block's linear number, or of an array of such."""
+    return number % size[0], number // size[0] % size[1], number // (size[0] * size[1])
+
+
 @dataclass(frozen=True)
 class Geometry:
     """Describe a batch: grid and block as launched; `blocks` are its blocks' linear numbers, int64 of shape (B,)."""
@@ -41,86 +46,56 @@ class Geometry:
         return -(-self.threads // WARP) * WARP
 
     @cached_property
+    def numbers(self) -> Array:
+        """Number the lanes: (1, lanes)."""
+        return np.arange(self.lanes)[None]
+
+    @cached_property
     def rows(self) -> int:
         return len(self.blocks)
 
     @cached_property
     def present(self) -> Array:
         """Return the lanes that are threads: (1, 1) where no warp is partly filled, else (1, lanes)."""
-        if self.lanes == self.threads:
-            return np.ones((1, 1), np.bool_)
-        return (np.arange(self.lanes) < self.threads)[None]
+        return np.ones((1, 1), np.bool_) if self.lanes == self.threads else self.numbers < self.threads
 
     def special(self, name: str) -> Array:
         """Return a special register's value (``%tid.x`` …), uint32."""
-        return _SPECIALS[name](self).astype(np.uint32)
+        return np.atleast_2d(SPECIALS[name](self)).astype(np.uint32)
 
     def thread_name(self, lane: int) -> str:
-        x, y = self.block[0], self.block[1]
-        return f"({lane % x}, {lane // x % y}, {lane // (x * y)})"
+        return "({}, {}, {})".format(*coordinates(lane, self.block))
 
-    def block_name(self, row: int) -> str:
-        number = int(self.blocks[row])
-        x, y = self.grid[0], self.grid[1]
-        return f"({number % x}, {number // x % y}, {number // (x * y)})"
+    def block_name(self, number: int) -> str:
+        return "({}, {}, {})".format(*coordinates(number, self.grid))
 
 
-def _per_thread(value: Callable[[Array, Dim], Array]) -> Callable[[Geometry], Array]:
-    return lambda geometry: value(np.arange(geometry.lanes), geometry.block)[None]
-
-
-def _per_block(value: Callable[[Array, Dim], Array]) -> Callable[[Geometry], Array]:
-    return lambda geometry: value(geometry.blocks, geometry.grid)[:, None]
-
-
-def _same(value: Callable[[Geometry], int]) -> Callable[[Geometry], Array]:
-    return lambda geometry: np.full((1, 1), value(geometry))
-
-
-def _axis(axis: int) -> Callable[[Array, Dim], Array]:
-    if axis == 0:
-        return lambda number, size: number % size[0]
-    if axis == 1:
-        return lambda number, size: number // size[0] % size[1]
-    return lambda number, size: number // (size[0] * size[1])
-
-
-_LANE_MASKS: dict[str, Callable[[Array], Array]] = {
-    "eq": lambda lane: 1 << lane,
-    "lt": lambda lane: (1 << lane) - 1,
-    "le": lambda lane: (2 << lane) - 1,
-    "gt": lambda lane: 0xFFFFFFFF ^ ((2 << lane) - 1),
-    "ge": lambda lane: 0xFFFFFFFF ^ ((1 << lane) - 1),
-}
-
-
-def _special_table() -> dict[str, Callable[[Geometry], Array]]:
-    table: dict[str, Callable[[Geometry], Array]] = {}
-    for axis, letter in enumerate("xyz"):
-        table |= _special_of_axis(axis, letter)
-    table["%laneid"] = _per_thread(lambda number, _: number % WARP)
-    table["%warpid"] = _per_thread(lambda number, _: number // WARP)
-    table["%nwarpid"] = _same(lambda g: g.lanes // WARP)
-    table["%dynamic_smem_size"] = _same(lambda g: g.dynamic_shared_bytes)
-    table["%total_smem_size"] = _same(lambda g: g.dynamic_shared_bytes + g.static_shared_bytes)
-    table |= {f"%lanemask_{name}": _lane_mask(mask) for name, mask in _LANE_MASKS.items()}
-    return table
-
-
-def _special_of_axis(axis: int, letter: str) -> dict[str, Callable[[Geometry], Array]]:
+def _of_axis(axis: int) -> dict[str, Callable[[Geometry], Any]]:
+    letter = "xyz"[axis]
     return {
-        f"%tid.{letter}": _per_thread(_axis(axis)),
-        f"%ctaid.{letter}": _per_block(_axis(axis)),
-        f"%ntid.{letter}": _same(lambda g: g.block[axis]),
-        f"%nctaid.{letter}": _same(lambda g: g.grid[axis]),
+        f"%tid.{letter}": lambda g: coordinates(g.numbers, g.block)[axis],
+        f"%ctaid.{letter}": lambda g: coordinates(g.blocks[:, None], g.grid)[axis],
+        f"%ntid.{letter}": lambda g: g.block[axis],
+        f"%nctaid.{letter}": lambda g: g.grid[axis],
     }
 
 
-def _lane_mask(mask: Callable[[Array], Array]) -> Callable[[Geometry], Array]:
-    return _per_thread(lambda number, _: mask(number % WARP))
-
-
-_SPECIALS = _special_table()
+# The special registers, each of 32 bits.
+SPECIALS: dict[str, Callable[[Geometry], Any]] = {
+    **_of_axis(0),
+    **_of_axis(1),
+    **_of_axis(2),
+    "%laneid": lambda g: g.numbers % WARP,
+    "%warpid": lambda g: g.numbers // WARP,
+    "%nwarpid": lambda g: g.lanes // WARP,
+    "%dynamic_smem_size": lambda g: g.dynamic_shared_bytes,
+    "%total_smem_size": lambda g: g.dynamic_shared_bytes + g.static_shared_bytes,
+    "%lanemask_eq": lambda g: 1 << g.numbers % WARP,
+    "%lanemask_lt": lambda g: (1 << g.numbers % WARP) - 1,
+    "%lanemask_le": lambda g: (2 << g.numbers % WARP) - 1,
+    "%lanemask_gt": lambda g: 0xFFFFFFFF ^ ((2 << g.numbers % WARP) - 1),
+    "%lanemask_ge": lambda g: 0xFFFFFFFF ^ ((1 << g.numbers % WARP) - 1),
+}
 
 
 class Mask:
@@ -139,14 +114,10 @@ class Mask:
 
     @cached_property
     def warps(self) -> int:
-        return int(np.count_nonzero(warps_with(self.lanes))) * self._warp_repeat
-
-    @property
-    def _warp_repeat(self) -> int:
         rows, columns = self.lanes.shape
         g = self._geometry
         repeat: int = (g.rows // rows) * (1 if columns > 1 else g.lanes // WARP)
-        return repeat
+        return int(np.count_nonzero(warps_with(self.lanes))) * repeat
 
 
 def spread(array: Array, shape: tuple[int, ...]) -> Array:

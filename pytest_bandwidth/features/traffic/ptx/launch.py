@@ -13,8 +13,7 @@ from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.kernel_signature import parameter_names
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic.ptx.arguments import Arguments, place_arguments
-from pytest_bandwidth.features.traffic.ptx.checkers.bounds import BoundsChecker
-from pytest_bandwidth.features.traffic.ptx.checkers.faults import FaultLog
+from pytest_bandwidth.features.traffic.ptx.checkers.faults import BoundsChecker, FaultLog
 from pytest_bandwidth.features.traffic.ptx.checkers.happens_before import HappensBefore
 from pytest_bandwidth.features.traffic.ptx.checkers.initialisation import InitialisationChecker, untouched
 from pytest_bandwidth.features.traffic.ptx.checkers.races import GlobalRaceChecker, SharedRaceChecker

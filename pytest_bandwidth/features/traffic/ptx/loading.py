@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.code.kernel_signature import source_name
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.features.traffic.ptx.decode.kernel import decode
 from pytest_bandwidth.features.traffic.ptx.decode.layout import parameters_of
-from pytest_bandwidth.features.traffic.ptx.decode.scopes import element_bytes
+from pytest_bandwidth.features.traffic.ptx.decode.operands import element_bytes
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.memory import FIRST_VARIABLE_REGION, Region, RegionKind, region_base
 from pytest_bandwidth.features.traffic.ptx.nvrtc.compile import PtxModule
@@ -24,10 +24,11 @@ from pytest_bandwidth.features.traffic.ptx.syntax import Number, Variable
 
 
 class Program:
-    """Hold a module that is ready to run.
+    """Hold a module that is ready to run; kernels are decoded when first asked for.
 
     kernels: parameters of each kernel by its name in the PTX. variables: regions of __device__ and __constant__
     variables, which keep their values from launch to launch.
+    Raises KernelError for PTX that it cannot read.
     """
 
     def __init__(self, compiled: PtxModule) -> None:
@@ -72,11 +73,6 @@ class Program:
             main = self.compiled.filename.rsplit("/", 1)[-1]
             self._decoded[resolved] = decode(self._module, self._functions[resolved], self._symbols, main)
         return self._decoded[resolved]
-
-
-def load(compiled: PtxModule) -> Program:
-    """Parse a module; kernels are decoded when first asked for. Raises KernelError for PTX it cannot read."""
-    return Program(compiled)
 
 
 def _placed(variables: tuple[Variable, ...]) -> list[Variable]:

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 
 from pytest_bandwidth.features.traffic.ptx.checkers import Checker
-from pytest_bandwidth.features.traffic.ptx.checkers.bounds import BoundsChecker
+from pytest_bandwidth.features.traffic.ptx.checkers.faults import BoundsChecker
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, spread
-from pytest_bandwidth.features.traffic.ptx.loops import atomics, transfer
+from pytest_bandwidth.features.traffic.ptx.loops import transfer
 from pytest_bandwidth.features.traffic.ptx.memory import REGION_SHIFT, WINDOWS, Access, Memory, Region, region_base
 from pytest_bandwidth.features.traffic.ptx.opcodes import halves
 from pytest_bandwidth.features.traffic.ptx.program import Atomic, Load, Store
@@ -71,10 +71,10 @@ class MemoryUnit:
             return
         data = region.typed(step.dtype)
         if step.dtype.kind == "f":
-            atomics.atomic_float(data, region.block_step, region.thread_step, place, mask, value, old)
+            transfer.atomic_float(data, region.block_step, region.thread_step, place, mask, value, old)
         else:
-            code = atomics.ATOMIC_CODES[step.operation]
-            atomics.atomic_integer(data, region.block_step, region.thread_step, place, mask, code, value, other, old)
+            code = transfer.ATOMIC_CODES[step.operation]
+            transfer.atomic_integer(data, region.block_step, region.thread_step, place, mask, code, value, other, old)
 
     def _check(self, access: Access) -> None:
         for checker in self._checkers:

@@ -38,9 +38,9 @@ def test_a_path_may_hold_what_ptx_escapes(folder: str) -> None:
     module = ptx.compile_ptx(PLAIN, filename=f'{folder}/the "kernel".cu')
     (path,) = parse_ptx(module.ptx).files.values()
     assert path.endswith(f'/{folder}/the "kernel".cu')
-    assert ptx.load(module).kernels
+    assert ptx.Program(module).kernels
     x = np.zeros(1, np.int32)
-    ptx.execute(ptx.load(module), "k", (1,), (1,), (x,))
+    ptx.execute(ptx.Program(module), "k", (1,), (1,), (x,))
     assert x[0] == 1
 
 
@@ -189,7 +189,7 @@ extern "C" __global__ void k(const half* a) {
 def test_kernels_for_tensor_cores_skip() -> None:
     """Their headers come with nvcc: where it is not installed, no such kernel compiles."""
     with pytest.raises(NotOnThisDevice, match=r"tensor cores|wmma\.load"):
-        ptx.execute(ptx.load(ptx.compile_ptx(TENSOR_CORES)), "k", (1,), (32,), (np.zeros(256, np.float16),))
+        ptx.execute(ptx.Program(ptx.compile_ptx(TENSOR_CORES)), "k", (1,), (32,), (np.zeros(256, np.float16),))
 
 
 def test_without_their_headers_kernels_for_tensor_cores_skip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_a_row_computes_what_the_isa_says(form: Form) -> None:
     for kind, lines in by_kind.items():
         made = lab(lines)
         out = np.zeros((LANES, made.words), np.uint64)
-        program = ptx.load(ptx.PtxModule(made.text, "none", "sm_90"))
+        program = ptx.Program(ptx.PtxModule(made.text, "none", "sm_90"))
         execution = ptx.execute(program, "k", (LANES // 128,), (128,), (out, operands(kind).copy()))
         assert not execution.faults
         columns = iter(out.T.tolist())

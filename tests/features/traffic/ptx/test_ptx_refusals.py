@@ -188,7 +188,7 @@ def test_what_no_gpu_has_or_nothing_here_computes_is_refused_by_name(opcode: str
     with pytest.raises(
         NotOnThisDevice, match=f"kernel k uses {re.escape(name)}, which the traffic device does not model"
     ):
-        ptx.load(ptx.PtxModule(text, "none", "sm_100")).kernel("k")
+        ptx.Program(ptx.PtxModule(text, "none", "sm_100")).kernel("k")
 
 
 def test_a_kernel_runs_beside_one_that_is_not_modelled() -> None:
@@ -323,7 +323,7 @@ def test_damaged_ptx_is_an_error_and_nothing_else() -> None:
                 ".version 8.0\n.target sm_80\n.address_size 64\n" + "".join(damaged), "none", "sm_80"
             )
             try:
-                loaded = ptx.load(broken)
+                loaded = ptx.Program(broken)
                 for name, parameters in loaded.kernels.items():
                     args = [np.zeros(2048, np.float32) if p.size == 8 else np.int32(7) for p in parameters]
                     ptx.execute(loaded, name, (2,), (64,), args, max_thread_instructions=100_000)

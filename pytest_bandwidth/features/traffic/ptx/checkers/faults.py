@@ -1,4 +1,7 @@
-"""Collect faults as they are found: the first of each kind, line and array is described, the others are counted."""
+"""Collect faults, and find those of an access's place: out of bounds, misaligned, read-only; these are not carried out.
+
+The first of each kind, line and array is described, the others are counted.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,18 @@ import numpy as np
 from pytest_bandwidth.features.traffic.ptx.counts import AccessFault
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, spread
 from pytest_bandwidth.features.traffic.ptx.memory import Region
-from pytest_bandwidth.features.traffic.ptx.program import Site
+from pytest_bandwidth.features.traffic.ptx.program import Site, readable_name
 
+_VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
 _OF_NO_ADDRESS = ("barrier", "trap")
 
 
 class FaultLog:
+    _geometry: Geometry
+
     def __init__(self, sites: Sequence[Site]) -> None:
         self._sites = sites
         self._found: dict[tuple[str, int, str], AccessFault] = {}
-        self._geometry: Geometry | None = None
 
     def begin(self, geometry: Geometry) -> None:
         self._geometry = geometry
@@ -29,7 +34,6 @@ class FaultLog:
         the thread's name.
         """
         geometry = self._geometry
-        assert geometry is not None
         shape = np.broadcast_shapes(hits.shape, offset.shape)
         everywhere = spread(hits, shape)
         row, lane = (int(place) for place in np.argwhere(everywhere)[0])
@@ -43,7 +47,7 @@ class FaultLog:
         if key in self._found:
             self._found[key] = replace(self._found[key], threads=self._found[key].threads + threads)
             return
-        block, thread = geometry.block_name(row), geometry.thread_name(lane)
+        block, thread = geometry.block_name(int(geometry.blocks[row])), geometry.thread_name(lane)
         address = place if region is None else region.base + place
         spot = f"{where.file}:{where.line}" if where.line else f"PTX line {where.ptx_line}"
         what = sentence.format(array=array or "no array", place=place)
@@ -55,10 +59,63 @@ class FaultLog:
         where = self._sites[site]
         return f"line {where.line}" if where.line else f"PTX line {where.ptx_line}"
 
-    def thread_name(self, lane: int) -> str:
-        assert self._geometry is not None
-        return self._geometry.thread_name(lane)
-
     @property
     def faults(self) -> tuple[AccessFault, ...]:
         return tuple(self._found.values())
+
+
+class BoundsChecker:
+    def __init__(self, faults: FaultLog) -> None:
+        self._faults = faults
+
+    def check(self, site: int, kind: str, region: Region | None, offset: Array, mask: Array, width: int) -> Array:
+        """Return the mask without the lanes whose access is a fault. Called only where some lane's may be."""
+        verb = _VERBS[kind]
+        if region is None:
+            self._report("out-of-bounds", site, None, mask, offset, f"{verb} {width} bytes that belong to no array")
+            return np.zeros((1, 1), np.bool_)
+        outside = (offset < 0) | (offset > region.nbytes - width)
+        if region.kind == "shared" or region.kind == "local":
+            outside = outside | ~self._in_a_variable(region, offset, width)
+        misaligned = (offset & (width - 1)) != 0
+        inside = f"{{array}}, which has {region.nbytes} bytes" if region.kind == "global" else "{array}"
+        inside += self._dynamic_shared(region, offset, mask & outside)
+        self._report(
+            "out-of-bounds", site, region, mask & outside, offset, f"{verb} {width} bytes at byte {{place}} of {inside}"
+        )
+        self._report(
+            "misaligned",
+            site,
+            region,
+            mask & ~outside & misaligned,
+            offset,
+            f"{verb} {width} bytes at byte {{place}} of {{array}}, which is no multiple of {width}",
+        )
+        bad = outside | misaligned
+        if kind != "load" and not region.writable:
+            self._report("read-only", site, region, mask & ~bad, offset, f"{verb} {{array}}, which is read-only")
+            return np.zeros((1, 1), np.bool_)
+        return mask & ~bad
+
+    def _report(self, code: str, site: int, region: Region | None, hits: Array, offset: Array, sentence: str) -> None:
+        if hits.any():
+            self._faults.add(code, site, region, hits, offset, sentence)
+
+    @staticmethod
+    def _dynamic_shared(region: Region, offset: Array, hits: Array) -> str:
+        """Say what the launch gives of dynamic shared memory, where that is what the first of the hits is beyond."""
+        dynamic = region.symbols[-1] if region.kind == "shared" else None
+        if dynamic is None or not hits.any():
+            return ""
+        shape = np.broadcast_shapes(hits.shape, offset.shape)
+        if spread(offset, shape)[spread(hits, shape)][0] < dynamic.address:
+            return ""
+        given = f"only {dynamic.size} bytes" if dynamic.size else "none"
+        return f": {readable_name(dynamic.name)} is dynamic shared memory, and the launch gives {given} (shared_mem=)"
+
+    @staticmethod
+    def _in_a_variable(region: Region, offset: Array, width: int) -> Array:
+        inside = np.zeros((1, 1), np.bool_)
+        for symbol in region.symbols:
+            inside = inside | ((offset >= symbol.address) & (offset + width <= symbol.address + symbol.size))
+        return inside

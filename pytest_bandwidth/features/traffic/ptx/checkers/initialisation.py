@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.traffic.ptx.checkers import Checker
 from pytest_bandwidth.features.traffic.ptx.checkers.faults import FaultLog
 from pytest_bandwidth.features.traffic.ptx.checkers.happens_before import HappensBefore
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, spread
@@ -55,7 +56,7 @@ def _pattern(first_word: int, words: int) -> Array:
     return (z ^ (z >> np.uint64(31))).astype("<u8")
 
 
-class InitialisationChecker:
+class InitialisationChecker(Checker):
     """Flag what was written. written: per global region that was declared empty, uint8 flags of (1, bytes),
     1 where initialised.
     """
@@ -65,10 +66,9 @@ class InitialisationChecker:
         self._granules = granule_bytes
         self._written = dict(written)
         self._windows: dict[Region, Array] = {}
-        self._geometry: Geometry | None = None
 
-    def begin(self, geometry: Geometry, _order: HappensBefore) -> None:
-        self._geometry = geometry
+    def begin(self, geometry: Geometry, order: HappensBefore) -> None:
+        super().begin(geometry, order)
         self._windows = {}
 
     def see(self, access: Access) -> None:
@@ -82,8 +82,7 @@ class InitialisationChecker:
         """Check an access of shared or local memory. Flags have one row as long as all blocks (or, for local memory,
         all threads) did the same.
         """
-        region, geometry = access.region, self._geometry
-        assert geometry is not None
+        region, geometry = access.region, self.geometry
         granule = self._granules.get(region.kind, 1)
         flags = self._windows.get(region)
         if flags is None:

@@ -9,10 +9,13 @@ conflict with nothing.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
+from pytest_bandwidth.features.traffic.ptx.checkers import Checker
 from pytest_bandwidth.features.traffic.ptx.checkers.faults import FaultLog
 from pytest_bandwidth.features.traffic.ptx.checkers.happens_before import HappensBefore
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, spread
@@ -20,26 +23,55 @@ from pytest_bandwidth.features.traffic.ptx.loops import races
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region
 
 
-class SharedRaceChecker:
+class _RaceChecker(Checker):
+    """Look at plain loads and stores of one kind of memory."""
+
+    kind: Literal["shared", "global"]
+
     def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int]) -> None:
         self._faults = faults
-        self._granule = granule_bytes.get("shared", 1)
-        self._writers: Array | None = None
-        self._readers: Array | None = None
+        self._granule = granule_bytes.get(self.kind, 1)
         self._hits: dict[tuple[int, int], Array] = {}
-        self._geometry: Geometry | None = None
-        self._order: HappensBefore | None = None
-
-    def begin(self, geometry: Geometry, order: HappensBefore) -> None:
-        self._geometry, self._order = geometry, order
-        self._writers = self._readers = None
 
     def see(self, access: Access) -> None:
-        if access.region.kind != "shared" or access.kind == "atomic" or access.ordered:
+        if access.region.kind != self.kind or access.kind == "atomic" or access.ordered:
             return
-        geometry, order = self._geometry, self._order
-        assert geometry is not None
-        assert order is not None
+        hit = self._conflicts(access)
+        if hit is not None:
+            self._report(access, hit)
+            hit[:] = 0
+
+    @abstractmethod
+    def _conflicts(self, access: Access) -> Array | None:
+        """Update the shadow; return with what each lane conflicts, None where none does."""
+
+    @abstractmethod
+    def _report(self, access: Access, hit: Array) -> None: ...
+
+    def _zeros(self, shape: tuple[int, int]) -> Array:
+        """Return an array of zeros that is kept for the next access of that shape: conflicts are rare, and clearing it
+        each time is not free.
+        """
+        if shape not in self._hits:
+            self._hits[shape] = np.zeros(shape, np.int64)
+        return self._hits[shape]
+
+    def _add(self, access: Access, hits: Array, what: str) -> None:
+        verb = "writes" if access.kind == "store" else "reads"
+        sentence = f"{verb} {{array}} at byte {{place}}, which {what}"
+        self._faults.add("race", access.site, access.region, hits & access.mask, access.offset, sentence)
+
+
+class SharedRaceChecker(_RaceChecker):
+    kind = "shared"
+
+    def begin(self, geometry: Geometry, order: HappensBefore) -> None:
+        super().begin(geometry, order)
+        self._writers: Array | None = None
+        self._readers: Array | None = None
+
+    def _conflicts(self, access: Access) -> Array | None:
+        geometry, order = self.geometry, self.order
         granules = -(-access.region.nbytes // self._granule)
         if self._writers is None or self._readers is None:
             self._writers, self._readers = np.zeros((1, granules), np.int64), np.zeros((1, granules), np.int64)
@@ -48,7 +80,7 @@ class SharedRaceChecker:
             self._writers = np.repeat(self._writers, rows, axis=0)
             self._readers = np.repeat(self._readers, rows, axis=0)
         shape = (rows, geometry.lanes)
-        hit = _zeros(self._hits, shape)
+        hit = self._zeros(shape)
         found = races.race_between_threads(
             self._writers,
             self._readers,
@@ -61,14 +93,10 @@ class SharedRaceChecker:
             spread(order.warp_epoch & 0x3FFFF, (rows, geometry.lanes // 32)),
             hit,
         )
-        if found:
-            self._report(access, hit)
-            hit[:] = 0
+        return hit if found else None
 
     def _report(self, access: Access, hit: Array) -> None:
-        assert self._geometry is not None
-        everywhere = (self._geometry.rows, self._geometry.lanes)
-        hit = spread(hit, everywhere)
+        hit = spread(hit, (self.geometry.rows, self.geometry.lanes))
         hits = hit != 0
         if access.kind == "store":
             hits = hits & ~benign(access, hits)
@@ -81,30 +109,19 @@ class SharedRaceChecker:
         elif who >= races.WARP_OF_READERS:
             other = f"several threads of warp {who - races.WARP_OF_READERS}"
         else:
-            other = f"thread {self._faults.thread_name(who - 1)}"
-        verb = "writes" if access.kind == "store" else "reads"
-        line = self._faults.line_of(site)
-        sentence = f"{verb} {{array}} at byte {{place}}, which {other} accessed at {line} with no barrier between"
-        self._faults.add("race", access.site, access.region, hits & access.mask, access.offset, sentence)
+            other = f"thread {self.geometry.thread_name(who - 1)}"
+        self._add(access, hits, f"{other} accessed at {self._faults.line_of(site)} with no barrier between")
 
 
-class GlobalRaceChecker:
+class GlobalRaceChecker(_RaceChecker):
+    kind = "global"
+
     def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int]) -> None:
-        self._faults = faults
-        self._granule = granule_bytes.get("global", 1)
+        super().__init__(faults, granule_bytes)
         self._shadows: dict[Region, tuple[Array, Array]] = {}
-        self._hits: dict[tuple[int, int], Array] = {}
-        self._geometry: Geometry | None = None
-        self._order: HappensBefore | None = None
 
-    def begin(self, geometry: Geometry, order: HappensBefore) -> None:
-        self._geometry, self._order = geometry, order
-
-    def see(self, access: Access) -> None:
-        if access.region.kind != "global" or access.kind == "atomic" or access.ordered:
-            return
-        geometry = self._geometry
-        assert geometry is not None
+    def _conflicts(self, access: Access) -> Array | None:
+        geometry = self.geometry
         if access.region not in self._shadows:
             granules = -(-access.region.nbytes // self._granule)
             self._shadows[access.region] = np.zeros(granules, np.int32), np.zeros(granules, np.int32)
@@ -113,7 +130,7 @@ class GlobalRaceChecker:
         if access.kind == "load" and offset.shape[1] == 1 and mask.shape[1] > 1:
             mask = mask.any(axis=1, keepdims=True)  # threads of a block that read one place are alike, blocks are not
         shape = (geometry.rows, geometry.lanes if access.kind == "store" else offset.shape[1])
-        hit = _zeros(self._hits, shape)
+        hit = self._zeros(shape)
         found = races.race_between_blocks(
             writers,
             readers,
@@ -124,40 +141,17 @@ class GlobalRaceChecker:
             geometry.blocks[:, None],
             hit,
         )
-        if found:
-            self._report(access, hit)
-            hit[:] = 0
+        return hit if found else None
 
     def _report(self, access: Access, hit: Array) -> None:
-        geometry, order = self._geometry, self._order
-        assert geometry is not None
-        assert order is not None
-        hits = (hit != 0) & ~order.between(hit - 1, spread(geometry.blocks[:, None], hit.shape))
+        hits = (hit != 0) & ~self.order.between(hit - 1, spread(self.geometry.blocks[:, None], hit.shape))
         if access.kind == "store" and hits.any():
             hits &= ~benign(access, hits)
         if not hits.any():
             return
         other = int(hit[tuple(np.argwhere(hits)[0])]) - 1
-        who = "several other blocks" if other < 0 else f"block {_block_name(other, geometry)}"
-        verb = "writes" if access.kind == "store" else "reads"
-        sentence = (
-            f"{verb} {{array}} at byte {{place}}, which {who} of the same launch accessed; nothing orders the two"
-        )
-        self._faults.add("race", access.site, access.region, hits & access.mask, access.offset, sentence)
-
-
-def _block_name(number: int, geometry: Geometry) -> str:
-    x, y = geometry.grid[0], geometry.grid[1]
-    return f"({number % x}, {number // x % y}, {number // (x * y)})"
-
-
-def _zeros(known: dict[tuple[int, int], Array], shape: tuple[int, int]) -> Array:
-    """Return an array of zeros that is kept for the next access of that shape: conflicts are rare, and clearing it each
-    time is not free.
-    """
-    if shape not in known:
-        known[shape] = np.zeros(shape, np.int64)
-    return known[shape]
+        who = "several other blocks" if other < 0 else f"block {self.geometry.block_name(other)}"
+        self._add(access, hits, f"{who} of the same launch accessed; nothing orders the two")
 
 
 def benign(access: Access, hits: Array) -> Array:

@@ -11,12 +11,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
-from pytest_bandwidth.features.traffic.ptx.decode import memory as memory_actions
-from pytest_bandwidth.features.traffic.ptx.decode.actions import CONTROL
+from pytest_bandwidth.features.traffic.ptx.decode.actions import ACTIONS
 from pytest_bandwidth.features.traffic.ptx.decode.flow import LabelMark, basic_blocks
 from pytest_bandwidth.features.traffic.ptx.decode.layout import layout_of, parameters_of
-from pytest_bandwidth.features.traffic.ptx.decode.operands import Context, Here
-from pytest_bandwidth.features.traffic.ptx.decode.scopes import RegisterFile, Scope
+from pytest_bandwidth.features.traffic.ptx.decode.operands import Context, Here, RegisterFile, Scope
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
 from pytest_bandwidth.features.traffic.ptx.opcodes.table import TABLE
 from pytest_bandwidth.features.traffic.ptx.program import (
@@ -155,8 +153,7 @@ class _Decoder:
             elif meaning == "return":
                 self._return(here)
             else:
-                action = CONTROL.get(meaning) or memory_actions.MEMORY[meaning]
-                self._items.extend(action(here))
+                self._items.extend(ACTIONS[meaning](here))
         except (KeyError, IndexError, ValueError):  # operands that the row does not have, or this device does not know
             here.refuse()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pytest_bandwidth.features.traffic.ptx.decode.scopes import element_bytes
+from pytest_bandwidth.features.traffic.ptx.decode.operands import element_bytes
 from pytest_bandwidth.features.traffic.ptx.program import Parameter, Space, Symbol
 from pytest_bandwidth.features.traffic.ptx.syntax import (
     Address,

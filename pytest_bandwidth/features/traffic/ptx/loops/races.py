@@ -10,20 +10,7 @@ from pytest_bandwidth.features.traffic.ptx.loops.numba_cache import BOOL, I32, I
 WARP_OF_READERS, MANY_WARPS = 1025, 1100
 
 
-@compiled(
-    I64(
-        plane(I64),
-        plane(I64),
-        given(I64),
-        given(BOOL),
-        I64,
-        I64,
-        I64,
-        given(I64),
-        given(I64),
-        plane(I64),
-    )
-)
+@compiled(I64(plane(I64), plane(I64), given(I64), given(BOOL), I64, I64, I64, given(I64), given(I64), plane(I64)))
 def race_between_threads(
     writers: Any,
     readers: Any,

@@ -13,11 +13,37 @@ from typing import Any
 
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.domain.measured.measurement import KernelResources
-from pytest_bandwidth.features.traffic.ptx.nvrtc.headers import HEADERS, OF_CUDA_STD
 from pytest_bandwidth.features.traffic.ptx.nvrtc.process import ask
 
 _LINE_INFORMATION = ("-lineinfo", "--generate-line-info")
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
+# Stand-ins for headers of the host that kernels include and NVRTC lacks, where that changes nothing they mean. NVRTC
+# itself declares what math.h, string.h, assert.h and printf offer to device code.
+_INTEGERS = "\n".join(
+    f"using ::cuda::std::{sign}int{kind}{bits}_t;"
+    for sign in ("", "u")
+    for kind in ("", "_least", "_fast")
+    for bits in (8, 16, 32, 64)
+)
+_STDINT = f"""#pragma once
+#include <cuda/std/cstdint>
+{_INTEGERS}
+using ::cuda::std::intptr_t; using ::cuda::std::uintptr_t;
+using ::cuda::std::intmax_t; using ::cuda::std::uintmax_t;
+"""
+_HEADERS: dict[str, str] = {
+    "stdint.h": _STDINT,
+    "cstdint": f"#pragma once\n#include <stdint.h>\nnamespace std {{\n{_INTEGERS}\n}}\n",
+    "stddef.h": "#pragma once\n#include <cuda/std/cstddef>\nusing ::cuda::std::size_t; using ::cuda::std::ptrdiff_t;\n",
+    **dict.fromkeys(("stdio.h", "math.h", "string.h", "assert.h"), "#pragma once\n"),
+}
+# Headers of the standard library that CCCL has for device code, as <cuda/std/NAME>.
+_OF_CUDA_STD = frozenset(
+    {"algorithm", "array", "atomic", "bit", "bitset", "cassert", "cfloat", "chrono", "climits", "cmath", "complex"}
+    | {"concepts", "cstddef", "cstdint", "cstdlib", "cstring", "ctime", "execution", "expected", "functional"}
+    | {"initializer_list", "iterator", "limits", "mdspan", "memory", "numbers", "numeric", "optional", "ratio"}
+    | {"span", "string_view", "tuple", "type_traits", "utility", "variant", "version"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +146,7 @@ def _compile(
         "filename": filename,
         "names": list(name_expressions),
         "options": [*options, *(f"--include-path={folder}" for folder in _about()["folders"])],
-        "headers": HEADERS,
+        "headers": _HEADERS,
         "ptx": ptx,
     }
     answer = ask(request, max_seconds)
@@ -154,7 +180,7 @@ def _explain_missing_header(filename: str, log: str, text: str) -> None:
             f"names, which begins at the folder where pytest was started\n{log}"
         )
     name = header.removesuffix(".h")
-    standard = header if header in OF_CUDA_STD else f"c{name}" if f"c{name}" in OF_CUDA_STD else None
+    standard = header if header in _OF_CUDA_STD else f"c{name}" if f"c{name}" in _OF_CUDA_STD else None
     remedy = f"include <cuda/std/{standard}> and say cuda::std::" if standard else "copy what the kernel needs of it"
     raise KernelError(
         f"{filename} includes <{header}>, and NVRTC, which compiles for the device alone, has no headers of the host; "

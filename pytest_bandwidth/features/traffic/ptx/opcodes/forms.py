@@ -55,22 +55,7 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "window": ("global", "shared", "shared::cta", "local"),
         "cached": ("global", "local"),
         "aspace": ("global", "shared", "shared::cta"),
-        "memory": (
-            "u8",
-            "u16",
-            "u32",
-            "u64",
-            "s8",
-            "s16",
-            "s32",
-            "s64",
-            "b8",
-            "b16",
-            "b32",
-            "b64",
-            "f32",
-            "f64",
-        ),
+        "memory": ("u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "b8", "b16", "b32", "b64", "f32", "f64"),
         "vec": ("v2", "v4", "v8"),
         "lcop": ("ca", "cg", "cs", "lu", "cv"),
         "scop": ("wb", "cg", "cs", "wt"),
@@ -170,12 +155,10 @@ class Table:
         self._rows: dict[str, list[tuple[Form, tuple[tuple[str, bool], ...]]]] = {}
         for form in forms:
             self._rows.setdefault(form.base, []).append((form, form.slots))
+        self.find = cache(self._find)
 
-    def find(self, opcode: str) -> Match | None:
+    def _find(self, opcode: str) -> Match | None:
         """Return the first row that the opcode fits, or None where the table has none."""
-        return _find(self, opcode)
-
-    def match(self, opcode: str) -> Match | None:
         base, *modifiers = opcode.split(".")
         for form, slots in self._rows.get(base, ()):
             choice: dict[str, str] = {}
@@ -183,11 +166,6 @@ class Table:
                 results, _, sources = form.operands.partition("<-")
                 return Match(form, choice, _types(results, choice), _types(sources, choice))
         return None
-
-
-@cache
-def _find(table: Table, opcode: str) -> Match | None:
-    return table.match(opcode)
 
 
 def _fit(slots: tuple[tuple[str, bool], ...], modifiers: tuple[str, ...], choice: dict[str, str]) -> bool:

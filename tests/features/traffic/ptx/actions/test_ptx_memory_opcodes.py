@@ -140,7 +140,7 @@ def test_one_pointer_into_three_spaces() -> None:
     out = np.zeros(48, np.int32)
     module = ptx.compile_ptx(KERNEL)
     assert all(opcode in module.ptx for opcode in ("cvta.const.u64", "cvta.param.u64", "ld.const"))
-    execution = ptx.execute(ptx.load(module), "pick", (1,), (24,), (out, source, table.view("V32")[0]))
+    execution = ptx.execute(ptx.Program(module), "pick", (1,), (24,), (out, source, table.view("V32")[0]))
     assert not execution.faults
     tables = np.stack([source, [3, 1, 4, 1, 5, 9, 2, 6], table])
     np.testing.assert_array_equal(out[:24], tables[np.arange(24) % 3, np.arange(24) % 8])
