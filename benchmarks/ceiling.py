@@ -31,7 +31,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.activity import ActivityWatch
 from pytest_bandwidth.devices.base import Budget, Launch, Workload
-from pytest_bandwidth.devices.cpu.device import CpuDevice, open_cpu
+from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.devices.host import read_caches
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.traffic import Traffic
@@ -103,7 +103,7 @@ def pairs(device: CpuDevice, library: Any, n: int) -> list[tuple[str, int, Call,
 
 
 def against_c(mib: int, rounds: int) -> None:
-    device, watch = open_cpu(), ActivityWatch()
+    device, watch = CpuDevice(), ActivityWatch()
     print(headline(device) + f"; {mib} MiB arrays, {rounds} rounds\n")
     print("| kernel | C GB/s | Numba GB/s | Numba ÷ C, median of rounds |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
@@ -133,7 +133,7 @@ def plateau(budget_seconds: float = 3.0) -> None:
 
     The cases of one size alternate in random order. Otherwise the host's own drift would look like an effect.
     """
-    device, watch = open_cpu(), ActivityWatch()
+    device, watch = CpuDevice(), ActivityWatch()
     cache, threads = read_caches().last_level, int(device.identity.settings["threads"])
     if cache is None:
         raise SystemExit("the system does not tell the size of its caches")
@@ -174,7 +174,7 @@ def plateau(budget_seconds: float = 3.0) -> None:
 
 def kernels(mib: int) -> None:
     """Print every family's float32 kernels, measured as the plugin measures them."""
-    device, watch = open_cpu(), ActivityWatch()
+    device, watch = CpuDevice(), ActivityWatch()
     cols = 4096
     rows = mib * 2**20 // 4 // cols
     n, f = rows * cols, np.float32

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_bandwidth.devices.own_processes import remembered
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.device import Conditions
 
@@ -146,3 +145,17 @@ def _load_average() -> float | None:
         return os.getloadavg()[0]
     except (AttributeError, OSError):
         return None
+
+
+# The processes that are no others: those that this one started, and one that takes turns with it. A GPU's driver still
+# names one as busy for a while after it ended.
+_ours: set[int] = set()
+
+
+def remember(pid: int) -> None:
+    """Count a process as ours from now on, when it has ended as well."""
+    _ours.add(pid)
+
+
+def remembered() -> frozenset[int]:
+    return frozenset(_ours)

@@ -26,53 +26,32 @@ class Datasheet:
     memory_gib: float | None = None
 
 
-_A100 = {
-    "fp64": 9.7,
-    "fp64-tensor": 19.5,
-    "fp32": 19.5,
-    "fp16": 78.0,
-    "bf16": 39.0,
-    "tf32-tensor": 156.0,
-    "fp16-tensor": 312.0,
-    "bf16-tensor": 312.0,
-}
-_HOPPER_SXM = {
-    "fp64": 34.0,
-    "fp64-tensor": 67.0,
-    "fp32": 67.0,
-    "fp16": 133.8,
-    "bf16": 133.8,
-    "tf32-tensor": 494.7,
-    "fp16-tensor": 989.4,
-    "bf16-tensor": 989.4,
-    "fp8-tensor": 1978.9,
-}
-_HOPPER_PCIE = {
-    "fp64": 26.0,
-    "fp64-tensor": 51.0,
-    "fp32": 51.0,
-    "tf32-tensor": 378.0,
-    "fp16-tensor": 756.5,
-    "bf16-tensor": 756.5,
-    "fp8-tensor": 1513.0,
-}
-_HOPPER_NVL = {
-    "fp64": 30.0,
-    "fp64-tensor": 60.0,
-    "fp32": 60.0,
-    "tf32-tensor": 417.5,
-    "fp16-tensor": 835.5,
-    "bf16-tensor": 835.5,
-    "fp8-tensor": 1670.5,
-}
-_MI300X = {
-    "fp64": 81.7,
-    "fp32": 163.4,
-    "tf32-tensor": 653.7,
-    "fp16-tensor": 1307.4,
-    "bf16-tensor": 1307.4,
-    "fp8-tensor": 2614.9,
-}
+def _rates(**tflops: float) -> Mapping[str, float]:
+    """Return dense 10¹² FLOP/s by precision: `fp16_tensor` is fp16-tensor."""
+    return {name.replace("_", "-"): rate for name, rate in tflops.items()}
+
+
+_A100 = _rates(
+    fp64=9.7, fp64_tensor=19.5, fp32=19.5, fp16=78.0, bf16=39.0, tf32_tensor=156.0, fp16_tensor=312.0, bf16_tensor=312.0
+)
+_HOPPER_SXM = _rates(
+    fp64=34.0,
+    fp64_tensor=67.0,
+    fp32=67.0,
+    fp16=133.8,
+    bf16=133.8,
+    tf32_tensor=494.7,
+    fp16_tensor=989.4,
+    bf16_tensor=989.4,
+    fp8_tensor=1978.9,
+)
+_HOPPER_PCIE = _rates(
+    fp64=26.0, fp64_tensor=51.0, fp32=51.0, tf32_tensor=378.0, fp16_tensor=756.5, bf16_tensor=756.5, fp8_tensor=1513.0
+)
+_HOPPER_NVL = _rates(
+    fp64=30.0, fp64_tensor=60.0, fp32=60.0, tf32_tensor=417.5, fp16_tensor=835.5, bf16_tensor=835.5, fp8_tensor=1670.5
+)
+_MI300X = _rates(fp64=81.7, fp32=163.4, tf32_tensor=653.7, fp16_tensor=1307.4, bf16_tensor=1307.4, fp8_tensor=2614.9)
 _A100_SHEET = "NVIDIA A100 datasheet, nvidia-a100-datasheet-us-nvidia-1758950-r4"
 _H100_SHEET = "NVIDIA H100 datasheet, nvidia.com/en-us/data-center/h100"
 _H200_SHEET = "NVIDIA H200 datasheet, nvidia.com/en-us/data-center/h200"
@@ -101,89 +80,74 @@ DATASHEETS: tuple[Datasheet, ...] = (
         r"NVIDIA B200",
         8000,
         "NVIDIA DGX B200 datasheet (64 TB/s for eight, so 8 each)",
-        {"fp64": 37.0, "fp32": 75.0, "tf32-tensor": 1100.0, "fp16-tensor": 2250.0, "bf16-tensor": 2250.0},
+        _rates(fp64=37.0, fp32=75.0, tf32_tensor=1100.0, fp16_tensor=2250.0, bf16_tensor=2250.0),
     ),
     Datasheet(
         r"NVIDIA GB200",
         8000,
         _HGX_SHEET,
-        {"fp64": 40.0, "fp32": 80.0, "tf32-tensor": 1250.0, "fp16-tensor": 2500.0, "bf16-tensor": 2500.0},
+        _rates(fp64=40.0, fp32=80.0, tf32_tensor=1250.0, fp16_tensor=2500.0, bf16_tensor=2500.0),
     ),
     # No FLOP/s: the tensor figures on file are of FP4.
     Datasheet(r"NVIDIA B300 SXM6 AC", 8000, "NVIDIA DGX B300 and HGX B300 specifications (288 GB HBM3e, 8 TB/s)"),
     # Not SXM3: DGX-2's modules have faster memory than this sheet says, which NVML's arithmetic gives.
+    Datasheet(r"(NVIDIA|Tesla) V100-SXM2-(16|32)GB", 900, _V100_SHEET, _rates(fp64=7.8, fp32=15.7, fp16_tensor=125.0)),
+    Datasheet(r"(NVIDIA|Tesla) V100-PCIE-(16|32)GB", 900, _V100_SHEET, _rates(fp64=7.0, fp32=14.0, fp16_tensor=112.0)),
     Datasheet(
-        r"(NVIDIA|Tesla) V100-SXM2-(16|32)GB",
-        900,
-        _V100_SHEET,
-        {"fp64": 7.8, "fp32": 15.7, "fp16-tensor": 125.0},
-    ),
-    Datasheet(
-        r"(NVIDIA|Tesla) V100-PCIE-(16|32)GB",
-        900,
-        _V100_SHEET,
-        {"fp64": 7.0, "fp32": 14.0, "fp16-tensor": 112.0},
-    ),
-    Datasheet(
-        r"(NVIDIA )?Tesla T4|NVIDIA T4", 320, "NVIDIA T4 datasheet (320+ GB/s)", {"fp32": 8.1, "fp16-tensor": 65.0}
+        r"(NVIDIA )?Tesla T4|NVIDIA T4", 320, "NVIDIA T4 datasheet (320+ GB/s)", _rates(fp32=8.1, fp16_tensor=65.0)
     ),
     Datasheet(
         r"NVIDIA A30",
         933,
         "NVIDIA A30 datasheet, nvidia.com/en-us/data-center/products/a30-gpu",
-        {"fp64": 5.2, "fp32": 10.3, "tf32-tensor": 82.0, "fp16-tensor": 165.0, "bf16-tensor": 165.0},
+        _rates(fp64=5.2, fp32=10.3, tf32_tensor=82.0, fp16_tensor=165.0, bf16_tensor=165.0),
     ),
     Datasheet(
         r"NVIDIA A10",
         600,
         "NVIDIA A10 datasheet, nvidia.com/en-us/data-center/products/a10-gpu",
-        {"fp32": 31.2, "tf32-tensor": 62.5, "fp16-tensor": 125.0, "bf16-tensor": 125.0},
+        _rates(fp32=31.2, tf32_tensor=62.5, fp16_tensor=125.0, bf16_tensor=125.0),
     ),
     Datasheet(r"NVIDIA A10G", 600, "Amazon EC2 G5 instances: A10G, 24 GB, 600 GB/s"),
     Datasheet(
-        r"NVIDIA A40",
-        696,
-        _GA102_PAPER,
-        {"fp32": 37.4, "tf32-tensor": 74.8, "fp16-tensor": 149.7, "bf16-tensor": 149.7},
+        r"NVIDIA A40", 696, _GA102_PAPER, _rates(fp32=37.4, tf32_tensor=74.8, fp16_tensor=149.7, bf16_tensor=149.7)
     ),
     Datasheet(
         r"NVIDIA RTX A6000",
         768,
         _GA102_PAPER,
-        {"fp32": 38.7, "tf32-tensor": 77.4, "fp16-tensor": 154.8, "bf16-tensor": 154.8},
+        _rates(fp32=38.7, tf32_tensor=77.4, fp16_tensor=154.8, bf16_tensor=154.8),
     ),
     Datasheet(
         r"NVIDIA L4",
         300,
         "NVIDIA L4 datasheet, nvidia.com/en-us/data-center/l4",
-        {"fp32": 30.3, "tf32-tensor": 60.0, "fp16-tensor": 121.0, "bf16-tensor": 121.0, "fp8-tensor": 242.5},
+        _rates(fp32=30.3, tf32_tensor=60.0, fp16_tensor=121.0, bf16_tensor=121.0, fp8_tensor=242.5),
     ),
     Datasheet(
         r"NVIDIA L40",
         864,
         "NVIDIA L40 datasheet, nvidia.com/en-us/data-center/l40",
-        {"fp32": 90.5, "tf32-tensor": 90.5, "fp16-tensor": 181.05, "bf16-tensor": 181.05, "fp8-tensor": 362.0},
+        _rates(fp32=90.5, tf32_tensor=90.5, fp16_tensor=181.05, bf16_tensor=181.05, fp8_tensor=362.0),
     ),
     Datasheet(
         r"NVIDIA L40S",
         864,
         "NVIDIA L40S datasheet, nvidia.com/en-us/data-center/l40s",
-        {"fp32": 91.6, "tf32-tensor": 183.0, "fp16-tensor": 362.05, "bf16-tensor": 362.05, "fp8-tensor": 733.0},
+        _rates(fp32=91.6, tf32_tensor=183.0, fp16_tensor=362.05, bf16_tensor=362.05, fp8_tensor=733.0),
     ),
-    Datasheet(r"NVIDIA RTX 6000 Ada Generation", 960, "NVIDIA RTX 6000 Ada Generation datasheet", {"fp32": 91.1}),
+    Datasheet(r"NVIDIA RTX 6000 Ada Generation", 960, "NVIDIA RTX 6000 Ada Generation datasheet", _rates(fp32=91.1)),
     Datasheet(
-        r"NVIDIA RTX PRO 6000 Blackwell (Max-Q )?Workstation Edition",
-        1792,
-        "NVIDIA RTX PRO 6000 Blackwell datasheet",
+        r"NVIDIA RTX PRO 6000 Blackwell (Max-Q )?Workstation Edition", 1792, "NVIDIA RTX PRO 6000 Blackwell datasheet"
     ),
-    Datasheet(r"NVIDIA GeForce RTX 3090", 936, _GA102_PAPER, {"fp32": 35.6, "fp16-tensor": 71.0, "bf16-tensor": 71.0}),
+    Datasheet(r"NVIDIA GeForce RTX 3090", 936, _GA102_PAPER, _rates(fp32=35.6, fp16_tensor=71.0, bf16_tensor=71.0)),
     Datasheet(
         r"NVIDIA GeForce RTX 4090",
         1008,
         "NVIDIA Ada GPU Architecture whitepaper",
-        {"fp32": 82.6, "fp16": 82.6, "fp16-tensor": 165.2, "bf16-tensor": 165.2},
+        _rates(fp32=82.6, fp16=82.6, fp16_tensor=165.2, bf16_tensor=165.2),
     ),
-    Datasheet(r"NVIDIA GeForce RTX 5090", 1792, _GEFORCE_50, {"fp32": 104.8}),
+    Datasheet(r"NVIDIA GeForce RTX 5090", 1792, _GEFORCE_50, _rates(fp32=104.8)),
     Datasheet(r"NVIDIA GeForce RTX 5080", 960, _GEFORCE_50),
     Datasheet(r"NVIDIA GeForce RTX 5070 Ti", 896, _GEFORCE_50),
     # AMD: several products share a gfx name, so the memory size tells them apart; a partition matches none.
@@ -193,7 +157,7 @@ DATASHEETS: tuple[Datasheet, ...] = (
         r"",
         5300,
         f"{_CDNA3}: MI300A",
-        {"fp64": 61.3, "fp32": 122.6, "fp16-tensor": 980.6, "bf16-tensor": 980.6},
+        _rates(fp64=61.3, fp32=122.6, fp16_tensor=980.6, bf16_tensor=980.6),
         gfx="gfx942",
         memory_gib=128,
     ),

@@ -150,38 +150,23 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """Name the files of a group. reclaimed: of `memory.stat`, what is given up before a process is ended for memory."""
-
-    limit: str
-    used: str
-    reclaimed: tuple[str, ...]
-
-
+# Of a group's files its limit, its use, and what of `memory.stat` is given up before a process is ended for memory, by
 # Linux's admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
-_VERSION_2 = _Names("memory.max", "memory.current", ("active_file", "inactive_file", "slab_reclaimable"))
-_VERSION_1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Hold one control group of memory: its limit, and how much of that is left."""
-
-    limit: int
-    left: int
+_Names = tuple[str, str, tuple[str, ...]]
+_VERSION_2: _Names = ("memory.max", "memory.current", ("active_file", "inactive_file", "slab_reclaimable"))
+_VERSION_1: _Names = ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file"))
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
     """Return memory that can be had without swapping, or being ended for it; None where the system does not tell."""
     of_system = _of_system(root)
-    known = [*([] if of_system is None else [of_system]), *(group.left for group in _groups(root))]
+    known = [*([] if of_system is None else [of_system]), *(left for _, left in _groups(root))]
     return max(0, min(known)) if known else None
 
 
 def limit_bytes(root: Path = Path("/")) -> int | None:
     """Return the least limit of the process's control groups; None where there is none."""
-    return min((group.limit for group in _groups(root)), default=None)
+    return min((limit for limit, _ in _groups(root)), default=None)
 
 
 def _of_system(root: Path) -> int | None:
@@ -197,12 +182,12 @@ def _of_system(root: Path) -> int | None:
         return None
 
 
-def _groups(root: Path) -> Iterator[_Group]:
-    """Yield the groups that have a limit, of those that the process is in, each in the one before it."""
-    for names, folder in _folders(root):
+def _groups(root: Path) -> Iterator[tuple[int, int]]:
+    """Yield the limits of the groups that the process is in, from its own outwards, and what is left of each."""
+    for (limit_file, used_file, reclaimed), folder in _folders(root):
         with suppress(OSError, ValueError):  # the outermost has no such files, and a limit may be `max`
-            limit, used = (int((folder / name).read_text(encoding="ascii")) for name in (names.limit, names.used))
-            yield _Group(limit, limit - used + _reclaimed(folder / "memory.stat", names.reclaimed))
+            limit, used = (int((folder / name).read_text(encoding="ascii")) for name in (limit_file, used_file))
+            yield limit, limit - used + _reclaimed(folder / "memory.stat", reclaimed)
 
 
 def _folders(root: Path) -> Iterator[tuple[_Names, Path]]:

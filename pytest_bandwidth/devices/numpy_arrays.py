@@ -10,9 +10,8 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,7 +38,7 @@ def _nowhere_else(_: int) -> None:
 
 def empty_array(shape: int | Sequence[int], dtype: Any, allocate: Allocate = _nowhere_else) -> Array:
     """Return an array that begins on a 64-byte boundary; its content is undefined. Raises UsageError, OutOfMemory."""
-    sizes, kind = _sizes(shape), resolve_dtype(dtype)
+    sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
     size = prod(sizes) * kind.itemsize
     return _aligned_bytes(size, f"an array of {sizes} {kind.name}", allocate).view(kind).reshape(sizes)
 
@@ -54,13 +53,6 @@ def _aligned_bytes(size: int, what: str, allocate: Allocate) -> Array:
     return raw[start : start + size]
 
 
-def _sizes(shape: Any) -> tuple[int, ...]:
-    try:
-        return checked_array_shape(shape)
-    except TypeError:  # neither a number nor a sequence
-        raise UsageError(f"shape is {shape!r:.60}, expected whole numbers that are not negative") from None
-
-
 class RandomSource:
     """Make random arrays, different at every call.
 
@@ -70,16 +62,16 @@ class RandomSource:
     def __init__(self, seed: int | None = None, allocate: Allocate = _nowhere_else) -> None:
         self._allocate = allocate
         self._generator = np.random.Generator(np.random.SFC64(seed))
-        self._of_whole = None if seed is not None else _seeded()
+        self._of_whole = None if seed is not None else np.random.Generator(np.random.SFC64(0))
 
     def begin_test(self) -> None:
         """Start whole numbers anew, where no seed was given."""
         if self._of_whole is not None:
-            self._of_whole = _seeded()
+            self._of_whole = np.random.Generator(np.random.SFC64(0))
 
     def array(self, shape: int | Sequence[int], dtype: Any) -> Array:
         """Make floats in [1, 2) with random mantissas or integers of random bits. Raises UsageError, OutOfMemory."""
-        sizes, kind = _sizes(shape), resolve_dtype(dtype)
+        sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
         masks, words = masks_for(kind), words_needed(sizes, kind)
         out = _aligned_bytes(words * WORD_BYTES, f"an array of {sizes} {kind.name}", self._allocate).view(np.uint64)
         whole = self._of_whole if kind.kind in WHOLE_KINDS else None
@@ -87,17 +79,13 @@ class RandomSource:
         return out.view(np.uint8)[: prod(sizes) * kind.itemsize].view(kind).reshape(sizes)
 
 
-def _seeded() -> np.random.Generator:
-    return np.random.Generator(np.random.SFC64(0))
-
-
 def _fill(out: Array, keep: np.uint64, fixed: np.uint64, generator: np.random.Generator) -> None:
     """Write out = (random & keep) | fixed, block by block: each block is the first one under another random mask.
 
     On all processors, each in a part of its own: a page lies in the memory of the processor that touches it first.
     """
-    block = _words(generator, min(out.size, RANDOM_BLOCK_WORDS)) & keep | fixed
-    variations = _words(generator, -(-out.size // RANDOM_BLOCK_WORDS)) & keep
+    block = generator.integers(0, 2**64, min(out.size, RANDOM_BLOCK_WORDS), np.uint64) & keep | fixed
+    variations = generator.integers(0, 2**64, -(-out.size // RANDOM_BLOCK_WORDS), np.uint64) & keep
     whole, rest = divmod(out.size, RANDOM_BLOCK_WORDS)
     blocks = out[: out.size - rest].reshape(whole, RANDOM_BLOCK_WORDS)
 
@@ -113,10 +101,6 @@ def _fill(out: Array, keep: np.uint64, fixed: np.uint64, generator: np.random.Ge
             fill(part)
     if rest:
         np.bitwise_xor(block[:rest], variations[-1], out=out[-rest:])
-
-
-def _words(generator: np.random.Generator, count: int) -> Array:
-    return generator.integers(0, 2**64, count, np.uint64)
 
 
 def _parts(count: int, most: int) -> list[slice]:
@@ -166,8 +150,7 @@ def allocation(what: str, size: int) -> Iterator[None]:
 WORD_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Masks:
+class Masks(NamedTuple):
     """Hold the bits to keep and to set: word = (random & keep) | set, both 64 bit."""
 
     keep: int
@@ -224,11 +207,15 @@ def _repeated(keep: int, fixed: int, item_bytes: int) -> Masks:
 
 
 def checked_array_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the shape as a tuple. Raises UsageError for negative or non-integer sizes."""
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    """Return the shape as a tuple. Raises UsageError for negative or non-integer sizes, and for what is no shape."""
+    sizes: tuple[Any, ...]
+    try:
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    except TypeError:  # neither a number nor a sequence
+        sizes = (None,)
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
-            raise UsageError(f"shape is {shape!r}, expected whole numbers that are not negative")
+            raise UsageError(f"shape is {shape!r:.60}, expected whole numbers that are not negative")
     return tuple(int(size) for size in sizes)
 
 

@@ -88,9 +88,9 @@ def _open_cuda(index: str) -> Device:
 
 
 def _open_cpu(_: str) -> Device:
-    from pytest_bandwidth.devices.cpu.device import open_cpu
+    from pytest_bandwidth.devices.cpu.device import CpuDevice
 
-    return open_cpu()
+    return CpuDevice()
 
 
 _CUDA = DeviceType("cuda", _open_cuda, "gpu", "cuda, cuda:N", r"\d{1,4}")

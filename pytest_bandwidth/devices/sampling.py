@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import median
 
-from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Turn, Workload
+from pytest_bandwidth.devices.base import Budget, Call, Progress, Sample, TimedDevice, Turn, Workload
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
@@ -36,6 +37,7 @@ MOST_ROUNDS = 10_000
 MOST_DROPPED = 1_000
 PROGRESS_SECONDS = 0.5
 SOMETHING_ELSE = Finding(HELD_UP, "something else had the GPU meanwhile, as the probe tells by its time")
+Sampler = Callable[[], Sample]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,28 +184,26 @@ def take_rounds(
     def call() -> None:
         last[0] = workload.call()
 
-    def kernel_sample() -> Sample:
-        if workload.setup is not None:
-            workload.setup()
-        return _unspoilt(device.time(call, workload.stream), workload)
-
+    kernel_sample = _sampler(device, workload, call, workload.setup)
+    others = [_sampler(device, workload, other, workload.setup_of_interleaved) for other in workload.interleaved]
     started = device.now()
     with gc_disabled():
         first = kernel_sample()  # compiles, touches pages; also tells whether the workload runs at all
         # In turn with another process, each other's rounds are what both are compared by.
         probed = workload.traffic.bytes_moved > 0 and budget.turns is None
         probe = device.probe(workload.traffic, workload.inputs) if probed else None
-        warm_runs = _warm_up(device, kernel_sample, probe, workload, budget, first)
+        probing = [] if probe is None else [partial(device.time, probe.call, workload.stream)]
+        samplers = [kernel_sample, *probing, *others]
+        warm_runs = _warm_up(device, samplers, budget, first)
         warmed = device.now()
         before = device.conditions()
-        samplers = (kernel_sample, *(_sampler(device, other, workload) for other in workload.interleaved))
 
         def run() -> None:
             for sample in samplers:
                 sample()
 
         with _turn(run, workload, budget) as turn:
-            tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress, turn)
+            tally, stop = _rounds(device, samplers, probe is not None, budget, progress, turn)
         after = device.conditions()
         if budget.turns is not None:
             run()  # some arrays are as they were before the rounds: what the test sees then is of one run
@@ -236,23 +236,14 @@ def take_rounds(
     )
 
 
-def _warm_up(
-    device: TimedDevice,
-    kernel_sample: Callable[[], Sample],
-    probe: Probe | None,
-    workload: Workload,
-    budget: Budget,
-    first: Sample,
-) -> int:
+def _warm_up(device: TimedDevice, samplers: Sequence[Sampler], budget: Budget, first: Sample) -> int:
     """Run kernel and probe until their samples stop drifting, inside the share of the budget that is for it."""
     started = device.now()
     seconds: list[float] = [first.seconds]
     while True:
-        if probe is not None:
-            device.time(probe.call, workload.stream)
-        for other in workload.interleaved:
-            _sampler(device, other, workload)()
-        seconds.append(kernel_sample().seconds)
+        for sampler in samplers[1:]:
+            sampler()
+        seconds.append(samplers[0]().seconds)
         spent = device.now() - started
         if spent >= WARMUP_MOST_SHARE * budget.max_seconds:
             break
@@ -280,32 +271,27 @@ def _turn(run: Call, workload: Workload, budget: Budget) -> AbstractContextManag
 
 def _rounds(
     device: TimedDevice,
-    kernel_sample: Callable[[], Sample],
-    probe: Probe | None,
-    workload: Workload,
+    samplers: Sequence[Sampler],
+    probed: bool,
     budget: Budget,
     progress: Progress,
     turn: Turn | None,
 ) -> tuple[_Tally, StopReason]:
+    """Take rounds until one rule says stop. samplers: of the kernel, of the probe where it is probed, and of others."""
     tally = _Tally()
     started = told = now = device.now()
-    samplers: list[Callable[[], Sample]] = [kernel_sample]
-    if probe is not None:
-        samplers.append(lambda: device.time(probe.call, workload.stream))
-    samplers += [_sampler(device, other, workload) for other in workload.interleaved]
     number = 0
     while True:
         # Each round begins with another one; with a kernel and its probe that is their alternating order.
         order = [(number + i) % len(samplers) for i in range(len(samplers))]
         begun, taken = now, {i: samplers[i]() for i in order}
-        beside_from = 1 if probe is None else 2
         now = device.now()
         one = _Round(
             number,
             taken[0],
-            None if probe is None else taken[1],
-            tuple(taken[i] for i in range(beside_from, len(samplers))),
-            probe is None or order.index(0) < order.index(1),
+            taken[1] if probed else None,
+            tuple(taken[i] for i in range(1 + probed, len(samplers))),
+            not probed or order.index(0) < order.index(1),
         )
         tally.add(one, now - begun)
         number += 1
@@ -325,21 +311,17 @@ def _rounds(
             progress(_progress_text(tally, now - started, budget))
 
 
-def _sampler(device: TimedDevice, call: Call, workload: Workload) -> Callable[[], Sample]:
-    """Return a sampler of a callable that is sampled beside the workload."""
+def _sampler(device: TimedDevice, workload: Workload, call: Call, setup: Call | None) -> Sampler:
+    """Return what sets up and samples the workload, or a callable beside it."""
 
     def sample() -> Sample:
-        if workload.setup_of_interleaved is not None:
-            workload.setup_of_interleaved()
-        return _unspoilt(device.time(call, workload.stream), workload)
+        if setup is not None:
+            setup()
+        taken = device.time(call, workload.stream)
+        why = None if workload.spoilt is None else workload.spoilt()
+        return taken if why is None else replace(taken, drop=why)
 
     return sample
-
-
-def _unspoilt(sample: Sample, workload: Workload) -> Sample:
-    """Return the sample, dropped where the workload knows that it does not count."""
-    why = None if workload.spoilt is None else workload.spoilt()
-    return sample if why is None else replace(sample, drop=why)
 
 
 def _stop(tally: _Tally, spent: float, budget: Budget) -> StopReason | None:

@@ -38,43 +38,26 @@ class NumPy(Framework):
         return array
 
 
-class DeviceArrays(Framework):
-    """Know arrays of any library that tells where on a GPU they lie: CuPy's, Numba's."""
+class OfInterface(Framework):
+    """Know arrays of any library that tells where they lie: on a GPU, as CuPy's and Numba's do, or in host memory."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, library: str, space: str) -> None:
+        self.name, self._space = library, space
+        self._interface = "__cuda_array_interface__" if space == "cuda" else "__array_interface__"
 
     def owns(self, value: object) -> bool:
-        return hasattr(type(value), "__cuda_array_interface__")
+        return hasattr(type(value), self._interface) and not isinstance(value, np.generic)
 
     def extent(self, array: Any, path: str) -> Extent:
         del path
-        return _of_interface("cuda", array.__cuda_array_interface__)
+        return _of_interface(self._space, getattr(array, self._interface))
 
     def is_on_host(self, array: Any) -> bool:
         del array
-        return False
-
-
-class HostArrays(Framework):
-    """Know arrays of any library that tells where in host memory they lie."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def owns(self, value: object) -> bool:
-        return hasattr(type(value), "__array_interface__") and not isinstance(value, np.generic)
-
-    def extent(self, array: Any, path: str) -> Extent:
-        del path
-        return _of_interface("host", array.__array_interface__)
-
-    def is_on_host(self, array: Any) -> bool:
-        del array
-        return True
+        return self._space == "host"
 
     def as_numpy(self, array: Any) -> Any:
-        return np.asarray(array)
+        return np.asarray(array) if self._space == "host" else None
 
 
 def _of_interface(space: str, interface: Any) -> Extent:
@@ -204,7 +187,7 @@ def framework_of(value: object) -> Framework | None:
         if framework.owns(value):
             return framework
     library = type(value).__module__.partition(".")[0]
-    return next((one for one in (DeviceArrays(library), HostArrays(library)) if one.owns(value)), None)
+    return next((one for space in ("cuda", "host") if (one := OfInterface(library, space)).owns(value)), None)
 
 
 @lru_cache(maxsize=1)

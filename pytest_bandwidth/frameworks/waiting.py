@@ -1,10 +1,12 @@
-"""Have a callable wait for what its framework computes later, and take place where that can be timed."""
+"""Have a callable wait for what its framework computes later; tell where its time is not known, or it compiles anew."""
 
 from __future__ import annotations
 
 import dis
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from numbers import Number
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.frameworks.arrays import arrays_in
 from pytest_bandwidth.frameworks.base import Framework
 from pytest_bandwidth.frameworks.known import framework_of, loaded_frameworks
@@ -247,3 +250,46 @@ def _names(code: CodeType) -> set[str]:
     """Return the names of its module that code uses, with those of the functions inside it."""
     own = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     return own.union(*(_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+
+
+# What JAX calls a compilation in its monitoring.
+_JAX_COMPILED = "/jax/core/compile/backend_compile_duration"
+RECOMPILED = Finding(
+    "recompiled",
+    "JAX compiled during the sample: shapes, types, static arguments or the function itself change from call to call",
+)
+
+
+class _Count:
+    def __init__(self) -> None:
+        self.compiled = 0
+
+    def listen(self, event: str, duration: float, **more: Any) -> None:
+        del duration, more
+        self.compiled += event == _JAX_COMPILED
+
+
+def recompiled() -> Callable[[], Finding | None] | None:
+    """Return what tells whether something was compiled since it was last asked; None where nothing can tell.
+
+    JAX has a public account of its compilations, PyTorch none.
+    """
+    if "jax" not in sys.modules:
+        return None
+    count = _jax_count()
+    last = count.compiled
+
+    def told() -> Finding | None:
+        nonlocal last
+        before, last = last, count.compiled
+        return RECOMPILED if last > before else None
+
+    return told
+
+
+@cache
+def _jax_count() -> _Count:
+    """Return the one count of the process: JAX's listeners stay."""
+    count = _Count()
+    import_module("jax.monitoring").register_event_duration_secs_listener(count.listen)
+    return count

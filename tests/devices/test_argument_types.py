@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
-from pytest_bandwidth.devices.argument_types import misread_arrays
+from pytest_bandwidth.devices.arguments import misread_arrays
 
 
 def found(parameter, dtype):

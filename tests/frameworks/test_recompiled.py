@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.frameworks.compiling import recompiled
+from pytest_bandwidth.frameworks.waiting import recompiled
 
 
 @pytest.fixture

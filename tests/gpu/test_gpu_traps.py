@@ -10,7 +10,8 @@ from gpu_work import BUDGET, MIB, copy_task, large, measured, median_seconds, qu
 
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
-from pytest_bandwidth.devices.cuda.identity import MemoryArithmetic, arithmetic_peak, driver_uuid
+from pytest_bandwidth.devices.cuda.identity import arithmetic_peak, driver_uuid
+from pytest_bandwidth.devices.cuda.management import GpuIdentity
 from pytest_bandwidth.devices.cuda.timing import BLOCKED
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.regime import with_regime
@@ -161,8 +162,8 @@ def test_datasheet_and_arithmetic_agree_where_both_are_there(device: CudaDevice)
     clock, width = facts.get("max_memory_clock_mhz"), facts.get("memory_bus_width_bits")
     if device.peak is None or "NVML" in device.peak.source or not clock or not width:
         pytest.skip("no datasheet row, or NVML does not tell clock and width")
-    major = int(str(facts["compute_capability"]).partition(".")[0])
-    computed = arithmetic_peak(MemoryArithmetic(float(clock), int(width), major))
+    known = GpuIdentity(max_memory_clock_mhz=int(clock), memory_bus_width_bits=int(width))
+    computed = arithmetic_peak(device._facts, known)
     if computed is None:
         pytest.skip("arithmetic is not trusted on this architecture")
     assert computed.bytes_per_second == pytest.approx(device.peak.bytes_per_second, rel=0.05)

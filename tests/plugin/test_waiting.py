@@ -8,7 +8,7 @@ import pytest
 from children import HANGS_SECONDS
 from plugin_texts import COPY
 
-from pytest_bandwidth.devices.cpu.device import open_cpu
+from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 
 # So long a run waits that says nothing; then the test fails instead of waiting for ever.
@@ -20,7 +20,7 @@ def device_lock(tmp_path, monkeypatch):
     """The host's lock, apart from whatever else this machine measures."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    return DeviceLock(open_cpu().identity, 5.0)
+    return DeviceLock(CpuDevice().identity, 5.0)
 
 
 def test_a_log_has_one_line_about_a_long_wait(project, device_lock):
@@ -30,7 +30,7 @@ def test_a_log_has_one_line_about_a_long_wait(project, device_lock):
         said = next((line for line in waiting.stdout if "waits for" in line), "")
     rest, _ = waiting.communicate(timeout=HANGS_SECONDS)
     assert said.startswith(f"bandwidth: test_copy waits for process {os.getpid()} (")
-    assert said.endswith(f"), which measures on {open_cpu().identity.name}\n")
+    assert said.endswith(f"), which measures on {CpuDevice().identity.name}\n")
     assert "waits for" not in rest
     assert waiting.returncode == 0, rest
 

@@ -116,11 +116,11 @@ x = np.ones(n, np.float32)
 @pytest.fixture(scope="module", autouse=True)
 def devices_loaded() -> None:
     """Load what the host and the traffic device need: runs inside this process must not load modules anew."""
-    from pytest_bandwidth.devices.cpu.device import open_cpu
+    from pytest_bandwidth.devices.cpu.device import CpuDevice
     from pytest_bandwidth.domain.traffic import Traffic
     from pytest_bandwidth.features.traffic.device import open_traffic
 
-    host = open_cpu()
+    host = CpuDevice()
     host.time(host.probe(Traffic(4096, 4096)).call, None)
     open_traffic()
 

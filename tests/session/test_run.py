@@ -9,7 +9,7 @@ import pytest
 from scripted import ScriptedDevice, dropped, repeat
 
 from pytest_bandwidth.devices.base import Workload
-from pytest_bandwidth.devices.cpu.device import open_cpu
+from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable, UsageError
@@ -99,7 +99,7 @@ def fresh_rows(folder, *rows):
 
 def measured(gbps, probe_gbps, label=None):
     rounds = Rounds((BYTES / gbps / 1e9,), (BYTES / probe_gbps / 1e9,), (True,), probe_bytes=BYTES)
-    return Measurement(label, Traffic(BYTES, 0), open_cpu().identity, "clock", rounds)
+    return Measurement(label, Traffic(BYTES, 0), CpuDevice().identity, "clock", rounds)
 
 
 def is_free(run):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.base import Launch
-from pytest_bandwidth.devices.cpu.device import CpuDevice, open_cpu
+from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.devices.numpy_arrays import RandomSource
 
@@ -22,7 +22,7 @@ TOLERANCE = {"f16": 2e-3, "f32": 2e-6, "f64": 1e-14}
 
 @lru_cache(maxsize=1)
 def cpu() -> CpuDevice:
-    return open_cpu()
+    return CpuDevice()
 
 
 def run(file: str, name: str, *args: Any, blocks: int = 1) -> None:

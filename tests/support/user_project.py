@@ -13,7 +13,7 @@ from children import SUPPORT
 
 import pytest_bandwidth.session.publishing.publish
 import pytest_bandwidth.session.session  # noqa: F401  # loaded for what it loads
-from pytest_bandwidth.devices.cpu.device import open_cpu
+from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.domain.traffic import Traffic
 
 QUICK = ("--bandwidth-device=cpu", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=5")
@@ -67,7 +67,7 @@ class Project:
 @pytest.fixture(scope="session")
 def everything_loaded() -> None:
     """Load modules before runs inside this process, which must not load them anew: NumPy and Numba refuse that."""
-    device = open_cpu()
+    device = CpuDevice()
     for traffic in (Traffic(4096, 0), Traffic(0, 4096), Traffic(4096, 4096), Traffic(8192, 4096)):
         device.time(device.probe(traffic).call, None)
 

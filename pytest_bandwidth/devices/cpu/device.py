@@ -54,13 +54,8 @@ NO_TWIN = "CUDA kernels need a CUDA or traffic device; on the host only those wi
 EXTRA_MISSING = "kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'"
 
 
-def open_cpu() -> CpuDevice:
-    """Return the host's memory, on as many threads as Numba may use. Always available."""
-    return CpuDevice()
-
-
 class CpuDevice(TimedDevice):
-    """Measure the host's memory. Not for several threads at once."""
+    """Measure the host's memory, on as many threads as Numba may use. Not for several threads at once."""
 
     def __init__(self) -> None:
         numba = numba_threads()

@@ -42,7 +42,6 @@ class AmdSmiGpu:
     _names: dict[int, str] = field(default_factory=dict)
 
     def identity(self) -> GpuIdentity:
-        """Read everything that stays. Called once."""
         clocks, static = self.amdsmi.AmdSmiClkType, self._read("amdsmi_get_pcie_info", "pcie_static")
         virtual = getattr(self._read("amdsmi_get_gpu_virtualization_mode", "mode"), "name", "HOST")
         return GpuIdentity(
@@ -76,16 +75,11 @@ class AmdSmiGpu:
         )
 
     def compute_processes(self) -> Mapping[int, int | None] | None:
-        """Return GPU memory in bytes by process id; None where AMD SMI does not tell."""
         found = self._processes()
         return None if found is None else {one["pid"]: _known(one.get("mem")) for one in found}
 
     def activity(self, since_us: int) -> tuple[ProcessUse, ...] | None:
-        """Return processes that hold compute units now: their share of them, at least 1 %. None where it does not tell.
-
-        AMD SMI keeps no samples of what was before.
-        """
-        del since_us
+        del since_us  # AMD SMI keeps no samples of what was before: who holds compute units now, at least 1 %
         found = self._processes()
         units = self._read("amdsmi_get_gpu_asic_info", "num_compute_units")
         if found is None or not units:
@@ -98,7 +92,6 @@ class AmdSmiGpu:
         )
 
     def process_name(self, pid: int) -> str | None:
-        """Return the program behind a process id of the last list."""
         return self._names.get(pid)
 
     def _processes(self) -> list[Any] | None:

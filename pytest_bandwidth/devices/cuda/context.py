@@ -48,11 +48,15 @@ class Opened:
 
 def open_context(index: int) -> Opened:
     """Open CUDA's device of this index and makes it current in this thread. Raises DeviceUnavailable, one line."""
-    cupy = _import_cupy()
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError as error:
+        raise no_cupy(error) from None
     _check_index(cupy, index)
     facts = read_facts(cupy, index)
     library = "amdsmi" if facts.gfx else "nvml"
-    answer = open_amdsmi(facts.pci_bus_id) if facts.gfx else _open_nvml(facts)
+    slice_uuid = f"MIG-{facts.uuid}" if facts.uuid else None
+    answer: ManagedGpu | str = open_amdsmi(facts.pci_bus_id) if facts.gfx else open_nvml(facts.pci_bus_id, slice_uuid)
     gpu = None if isinstance(answer, str) else answer
     uses_before = gpu.compute_processes() if gpu else None
     guard = ContextGuard(cupy.cuda.runtime.deviceSynchronize, (cupy.cuda.memory.OutOfMemoryError,))
@@ -73,13 +77,6 @@ def open_context(index: int) -> Opened:
     return Opened(cupy, index, facts, gpu, state, runtime, module, guard, ownership)
 
 
-def _import_cupy() -> Any:
-    try:
-        return importlib.import_module("cupy")
-    except ImportError as error:
-        raise no_cupy(error) from None
-
-
 def _check_index(cupy: Any, index: int) -> None:
     runtime = cupy.cuda.runtime
     visible = os.environ.get("HIP_VISIBLE_DEVICES" if runtime.is_hip else "CUDA_VISIBLE_DEVICES")
@@ -97,10 +94,6 @@ def _version(ask: Callable[[], int]) -> int:
         return int(ask())
     except RuntimeError:
         return 0
-
-
-def _open_nvml(facts: CudaFacts) -> ManagedGpu | str:
-    return open_nvml(facts.pci_bus_id, f"MIG-{facts.uuid}" if facts.uuid else None)
 
 
 def _ownership(cupy: Any, gpu: ManagedGpu | None, before: Uses | None) -> Ownership:

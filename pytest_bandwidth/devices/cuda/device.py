@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.argument_types import misread_arrays
+from pytest_bandwidth.devices.arguments import ArrayWorld, device_nbytes, is_foreign_array, misread_arrays, on_host
 from pytest_bandwidth.devices.base import (
     Budget,
     Call,
@@ -33,7 +33,6 @@ from pytest_bandwidth.devices.base import (
 )
 from pytest_bandwidth.devices.code.launch import Addresses, with_launch
 from pytest_bandwidth.devices.contents import contents_text, host_contents
-from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, device_nbytes, is_foreign_array, on_host
 from pytest_bandwidth.devices.cuda.calibration import calibrate, load, settle
 from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_low, nominal_clock_mhz, sm_clock_low
 from pytest_bandwidth.devices.cuda.code import DeviceSums, RawKernelCodes, library_versions, numbers_of, settings_of
@@ -46,9 +45,8 @@ from pytest_bandwidth.devices.cuda.graphs import (
     rotated_arguments,
 )
 from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
-from pytest_bandwidth.devices.cuda.identity import choose_peak, datasheet_flops, join_identity, memory_arithmetic
+from pytest_bandwidth.devices.cuda.identity import arithmetic_peak, choose_peak, datasheet_flops, join_identity
 from pytest_bandwidth.devices.cuda.kernels import (
-    KeptArrays,
     compile_kernel,
     host_copies,
     keep_arrays,
@@ -61,7 +59,7 @@ from pytest_bandwidth.devices.cuda.kernels import (
 )
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
-from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launches_block, needs_flush
+from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, needs_flush
 from pytest_bandwidth.devices.numpy_arrays import (
     WHOLE_KINDS,
     checked_array_shape,
@@ -110,9 +108,9 @@ class CudaDevice(TimedDevice):
         self._cupy, self._index, self._facts = opened.cupy, opened.index, facts
         self._guard, self._runtime = opened.guard, opened.runtime
         self._identity = join_identity(facts, known, extra)
-        self._peak = choose_peak(self._identity, nvml=memory_arithmetic(facts, known))
+        self._peak = choose_peak(self._identity, arithmetic_peak(facts, known))
         self._max_memory_clock_mhz = known.max_memory_clock_mhz
-        self._blocking = launches_block(os.environ)
+        self._blocking = launch_blocking(os.environ)
         largest = known.max_sm_clock_mhz or facts.clock_mhz
         self._nominal_clock_mhz = nominal_clock_mhz(known.default_sm_clock_mhz, largest)
         self._timer = Timer(self._runtime, may_block=self._blocking is None, blocked=self._blocking is None)
@@ -303,22 +301,22 @@ class CudaDevice(TimedDevice):
             _, args = prepared_call(self._cupy, launch, self._world)
             self._runtime.wait_device()
             with self._guard.allocation("a copy of the arrays, kept from the old code,"):
-                kept = keep_arrays(self._cupy, filter(self._is_array, args))
+                restore = keep_arrays(self._cupy, filter(self._is_array, args))
             for call in calls:
                 self.run(replace(workload, call=call))
-            self._restore(kept)
+            self._restore(restore)
             resources = self.resources(before)
-            return OldCode(tuple(calls), resources, lambda: self._restore(kept), lambda: self._host_copies(args))
+            return OldCode(tuple(calls), resources, lambda: self._restore(restore), lambda: self._host_copies(args))
 
     def _host_copies(self, args: Sequence[Any]) -> tuple[Any, ...]:
         with self._current():
             self._runtime.wait_device()
             return host_copies(self._cupy, args, self._is_array)
 
-    def _restore(self, kept: KeptArrays) -> None:
+    def _restore(self, restore: Call) -> None:
         with self._current():
             self._runtime.wait_device()
-            kept.restore()
+            restore()
             self._runtime.wait_device()
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
@@ -333,7 +331,7 @@ class CudaDevice(TimedDevice):
             cold = self._is_small((self._in_graph or 1) * workload.data_bytes(self.nbytes))
             self._timer.begin(cold, workload.written_share(self.nbytes))
             if self._blocking is not None:
-                self._timer.findings.append(launch_blocking(self._blocking))
+                self._timer.findings.append(self._blocking)
             before = self._health.begin()
             self._measured = workload
             try:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_bandwidth.devices.activity import remembered
 from pytest_bandwidth.devices.cuda import amdsmi, nvml
 from pytest_bandwidth.devices.cuda.management import GpuReading, ManagedGpu, ProcessUse
-from pytest_bandwidth.devices.own_processes import remembered
 from pytest_bandwidth.domain.device import ECC, SAME_PROCESS_IDS, SLOWDOWN, Conditions
 from pytest_bandwidth.domain.measured.measurement import Finding
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pytest_bandwidth.devices.cuda.errors import hip_version_text, version_text
 from pytest_bandwidth.devices.cuda.management import GpuIdentity
-from pytest_bandwidth.devices.datasheets import DATASHEETS
-from pytest_bandwidth.devices.datasheets import Datasheet as Datasheet
+from pytest_bandwidth.devices.datasheets import DATASHEETS, Datasheet
 from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity, Fact, Peak
 from pytest_bandwidth.domain.measured.roofline import interface_bytes_per_second
 
@@ -169,13 +168,6 @@ def _facts(facts: CudaFacts, nvml: GpuIdentity) -> dict[str, Fact]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def memory_arithmetic(facts: CudaFacts, nvml: GpuIdentity) -> MemoryArithmetic | None:
-    """Return what the peak can be computed from; None where NVML does not tell, or the GPU is not NVIDIA's."""
-    if facts.gfx or not nvml.max_memory_clock_mhz or not nvml.memory_bus_width_bits:
-        return None
-    return MemoryArithmetic(nvml.max_memory_clock_mhz, nvml.memory_bus_width_bits, facts.major, facts.integrated)
-
-
 def _decoded(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
@@ -188,31 +180,17 @@ ARITHMETIC_HOLDS_FOR = frozenset({6, 7, 8, 9, 12})
 _ALIASES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16"}
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryArithmetic:
-    """Hold what NVML says of the memory interface. `major` is the compute capability's."""
-
-    max_memory_clock_mhz: float
-    bus_width_bits: int
-    major: int
-    integrated: bool = False
-
-
-def arithmetic_peak(memory: MemoryArithmetic) -> Peak | None:
+def arithmetic_peak(facts: CudaFacts, nvml: GpuIdentity) -> Peak | None:
     """Compute 2 × maximum memory clock × bus width ÷ 8, in bytes/s; None where that is not known to hold.
 
     The factor 2: NVML reports a clock of which both edges carry a bit on each line, for HBM and every GDDR alike.
     It must be the *maximum* clock: the current one is low on an idle GPU.
     """
-    if memory.integrated or memory.major not in ARITHMETIC_HOLDS_FOR:
+    clock_mhz, bits = nvml.max_memory_clock_mhz, nvml.memory_bus_width_bits
+    if facts.gfx or facts.integrated or facts.major not in ARITHMETIC_HOLDS_FOR or not clock_mhz or not bits:
         return None
-    if memory.max_memory_clock_mhz <= 0 or memory.bus_width_bits <= 0:
-        return None
-    bytes_per_second = interface_bytes_per_second(2 * memory.max_memory_clock_mhz * 1e6, memory.bus_width_bits)
-    return Peak(
-        bytes_per_second,
-        f"NVML: 2 × {memory.max_memory_clock_mhz:.0f} MHz × {memory.bus_width_bits} bit ÷ 8 (no datasheet on file)",
-    )
+    bytes_per_second = interface_bytes_per_second(2 * clock_mhz * 1e6, bits)
+    return Peak(bytes_per_second, f"NVML: 2 × {clock_mhz:.0f} MHz × {bits} bit ÷ 8 (no datasheet on file)")
 
 
 def is_slice(identity: DeviceIdentity) -> bool:
@@ -221,12 +199,12 @@ def is_slice(identity: DeviceIdentity) -> bool:
     return mig not in ("disabled", "unsupported") or identity.settings.get("virtual") == "vgpu"
 
 
-def find_datasheet(identity: DeviceIdentity, table: Sequence[Datasheet] = DATASHEETS) -> Datasheet | None:
+def find_datasheet(identity: DeviceIdentity) -> Datasheet | None:
     """Return the device's row, by full name (NVIDIA) or gfx name (AMD), and by memory size where rows differ in it."""
     if is_slice(identity):
         return None
     gfx = identity.facts.get("gfx")
-    for row in table:
+    for row in DATASHEETS:
         named = row.gfx == gfx if row.gfx is not None else re.fullmatch(row.name, identity.name, re.IGNORECASE)
         if named and _same_memory(row.memory_gib, identity.memory_bytes):
             return row
@@ -239,23 +217,17 @@ def _same_memory(expected_gib: float | None, found_bytes: int | None) -> bool:
     return found_bytes is not None and abs(found_bytes / 2**30 / expected_gib - 1) <= MEMORY_SLACK
 
 
-def choose_peak(
-    identity: DeviceIdentity,
-    table: Sequence[Datasheet] = DATASHEETS,
-    nvml: MemoryArithmetic | None = None,
-) -> Peak | None:
-    """Return the device's peak with its source, from its datasheet or else by NVML's arithmetic; None where unknown."""
-    row = find_datasheet(identity, table)
+def choose_peak(identity: DeviceIdentity, computed: Peak | None = None) -> Peak | None:
+    """Return the device's peak with its source: its datasheet's, or else what was computed; None where unknown."""
+    row = find_datasheet(identity)
     if row is not None:
         return Peak(row.gbps * 1e9, row.source)
-    if nvml is None or is_slice(identity):
-        return None
-    return arithmetic_peak(nvml)
+    return None if is_slice(identity) else computed
 
 
-def datasheet_flops(identity: DeviceIdentity, precision: str, table: Sequence[Datasheet] = DATASHEETS) -> float | None:
+def datasheet_flops(identity: DeviceIdentity, precision: str) -> float | None:
     """Return dense FLOP/s of a precision (``fp32``, ``fp16-tensor`` …, or a dtype's name); None where not on file."""
-    row = find_datasheet(identity, table)
+    row = find_datasheet(identity)
     if row is None:
         return None
     tflops = row.tflops.get(_ALIASES.get(precision, precision))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.base import KernelSource, Launch
-from pytest_bandwidth.devices.cuda.arguments import SHARED_BYTES_FOR_ALL, ArrayWorld, checked_arguments, checked_shape
+from pytest_bandwidth.devices.arguments import SHARED_BYTES_FOR_ALL, ArrayWorld, checked_arguments, checked_shape
+from pytest_bandwidth.devices.base import Call, KernelSource, Launch
 from pytest_bandwidth.devices.cuda.errors import one_line, status_of
 from pytest_bandwidth.devices.kernel_source import headers_digest, include_folders, kernel_names, options_of
 from pytest_bandwidth.domain.code.kernel_signature import held_by_value
@@ -274,27 +273,21 @@ def why_not_loaded(cupy: Any, ptx: str, cubin: bytes | None) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class KeptArrays:
-    """Hold copies of a launch's arrays, byte for byte."""
+def keep_arrays(cupy: Any, arrays: Iterable[Any]) -> Call:
+    """Copy contiguous arrays on the current device; return what gives them back what they held.
 
-    pairs: tuple[tuple[Any, Any, int], ...]
-
-    def restore(self) -> None:
-        """Give the arrays back what they held."""
-        for array, copy, nbytes in self.pairs:
-            array.data.copy_from_device(copy, nbytes)
-
-
-def keep_arrays(cupy: Any, arrays: Iterable[Any]) -> KeptArrays:
-    """Copy contiguous arrays on the current device; those that are the same memory once. Raises CuPy's OutOfMemory."""
+    Those that are the same memory are copied once. Raises CuPy's OutOfMemory.
+    """
     by_place = {(array.data.ptr, array.nbytes): array for array in arrays if array.nbytes}
-    pairs = []
-    for (_, nbytes), array in by_place.items():
-        copy = cupy.cuda.alloc(nbytes)
-        copy.copy_from_device(array.data, nbytes)
-        pairs.append((array, copy, nbytes))
-    return KeptArrays(tuple(pairs))
+    copies = [(array, cupy.cuda.alloc(array.nbytes)) for array in by_place.values()]
+    for array, copy in copies:
+        copy.copy_from_device(array.data, array.nbytes)
+
+    def restore() -> None:
+        for array, copy in copies:
+            array.data.copy_from_device(copy, array.nbytes)
+
+    return restore
 
 
 def host_copies(cupy: Any, args: Sequence[Any], is_array: Callable[[Any], bool]) -> tuple[Any, ...]:

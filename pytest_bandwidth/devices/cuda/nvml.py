@@ -51,7 +51,6 @@ class NvmlGpu:
     _refused: set[str] = field(default_factory=set)
 
     def identity(self) -> GpuIdentity:
-        """Read everything that stays. Milliseconds; called once."""
         n = self.pynvml
         slice_name = _text(self._read("nvmlDeviceGetName", handle=self.slice_handle)) if self.slice_handle else None
         return GpuIdentity(
@@ -72,7 +71,6 @@ class NvmlGpu:
         )
 
     def reading(self) -> GpuReading:
-        """Read what changes. Well under a millisecond a call, but never between two events."""
         n = self.pynvml
         bits = self._read("nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:  # drivers before 535 know the old name only
@@ -89,15 +87,12 @@ class NvmlGpu:
         )
 
     def compute_processes(self) -> Mapping[int, int | None] | None:
-        """Return GPU memory in bytes by process id, as the *host* numbers processes; None where NVML does not tell."""
+        # As the host numbers processes.
         found = self._read("nvmlDeviceGetComputeRunningProcesses")
         return None if found is None else {p.pid: p.usedGpuMemory for p in found}
 
     def activity(self, since_us: int) -> tuple[ProcessUse, ...] | None:
-        """Return processes that used the GPU after a time (µs since the epoch); None where NVML does not tell.
-
-        NVML samples a few times a second, so a burst of a millisecond may be missed.
-        """
+        # NVML samples a few times a second, so a burst of a millisecond may be missed.
         name = "nvmlDeviceGetProcessUtilization"
         try:
             samples = self._unguarded(name, since_us)
@@ -115,7 +110,6 @@ class NvmlGpu:
         return tuple(ProcessUse(pid, percent) for pid, percent in sorted(busiest.items()))
 
     def process_name(self, pid: int) -> str | None:
-        """Return the program behind a process id of the host, where it may be known."""
         return _text(self._call(lambda: self.pynvml.nvmlSystemGetProcessName(pid), f"name of {pid}"))
 
     def _mig(self, slice_name: str | None) -> str:

@@ -35,21 +35,17 @@ NOT_BLOCKED = Finding(
 )
 
 
-def launches_block(environ: Mapping[str, str]) -> str | None:
-    """Return the environment variable that makes every launch wait, as NAME=VALUE; None where none does."""
+def launch_blocking(environ: Mapping[str, str]) -> Finding | None:
+    """Tell that an environment variable makes every launch wait, so nothing is queued behind a blocking kernel."""
     for name in BLOCKING_VARIABLES:
         value = environ.get(name, "")
         if value not in ("", "0"):
-            return f"{name}={value}"
+            return Finding(
+                LAUNCH_BLOCKING,
+                f"{name}={value} makes every launch wait for the GPU: host time between launches is part of the "
+                "figures; unset it",
+            )
     return None
-
-
-def launch_blocking(setting: str) -> Finding:
-    """Tell that launches wait, so that nothing can be queued behind a blocking kernel."""
-    return Finding(
-        LAUNCH_BLOCKING,
-        f"{setting} makes every launch wait for the GPU: host time between launches is part of the figures; unset it",
-    )
 
 
 def needs_flush(data_bytes: int, cache_bytes: int) -> bool:

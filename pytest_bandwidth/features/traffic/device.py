@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.argument_types import misread_arrays
+from pytest_bandwidth.devices.arguments import misread_arrays
 from pytest_bandwidth.devices.base import Budget, Call, Device, KernelSource, Launch, Progress, Workload
 from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.devices.code.launch import with_launch

@@ -11,7 +11,7 @@ import pytest
 from in_turn import InTurn
 
 from pytest_bandwidth.devices.base import Budget, Device, KernelSource, Launch, TimedDevice, Workload
-from pytest_bandwidth.devices.cpu.device import open_cpu
+from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
@@ -24,7 +24,7 @@ SHORT = Budget(min_samples=5, max_seconds=0.05, precision=0.5, tolerates_run_del
 
 @pytest.fixture
 def device():
-    opened = open_cpu()
+    opened = CpuDevice()
     yield opened
     opened.release()
 
@@ -191,11 +191,11 @@ WITHOUT_NUMBA = """
 import sys
 sys.modules["numba"] = None  # makes every import of it fail
 from pytest_bandwidth.devices.base import Budget, Workload
-from pytest_bandwidth.devices.cpu.device import open_cpu
+from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.domain.traffic import Traffic
-device = open_cpu()
+device = CpuDevice()
 x, out = device.random(1000, "float32"), device.empty(1000, "float32")
 def work(): out[:] = x
 found = device.measure(Workload(work, Traffic(4000, 4000)), Budget(5, 0.05, 0.5), print)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gpu_model import Array
 
-from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, checked_arguments, checked_shape, device_nbytes
+from pytest_bandwidth.devices.arguments import ArrayWorld, checked_arguments, checked_shape, device_nbytes
 from pytest_bandwidth.domain.errors import UsageError
 
 WORLD = ArrayWorld(

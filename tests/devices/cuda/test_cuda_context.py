@@ -25,7 +25,7 @@ def refusal(index: int = 0) -> str:
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     """CuPy as the model has it, with one GPU of which little is known."""
     module = model_cupy(Gpu())
-    monkeypatch.setattr(context, "_import_cupy", lambda: module)
+    monkeypatch.setitem(sys.modules, "cupy", module)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return module
 

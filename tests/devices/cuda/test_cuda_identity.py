@@ -8,10 +8,10 @@ import pytest
 from gpu_model import MODEL_FACTS
 
 from pytest_bandwidth.devices.cuda.identity import (
+    arithmetic_peak,
     choose_peak,
     driver_uuid,
     join_identity,
-    memory_arithmetic,
     read_facts,
     uuid_text,
 )
@@ -78,17 +78,17 @@ def test_an_amd_gpu_is_known_by_its_gfx_name_and_its_infinity_cache_counts() -> 
     assert identity.name == "gfx942"
     assert "compute_capability" not in identity.facts
     assert "cuda_runtime" not in identity.facts
-    peak = choose_peak(identity, nvml=memory_arithmetic(facts, GpuIdentity()))
+    peak = choose_peak(identity, arithmetic_peak(facts, GpuIdentity()))
     assert peak is not None
     assert "MI300X" in peak.source
 
 
 def test_memory_arithmetic_needs_both_figures_and_an_nvidia_gpu() -> None:
-    found = memory_arithmetic(MODEL_FACTS, KNOWN)
+    found = arithmetic_peak(MODEL_FACTS, KNOWN)
     assert found is not None
-    assert (found.max_memory_clock_mhz, found.bus_width_bits, found.major) == (2619, 5120, 9)
-    assert memory_arithmetic(MODEL_FACTS, GpuIdentity()) is None
-    assert memory_arithmetic(replace(MODEL_FACTS, gfx="gfx942"), KNOWN) is None
+    assert "2619 MHz × 5120 bit" in found.source
+    assert arithmetic_peak(MODEL_FACTS, GpuIdentity()) is None
+    assert arithmetic_peak(replace(MODEL_FACTS, gfx="gfx942"), KNOWN) is None
 
 
 def test_a_uuid_with_zero_bytes_is_whole() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gpu_model import Array, CudaError, Gpu, RawKernel, model_cupy
 
+from pytest_bandwidth.devices.arguments import ArrayWorld
 from pytest_bandwidth.devices.base import KernelSource, Launch
-from pytest_bandwidth.devices.cuda.arguments import ArrayWorld
 from pytest_bandwidth.devices.cuda.kernels import (
     LONGEST_LOG,
     compile_error,

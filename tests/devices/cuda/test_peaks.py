@@ -4,16 +4,17 @@ import re
 from dataclasses import replace
 
 import pytest
+from gpu_model import MODEL_FACTS
 
 from pytest_bandwidth.devices.cuda.identity import (
-    MemoryArithmetic,
     arithmetic_peak,
     choose_peak,
     datasheet_flops,
     find_datasheet,
 )
+from pytest_bandwidth.devices.cuda.management import GpuIdentity
 from pytest_bandwidth.devices.datasheets import DATASHEETS, Datasheet
-from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 
 GIB = 2**30
 
@@ -33,7 +34,11 @@ def gpu(
 
 
 H200 = gpu("NVIDIA H200", 140)
-H200_MEMORY = MemoryArithmetic(3201, 6144, 9)
+
+
+def computed(clock_mhz: int, width: int, major: int, integrated: bool = False) -> Peak | None:
+    facts = replace(MODEL_FACTS, major=major, integrated=integrated)
+    return arithmetic_peak(facts, GpuIdentity(max_memory_clock_mhz=clock_mhz, memory_bus_width_bits=width))
 
 
 @pytest.mark.parametrize(
@@ -89,12 +94,12 @@ def test_variants_partitions_and_new_cards_stay_unknown(name: str, memory_gib: f
 
 
 def test_the_datasheet_comes_before_arithmetic() -> None:
-    chosen = choose_peak(H200, nvml=H200_MEMORY)
+    chosen = choose_peak(H200, computed(3201, 6144, 9))
     assert chosen is not None
     assert chosen.gbps == pytest.approx(4800)
-    computed = arithmetic_peak(H200_MEMORY)
-    assert computed is not None
-    assert computed.gbps == pytest.approx(4917, abs=1)  # 2 × 3201 MHz × 6144 bit ÷ 8
+    peak = computed(3201, 6144, 9)
+    assert peak is not None
+    assert peak.gbps == pytest.approx(4917, abs=1)  # 2 × 3201 MHz × 6144 bit ÷ 8
 
 
 @pytest.mark.parametrize(
@@ -109,42 +114,42 @@ def test_the_datasheet_comes_before_arithmetic() -> None:
     ],
 )
 def test_arithmetic_gives_datasheet_figures_where_it_is_trusted(
-    clock_mhz: float, width: int, datasheet_gbps: float
+    clock_mhz: int, width: int, datasheet_gbps: float
 ) -> None:
-    peak = arithmetic_peak(MemoryArithmetic(clock_mhz, width, 8))
+    peak = computed(clock_mhz, width, 8)
     assert peak is not None
     assert peak.gbps == pytest.approx(datasheet_gbps, rel=0.002)
 
 
 def test_a_card_without_a_row_gets_arithmetic_and_says_so() -> None:
-    peak = choose_peak(gpu("NVIDIA RTX 4000 Ada", 20), nvml=MemoryArithmetic(9001, 160, 8))
+    peak = choose_peak(gpu("NVIDIA RTX 4000 Ada", 20), computed(9001, 160, 8))
     assert peak is not None
     assert "2 × 9001 MHz × 160 bit" in peak.source
 
 
 @pytest.mark.parametrize(
-    "memory",
+    "peak",
     [
-        MemoryArithmetic(3996, 8192, 10),  # B200: the width changed between drivers
-        MemoryArithmetic(3996, 8192, 13),  # what comes after what is known
-        MemoryArithmetic(8533, 256, 12, integrated=True),
-        MemoryArithmetic(0, 256, 8),
-        MemoryArithmetic(5001, 0, 8),
+        computed(3996, 8192, 10),  # B200: the width changed between drivers
+        computed(3996, 8192, 13),  # what comes after what is known
+        computed(8533, 256, 12, integrated=True),
+        computed(0, 256, 8),
+        computed(5001, 0, 8),
     ],
 )
-def test_arithmetic_is_not_used_where_it_is_not_known_to_hold(memory: MemoryArithmetic) -> None:
-    assert choose_peak(gpu("NVIDIA new", 100), nvml=memory) is None
+def test_arithmetic_is_not_used_where_it_is_not_known_to_hold(peak: Peak | None) -> None:
+    assert choose_peak(gpu("NVIDIA new", 100), peak) is None
 
 
 @pytest.mark.parametrize("mig", ["1g.5gb", "enabled"])
 def test_a_slice_does_not_get_its_parents_peak(mig: str) -> None:
     identity = gpu("NVIDIA A100-SXM4-40GB", 5, {"mig": mig})
-    assert choose_peak(identity, nvml=MemoryArithmetic(1215, 5120, 8)) is None
+    assert choose_peak(identity, computed(1215, 5120, 8)) is None
 
 
 def test_a_vgpu_does_not_get_its_hosts_peak() -> None:
     identity = gpu("NVIDIA A100-SXM4-40GB", 39.4, {"mig": "unsupported", "virtual": "vgpu"})
-    assert choose_peak(identity, nvml=MemoryArithmetic(1215, 5120, 8)) is None
+    assert choose_peak(identity, computed(1215, 5120, 8)) is None
 
 
 def test_flops_by_precision_or_dtype() -> None:
@@ -205,6 +210,6 @@ def test_rows_that_were_mended(name: str, gbps: float | None) -> None:
 
 def test_a_v100_of_a_dgx_2_gets_what_nvml_computes() -> None:
     identity = DeviceIdentity("cuda", "Tesla V100-SXM3-32GB", 32 << 30, "GPU-0", timed_on="gpu")
-    peak = choose_peak(identity, nvml=MemoryArithmetic(958, 4096, 7))
+    peak = choose_peak(identity, computed(958, 4096, 7))
     assert peak is not None
     assert peak.gbps == pytest.approx(981, abs=0.5)

@@ -35,7 +35,7 @@ from pytest_bandwidth.evidence.processes.requests import ParentLine
 # A process that measures what it is told to: labels, each with the seconds of its rounds; it has enough after the last.
 SAMPLES = """
 import json, os, sys
-from pytest_bandwidth.devices.own_processes import remembered
+from pytest_bandwidth.devices.activity import remembered
 from pytest_bandwidth.evidence.processes.requests import ParentLine
 from pytest_bandwidth.evidence.commit_pairs.alternate import turns_of
 
