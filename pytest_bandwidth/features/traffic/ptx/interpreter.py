@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import InitVar, dataclass
 from typing import NoReturn
 
 import numpy as np
@@ -136,35 +137,28 @@ class Tally:
         )
 
 
+@dataclass(eq=False)
 class BatchInterpreter:
-    """Run one batch: its registers, its groups, its barriers."""
+    """Run one batch: its registers, its groups, its barriers. arguments: the registers of parameters."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        geometry: Geometry,
-        memory: MemoryUnit,
-        order: HappensBefore,
-        traffic: TrafficCounter,
-        faults: FaultLog,
-        tally: Tally,
-        arguments: dict[int, Array],
-    ) -> None:
-        self._kernel = kernel
-        self._geometry = geometry
-        self._shape = (geometry.rows, geometry.lanes)
-        self._memory = memory
-        self._order = order
-        self._traffic = traffic
-        self._faults = faults
-        self._tally = tally
-        self._registers = Registers(kernel, geometry, arguments)
+    kernel: Kernel
+    geometry: Geometry
+    memory: MemoryUnit
+    order: HappensBefore
+    traffic: TrafficCounter
+    faults: FaultLog
+    tally: Tally
+    arguments: InitVar[dict[int, Array]]
+
+    def __post_init__(self, arguments: dict[int, Array]) -> None:
+        self._shape = (self.geometry.rows, self.geometry.lanes)
+        self._registers = Registers(self.kernel, self.geometry, arguments)
         self._ready: dict[int, Mask] = {}
         self._waiting: dict[int, Mask] = {}
 
     def run(self) -> None:
-        self._ready = {0: Mask(self._geometry.present, self._geometry)}
-        blocks = self._kernel.blocks
+        self._ready = {0: Mask(self.geometry.present, self.geometry)}
+        blocks = self.kernel.blocks
         with np.errstate(all="ignore"):
             while self._ready or self._waiting:
                 if not self._ready:
@@ -177,11 +171,11 @@ class BatchInterpreter:
                 self._run_block(blocks[number], number, mask)
 
     def _after(self, number: int) -> int:
-        following = self._kernel.blocks[number].following
+        following = self.kernel.blocks[number].following
         return number if following is None else following
 
     def _run_block(self, block: BasicBlock, number: int, mask: Mask) -> None:
-        self._tally.add(block, mask)
+        self.tally.add(block, mask)
         for step in block.steps:
             if isinstance(step, Compute):
                 self._compute(step, mask.lanes)
@@ -194,9 +188,9 @@ class BatchInterpreter:
             elif isinstance(step, WarpStep):
                 self._between_lanes(step, mask.lanes)
             elif isinstance(step, WarpBarrier):
-                self._order.warp_barrier(self._registers.guarded(step.guard, mask.lanes))
+                self.order.warp_barrier(self._registers.guarded(step.guard, mask.lanes))
             elif isinstance(step, Fence):
-                self._order.fence(self._registers.guarded(step.guard, mask.lanes))
+                self.order.fence(self._registers.guarded(step.guard, mask.lanes))
         self._leave(block, number, mask)
 
     # Steps
@@ -214,20 +208,20 @@ class BatchInterpreter:
 
     def _load(self, step: Load, lanes: Array) -> None:
         lanes = self._registers.guarded(step.guard, lanes)
-        values = self._memory.load(step, self._registers.read(step.sources[0]), lanes)
+        values = self.memory.load(step, self._registers.read(step.sources[0]), lanes)
         for target, value in zip(step.targets, values, strict=True):
             self._registers.write(target, value, lanes, step.guard is not None)
 
     def _store(self, step: Store, lanes: Array) -> None:
         address, *values = (self._registers.read(source) for source in step.sources)
-        self._memory.store(step, address, tuple(values), self._registers.guarded(step.guard, lanes))
+        self.memory.store(step, address, tuple(values), self._registers.guarded(step.guard, lanes))
 
     def _atomic(self, step: Atomic, lanes: Array) -> None:
         lanes = self._registers.guarded(step.guard, lanes)
         address, *operands = (self._registers.read(source) for source in step.sources)
         if lanes.any():
-            self._order.atomic(lanes)
-        old = self._memory.atomic(step, address, tuple(operands), lanes)
+            self.order.atomic(lanes)
+        old = self.memory.atomic(step, address, tuple(operands), lanes)
         for target, value in zip(step.targets, old, strict=False):
             self._registers.write(target, value, lanes, step.guard is not None)
 
@@ -257,7 +251,7 @@ class BatchInterpreter:
         if number is None:
             return
         there = self._ready.get(number)
-        self._ready[number] = mask if there is None else Mask(there.lanes | mask.lanes, self._geometry)
+        self._ready[number] = mask if there is None else Mask(there.lanes | mask.lanes, self.geometry)
 
     def _split(self, guard: Guard, mask: Mask) -> tuple[Mask | None, Mask | None]:
         """Return the lanes for which the guard holds and the others; None for none, the same mask for all."""
@@ -268,14 +262,14 @@ class BatchInterpreter:
         rest = mask.lanes & ~truth
         if not rest.any():
             return mask, None
-        return Mask(taken, self._geometry), Mask(rest, self._geometry)
+        return Mask(taken, self.geometry), Mask(rest, self.geometry)
 
     def _branch(self, end: Step, block: BasicBlock, mask: Mask) -> None:
         if end.guard is None:
             self._go(block.branch[0], mask)
             return
         taken, rest = self._split(end.guard, mask)
-        self._traffic.branch(end.site, mask.warps, self._divided(taken, rest))
+        self.traffic.branch(end.site, mask.warps, self._divided(taken, rest))
         if taken is not None:
             self._go(block.branch[0], taken)
         if rest is not None:
@@ -286,29 +280,21 @@ class BatchInterpreter:
         if taken is None or rest is None:
             return 0
         both = warps_with(taken.lanes) & warps_with(rest.lanes)
-        return int(np.count_nonzero(both)) * (self._geometry.rows // len(both))
+        return int(np.count_nonzero(both)) * (self.geometry.rows // len(both))
 
     def _switch(self, end: Branch, block: BasicBlock, mask: Mask) -> None:
-        index = spread(
-            self._registers.read(end.sources[0]),
-            np.broadcast_shapes(self._registers.read(end.sources[0]).shape, mask.lanes.shape),
-        )
+        index = self._registers.read(end.sources[0])
+        index = spread(index, np.broadcast_shapes(index.shape, mask.lanes.shape))
         lanes = spread(mask.lanes, index.shape)
         chosen = np.unique(index[lanes])
-        self._traffic.branch(end.site, mask.warps, 0 if len(chosen) == 1 else self._mixed_warps(index, lanes))
+        self.traffic.branch(end.site, mask.warps, 0 if len(chosen) == 1 else self._mixed_warps(index, lanes))
         for value in chosen:
-            if value >= len(block.branch):
-                self._faults.add(
-                    "trap",
-                    end.site,
-                    None,
-                    lanes & (index == value),
-                    index.astype(np.int64),
-                    "branches beyond a jump table",
-                )
-                self._go(None, Mask(lanes & (index == value), self._geometry))
+            there = lanes & (index == value)
+            if value < len(block.branch):
+                self._go(block.branch[int(value)], Mask(there, self.geometry))
             else:
-                self._go(block.branch[int(value)], Mask(lanes & (index == value), self._geometry))
+                sentence = "branches beyond a jump table"
+                self.faults.add("trap", end.site, None, there, index.astype(np.int64), sentence)
 
     def _mixed_warps(self, index: Array, lanes: Array) -> int:
         if index.shape[1] == 1:
@@ -316,13 +302,13 @@ class BatchInterpreter:
         shape = (len(index), -1, 32)
         low = np.where(lanes, index, np.iinfo(index.dtype).max).reshape(shape).min(axis=2)
         high = np.where(lanes, index, 0).reshape(shape).max(axis=2)
-        return int(np.count_nonzero(low < high)) * (self._geometry.rows // len(index))
+        return int(np.count_nonzero(low < high)) * (self.geometry.rows // len(index))
 
     def _exit(self, end: Exit, block: BasicBlock, mask: Mask) -> None:
         leaving, staying = (mask, None) if end.guard is None else self._split(end.guard, mask)
         if leaving is not None and end.trap:
             nowhere = np.zeros((1, 1), np.int64)
-            self._faults.add("trap", end.site, None, leaving.lanes, nowhere, "executes a trap (assert or __trap)")
+            self.faults.add("trap", end.site, None, leaving.lanes, nowhere, "executes a trap (assert or __trap)")
         if staying is not None:
             self._go(block.following, staying)
 
@@ -330,7 +316,7 @@ class BatchInterpreter:
 
     def _hold(self, number: int, mask: Mask) -> None:
         there = self._waiting.get(number)
-        self._waiting[number] = mask if there is None else Mask(there.lanes | mask.lanes, self._geometry)
+        self._waiting[number] = mask if there is None else Mask(there.lanes | mask.lanes, self.geometry)
 
     def _pass_barriers(self) -> None:
         """Let every block go on whose threads all wait at one barrier; any other one is stuck.
@@ -340,32 +326,32 @@ class BatchInterpreter:
         if len(waiting) > 1:
             self._report_stuck(waiting)
         for number, mask in waiting.items():
-            block = self._kernel.blocks[number]
+            block = self.kernel.blocks[number]
             end = block.end
             assert isinstance(end, Barrier)
             if end.targets:
                 self._reduce(end, mask, waiting)
-            self._order.block_barrier(mask.lanes.any(axis=1, keepdims=True))
+            self.order.block_barrier(mask.lanes.any(axis=1, keepdims=True))
             self._go(block.following, mask)
 
     def _report_stuck(self, waiting: dict[int, Mask]) -> None:
         """Report blocks whose threads wait at different barriers: undefined in CUDA (often a hang);
         here they all go on.
         """
-        rows = [spread(mask.lanes.any(axis=1, keepdims=True), (self._geometry.rows, 1)) for mask in waiting.values()]
+        rows = [spread(mask.lanes.any(axis=1, keepdims=True), (self.geometry.rows, 1)) for mask in waiting.values()]
         mixed = np.sum(rows, axis=0) > 1
         if mixed.any():
             number, mask = min(waiting.items())
-            end = self._kernel.blocks[number].end
+            end = self.kernel.blocks[number].end
             assert end is not None
             sentence = "waits at one __syncthreads() while others of its block wait at another"
-            self._faults.add("barrier", end.site, None, mask.lanes & mixed, np.zeros((1, 1), np.int64), sentence)
+            self.faults.add("barrier", end.site, None, mask.lanes & mixed, np.zeros((1, 1), np.int64), sentence)
 
     def _reduce(self, end: Barrier, mask: Mask, waiting: dict[int, Mask]) -> None:
         """Compute __syncthreads_count, _and and _or over the threads of each block."""
-        blocks = self._kernel.blocks
+        blocks = self.kernel.blocks
         self._registers.keep(blocks[self._after(other)].live for other in waiting if blocks[other].end is not end)
-        lanes = spread(mask.lanes & self._geometry.present, self._shape)
+        lanes = spread(mask.lanes & self.geometry.present, self._shape)
         predicate = self._registers.read(end.sources[0])
         if end.reduction == "and":
             result: Array = (predicate | ~lanes).all(axis=1, keepdims=True)

@@ -145,10 +145,6 @@ def _variable(space: str, children: Sequence[Any], initial: tuple[int | float | 
     return Variable(space, kind, name, align, count, initial)
 
 
-def _as_is(body: Block) -> Block:
-    return body
-
-
 @v_args(inline=True)
 class _Builder(Transformer[Token, Module]):
     """Turn the parser's matches, bottom up, into the values above. One method per rule of the grammar."""
@@ -197,11 +193,10 @@ class _Builder(Transformer[Token, Module]):
     def parameter_variable(self, *children: Any) -> Variable:
         return _variable("param", children)
 
-    def parameter(self, *children: Any) -> Variable:
-        return _variable("param", children)
+    parameter = parameter_variable
 
     def returned(self, *parameters: Any) -> tuple[Variable, ...]:
-        return tuple(parameter for parameter in parameters if parameter is not None)
+        return tuple(filter(None, parameters))
 
     parameters = returned
 
@@ -212,7 +207,7 @@ class _Builder(Transformer[Token, Module]):
         start = next(i for i, child in enumerate(children) if isinstance(child, Token) and child.type == "KIND")
         kind, returned, name, parameters, *rest = children[start:]
         body = next((item for item in rest if isinstance(item, Block)), None)
-        parse = None if body is None else partial(_as_is, body)
+        parse = None if body is None else lambda: body
         tuning: dict[str, tuple[int, ...]] = dict(item for item in rest if isinstance(item, tuple))
         return Function(str(name), kind == ".entry", returned or (), parameters or (), parse, tuning)
 

@@ -87,12 +87,15 @@ def _zero(a: Any, b: Any, mode: Any) -> Any:
 
 
 @_inline
-def _directed(nearest: Any, error: Any, mode: Any, below: Any, above: Any) -> Any:
-    """Move `nearest` one place where `error` = exact − nearest shows it on the wrong side for the mode."""
+def _directed(nearest: Any, error: Any, mode: Any, infinity: Any) -> Any:
+    """Move `nearest` one place where `error` = exact − nearest shows it on the wrong side for the mode.
+
+    infinity: of the type of `nearest`.
+    """
     if error < 0 and (mode == DOWN or (mode == ZERO and nearest > 0)):
-        return below
+        return np.nextafter(nearest, -infinity)
     if error > 0 and (mode == UP or (mode == ZERO and nearest < 0)):
-        return above
+        return np.nextafter(nearest, infinity)
     return nearest
 
 
@@ -105,8 +108,7 @@ def narrow_directed(value: Any, error: Any, mode: Any) -> Any:
     difference = value - np.float64(nearest) if not np.isinf(nearest) else -np.float64(nearest)
     if difference == 0:
         difference = error
-    below, above = np.nextafter(nearest, np.float32(-np.inf)), np.nextafter(nearest, np.float32(np.inf))
-    return _directed(nearest, difference, mode, below, above)
+    return _directed(nearest, difference, mode, np.float32(np.inf))
 
 
 @_ufunc(f32(f32, f32, f32, i64))
@@ -122,8 +124,7 @@ def fma32_directed(a: Any, b: Any, c: Any, mode: Any) -> Any:
         difference = _two_sum_error(product, addend, total)
     if total == 0 and difference == 0:
         return np.float32(_zero(product, addend, mode))
-    below, above = np.nextafter(nearest, np.float32(-np.inf)), np.nextafter(nearest, np.float32(np.inf))
-    return _directed(nearest, difference, mode, below, above)
+    return _directed(nearest, difference, mode, np.float32(np.inf))
 
 
 @_ufunc(f64(f64, f64, f64, i64))
@@ -144,8 +145,7 @@ def fma64_directed(a: Any, b: Any, c: Any, mode: Any) -> Any:
         error = gamma + alpha2
         if nearest == 0 and error == 0:
             return _zero(product, c, mode)
-    below, above = np.nextafter(nearest, -np.inf), np.nextafter(nearest, np.inf)
-    return _directed(nearest, error, mode, below, above)
+    return _directed(nearest, error, mode, np.inf)
 
 
 @_ufunc(f64(f64, f64, i64))
@@ -156,8 +156,7 @@ def add64_directed(a: Any, b: Any, mode: Any) -> Any:
     if nearest == 0:
         return _zero(a, b, mode)
     error = -nearest if math.isinf(nearest) else _two_sum_error(a, b, nearest)
-    below, above = np.nextafter(nearest, -np.inf), np.nextafter(nearest, np.inf)
-    return _directed(nearest, error, mode, below, above)
+    return _directed(nearest, error, mode, np.inf)
 
 
 @_ufunc(f64(f64, f64, i64))
@@ -167,8 +166,7 @@ def divide64_directed(a: Any, b: Any, mode: Any) -> Any:
         return nearest
     # The remainder a − q·b is exact in one fma; its sign over b's is the error's.
     error = -nearest if math.isinf(nearest) else _fma(-nearest, b, a) * math.copysign(1.0, b)
-    below, above = np.nextafter(nearest, -np.inf), np.nextafter(nearest, np.inf)
-    return _directed(nearest, error, mode, below, above)
+    return _directed(nearest, error, mode, np.inf)
 
 
 @_ufunc(f64(f64, i64))
@@ -177,5 +175,4 @@ def sqrt64_directed(a: Any, mode: Any) -> Any:
     if not nearest > 0 or math.isinf(nearest):
         return a if a == 0 else nearest
     error = _fma(-nearest, nearest, a)
-    below, above = np.nextafter(nearest, -np.inf), np.nextafter(nearest, np.inf)
-    return _directed(nearest, error, mode, below, above)
+    return _directed(nearest, error, mode, np.inf)

@@ -46,7 +46,7 @@ def _remembered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         run_block = BatchInterpreter._run_block
 
         def remembering(interpreter: BatchInterpreter, block: object, number: int, mask: object) -> None:
-            kernel = interpreter._kernel
+            kernel = interpreter.kernel
             steps = (*kernel.blocks[number].steps, kernel.blocks[number].end)
             _EXECUTED.opcodes.update(kernel.sites[step.site].opcode for step in steps if step is not None)
             run_block(interpreter, block, number, mask)
