@@ -1,6 +1,5 @@
 /* Copies and fills, by rows: plain ones have one row. */
-#ifndef CARD_COPIES_H
-#define CARD_COPIES_H
+#pragma once
 
 #include "streams.h"
 
@@ -15,5 +14,3 @@ typedef struct card_rows {
 int card_copy(card_rows rows, card_stream *stream, int asynchronous);
 /* Fills rows of `to` with an item of 1, 2, or 4 bytes. */
 int card_fill(card_rows rows, uint32_t value, uint32_t item_bytes, card_stream *stream);
-
-#endif

@@ -1,6 +1,5 @@
 /* The devices of this process: which one is current, their caches, the host's clock, and the one lock. */
-#ifndef CARD_DEVICES_H
-#define CARD_DEVICES_H
+#pragma once
 
 #include "l2.h"
 
@@ -52,5 +51,3 @@ typedef struct card_process {
     uint64_t last_work_us[8]; /* of the host's real clock, since the epoch */
 } card_process;
 int card_processes(card_process *found, int at_most);
-
-#endif

@@ -1,6 +1,5 @@
 /* Who the devices are, as CUDA and NVML both tell: CUDA numbers those that CUDA_VISIBLE_DEVICES leaves, NVML all. */
-#ifndef CARD_IDENTITY_H
-#define CARD_IDENTITY_H
+#pragma once
 
 int card_visible_devices(void);
 /* The physical number of CUDA's device. */
@@ -13,5 +12,3 @@ void card_pci_bus_id(int physical, char *text);
 int card_by_pci_bus_id(const char *text);
 /* `GPU-` or `MIG-`, then 8-4-4-4-12 digits. text: 48 bytes. */
 void card_uuid_text(const char *kind, const unsigned char uuid[16], char *text);
-
-#endif

@@ -4,8 +4,7 @@
  * whole launch in the calling thread, block after block, and returns when all have ended. It keeps nothing
  * between calls.
  */
-#ifndef CARD_KERNEL_ABI_H
-#define CARD_KERNEL_ABI_H
+#pragma once
 
 #include <stdint.h>
 
@@ -105,5 +104,3 @@ typedef struct card_account {
 } card_account;
 
 typedef int card_kernel_function(const card_launch *launch, card_account *account);
-
-#endif

@@ -1,7 +1,6 @@
 /* Modules and functions as the driver hands them out, and their launches. Python describes and builds what PTX
  * holds. */
-#ifndef CARD_KERNELS_H
-#define CARD_KERNELS_H
+#pragma once
 
 #include "kernel_abi.h"
 #include "streams.h"
@@ -57,5 +56,3 @@ int card_blocks_per_sm(const card_function *function, int threads, uint64_t dyna
 
 enum { CARD_SHARED_BYTES = 48 * 1024, CARD_SHARED_OPTIN = 227 * 1024, CARD_SHARED_PER_SM = 228 * 1024,
        CARD_SHARED_RESERVED = 1024, CARD_REGISTERS = 65536, CARD_THREADS_PER_SM = 2048, CARD_BLOCKS_PER_SM = 32 };
-
-#endif

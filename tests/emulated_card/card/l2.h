@@ -6,8 +6,7 @@
  * are written is the rest read. What it does not model: compression, residency controls, the two halves of A100
  * and later, write-back while idle.
  */
-#ifndef CARD_L2_H
-#define CARD_L2_H
+#pragma once
 
 #include "kernel_abi.h"
 
@@ -30,5 +29,3 @@ void card_l2_drop(card_l2 *l2, uint64_t address, uint64_t bytes);
 
 /* Bytes of dirty sectors, for tests. */
 uint64_t card_l2_dirty_bytes(const card_l2 *l2);
-
-#endif

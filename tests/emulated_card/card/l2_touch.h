@@ -1,6 +1,5 @@
 /* The part of the L2 that every access runs through, for inlining. */
-#ifndef CARD_L2_TOUCH_H
-#define CARD_L2_TOUCH_H
+#pragma once
 
 #include "l2.h"
 
@@ -94,5 +93,3 @@ static inline void card_l2_span(
         card_l2_touch(l2, line, sectors, bytes, access, dram);
     }
 }
-
-#endif

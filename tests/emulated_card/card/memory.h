@@ -1,8 +1,7 @@
 /* The card's memory: sparse, mapped twice. Host code sees each device's range with no access, so that touching it
  * crashes as it should; kernels and copies use the alias at address + CARD_ALIAS. Pinned and managed memory are
  * readable by both. */
-#ifndef CARD_MEMORY_H
-#define CARD_MEMORY_H
+#pragma once
 
 #include "kernel_abi.h"
 
@@ -36,5 +35,3 @@ void *card_reach(uint64_t address, uint64_t bytes);
 const card_window *card_windows_of(int device, uint32_t *count);
 void card_allow_peer(int device, int peer, int allowed);
 int card_peer_allowed(int device, int peer);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the entries of libnvidia-ml share. EMULATED_CARD_NVML=function=error,… makes functions fail: 3 not supported,
  * 4 no permission, 13 not in the library. */
-#ifndef CARD_NVML_H
-#define CARD_NVML_H
+#pragma once
 
 #include "settings.h"
 
@@ -19,5 +18,3 @@ enum { INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE
 
 /* Copies a text with its end, where it fits. */
 int nvml_text(char *to, unsigned length, const char *text);
-
-#endif

@@ -1,6 +1,5 @@
 /* What the runtime's entries share. They are linked into CuPy's own module, where ../cudart.py makes them jump here. */
-#ifndef CARD_RUNTIME_H
-#define CARD_RUNTIME_H
+#pragma once
 
 #include "devices.h"
 #include "streams.h"
@@ -17,5 +16,3 @@
 
 /* card_enter, and what is wrong from the start: no driver that is new enough, no device. */
 int card_begin(double host_ns);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the environment asks of the card: which model, how many, and what is wrong with it. Read once a process;
  * ../README.md lists the variables. */
-#ifndef CARD_SETTINGS_H
-#define CARD_SETTINGS_H
+#pragma once
 
 #include "time_model.h"
 
@@ -36,5 +35,3 @@ double card_uniform(uint64_t stream, uint64_t number);
 /* About normal, mean 0 and deviation 1. */
 double card_normal(uint64_t stream, uint64_t number);
 uint64_t card_hash(const char *text);
-
-#endif

@@ -1,8 +1,7 @@
 /* Streams are queues of work. Nothing runs at launch, or a stream that is held back would hang: work runs when somebody
  * waits for it, with all that it depends on, in virtual time. It starts at the later of its queueing and its
  * predecessor's end. Streams have the whole card each: that they share its bandwidth is not modelled. */
-#ifndef CARD_STREAMS_H
-#define CARD_STREAMS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -81,5 +80,3 @@ void card_capture_join(card_stream *stream, card_graph *graph);
 int card_capture_end(card_stream *stream, card_graph **graph);
 void card_graph_release(card_graph *graph);
 int card_graph_launch(card_graph *graph, card_stream *stream);
-
-#endif

@@ -1,7 +1,6 @@
 /* How long an operation takes on a card: the longest of what it must wait for. Nothing else is modelled: no
  * overlap lost, no latency hidden too little, no waves, no L1. Jitter is the caller's: multiply what comes back. */
-#ifndef CARD_TIME_MODEL_H
-#define CARD_TIME_MODEL_H
+#pragma once
 
 #include "kernel_abi.h"
 #include "l2.h"
@@ -40,5 +39,3 @@ double card_copy_ns(
     const card_model *model, const card_pace *pace, const card_dram *dram, uint64_t l2_bytes, uint64_t bus_bytes);
 
 #define CARD_LAUNCH_NS 2000.0 /* start and drain: no kernel takes less */
-
-#endif

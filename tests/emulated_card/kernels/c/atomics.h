@@ -1,8 +1,7 @@
 /* Where each lane of an atomic operation finds its place; the translator writes the operation itself, lane after
  * lane.
  */
-#ifndef ATOMICS_H
-#define ATOMICS_H
+#pragma once
 
 #include "global_memory.h"
 #include "halves.h"
@@ -35,5 +34,3 @@ ATOMIC_PAIR(atomic_max, f16)
 ATOMIC_PAIR(atomic_add, bf16)
 ATOMIC_PAIR(atomic_min, bf16)
 ATOMIC_PAIR(atomic_max, bf16)
-
-#endif

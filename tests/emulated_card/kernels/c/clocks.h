@@ -1,6 +1,5 @@
 /* A warp's virtual time. */
-#ifndef CLOCKS_H
-#define CLOCKS_H
+#pragma once
 
 #include "run.h"
 
@@ -12,5 +11,3 @@ static inline uint64_t warp_ns(const struct run *k, const struct warp_common *w)
 static inline uint64_t warp_cycles(const struct run *k, const struct warp_common *w) {
     return k->launch->start_cycles + w->cycles + (uint64_t)((double)w->waited_ns * k->launch->clock_mhz / 1000.0);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Which sectors a warp's request needs, counted as pytest_bandwidth/ptx/loops/sectors.py counts them. */
-#ifndef COALESCE_H
-#define COALESCE_H
+#pragma once
 
 #include "run.h"
 
@@ -81,5 +80,3 @@ static inline void count_scattered(
     *sectors = found;
     *least = (distinct + 31) >> 5;
 }
-
-#endif

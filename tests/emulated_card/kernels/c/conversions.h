@@ -1,8 +1,7 @@
 /* cvt between integers and floats: floats clamp to the integer's range; NaN becomes 0, or the top bit alone where a
  * 64-bit type is involved. As pytest_bandwidth/ptx/opcodes/conversions.py has it.
  */
-#ifndef CONVERSIONS_H
-#define CONVERSIONS_H
+#pragma once
 
 #include "halves.h"
 #include "integers.h"
@@ -56,5 +55,3 @@ static inline uint32_t tf32_of_f32(float a) {
     const uint32_t bits = bits32(a);
     return isfinite(a) ? (bits + 0x1000u) & 0xFFFFE000u : bits;
 }
-
-#endif

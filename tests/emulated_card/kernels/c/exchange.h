@@ -1,6 +1,5 @@
 /* Shuffles, votes, matches and reductions between the lanes of a warp, as pytest_bandwidth/ptx/warp.py has them. */
-#ifndef EXCHANGE_H
-#define EXCHANGE_H
+#pragma once
 
 #include "run.h"
 
@@ -20,5 +19,3 @@ void match_all(
 void reduce(
     enum reduction mode, bool is_signed, uint32_t active, const uint32_t *value, const uint32_t *members,
     uint32_t *out);
-
-#endif

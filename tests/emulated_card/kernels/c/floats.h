@@ -1,6 +1,5 @@
 /* binary32 and binary64, as pytest_bandwidth/ptx/opcodes/floats.py and rounding.py have them. */
-#ifndef FLOATS_H
-#define FLOATS_H
+#pragma once
 
 #include <float.h>
 #include <math.h>
@@ -180,5 +179,3 @@ static inline float cos_approx_f32(float a) { return (float)cos((double)a); }
 static inline float tanh_approx_f32(float a) { return (float)tanh((double)a); }
 static inline float lg2_approx_f32(float a) { return (float)log2((double)a); }
 static inline double upper_word(double a) { return f64_of(bits64(a) & 0xFFFFFFFF00000000ull); }
-
-#endif

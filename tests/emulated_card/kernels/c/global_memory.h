@@ -1,6 +1,5 @@
 /* Loads and stores of global memory, and generic ones: find the window, count, go through the L2, move the bytes. */
-#ifndef GLOBAL_MEMORY_H
-#define GLOBAL_MEMORY_H
+#pragma once
 
 #include "coalesce.h"
 #include "run.h"
@@ -26,5 +25,3 @@ bool aligned(struct run *k, uint32_t mask, const uint64_t *address, unsigned wid
 uint32_t same_window(
     struct run *k, uint32_t left, const uint64_t *address, unsigned width, const card_window **window, uint32_t *hint);
 void account_for(struct run *k, const card_window *window, const struct request *r, card_access *to);
-
-#endif

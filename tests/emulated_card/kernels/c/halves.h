@@ -1,8 +1,7 @@
 /* f16, bf16 and their packed pairs, as bits; 8-bit floats. As pytest_bandwidth/ptx/opcodes/halves.py and fp8.py
  * have them.
  */
-#ifndef HALVES_H
-#define HALVES_H
+#pragma once
 
 #include "floats.h"
 
@@ -103,5 +102,3 @@ static inline uint32_t f16x2_of_fp8x2(uint16_t word, int mantissa_bits, bool rel
     }
     return out;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* Integer and bit operations, one function a type: add wraps (gcc is told -fwrapv), shifts clamp, division by 0
  * gives ones.
  */
-#ifndef INTEGERS_H
-#define INTEGERS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -161,5 +160,3 @@ PAIRS(min_u16x2, uint16_t, x < y ? x : y)
 PAIRS(min_s16x2, int16_t, x < y ? x : y)
 PAIRS(max_u16x2, uint16_t, x > y ? x : y)
 PAIRS(max_s16x2, int16_t, x > y ? x : y)
-
-#endif

@@ -1,6 +1,5 @@
 /* Shared memory of a block, local memory of a thread, and the parameters: no cache, no card. */
-#ifndef OWN_MEMORY_H
-#define OWN_MEMORY_H
+#pragma once
 
 #include "run.h"
 
@@ -19,5 +18,3 @@ uint32_t load_own(
     struct run *k, struct warp_common *w, uint32_t mask, const uint64_t *address, unsigned width, char *out);
 uint32_t store_own(
     struct run *k, struct warp_common *w, uint32_t mask, const uint64_t *address, unsigned width, const char *in);
-
-#endif

@@ -1,6 +1,5 @@
 /* What a launch's warps share while it runs, and what each warp has of its own. */
-#ifndef RUN_H
-#define RUN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -89,5 +88,3 @@ uint64_t read_special(const struct run *k, const struct warp_common *w, enum spe
 
 /* Runs a launch: what `card_kernel` does. */
 int run_launch(const struct kernel *kernel, const card_launch *launch, card_account *account);
-
-#endif

@@ -2,8 +2,7 @@
  * run next, so that lanes which parted meet again. While all lanes that are left are together, one block jumps
  * straight to the next.
  */
-#ifndef TURNS_H
-#define TURNS_H
+#pragma once
 
 #define BEGIN_TURN                                                                                                   \
     uint32_t mask = 0, lanes = 0, rank = 0, waiting = 0, spread_for = 0;                                             \
@@ -75,5 +74,3 @@
     k->account.warp_instructions += issued - issued_before;                                                          \
     k->account.thread_instructions += threads;                                                                       \
     if (issued > k->account.longest_warp_cycles) k->account.longest_warp_cycles = issued;
-
-#endif

@@ -1,6 +1,5 @@
 /* What a translated kernel includes before its own `struct warp`. */
-#ifndef WARP_H
-#define WARP_H
+#pragma once
 
 #include "atomics.h"
 #include "conversions.h"
@@ -14,5 +13,3 @@ static inline uint32_t warps_of(const struct run *k) {
     const uint32_t *size = k->launch->block;
     return (size[0] * size[1] * size[2] + 31) / 32;
 }
-
-#endif

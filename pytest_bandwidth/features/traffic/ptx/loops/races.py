@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_bandwidth.features.traffic.ptx.loops.numba_cache import BOOL, I32, I64, compiled, given, plane, row
+from pytest_bandwidth.features.traffic.ptx.loops import BOOL, I32, I64, compiled, given, plane, row
 
 # Threads as the shared-memory shadow codes them, beyond thread number + 1.
 WARP_OF_READERS, MANY_WARPS = 1025, 1100

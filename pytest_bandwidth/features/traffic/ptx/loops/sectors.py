@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from pytest_bandwidth.features.traffic.ptx.loops.numba_cache import BOOL, I64, WARP, compiled, four, given, row
+from pytest_bandwidth.features.traffic.ptx.loops import BOOL, I64, WARP, compiled, four, given, row
 
 # Places in the vector that `count_sectors` fills.
 REQUESTS, SECTORS, IDEAL_SECTORS, LANES = 0, 1, 2, 3

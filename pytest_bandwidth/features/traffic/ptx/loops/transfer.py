@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from pytest_bandwidth.features.traffic.ptx.loops.numba_cache import (
+from pytest_bandwidth.features.traffic.ptx.loops import (
     BOOL,
     I64,
     U8,

@@ -178,3 +178,79 @@ def convert_pair(choice: Choice) -> Meaning:
         return (high.astype(np.uint32) << np.uint32(16)) | low
 
     return compute
+
+
+# Floats of 8 bits, two in a word of 16: e4m3 and e5m2 (OCP 8-bit Floating Point Specification 1.0).
+_MANTISSA_BITS = {"e4m3x2": 3, "e5m2x2": 2}
+_LARGEST = {"e4m3x2": 448.0, "e5m2x2": 57344.0}
+_SMALLEST_NORMAL_EXPONENT = {"e4m3x2": -6, "e5m2x2": -14}
+# What the two formats have for NaN; e4m3 has no infinity.
+_NAN = 0x7F
+
+
+def fp8_to_halves(choice: Choice) -> Meaning:
+    """Compute cvt.rn.f16x2.e4m3x2 and e5m2x2: exact, since halves hold every value of both."""
+    kind, relu = choice["fp8"], "relu" in choice
+
+    def compute(word: Array) -> Array:
+        values = _FP8_VALUES[kind][np.ascontiguousarray(word)[..., None].view(np.uint8)]
+        if relu:
+            values = halves.floored(values)
+        return halves.pack(values)
+
+    return compute
+
+
+def fp8_from_halves(choice: Choice) -> Meaning:
+    """Compute cvt.rn.satfinite.e4m3x2.f16x2."""
+
+    def compute(word: Array) -> Array:
+        both = _narrow_fp8(halves.unpack(word, "f16x2"), choice)
+        return np.ascontiguousarray(both).view(np.uint16)[..., 0]
+
+    return compute
+
+
+def fp8_from_singles(choice: Choice) -> Meaning:
+    """Compute cvt.rn.satfinite.e4m3x2.f32 d, a, b: a to the upper byte, b to the lower."""
+
+    def compute(upper: Array, lower: Array) -> Array:
+        high, low = np.broadcast_arrays(_narrow_fp8(upper, choice), _narrow_fp8(lower, choice))
+        return (high.astype(np.uint16) << np.uint16(8)) | low
+
+    return compute
+
+
+def _narrow_fp8(value: Array, choice: Choice) -> Array:
+    """Round to the nearest, ties to even; what is too large becomes the largest finite value."""
+    kind = choice["fp8"]
+    bits, lowest = _MANTISSA_BITS[kind], _SMALLEST_NORMAL_EXPONENT[kind]
+    wide = value.astype(np.float64)
+    magnitude = np.minimum(np.abs(wide), _LARGEST[kind])
+    exponent = np.where(magnitude > 0, np.frexp(magnitude)[1], lowest)
+    place = np.maximum(exponent - 1, lowest) - bits
+    units = np.rint(np.ldexp(magnitude, -place))
+    # A binade has 2^bits codes; the subnormal one begins at 0, and a carry moves on to the next by itself.
+    nan = np.isnan(wide)
+    code = np.where(nan, _NAN, units + (place + bits - lowest) * 2.0**bits).astype(np.uint8)
+    negative = np.signbit(wide) & ~nan
+    if "relu" in choice:
+        return np.where(negative, np.uint8(0), code)
+    return code | np.where(negative, np.uint8(0x80), np.uint8(0))
+
+
+def _fp8_values(kind: str) -> Any:
+    """Return the 256 values of a format, as halves."""
+    codes = np.arange(256)
+    bits, lowest = _MANTISSA_BITS[kind], _SMALLEST_NORMAL_EXPONENT[kind]
+    biased, mantissa = codes >> bits & (0x7F >> bits), codes & ((1 << bits) - 1)
+    normal = np.where(biased > 0, 1 << bits, 0)
+    values = np.ldexp((mantissa + normal).astype(np.float64), np.maximum(biased, 1) - 1 + lowest - bits)
+    if kind == "e5m2x2":
+        values = np.where(biased == 31, np.where(mantissa == 0, np.inf, np.nan), values)
+    else:
+        values = np.where(codes & 0x7F == _NAN, np.nan, values)
+    return np.where(codes & 0x80, -values, values).astype(np.float16)
+
+
+_FP8_VALUES = {kind: _fp8_values(kind) for kind in _MANTISSA_BITS}

@@ -19,7 +19,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from pytest_bandwidth.features.traffic.ptx.loops.numba_cache import cached
+from pytest_bandwidth.features.traffic.ptx.loops import cached
 
 NEAREST, ZERO, DOWN, UP = 0, 1, 2, 3
 MODES = {"rn": NEAREST, "rz": ZERO, "rm": DOWN, "rp": UP}

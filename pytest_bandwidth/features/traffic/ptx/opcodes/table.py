@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.opcodes import bits, conversions, floats, fp8, halves, integers, logic
+from pytest_bandwidth.features.traffic.ptx.opcodes import bits, conversions, floats, halves, integers, logic
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Choice, Form, Meaning, Table
 
 
@@ -192,9 +192,9 @@ CONVERSIONS = [
     Form("cvt[.irnd][.rnd][.ftz][.sat].dst.src", "dst <- src", conversions.convert),
     Form("cvt.nearzero.relu.dst16.f32", "dst16 <- f32", conversions.convert_half),
     Form("cvt.nearzero[.relu].packed.f32", "packed <- f32 f32", conversions.convert_pair),
-    Form("cvt.rn[.relu].f16x2.fp8", "f16x2 <- b16", fp8.to_halves),
-    Form("cvt.rn.satfinite[.relu].fp8.f16x2", "b16 <- f16x2", fp8.from_halves),
-    Form("cvt.rn.satfinite[.relu].fp8.f32", "b16 <- f32 f32", fp8.from_singles),
+    Form("cvt.rn[.relu].f16x2.fp8", "f16x2 <- b16", conversions.fp8_to_halves),
+    Form("cvt.rn.satfinite[.relu].fp8.f16x2", "b16 <- f16x2", conversions.fp8_from_halves),
+    Form("cvt.rn.satfinite[.relu].fp8.f32", "b16 <- f32 f32", conversions.fp8_from_singles),
     Form("cvt.rna.tf32.f32", "b32 <- f32", same(conversions.to_tf32)),
 ]
 
