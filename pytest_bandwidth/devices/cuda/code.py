@@ -49,11 +49,8 @@ class _Source(NamedTuple):
     name_expressions: tuple[str, ...]
 
 
-class _Compiled(NamedTuple):
-    """Hold what NVRTC made of a source: its PTX, and machine code; that is empty where the driver compiles the PTX."""
-
-    ptx: str
-    cubin: bytes
+# What NVRTC made of a source: its PTX, and machine code; that is empty where the driver compiles the PTX.
+_Compiled = tuple[str, bytes]
 
 
 class RawKernelCodes:
@@ -77,18 +74,21 @@ class RawKernelCodes:
                 return MeasuredCode(unknown=why)
             if made["code"] is None:
                 return self._of_file(Path(made["file_path"]), kernel.name)
-            compiled = self._of_source(_Source(made["code"], made["options"], made["name_expressions"] or ()))
+            source = _Source(made["code"], made["options"], made["name_expressions"] or ())
+            if source not in self._compiled:
+                self._compiled[source] = self._compile(source)
+            ptx, cubin = self._compiled[source]
         # RuntimeError: NVRTC's and the driver's errors. The next three: CuPy's own, where a release is another.
         except (RuntimeError, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
             return MeasuredCode(unknown=f"compiling it once more, to see its code, failed ({one_line(error)})")
-        found = kernel_code(compiled.ptx, compiled.cubin, kernel.name)
+        found = kernel_code(ptx, cubin, kernel.name)
         if found.identity.ptx is None:
             return MeasuredCode(unknown=f"compiled once more, its source has no kernel {kernel.name}")
-        if not compiled.cubin:
+        if not cubin:
             return self._by_driver(found)
         # In normal form a kernel may have another name, by which machine code does not know it.
         entry = entry_of(found.ptx or "")
-        return replace(found, cubin=compiled.cubin) if entry is not None and entry.name == kernel.name else found
+        return replace(found, cubin=cubin) if entry is not None and entry.name == kernel.name else found
 
     @property
     def loads_machine_code(self) -> bool:
@@ -124,11 +124,6 @@ class RawKernelCodes:
             return MeasuredCode(unknown=f"{path} holds no kernel {name}, in PTX or a cubin")
         return self._by_driver(MeasuredCode(CodeIdentity(ptx=ptx_digest(module.text)), module.text))
 
-    def _of_source(self, source: _Source) -> _Compiled:
-        if source not in self._compiled:
-            self._compiled[source] = self._compile(source)
-        return self._compiled[source]
-
     def _compile(self, source: _Source) -> _Compiled:
         nvrtc, compiler = self._cupy.cuda.nvrtc, self._cupy.cuda.compiler
         arch, made = compiler._get_arch_for_options_for_nvrtc()
@@ -142,7 +137,7 @@ class RawKernelCodes:
             nvrtc.compileProgram(program, options)
             ptx = nvrtc.getPTX(program).rstrip(b"\0").decode("utf-8", "replace")
             # CuPy hands out all but the last byte, and the driver reads the one that ends a text of Python's.
-            return _Compiled(ptx, nvrtc.getCUBIN(program) + b"\0" if made == "cubin" else b"")
+            return ptx, nvrtc.getCUBIN(program) + b"\0" if made == "cubin" else b""
         finally:
             nvrtc.destroyProgram(program)
 

@@ -276,8 +276,8 @@ class _Foreign:
 
 
 ACCEPTED = (
-    "a cupy.cuda.Stream, a torch.cuda.Stream, a Numba stream, an object with __cuda_stream__, or the cudaStream_t "
-    "pointer as an int"
+    "a cupy.cuda.Stream, a torch.cuda.Stream, a Numba stream, an object whose __cuda_stream__ gives (0, pointer), or "
+    "the cudaStream_t pointer as an int"
 )
 
 
@@ -289,47 +289,28 @@ def stream_pointer(stream: Any) -> int:
     Asked for in this order: int; `.ptr` (CuPy); `.cuda_stream` (PyTorch); `__cuda_stream__` (the protocol of NVIDIA's
     cuda.core, version 0; a method, in its first releases an attribute); `.handle` (Numba).
     """
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        return _checked(stream, stream)
-    for attribute in ("ptr", "cuda_stream"):
-        pointer = getattr(stream, attribute, None)
-        if isinstance(pointer, int) and not isinstance(pointer, bool):
-            return _checked(pointer, stream)
+    try:
+        pointer = _pointer_of(stream)
+    except (TypeError, ValueError):
+        pointer = None
+    if pointer is None or not 0 <= pointer < 2**64:
+        text = " ".join(repr(stream).split())
+        shown = text if len(text) <= 60 else f"{text[:60]}…"
+        raise UsageError(f"stream={shown} is no CUDA stream, expected {ACCEPTED}")
+    return pointer
+
+
+def _pointer_of(stream: Any) -> int | None:
+    for told in (stream, getattr(stream, "ptr", None), getattr(stream, "cuda_stream", None)):
+        if isinstance(told, int) and not isinstance(told, bool):
+            return told
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        return _checked(_from_protocol(protocol() if callable(protocol) else protocol, stream), stream)
+        version, pointer = protocol() if callable(protocol) else protocol
+        return int(pointer) if version == 0 else None
     handle = getattr(stream, "handle", None)
-    if handle is not None:
-        return _checked(_from_handle(handle, stream), stream)
-    raise UsageError(f"stream={_shown(stream)} is no CUDA stream, expected {ACCEPTED}")
-
-
-def _from_protocol(answer: Any, stream: Any) -> int:
-    try:
-        version, pointer = answer
-        if version == 0:
-            return int(pointer)
-    except (TypeError, ValueError):
-        pass
-    raise UsageError(f"stream={_shown(stream)}: __cuda_stream__ gave {answer!r}, expected (0, pointer)")
-
-
-def _from_handle(handle: Any, stream: Any) -> int:
-    """Read Numba's handle: a ctypes.c_void_p (None inside for the default stream), a driver object, or an int."""
-    if hasattr(handle, "value"):
-        handle = handle.value
-    try:
-        return 0 if handle is None else int(handle)
-    except (TypeError, ValueError):
-        raise UsageError(f"stream={_shown(stream)}: its handle {handle!r} is no pointer, expected {ACCEPTED}") from None
-
-
-def _checked(pointer: int, stream: Any) -> int:
-    if 0 <= pointer < 2**64:
-        return pointer
-    raise UsageError(f"stream={_shown(stream)} is no CUDA stream pointer, expected {ACCEPTED}")
-
-
-def _shown(stream: Any) -> str:
-    text = " ".join(repr(stream).split())
-    return text if len(text) <= 60 else f"{text[:60]}…"
+    if handle is None:
+        return None
+    # Numba's: a ctypes.c_void_p, with None inside for the default stream, a driver object, or an int.
+    value = getattr(handle, "value", handle)
+    return 0 if value is None else int(value)
