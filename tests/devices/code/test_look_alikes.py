@@ -22,338 +22,201 @@ def kernel(body, before="", after=""):
     return f"{HEAD}{before}\ndef kernel(x):\n{lines}{after}\n"
 
 
+def own(text, before="1.0", after="2.0"):
+    """Return a package of one file, and an edit of that."""
+    return {"case.py": text}, {"case.py": (before, after)}
+
+
+def beside(text, name, other):
+    """Return a package of two files, and an edit of the other one."""
+    return {"case.py": text, name: other}, {name: ("1.0", "2.0")}
+
+
 # Each: the package's files, and what an edit makes of one of them, which changes what the kernel returns.
 CASES = {
-    "a relative import of math": (
-        {"case.py": kernel("from .math import f\nreturn f(x)"), "math.py": "def f(x): return 1.0\n"},
-        {"math.py": "def f(x): return 2.0\n"},
+    "a relative import of math": beside(
+        kernel("from .math import f\nreturn f(x)"), "math.py", "def f(x): return 1.0\n"
     ),
-    "a relative import of a package": (
-        {"case.py": kernel("from . import operator\nreturn operator.f(x)"), "operator.py": "def f(x): return 1.0\n"},
-        {"operator.py": "def f(x): return 2.0\n"},
+    "a relative import of a package": beside(
+        kernel("from . import operator\nreturn operator.f(x)"), "operator.py", "def f(x): return 1.0\n"
     ),
     "a relative import from above": (
         {"sub/__init__.py": "", "sub/inner.py": kernel("from ..numpy import f\nreturn f(x)"), "numpy.py": "f = abs\n"}
         | {"case.py": "from pkg.sub.inner import kernel\n", "numpy.py": "def f(x): return 1.0\n"},
         {"numpy.py": "def f(x): return 2.0\n"},
     ),
-    "a relative import at the top": (
-        {"case.py": "from .math import f\ndef kernel(x): return f(x)\n", "math.py": "def f(x): return 1.0\n"},
-        {"math.py": "def f(x): return 2.0\n"},
+    "a relative import at the top": beside(
+        "from .math import f\ndef kernel(x): return f(x)\n", "math.py", "def f(x): return 1.0\n"
     ),
-    "a relative import of everything": (
-        {"case.py": "from .math import *\ndef kernel(x): return f(x)\n", "math.py": "def f(x): return 1.0\n"},
-        {"math.py": "def f(x): return 2.0\n"},
+    "a relative import of everything": beside(
+        "from .math import *\ndef kernel(x): return f(x)\n", "math.py", "def f(x): return 1.0\n"
     ),
-    "a relative module at the top": (
-        {"case.py": "from . import math\ndef kernel(x): return math.f(x)\n", "math.py": "def f(x): return 1.0\n"},
-        {"math.py": "def f(x): return 2.0\n"},
+    "a relative module at the top": beside(
+        "from . import math\ndef kernel(x): return math.f(x)\n", "math.py", "def f(x): return 1.0\n"
     ),
-    "a module put in sys.modules": (
-        {"case.py": kernel("import cmath\nreturn cmath.f(x)", "from pkg import own\nsys.modules['cmath'] = own")}
-        | {"own.py": "__name__ = 'cmath'\ndef f(x): return 1.0\n"},
-        {"own.py": "__name__ = 'cmath'\ndef f(x): return 2.0\n"},
+    "a module put in sys.modules": beside(
+        kernel("import cmath\nreturn cmath.f(x)", "from pkg import own\nsys.modules['cmath'] = own"),
+        "own.py",
+        "__name__ = 'cmath'\ndef f(x): return 1.0\n",
     ),
-    "a made module put in sys.modules": (
-        {
-            "case.py": kernel(
-                "import cmath\nreturn cmath.f(x)",
-                "own = types.ModuleType('cmath')\nown.f = lambda x: 1.0\nsys.modules['cmath'] = own",
-            )
-        },
-        {"case.py": ("1.0", "2.0")},
+    "a made module put in sys.modules": own(
+        kernel(
+            "import cmath\nreturn cmath.f(x)",
+            "own = types.ModuleType('cmath')\nown.f = lambda x: 1.0\nsys.modules['cmath'] = own",
+        )
     ),
-    "a module with a class of its own": (
-        {
-            "case.py": kernel(
-                "return np.linalg.f(x)",
-                "class Own(types.ModuleType):\n    def f(self, x): return 1.0\nnp.linalg.__class__ = Own",
-                "def undo(): np.linalg.__class__ = types.ModuleType",
-            )
-        },
-        {"case.py": ("1.0", "2.0")},
+    "a module with a class of its own": own(
+        kernel(
+            "return np.linalg.f(x)",
+            "class Own(types.ModuleType):\n    def f(self, x): return 1.0\nnp.linalg.__class__ = Own",
+            "def undo(): np.linalg.__class__ = types.ModuleType",
+        )
     ),
-    "a replaced function of NumPy": (
-        {"case.py": kernel("return np.sum(x)", "np.sum = lambda x: 1.0")},
-        {"case.py": ("1.0", "2.0")},
+    "a replaced function of NumPy": own(kernel("return np.sum(x)", "np.sum = lambda x: 1.0")),
+    "one ufunc in another's place": own(
+        kernel("return np.add(x[0], 5.0)", "np.add = np.subtract"), "np.add = np.subtract", "np.add = np.multiply"
     ),
-    "one ufunc in another's place": (
-        {"case.py": kernel("return np.add(x[0], 5.0)", "np.add = np.subtract")},
-        {"case.py": ("np.add = np.subtract", "np.add = np.multiply")},
+    "a replaced part inside NumPy": own(
+        kernel("return np.sum(x)", "import numpy._core.fromnumeric as own\nown._wrapreduction = lambda *_, **k: 1.0")
     ),
-    "a replaced part inside NumPy": (
-        {
-            "case.py": kernel(
-                "return np.sum(x)", "import numpy._core.fromnumeric as own\nown._wrapreduction = lambda *_, **k: 1.0"
-            )
-        },
-        {"case.py": ("1.0", "2.0")},
+    "the code of a function of NumPy": own(
+        kernel(
+            "return np.isposinf(x)",
+            "_own = np.isposinf._implementation\n_then = _own.__code__\n"
+            "def f(x, out=None): return 1.0\n_own.__code__ = f.__code__",
+            "def undo(): _own.__code__ = _then",
+        )
     ),
-    "the code of a function of NumPy": (
-        {
-            "case.py": kernel(
-                "return np.isposinf(x)",
-                "_own = np.isposinf._implementation\n_then = _own.__code__\n"
-                "def f(x, out=None): return 1.0\n_own.__code__ = f.__code__",
-                "def undo(): _own.__code__ = _then",
-            )
-        },
-        {"case.py": ("1.0", "2.0")},
+    "a replaced method of a class of NumPy": own(
+        kernel(
+            "return np.poly1d([1.0])(1)",
+            "_then = np.poly1d.__call__\nnp.poly1d.__call__ = lambda self, x: 1.5",
+            "def undo(): np.poly1d.__call__ = _then",
+        ),
+        "1.5",
+        "2.5",
     ),
-    "a replaced method of a class of NumPy": (
-        {
-            "case.py": kernel(
-                "return np.poly1d([1.0])(1)",
-                "_then = np.poly1d.__call__\nnp.poly1d.__call__ = lambda self, x: 1.5",
-                "def undo(): np.poly1d.__call__ = _then",
-            )
-        },
-        {"case.py": ("1.5", "2.5")},
+    "a replaced constant": own(kernel("return math.pi", "math.pi = 3.0"), "3.0", "4.0"),
+    "a replaced function of a part of NumPy": own(kernel("return np.linalg.norm(x)", "np.linalg.norm = lambda x: 1.0")),
+    "a module handed to a helper": own(
+        kernel("return helper(np, x)", "np.sum = lambda x: 1.0\ndef helper(m, x): return m.sum(x)")
     ),
-    "a replaced constant": ({"case.py": kernel("return math.pi", "math.pi = 3.0")}, {"case.py": ("3.0", "4.0")}),
-    "a replaced function of a part of NumPy": (
-        {"case.py": kernel("return np.linalg.norm(x)", "np.linalg.norm = lambda x: 1.0")},
-        {"case.py": ("1.0", "2.0")},
+    "a replaced builtin": own(kernel("return sum(x)", "builtins.sum = lambda x: 1.0")),
+    "a builtin of the module": own(kernel("return sum(x)", "sum = lambda x: 1.0")),
+    "builtins of its own": own(
+        HEAD
+        + "names = {'__builtins__': {**vars(builtins), 'sum': lambda x: 1.0}}\n"
+        + "exec('def kernel(x): return sum(x)', names)\nkernel = names['kernel']\n"
     ),
-    "a module handed to a helper": (
-        {"case.py": kernel("return helper(np, x)", "np.sum = lambda x: 1.0\ndef helper(m, x): return m.sum(x)")},
-        {"case.py": ("1.0", "2.0")},
+    "a dictionary of its own for globals": own(
+        HEAD
+        + "class Own(dict):\n    def __getitem__(self, name):\n"
+        + "        return (lambda x: 1.0) if name == 'f' else dict.__getitem__(self, name)\n"
+        + "names = Own(f=sum)\nexec('def kernel(x): return f(x)', names)\nkernel = dict.get(names, 'kernel')\n"
     ),
-    "a replaced builtin": (
-        {"case.py": kernel("return sum(x)", "builtins.sum = lambda x: 1.0")},
-        {"case.py": ("1.0", "2.0")},
+    "a replaced __import__": own(
+        kernel(
+            "import math\nreturn math.f(x)",
+            "class Own:\n    def f(self, x): return 1.0\n_then = builtins.__import__\n"
+            "builtins.__import__ = lambda name, *a, **k: Own() if name == 'math' else _then(name, *a, **k)",
+        )
     ),
-    "a builtin of the module": (
-        {"case.py": kernel("return sum(x)", "sum = lambda x: 1.0")},
-        {"case.py": ("1.0", "2.0")},
+    "a function by its name in globals": own(kernel("return globals()['f'](x)", "def f(x): return 1.0")),
+    "a function by its name in vars": own(kernel("return vars(np)['f'](x)", "np.f = lambda x: 1.0", "")),
+    "an attribute by a text": own(kernel("return getattr(np, 'sum')(x)", "np.sum = lambda x: 1.0")),
+    "an attribute by a text in C": own(kernel("return operator.attrgetter('sum')(np)(x)", "np.sum = lambda x: 1.0")),
+    "a method by a text in C": own(kernel("return operator.methodcaller('sum', x)(np)", "np.sum = lambda x: 1.0")),
+    "a helper by importlib": beside(
+        kernel("import importlib\nreturn importlib.import_module('pkg.own').f(x)"), "own.py", "def f(x): return 1.0\n"
     ),
-    "builtins of its own": (
-        {
-            "case.py": HEAD
-            + "names = {'__builtins__': {**vars(builtins), 'sum': lambda x: 1.0}}\n"
-            + "exec('def kernel(x): return sum(x)', names)\nkernel = names['kernel']\n"
-        },
-        {"case.py": ("1.0", "2.0")},
+    "a helper by __import__": beside(
+        kernel("return __import__('pkg.own', fromlist=['f']).f(x)"), "own.py", "def f(x): return 1.0\n"
     ),
-    "a dictionary of its own for globals": (
-        {
-            "case.py": HEAD
-            + "class Own(dict):\n    def __getitem__(self, name):\n"
-            + "        return (lambda x: 1.0) if name == 'f' else dict.__getitem__(self, name)\n"
-            + "names = Own(f=sum)\nexec('def kernel(x): return f(x)', names)\nkernel = dict.get(names, 'kernel')\n"
-        },
-        {"case.py": ("1.0", "2.0")},
+    "code of a text": own(kernel("return eval(TEXT)", "TEXT = '1.0'")),
+    "a decorator": beside(
+        HEAD + "from pkg.own import decorated\n@decorated\ndef kernel(x): return 0.0\n",
+        "own.py",
+        "def decorated(f):\n    return lambda x: f(x) + 1.0\n",
     ),
-    "a replaced __import__": (
-        {
-            "case.py": kernel(
-                "import math\nreturn math.f(x)",
-                "class Own:\n    def f(self, x): return 1.0\n_then = builtins.__import__\n"
-                "builtins.__import__ = lambda name, *a, **k: Own() if name == 'math' else _then(name, *a, **k)",
-            )
-        },
-        {"case.py": ("1.0", "2.0")},
+    "a decorator that copies NumPy's names": own(HEAD + "@functools.wraps(np.sum)\ndef kernel(x): return 1.0\n"),
+    "a wrapper's attribute": own(kernel("return kernel.factor", after="kernel.factor = 1.0")),
+    "a helper's attribute": own(kernel("return helper.f(x)", "def helper(): pass\nhelper.f = lambda x: 1.0")),
+    "a default": own(HEAD + "def kernel(x, f=lambda x: 1.0): return f(x)\n"),
+    "a keyword's default": own(HEAD + "def kernel(x, *, f=lambda x: 1.0): return f(x)\n"),
+    "a partial": own(HEAD + "def f(y, x): return y\nkernel = functools.partial(f, 1.0)\n"),
+    "a partial of a class of its own": own(
+        HEAD + "class Own(functools.partial):\n    def __call__(self, x): return 1.0\nkernel = Own(np.sum)\n"
     ),
-    "a function by its name in globals": (
-        {"case.py": kernel("return globals()['f'](x)", "def f(x): return 1.0")},
-        {"case.py": ("1.0", "2.0")},
+    "a number of a class of its own": own(
+        kernel(
+            "return A + 0.0",
+            "class Own(float):\n    def __add__(self, other): return 1.0\nA = Own(0)",
+        )
     ),
-    "a function by its name in vars": (
-        {"case.py": kernel("return vars(np)['f'](x)", "np.f = lambda x: 1.0", "")},
-        {"case.py": ("1.0", "2.0")},
+    "a NumPy number of a class of its own": own(
+        kernel(
+            "return A + 0.0",
+            "class Own(np.float64):\n    def __add__(self, other): return 1.0\nA = Own(0)",
+        )
     ),
-    "an attribute by a text": (
-        {"case.py": kernel("return getattr(np, 'sum')(x)", "np.sum = lambda x: 1.0")},
-        {"case.py": ("1.0", "2.0")},
+    "a tuple of a class of its own": own(
+        kernel(
+            "return A[0]",
+            "class Own(tuple):\n    def __getitem__(self, at): return 1.0\nA = Own((0,))",
+        )
     ),
-    "an attribute by a text in C": (
-        {"case.py": kernel("return operator.attrgetter('sum')(np)(x)", "np.sum = lambda x: 1.0")},
-        {"case.py": ("1.0", "2.0")},
+    "a list of a class of its own": own(
+        HEAD
+        + "class Own(list):\n    def __getitem__(self, at): return 1.0\n"
+        + "def made(a):\n    def kernel(x): return a[0]\n    return kernel\nkernel = made(Own([0]))\n"
     ),
-    "a method by a text in C": (
-        {"case.py": kernel("return operator.methodcaller('sum', x)(np)", "np.sum = lambda x: 1.0")},
-        {"case.py": ("1.0", "2.0")},
+    "an array of a class of its own": own(
+        kernel(
+            "return A.sum()",
+            "class Own(np.ndarray):\n    def sum(self): return 1.0\nA = np.zeros(3).view(Own)",
+        )
     ),
-    "a helper by importlib": (
-        {
-            "case.py": kernel("import importlib\nreturn importlib.import_module('pkg.own').f(x)"),
-            "own.py": "def f(x): return 1.0\n",
-        },
-        {"own.py": "def f(x): return 2.0\n"},
+    "a view of a class of its own": own(
+        kernel("return x.view(Own).sum()", "class Own(np.ndarray):\n    def sum(self): return 1.0")
     ),
-    "a helper by __import__": (
-        {
-            "case.py": kernel("return __import__('pkg.own', fromlist=['f']).f(x)"),
-            "own.py": "def f(x): return 1.0\n",
-        },
-        {"own.py": "def f(x): return 2.0\n"},
+    "a class that says to be NumPy's": own(
+        kernel(
+            "return np.float32(0).f()",
+            "class float32(np.float64):\n    __module__ = 'numpy'\n    def f(self): return 1.0\nnp.float32 = float32",
+        )
     ),
-    "code of a text": ({"case.py": kernel("return eval(TEXT)", "TEXT = '1.0'")}, {"case.py": ("1.0", "2.0")}),
-    "a decorator": (
-        {"case.py": HEAD + "from pkg.own import decorated\n@decorated\ndef kernel(x): return 0.0\n"}
-        | {"own.py": "def decorated(f):\n    return lambda x: f(x) + 1.0\n"},
-        {"own.py": "def decorated(f):\n    return lambda x: f(x) + 2.0\n"},
+    "a descriptor": own(
+        kernel(
+            "return A.f",
+            "class Own:\n    @property\n    def f(self): return 1.0\nA = Own()",
+        )
     ),
-    "a decorator that copies NumPy's names": (
-        {"case.py": HEAD + "@functools.wraps(np.sum)\ndef kernel(x): return 1.0\n"},
-        {"case.py": ("1.0", "2.0")},
+    "an attribute of a class": own(kernel("return Own.factor", "class Own:\n    factor = 1.0")),
+    "a ufunc of its own": own(kernel("return np.own(x[0])", "np.own = np.frompyfunc(lambda x: 1.0, 1, 1)", "")),
+    "a vectorized function": own(kernel("return F(x[:1])[0]", "F = np.vectorize(lambda x: 1.0)")),
+    "a vectorized function in its body": own(kernel("return np.vectorize(f)(x[:1])[0]", "def f(x): return 1.0")),
+    "a generator": own(kernel("return next(G)", "G = (value for value in [1.0] * 9)")),
+    "a generator in its body": own(kernel("return sum(f(one) for one in x[:1])", "def f(x): return 1.0")),
+    "a closure's function": own(
+        HEAD
+        + "def made():\n    f = lambda x: 0.0\n    def kernel(x): return f(x)\n    def rebind():\n"
+        + "        nonlocal f\n        f = lambda x: 1.5\n    rebind()\n    return kernel\nkernel = made()\n",
+        "1.5",
+        "2.5",
     ),
-    "a wrapper's attribute": (
-        {"case.py": kernel("return kernel.factor", after="kernel.factor = 1.0")},
-        {"case.py": ("1.0", "2.0")},
+    "a text in a comprehension": own(kernel("return ord([one + 'a' for one in ('',)][0])"), "'a'", "'b'"),
+    "a text in a generator": own(kernel("return sum(ord('a') for _ in x)", "from builtins import ord"), "'a'", "'b'"),
+    "a text in a lambda": own(HEAD + "kernel = lambda x: x.astype('f4').itemsize\n", "'f4'", "'f8'"),
+    "a data file": beside(
+        kernel("return np.loadtxt(FILE)", "FILE = __file__.replace('case.py', 'data')"), "data", "1.0"
     ),
-    "a helper's attribute": (
-        {"case.py": kernel("return helper.f(x)", "def helper(): pass\nhelper.f = lambda x: 1.0")},
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a default": ({"case.py": HEAD + "def kernel(x, f=lambda x: 1.0): return f(x)\n"}, {"case.py": ("1.0", "2.0")}),
-    "a keyword's default": (
-        {"case.py": HEAD + "def kernel(x, *, f=lambda x: 1.0): return f(x)\n"},
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a partial": (
-        {"case.py": HEAD + "def f(y, x): return y\nkernel = functools.partial(f, 1.0)\n"},
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a partial of a class of its own": (
-        {
-            "case.py": HEAD
-            + "class Own(functools.partial):\n    def __call__(self, x): return 1.0\nkernel = Own(np.sum)\n"
-        },
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a number of a class of its own": (
-        {
-            "case.py": kernel(
-                "return A + 0.0",
-                "class Own(float):\n    def __add__(self, other): return 1.0\nA = Own(0)",
-            )
-        },
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a NumPy number of a class of its own": (
-        {
-            "case.py": kernel(
-                "return A + 0.0",
-                "class Own(np.float64):\n    def __add__(self, other): return 1.0\nA = Own(0)",
-            )
-        },
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a tuple of a class of its own": (
-        {
-            "case.py": kernel(
-                "return A[0]",
-                "class Own(tuple):\n    def __getitem__(self, at): return 1.0\nA = Own((0,))",
-            )
-        },
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a list of a class of its own": (
-        {
-            "case.py": HEAD
-            + "class Own(list):\n    def __getitem__(self, at): return 1.0\n"
-            + "def made(a):\n    def kernel(x): return a[0]\n    return kernel\nkernel = made(Own([0]))\n"
-        },
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "an array of a class of its own": (
-        {
-            "case.py": kernel(
-                "return A.sum()",
-                "class Own(np.ndarray):\n    def sum(self): return 1.0\nA = np.zeros(3).view(Own)",
-            )
-        },
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a view of a class of its own": (
-        {"case.py": kernel("return x.view(Own).sum()", "class Own(np.ndarray):\n    def sum(self): return 1.0")},
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a class that says to be NumPy's": (
-        {
-            "case.py": kernel(
-                "return np.float32(0).f()",
-                "class float32(np.float64):\n    __module__ = 'numpy'\n    def f(self): return 1.0\n"
-                "np.float32 = float32",
-            )
-        },
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a descriptor": (
-        {
-            "case.py": kernel(
-                "return A.f",
-                "class Own:\n    @property\n    def f(self): return 1.0\nA = Own()",
-            )
-        },
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "an attribute of a class": (
-        {"case.py": kernel("return Own.factor", "class Own:\n    factor = 1.0")},
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a ufunc of its own": (
-        {"case.py": kernel("return np.own(x[0])", "np.own = np.frompyfunc(lambda x: 1.0, 1, 1)", "")},
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a vectorized function": (
-        {"case.py": kernel("return F(x[:1])[0]", "F = np.vectorize(lambda x: 1.0)")},
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a vectorized function in its body": (
-        {"case.py": kernel("return np.vectorize(f)(x[:1])[0]", "def f(x): return 1.0")},
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a generator": (
-        {"case.py": kernel("return next(G)", "G = (value for value in [1.0] * 9)")},
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a generator in its body": (
-        {"case.py": kernel("return sum(f(one) for one in x[:1])", "def f(x): return 1.0")},
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a closure's function": (
-        {
-            "case.py": HEAD
-            + "def made():\n    f = lambda x: 0.0\n    def kernel(x): return f(x)\n    def rebind():\n"
-            + "        nonlocal f\n        f = lambda x: 1.5\n    rebind()\n    return kernel\nkernel = made()\n"
-        },
-        {"case.py": ("1.5", "2.5")},
-    ),
-    "a text in a comprehension": (
-        {"case.py": kernel("return ord([one + 'a' for one in ('',)][0])")},
-        {"case.py": ("'a'", "'b'")},
-    ),
-    "a text in a generator": (
-        {"case.py": kernel("return sum(ord('a') for _ in x)", "from builtins import ord")},
-        {"case.py": ("'a'", "'b'")},
-    ),
-    "a text in a lambda": (
-        {"case.py": HEAD + "kernel = lambda x: x.astype('f4').itemsize\n"},
-        {"case.py": ("'f4'", "'f8'")},
-    ),
-    "a data file": (
-        {
-            "case.py": kernel("return np.loadtxt(FILE)", "FILE = __file__.replace('case.py', 'data')"),
-            "data": "1.0",
-        },
-        {"data": "2.0"},
-    ),
-    "a compiled function of Numba": (
-        {"case.py": kernel("return f(x)", "import numba\n@numba.njit\ndef f(x): return 1.0")},
-        {"case.py": ("1.0", "2.0")},
-    ),
-    "a replaced function that Numba compiles": (
-        {
-            "case.py": kernel(
-                "return f(x)",
-                "import numba\n@numba.njit\ndef own(x): return 1.0\nnp.own = own\n"
-                "@numba.njit\ndef f(x): return np.own(x)",
-                "",
-            )
-        },
-        {"case.py": ("1.0", "2.0")},
+    "a compiled function of Numba": own(kernel("return f(x)", "import numba\n@numba.njit\ndef f(x): return 1.0")),
+    "a replaced function that Numba compiles": own(
+        kernel(
+            "return f(x)",
+            "import numba\n@numba.njit\ndef own(x): return 1.0\nnp.own = own\n@numba.njit\ndef f(x): return np.own(x)",
+            "",
+        )
     ),
 }
 RESTORED = (builtins, math, operator, np, np.linalg, importlib.import_module("numpy._core.fromnumeric"))
