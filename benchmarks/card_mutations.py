@@ -80,7 +80,7 @@ BUGS = (
     ),
     Bug(
         "bytes halved",
-        f"{CUDA}/arguments.py",
+        "devices/arguments.py",
         "found, size = world.device_of(array), int(array.nbytes)",
         "found, size = world.device_of(array), int(array.nbytes) // 2",
         ("card/test_figures.py::test_a_copy_has_the_bandwidth_of_the_cards_memory",),

@@ -1,11 +1,11 @@
-"""Measure what the host reaches at best, once a process: floating-point rates, and the cost of calling.
+"""Measure what the host reaches at best: floating-point rates, and the cost of calling.
 
 They are published for no virtual machine, so regimes on the host rest on these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -16,45 +16,23 @@ from pytest_bandwidth.domain.clock import clock
 PRODUCT_SIDE = 512
 TRIES = 7
 EMPTY_CALLS = 64
-# With caches made cold before each: 3 ms for 8 MiB of cache, a twentieth of a second at most.
-COLD_CALLS = 16
 # Halves are computed with in single precision on the host.
 _DTYPES = {"fp64": "float64", "fp32": "float32", "fp16": "float32", "bf16": "float32"}
 
 
-class HostCeilings:
-    """Measure the rates that the host attains. empty: calls a kernel that has nothing to do."""
-
-    def __init__(self, empty: Call) -> None:
-        self._empty = empty
-        self._flops: dict[str, float] = {}
-        self._dispatch_seconds: float | None = None
-        self._call_seconds: float | None = None
-
-    def flops(self, precision: str) -> float | None:
-        """Return FLOP/s of NumPy's matrix product, the best of a few; None for a precision that it does not have."""
-        dtype = _DTYPES.get(precision)
-        if dtype is None:
-            return None
-        if dtype not in self._flops:
-            self._flops[dtype] = _product_flops(dtype)
-        return self._flops[dtype]
-
-    def dispatch_seconds(self) -> float:
-        """Return the least time that calling a kernel takes; busy processors only add to it."""
-        if self._dispatch_seconds is None:
-            self._empty()  # compiles
-            self._dispatch_seconds = min(_seconds(self._empty) for _ in range(EMPTY_CALLS))
-        return self._dispatch_seconds
-
-    def call_seconds(self, nothing: Call, sample: Callable[[Call], float]) -> float:
-        """Return the least time that a call of a function takes which does nothing. sample: times one call."""
-        if self._call_seconds is None:
-            nothing()
-            self._call_seconds = min(sample(nothing) for _ in range(COLD_CALLS))
-        return self._call_seconds
+def attained_flops(precision: str) -> float | None:
+    """Return FLOP/s of NumPy's matrix product, the best of a few; None for a precision that it does not have."""
+    dtype = _DTYPES.get(precision)
+    return None if dtype is None else _product_flops(dtype)
 
 
+def empty_call_seconds(empty: Call) -> float:
+    """Return the least time that a call takes which has nothing to do; busy processors only add to it."""
+    empty()  # compiles
+    return min(_seconds(empty) for _ in range(EMPTY_CALLS))
+
+
+@cache
 def _product_flops(dtype: str) -> float:
     generator = np.random.default_rng(1)
     a, b = (generator.random((PRODUCT_SIDE, PRODUCT_SIDE)).astype(dtype) for _ in range(2))

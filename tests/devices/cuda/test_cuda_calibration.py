@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from gpu_model import EVENT_SECONDS, LAUNCH_SECONDS, Gpu, Stream, opened_model
+from gpu_model import EVENT_SECONDS, LAUNCH_SECONDS, Gpu, Stream
 
 from pytest_bandwidth.devices.base import Call, Workload
 from pytest_bandwidth.devices.cuda.calibration import (
@@ -19,18 +19,6 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 
 TRAFFIC = Traffic(1 << 20, 1 << 20)
-
-
-@pytest.fixture
-def gpu() -> Gpu:
-    return Gpu()
-
-
-@pytest.fixture
-def timer(gpu: Gpu) -> Timer:
-    timer = Timer(opened_model(gpu).runtime)
-    gpu.log.clear()
-    return timer
 
 
 def test_work_on_the_timed_stream_passes(gpu: Gpu, timer: Timer) -> None:

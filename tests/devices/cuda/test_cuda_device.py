@@ -47,11 +47,6 @@ class Nvml:
         return None
 
 
-@pytest.fixture
-def gpu() -> Gpu:
-    return Gpu()
-
-
 def made(gpu: Gpu, nvml: Any = None, **facts: Any) -> CudaDevice:
     return CudaDevice(opened_model(gpu, nvml, replace(MODEL_FACTS, **facts)))
 

@@ -1,23 +1,11 @@
 """One sample on the model of a GPU: what is inside the interval, and what is kept out of it."""
 
 import pytest
-from gpu_model import EVENT_SECONDS, L2_BYTES, Gpu, opened_model
+from gpu_model import EVENT_SECONDS, L2_BYTES, Gpu
 
 from pytest_bandwidth.devices.base import Sample
 from pytest_bandwidth.devices.cuda.clock import USUAL_OF_SAMPLES
 from pytest_bandwidth.devices.cuda.timing import BLOCK_SECONDS, Timer, launch_blocking, needs_flush
-
-
-@pytest.fixture
-def gpu() -> Gpu:
-    return Gpu()
-
-
-@pytest.fixture
-def timer(gpu: Gpu) -> Timer:
-    timer = Timer(opened_model(gpu).runtime)
-    gpu.log.clear()
-    return timer
 
 
 def test_launch_time_is_kept_out_of_the_interval(gpu: Gpu, timer: Timer) -> None:
