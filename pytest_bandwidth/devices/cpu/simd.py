@@ -296,20 +296,30 @@ def elementwise(floating: str, integer: str) -> Any:
     return operation
 
 
-def _teach(python: Callable[..., Any], floating: str, integer: str) -> None:
-    """Teach Numba an operator on lines."""
-    operation = elementwise(floating, integer)
-
-    @overloaded(python)
-    def _on_lines(left: Any, right: Any) -> Any:
-        same = isinstance(left, SimdVector) and left == right
-        return (lambda left, right: operation(left, right)) if same else None
+_add = elementwise("fadd", "add")
+_subtract = elementwise("fsub", "sub")
+_multiply = elementwise("fmul", "mul")
+_divide = elementwise("fdiv", "sdiv")
 
 
-_teach(operator.add, "fadd", "add")
-_teach(operator.sub, "fsub", "sub")
-_teach(operator.mul, "fmul", "mul")
-_teach(operator.truediv, "fdiv", "sdiv")
+@overloaded(operator.add)
+def _add_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _add(left, right)) if isinstance(left, SimdVector) and left == right else None
+
+
+@overloaded(operator.sub)
+def _subtract_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _subtract(left, right)) if isinstance(left, SimdVector) and left == right else None
+
+
+@overloaded(operator.mul)
+def _multiply_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _multiply(left, right)) if isinstance(left, SimdVector) and left == right else None
+
+
+@overloaded(operator.truediv)
+def _divide_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _divide(left, right)) if isinstance(left, SimdVector) and left == right else None
 
 
 def across(floating: Callable[[Any, Any, Any], Any], integer: Callable[[Any, Any, Any], Any]) -> Any:
