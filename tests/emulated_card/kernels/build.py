@@ -97,13 +97,18 @@ def compiler() -> str:
 def _environment() -> str:
     """Name everything besides the PTX that the machine code depends on."""
     digest = hashlib.sha256()
-    parser = Path(pytest_bandwidth.__file__).parent / "ptx"
-    translator = [path for path in HERE.rglob("*.py") if not path.name.startswith("test_")]
-    for path in sorted([*translator, *c_sources(), *parser.rglob("*.py"), *parser.rglob("*.lark")]):
+    for path in sorted([*translator_sources(), *c_sources()]):
         digest.update(path.read_bytes())
     version = subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=True).stdout
     processor = next((line for line in _processor() if line.startswith(("flags", "Features"))), "")
     return "\0".join((digest.hexdigest(), compiler(), version, processor, *_FLAGS, *_RUNTIME_FLAGS, *_KERNEL_FLAGS))
+
+
+def translator_sources() -> list[Path]:
+    """Return what makes C of PTX: this folder's modules, the package's parser and decoder."""
+    decoder = Path(pytest_bandwidth.__file__).parent / "features" / "traffic" / "ptx"
+    ours = [path for path in HERE.rglob("*.py") if not path.name.startswith("test_")]
+    return [*ours, *decoder.rglob("*.py"), *decoder.rglob("*.lark")]
 
 
 def c_sources() -> list[Path]:

@@ -14,6 +14,7 @@ if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
 from interpreted import CUDA_SRC
 
 from emulated_card.kernels import NotSupported, build, variables_of
+from emulated_card.kernels.build import translator_sources
 from emulated_card.kernels.comparing import needs_compiler, run_both
 from emulated_card.kernels.launching import HOST, Clock, Memory, launch
 from pytest_bandwidth.features.traffic import ptx
@@ -301,3 +302,8 @@ def test_a_number_that_looks_like_a_variable_s_place_is_refused() -> None:
 def test_an_unknown_entry_is_a_key_error(probe: ptx.PtxModule) -> None:
     with pytest.raises(KeyError):
         build(probe.ptx, "nothing_of_the_kind", "sm_90")
+
+
+def test_a_change_of_parser_or_decoder_builds_kernels_anew() -> None:
+    names = {path.name for path in translator_sources()}
+    assert {"ptx.lark", "parsing.py", "kernel.py", "translate.py"} <= names

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from two_processes import memory_of
 
-from pytest_bandwidth.devices import own_processes
+from pytest_bandwidth.devices import activity
 from pytest_bandwidth.evidence.commit_pairs import alternate
 from pytest_bandwidth.evidence.commit_pairs.alternate import (
     GO,
@@ -174,7 +174,7 @@ def test_processes_meet_in_every_round(tmp_path):
     assert [result.rows[0]["took"] for result in (one, two)] == [{"a": 3, "b": 1}] * 2
     told = [result.rows[0] for result in (one, two)]
     assert [row["beside"] for row in told] == [[told[1]["pid"]], [told[0]["pid"]]]
-    assert {row["pid"] for row in told} <= own_processes.remembered()
+    assert {row["pid"] for row in told} <= activity.remembered()
 
 
 def told(*arrays, label="a", all_told=True):

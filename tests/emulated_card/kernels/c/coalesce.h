@@ -1,4 +1,4 @@
-/* Which sectors a warp's request needs, counted as pytest_bandwidth/ptx/loops/sectors.py counts them. */
+/* Which sectors a warp's request needs, counted as the interpreter's loops/sectors.py counts them. */
 #pragma once
 
 #include "run.h"

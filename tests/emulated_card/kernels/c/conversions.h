@@ -1,5 +1,5 @@
 /* cvt between integers and floats: floats clamp to the integer's range; NaN becomes 0, or the top bit alone where a
- * 64-bit type is involved. As pytest_bandwidth/ptx/opcodes/conversions.py has it.
+ * 64-bit type is involved. As the interpreter's opcodes/conversions.py has it.
  */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* Shuffles, votes, matches and reductions between the lanes of a warp, as pytest_bandwidth/ptx/warp.py has them. */
+/* Shuffles, votes, matches and reductions between the lanes of a warp, as the interpreter's warp.py has them. */
 #pragma once
 
 #include "run.h"

@@ -1,4 +1,4 @@
-/* f16, bf16 and their packed pairs, as bits; 8-bit floats. As pytest_bandwidth/ptx/opcodes/halves.py and fp8.py
+/* f16, bf16 and their packed pairs, as bits; 8-bit floats. As the interpreter's opcodes/halves.py and conversions.py
  * have them.
  */
 #pragma once

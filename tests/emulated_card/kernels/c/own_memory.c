@@ -2,7 +2,7 @@
 
 #include "coalesce.h"
 
-/* Counts passes over the 32 four-byte banks as pytest_bandwidth/ptx/loops/sectors.py does: a bank serves one word a
+/* Counts passes over the 32 four-byte banks as the interpreter's loops/sectors.py does: a bank serves one word a
  * pass, to any number of lanes; 8-byte accesses go by half warps, 16-byte ones by quarters.
  */
 static void count_group(uint32_t mask, const uint64_t *offset, unsigned width, unsigned first, card_shared *to) {

@@ -24,7 +24,7 @@
     }
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-/* Windows of state spaces that each block or thread has of its own, where pytest_bandwidth/ptx/addresses.py has
+/* Windows of state spaces that each block or thread has of its own, where the interpreter's memory.py has
  * them.
  */
 #define REGION_SHIFT 40
