@@ -324,11 +324,27 @@ class Arena:
             self._kept.add(judge, circumstance, drop, statuses, failed, seconds)
 
     def _pytest(self, tool: str, *args: str) -> tuple[int, str, float]:
-        begun = time.monotonic()
-        done = subprocess.run(
-            [*command(tool), *args], cwd=self.folder, env=environment(), capture_output=True, text=True, check=False
-        )
-        return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
+        return run([*command(tool), *args], self.folder, environment())
+
+
+def run(command: Sequence[str], folder: Path, environ: Mapping[str, str] | None = None) -> tuple[int, str, float]:
+    """Run a command in a folder; return its exit status, what it printed, and seconds."""
+    begun = time.monotonic()
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
+
+
+def judged_by(
+    folder: Path, args: Sequence[str], environ: Mapping[str, str] | None = None
+) -> tuple[int, str, list[dict], float]:
+    """Run pytest in a folder; return what `run` does, and the rows of its document. Raises SystemExit for none."""
+    document = folder / "out.json"
+    document.unlink(missing_ok=True)
+    pytest_ = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--bandwidth-json={document}")
+    code, text, seconds = run([*pytest_, *args], folder, environ)
+    if code not in (0, 1) or not document.exists():
+        raise SystemExit(f"nothing was judged:\n{text}")
+    return code, text, json.loads(document.read_text())["results"], seconds
 
 
 def text_of_tests(mib: int, kernels: Sequence[str], never_run: str = "") -> str:

@@ -18,16 +18,16 @@ a slower kernel passes beside a neighbour.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import random
 import re
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+
+from arena import judged_by
 
 from pytest_bandwidth.cli.selftest.rates import Judge
 from pytest_bandwidth.domain.baseline import Run
@@ -94,22 +94,10 @@ class Arena:
     def _pytest(self, grid: int, *args: str, **settings: object) -> tuple[int, str, list[dict]]:
         from emulated_card.environment import card_environment  # found once `main` has said where
 
-        plain = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
+        plain = ("-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
         ours = ("--bandwidth-device=cuda", "--bandwidth-baseline=base.yaml", *self._given)
-        document = self._folder / "out.json"
-        document.unlink(missing_ok=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", *plain, *ours, f"--bandwidth-json={document}", *args],
-            cwd=self._folder,
-            env={**card_environment(self._state, {"L2_BYTES": 1 << 16, **self._always, **settings}), "GRID": str(grid)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        shown = done.stdout + done.stderr
-        if done.returncode not in (0, 1) or not document.exists():
-            raise SystemExit(f"nothing was judged:\n{shown}")
-        return done.returncode, shown, json.loads(document.read_text())["results"]
+        environ = card_environment(self._state, {"L2_BYTES": 1 << 16, **self._always, **settings})
+        return judged_by(self._folder, (*plain, *ours, *args), {**environ, "GRID": str(grid)})[:3]
 
 
 def judged(arena: Arena, tests: int, **settings: object) -> tuple[Counter[str], list[float]]:
