@@ -192,8 +192,10 @@ def take_rounds(
         # In turn with another process, each other's rounds are what both are compared by.
         probed = workload.traffic.bytes_moved > 0 and budget.turns is None
         probe = device.probe(workload.traffic, workload.inputs) if probed else None
-        probing = [] if probe is None else [partial(device.time, probe.call, workload.stream)]
-        samplers = [kernel_sample, *probing, *others]
+        samplers: list[Sampler] = [kernel_sample]
+        if probe is not None:
+            samplers.append(partial(device.time, probe.call, workload.stream))
+        samplers += others
         warm_runs = _warm_up(device, samplers, budget, first)
         warmed = device.now()
         before = device.conditions()
