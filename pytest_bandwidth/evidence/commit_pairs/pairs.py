@@ -18,7 +18,6 @@ from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric, Run
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics
-from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.domain.verdict import Rule as Rules
 from pytest_bandwidth.evidence.commit_pairs.alternate import precision_for
@@ -45,7 +44,7 @@ from pytest_bandwidth.judging.evidence import (
     first_evidence,
     setup_of,
 )
-from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Rule
+from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Judged, Rule
 from pytest_bandwidth.judging.limits import Limits, count_tolerance_of
 from pytest_bandwidth.judging.pairs import Looks, Pair
 from pytest_bandwidth.outcomes.outcome import Outcome
@@ -118,7 +117,7 @@ class Paired:
         if isinstance(decided, Decision):
             return decided
         if self.entry is None:
-            return Decision(Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": revision})
+            return not_there(revision)
         return Decision(Status.UNDECIDED, Rules.NOTHING_VALID, facts={"text": self.why_not or revision})
 
 
@@ -276,7 +275,7 @@ def against_evidence(
 
     rows: what the revision said of its code, by label: what is the same needs no process.
     """
-    known = {key: _entry(key, [rows[m.label]], revision) for key, m in measurements.items() if m.label in rows}
+    known = {key: entry_of(key, [rows[m.label]], revision) for key, m in measurements.items() if m.label in rows}
     # Nothing was timed for them there.
     entries = {key: replace(entry, method=None) for key, entry in known.items()}
     found = first_evidence(measurements, Baseline(None, entries), limits)
@@ -304,47 +303,33 @@ def decide_counted(
     worktrees: Sides,
     rows: Rows,
     device_held: DeviceHeld,
-) -> dict[str, tuple[Decision, Entry | None]]:
+) -> dict[str, Judged]:
     """Decide counts by those of a revision, by key: one process of it is enough, since they are the same in each."""
-    same = {key: m for key, m in measurements.items() if runs_same_code(m, rows.get(m.label))}
-    if len(same) == len(measurements):
-        unchanged = Decision(Status.OK, Rules.CODE_UNCHANGED, facts={"revision": str(worktrees.revision)})
-        return {key: (unchanged, _entry(key, [rows[m.label]], worktrees.revision)) for key, m in same.items()}
+    revision, tolerance = worktrees.revision, count_tolerance_of(limits.marker.tolerance, None)
+    if all(runs_same_code(m, rows.get(m.label)) for m in measurements.values()):
+        unchanged = Decision(Status.OK, Rules.CODE_UNCHANGED, facts={"revision": str(revision)})
+        entries = {key: entry_of(key, [rows[m.label]], revision) for key, m in measurements.items()}
+        return {key: Judged(m, entries[key], unchanged) for key, m in measurements.items()}
     # A later launch of a test may count what an earlier one, of other code, left behind: all are counted.
     try:
         with device_held():
             base = by_label(worktrees.base())
     except NothingThere as reason:
-        there = Decision(
-            Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": str(worktrees.revision)}, why_not=(str(reason),)
-        )
-        return dict.fromkeys(measurements, (there, None))
-    tolerance = count_tolerance_of(limits.marker.tolerance, None)
-    return {
-        key: decide_count(
-            key, Counted(setup_of(m), m.traffic, m.counts), tolerance, base.get(m.label), worktrees.revision
-        )
-        for key, m in measurements.items()
-    }
+        return {key: Judged(m, None, not_there(revision, str(reason))) for key, m in measurements.items()}
+    judged = {}
+    for key, m in measurements.items():
+        row = base.get(m.label)
+        entry = None if row is None else entry_of(key, [row], revision)
+        if entry is None:
+            judged[key] = Judged(m, None, not_there(revision))
+        else:
+            judged[key] = Judged(m, entry, decide_counts(m.counts, setup_of(m), m.traffic, entry, tolerance))
+    return judged
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """Hold what is judged of counts, as a Measurement or an Outcome has it."""
-
-    setup: MeasurementSetup
-    traffic: Traffic
-    counts: Mapping[str, int]
-
-
-def decide_count(
-    key: str, counted: Counted, tolerance: float, row: Outcome | None, revision: Revision
-) -> tuple[Decision, Entry | None]:
-    """Decide counts by those of the other revision, `row`; return its process as a baseline's entry, too."""
-    if row is None:
-        return Decision(Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": str(revision)}), None
-    entry = _entry(key, [row], revision)
-    return decide_counts(counted.counts, counted.setup, counted.traffic, entry, tolerance), entry
+def not_there(revision: object, *why_not: str) -> Decision:
+    """Return that a revision has nothing to compare with."""
+    return Decision(Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": str(revision)}, why_not=why_not)
 
 
 def compare_timed(subjects: Mapping[str, Subject], taken: PairsTaken, looks: Looks) -> dict[str, Paired]:
@@ -382,7 +367,7 @@ def _paired(key: str, subject: Subject, taken: PairsTaken, *, ended: bool) -> Pa
     rows, revision = taken.base(subject.label), taken.worktrees.revision
     if not rows:
         return Paired(None, why_not=f"{revision} has the test, and does not measure this in it")
-    entry = _entry(key, rows, revision)
+    entry = entry_of(key, rows, revision)
     different = difference_of(subject.setup, entry)
     if different is not None:
         return Paired(entry, different=different)
@@ -394,7 +379,7 @@ def _paired(key: str, subject: Subject, taken: PairsTaken, *, ended: bool) -> Pa
     return Paired(entry, compared)
 
 
-def _entry(key: str, rows: Sequence[Outcome], revision: Revision) -> Entry:
+def entry_of(key: str, rows: Sequence[Outcome], revision: Revision) -> Entry:
     """Make the other revision's processes a baseline's entry, for messages and reports."""
     last, commit = rows[-1], revision.commit
     valid = [row for row in rows if row.gbps is not None and row.is_valid]

@@ -8,7 +8,7 @@ from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.evidence.processes.requests import WholeRun
 from pytest_bandwidth.measuring.device_lock import DeviceLock
-from pytest_bandwidth.measuring.measuring_run import QUIET_WAIT_SECONDS
+from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.outcome import Plain
 

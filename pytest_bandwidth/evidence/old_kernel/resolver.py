@@ -18,7 +18,7 @@ from pytest_bandwidth.domain.code.launch_shape import LaunchShape, shape_of
 from pytest_bandwidth.domain.code.machine_code import CUBIN, CubinSource, text_of_cubin
 from pytest_bandwidth.domain.code.ptx import entry_of, target_of, version_of, why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
-from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity, Peak
+from pytest_bandwidth.domain.device import COMPILER_SETTING, Peak
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_row
@@ -289,11 +289,7 @@ def _shape_of_before(measurement: Measurement, entry: Entry) -> LaunchShape:
 
 
 def why_not_loadable(
-    device: Device,
-    identity: DeviceIdentity,
-    entries: Collection[Entry],
-    old_ptx: PtxSource,
-    old_cubin: CubinSource,
+    device: Device, entries: Collection[Entry], old_ptx: PtxSource, old_cubin: CubinSource
 ) -> str | None:
     """Say how many kernels of the entries the driver does not take, and what to do; None where it takes all.
 
@@ -314,7 +310,7 @@ def why_not_loadable(
                 refused.append(why)
     if not refused:
         return None
-    compiler, driver = identity.facts.get(COMPILER_SETTING), identity.facts.get("cuda_driver")
+    compiler, driver = (device.identity.facts.get(name) for name in (COMPILER_SETTING, "cuda_driver"))
     return (
         f"old kernels cannot run here: {len(refused)} of the baseline's {counted(len(kernels), 'kernel')} need a newer "
         f"driver than that of CUDA {driver} (NVRTC is {compiler}): {refused[0]}; update the driver, or run "

@@ -1,4 +1,4 @@
-"""Measure and judge in the process that the user started: by a baseline, or by another revision."""
+"""Judge what the process that the user started measures: by a baseline, or by another revision."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import replace
 from functools import cached_property, partial
 from os.path import exists
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_files import needed_cubin, needed_files, needed_ptx
-from pytest_bandwidth.devices.base import Budget
+from pytest_bandwidth.devices.base import Device
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.code.machine_code import CubinSource
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource
-from pytest_bandwidth.domain.device import Peak
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import BaselineError, UsageError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.evidence.commit_pairs.build import build_of, check_extensions
@@ -26,7 +27,7 @@ from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS, Revisi
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision, remove_leftovers
 from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
 from pytest_bandwidth.evidence.git import is_shallow
-from pytest_bandwidth.evidence.judged_test import JudgedTest
+from pytest_bandwidth.evidence.judged_test import FRESH_SECONDS_LEAST, JudgedTest, MeasuredTest
 from pytest_bandwidth.evidence.old_kernel.in_child import MeasureWithOldKernels, OldKernel
 from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels, why_not_loadable
 from pytest_bandwidth.evidence.processes.child import Child, Invocation
@@ -35,19 +36,10 @@ from pytest_bandwidth.evidence.processes.waiting import room_on
 from pytest_bandwidth.evidence.time_budget import OldCodeTime, Timed
 from pytest_bandwidth.judging.evidence import first_evidence, of_old_code_alone
 from pytest_bandwidth.judging.judge import ROUNDS_SHARE, Judged, Resolver, judge
-from pytest_bandwidth.judging.limits import Limits, MarkerOptions
+from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.other_device import code_alone, has_code
 from pytest_bandwidth.judging.pairs import Looks
-from pytest_bandwidth.measuring.measuring_run import (
-    FRESH_SECONDS_LEAST,
-    QUIET_WAIT_SECONDS,
-    AskedTest,
-    HookedPeak,
-    MeasuredTest,
-    MeasuringRun,
-    Mode,
-    no_hook,
-)
+from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, HookedPeak, Measurer, Task, no_hook
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.options.settings import ANCHOR, Settings
 
@@ -55,8 +47,16 @@ from pytest_bandwidth.options.settings import ANCHOR, Settings
 TELL_SECONDS_EACH = 10.0
 
 
-class JudgingRun(MeasuringRun):
-    """Measure and judge in one process; read the baseline when first asked."""
+class OldCode(NamedTuple):
+    """Hold what gives the code that tests are judged by: kernels' PTX and machine code, lists of files."""
+
+    ptx: PtxSource
+    cubin: CubinSource
+    files: Callable[[str], str]
+
+
+class Judge:
+    """Judge what `measurer` measures; read the baseline when first asked."""
 
     def __init__(
         self,
@@ -69,20 +69,26 @@ class JudgingRun(MeasuringRun):
         needs_baseline: bool = True,
     ) -> None:
         patience = QUIET_WAIT_SECONDS if settings.writes_baseline else 0.0
-        mode = Mode(
-            identifies_code=not settings.disable,
-            notes_inputs=revision is not None,
-            quiet_wait_seconds=patience,
-            strict=settings.strict,
-        )
-        super().__init__(settings, root, settings.device, hooked_peak, mode)
-        self._needs_baseline = needs_baseline
+        task = Task(settings.device, quiet_wait_seconds=patience)
+        self.measurer = Measurer(settings, root, task, self._users_peak, notes_inputs=revision is not None)
         self.revision = revision
-        self._invocation = invocation
+        self._needs_baseline, self._invocation, self._hooked_peak = needs_baseline, invocation, hooked_peak
         self._revision_code = RevisionCode()
         # Tests' files whose extensions, as far as they are loaded, the revision has as well.
         self._with_extensions: set[Path] = set()
         self._old_code_time = OldCodeTime(settings.settle_time)
+
+    @property
+    def settings(self) -> Settings:
+        return self.measurer.settings
+
+    @property
+    def _device(self) -> Device:
+        return self.measurer.device
+
+    @property
+    def _identity(self) -> DeviceIdentity:
+        return self.measurer.device.identity
 
     def close(self) -> None:
         """Remove what was checked out of old code."""
@@ -91,8 +97,8 @@ class JudgingRun(MeasuringRun):
 
     @cached_property
     def _commits(self) -> BaselineCommits:
-        build = build_of(self.settings.build, self.root)
-        return BaselineCommits(self.root, self._whole_baseline, build, anchors=self._is_anchored)
+        build, root = build_of(self.settings.build, self.measurer.root), self.measurer.root
+        return BaselineCommits(root, self._whole_baseline, build, anchors=self._is_anchored)
 
     @property
     def judged_by(self) -> str | None:
@@ -106,35 +112,24 @@ class JudgingRun(MeasuringRun):
         return str(self.baseline_file) if other is None else f"{self.baseline_file} (of {other}: its code alone)"
 
     @property
-    def old_ptx(self) -> PtxSource | None:
-        """Return what gives the PTX of the revision, or of the baseline; None where nothing is compared."""
+    def old_code(self) -> OldCode | None:
+        """Return what gives code of the revision, or of the baseline; None where nothing is compared."""
         if self.revision is not None:
-            return self._revision_code.ptx
-        return None if self.baseline_file is None else partial(needed_ptx, self.baseline_file)
-
-    @property
-    def _old_cubin(self) -> CubinSource:
-        """Return what gives the machine code of the revision, or of the baseline."""
-        if self.revision is not None:
-            return self._revision_code.cubin
-        return (lambda _: None) if self.baseline_file is None else partial(needed_cubin, self.baseline_file)
-
-    @property
-    def old_files(self) -> Callable[[str], str] | None:
-        """Return what gives the list of files of the revision, or of the baseline."""
-        if self.revision is not None:
-            return self._revision_code.files
-        return None if self.baseline_file is None else partial(needed_files, self.baseline_file)
+            return OldCode(self._revision_code.ptx, self._revision_code.cubin, self._revision_code.files)
+        file = self.baseline_file
+        if file is None:
+            return None
+        return OldCode(partial(needed_ptx, file), partial(needed_cubin, file), partial(needed_files, file))
 
     @cached_property
     def baseline_file(self) -> Path | None:
         """Return the file that belongs to this device; it need not exist yet where this run writes it."""
         if self.settings.baseline is None or self.revision is not None:
             return None
-        file = baseline_files.find_file(self.settings.baseline, self.device.identity)
+        file = baseline_files.find_file(self.settings.baseline, self._identity)
         if exists(file) or not self._runs_old_code:
             return file
-        return baseline_files.find_code(self.settings.baseline, self.device.identity) or file
+        return baseline_files.find_code(self.settings.baseline, self._identity) or file
 
     @cached_property
     def baseline(self) -> Baseline | None:
@@ -143,7 +138,7 @@ class JudgingRun(MeasuringRun):
         Raises BaselineError for a file that is missing, bad, or of another kind of device.
         """
         baseline = self._whole_baseline
-        if baseline is None or baseline.device is None or baseline.device.matches(self.device.identity):
+        if baseline is None or baseline.device is None or baseline.device.matches(self._identity):
             return baseline
         return code_alone(baseline)
 
@@ -160,52 +155,56 @@ class JudgingRun(MeasuringRun):
             if others:
                 raise BaselineError(
                     f"{self.settings.baseline}: found baselines of {', '.join(others)}, expected one of "
-                    f"{self.device.identity.name}, this run's device: write it with --bandwidth-update"
+                    f"{self._identity.name}, this run's device: write it with --bandwidth-update"
                 )
             raise BaselineError(
                 f"no baseline file {file}: check --bandwidth-baseline (bandwidth_baseline in the ini file), "
                 "or write it with --bandwidth-update"
             )
         baseline = baseline_files.load(file)
-        header, here = baseline.device, self.device.identity
+        header, here = baseline.device, self._identity
         theirs = header is not None and header.is_of_kind(here) and not header.matches(here)
         if theirs and self._runs_old_code and has_code(baseline):
             return baseline
-        baseline_files.check_device(baseline, self.device.identity)
+        baseline_files.check_device(baseline, here)
         return baseline
 
     @property
     def _runs_old_code(self) -> bool:
         """Return whether another device's baseline is of use: its code runs here, and it is not to be written."""
-        comparable = self.device.launches_old_code or self.device.identity.on_host
+        comparable = self._device.launches_old_code or self._identity.on_host
         return comparable and not self.settings.writes_baseline
 
     @property
     def why_old_kernels_cannot_run(self) -> str | None:
         """Say which kernels of the baseline this machine cannot load; None where it can, or needs none."""
-        device, old_ptx = self.device, self.old_ptx
+        device, old = self._device, self.old_code
         unneeded = self.settings.update or self.settings.settle == "never"
-        if unneeded or self.baseline is None or old_ptx is None or not device.launches_old_code:
+        if unneeded or self.baseline is None or old is None or not device.launches_old_code:
             return None
-        entries = self.baseline.entries.values()
-        return why_not_loadable(device, device.identity, entries, old_ptx, self._old_cubin)
+        return why_not_loadable(device, self.baseline.entries.values(), old.ptx, old.cubin)
 
-    def rows_elsewhere(self, test: AskedTest, progress: Progress) -> Rows:
-        """Return what the revision said of a test's code, by label; its file is asked once, for all tests beside."""
+    def rows_elsewhere(self, nodeid: str, file: Path, beside: Sequence[str], progress: Progress) -> Rows:
+        """Return what the revision said of a test's code, by label; what is the same there need not be measured.
+
+        beside: node ids of all tests of its file that this run measures: they are asked for once, together.
+        """
         if self.revision is None or self.settings.disable:
             return NO_ROWS
-        if self.device.identity.counts_only and self.revision.holds_plugin:
+        counts = self._identity.counts_only
+        if counts and self.revision.holds_plugin:
             return NO_ROWS  # the plugin that counts is itself another one there
-        if test.file not in self._with_extensions:
+        if file not in self._with_extensions:
             check_extensions(self.revision)
-            self._with_extensions.add(test.file)
-        timeout = FRESH_SECONDS_LEAST + len(test.beside) * TELL_SECONDS_EACH
-        worktrees = Worktrees(self._invocation, self.revision, self.device_name, test.nodeid, test.file, timeout)
-        return self._revision_code.of(worktrees, test.beside, partial(self.locked, progress), progress.show)
+            self._with_extensions.add(file)
+        timeout = FRESH_SECONDS_LEAST + len(beside) * TELL_SECONDS_EACH
+        worktrees = Worktrees(self._invocation, self.revision, self._identity.option, nodeid, file, timeout)
+        rows = self._revision_code.of(worktrees, beside, partial(self.measurer.locked, progress), progress.show)
+        return NO_ROWS if counts else rows  # counts are taken on this side in any case
 
     def prepare(self) -> None:
         """Open the device and read the baseline now, so that what is wrong is said before any test runs."""
-        super().prepare()
+        self.measurer.prepare()
         remove_leftovers()
         _ = self.baseline
         self._refuse_shallow_clone()
@@ -215,7 +214,7 @@ class JudgingRun(MeasuringRun):
         baseline, settings = self._whole_baseline, self.settings
         in_ci = os.environ.get("CI", "").lower() in ("true", "1")
         compares = baseline is not None and not settings.writes_baseline and settings.settle != "never"
-        if not in_ci or not compares or self.device.identity.counts_only or not is_shallow(self.root):
+        if not in_ci or not compares or self._identity.counts_only or not is_shallow(self.measurer.root):
             return
         if baseline is not None and baseline.entries and not self._commits.has_any():
             raise UsageError(
@@ -224,42 +223,37 @@ class JudgingRun(MeasuringRun):
                 "(GitLab)"
             )
 
-    def judge(
-        self, measurements: Mapping[str, Measurement], test: MeasuredTest, progress: Progress
-    ) -> dict[str, Judged]:
+    def asked(self, test: MeasuredTest, progress: Progress) -> JudgedTest:
+        """Return what evidence about a test can be gathered with."""
+        asked = JudgedTest(test, self.measurer, self._invocation, progress)
+        return replace(asked, old_kernels=self._old_kernels(asked))
+
+    def judge(self, measurements: Mapping[str, Measurement], asked: JudgedTest) -> dict[str, Judged]:
         """Judge one test's measurements; verdicts by key.
 
         The device's lock is held for each fresh process, or for the two of a pair: others measure in between.
         """
-        settings, asked = self.settings, JudgedTest(test, self, self._invocation, progress)
+        settings, old_kernels = self.settings, asked.old_kernels
         limits = Limits(
-            test.marker,
+            asked.test.marker,
             settings.tolerance,
             settings.confirm,
             "all" if settings.update else "new" if settings.update_new else "none",
             Looks(settings.pairs),
         )
-        self.device.release()
-        old_kernels = self._old_kernels(asked)
+        self._device.release()
         with self._fresh_processes(asked) as fresh:
             if self.revision is None:
-                resolvers = self._resolvers(asked, limits, old_kernels)
                 evidence = first_evidence(measurements, self.baseline, limits)
                 if self._is_anchored:
                     evidence = {key: of_old_code_alone(one) for key, one in evidence.items()}
-                judged = judge(evidence, limits, (*resolvers, fresh))
+                judged = judge(evidence, limits, (*self._resolvers(asked, limits), fresh))
             else:
-                judged = self._against(self.revision, measurements, asked, limits, old_kernels, fresh)
+                judged = self._against(self.revision, measurements, asked, limits, fresh)
             judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
         if old_kernels is not None:
             judged = {key: old_kernels.with_processes(one) for key, one in judged.items()}
         return judged
-
-    def judged_test(self, test: MeasuredTest, progress: Progress) -> JudgedTest:
-        """Return what more evidence about a judged test can be gathered with."""
-        asked = JudgedTest(test, self, self._invocation, progress)
-        old_kernels = self._old_kernels(asked)
-        return asked if old_kernels is None else replace(asked, find_old_kernel=old_kernels.old_kernel_of)
 
     def _against(
         self,
@@ -267,29 +261,29 @@ class JudgingRun(MeasuringRun):
         measurements: Mapping[str, Measurement],
         asked: JudgedTest,
         limits: Limits,
-        old_kernels: OldKernels | None,
         fresh: FreshProcesses,
     ) -> dict[str, Judged]:
         """Judge by another revision."""
         worktrees = self._worktrees(asked.test, revision)
         rows = self._revision_code.known(worktrees)
-        if self.device.identity.counts_only:
-            counted = decide_counted(measurements, limits, worktrees, rows, asked.alone)
-            return {key: Judged(measurements[key], entry, decision) for key, (decision, entry) in counted.items()}
+        if self._identity.counts_only:
+            return decide_counted(measurements, limits, worktrees, rows, asked.alone)
         pairs = CommitPairs(
-            AskedCommit(revision), _file_of(asked.test), lambda *_: worktrees, limits, asked.tell, asked.alone
+            AskedCommit(revision), worktrees.target, lambda *_: worktrees, limits, asked.tell, asked.alone
         )
-        resolvers = (pairs, fresh) if old_kernels is None else (old_kernels, pairs, fresh)
+        resolvers = (pairs, fresh) if asked.old_kernels is None else (asked.old_kernels, pairs, fresh)
         return judge(against_evidence(measurements, limits, revision, rows), limits, resolvers)
 
-    def _resolvers(self, asked: JudgedTest, limits: Limits, old_kernels: OldKernels | None) -> tuple[Resolver, ...]:
+    def _resolvers(self, asked: JudgedTest, limits: Limits) -> tuple[Resolver, ...]:
         """Return what compares changed or unknown code with old code, the best first."""
         if self.settings.settle == "never":
             return ()
         at = partial(self._worktrees, asked.test)
         pairs = CommitPairs(self._commits, _file_of(asked.test), at, limits, asked.tell, asked.alone)
-        found: tuple[Resolver, ...] = (pairs,) if old_kernels is None or self._is_anchored else (old_kernels, pairs)
-        return found if self._is_anchored else tuple(Timed(one, self._old_code_time) for one in found)
+        if self._is_anchored:
+            return (pairs,)
+        found: tuple[Resolver, ...] = (pairs,) if asked.old_kernels is None else (asked.old_kernels, pairs)
+        return tuple(Timed(one, self._old_code_time) for one in found)
 
     @property
     def _is_anchored(self) -> bool:
@@ -298,22 +292,18 @@ class JudgingRun(MeasuringRun):
 
     def _worktrees(self, test: MeasuredTest, revision: Revision, rounds_share: float = 1.0) -> Worktrees:
         file, timeout = _file_of(test), test.fresh_seconds
-        return Worktrees(self._invocation, revision, self.device_name, test.nodeid, file, timeout, rounds_share)
+        return Worktrees(self._invocation, revision, self._identity.option, test.nodeid, file, timeout, rounds_share)
 
-    def _users_peak(self) -> Peak | None:
-        asked = super()._users_peak()
+    def _users_peak(self, identity: DeviceIdentity) -> Peak | None:
+        asked = self._hooked_peak(identity)
         if asked is None and self.baseline is not None and self.baseline.device and self.baseline.device.peak_gbps:
             return Peak(self.baseline.device.peak_gbps * 1e9, f"peak in {self.baseline.path}")
         return asked
 
-    def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
-        del label  # only a parent's request tells labels apart
-        return self._budget_of(marker, 1.0, exact=self.settings.writes_baseline)
-
     def _old_kernels(self, asked: JudgedTest) -> OldKernels | None:
         """Return what alternates old kernels with new ones; None where the device cannot, or there are none."""
-        old_ptx = self.old_ptx
-        if old_ptx is None or not self.device.launches_old_code:
+        old = self.old_code
+        if old is None or not self._device.launches_old_code:
             return None
 
         def start(old_kernels: Sequence[OldKernel]) -> Child:
@@ -321,14 +311,14 @@ class JudgingRun(MeasuringRun):
             return asked.invocation.start(asked.request(kind, rounds_share=ROUNDS_SHARE, old_kernels=kernels))
 
         return OldKernels(
-            old_ptx,
-            self._old_cubin,
+            old.ptx,
+            old.cubin,
             start,
             asked.alone,
             asked.tell,
-            self.peak,
+            asked.peak,
             asked.test.fresh_seconds,
-            room_on(self.device.identity),
+            room_on(self._identity),
             Looks(self.settings.pairs),
         )
 
@@ -339,8 +329,8 @@ class JudgingRun(MeasuringRun):
             asked.alone,
             asked.tell,
             confirm=self.settings.confirm,
-            room=room_on(self.device.identity),
-            peak=self.peak,
+            room=room_on(self._identity),
+            peak=asked.peak,
             timeout_seconds=asked.test.fresh_seconds,
         )
 
