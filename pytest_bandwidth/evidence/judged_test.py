@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,10 +11,9 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Status
-from pytest_bandwidth.evidence.old_kernel.in_child import OldKernel
-from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels
-from pytest_bandwidth.evidence.processes.child import Invocation
-from pytest_bandwidth.evidence.processes.requests import ChildRequest
+from pytest_bandwidth.evidence.processes.child import Child, Invocation
+from pytest_bandwidth.evidence.processes.requests import ChildRequest, OldKernel
+from pytest_bandwidth.evidence.processes.waiting import Room, room_on
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
 from pytest_bandwidth.measuring.measurer import Measurer
@@ -58,7 +58,7 @@ class JudgedTest:
     invocation: Invocation
     progress: Progress
     is_judged: bool = True
-    old_kernels: OldKernels | None = None
+    find_old_kernel: Callable[[Measurement, Entry], OldKernel | None] | None = None
 
     @property
     def identity(self) -> DeviceIdentity:
@@ -67,6 +67,11 @@ class JudgedTest:
     @property
     def peak(self) -> Peak | None:
         return self.measurer.peak
+
+    @property
+    def room(self) -> Room:
+        """Return for how many processes to have the device open, before any measures."""
+        return room_on(self.identity)
 
     def tell(self, text: str) -> None:
         """Show what is being done."""
@@ -88,12 +93,16 @@ class JudgedTest:
             **fields,
         )
 
+    def start(self, request: ChildRequest) -> Child:
+        """Start a child process, which waits for its turn before it measures."""
+        return self.invocation.start(request)
+
     def old_kernel(self, measurement: Measurement, entry: Entry) -> OldKernel | None:
         """Return a baseline entry's kernel where it is another one than the measured; None where there is none.
 
         Raises BandwidthError where there was one, and it is not to be had or not safe to run.
         """
-        return None if self.old_kernels is None else self.old_kernels.old_kernel_of(measurement, entry)
+        return None if self.find_old_kernel is None else self.find_old_kernel(measurement, entry)
 
 
 def left_to_parent(measurement: Measurement, marker: MarkerOptions, tolerance: float) -> Judged:

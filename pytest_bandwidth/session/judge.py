@@ -25,17 +25,14 @@ from pytest_bandwidth.evidence.commit_pairs.pairs import CommitPairs, against_ev
 from pytest_bandwidth.evidence.commit_pairs.process import Rows, Worktrees
 from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS, RevisionCode
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision, remove_leftovers
-from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
+from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
 from pytest_bandwidth.evidence.git import is_shallow
 from pytest_bandwidth.evidence.judged_test import FRESH_SECONDS_LEAST, JudgedTest, MeasuredTest
-from pytest_bandwidth.evidence.old_kernel.in_child import MeasureWithOldKernels, OldKernel
 from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels, why_not_loadable
-from pytest_bandwidth.evidence.processes.child import Child, Invocation
-from pytest_bandwidth.evidence.processes.requests import ChildRequest
-from pytest_bandwidth.evidence.processes.waiting import room_on
+from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.evidence.time_budget import OldCodeTime, Timed
 from pytest_bandwidth.judging.evidence import first_evidence, of_old_code_alone
-from pytest_bandwidth.judging.judge import ROUNDS_SHARE, Judged, Resolver, judge
+from pytest_bandwidth.judging.judge import Judged, Resolver, judge
 from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.other_device import code_alone, has_code
 from pytest_bandwidth.judging.pairs import Looks
@@ -226,14 +223,15 @@ class Judge:
     def asked(self, test: MeasuredTest, progress: Progress) -> JudgedTest:
         """Return what evidence about a test can be gathered with."""
         asked = JudgedTest(test, self.measurer, self._invocation, progress)
-        return replace(asked, old_kernels=self._old_kernels(asked))
+        old_kernels = self._old_kernels(asked)
+        return asked if old_kernels is None else replace(asked, find_old_kernel=old_kernels.old_kernel_of)
 
     def judge(self, measurements: Mapping[str, Measurement], asked: JudgedTest) -> dict[str, Judged]:
         """Judge one test's measurements; verdicts by key.
 
         The device's lock is held for each fresh process, or for the two of a pair: others measure in between.
         """
-        settings, old_kernels = self.settings, asked.old_kernels
+        settings, old_kernels = self.settings, self._old_kernels(asked)
         limits = Limits(
             asked.test.marker,
             settings.tolerance,
@@ -242,14 +240,14 @@ class Judge:
             Looks(settings.pairs),
         )
         self._device.release()
-        with self._fresh_processes(asked) as fresh:
+        with FreshProcesses(asked, settings.confirm) as fresh:
             if self.revision is None:
                 evidence = first_evidence(measurements, self.baseline, limits)
                 if self._is_anchored:
                     evidence = {key: of_old_code_alone(one) for key, one in evidence.items()}
-                judged = judge(evidence, limits, (*self._resolvers(asked, limits), fresh))
+                judged = judge(evidence, limits, (*self._resolvers(asked, limits, old_kernels), fresh))
             else:
-                judged = self._against(self.revision, measurements, asked, limits, fresh)
+                judged = self._against(self.revision, measurements, asked, limits, old_kernels, fresh)
             judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
         if old_kernels is not None:
             judged = {key: old_kernels.with_processes(one) for key, one in judged.items()}
@@ -261,6 +259,7 @@ class Judge:
         measurements: Mapping[str, Measurement],
         asked: JudgedTest,
         limits: Limits,
+        old_kernels: OldKernels | None,
         fresh: FreshProcesses,
     ) -> dict[str, Judged]:
         """Judge by another revision."""
@@ -271,10 +270,10 @@ class Judge:
         pairs = CommitPairs(
             AskedCommit(revision), worktrees.target, lambda *_: worktrees, limits, asked.tell, asked.alone
         )
-        resolvers = (pairs, fresh) if asked.old_kernels is None else (asked.old_kernels, pairs, fresh)
+        resolvers = (pairs, fresh) if old_kernels is None else (old_kernels, pairs, fresh)
         return judge(against_evidence(measurements, limits, revision, rows), limits, resolvers)
 
-    def _resolvers(self, asked: JudgedTest, limits: Limits) -> tuple[Resolver, ...]:
+    def _resolvers(self, asked: JudgedTest, limits: Limits, old_kernels: OldKernels | None) -> tuple[Resolver, ...]:
         """Return what compares changed or unknown code with old code, the best first."""
         if self.settings.settle == "never":
             return ()
@@ -282,7 +281,7 @@ class Judge:
         pairs = CommitPairs(self._commits, _file_of(asked.test), at, limits, asked.tell, asked.alone)
         if self._is_anchored:
             return (pairs,)
-        found: tuple[Resolver, ...] = (pairs,) if asked.old_kernels is None else (asked.old_kernels, pairs)
+        found: tuple[Resolver, ...] = (pairs,) if old_kernels is None else (old_kernels, pairs)
         return tuple(Timed(one, self._old_code_time) for one in found)
 
     @property
@@ -305,34 +304,7 @@ class Judge:
         old = self.old_code
         if old is None or not self._device.launches_old_code:
             return None
-
-        def start(old_kernels: Sequence[OldKernel]) -> Child:
-            kind, kernels = MeasureWithOldKernels, tuple(old_kernels)
-            return asked.invocation.start(asked.request(kind, rounds_share=ROUNDS_SHARE, old_kernels=kernels))
-
-        return OldKernels(
-            old.ptx,
-            old.cubin,
-            start,
-            asked.alone,
-            asked.tell,
-            asked.peak,
-            asked.test.fresh_seconds,
-            room_on(self._identity),
-            Looks(self.settings.pairs),
-        )
-
-    def _fresh_processes(self, asked: JudgedTest) -> FreshProcesses:
-        request = asked.request(ChildRequest, rounds_share=ROUNDS_SHARE)
-        return FreshProcesses(
-            lambda: asked.invocation.start(request),
-            asked.alone,
-            asked.tell,
-            confirm=self.settings.confirm,
-            room=room_on(self._identity),
-            peak=asked.peak,
-            timeout_seconds=asked.test.fresh_seconds,
-        )
+        return OldKernels(asked, old.ptx, old.cubin, Looks(self.settings.pairs))
 
 
 def _file_of(test: MeasuredTest) -> Path:

@@ -29,7 +29,7 @@ from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS
-from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
+from pytest_bandwidth.evidence.fresh_processes import further_runs
 from pytest_bandwidth.evidence.judged_test import JudgedTest, MeasuredTest, left_to_parent
 from pytest_bandwidth.evidence.processes.requests import request_of
 from pytest_bandwidth.fixture.bandwidth import Bandwidth

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from pytest_bandwidth.devices.host import limit_bytes
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric, Run
@@ -21,11 +21,13 @@ from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.domain.verdict import Rule as Rules
 from pytest_bandwidth.evidence.commit_pairs.alternate import precision_for
+from pytest_bandwidth.evidence.commit_pairs.commits import AskedCommit, BaselineCommits, NoOldCode
 from pytest_bandwidth.evidence.commit_pairs.process import (
     FailsThere,
     MeasuredPair,
     NothingThere,
     Rows,
+    Worktrees,
     by_label,
 )
 from pytest_bandwidth.evidence.commit_pairs.revision_code import runs_same_code
@@ -57,30 +59,6 @@ MEMORY_FACTOR = 8
 # A context in which no other process measures on the device.
 DeviceHeld = Callable[[], AbstractContextManager[None]]
 T = TypeVar("T")
-
-
-class NoOldCode(BandwidthError):
-    """Raised where there is no old code to compare with; the message says why."""
-
-
-class Sides(Protocol):
-    """Measure one test in fresh processes: `head` this code, `base` the other revision's, as plain rows.
-
-    Either raises NothingThere, FreshProcessFailed, ForeignImport.
-    """
-
-    @property
-    def revision(self) -> Revision: ...
-
-    def head(self) -> list[dict[str, Any]]: ...
-
-    def base(self) -> list[dict[str, Any]]: ...
-
-    def in_turn(self, number: int, precision: float) -> MeasuredPair:
-        """Measure both, round by round in turn. number: of pairs before this one. Raises as either does.
-
-        precision: the standard error of the rounds' ratio, as a fraction, with which a pair has enough of them.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +106,14 @@ class PairsTaken:
     tell: takes a line about what is being done. in_turn: whether the processes of a pair sample in turn.
     """
 
-    worktrees: Sides
+    worktrees: Worktrees
     tell: Callable[[str], None]
     device_held: DeviceHeld
     in_turn: bool = False
     pairs: list[MeasuredPair] = field(default_factory=list)
 
     def take(self, precision: float) -> None:
-        """Take one more pair, in the other order than the one before. precision: as in `Sides.in_turn`."""
+        """Take one more pair, in the other order than the one before. precision: as in `Conductor`."""
         self.tell(f"pair {len(self.pairs) + 1} of fresh processes against {self.worktrees.revision}")
         with self.device_held():  # for both: nobody measures between the sides of a pair
             self.pairs.append(self._alternate(precision) if self.in_turn else self._one_after_the_other())
@@ -181,23 +159,6 @@ class PairsTaken:
         """Return the other revision's outcomes of a measurement, valid or not, the oldest first."""
         return [pair.base[label] for pair in self.pairs if label in pair.base]
 
-    def head(self, label: str | None) -> list[Outcome]:
-        """Return the same of this code."""
-        return [pair.head[label] for pair in self.pairs if label in pair.head]
-
-
-class CommitSource(Protocol):
-    """Say where the old code of measurements is."""
-
-    def commit_of(self, key: str, evidence: Evidence, file: Path) -> str:
-        """Return the full hash of the commit to compare with. Raises NoOldCode."""
-
-    def revision(self, commit: str, tell: Callable[[str], None]) -> Revision:
-        """Return the commit, checked out and built. Raises BandwidthError."""
-
-    def why_not(self, commit: str, error: BandwidthError) -> str:
-        """Return why a comparison with the commit failed. Raises the error where that is no pass."""
-
 
 @dataclass(frozen=True, slots=True)
 class CommitPairs:
@@ -207,9 +168,9 @@ class CommitPairs:
     rounds.
     """
 
-    old_code: CommitSource
+    old_code: AskedCommit | BaselineCommits
     file: Path
-    worktrees_at: Callable[[Revision, float], Sides]
+    worktrees_at: Callable[[Revision, float], Worktrees]
     limits: Limits
     tell: Callable[[str], None]
     device_held: DeviceHeld
@@ -300,7 +261,7 @@ def can_take_turns(measurements: Collection[Measurement], revision: Revision) ->
 def decide_counted(
     measurements: Mapping[str, Measurement],
     limits: Limits,
-    worktrees: Sides,
+    worktrees: Worktrees,
     rows: Rows,
     device_held: DeviceHeld,
 ) -> dict[str, Judged]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any
@@ -18,26 +18,28 @@ from pytest_bandwidth.domain.code.launch_shape import LaunchShape, shape_of
 from pytest_bandwidth.domain.code.machine_code import CUBIN, CubinSource, text_of_cubin
 from pytest_bandwidth.domain.code.ptx import entry_of, target_of, version_of, why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
-from pytest_bandwidth.domain.device import COMPILER_SETTING, Peak
+from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_row
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import Rule as Rules
+from pytest_bandwidth.evidence.judged_test import JudgedTest
 from pytest_bandwidth.evidence.old_kernel.in_child import (
     DROP,
     REFUSED,
     RESOURCES,
     SECTORS,
     TROUBLE,
-    OldKernel,
+    MeasureWithOldKernels,
 )
 from pytest_bandwidth.evidence.processes.child import Child
-from pytest_bandwidth.evidence.processes.waiting import Room, StartedAhead
+from pytest_bandwidth.evidence.processes.requests import OldKernel
+from pytest_bandwidth.evidence.processes.waiting import StartedAhead
 from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.evidence import Ask, Evidence, OldCodeComparison
-from pytest_bandwidth.judging.judge import FreshRow, Judged, Rule
+from pytest_bandwidth.judging.judge import ROUNDS_SHARE, FreshRow, Judged, Rule
 from pytest_bandwidth.judging.pairs import Looks
 
 # So many processes more than the last look needs are started at most: those whose figures are invalid do not count.
@@ -46,26 +48,13 @@ _NO_CUBIN = "the driver compiled the old kernel's PTX, since its machine code co
 
 
 class OldKernels:
-    """Run old kernels alternately with new ones, in new processes that measure nothing else; a `Resolver`.
+    """Run old kernels of a test alternately with new ones, in new processes that measure nothing else; a `Resolver`.
 
-    old_ptx, old_cubin: give the code that entries name. start: starts a process that is to run those old kernels.
-    lock: the device's. room: for how many processes to have the device open, before any measures.
+    old_ptx, old_cubin: give the code that entries name.
     """
 
-    def __init__(
-        self,
-        old_ptx: PtxSource,
-        old_cubin: CubinSource,
-        start: Callable[[Sequence[OldKernel]], Child],
-        lock: Callable[[], AbstractContextManager[object]],
-        tell: Callable[[str], None],
-        peak: Peak | None,
-        timeout_seconds: float,
-        room: Room,
-        looks: Looks,
-    ) -> None:
-        self._old_ptx, self._old_cubin, self._start, self._lock, self._tell = old_ptx, old_cubin, start, lock, tell
-        self._peak, self._timeout_seconds, self._room, self._looks = peak, timeout_seconds, room, looks
+    def __init__(self, test: JudgedTest, old_ptx: PtxSource, old_cubin: CubinSource, looks: Looks) -> None:
+        self._test, self._old_ptx, self._old_cubin, self._looks = test, old_ptx, old_cubin, looks
         self._rows: dict[str | None, list[FreshRow]] = {}
         self._resources: dict[str | None, Mapping[str, int]] = {}
         self._sectors: dict[str | None, Mapping[str, int]] = {}
@@ -175,7 +164,7 @@ class OldKernels:
         """Run processes until each is decided; return why some cannot be, by key."""
         trouble: dict[str, str] = {}
         before: set[str] = set()
-        with StartedAhead(self._room, self._timeout_seconds) as ahead:
+        with StartedAhead(self._test.room, self._test.test.fresh_seconds) as ahead:
             for number in range(1, self._looks.most + SPARE_PROCESSES + 1):
                 asked = {
                     key: old
@@ -185,7 +174,7 @@ class OldKernels:
                 if not asked:
                     break
                 fewer, before = asked.keys() != before, set(asked)
-                self._tell(f"new process {number} of at most {self._looks.most}, with the old kernel")
+                self._test.tell(f"new process {number} of at most {self._looks.most}, with the old kernel")
                 try:
                     told = self._run(asked.values(), ahead, number, fewer=fewer)
                 except BandwidthError as error:
@@ -216,13 +205,15 @@ class OldKernels:
 
         def start() -> Child:
             counts = next(numbers) == 1
-            return self._start([replace(old, counts=counts) for old in asked])
+            kernels = tuple(replace(old, counts=counts) for old in asked)
+            kind = MeasureWithOldKernels
+            return self._test.start(self._test.request(kind, rounds_share=ROUNDS_SHARE, old_kernels=kernels))
 
         def measure(child: Child) -> tuple[list[dict[str, Any]], float]:
             begun = time.monotonic()
-            return child.rows(self._timeout_seconds), time.monotonic() - begun
+            return child.rows(self._test.test.fresh_seconds), time.monotonic() - begun
 
-        with self._lock():
+        with self._test.alone():
             if fewer:
                 ahead.end_waiting()
             rows, seconds = ahead.measured(start, needed, measure)
@@ -239,8 +230,8 @@ class OldKernels:
                 self._sectors[old.label] = said[SECTORS]
             if TROUBLE in said:
                 trouble[old.label] = said[TROUBLE]
-            elif why_no_evidence(row, self._peak) is None:
-                figures = metrics_of_row(row, self._peak)
+            elif why_no_evidence(row, self._test.peak) is None:
+                figures = metrics_of_row(row, self._test.peak)
                 self._seen.setdefault(old.label, []).append(_Seen(figures, said[DROP]))
                 self._rows.setdefault(old.label, []).append(FreshRow(figures, seconds))
                 self._resources[old.label] = said[RESOURCES]

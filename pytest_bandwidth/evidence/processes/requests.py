@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from pytest_bandwidth.devices.base import Device
+from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.measuring.measurer import Task, TurnsOf, no_turns
 from pytest_bandwidth.storage.atomic import write_whole
@@ -82,6 +83,36 @@ class ChildRequest(Task):
     def note(self, step: str) -> None:
         """Let the parent know that the child has reached a step, whatever becomes of it then."""
         noted_file(self.report, step).touch()
+
+
+@dataclass(frozen=True, slots=True)
+class OldKernel:
+    """Ask for old code beside the measurement of that label.
+
+    old, new: PTX, each a module of one kernel. seconds: how long one run of the new code takes.
+    cubin: the old code's machine code for this GPU, as text; None where none was kept. needs_cubin: whether the old PTX
+    is the new one's, so that it cannot take the machine code's place.
+    counts: whether to count the sectors that each asks for, too, which is the same in every process.
+    shape: how the old code is launched, where that is another grid, block or shared memory than the new one's.
+    """
+
+    label: str | None
+    old: str
+    new: str
+    seconds: float
+    counts: bool = False
+    shape: LaunchShape | None = None
+    cubin: str | None = None
+    needs_cubin: bool = False
+
+
+def read_old_kernel(plain: Mapping[str, Any]) -> OldKernel:
+    """Return it back from plain data, in which a shape is a list of lists."""
+    shape = plain.get("shape")
+    if shape is None:
+        return OldKernel(**plain)
+    grid, block, shared_bytes = shape
+    return OldKernel(**{**plain, "shape": LaunchShape(tuple(grid), tuple(block), shared_bytes)})
 
 
 def read_request(plain: Mapping[str, Any]) -> ChildRequest:

@@ -21,7 +21,7 @@ from pytest_bandwidth.domain.device import DeviceIdentity, Peak, identity_of
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
+from pytest_bandwidth.evidence.fresh_processes import further_runs
 from pytest_bandwidth.evidence.git import current_commit
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
