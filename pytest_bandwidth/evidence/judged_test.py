@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_bandwidth.domain.baseline import Entry
@@ -38,6 +39,10 @@ class MeasuredTest:
     target: str
     marker: MarkerOptions
     measured_seconds: float
+
+    @property
+    def file(self) -> Path:
+        return Path(self.target.partition("::")[0])
 
     @property
     def fresh_seconds(self) -> float:

@@ -31,7 +31,7 @@ from pytest_bandwidth.evidence.judged_test import FRESH_SECONDS_LEAST, JudgedTes
 from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels, why_not_loadable
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.evidence.time_budget import OldCodeTime, Timed
-from pytest_bandwidth.judging.evidence import first_evidence, of_old_code_alone
+from pytest_bandwidth.judging.evidence import Evidence, first_evidence, of_old_code_alone
 from pytest_bandwidth.judging.judge import Judged, Resolver, judge
 from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.other_device import code_alone, has_code
@@ -240,45 +240,37 @@ class Judge:
             Looks(settings.pairs),
         )
         self._device.release()
+        if self.revision is not None and self._identity.counts_only:
+            there = self._worktrees(asked.test, self.revision)
+            return decide_counted(measurements, limits, there, self._revision_code.known(there), asked.alone)
+        evidence = self._evidence(measurements, asked, limits)
         with FreshProcesses(asked, settings.confirm) as fresh:
-            if self.revision is None:
-                evidence = first_evidence(measurements, self.baseline, limits)
-                if self._is_anchored:
-                    evidence = {key: of_old_code_alone(one) for key, one in evidence.items()}
-                judged = judge(evidence, limits, (*self._resolvers(asked, limits, old_kernels), fresh))
-            else:
-                judged = self._against(self.revision, measurements, asked, limits, old_kernels, fresh)
+            judged = judge(evidence, limits, (*self._resolvers(asked, limits, old_kernels), fresh))
             judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
         if old_kernels is not None:
             judged = {key: old_kernels.with_processes(one) for key, one in judged.items()}
         return judged
 
-    def _against(
-        self,
-        revision: Revision,
-        measurements: Mapping[str, Measurement],
-        asked: JudgedTest,
-        limits: Limits,
-        old_kernels: OldKernels | None,
-        fresh: FreshProcesses,
-    ) -> dict[str, Judged]:
-        """Judge by another revision."""
-        worktrees = self._worktrees(asked.test, revision)
-        rows = self._revision_code.known(worktrees)
-        if self._identity.counts_only:
-            return decide_counted(measurements, limits, worktrees, rows, asked.alone)
-        pairs = CommitPairs(
-            AskedCommit(revision), worktrees.target, lambda *_: worktrees, limits, asked.tell, asked.alone
-        )
-        resolvers = (pairs, fresh) if old_kernels is None else (old_kernels, pairs, fresh)
-        return judge(against_evidence(measurements, limits, revision, rows), limits, resolvers)
+    def _evidence(
+        self, measurements: Mapping[str, Measurement], asked: JudgedTest, limits: Limits
+    ) -> dict[str, Evidence]:
+        """Return what is known of the measurements before anything more runs."""
+        if self.revision is not None:
+            rows = self._revision_code.known(self._worktrees(asked.test, self.revision))
+            return against_evidence(measurements, limits, self.revision, rows)
+        evidence = first_evidence(measurements, self.baseline, limits)
+        return {key: of_old_code_alone(one) for key, one in evidence.items()} if self._is_anchored else evidence
 
     def _resolvers(self, asked: JudgedTest, limits: Limits, old_kernels: OldKernels | None) -> tuple[Resolver, ...]:
         """Return what compares changed or unknown code with old code, the best first."""
+        if self.revision is not None:
+            pairs = CommitPairs(
+                AskedCommit(self.revision), asked, lambda revision, _: self._worktrees(asked.test, revision), limits
+            )
+            return (pairs,) if old_kernels is None else (old_kernels, pairs)
         if self.settings.settle == "never":
             return ()
-        at = partial(self._worktrees, asked.test)
-        pairs = CommitPairs(self._commits, _file_of(asked.test), at, limits, asked.tell, asked.alone)
+        pairs = CommitPairs(self._commits, asked, partial(self._worktrees, asked.test), limits)
         if self._is_anchored:
             return (pairs,)
         found: tuple[Resolver, ...] = (pairs,) if old_kernels is None else (old_kernels, pairs)
@@ -290,8 +282,8 @@ class Judge:
         return self.settings.against == ANCHOR
 
     def _worktrees(self, test: MeasuredTest, revision: Revision, rounds_share: float = 1.0) -> Worktrees:
-        file, timeout = _file_of(test), test.fresh_seconds
-        return Worktrees(self._invocation, revision, self._identity.option, test.nodeid, file, timeout, rounds_share)
+        device, timeout = self._identity.option, test.fresh_seconds
+        return Worktrees(self._invocation, revision, device, test.nodeid, test.file, timeout, rounds_share)
 
     def _users_peak(self, identity: DeviceIdentity) -> Peak | None:
         asked = self._hooked_peak(identity)
@@ -305,7 +297,3 @@ class Judge:
         if old is None or not self._device.launches_old_code:
             return None
         return OldKernels(asked, old.ptx, old.cubin, Looks(self.settings.pairs))
-
-
-def _file_of(test: MeasuredTest) -> Path:
-    return Path(test.target.partition("::")[0])

@@ -1,6 +1,7 @@
 """Stand in for a judged test, where only how its new processes are started counts."""
 
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 
@@ -12,6 +13,6 @@ def asked_test(room, start=None, alone=nullcontext, seconds=60.0):
         alone=alone,
         peak=None,
         tell=lambda _: None,
-        test=SimpleNamespace(fresh_seconds=seconds),
+        test=SimpleNamespace(fresh_seconds=seconds, file=Path("t.py")),
         request=lambda kind, **fields: kind("cpu", **fields),
     )

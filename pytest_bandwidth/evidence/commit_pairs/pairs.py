@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
@@ -32,6 +31,7 @@ from pytest_bandwidth.evidence.commit_pairs.process import (
 )
 from pytest_bandwidth.evidence.commit_pairs.revision_code import runs_same_code
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
+from pytest_bandwidth.evidence.judged_test import JudgedTest
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.decide import decide_comparison, decide_counts, mismatch
@@ -164,16 +164,13 @@ class PairsTaken:
 class CommitPairs:
     """Compare the measurements of one test with old code in pairs of new processes; a `Resolver`.
 
-    file: the test's. worktrees_at: both trees of the test, for a revision and the share of the time budget that is for
-    rounds.
+    worktrees_at: both trees of the test, for a revision and the share of the time budget that is for rounds.
     """
 
     old_code: AskedCommit | BaselineCommits
-    file: Path
+    asked: JudgedTest
     worktrees_at: Callable[[Revision, float], Worktrees]
     limits: Limits
-    tell: Callable[[str], None]
-    device_held: DeviceHeld
 
     @property
     def answers(self) -> Ask:
@@ -186,12 +183,12 @@ class CommitPairs:
         of_commit: dict[str, dict[str, Evidence]] = {}
         for key, one in asking.items():
             try:
-                of_commit.setdefault(self.old_code.commit_of(key, one, self.file), {})[key] = one
+                of_commit.setdefault(self.old_code.commit_of(key, one, self.asked.test.file), {})[key] = one
             except NoOldCode as why:
                 known[key] = _without(one, str(why))
         for commit, together in of_commit.items():
             try:
-                known |= self._compared(self.old_code.revision(commit, self.tell), together)
+                known |= self._compared(self.old_code.revision(commit, self.asked.tell), together)
             except BandwidthError as error:
                 why_not = self.old_code.why_not(commit, error)
                 known |= {key: _without(one, why_not) for key, one in together.items()}
@@ -200,7 +197,7 @@ class CommitPairs:
     def _compared(self, revision: Revision, together: Mapping[str, Evidence]) -> dict[str, Evidence]:
         alternate = can_take_turns([one.measurement for one in together.values()], revision)
         sides = self.worktrees_at(revision, ALTERNATE_SHARE if alternate else ROUNDS_SHARE)
-        taken = PairsTaken(sides, self.tell, self.device_held, alternate)
+        taken = PairsTaken(sides, self.asked.tell, self.asked.alone, alternate)
         subjects = {
             key: Subject(
                 one.measurement.label,

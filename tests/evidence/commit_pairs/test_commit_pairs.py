@@ -6,10 +6,10 @@ import math
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from asked_tests import asked_test
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
@@ -31,6 +31,7 @@ from pytest_bandwidth.evidence.commit_pairs.pairs import (
 from pytest_bandwidth.evidence.commit_pairs.process import FailsThere, MeasuredPair, NothingThere, by_label
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
+from pytest_bandwidth.evidence.processes.waiting import Room
 from pytest_bandwidth.judging.causes import likely_causes
 from pytest_bandwidth.judging.evidence import Ask, OldCodeComparison, setup_of
 from pytest_bandwidth.judging.judge import judge as judge_evidence
@@ -117,7 +118,7 @@ class ScriptedWorktrees:
 def judged(measurements, worktrees, rows=MappingProxyType({}), resolvers=(), limits=LIMITS):
     evidence = against_evidence(measurements, limits, worktrees.revision, rows)
     old_code = AskedCommit(worktrees.revision)
-    pairs = CommitPairs(old_code, Path("t.py"), lambda *_: worktrees, limits, str, worktrees.held)
+    pairs = CommitPairs(old_code, asked_test(Room(1), alone=worktrees.held), lambda *_: worktrees, limits)
     return judge_evidence(evidence, limits, (*resolvers, pairs))
 
 
