@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
 
-from pytest_bandwidth.devices.base import Budget, Device, Turns, Workload
+from pytest_bandwidth.devices.base import Budget, Device, Workload
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, UsageError
@@ -23,10 +22,9 @@ from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.inputs import NO_INPUTS, Inputs, inputs_of, whole_arrays
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.measuring.software import loaded_versions
+from pytest_bandwidth.measuring.task import Task, TurnsOf, no_turns
 from pytest_bandwidth.options.settings import Settings
 
-# An invalid measurement is taken again so often before it is UNDECIDED.
-INVALID_RETRIES = 2
 # What a baseline is made of waits longer for a machine that others disturb: all measurements of a process together, and
 # what is measured in vain meanwhile is part of it.
 QUIET_WAIT_SECONDS = 20.0
@@ -34,51 +32,10 @@ NAP_SECONDS = 1.0
 
 # What a conftest.py or the baseline says of the device's peak; None where it says nothing.
 HookedPeak = Callable[[DeviceIdentity], Peak | None]
-# Gives the turns of the measurement of a label; None where it samples alone.
-TurnsOf = Callable[[str | None], Turns | None]
 
 
 def no_hook(_: DeviceIdentity) -> None:
     """Stand in for a hook where pytest does not run."""
-
-
-def no_turns(_: str | None) -> None:
-    """Return that a measurement is sampled alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Say how a process measures: one that the user started, or a child (`evidence.processes.requests`).
-
-    rounds_share: the share of a measurement's time budget that is for rounds (see `Budget`).
-    peak: the device's; None where it is unknown.
-    identifies_code: whether rows say which code ran, which a GPU's kernels are compiled once more for.
-    quiet_wait_seconds: how long all its measurements together may wait for others to end.
-    """
-
-    device: str
-    _: KW_ONLY
-    rounds_share: float = 1.0
-    peak: Peak | None = None
-    identifies_code: bool = True
-    quiet_wait_seconds: float = 0.0
-
-    # Whether a parent judges. It holds the device's lock, if it knows the device.
-    for_parent: ClassVar[bool] = False
-    # Whether workloads only tell their code, and hand over a kernel's PTX: nothing is timed or counted.
-    tells_code: ClassVar[bool] = False
-    # Whether nothing is timed: each workload runs once, for something that looks on, such as a profiler.
-    untimed: ClassVar[bool] = False
-    retries: ClassVar[int] = INVALID_RETRIES
-
-    def measure(self, device: Device, workload: Workload, measure: Callable[[Workload], Measurement]) -> Measurement:
-        """Measure a workload. measure: does that as in any other process."""
-        del device
-        return measure(workload)
-
-    def run(self, device: Device, workload: Workload) -> object:
-        """Run a workload once, untimed; return its callable's value."""
-        return device.run(workload)
 
 
 class Measurer:

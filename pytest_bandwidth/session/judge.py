@@ -36,8 +36,9 @@ from pytest_bandwidth.judging.judge import Judged, Resolver, judge
 from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.other_device import code_alone, has_code
 from pytest_bandwidth.judging.pairs import Looks
-from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, HookedPeak, Measurer, Task, no_hook
+from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, HookedPeak, Measurer, no_hook
 from pytest_bandwidth.measuring.progress import Progress
+from pytest_bandwidth.measuring.task import Task
 from pytest_bandwidth.options.settings import ANCHOR, Settings
 
 # A process that only tells its tests' code runs each once.

@@ -82,7 +82,7 @@ class BandwidthSession:
     ) -> None:
         self._config = config
         self._measurer, self._judge = measurer, judge
-        self._settings = measurer.settings
+        self._settings, self._request = measurer.settings, request_of(config)
         self._strict = measurer.settings.strict and judge is not None
         self._problem = problem
         self._line = ProgressLine(config)
@@ -115,9 +115,8 @@ class BandwidthSession:
 
     def wait_for_turn(self) -> None:
         """Wait, in a fresh process, until it may measure: before any fixture of a test is set up."""
-        request = request_of(self._config)
-        if request is not None:
-            self._measurer.turns_of = request.begin(self._measurer.device)
+        if self._request is not None:
+            self._measurer.turns_of = self._request.begin(self._measurer.device)
 
     def note_collected(self, dropped: Sequence[pytest.Item]) -> None:
         """Keep in mind the baseline's entries for which no test is to run; dropped: tests without the fixture."""
@@ -335,8 +334,7 @@ class BandwidthSession:
                 asked = JudgedTest(test, self._measurer, invocation_of(self._config), fixture.progress, is_judged=False)
                 tolerance = self._settings.tolerance
                 judged = {key: left_to_parent(one, test.marker, tolerance) for key, one in by_key.items()}
-            request = request_of(self._config)
-            if request is None or request.adds_evidence:
+            if self._request is None or self._request.adds_evidence:
                 with named_failures("pytest_bandwidth_judged"):
                     item.ihook.pytest_bandwidth_judged(config=self._config, test=asked, judged=judged)
                 for one in judged.values():

@@ -27,6 +27,7 @@ from pytest_bandwidth.measuring import measurer as measuring
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.measurer import Measurer
 from pytest_bandwidth.measuring.progress import Progress
+from pytest_bandwidth.measuring.task import INVALID_RETRIES
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.session.judge import Judge
 
@@ -191,7 +192,7 @@ def test_invalid_tries_are_told_beside_the_one_that_stands(run, busy, invalid):
     (finding,) = measurement.findings
     assert finding.code == TAKEN_AGAIN
     tries = re.findall(r"train\.py \((\d)\)", finding.text)
-    assert tries == [str(number) for number in range(min(busy, measuring.INVALID_RETRIES))]
+    assert tries == [str(number) for number in range(min(busy, INVALID_RETRIES))]
 
 
 # What is measured in vain counts as waited: 0.01 s a measurement, or about 2.

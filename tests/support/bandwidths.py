@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.judging.limits import MarkerOptions
-from pytest_bandwidth.measuring.measurer import Measurer, Task
+from pytest_bandwidth.measuring.measurer import Measurer
+from pytest_bandwidth.measuring.task import Task
 from pytest_bandwidth.options.settings import Settings
 
 

@@ -29,7 +29,7 @@ from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.evidence.commit_pairs.page_exchange import ALL, ARRAYS, DONE, Both, Orders, order_of, orders
 from pytest_bandwidth.evidence.processes.child import Child, ChildResult
 from pytest_bandwidth.evidence.processes.requests import ChildRequest, Go, ParentLine
-from pytest_bandwidth.measuring.measurer import TurnsOf
+from pytest_bandwidth.measuring.task import TurnsOf
 
 GO, STOP = "go", "stop"
 SEED_BITS = 63

@@ -15,8 +15,9 @@ from pytest_bandwidth.features.counters.counted import Counters
 from pytest_bandwidth.features.counters.errors import CountersFailed
 from pytest_bandwidth.features.counters.evidence import file_name
 from pytest_bandwidth.judging.limits import MarkerOptions
-from pytest_bandwidth.measuring.measurer import Measurer, Task
+from pytest_bandwidth.measuring.measurer import Measurer
 from pytest_bandwidth.measuring.progress import Progress
+from pytest_bandwidth.measuring.task import Task
 from pytest_bandwidth.options.settings import Settings
 
 TEST = "test_a.py::test_a"
