@@ -20,7 +20,7 @@ from pytest_bandwidth.evidence.commit_pairs.pairs import PairsTaken, Subject, co
 from pytest_bandwidth.evidence.commit_pairs.process import ForeignImport, NothingThere, Rows, Worktrees, by_label
 from pytest_bandwidth.evidence.commit_pairs.revision_code import are_same_code
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
-from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.decide import decide_counts
 from pytest_bandwidth.judging.evidence import MeasurementSetup
 from pytest_bandwidth.judging.pairs import Looks
@@ -34,21 +34,6 @@ _CLEARED = (Status.OK, Status.IMPROVED)
 _LOOKS = Looks()
 # What is wrong with one commit, and not with the machine.
 _OF_A_COMMIT = (NothingThere, FreshProcessFailed, ForeignImport, UsageError)
-
-
-@dataclass(frozen=True, slots=True)
-class BisectedTest:
-    """Say which test, and how pytest is started for it.
-
-    nodeid: as pytest names it; file: where it is in the user's tree, if it is there. timeout_seconds: of a process.
-    findable: as in `Worktrees`.
-    """
-
-    invocation: Invocation
-    nodeid: str
-    file: Path
-    timeout_seconds: float
-    findable: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,26 +54,22 @@ class Judgement:
 class AgainstGood:
     """Judge commits against a good one, which tells its code and counts its traffic once."""
 
-    def __init__(
-        self, good: Revision, test: BisectedTest, tell: Callable[[str], None], build: Build | None = None
-    ) -> None:
+    def __init__(self, test: Worktrees, tell: Callable[[str], None], build: Build | None = None) -> None:
         """Ask the good commit for its device and its code.
 
-        tell: takes a line about what is being done; build: how commits are built.
-
-        Raises NothingThere, FreshProcessFailed, ForeignImport where the test cannot be run there.
+        test: at the good commit, on no device yet. tell: takes a line about what is being done; build: how commits are
+        built. Raises NothingThere, FreshProcessFailed, ForeignImport where the test cannot be run there.
         """
-        self.good = good
+        self.good = good = test.revision
         # Of the measurements that are looked at; None: all.
         self.labels: frozenset[str | None] | None = None
         self._test, self._tell, self._build = test, tell, build
-        self._device_name = ""
         self._judged: list[tuple[Rows, Judgement]] = []
         rows, self._rows_of_good = self._first_rows()
         if "device" not in rows[0]:
             raise FreshProcessFailed(f"{good} holds a pytest-bandwidth that cannot be asked yet: expected a later GOOD")
         self.device: DeviceIdentity = identity_of(rows[0]["device"])
-        self._device_name = self.device.option
+        self._test = replace(test, device=self.device.option)
 
     def judge(self, commit: str) -> Judgement:
         """Judge a commit. What is wrong with it makes it one that cannot be judged, with the reason.
@@ -122,13 +103,12 @@ class AgainstGood:
         return rows, self._by_verdicts(candidate.commit, verdicts)
 
     def _first_rows(self) -> tuple[list[dict[str, Any]], Rows]:
-        tree = self._worktrees(self.good)
         self._tell(f"what code the test runs at {self.good}")
         with suppress(NothingThere):
-            rows = tree.codes_at_base([self._test.nodeid])
+            rows = self._test.codes_at_base([self._test.nodeid])
             return rows, by_label(rows)
         # Such as a test that asserts on its figures, of which there are none while it only tells its code.
-        return tree.base(), {}
+        return self._test.base(), {}
 
     def _rows_of(self, candidate: Revision) -> Rows:
         """Return what the commit says of its code; nothing where it has to be measured all the same."""
@@ -136,7 +116,8 @@ class AgainstGood:
             return {}  # the plugin that counts is itself another one there
         self._tell(f"what code the test runs at {candidate.commit[:SHORT_HASH]}")
         with self._held(), suppress(NothingThere):
-            return by_label(self._worktrees(candidate, self.good).codes_at_base([self._test.nodeid]))
+            there = replace(self._test, revision=candidate, candidate=self.good)
+            return by_label(there.codes_at_base([self._test.nodeid]))
         return {}
 
     def _are_alike(self, one: Rows, other: Rows, label: str | None) -> bool:
@@ -154,7 +135,7 @@ class AgainstGood:
 
     def _measured(self, candidate: Revision, but: set[str | None]) -> dict[str | None, Decision]:
         """Judge what is looked at by counts or pairs. but: labels of what is known."""
-        sides = self._worktrees(self.good, candidate)
+        sides = replace(self._test, candidate=candidate)
         if self.device.counts_only:
             self._tell(f"counts at {candidate.commit[:SHORT_HASH]}")
             rows = by_label(sides.head())
@@ -194,7 +175,7 @@ class AgainstGood:
     @cached_property
     def _counted_at_good(self) -> Rows:
         self._tell(f"counts at {self.good}")
-        return by_label(self._worktrees(self.good).base())
+        return by_label(self._test.base())
 
     def _same_code(self) -> Decision:
         return Decision(Status.OK, Rule.CODE_UNCHANGED)
@@ -214,19 +195,6 @@ class AgainstGood:
         reason = f"{label}: {text}" if label else text
         is_bad = True if regressed else None if unsure or not known else False
         return Judgement(commit, is_bad, verdict.status, reason, regressed)
-
-    def _worktrees(self, revision: Revision, candidate: Revision | None = None) -> Worktrees:
-        test = self._test
-        return Worktrees(
-            test.invocation,
-            revision,
-            self._device_name,
-            test.nodeid,
-            test.file,
-            test.timeout_seconds,
-            candidate=candidate,
-            findable=test.findable,
-        )
 
     def _held(self) -> AbstractContextManager[None]:
         return self._lock.held(self._tell)
