@@ -16,7 +16,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.options.command_line import own_command
+from pytest_bandwidth.options.options import own_command
 from pytest_bandwidth.storage.own_folders import HAS_OWNERS, what_is_wrong
 
 LARGEST_HOLDER_BYTES = 4096

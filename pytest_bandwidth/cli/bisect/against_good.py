@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ class AgainstGood:
         alike = {label for label in labels if self._are_alike(rows, self._rows_of_good, label)}
         if self.device.counts_only and len(alike) < len(labels):
             alike.clear()  # a later launch of a test may count what an earlier one, of other code, left behind
-        verdicts = {label: self._same_code() for label in alike}
+        verdicts = dict.fromkeys(alike, Decision(Status.OK, Rule.CODE_UNCHANGED))
         if not labels or alike != labels:
             known = self._judgement_of_same_code(rows, labels - alike)
             if known is not None:
@@ -115,7 +115,7 @@ class AgainstGood:
         if self.device.counts_only and self.good.holds_plugin:
             return {}  # the plugin that counts is itself another one there
         self._tell(f"what code the test runs at {candidate.commit[:SHORT_HASH]}")
-        with self._held(), suppress(NothingThere):
+        with self._lock.held(self._tell), suppress(NothingThere):
             there = replace(self._test, revision=candidate, candidate=self.good)
             return by_label(there.codes_at_base([self._test.nodeid]))
         return {}
@@ -142,7 +142,7 @@ class AgainstGood:
             wanted = self._wanted(rows, but)
             return {label: self._by_counts(row) for label, row in wanted.items()} | self._missing(rows, but)
         in_turn = self.device.on_host and not self.good.holds_plugin
-        taken = PairsTaken(sides, self._tell, self._held, in_turn)
+        taken = PairsTaken(sides, self._tell, partial(self._lock.held, self._tell), in_turn)
         taken.take(FINEST_PRECISION)  # the first pair tells which tolerances there are
         rows = taken.pairs[0].head
         wanted = self._wanted(rows, but)
@@ -177,9 +177,6 @@ class AgainstGood:
         self._tell(f"counts at {self.good}")
         return by_label(self._test.base())
 
-    def _same_code(self) -> Decision:
-        return Decision(Status.OK, Rule.CODE_UNCHANGED)
-
     def _by_verdicts(self, commit: str, verdicts: Mapping[str | None, Decision]) -> Judgement:
         """Say what the verdicts of a test's measurements make of its commit."""
         regressed = frozenset(label for label, one in verdicts.items() if one.status is Status.REGRESSED)
@@ -195,9 +192,6 @@ class AgainstGood:
         reason = f"{label}: {text}" if label else text
         is_bad = True if regressed else None if unsure or not known else False
         return Judgement(commit, is_bad, verdict.status, reason, regressed)
-
-    def _held(self) -> AbstractContextManager[None]:
-        return self._lock.held(self._tell)
 
     @cached_property
     def _lock(self) -> DeviceLock:
