@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -21,7 +22,7 @@ from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_
 from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_row
+from pytest_bandwidth.domain.measured.metrics import metrics_of_row
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import Rule as Rules
@@ -55,12 +56,7 @@ class OldKernels:
 
     def __init__(self, test: JudgedTest, old_ptx: PtxSource, old_cubin: CubinSource, looks: Looks) -> None:
         self._test, self._old_ptx, self._old_cubin, self._looks = test, old_ptx, old_cubin, looks
-        self._rows: dict[str | None, list[FreshRow]] = {}
-        self._resources: dict[str | None, Mapping[str, int]] = {}
-        self._sectors: dict[str | None, Mapping[str, int]] = {}
-        self._seen: dict[str | None, list[_Seen]] = {}
-        # Why the machine code that was kept did not run.
-        self._refused: dict[str | None, str] = {}
+        self._seen: defaultdict[str | None, _Seen] = defaultdict(_Seen)
 
     @property
     def answers(self) -> Ask:
@@ -86,24 +82,22 @@ class OldKernels:
                 known[key] = _without(known[key], trouble[key])
                 continue
             known[key] = replace(known[key], compared=self._comparison(old.label, ended=True))
-            if old.label in self._refused:
-                known[key] = _noted(known[key], f"{_NO_CUBIN}: {self._refused[old.label]}")
+            if (refused := self._seen[old.label].refused) is not None:
+                known[key] = _noted(known[key], f"{_NO_CUBIN}: {refused}")
         return known
 
     def _comparison(self, label: str | None, *, ended: bool) -> OldCodeComparison:
         """Return what the processes have seen so far of the measurement of that label."""
-        seen = self._seen.get(label, [])
-        drops, new = tuple(one.drop for one in seen), tuple(one.figures.gbps for one in seen)
+        seen = self._seen[label]
+        drops, new = tuple(seen.drops), tuple(row.figures.gbps for row in seen.rows)
         old = tuple(gbps * math.exp(drop) for gbps, drop in zip(new, drops, strict=True))
         return OldCodeComparison(Rules.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended)
 
     def with_processes(self, judged: Judged) -> Judged:
         """Return a judged measurement with what its processes saw, before what further ones did."""
-        label = judged.measurement.label
-        rows = (*self._rows.get(label, ()), *judged.fresh)
-        return replace(
-            judged, fresh=rows, old_resources=self._resources.get(label), old_sectors=self._sectors.get(label)
-        )
+        seen = self._seen[judged.measurement.label]
+        rows = (*seen.rows, *judged.fresh)
+        return replace(judged, fresh=rows, old_resources=seen.resources, old_sectors=seen.sectors)
 
     def old_kernel_of(self, measurement: Measurement, entry: Entry) -> OldKernel | None:
         """Return the entry's code and launch to run beside a measurement; None where it has none, or no other.
@@ -156,7 +150,7 @@ class OldKernels:
         except BandwidthError as error:
             if needed:
                 raise
-            self._refused[measurement.label] = " ".join(str(error).split())
+            self._seen[measurement.label].refused = " ".join(str(error).split())
             return None
         return cubin
 
@@ -182,13 +176,13 @@ class OldKernels:
                     break
                 trouble.update({key: told[old.label] for key, old in asked.items() if old.label in told})
         for key, old in kept.items():
-            if len(self._seen.get(old.label, [])) < self._looks.first:
+            if len(self._seen[old.label].rows) < self._looks.first:
                 trouble.setdefault(key, "too few new processes measured it validly")
         return trouble
 
     def _asks(self, evidence: Evidence, label: str | None, rule: Rule) -> bool:
         """Return whether the processes so far leave it open."""
-        if len(self._seen.get(label, [])) >= self._looks.most:
+        if len(self._seen[label].rows) >= self._looks.most:
             return False
         return rule(replace(evidence, compared=self._comparison(label, ended=False))) is Ask.OLD_CODE
 
@@ -223,30 +217,32 @@ class OldKernels:
             row = by_label.get(old.label)
             if row is None:
                 continue
+            seen = self._seen[old.label]
             said = row["detail"].get(Rules.OLD_KERNEL, {TROUBLE: "the test measured another thing of that label"})
-            if said.get(REFUSED):
-                self._refused[old.label] = said[REFUSED]
-            if said.get(SECTORS):
-                self._sectors[old.label] = said[SECTORS]
+            seen.refused = said.get(REFUSED) or seen.refused
+            seen.sectors = said.get(SECTORS) or seen.sectors
             if TROUBLE in said:
                 trouble[old.label] = said[TROUBLE]
             elif why_no_evidence(row, self._test.peak) is None:
-                figures = metrics_of_row(row, self._test.peak)
-                self._seen.setdefault(old.label, []).append(_Seen(figures, said[DROP]))
-                self._rows.setdefault(old.label, []).append(FreshRow(figures, seconds))
-                self._resources[old.label] = said[RESOURCES]
+                seen.rows.append(FreshRow(metrics_of_row(row, self._test.peak), seconds))
+                seen.drops.append(said[DROP])
+                seen.resources = said[RESOURCES]
         return trouble
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Seen:
-    """Hold what one new process saw of a kernel that ran alternately with its old code.
+    """Hold what new processes saw of a kernel that ran alternately with its old code.
 
-    figures: the kernel's. drop: the median over the rounds of ln(its seconds ÷ the old code's).
+    drops: of each, the median over the rounds of ln(its seconds ÷ the old code's). refused: why the machine code that
+    was kept did not run.
     """
 
-    figures: Metrics
-    drop: float
+    rows: list[FreshRow] = field(default_factory=list)
+    drops: list[float] = field(default_factory=list)
+    resources: Mapping[str, int] | None = None
+    sectors: Mapping[str, int] | None = None
+    refused: str | None = None
 
 
 def _without(evidence: Evidence, why: str) -> Evidence:

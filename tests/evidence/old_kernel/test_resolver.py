@@ -95,14 +95,14 @@ def test_of_all_labels_the_first_process_alone_counts_sectors(most):
     first, *others = session.asked
     assert [old.counts for old in first] == [True] * 4
     assert not any(old.counts for asked in others for old in asked)
-    assert set(session.kernels._sectors) == {"a", "b", "c", "d"}
+    assert {label for label, seen in session.kernels._seen.items() if seen.sectors} == {"a", "b", "c", "d"}
 
 
 @pytest.mark.parametrize("most", [1, 2, 8])
 def test_who_is_settled_is_asked_for_no_more(most):
     session = Session(Room(most), a=SURE, b=noisy())
     assert session.run() == {}
-    assert {label: len(seen) for label, seen in session.kernels._seen.items()} == {"a": 4, "b": 12}
+    assert {label: len(seen.rows) for label, seen in session.kernels._seen.items()} == {"a": 4, "b": 12}
     assert session.labels() == ["ab"] * 4 + ["b"] * 8
     assert len(session.ended) == len(session.asked)
 
@@ -112,4 +112,4 @@ def test_what_faults_is_asked_for_no_more_by_those_that_waited_either():
     assert session.run() == {"a": "it faults"}
     # Three more started with it, which are ended before they measure.
     assert session.labels() == ["ab"] * 4 + ["b"] * 3
-    assert len(session.kernels._seen["b"]) == 4
+    assert len(session.kernels._seen["b"].rows) == 4
