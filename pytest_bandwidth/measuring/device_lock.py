@@ -16,7 +16,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.options.command_line import own_command
+from pytest_bandwidth.options.options import own_command
 from pytest_bandwidth.storage.own_folders import HAS_OWNERS, what_is_wrong
 
 LARGEST_HOLDER_BYTES = 4096
@@ -51,10 +51,10 @@ def lock_folder() -> Path:
 
 
 class DeviceLock:
-    """Lock a device among processes of one user; reentrant. held_by_parent: the process that started this one holds it.
+    """Lock a device among processes of one user; reentrant. What only counts needs no lock: nobody disturbs it.
 
     Processes wait in a line, by a second lock, so that one that measures often does not take every turn.
-    advice: what the user can do after a wait in vain.
+    held_by_parent: the process that started this one holds it. advice: what the user can do after a wait in vain.
     """
 
     def __init__(
@@ -65,12 +65,14 @@ class DeviceLock:
         held_by_parent: bool = False,
         advice: str = "wait for it, end it, or raise bandwidth_lock_timeout",
     ) -> None:
+        self._is_needed = not (held_by_parent or identity.counts_only)
+        if not self._is_needed:
+            return
         # Devices without a serial of their own (a host) are one device a machine.
         text = f"{identity.kind} {identity.serial}"
         name = hashlib.sha256(text.encode()).hexdigest()[:16]
         self._device = identity.name
         self._timeout_seconds = timeout_seconds
-        self._held_by_parent = held_by_parent
         self._advice = advice
         folder = lock_folder()
         self._lock = FileLock(folder / f"{identity.kind}-{name}.lock", mode=0o600)
@@ -85,7 +87,7 @@ class DeviceLock:
 
         on_wait, on_long_wait: get the holder in words, at once and after LONG_WAIT_SECONDS, once a wait.
         """
-        if self._held_by_parent:
+        if not self._is_needed:
             yield
             return
         try:

@@ -5,15 +5,19 @@ Loaded in every pytest run, so it imports nothing of weight.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_bandwidth.options.own_process import is_own_process
 from pytest_bandwidth.options.settings import Given, Option, Settings, dest, flag, options_in
+from pytest_bandwidth.registry import hooks
 
+# Of a command line so much is kept.
+LONGEST_COMMAND = 1000
 # Options of pytest after which no test's body runs.
 RUNS_NOTHING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
 
@@ -133,6 +137,26 @@ def is_asked_for(early_config: pytest.Config) -> bool:
 def places_of(config: pytest.Config) -> dict[str, str]:
     """Return where each option was given, as messages name it."""
     return {name: one.place for name, one in given(config).items()}
+
+
+def own_command(argv: Sequence[str]) -> str:
+    """Keep of a command line the program and this plugin's own options: others may hold secrets, as addresses may.
+
+    >>> own_command(["/bin/pytest", "--token=x", "--bandwidth-device", "cpu", "tests"])
+    'pytest … --bandwidth-device cpu …'
+    """
+    from pytest_bandwidth.domain.address import masked  # kept out of start-up
+
+    kept = [Path(argv[0]).name if Path(argv[0]).name != "__main__.py" else "python -m pytest"]
+    values = {flag(name) for name, option in declared(hooks()).items() if option.placeholder is not None}
+    own_value = False
+    for argument in argv[1:]:
+        if own_value or argument.startswith("--bandwidth-"):
+            kept.append(masked(argument))
+        elif kept[-1] != "…":
+            kept.append("…")
+        own_value = argument in values
+    return " ".join(kept)[:LONGEST_COMMAND]
 
 
 def _ini_place(config: pytest.Config, ini_name: str) -> str:

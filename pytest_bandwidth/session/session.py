@@ -28,14 +28,15 @@ from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, NOTE, XPASS,
 from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.evidence.child_run import ChildRun
-from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
+from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS
+from pytest_bandwidth.evidence.fresh_processes import further_runs
+from pytest_bandwidth.evidence.judged_test import JudgedTest, MeasuredTest, left_to_parent
 from pytest_bandwidth.evidence.processes.requests import request_of
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.fixture.input import checked_tags, refuse_other_devices
 from pytest_bandwidth.judging.causes import likely_causes
 from pytest_bandwidth.judging.judge import Judged
-from pytest_bandwidth.measuring.measuring_run import AskedTest, MeasuredTest
+from pytest_bandwidth.measuring.measurer import Measurer
 from pytest_bandwidth.measuring.progress import ProgressLine
 from pytest_bandwidth.options.errors import UserHookFailed, called_hook, named_failures
 from pytest_bandwidth.options.options import places_of, usage_error
@@ -50,10 +51,10 @@ from pytest_bandwidth.reports.text_safe import printable, printable_lines, print
 from pytest_bandwidth.session.at_end import send_at_end
 from pytest_bandwidth.session.collection.collected import COLLECTED, entries_of, key_of, reason_of
 from pytest_bandwidth.session.collection.stale_entries import by_test
+from pytest_bandwidth.session.judge import Judge
 from pytest_bandwidth.session.publishing.environment import uncommitted_beside
 from pytest_bandwidth.session.publishing.gathered import Row, verdict_said
 from pytest_bandwidth.session.publishing.run_files import check_outputs
-from pytest_bandwidth.session.run import JudgingRun
 from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_every_test
 
 _ROWS = pytest.StashKey[list[Row]]()
@@ -71,11 +72,18 @@ _STDLIB = Path(sysconfig.get_path("stdlib"))
 
 
 class BandwidthSession:
-    """Run the collected bandwidth tests: open, judge, report; made once there are any."""
+    """Tie the run's measurer and judge to pytest's tests; made once there are any that measure.
 
-    def __init__(self, config: pytest.Config, run: JudgingRun | ChildRun, problem: BandwidthError | None) -> None:
+    judge: None in a child, whose parent judges.
+    """
+
+    def __init__(
+        self, config: pytest.Config, measurer: Measurer, judge: Judge | None, problem: BandwidthError | None
+    ) -> None:
         self._config = config
-        self._run = run
+        self._measurer, self._judge = measurer, judge
+        self._settings, self._request = measurer.settings, request_of(config)
+        self._strict = measurer.settings.strict and judge is not None
         self._problem = problem
         self._line = ProgressLine(config)
         self._writes = False
@@ -89,24 +97,26 @@ class BandwidthSession:
 
     def header(self) -> list[str]:
         """Name device, peak and baseline in a line; then old kernels that cannot run, and what to commit first."""
-        run = self._run
-        identity, peak = run.device.identity, run.peak
-        if run.settings.disable:
+        judge, settings = self._judge, self._settings
+        identity, peak = self._measurer.device.identity, self._measurer.peak
+        if settings.disable:
             return [disabled_line(identity.name, identity.timed_on)]
         gbps, source = (None, None) if peak is None else (peak.gbps, peak.source)
-        lines = [header_line(identity.name, gbps, source, run.judged_by, identity.timed_on)]
-        note = None if run.baseline is None else run.baseline.note
-        lines += [] if note is None else [f"bandwidth: {printable(note)}"]
-        why_not = run.why_old_kernels_cannot_run
-        lines += [] if why_not is None else [f"bandwidth: {printable(why_not)}"]
-        if run.settings.writes_baseline and not identity.counts_only:
-            uncommitted = uncommitted_beside(self._config.rootpath, run.settings.baseline)
+        judged_by = None if judge is None else judge.judged_by
+        lines = [header_line(identity.name, gbps, source, judged_by, identity.timed_on)]
+        if judge is None:
+            return lines
+        notes = (None if judge.baseline is None else judge.baseline.note, judge.why_old_kernels_cannot_run)
+        lines += [f"bandwidth: {printable(note)}" for note in notes if note is not None]
+        if settings.writes_baseline and not identity.counts_only:
+            uncommitted = uncommitted_beside(self._config.rootpath, settings.baseline)
             lines += [uncommitted_line(uncommitted)] if uncommitted else []
         return lines
 
     def wait_for_turn(self) -> None:
         """Wait, in a fresh process, until it may measure: before any fixture of a test is set up."""
-        self._run.wait_for_turn()
+        if self._request is not None:
+            self._measurer.turns_of = self._request.begin(self._measurer.device)
 
     def note_collected(self, dropped: Sequence[pytest.Item]) -> None:
         """Keep in mind the baseline's entries for which no test is to run; dropped: tests without the fixture."""
@@ -120,12 +130,13 @@ class BandwidthSession:
         if self._problem is not None:
             raise self._problem
         marker = read_marker(list(item.iter_markers("bandwidth")))
-        refuse_other_devices(marker, self._run.device.identity)
+        device, judge = self._measurer.device, self._judge
+        refuse_other_devices(marker, device.identity)
         item.stash[_ROWS] = []
-        self._run.begin_test()
+        device.begin_test()
         test, line = getattr(item, "function", None), self._line.of_test(item.name)
-        rows = self._run.rows_elsewhere(AskedTest(item.nodeid, item.path, self._beside(item)), line)
-        return Bandwidth(self._run, marker, item.path, line, test, rows, partial(self._files.list_for, request))
+        rows = NO_ROWS if judge is None else judge.rows_elsewhere(item.nodeid, item.path, self._beside(item), line)
+        return Bandwidth(self._measurer, marker, item.path, line, test, rows, partial(self._files.list_for, request))
 
     @cached_property
     def _files(self) -> FilesOfTests:
@@ -144,12 +155,12 @@ class BandwidthSession:
 
     def judge(self, item: pytest.Item, fixture: Bandwidth) -> None:
         """Judge all that the test measured; fail the test (pytest.fail) where one verdict does."""
-        if self._run.settings.disable:
+        if self._settings.disable:
             return
         if not fixture.measurements:
-            if self._run.mode.strict and item.get_closest_marker("bandwidth") is not None:
+            if self._strict and item.get_closest_marker("bandwidth") is not None:
                 self._fail(item, "marked bandwidth, and measured nothing: there is nothing to judge")
-            if self._run.mode.strict and fixture.called:
+            if self._strict and fixture.called:
                 caught = "called bandwidth, caught its error, and measured nothing: there is nothing to judge"
                 self._fail(item, f"{caught}; let it raise")
             return
@@ -168,7 +179,7 @@ class BandwidthSession:
         A marker of its class or module, or one that a conftest.py adds, may be for others.
         """
         marks = getattr(getattr(item, "function", None), "pytestmark", ())
-        if self._problem is not None or self._run.settings.disable or not self._run.mode.strict:
+        if self._problem is not None or self._settings.disable or not self._strict:
             return
         if any(mark.name == "bandwidth" for mark in marks):
             without = "marked bandwidth, and does not take the fixture `bandwidth`: there is nothing to judge"
@@ -179,8 +190,8 @@ class BandwidthSession:
 
         What was timed is not: its confirmation would run a test that is known to fail.
         """
-        counted = fixture.measurements and self._run.device.identity.counts_only
-        if not counted or self._run.settings.disable:
+        counted = fixture.measurements and self._measurer.device.identity.counts_only
+        if not counted or self._settings.disable:
             return
         findings = [f.text for m in fixture.measurements.values() for f in m.findings]
         if findings:
@@ -198,7 +209,7 @@ class BandwidthSession:
 
     def note_failed(self, item: pytest.Item, said: str) -> None:
         """Keep in mind that a test failed: its report may say otherwise before it arrives."""
-        if self._problem is None and not self._run.settings.disable:
+        if self._problem is None and not self._settings.disable:
             self._failing.setdefault(item.nodeid, said)
 
     def _fail(self, item: pytest.Item, said: str) -> None:
@@ -228,7 +239,7 @@ class BandwidthSession:
         expected_to_fail = hasattr(report, "wasxfail") and report.skipped
         reason = item.stash.get(_NOT_HERE, None)
         not_measured = self._not_measured(item, report, {row.outcome.key for row in rows})
-        if not_measured and self._run.mode.strict and not expected_to_fail:
+        if not_measured and self._strict and not expected_to_fail:
             report.outcome = "failed"
             said = (printable_sentence(f"{key} is in the baseline, and {why}") for key, why in not_measured.items())
             report.longrepr = "\n".join(said)
@@ -239,9 +250,9 @@ class BandwidthSession:
 
     def attach_device(self, report: pytest.TestReport) -> None:
         """Put the device on a test's report, where there is one and it is to measure."""
-        if self._problem is not None or self._run.settings.disable:
+        if self._problem is not None or self._settings.disable:
             return
-        identity, peak = self._run.device.identity, self._run.peak
+        identity, peak = self._measurer.device.identity, self._measurer.peak
         if self._told_device is None or self._told_device[:2] != (identity, peak):
             self._told_device = identity, peak, json.dumps(device_plain(identity, peak))
         vars(report)["bandwidth_device"] = self._told_device[2]
@@ -252,7 +263,7 @@ class BandwidthSession:
         Those are taken here in a worker with a device of its own, which only it may be able to reach.
         running: the tests that were to run in the end.
         """
-        settings, unmeasurable, due = self._run.settings, self._unmeasurable, {}
+        settings, unmeasurable, due = self._settings, self._unmeasurable, {}
         takes_further = self._writes and settings.runs > 1 and runs_every_test(self._config)
         collected = self._config.stash.get(COLLECTED, None)
         if collected is not None and self._entries_by_test:
@@ -262,19 +273,17 @@ class BandwidthSession:
             due = {item.nodeid: sorted(keys) for item in running if (keys := self._entries_of(item))}
         if not (takes_further or self._failing or due or unmeasurable != Unmeasurable()):
             return
-        identity = self._run.device.identity
+        identity, peak = self._measurer.device.identity, self._measurer.peak
         given: Plain = {
-            "device": device_plain(identity, self._run.peak),
+            "device": device_plain(identity, peak),
             "unmeasurable": asdict(unmeasurable),
             "failing": self._failing,
             "due": due,
         }
         if takes_further:
             try:
-                self._run.device.release()
-                given["further"] = further_runs(
-                    settings, invocation_of(self._config), identity, self._run.peak, lambda _: None
-                )
+                self._measurer.device.release()
+                given["further"] = further_runs(settings, invocation_of(self._config), identity, peak, lambda _: None)
             except (BandwidthError, OSError) as error:
                 given["trouble"] = str(error)
         send_at_end(self._config, given)
@@ -302,11 +311,11 @@ class BandwidthSession:
 
     @property
     def _baseline_keys(self) -> Collection[str]:
-        if self._problem is not None or self._run.settings.disable or self._run.baseline is None:
+        if self._problem is not None or self._settings.disable or self._judge is None:
             return ()
-        if self._run.baseline.code_of is not None:  # what another device measured need not be measured here
-            return ()
-        return self._run.baseline.entries
+        baseline = self._judge.baseline
+        # What another device measured need not be measured here.
+        return () if baseline is None or baseline.code_of is not None else baseline.entries
 
     @cached_property
     def _entries_by_test(self) -> Mapping[str, set[str]]:
@@ -318,11 +327,16 @@ class BandwidthSession:
         seconds = sum(m.rounds.wall_seconds for m in by_key.values())
         test = MeasuredTest(item.nodeid, target_of(item), fixture.marker, seconds)
         try:
-            judged = self._run.judge(by_key, test, fixture.progress)
-            more = self._run.judged_test(test, fixture.progress)
-            if more is not None:
+            if self._judge is not None:
+                asked = self._judge.asked(test, fixture.progress)
+                judged = self._judge.judge(by_key, asked)
+            else:
+                asked = JudgedTest(test, self._measurer, invocation_of(self._config), fixture.progress, is_judged=False)
+                tolerance = self._settings.tolerance
+                judged = {key: left_to_parent(one, test.marker, tolerance) for key, one in by_key.items()}
+            if self._request is None or self._request.adds_evidence:
                 with named_failures("pytest_bandwidth_judged"):
-                    item.ihook.pytest_bandwidth_judged(config=self._config, test=more, judged=judged)
+                    item.ihook.pytest_bandwidth_judged(config=self._config, test=asked, judged=judged)
                 for one in judged.values():
                     if not isinstance(one, Judged):
                         raise UsageError(f"pytest_bandwidth_judged: left {shown(one)} in `judged`, expected a Judged")
@@ -334,9 +348,11 @@ class BandwidthSession:
         """Store a row for each measurement; return the messages of those that fail, by key."""
         failures = {}
         file, line, _ = item.location
+        old = None if self._judge is None else self._judge.old_code
+        old_ptx, old_files = (None, None) if old is None else (old.ptx, old.files)
         for key, one in judged.items():
             message = None
-            change = code_change(one.measurement, one.entry, self._run.old_ptx, self._run.old_files)
+            change = code_change(one.measurement, one.entry, old_ptx, old_files)
             if change.unknown is not None:
                 one = replace(one, measurement=one.measurement.with_finding(Finding(CODE_DIFF, change.unknown)))
             if one.entry is not None and one.entry.xfail and one.decision.status in _AS_IT_SHOULD:
@@ -345,14 +361,14 @@ class BandwidthSession:
                 )
                 one = replace(one, measurement=one.measurement.with_finding(told))
             place = f"{file}:{line + 1}" if line is not None else file
-            if one.decision.status.fails(strict=self._run.mode.strict):
-                against = self._run.settings.against is not None
+            if one.decision.status.fails(strict=self._strict):
+                against = self._settings.against is not None
                 causes = _causes(one)
                 causes = (*causes[:1], change.accesses, *causes[1:]) if causes and change.accesses else causes
                 causes = tuple(change.files if c == CODE_CHANGED and change.files else c for c in causes)
                 context = wording.Context(causes, self._update_command(item), place, one.profile, against)
                 message = wording.failure_message(one.measurement, one.decision, one.entry, context)
-            elif self._run.mode.strict:
+            elif self._strict:
                 message = wording.untouched_message(one.measurement, place)
             if message is not None:
                 failures[key] = message = printable_lines(message)
@@ -368,13 +384,13 @@ class BandwidthSession:
                 file=file,
                 line=None if line is None else line + 1,
                 tags=checked_tags(fixture.tags),
-                class_bounds=self._run.settings.utilization_classes or CLASS_BOUNDS,
+                class_bounds=self._settings.utilization_classes or CLASS_BOUNDS,
                 fresh=one.fresh,
                 code_diff=change.diff,
                 profile=one.profile,
             )
             written = one.decision.status is Status.SAVED
-            kept = one.measurement if written or self._run.mode.tells_code else None
+            kept = one.measurement if written or self._measurer.task.tells_code else None
             ptx, cubin, files = (None, None, None) if kept is None else (kept.ptx, kept.cubin, kept.files)
             item.stash[_ROWS].append(Row(outcome, fixture.marker, ptx, cubin, files))
             self._writes |= written
@@ -386,7 +402,7 @@ class BandwidthSession:
 
     def _update_command(self, item: pytest.Item) -> str | None:
         """Return the command that saves the test's new figures; None where no baseline is given."""
-        settings, places = self._run.settings, places_of(self._config)
+        settings, places = self._settings, places_of(self._config)
         if settings.baseline is None:
             return None
         options = "".join(
@@ -421,33 +437,28 @@ def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthS
     test fails with it instead.
     """
     request, settings = request_of(config), settings_of(config)
-    hooked_peak = partial(peak_of_hook, config)
-    run: JudgingRun | ChildRun
+    hooked_peak, root = partial(peak_of_hook, config), config.rootpath
+    judge: Judge | None = None
     if request is not None:
-        run = ChildRun(settings, config.rootpath, request, hooked_peak, invocation_of(config))
+        measurer = Measurer(settings, root, request, hooked_peak)
     else:
-        run = JudgingRun(
-            settings,
-            invocation_of(config),
-            config.rootpath,
-            revision_of(config),
-            hooked_peak,
-            needs_baseline=not unasked,
-        )
-        config.add_cleanup(run.close)
+        against = revision_of(config)
+        judge = Judge(settings, invocation_of(config), root, against, hooked_peak, needs_baseline=not unasked)
+        measurer = judge.measurer
+        config.add_cleanup(judge.close)
     problem: BandwidthError | None = None
     if not config.option.collectonly:
         try:
-            if request is None and not hasattr(config, "workerinput"):
+            if judge is not None and not hasattr(config, "workerinput"):
                 check_outputs(config)
-            run.prepare()
-            if request is None and not settings.disable:
-                called_hook(config, "pytest_bandwidth_start", identity=run.device.identity)
+            (judge or measurer).prepare()
+            if judge is not None and not settings.disable:
+                called_hook(config, "pytest_bandwidth_start", identity=measurer.device.identity)
         except (DeviceUnavailable, BaselineError, UsageError) as error:
             if not hasattr(config, "workerinput"):
                 raise usage_error(error) from None
             problem = error
-    return BandwidthSession(config, run, problem)
+    return BandwidthSession(config, measurer, judge, problem)
 
 
 def peak_of_hook(config: pytest.Config, identity: DeviceIdentity) -> Peak | None:

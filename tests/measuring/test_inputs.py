@@ -99,7 +99,7 @@ def test_contents_are_those_before_the_first_run_and_after_set_up(bandwidth):
 
 
 def test_random_indices_are_the_same_in_every_run_of_a_test(bandwidth):
-    device = bandwidth._run.device
+    device = bandwidth._device
     drawn = []
     for _ in range(2):
         device.begin_test()

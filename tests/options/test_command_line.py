@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_bandwidth.options.command_line import own_command
+from pytest_bandwidth.options.options import own_command
 
 
 @pytest.mark.parametrize(

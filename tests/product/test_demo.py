@@ -52,9 +52,9 @@ opening.open_device = lambda name: Launches(kernel_seconds, lambda n: 3e-3)
 """
 # Loaded last, for it takes `open_device` as it finds it. Who is busy in these worlds, or beside these tests, stays it.
 SOON = """
-import pytest_bandwidth.measuring.measuring_run
+import pytest_bandwidth.measuring.measurer
 
-pytest_bandwidth.measuring.measuring_run.QUIET_WAIT_SECONDS = 0.1
+pytest_bandwidth.measuring.measurer.QUIET_WAIT_SECONDS = 0.1
 """
 BUSY = {"busy": 2.0}
 TIMES_ONE = {"times": 1}

@@ -1,8 +1,9 @@
 """A kernel whose measurements, baseline, old code and new processes are the given figures, for tests of the rule."""
 
 import math
-from contextlib import nullcontext
 from dataclasses import replace
+
+from asked_tests import asked_test
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.code.identity import CodeIdentity
@@ -13,7 +14,7 @@ from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule
-from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
+from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
 from pytest_bandwidth.evidence.processes.waiting import Room
 from pytest_bandwidth.judging.evidence import Ask, OldCodeComparison, first_evidence
 from pytest_bandwidth.judging.judge import FreshRow
@@ -73,9 +74,7 @@ class Processes(FreshProcesses):
 
     def __init__(self, *seen, confirm=LIMITS.confirm):
         self._script = iter(seen)
-        super().__init__(
-            lambda: None, nullcontext, lambda _: None, confirm=confirm, room=Room(1), peak=None, timeout_seconds=1.0
-        )
+        super().__init__(asked_test(Room(1)), confirm)
 
     def run(self):
         seen = next(self._script, None)

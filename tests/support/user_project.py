@@ -90,5 +90,5 @@ def slept(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: p
     (site / "sitecustomize.py").write_text(virtual_time.SITE)
     found = (str(site), str(SUPPORT), os.environ.get("PYTHONPATH", ""))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
-    monkeypatch.setattr("pytest_bandwidth.measuring.measuring_run.open_device", virtual_time.open_device)
+    monkeypatch.setattr("pytest_bandwidth.measuring.measurer.open_device", virtual_time.open_device)
     return project

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +16,12 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.evidence.commit_pairs.alternate import FINEST_PRECISION
 from pytest_bandwidth.evidence.commit_pairs.build import Build, check_out
-from pytest_bandwidth.evidence.commit_pairs.pairs import (
-    Counted,
-    PairsTaken,
-    Subject,
-    compare_timed,
-    decide_count,
-)
-from pytest_bandwidth.evidence.commit_pairs.process import (
-    ForeignImport,
-    MeasuredPair,
-    NothingThere,
-    Rows,
-    Worktrees,
-    by_label,
-    measured_in_turn,
-)
+from pytest_bandwidth.evidence.commit_pairs.pairs import PairsTaken, Subject, compare_timed, entry_of, not_there
+from pytest_bandwidth.evidence.commit_pairs.process import ForeignImport, NothingThere, Rows, Worktrees, by_label
 from pytest_bandwidth.evidence.commit_pairs.revision_code import are_same_code
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
-from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
+from pytest_bandwidth.judging.decide import decide_counts
 from pytest_bandwidth.judging.evidence import MeasurementSetup
 from pytest_bandwidth.judging.pairs import Looks
 from pytest_bandwidth.measuring.device_lock import DeviceLock
@@ -47,21 +34,6 @@ _CLEARED = (Status.OK, Status.IMPROVED)
 _LOOKS = Looks()
 # What is wrong with one commit, and not with the machine.
 _OF_A_COMMIT = (NothingThere, FreshProcessFailed, ForeignImport, UsageError)
-
-
-@dataclass(frozen=True, slots=True)
-class BisectedTest:
-    """Say which test, and how pytest is started for it.
-
-    nodeid: as pytest names it; file: where it is in the user's tree, if it is there. timeout_seconds: of a process.
-    findable: as in `Worktrees`.
-    """
-
-    invocation: Invocation
-    nodeid: str
-    file: Path
-    timeout_seconds: float
-    findable: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,50 +51,25 @@ class Judgement:
     regressed: frozenset[str | None] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class _TwoTrees:
-    """Hold both sides of a pair."""
-
-    candidate: Worktrees
-    good: Worktrees
-
-    @property
-    def revision(self) -> Revision:
-        return self.good.revision
-
-    def head(self) -> list[dict[str, Any]]:
-        return self.candidate.base()
-
-    def base(self) -> list[dict[str, Any]]:
-        return self.good.base()
-
-    def in_turn(self, number: int, precision: float) -> MeasuredPair:
-        return measured_in_turn(self.candidate.of_base(), self.good.of_base(), number, precision)
-
-
 class AgainstGood:
     """Judge commits against a good one, which tells its code and counts its traffic once."""
 
-    def __init__(
-        self, good: Revision, test: BisectedTest, tell: Callable[[str], None], build: Build | None = None
-    ) -> None:
+    def __init__(self, test: Worktrees, tell: Callable[[str], None], build: Build | None = None) -> None:
         """Ask the good commit for its device and its code.
 
-        tell: takes a line about what is being done; build: how commits are built.
-
-        Raises NothingThere, FreshProcessFailed, ForeignImport where the test cannot be run there.
+        test: at the good commit, on no device yet. tell: takes a line about what is being done; build: how commits are
+        built. Raises NothingThere, FreshProcessFailed, ForeignImport where the test cannot be run there.
         """
-        self.good = good
+        self.good = good = test.revision
         # Of the measurements that are looked at; None: all.
         self.labels: frozenset[str | None] | None = None
         self._test, self._tell, self._build = test, tell, build
-        self._device_name = ""
         self._judged: list[tuple[Rows, Judgement]] = []
         rows, self._rows_of_good = self._first_rows()
         if "device" not in rows[0]:
             raise FreshProcessFailed(f"{good} holds a pytest-bandwidth that cannot be asked yet: expected a later GOOD")
         self.device: DeviceIdentity = identity_of(rows[0]["device"])
-        self._device_name = self.device.option
+        self._test = replace(test, device=self.device.option)
 
     def judge(self, commit: str) -> Judgement:
         """Judge a commit. What is wrong with it makes it one that cannot be judged, with the reason.
@@ -141,37 +88,36 @@ class AgainstGood:
         return judgement
 
     def _judgement(self, candidate: Revision) -> tuple[Rows, Judgement]:
-        sides = _TwoTrees(self._worktrees(candidate, self.good), self._worktrees(self.good, candidate))
-        rows = self._rows_of(sides.candidate)
+        rows = self._rows_of(candidate)
         labels = frozenset(rows) if self.labels is None else self.labels
         alike = {label for label in labels if self._are_alike(rows, self._rows_of_good, label)}
         if self.device.counts_only and len(alike) < len(labels):
             alike.clear()  # a later launch of a test may count what an earlier one, of other code, left behind
-        verdicts = {label: self._same_code() for label in alike}
+        verdicts = dict.fromkeys(alike, Decision(Status.OK, Rule.CODE_UNCHANGED))
         if not labels or alike != labels:
             known = self._judgement_of_same_code(rows, labels - alike)
             if known is not None:
                 reason = f"the code is that of {known.commit[:SHORT_HASH]}"
                 return rows, replace(known, commit=candidate.commit, reason=reason)
-            verdicts |= self._measured(sides, alike)
+            verdicts |= self._measured(candidate, alike)
         return rows, self._by_verdicts(candidate.commit, verdicts)
 
     def _first_rows(self) -> tuple[list[dict[str, Any]], Rows]:
-        tree = self._worktrees(self.good)
         self._tell(f"what code the test runs at {self.good}")
         with suppress(NothingThere):
-            rows = tree.codes_at_base([self._test.nodeid])
+            rows = self._test.codes_at_base([self._test.nodeid])
             return rows, by_label(rows)
         # Such as a test that asserts on its figures, of which there are none while it only tells its code.
-        return tree.base(), {}
+        return self._test.base(), {}
 
-    def _rows_of(self, tree: Worktrees) -> Rows:
+    def _rows_of(self, candidate: Revision) -> Rows:
         """Return what the commit says of its code; nothing where it has to be measured all the same."""
         if self.device.counts_only and self.good.holds_plugin:
             return {}  # the plugin that counts is itself another one there
-        self._tell(f"what code the test runs at {tree.revision.commit[:SHORT_HASH]}")
-        with self._held(), suppress(NothingThere):
-            return by_label(tree.codes_at_base([self._test.nodeid]))
+        self._tell(f"what code the test runs at {candidate.commit[:SHORT_HASH]}")
+        with self._lock.held(self._tell), suppress(NothingThere):
+            there = replace(self._test, revision=candidate, candidate=self.good)
+            return by_label(there.codes_at_base([self._test.nodeid]))
         return {}
 
     def _are_alike(self, one: Rows, other: Rows, label: str | None) -> bool:
@@ -187,15 +133,16 @@ class AgainstGood:
                 return judgement
         return None
 
-    def _measured(self, sides: _TwoTrees, but: set[str | None]) -> dict[str | None, Decision]:
+    def _measured(self, candidate: Revision, but: set[str | None]) -> dict[str | None, Decision]:
         """Judge what is looked at by counts or pairs. but: labels of what is known."""
+        sides = replace(self._test, candidate=candidate)
         if self.device.counts_only:
-            self._tell(f"counts at {sides.candidate.revision.commit[:SHORT_HASH]}")
+            self._tell(f"counts at {candidate.commit[:SHORT_HASH]}")
             rows = by_label(sides.head())
             wanted = self._wanted(rows, but)
             return {label: self._by_counts(row) for label, row in wanted.items()} | self._missing(rows, but)
         in_turn = self.device.on_host and not self.good.holds_plugin
-        taken = PairsTaken(sides, self._tell, self._held, in_turn)
+        taken = PairsTaken(sides, self._tell, partial(self._lock.held, self._tell), in_turn)
         taken.take(FINEST_PRECISION)  # the first pair tells which tolerances there are
         rows = taken.pairs[0].head
         wanted = self._wanted(rows, but)
@@ -216,20 +163,19 @@ class AgainstGood:
 
     def _missing(self, rows: Rows, but: set[str | None]) -> dict[str | None, Decision]:
         missing = (self.labels or frozenset()) - rows.keys() - but
-        return dict.fromkeys(missing, Decision(Status.UNDECIDED, Rule.NOT_THERE, facts={"revision": "it"}))
+        return dict.fromkeys(missing, not_there("it"))
 
     def _by_counts(self, row: Outcome) -> Decision:
-        counted = Counted(_setup_of(row), Traffic(row.bytes_read, row.bytes_written), row.counts)
-        tolerance = row.verdict.get("tolerance") or 0.0
-        return decide_count(row.key, counted, tolerance, self._counted_at_good.get(row.label), self.good)[0]
+        good, tolerance = self._counted_at_good.get(row.label), row.verdict.get("tolerance") or 0.0
+        if good is None:
+            return not_there(self.good)
+        declared, entry = Traffic(row.bytes_read, row.bytes_written), entry_of(row.key, [good], self.good)
+        return decide_counts(row.counts, _setup_of(row), declared, entry, tolerance)
 
     @cached_property
     def _counted_at_good(self) -> Rows:
         self._tell(f"counts at {self.good}")
-        return by_label(self._worktrees(self.good).base())
-
-    def _same_code(self) -> Decision:
-        return Decision(Status.OK, Rule.CODE_UNCHANGED)
+        return by_label(self._test.base())
 
     def _by_verdicts(self, commit: str, verdicts: Mapping[str | None, Decision]) -> Judgement:
         """Say what the verdicts of a test's measurements make of its commit."""
@@ -246,22 +192,6 @@ class AgainstGood:
         reason = f"{label}: {text}" if label else text
         is_bad = True if regressed else None if unsure or not known else False
         return Judgement(commit, is_bad, verdict.status, reason, regressed)
-
-    def _worktrees(self, revision: Revision, *others: Revision) -> Worktrees:
-        test = self._test
-        return Worktrees(
-            test.invocation,
-            revision,
-            self._device_name,
-            test.nodeid,
-            test.file,
-            test.timeout_seconds,
-            others=tuple(other.tree for other in others),
-            findable=test.findable,
-        )
-
-    def _held(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.device.counts_only else self._lock.held(self._tell)
 
     @cached_property
     def _lock(self) -> DeviceLock:

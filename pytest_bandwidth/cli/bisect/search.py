@@ -9,14 +9,14 @@ from contextlib import ExitStack
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from pytest_bandwidth.cli.bisect.against_good import AgainstGood, BisectedTest, Judgement
+from pytest_bandwidth.cli.bisect.against_good import AgainstGood, Judgement
 from pytest_bandwidth.cli.bisect.history import Bisection, check_order, described, how_built, modules_in
 from pytest_bandwidth.cli.output import print_json
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.evidence.commit_pairs.build import check_out
-from pytest_bandwidth.evidence.commit_pairs.process import NothingThere, modules_findable
+from pytest_bandwidth.evidence.commit_pairs.process import NothingThere, Worktrees, modules_findable
 from pytest_bandwidth.evidence.commit_pairs.worktree import commit_of, top_of
 from pytest_bandwidth.evidence.processes.child import Invocation, started_as_module
 from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
@@ -40,15 +40,17 @@ def run(options: argparse.Namespace) -> int:
         build = how_built(top, bad, Path.cwd() / file, options.rest)
         checked_out = check_out(top, good, build, progress.show)
         stack.callback(checked_out.remove)
-        test = BisectedTest(
+        test = Worktrees(
             Invocation((file, *options.rest), Path.cwd(), started_as_module(), _extra_args(options.rest)),
+            checked_out.revision,
+            "",
             options.test,
             Path.cwd() / file,
             options.timeout,
-            modules_findable(modules_in(top, good) | modules_in(top, bad)),
+            findable=modules_findable(modules_in(top, good) | modules_in(top, bad)),
         )
         try:
-            against = AgainstGood(checked_out.revision, test, progress.show, build)
+            against = AgainstGood(test, progress.show, build)
         except NothingThere as why:
             raise UsageError(f"{why}: expected one test as pytest names it, with its parameters") from None
         return _Search(options, against, Bisection(top, [good], bad), progress).result()

@@ -11,8 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.cli.compare.counts import compare_counted
-from pytest_bandwidth.cli.compare.sides import Compared, SavedRun, absent, compare_sides
+from pytest_bandwidth.cli.compare.sides import Compared, SavedRun, absent, compare_counted, compare_sides
 from pytest_bandwidth.cli.output import print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import listed

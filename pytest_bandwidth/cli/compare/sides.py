@@ -1,7 +1,7 @@
 """Compare two sides of saved runs: what the reference's processes showed of each test, what the new ones show.
 
 The rule is that of stored figures (`domain.judging.stored`). The new processes were not chosen for what they showed, so
-all of them count at once.
+all of them count at once. Of counts, which are exact, the newest run of each side stands for it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Literal
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, metrics_of_run
+from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
-from pytest_bandwidth.judging.decide import decide_processes, mismatch
+from pytest_bandwidth.judging.decide import decide_counts, decide_processes, mismatch
 from pytest_bandwidth.judging.evidence import MeasurementSetup, difference_of
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.outcomes.outcome import Outcome
@@ -101,6 +102,49 @@ def compare_sides(
         code = code_between(key, reference, fresh)
         compared.append(Compared(key, before.gbps, after.gbps, before.probe_gbps, after.probe_gbps, decision, code))
     return compared
+
+
+def compare_counted(
+    reference: Sequence[SavedRun], fresh: Sequence[SavedRun], tolerance: float | None
+) -> list[Compared]:
+    """Return every test of the new runs, its counts judged by the reference's. tolerance: None grants none."""
+    return [
+        Compared(
+            *(key, None, None, None, None, _counted(key, reference, fresh, tolerance or 0.0)),
+            code_between(key, reference, fresh),
+        )
+        for key in measured_keys(fresh)
+    ]
+
+
+def _counted(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun], tolerance: float) -> Decision:
+    if not any(key in run.outcomes for run in reference):
+        return NOT_BEFORE
+    before, after = _newest(key, reference), _newest(key, fresh)
+    if before is None or after is None:
+        return nothing_valid(REFERENCE if before is None else "the new runs")
+    setup = before.setup(key)
+    entry = Entry(
+        key,
+        bytes_read=setup.bytes_read,
+        bytes_written=setup.bytes_written,
+        method=setup.method,
+        settings=setup.settings,
+        counts=dict(before.outcomes[key].counts),
+    )
+    seen = after.outcomes[key]
+    same = code_between(key, [before], [after]) == "same"
+    declared = Traffic(seen.bytes_read, seen.bytes_written)
+    return decide_counts(seen.counts, after.setup(key), declared, entry, tolerance, is_same_code=same)
+
+
+def _newest(key: str, runs: Sequence[SavedRun]) -> SavedRun | None:
+    """Return the last run that counted the test."""
+    for run in reversed(runs):
+        outcome = run.outcomes.get(key)
+        if outcome is not None and outcome.counts and outcome.is_valid:
+            return run
+    return None
 
 
 def code_between(

@@ -17,9 +17,9 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import disbelief, metrics_of_measurement
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.evidence.child_run import ChildRun
 from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.judging.limits import MarkerOptions
+from pytest_bandwidth.measuring.measurer import Measurer
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.options.settings import Settings
 
@@ -27,19 +27,19 @@ BLOCK = 256
 GRID = 132 * 16
 
 
-def run_of(asked: Mapping[str, Any]) -> ChildRun:
-    """Make the run that a fresh process measures with: the device's lock is its parent's, and it judges nothing."""
+def measurer_of(asked: Mapping[str, Any]) -> Measurer:
+    """Return what a fresh process measures with: the device's lock is its parent's."""
     settings = Settings(device=asked["device"], busy_processors=asked["busy_processors"])
-    return ChildRun(settings, Path(), ChildRequest(asked["device"]))
+    return Measurer(settings, Path(), ChildRequest(asked["device"]))
 
 
-def answer(run: ChildRun, asked: Mapping[str, Any]) -> dict[str, Any]:
+def answer(measurer: Measurer, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return `runs`, figures by drop, measured in an order that changes with the turn; or why one stayed `invalid`."""
     order = [0.0, *asked["drops"]]
     random.Random(asked["turn"]).shuffle(order)
     runs = {}
     for drop in order:
-        measurement = measure(run, asked["mib"], drop)
+        measurement = measure(measurer, asked["mib"], drop)
         reason = why_no_evidence(measurement)
         if reason is not None:
             return {"invalid": reason}
@@ -51,9 +51,9 @@ def answer(run: ChildRun, asked: Mapping[str, Any]) -> dict[str, Any]:
     return {"runs": runs}
 
 
-def measure(run: ChildRun, mib: int, drop: float) -> Measurement:
+def measure(measurer: Measurer, mib: int, drop: float) -> Measurement:
     """Measure a triad of `mib` MiB a vector that works 1/(1 − drop) times as much as it declares, as a test would."""
-    device = run.device
+    device = measurer.device
     declared = mib * 2**20 // 4
     b, c = device.random(declared, "float32"), device.random(declared, "float32")
     a = device.empty(declared, "float32")
@@ -71,7 +71,7 @@ def measure(run: ChildRun, mib: int, drop: float) -> Measurement:
             call()
 
     workload = Workload(work, Traffic(8 * declared, 4 * declared), launch=launch(declared))
-    return run.measure(workload, MarkerOptions(), Progress())
+    return measurer.measure(workload, MarkerOptions(), Progress())
 
 
 def why_no_evidence(measurement: Measurement) -> str | None:
@@ -86,7 +86,7 @@ def main(text: str) -> int:
     """Print the answer to what is asked, a JSON object: device, mib, drops, busy_processors, turn."""
     asked = json.loads(text)
     try:
-        print(json.dumps(answer(run_of(asked), asked)))
+        print(json.dumps(answer(measurer_of(asked), asked)))
     except BandwidthError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2

@@ -1,6 +1,6 @@
 """Join what CUDA or HIP and the management library say of a GPU into one identity, and choose its peak.
 
-The peak is the datasheet's, or else NVML's arithmetic; the user's comes before both (see `session.run`). One that is
+The peak is the datasheet's, or else NVML's arithmetic; the user's comes before both (see `session.judge`). One that is
 not known stays unknown: a MIG slice or a vGPU does not get its parent's, and a card that no row names gets arithmetic
 only where the arithmetic is known to hold.
 """

@@ -28,7 +28,8 @@ from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
 from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.evidence.commit_pairs.page_exchange import ALL, ARRAYS, DONE, Both, Orders, order_of, orders
 from pytest_bandwidth.evidence.processes.child import Child, ChildResult
-from pytest_bandwidth.evidence.processes.requests import ChildRequest, Go, ParentLine, TurnsOf
+from pytest_bandwidth.evidence.processes.requests import ChildRequest, Go, ParentLine
+from pytest_bandwidth.measuring.task import TurnsOf
 
 GO, STOP = "go", "stop"
 SEED_BITS = 63
@@ -66,7 +67,7 @@ class Alternate(ChildRequest):
     """
 
     shared_memory: int | None = None
-    alternates: ClassVar[bool] = True
+    retries: ClassVar[int] = 0  # an invalid measurement is not taken again: the other process goes on
 
     @property
     def inherited(self) -> tuple[int, ...]:

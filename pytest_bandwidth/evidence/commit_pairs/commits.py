@@ -13,7 +13,6 @@ from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.evidence.commit_pairs.build import Build, BuildFailed, check_extensions, check_out
-from pytest_bandwidth.evidence.commit_pairs.pairs import NoOldCode
 from pytest_bandwidth.evidence.commit_pairs.process import ForeignImport, NothingThere
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.git import (
@@ -32,6 +31,10 @@ from pytest_bandwidth.judging.evidence import Evidence
 LONGEST_REASON = 300
 # A baseline is data: nothing else of it reaches git's command line.
 _HASH = re.compile(rf"[0-9a-f]{{{SHORTEST_HASH},64}}", re.ASCII)
+
+
+class NoOldCode(BandwidthError):
+    """Raised where there is no old code to compare with; the message says why."""
 
 
 class BaselineCommits:

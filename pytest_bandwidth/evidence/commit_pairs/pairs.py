@@ -9,28 +9,29 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import median
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from pytest_bandwidth.devices.host import limit_bytes
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric, Run
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics
-from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.domain.verdict import Rule as Rules
 from pytest_bandwidth.evidence.commit_pairs.alternate import precision_for
+from pytest_bandwidth.evidence.commit_pairs.commits import AskedCommit, BaselineCommits, NoOldCode
 from pytest_bandwidth.evidence.commit_pairs.process import (
     FailsThere,
     MeasuredPair,
     NothingThere,
     Rows,
+    Worktrees,
     by_label,
 )
 from pytest_bandwidth.evidence.commit_pairs.revision_code import runs_same_code
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
+from pytest_bandwidth.evidence.judged_test import JudgedTest
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.decide import decide_comparison, decide_counts, mismatch
@@ -45,7 +46,7 @@ from pytest_bandwidth.judging.evidence import (
     first_evidence,
     setup_of,
 )
-from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Rule
+from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Judged, Rule
 from pytest_bandwidth.judging.limits import Limits, count_tolerance_of
 from pytest_bandwidth.judging.pairs import Looks, Pair
 from pytest_bandwidth.outcomes.outcome import Outcome
@@ -58,30 +59,6 @@ MEMORY_FACTOR = 8
 # A context in which no other process measures on the device.
 DeviceHeld = Callable[[], AbstractContextManager[None]]
 T = TypeVar("T")
-
-
-class NoOldCode(BandwidthError):
-    """Raised where there is no old code to compare with; the message says why."""
-
-
-class Sides(Protocol):
-    """Measure one test in fresh processes: `head` this code, `base` the other revision's, as plain rows.
-
-    Either raises NothingThere, FreshProcessFailed, ForeignImport.
-    """
-
-    @property
-    def revision(self) -> Revision: ...
-
-    def head(self) -> list[dict[str, Any]]: ...
-
-    def base(self) -> list[dict[str, Any]]: ...
-
-    def in_turn(self, number: int, precision: float) -> MeasuredPair:
-        """Measure both, round by round in turn. number: of pairs before this one. Raises as either does.
-
-        precision: the standard error of the rounds' ratio, as a fraction, with which a pair has enough of them.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +95,7 @@ class Paired:
         if isinstance(decided, Decision):
             return decided
         if self.entry is None:
-            return Decision(Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": revision})
+            return not_there(revision)
         return Decision(Status.UNDECIDED, Rules.NOTHING_VALID, facts={"text": self.why_not or revision})
 
 
@@ -129,14 +106,14 @@ class PairsTaken:
     tell: takes a line about what is being done. in_turn: whether the processes of a pair sample in turn.
     """
 
-    worktrees: Sides
+    worktrees: Worktrees
     tell: Callable[[str], None]
     device_held: DeviceHeld
     in_turn: bool = False
     pairs: list[MeasuredPair] = field(default_factory=list)
 
     def take(self, precision: float) -> None:
-        """Take one more pair, in the other order than the one before. precision: as in `Sides.in_turn`."""
+        """Take one more pair, in the other order than the one before. precision: as in `Conductor`."""
         self.tell(f"pair {len(self.pairs) + 1} of fresh processes against {self.worktrees.revision}")
         with self.device_held():  # for both: nobody measures between the sides of a pair
             self.pairs.append(self._alternate(precision) if self.in_turn else self._one_after_the_other())
@@ -182,38 +159,18 @@ class PairsTaken:
         """Return the other revision's outcomes of a measurement, valid or not, the oldest first."""
         return [pair.base[label] for pair in self.pairs if label in pair.base]
 
-    def head(self, label: str | None) -> list[Outcome]:
-        """Return the same of this code."""
-        return [pair.head[label] for pair in self.pairs if label in pair.head]
-
-
-class CommitSource(Protocol):
-    """Say where the old code of measurements is."""
-
-    def commit_of(self, key: str, evidence: Evidence, file: Path) -> str:
-        """Return the full hash of the commit to compare with. Raises NoOldCode."""
-
-    def revision(self, commit: str, tell: Callable[[str], None]) -> Revision:
-        """Return the commit, checked out and built. Raises BandwidthError."""
-
-    def why_not(self, commit: str, error: BandwidthError) -> str:
-        """Return why a comparison with the commit failed. Raises the error where that is no pass."""
-
 
 @dataclass(frozen=True, slots=True)
 class CommitPairs:
     """Compare the measurements of one test with old code in pairs of new processes; a `Resolver`.
 
-    file: the test's. worktrees_at: both trees of the test, for a revision and the share of the time budget that is for
-    rounds.
+    worktrees_at: both trees of the test, for a revision and the share of the time budget that is for rounds.
     """
 
-    old_code: CommitSource
-    file: Path
-    worktrees_at: Callable[[Revision, float], Sides]
+    old_code: AskedCommit | BaselineCommits
+    asked: JudgedTest
+    worktrees_at: Callable[[Revision, float], Worktrees]
     limits: Limits
-    tell: Callable[[str], None]
-    device_held: DeviceHeld
 
     @property
     def answers(self) -> Ask:
@@ -226,12 +183,12 @@ class CommitPairs:
         of_commit: dict[str, dict[str, Evidence]] = {}
         for key, one in asking.items():
             try:
-                of_commit.setdefault(self.old_code.commit_of(key, one, self.file), {})[key] = one
+                of_commit.setdefault(self.old_code.commit_of(key, one, self.asked.test.file), {})[key] = one
             except NoOldCode as why:
                 known[key] = _without(one, str(why))
         for commit, together in of_commit.items():
             try:
-                known |= self._compared(self.old_code.revision(commit, self.tell), together)
+                known |= self._compared(self.old_code.revision(commit, self.asked.tell), together)
             except BandwidthError as error:
                 why_not = self.old_code.why_not(commit, error)
                 known |= {key: _without(one, why_not) for key, one in together.items()}
@@ -240,7 +197,7 @@ class CommitPairs:
     def _compared(self, revision: Revision, together: Mapping[str, Evidence]) -> dict[str, Evidence]:
         alternate = can_take_turns([one.measurement for one in together.values()], revision)
         sides = self.worktrees_at(revision, ALTERNATE_SHARE if alternate else ROUNDS_SHARE)
-        taken = PairsTaken(sides, self.tell, self.device_held, alternate)
+        taken = PairsTaken(sides, self.asked.tell, self.asked.alone, alternate)
         subjects = {
             key: Subject(
                 one.measurement.label,
@@ -276,7 +233,7 @@ def against_evidence(
 
     rows: what the revision said of its code, by label: what is the same needs no process.
     """
-    known = {key: _entry(key, [rows[m.label]], revision) for key, m in measurements.items() if m.label in rows}
+    known = {key: entry_of(key, [rows[m.label]], revision) for key, m in measurements.items() if m.label in rows}
     # Nothing was timed for them there.
     entries = {key: replace(entry, method=None) for key, entry in known.items()}
     found = first_evidence(measurements, Baseline(None, entries), limits)
@@ -301,50 +258,36 @@ def can_take_turns(measurements: Collection[Measurement], revision: Revision) ->
 def decide_counted(
     measurements: Mapping[str, Measurement],
     limits: Limits,
-    worktrees: Sides,
+    worktrees: Worktrees,
     rows: Rows,
     device_held: DeviceHeld,
-) -> dict[str, tuple[Decision, Entry | None]]:
+) -> dict[str, Judged]:
     """Decide counts by those of a revision, by key: one process of it is enough, since they are the same in each."""
-    same = {key: m for key, m in measurements.items() if runs_same_code(m, rows.get(m.label))}
-    if len(same) == len(measurements):
-        unchanged = Decision(Status.OK, Rules.CODE_UNCHANGED, facts={"revision": str(worktrees.revision)})
-        return {key: (unchanged, _entry(key, [rows[m.label]], worktrees.revision)) for key, m in same.items()}
+    revision, tolerance = worktrees.revision, count_tolerance_of(limits.marker.tolerance, None)
+    if all(runs_same_code(m, rows.get(m.label)) for m in measurements.values()):
+        unchanged = Decision(Status.OK, Rules.CODE_UNCHANGED, facts={"revision": str(revision)})
+        entries = {key: entry_of(key, [rows[m.label]], revision) for key, m in measurements.items()}
+        return {key: Judged(m, entries[key], unchanged) for key, m in measurements.items()}
     # A later launch of a test may count what an earlier one, of other code, left behind: all are counted.
     try:
         with device_held():
             base = by_label(worktrees.base())
     except NothingThere as reason:
-        there = Decision(
-            Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": str(worktrees.revision)}, why_not=(str(reason),)
-        )
-        return dict.fromkeys(measurements, (there, None))
-    tolerance = count_tolerance_of(limits.marker.tolerance, None)
-    return {
-        key: decide_count(
-            key, Counted(setup_of(m), m.traffic, m.counts), tolerance, base.get(m.label), worktrees.revision
-        )
-        for key, m in measurements.items()
-    }
+        return {key: Judged(m, None, not_there(revision, str(reason))) for key, m in measurements.items()}
+    judged = {}
+    for key, m in measurements.items():
+        row = base.get(m.label)
+        entry = None if row is None else entry_of(key, [row], revision)
+        if entry is None:
+            judged[key] = Judged(m, None, not_there(revision))
+        else:
+            judged[key] = Judged(m, entry, decide_counts(m.counts, setup_of(m), m.traffic, entry, tolerance))
+    return judged
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """Hold what is judged of counts, as a Measurement or an Outcome has it."""
-
-    setup: MeasurementSetup
-    traffic: Traffic
-    counts: Mapping[str, int]
-
-
-def decide_count(
-    key: str, counted: Counted, tolerance: float, row: Outcome | None, revision: Revision
-) -> tuple[Decision, Entry | None]:
-    """Decide counts by those of the other revision, `row`; return its process as a baseline's entry, too."""
-    if row is None:
-        return Decision(Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": str(revision)}), None
-    entry = _entry(key, [row], revision)
-    return decide_counts(counted.counts, counted.setup, counted.traffic, entry, tolerance), entry
+def not_there(revision: object, *why_not: str) -> Decision:
+    """Return that a revision has nothing to compare with."""
+    return Decision(Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": str(revision)}, why_not=why_not)
 
 
 def compare_timed(subjects: Mapping[str, Subject], taken: PairsTaken, looks: Looks) -> dict[str, Paired]:
@@ -382,7 +325,7 @@ def _paired(key: str, subject: Subject, taken: PairsTaken, *, ended: bool) -> Pa
     rows, revision = taken.base(subject.label), taken.worktrees.revision
     if not rows:
         return Paired(None, why_not=f"{revision} has the test, and does not measure this in it")
-    entry = _entry(key, rows, revision)
+    entry = entry_of(key, rows, revision)
     different = difference_of(subject.setup, entry)
     if different is not None:
         return Paired(entry, different=different)
@@ -394,7 +337,7 @@ def _paired(key: str, subject: Subject, taken: PairsTaken, *, ended: bool) -> Pa
     return Paired(entry, compared)
 
 
-def _entry(key: str, rows: Sequence[Outcome], revision: Revision) -> Entry:
+def entry_of(key: str, rows: Sequence[Outcome], revision: Revision) -> Entry:
     """Make the other revision's processes a baseline's entry, for messages and reports."""
     last, commit = rows[-1], revision.commit
     valid = [row for row in rows if row.gbps is not None and row.is_valid]

@@ -60,9 +60,8 @@ class ForeignImport(BandwidthError):
 class Worktrees:
     """Hold both trees of one test. target: the test's file; nodeid: the test as this run names it.
 
-    rounds_share: as in `ChildRequest`. others: trees beside the repository's own that nothing of the revision may come
-    from. findable: files of top-level modules by name, as the environment has them; None: those that this process has
-    loaded.
+    rounds_share: as in `Task`. candidate: what is measured in place of the tree that pytest was started in.
+    findable: files of top-level modules by name, as the environment has them; None: those that this process has loaded.
     """
 
     invocation: Invocation
@@ -72,62 +71,93 @@ class Worktrees:
     target: Path
     timeout_seconds: float
     rounds_share: float = 1.0
-    others: tuple[str, ...] = ()
+    candidate: Revision | None = None
     findable: Mapping[str, str] | None = None
 
     def head(self) -> list[dict[str, Any]]:
-        """Measure the tree that pytest was started in, as it lies there. Raises FreshProcessFailed, ForeignImport."""
-        return self.of_head().measured()
+        """Measure the tree that pytest was started in, as it lies there. Raises FreshProcessFailed, ForeignImport.
+
+        A candidate's is measured as by `base`.
+        """
+        return self._of_head(self._measuring).measured()
 
     def base(self) -> list[dict[str, Any]]:
         """Measure the other revision's tree. Raises NothingThere, FreshProcessFailed, ForeignImport."""
-        return self.of_base().measured()
-
-    def in_turn(self, number: int, precision: float) -> MeasuredPair:
-        """Measure both, round by round in turn; see `measured_in_turn`. Raises as `head` and `base` do."""
-        return measured_in_turn(self.of_head(), self.of_base(), number, precision)
-
-    def of_head(self) -> Process:
-        """Return the process that measures the tree that pytest was started in."""
-        others = (self.revision.tree, *self.others)
-        plan = _plan(others=others, tree=self.revision.top, names={}, as_module=self.invocation.as_module)
-        request = self._measuring(str(self.target))
-        return Process(plan, self.invocation, request, dict(os.environ), self.timeout_seconds, self.revision, False)
-
-    def of_base(self) -> Process:
-        """Return the process that measures the other revision's tree. Raises NothingThere, ForeignImport."""
-        return self._at_base(self._measuring)
+        return self._of_base(self._measuring).measured()
 
     def codes_at_base(self, nodeids: Collection[str]) -> list[dict[str, Any]]:
         """Ask the other revision what code the named tests of the target run. Raises as `base` does."""
-        return self._at_base(lambda target: TellCode(self.device, target=target, nodeids=tuple(nodeids))).measured()
+        return self._of_base(lambda target: TellCode(self.device, target=target, nodeids=tuple(nodeids))).measured()
+
+    def in_turn(self, number: int, precision: float) -> MeasuredPair:
+        """Measure both, round by round in turn. Raises as `head` and `base` do.
+
+        number: of pairs before this one. Which of the two is started, and samples, first changes from pair to pair, so
+        that what comes of it is no drop; so do the processor, and the addresses that both have. precision: as in
+        `Conductor`.
+        """
+        head_is_first, addresses = number % 2 == 0, addresses_of_pair()
+        share = _share_of(self.rounds_share, number)
+        with ExitStack() as stack:
+            memory = stack.enter_context(shared_memory())
+
+            def request(target: str) -> ChildRequest:
+                nodeids = (self.nodeid,)
+                return Alternate(self.device, target=target, nodeids=nodeids, rounds_share=share, shared_memory=memory)
+
+            sides = [
+                replace(side, plan={**side.plan, **addresses}, environment=_with_hash_seed(side, addresses))
+                for side in (self._of_head(request), self._of_base(request))
+            ]
+            running = [stack.enter_context(side.started()) for side in (sides if head_is_first else reversed(sides))]
+            children = running[0].child, running[1].child
+            taken = take_turns(children, processor_of(number), 2 * self.timeout_seconds, memory, precision)
+            first, second = (one.rows(result) for one, result in zip(running, taken.ended, strict=True))
+            alike = taken.shared if all(one.is_laid_out() for one in running) else ()
+        found = drops(taken.rounds)
+        if head_is_first:
+            return MeasuredPair(by_label(first), by_label(second), found, alike)
+        return MeasuredPair(by_label(second), by_label(first), {label: -drop for label, drop in found.items()}, alike)
 
     def _measuring(self, target: str) -> ChildRequest:
         return ChildRequest(self.device, target=target, nodeids=(self.nodeid,), rounds_share=self.rounds_share)
 
-    def _at_base(self, request_for: Callable[[str], ChildRequest]) -> Process:
-        target = self.revision.counterpart(self.target)
+    def _of_head(self, request_for: Callable[[str], ChildRequest]) -> Process:
+        """Return the process that measures the candidate's tree, or the one that pytest was started in."""
+        if self.candidate is not None:
+            return self._at(self.candidate, (self.revision,), request_for)
+        plan = _plan((self.revision.tree,), self.revision.top, {}, as_module=self.invocation.as_module)
+        request, environment = request_for(str(self.target)), dict(os.environ)
+        return Process(plan, self.invocation, request, environment, self.timeout_seconds, self.revision, False)
+
+    def _of_base(self, request_for: Callable[[str], ChildRequest]) -> Process:
+        """Return the process that measures the other revision's tree. Raises NothingThere, ForeignImport."""
+        return self._at(self.revision, () if self.candidate is None else (self.candidate,), request_for)
+
+    def _at(
+        self, revision: Revision, others: Sequence[Revision], request_for: Callable[[str], ChildRequest]
+    ) -> Process:
+        """Return a process at a revision, of which nothing may come from others, or from the user's own tree."""
+        target = revision.counterpart(self.target)
         if target is None:
             raise ForeignImport(
-                f"{self.target} lies outside the repository {self.revision.top}: tests are compared that git "
-                "has both revisions of"
+                f"{self.target} lies outside the repository {revision.top}: tests are compared that git has both "
+                "revisions of"
             )
-        if not Path(self.revision.tree).is_dir():  # a worker on another machine
+        if not Path(revision.tree).is_dir():  # a worker on another machine
             raise ForeignImport(
-                f"found no worktree of {self.revision} on this machine, expected workers where pytest was started: "
+                f"found no worktree of {revision} on this machine, expected workers where pytest was started: "
                 "with --bandwidth-against, start pytest on each machine"
             )
         if not target.exists():
-            raise NothingThere(f"{self.revision} has no {self.target.name}")
-        plan = _plan(
-            others=(self.revision.top, *self.others),
-            tree=self.revision.tree,
-            names=names_of_finders(self.revision, modules_loaded() if self.findable is None else self.findable),
-            as_module=self.invocation.as_module,
+            raise NothingThere(f"{revision} has no {self.target.name}")
+        names = names_of_finders(revision, modules_loaded() if self.findable is None else self.findable)
+        trees = (revision.top, *(other.tree for other in others))
+        plan = _plan(trees, revision.tree, names, as_module=self.invocation.as_module)
+        invocation, request = invocation_at(self.invocation, revision), request_for(str(target))
+        return Process(
+            plan, invocation, request, revision.environment(os.environ), self.timeout_seconds, revision, True
         )
-        environment = self.revision.environment(os.environ)
-        invocation, request = invocation_at(self.invocation, self.revision), request_for(str(target))
-        return Process(plan, invocation, request, environment, self.timeout_seconds, self.revision, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,46 +244,6 @@ class _StartedProcess:
     def _loaded(self) -> dict[str, Any]:
         loaded: dict[str, Any] = json.loads(self.loaded_file.read_text(encoding="utf-8"))
         return loaded
-
-
-def measured_in_turn(head: Process, base: Process, number: int, precision: float) -> MeasuredPair:
-    """Run two processes that sample in turn. Raises as both do.
-
-    number: of pairs before this one. Which of the two is started, and samples, first changes from pair to pair, so that
-    what comes of it is no drop; so do the processor, and the addresses that both have. precision: as in `Conductor`.
-    """
-    timeout = head.timeout_seconds + base.timeout_seconds
-    head_is_first = number % 2 == 0
-    addresses = addresses_of_pair()
-    with ExitStack() as stack:
-        memory = stack.enter_context(shared_memory())
-        requests = [
-            Alternate(
-                side.request.device,
-                target=side.request.target,
-                nodeids=side.request.nodeids,
-                rounds_share=_share_of(side.request.rounds_share, number),
-                shared_memory=memory,
-            )
-            for side in (head, base)
-        ]
-        sides = [
-            replace(
-                side,
-                request=request,
-                plan={**side.plan, **addresses},
-                environment=_with_hash_seed(side, addresses),
-            )
-            for side, request in zip((head, base), requests, strict=True)
-        ]
-        running = [stack.enter_context(side.started()) for side in (sides if head_is_first else reversed(sides))]
-        taken = take_turns((running[0].child, running[1].child), processor_of(number), timeout, memory, precision)
-        first, second = (one.rows(result) for one, result in zip(running, taken.ended, strict=True))
-        alike = taken.shared if all(one.is_laid_out() for one in running) else ()
-    found = drops(taken.rounds)
-    if head_is_first:
-        return MeasuredPair(by_label(first), by_label(second), found, alike)
-    return MeasuredPair(by_label(second), by_label(first), {label: -drop for label, drop in found.items()}, alike)
 
 
 def _share_of(share: float, number: int) -> float:
@@ -368,7 +358,7 @@ def without_own_option(args: Sequence[str]) -> list[str]:
     return kept
 
 
-def _plan(*, others: Sequence[str], tree: str, names: Mapping[str, str], as_module: bool) -> dict[str, Any]:
+def _plan(others: Sequence[str], tree: str, names: Mapping[str, str], *, as_module: bool) -> dict[str, Any]:
     return {
         "others": list(others),
         "tree": tree,

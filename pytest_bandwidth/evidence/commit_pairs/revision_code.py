@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,9 +52,7 @@ class RevisionCode:
                 with device_held():
                     rows = worktrees.codes_at_base(tests)
                 self._files[file] = _by_test(map(from_plain, rows))
-                self._ptx.update(_ptx_of(rows))
-                self._cubins.update(_cubins_of(rows))
-                self._lists.update(_lists_of(rows))
+                self._keep(rows)
             except BandwidthError:
                 self._files[file] = {}
         return self.known(worktrees)
@@ -62,6 +60,16 @@ class RevisionCode:
     def known(self, worktrees: Worktrees) -> Rows:
         """Return what it has said of the test."""
         return self._files.get(worktrees.target, {}).get(_test_of(worktrees.nodeid), NO_ROWS)
+
+    def _keep(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep the code that rows hand over, unless it is too large."""
+        texts = {name: {text for row in rows if isinstance(text := row.get(name), str)} for name in ("ptx", "files")}
+        self._ptx |= {ptx_digest(text): text for text in texts["ptx"] if len(text.encode()) <= LARGEST_BYTES}
+        self._lists |= {digest(text): text for text in texts["files"] if len(text.encode()) <= LARGEST_LIST_BYTES}
+        for row in rows:
+            code, cubin = row.get("code_identity"), cubin_of_text(row.get("cubin"))
+            if cubin is not None and isinstance(code, Mapping):
+                self._cubins[code.get("ptx"), code.get("sass")] = cubin
 
     def files(self, name: str) -> str:
         """Return the list of files of that hash. Raises BandwidthError where the revision did not hand it over."""
@@ -90,28 +98,6 @@ def _by_test(rows: Iterable[Outcome]) -> Mapping[str, Rows]:
     for row in rows:
         found.setdefault(_test_of(row.nodeid), {})[row.label] = row
     return found
-
-
-def _ptx_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the PTX that rows hand over, by hash, where it is what the hash says and not too large."""
-    given = {row["ptx"] for row in rows if isinstance(row.get("ptx"), str)}
-    return {ptx_digest(text): text for text in given if len(text.encode()) <= LARGEST_BYTES}
-
-
-def _cubins_of(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str | None, str | None], bytes]:
-    """Return the machine code that rows hand over, by what they say that their kernels are."""
-    found = {}
-    for row in rows:
-        code, cubin = row.get("code_identity"), cubin_of_text(row.get("cubin"))
-        if cubin is not None and isinstance(code, Mapping):
-            found[code.get("ptx"), code.get("sass")] = cubin
-    return found
-
-
-def _lists_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the lists of files that rows hand over, by hash."""
-    given = {row["files"] for row in rows if isinstance(row.get("files"), str)}
-    return {digest(text): text for text in given if len(text.encode()) <= LARGEST_LIST_BYTES}
 
 
 def _test_of(nodeid: str) -> str:

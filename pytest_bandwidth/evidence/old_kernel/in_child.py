@@ -12,14 +12,13 @@ from statistics import median
 from typing import Any, NoReturn
 
 from pytest_bandwidth.devices.base import Device, OldCode, Workload
-from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.code.machine_code import cubin_of_text
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost, KernelError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.units import format_seconds
 from pytest_bandwidth.domain.verdict import Rule
-from pytest_bandwidth.evidence.processes.requests import ChildRequest
+from pytest_bandwidth.evidence.processes.requests import ChildRequest, OldKernel, read_old_kernel
 from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.registry import hooks
 
@@ -30,27 +29,6 @@ HANGS_FACTOR = 100.0
 DROP, RESOURCES, SECTORS, TROUBLE, REFUSED = "drop", "resources", "sectors", "trouble", "refused"
 
 Report = Callable[[Sequence[Mapping[str, Any]]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class OldKernel:
-    """Ask for old code beside the measurement of that label.
-
-    old, new: PTX, each a module of one kernel. seconds: how long one run of the new code takes.
-    cubin: the old code's machine code for this GPU, as text; None where none was kept. needs_cubin: whether the old PTX
-    is the new one's, so that it cannot take the machine code's place.
-    counts: whether to count the sectors that each asks for, too, which is the same in every process.
-    shape: how the old code is launched, where that is another grid, block or shared memory than the new one's.
-    """
-
-    label: str | None
-    old: str
-    new: str
-    seconds: float
-    counts: bool = False
-    shape: LaunchShape | None = None
-    cubin: str | None = None
-    needs_cubin: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +47,6 @@ class MeasureWithOldKernels(ChildRequest):
         if old is None or not device.launches_old_code:
             return measure(workload)
         return measure_with_old_code(device, old, workload, measure, self.hand_over)
-
-
-def read_old_kernel(plain: Mapping[str, Any]) -> OldKernel:
-    """Return it back from plain data, in which a shape is a list of lists."""
-    shape = plain.get("shape")
-    if shape is None:
-        return OldKernel(**plain)
-    grid, block, shared_bytes = shape
-    return OldKernel(**{**plain, "shape": LaunchShape(tuple(grid), tuple(block), shared_bytes)})
 
 
 def measure_with_old_code(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, replace
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -18,26 +19,28 @@ from pytest_bandwidth.domain.code.launch_shape import LaunchShape, shape_of
 from pytest_bandwidth.domain.code.machine_code import CUBIN, CubinSource, text_of_cubin
 from pytest_bandwidth.domain.code.ptx import entry_of, target_of, version_of, why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
-from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity, Peak
+from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_row
+from pytest_bandwidth.domain.measured.metrics import metrics_of_row
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import Rule as Rules
+from pytest_bandwidth.evidence.judged_test import JudgedTest
 from pytest_bandwidth.evidence.old_kernel.in_child import (
     DROP,
     REFUSED,
     RESOURCES,
     SECTORS,
     TROUBLE,
-    OldKernel,
+    MeasureWithOldKernels,
 )
 from pytest_bandwidth.evidence.processes.child import Child
-from pytest_bandwidth.evidence.processes.waiting import Room, StartedAhead
+from pytest_bandwidth.evidence.processes.requests import OldKernel
+from pytest_bandwidth.evidence.processes.waiting import StartedAhead
 from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.evidence import Ask, Evidence, OldCodeComparison
-from pytest_bandwidth.judging.judge import FreshRow, Judged, Rule
+from pytest_bandwidth.judging.judge import ROUNDS_SHARE, FreshRow, Judged, Rule
 from pytest_bandwidth.judging.pairs import Looks
 
 # So many processes more than the last look needs are started at most: those whose figures are invalid do not count.
@@ -46,32 +49,14 @@ _NO_CUBIN = "the driver compiled the old kernel's PTX, since its machine code co
 
 
 class OldKernels:
-    """Run old kernels alternately with new ones, in new processes that measure nothing else; a `Resolver`.
+    """Run old kernels of a test alternately with new ones, in new processes that measure nothing else; a `Resolver`.
 
-    old_ptx, old_cubin: give the code that entries name. start: starts a process that is to run those old kernels.
-    lock: the device's. room: for how many processes to have the device open, before any measures.
+    old_ptx, old_cubin: give the code that entries name.
     """
 
-    def __init__(
-        self,
-        old_ptx: PtxSource,
-        old_cubin: CubinSource,
-        start: Callable[[Sequence[OldKernel]], Child],
-        lock: Callable[[], AbstractContextManager[object]],
-        tell: Callable[[str], None],
-        peak: Peak | None,
-        timeout_seconds: float,
-        room: Room,
-        looks: Looks,
-    ) -> None:
-        self._old_ptx, self._old_cubin, self._start, self._lock, self._tell = old_ptx, old_cubin, start, lock, tell
-        self._peak, self._timeout_seconds, self._room, self._looks = peak, timeout_seconds, room, looks
-        self._rows: dict[str | None, list[FreshRow]] = {}
-        self._resources: dict[str | None, Mapping[str, int]] = {}
-        self._sectors: dict[str | None, Mapping[str, int]] = {}
-        self._seen: dict[str | None, list[_Seen]] = {}
-        # Why the machine code that was kept did not run.
-        self._refused: dict[str | None, str] = {}
+    def __init__(self, test: JudgedTest, old_ptx: PtxSource, old_cubin: CubinSource, looks: Looks) -> None:
+        self._test, self._old_ptx, self._old_cubin, self._looks = test, old_ptx, old_cubin, looks
+        self._seen: defaultdict[str | None, _Seen] = defaultdict(_Seen)
 
     @property
     def answers(self) -> Ask:
@@ -97,24 +82,22 @@ class OldKernels:
                 known[key] = _without(known[key], trouble[key])
                 continue
             known[key] = replace(known[key], compared=self._comparison(old.label, ended=True))
-            if old.label in self._refused:
-                known[key] = _noted(known[key], f"{_NO_CUBIN}: {self._refused[old.label]}")
+            if (refused := self._seen[old.label].refused) is not None:
+                known[key] = _noted(known[key], f"{_NO_CUBIN}: {refused}")
         return known
 
     def _comparison(self, label: str | None, *, ended: bool) -> OldCodeComparison:
         """Return what the processes have seen so far of the measurement of that label."""
-        seen = self._seen.get(label, [])
-        drops, new = tuple(one.drop for one in seen), tuple(one.figures.gbps for one in seen)
+        seen = self._seen[label]
+        drops, new = tuple(seen.drops), tuple(row.figures.gbps for row in seen.rows)
         old = tuple(gbps * math.exp(drop) for gbps, drop in zip(new, drops, strict=True))
         return OldCodeComparison(Rules.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended)
 
     def with_processes(self, judged: Judged) -> Judged:
         """Return a judged measurement with what its processes saw, before what further ones did."""
-        label = judged.measurement.label
-        rows = (*self._rows.get(label, ()), *judged.fresh)
-        return replace(
-            judged, fresh=rows, old_resources=self._resources.get(label), old_sectors=self._sectors.get(label)
-        )
+        seen = self._seen[judged.measurement.label]
+        rows = (*seen.rows, *judged.fresh)
+        return replace(judged, fresh=rows, old_resources=seen.resources, old_sectors=seen.sectors)
 
     def old_kernel_of(self, measurement: Measurement, entry: Entry) -> OldKernel | None:
         """Return the entry's code and launch to run beside a measurement; None where it has none, or no other.
@@ -167,7 +150,7 @@ class OldKernels:
         except BandwidthError as error:
             if needed:
                 raise
-            self._refused[measurement.label] = " ".join(str(error).split())
+            self._seen[measurement.label].refused = " ".join(str(error).split())
             return None
         return cubin
 
@@ -175,7 +158,7 @@ class OldKernels:
         """Run processes until each is decided; return why some cannot be, by key."""
         trouble: dict[str, str] = {}
         before: set[str] = set()
-        with StartedAhead(self._room, self._timeout_seconds) as ahead:
+        with StartedAhead(self._test.room, self._test.test.fresh_seconds) as ahead:
             for number in range(1, self._looks.most + SPARE_PROCESSES + 1):
                 asked = {
                     key: old
@@ -185,7 +168,7 @@ class OldKernels:
                 if not asked:
                     break
                 fewer, before = asked.keys() != before, set(asked)
-                self._tell(f"new process {number} of at most {self._looks.most}, with the old kernel")
+                self._test.tell(f"new process {number} of at most {self._looks.most}, with the old kernel")
                 try:
                     told = self._run(asked.values(), ahead, number, fewer=fewer)
                 except BandwidthError as error:
@@ -193,13 +176,13 @@ class OldKernels:
                     break
                 trouble.update({key: told[old.label] for key, old in asked.items() if old.label in told})
         for key, old in kept.items():
-            if len(self._seen.get(old.label, [])) < self._looks.first:
+            if len(self._seen[old.label].rows) < self._looks.first:
                 trouble.setdefault(key, "too few new processes measured it validly")
         return trouble
 
     def _asks(self, evidence: Evidence, label: str | None, rule: Rule) -> bool:
         """Return whether the processes so far leave it open."""
-        if len(self._seen.get(label, [])) >= self._looks.most:
+        if len(self._seen[label].rows) >= self._looks.most:
             return False
         return rule(replace(evidence, compared=self._comparison(label, ended=False))) is Ask.OLD_CODE
 
@@ -216,13 +199,15 @@ class OldKernels:
 
         def start() -> Child:
             counts = next(numbers) == 1
-            return self._start([replace(old, counts=counts) for old in asked])
+            kernels = tuple(replace(old, counts=counts) for old in asked)
+            kind = MeasureWithOldKernels
+            return self._test.start(self._test.request(kind, rounds_share=ROUNDS_SHARE, old_kernels=kernels))
 
         def measure(child: Child) -> tuple[list[dict[str, Any]], float]:
             begun = time.monotonic()
-            return child.rows(self._timeout_seconds), time.monotonic() - begun
+            return child.rows(self._test.test.fresh_seconds), time.monotonic() - begun
 
-        with self._lock():
+        with self._test.alone():
             if fewer:
                 ahead.end_waiting()
             rows, seconds = ahead.measured(start, needed, measure)
@@ -232,30 +217,32 @@ class OldKernels:
             row = by_label.get(old.label)
             if row is None:
                 continue
+            seen = self._seen[old.label]
             said = row["detail"].get(Rules.OLD_KERNEL, {TROUBLE: "the test measured another thing of that label"})
-            if said.get(REFUSED):
-                self._refused[old.label] = said[REFUSED]
-            if said.get(SECTORS):
-                self._sectors[old.label] = said[SECTORS]
+            seen.refused = said.get(REFUSED) or seen.refused
+            seen.sectors = said.get(SECTORS) or seen.sectors
             if TROUBLE in said:
                 trouble[old.label] = said[TROUBLE]
-            elif why_no_evidence(row, self._peak) is None:
-                figures = metrics_of_row(row, self._peak)
-                self._seen.setdefault(old.label, []).append(_Seen(figures, said[DROP]))
-                self._rows.setdefault(old.label, []).append(FreshRow(figures, seconds))
-                self._resources[old.label] = said[RESOURCES]
+            elif why_no_evidence(row, self._test.peak) is None:
+                seen.rows.append(FreshRow(metrics_of_row(row, self._test.peak), seconds))
+                seen.drops.append(said[DROP])
+                seen.resources = said[RESOURCES]
         return trouble
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Seen:
-    """Hold what one new process saw of a kernel that ran alternately with its old code.
+    """Hold what new processes saw of a kernel that ran alternately with its old code.
 
-    figures: the kernel's. drop: the median over the rounds of ln(its seconds ÷ the old code's).
+    drops: of each, the median over the rounds of ln(its seconds ÷ the old code's). refused: why the machine code that
+    was kept did not run.
     """
 
-    figures: Metrics
-    drop: float
+    rows: list[FreshRow] = field(default_factory=list)
+    drops: list[float] = field(default_factory=list)
+    resources: Mapping[str, int] | None = None
+    sectors: Mapping[str, int] | None = None
+    refused: str | None = None
 
 
 def _without(evidence: Evidence, why: str) -> Evidence:
@@ -289,11 +276,7 @@ def _shape_of_before(measurement: Measurement, entry: Entry) -> LaunchShape:
 
 
 def why_not_loadable(
-    device: Device,
-    identity: DeviceIdentity,
-    entries: Collection[Entry],
-    old_ptx: PtxSource,
-    old_cubin: CubinSource,
+    device: Device, entries: Collection[Entry], old_ptx: PtxSource, old_cubin: CubinSource
 ) -> str | None:
     """Say how many kernels of the entries the driver does not take, and what to do; None where it takes all.
 
@@ -314,7 +297,7 @@ def why_not_loadable(
                 refused.append(why)
     if not refused:
         return None
-    compiler, driver = identity.facts.get(COMPILER_SETTING), identity.facts.get("cuda_driver")
+    compiler, driver = (device.identity.facts.get(name) for name in (COMPILER_SETTING, "cuda_driver"))
     return (
         f"old kernels cannot run here: {len(refused)} of the baseline's {counted(len(kernels), 'kernel')} need a newer "
         f"driver than that of CUDA {driver} (NVRTC is {compiler}): {refused[0]}; update the driver, or run "

@@ -8,59 +8,43 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
-from pytest_bandwidth.devices.base import Device, Turns, Workload
+from pytest_bandwidth.devices.base import Device
+from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.measuring.task import Task, TurnsOf, no_turns
 from pytest_bandwidth.storage.atomic import write_whole
 
 if TYPE_CHECKING:
     import pytest
 
-# Gives the turns of the measurement of a label; None where it samples alone.
-TurnsOf = Callable[[str | None], Turns | None]
-
 
 @dataclass(frozen=True, slots=True)
-class ChildRequest:
+class ChildRequest(Task):
     """Ask a child to measure tests, and to judge nothing.
 
     device: the device's name, already chosen; "": that of the child's own settings, which it locks and names.
     target: what to collect, as a command-line argument; None: all that the parent ran.
     nodeids: the collected tests that are to run; None: all.
-    rounds_share: the share of a measurement's time budget that is for rounds (see `Budget`).
-    peak: the device's; None where it is unknown.
-    identifies_code: whether rows say which code ran, which a GPU's kernels are compiled once more for.
-    quiet_wait_seconds: how long all its measurements together may wait for others to end.
     report: the file for its rows. line: the descriptor of a socket, on which the child says that it is ready, and is
     sent `Go`; None where it waits for no turn. `Child` chooses both.
     """
 
-    device: str
     _: KW_ONLY
     target: str | None = None
     nodeids: tuple[str, ...] | None = None
-    rounds_share: float = 1.0
-    peak: Peak | None = None
-    identifies_code: bool = True
-    quiet_wait_seconds: float = 0.0
     report: str = ""
     line: int | None = None
 
-    # Whether workloads only tell their code, and hand over a kernel's PTX: nothing is timed or counted.
-    tells_code: ClassVar[bool] = False
-    # Whether nothing is timed: each workload runs once, for something that looks on, such as a profiler.
-    untimed: ClassVar[bool] = False
+    for_parent: ClassVar[bool] = True
     # Whether features add their evidence to what was measured.
     adds_evidence: ClassVar[bool] = False
-    # Whether two processes sample the same measurement: an invalid one is not taken again then.
-    alternates: ClassVar[bool] = False
     # How long a child may take to end what it started.
     grace_seconds: ClassVar[float] = 0.0
 
@@ -92,15 +76,6 @@ class ChildRequest:
         line.close()
         return no_turns
 
-    def measure(self, device: Device, workload: Workload, measure: Callable[[Workload], Measurement]) -> Measurement:
-        """Measure a workload. measure: does that as in any other process."""
-        del device
-        return measure(workload)
-
-    def run(self, device: Device, workload: Workload) -> object:
-        """Run a workload once, untimed; return its callable's value."""
-        return device.run(workload)
-
     def hand_over(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Hand the child's rows to its parent."""
         write_whole(Path(self.report), json.dumps(rows).encode())
@@ -110,8 +85,34 @@ class ChildRequest:
         noted_file(self.report, step).touch()
 
 
-def no_turns(_: str | None) -> None:
-    """Return that a measurement is sampled alone."""
+@dataclass(frozen=True, slots=True)
+class OldKernel:
+    """Ask for old code beside the measurement of that label.
+
+    old, new: PTX, each a module of one kernel. seconds: how long one run of the new code takes.
+    cubin: the old code's machine code for this GPU, as text; None where none was kept. needs_cubin: whether the old PTX
+    is the new one's, so that it cannot take the machine code's place.
+    counts: whether to count the sectors that each asks for, too, which is the same in every process.
+    shape: how the old code is launched, where that is another grid, block or shared memory than the new one's.
+    """
+
+    label: str | None
+    old: str
+    new: str
+    seconds: float
+    counts: bool = False
+    shape: LaunchShape | None = None
+    cubin: str | None = None
+    needs_cubin: bool = False
+
+
+def read_old_kernel(plain: Mapping[str, Any]) -> OldKernel:
+    """Return it back from plain data, in which a shape is a list of lists."""
+    shape = plain.get("shape")
+    if shape is None:
+        return OldKernel(**plain)
+    grid, block, shared_bytes = shape
+    return OldKernel(**{**plain, "shape": LaunchShape(tuple(grid), tuple(block), shared_bytes)})
 
 
 def read_request(plain: Mapping[str, Any]) -> ChildRequest:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from pytest_bandwidth.devices.base import Device, Workload
-from pytest_bandwidth.evidence.old_kernel.in_child import OldKernel, load_old, read_old_kernel
-from pytest_bandwidth.evidence.processes.requests import ChildRequest
+from pytest_bandwidth.evidence.old_kernel.in_child import load_old
+from pytest_bandwidth.evidence.processes.requests import ChildRequest, OldKernel, read_old_kernel
 
 # Steps that the child notes: the workload begins; it has come to its end.
 REACHED, COUNTED = "reached", "counted"

@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.measured.measurement import NOTE, Finding
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.evidence.judged_test import JudgedTest
-from pytest_bandwidth.evidence.old_kernel.in_child import OldKernel
+from pytest_bandwidth.evidence.processes.requests import OldKernel
 from pytest_bandwidth.features.counters.count_request import CountRequest
 from pytest_bandwidth.features.counters.counted import Counters
 from pytest_bandwidth.features.counters.dram_traffic import UNCOUNTED, UNPROFILED, DramTraffic, detail_of

@@ -47,11 +47,11 @@ class DeviceReport:
     baseline: str | None
     unlike: Finding | None
     rows: tuple[Row, ...]
-    further: Sequence[Sequence[Plain]]
-    changes: tuple[TerminalLine, ...]
-    interrupted: bool
-    findings: tuple[dict[str, str], ...]
-    remarks: tuple[Remark, ...]
+    further: Sequence[Sequence[Plain]] = ()
+    changes: tuple[TerminalLine, ...] = ()
+    interrupted: bool = False
+    findings: tuple[dict[str, str], ...] = ()
+    remarks: tuple[Remark, ...] = ()
     written: tuple[str, ...] = ()
     commands: str = ""
 

@@ -15,7 +15,7 @@ from pytest_bandwidth import __version__
 from pytest_bandwidth.baseline.code_files import is_written_by_updates
 from pytest_bandwidth.domain.units import format_moment
 from pytest_bandwidth.evidence.git import current_commit, uncommitted_files
-from pytest_bandwidth.options.command_line import own_command
+from pytest_bandwidth.options.options import own_command
 
 _COMMIT_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)

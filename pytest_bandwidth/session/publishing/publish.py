@@ -49,7 +49,7 @@ from pytest_bandwidth.session.publishing.gathered import Device, DeviceResults, 
 from pytest_bandwidth.session.publishing.github_actions import commands, is_github, write_summary
 from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted
 from pytest_bandwidth.session.publishing.run_files import reporters_of, run_files, write_files
-from pytest_bandwidth.session.publishing.update import Updated, update_baselines
+from pytest_bandwidth.session.publishing.update import update_baselines
 from pytest_bandwidth.session.xdist import revision_of
 
 
@@ -67,35 +67,14 @@ def publish(
     unlike = unlike_others(
         [one.device for one in devices], names, [one.outcomes for one in devices], settings.tolerance
     )
+    judged_by = None if given is None else str(given)
+    reports = [
+        DeviceReport(results, name, judged_by, other, results.rows)
+        for results, name, other in zip(devices, names, unlike, strict=True)
+    ]
     if settings.writes_baseline:
-        updates = update_baselines(config, settings, devices, names, unlike, interrupted=interrupted)
-    else:
-        updates = [Updated(one.rows) for one in devices]
-    reports = []
-    for results, name, other, update in zip(devices, names, unlike, updates, strict=True):
-        baseline = update.baseline or (None if given is None else str(given))
-        remarks = [
-            *update.remarks,
-            *_unmeasurable(results.unmeasurable, baseline, settings, config.rootpath),
-            *_device_loss(results.device, update.rows, settings),
-        ]
-        reports.append(
-            DeviceReport(
-                results,
-                name,
-                baseline,
-                other,
-                update.rows,
-                update.further,
-                update.changes,
-                update.interrupted,
-                (
-                    *_findings(results, other),
-                    *({"code": r.code, "text": r.text} for r in remarks if r.code is not None),
-                ),
-                tuple(remarks),
-            )
-        )
+        reports = update_baselines(config, settings, reports, interrupted=interrupted)
+    reports = [_with_findings(report, settings, config.rootpath) for report in reports]
     if _is_document_wanted(config, settings):
         reports = _with_documents(config, settings, reports, started)
     reports = [_with_column_problems(report) for report in reports]
@@ -104,6 +83,17 @@ def publish(
     except BandwidthError as error:
         reports[0] = _with_problem(reports[0], error)
     return reports
+
+
+def _with_findings(report: DeviceReport, settings: Settings, root: Path) -> DeviceReport:
+    """Say of the device's run as a whole what tests and update left to be said."""
+    remarks = (
+        *report.remarks,
+        *_unmeasurable(report.results.unmeasurable, report.baseline, settings, root),
+        *_device_loss(report.device, report.rows, settings),
+    )
+    told = ({"code": one.code, "text": one.text} for one in remarks if one.code is not None)
+    return replace(report, remarks=remarks, findings=(*_findings(report.results, report.unlike), *told))
 
 
 def _with_problem(report: DeviceReport, problem: object) -> DeviceReport:

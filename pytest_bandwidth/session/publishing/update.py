@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from types import MappingProxyType
 
 import pytest
 
@@ -20,10 +19,9 @@ from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.machine_code import CUBIN
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, identity_of
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
+from pytest_bandwidth.evidence.fresh_processes import further_runs
 from pytest_bandwidth.evidence.git import current_commit
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
@@ -37,7 +35,7 @@ from pytest_bandwidth.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.reports.changes import change_lines
 from pytest_bandwidth.reports.terminal import TerminalLine
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.session.publishing.device_report import Remark
+from pytest_bandwidth.session.publishing.device_report import DeviceReport, Remark
 from pytest_bandwidth.session.publishing.environment import commit_of_run, now, uncommitted_beside
 from pytest_bandwidth.session.publishing.gathered import DeviceResults, Row
 from pytest_bandwidth.session.xdist import invocation_of
@@ -46,25 +44,11 @@ from pytest_bandwidth.session.xdist import invocation_of
 MOST_NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class KeptCode:
-    """Hold files of code to keep: PTX, machine code and lists of files.
+def _kept_code(rows: Iterable[Row]) -> tuple[Mapping[str, bytes], Mapping[tuple[str | None, str | None], str]]:
+    """Return files of code to keep by name: PTX, machine code and lists of files; and how machine code is found.
 
-    files: by name. cubins: the hash of the file of machine code that a kernel was loaded from, by the hashes of
-    the kernel's PTX and of its own machine code.
+    That is the hash of the file that a kernel was loaded from, by the hashes of its PTX and of its own machine code.
     """
-
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    cubins: Mapping[tuple[str | None, str | None], str] = field(default_factory=dict)
-
-    def named_by(self, entry: Entry) -> Entry:
-        """Return the entry with the name of its kernel's machine code, where that is to be kept."""
-        name = self.cubins.get((entry.code.get("ptx"), entry.code.get("sass")))
-        return entry if name is None else replace(entry, code={**entry.code, CUBIN: name})
-
-
-def kept_code(rows: Iterable[Row]) -> KeptCode:
-    """Gather the code of rows."""
     files: dict[str, bytes] = {}
     cubins: dict[tuple[str | None, str | None], str] = {}
     for row in rows:
@@ -76,30 +60,7 @@ def kept_code(rows: Iterable[Row]) -> KeptCode:
             files[f"{name}.cubin"] = row.cubin
         if row.files is not None:
             files[f"{code['function']}.files"] = row.files.encode()
-    return KeptCode(files, cubins)
-
-
-KEEPS_NOTHING = KeptCode()
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """Say what an update did, for the summary."""
-
-    path: str
-    lines: list[TerminalLine]
-
-
-@dataclass(frozen=True, slots=True)
-class Updated:
-    """Hold what an update did for one device: its rows as they were written, and what there is to say."""
-
-    rows: tuple[Row, ...]
-    baseline: str | None = None
-    further: Sequence[Sequence[Plain]] = ()
-    changes: tuple[TerminalLine, ...] = ()
-    remarks: tuple[Remark, ...] = ()
-    interrupted: bool = False
+    return files, cubins
 
 
 @dataclass(slots=True)
@@ -108,10 +69,8 @@ class _Pending:
     enter; each "" otherwise.
     """
 
-    results: DeviceResults
-    name: str
-    unlike: Finding | None
-    baseline: str | None = None
+    report: DeviceReport
+    baseline: str | None
     why_not: str = ""
     left_out: str = ""
     further: Sequence[Sequence[Plain]] | None = None
@@ -119,14 +78,24 @@ class _Pending:
     remarks: list[Remark] = field(default_factory=list)
     interrupted: bool = False
 
+    @property
+    def results(self) -> DeviceResults:
+        return self.report.results
+
     def note(self, text: str | None) -> None:
         if text is not None:
             self.remarks.append(Remark("note", text))
 
-    def updated(self) -> Updated:
-        rows = tuple(replace(row, outcome=self._as_written(row.outcome)) for row in self.results.rows)
-        further = self.further or self.results.further or ()
-        return Updated(rows, self.baseline, further, tuple(self.changes), tuple(self.remarks), self.interrupted)
+    def updated(self) -> DeviceReport:
+        return replace(
+            self.report,
+            rows=tuple(replace(row, outcome=self._as_written(row.outcome)) for row in self.results.rows),
+            baseline=self.baseline,
+            further=self.further or self.results.further or (),
+            changes=tuple(self.changes),
+            remarks=tuple(self.remarks),
+            interrupted=self.interrupted,
+        )
 
     def _as_written(self, outcome: Outcome) -> Outcome:
         """Say of a row what became of it: what is not in the baseline is not SAVED."""
@@ -146,18 +115,15 @@ class _Pending:
 def update_baselines(
     config: pytest.Config,
     settings: Settings,
-    devices: Sequence[DeviceResults],
-    names: Sequence[str],
-    unlike: Sequence[Finding | None],
+    reports: Sequence[DeviceReport],
     *,
     interrupted: bool = False,
-) -> list[Updated]:
-    """Write each model's file; return what was done, device by device.
+) -> list[DeviceReport]:
+    """Write each model's file; return the devices' reports with what was done.
 
-    names, unlike: of the devices; the second as `unlike_others` found. interrupted: whether the run was: then the files
-    stay as they are.
+    interrupted: whether the run was: then the files stay as they are.
     """
-    pending = [_Pending(*one) for one in zip(devices, names, unlike, strict=True)]
+    pending = [_Pending(one, one.baseline) for one in reports]
     if interrupted:
         _interrupted(pending)
     else:
@@ -192,9 +158,9 @@ def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_
         _refuse_changing(one, [o.key for o in saved if changing_part(o.key) is not None])
         if not updated:
             continue
-        if one.unlike is not None and one.unlike.code == OUTLIER:
+        if one.report.unlike is not None and one.report.unlike.code == OUTLIER:
             one.left_out = "it is an outlier"
-            one.note(f"{one.name} was left out of the baseline's update: {one.left_out}")
+            one.note(f"{one.report.name} was left out of the baseline's update: {one.left_out}")
             continue
         identity = identity_of(one.results.device)
         try:
@@ -215,15 +181,13 @@ def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_
     identity = identity_of(written[0].results.device)
     rows = [row for one in written for row in one.results.rows]
     try:
-        summary = update_baseline(
-            settings, identity, evidence, {row.outcome.key: row.asked for row in rows}, kept_code(rows)
-        )
+        path, changes = update_baseline(settings, identity, evidence, rows)
     except (BandwidthError, OSError) as error:
         _not_updated(written, str(error))
         return
     for one in written:
-        one.baseline = summary.path
-    written[-1].changes = summary.lines
+        one.baseline = path
+    written[-1].changes = changes
 
 
 def _refuse_changing(pending: _Pending, keys: Sequence[str]) -> None:
@@ -306,29 +270,36 @@ def update_baseline(
     settings: Settings,
     identity: DeviceIdentity,
     evidence: Sequence[Mapping[str, Entry]],
-    asked: Mapping[str, MarkerOptions] = MappingProxyType({}),
-    kept: KeptCode = KEEPS_NOTHING,
-) -> Update:
-    """Write what devices of one model showed to its file. asked: by key, what the tests' markers say. kept: the
-    kernels' code.
+    rows: Sequence[Row] = (),
+) -> tuple[str, list[TerminalLine]]:
+    """Write what devices of one model showed to its file; return its path, and what changed in it.
 
+    rows: of the tests, for what their markers ask for and the code to keep.
     Raises BandwidthError; the file is then as it was.
     """
     if settings.baseline is None:
         raise ValueError("an update needs a baseline to write to")
     keys = dict.fromkeys(chain.from_iterable(evidence))
     of_devices = ([of_device[key] for of_device in evidence if key in of_device] for key in keys)
-    entries = [kept.named_by(joined(of_key, identity.on_host)) for of_key in of_devices]
+    files, cubins = _kept_code(rows)
+    entries = [_with_cubin(joined(of_key, identity.on_host), cubins) for of_key in of_devices]
+    asked = {row.outcome.key: row.asked for row in rows}
     path = baseline_files.find_file(settings.baseline, identity)
     summary = baseline_files.update(
         path,
         identity,
         entries,
         merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked),
-        files=kept.files,
+        files=files,
     )
     changes = [(c.before, c.after) for c in (*summary.added, *summary.changed) if c.after is not None]
-    return Update(summary.path, change_lines(str(path), changes))
+    return summary.path, change_lines(str(path), changes)
+
+
+def _with_cubin(entry: Entry, cubins: Mapping[tuple[str | None, str | None], str]) -> Entry:
+    """Return the entry with the name of its kernel's machine code, where that is to be kept."""
+    name = cubins.get((entry.code.get("ptx"), entry.code.get("sass")))
+    return entry if name is None else replace(entry, code={**entry.code, CUBIN: name})
 
 
 def _merge_in(

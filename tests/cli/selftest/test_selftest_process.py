@@ -8,7 +8,7 @@ import pytest
 from scripted import ScriptedDevice, repeat
 
 from pytest_bandwidth.cli.selftest import process as selftest_process
-from pytest_bandwidth.cli.selftest.process import answer, main, run_of
+from pytest_bandwidth.cli.selftest.process import answer, main, measurer_of
 from pytest_bandwidth.domain.device import Conditions, Peak
 
 ASKED = {"device": "cpu", "mib": 1, "drops": [0.05], "busy_processors": None, "turn": 1}
@@ -30,9 +30,9 @@ class Triads(ScriptedDevice):
 
 
 def answered(device, **more):
-    run = run_of({**ASKED, **more})
-    run.device = device
-    return answer(run, {**ASKED, **more})
+    measurer = measurer_of({**ASKED, **more})
+    measurer.device = device
+    return answer(measurer, {**ASKED, **more})
 
 
 @pytest.fixture(autouse=True)
@@ -52,9 +52,9 @@ def test_figures_by_drop():
 @pytest.mark.parametrize("drop", [0.05, 0.5])
 def test_a_drop_is_more_work_in_the_same_arrays(drop):
     device = Triads()
-    run = run_of(ASKED)
-    run.device = device
-    measured = selftest_process.measure(run, 1, drop)
+    measurer = measurer_of(ASKED)
+    measurer.device = device
+    measured = selftest_process.measure(measurer, 1, drop)
     works = device.timed.count("kernel")
     assert sum(n for _, n, _ in device.launches) == works * round(ELEMENTS / (1 - drop))
     assert max(n for _, n, _ in device.launches) == ELEMENTS, "none past the arrays' end"
@@ -103,6 +103,6 @@ def test_a_device_that_cannot_be_had_is_one_line_and_status_2(capsys):
 
 
 def test_the_answer_is_one_json_document(capsys, monkeypatch):
-    monkeypatch.setattr("pytest_bandwidth.measuring.measuring_run.open_device", lambda _: Triads())
+    monkeypatch.setattr("pytest_bandwidth.measuring.measurer.open_device", lambda _: Triads())
     assert main(json.dumps(ASKED)) == 0
     assert set(json.loads(capsys.readouterr().out)["runs"]) == {"0.0", "0.05"}

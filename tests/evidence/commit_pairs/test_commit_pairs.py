@@ -6,10 +6,10 @@ import math
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from asked_tests import asked_test
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
@@ -31,6 +31,7 @@ from pytest_bandwidth.evidence.commit_pairs.pairs import (
 from pytest_bandwidth.evidence.commit_pairs.process import FailsThere, MeasuredPair, NothingThere, by_label
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
+from pytest_bandwidth.evidence.processes.waiting import Room
 from pytest_bandwidth.judging.causes import likely_causes
 from pytest_bandwidth.judging.evidence import Ask, OldCodeComparison, setup_of
 from pytest_bandwidth.judging.judge import judge as judge_evidence
@@ -117,7 +118,7 @@ class ScriptedWorktrees:
 def judged(measurements, worktrees, rows=MappingProxyType({}), resolvers=(), limits=LIMITS):
     evidence = against_evidence(measurements, limits, worktrees.revision, rows)
     old_code = AskedCommit(worktrees.revision)
-    pairs = CommitPairs(old_code, Path("t.py"), lambda *_: worktrees, limits, str, worktrees.held)
+    pairs = CommitPairs(old_code, asked_test(Room(1), alone=worktrees.held), lambda *_: worktrees, limits)
     return judge_evidence(evidence, limits, (*resolvers, pairs))
 
 
@@ -352,16 +353,16 @@ def decided_counts(measurements, worktrees, limits=LIMITS, rows=MappingProxyType
 )
 def test_counts_need_one_process_of_the_other_revision(sectors, status, changes):
     worktrees = CountedWorktrees(counted(100))
-    ((decision, entry),) = decided_counts({"k": counted(sectors)}, worktrees).values()
-    assert (decision.status, decision.facts["changes"]) == (status, changes)
-    assert entry.counts == {"load_sectors": 100}
+    found = decided_counts({"k": counted(sectors)}, worktrees)["k"]
+    assert (found.decision.status, found.decision.facts["changes"]) == (status, changes)
+    assert found.entry.counts == {"load_sectors": 100}
     assert worktrees.locked == "[B]"
 
 
 def test_counts_that_cannot_be_compared():
     worktrees = CountedWorktrees(counted(100, "a"), counted(100, "b", reads=BYTES // 2))
     head = {label: counted(100, label) for label in ("a", "b", "c")}
-    found = {key: decision for key, (decision, _) in decided_counts(head, worktrees).items()}
+    found = {key: one.decision for key, one in decided_counts(head, worktrees).items()}
     assert found["a"].status is Status.OK
     assert (found["b"].status, found["b"].rule, found["b"].facts["there"]) == (
         Status.MISMATCH,
@@ -373,7 +374,7 @@ def test_counts_that_cannot_be_compared():
 
 def test_only_the_markers_tolerance_holds_for_counts():
     def status(limits):
-        return decided_counts({"k": counted(104)}, CountedWorktrees(counted(100)), limits)["k"][0].status
+        return decided_counts({"k": counted(104)}, CountedWorktrees(counted(100)), limits)["k"].decision.status
 
     assert status(Limits(MarkerOptions(), 0.05, 3)) is Status.REGRESSED
     assert status(Limits(MarkerOptions(tolerance=0.05), 0.05, 3)) is Status.OK
@@ -383,7 +384,7 @@ def test_what_the_compiler_gave_there_is_known_to_the_messages():
     resources = KernelResources(32, 0, 4096, max_threads_per_block=1024, occupancy=0.5)
     worktrees = CountedWorktrees(counted(100, resources=resources))
     now = counted(100, resources=replace(resources, registers=96, occupancy=0.25))
-    ((_, entry),) = decided_counts({"k": now}, worktrees).values()
+    entry = decided_counts({"k": now}, worktrees)["k"].entry
     assert likely_causes(now, entry)[:2] == ("registers 32 → 96", "occupancy 50 → 25 %")
 
 
@@ -472,6 +473,6 @@ def test_of_what_is_counted_all_of_a_test_is_the_same_or_nothing_is(inputs_of_se
     rows = {one.label: from_plain(row(one)) for one in (first, counted_on("second", inputs_of_second))}
     worktrees = ScriptedWorktrees([], [])
     worktrees.base = lambda: worktrees._count([row(first), row(second)])
-    decisions = decided_counts({"first": first, "second": second}, worktrees, rows=rows)
-    assert {(one.status, one.rule) for one, _ in decisions.values()} == {(Status.OK, rule)}
+    found = decided_counts({"first": first, "second": second}, worktrees, rows=rows).values()
+    assert {(one.decision.status, one.decision.rule) for one in found} == {(Status.OK, rule)}
     assert worktrees.order == order

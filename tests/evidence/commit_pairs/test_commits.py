@@ -6,8 +6,7 @@ import pytest
 from repositories import git
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Run
-from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits
-from pytest_bandwidth.evidence.commit_pairs.pairs import NoOldCode
+from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits, NoOldCode
 
 TEST = "tests/test_a.py"
 

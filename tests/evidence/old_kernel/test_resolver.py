@@ -1,10 +1,10 @@
 """Which old kernels each fresh process is asked for: all that are not settled, and whose sectors are counted once."""
 
 import itertools
-from contextlib import nullcontext
 from functools import partial
 
 import pytest
+from asked_tests import asked_test
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import DeviceIdentity
@@ -12,8 +12,9 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule
-from pytest_bandwidth.evidence.old_kernel.in_child import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
+from pytest_bandwidth.evidence.old_kernel.in_child import DROP, RESOURCES, SECTORS, TROUBLE
 from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels
+from pytest_bandwidth.evidence.processes.requests import OldKernel
 from pytest_bandwidth.evidence.processes.waiting import Room
 from pytest_bandwidth.judging.decide import decide
 from pytest_bandwidth.judging.evidence import Evidence
@@ -72,14 +73,12 @@ class Session:
     def __init__(self, room, **sees):
         self.asked, self.ended = [], []
         self._sees = {label: iter(seen) for label, seen in sees.items()}
-        self.kernels = OldKernels(
-            dict.get, dict.get, self._start, nullcontext, lambda _: None, None, 60.0, room, Looks()
-        )
+        self.kernels = OldKernels(asked_test(room, self._start), dict.get, dict.get, Looks())
         self.at_hand = {label: OldKernel(label, "old", "new", 0.001) for label in sees}
 
-    def _start(self, asked):
-        self.asked.append(list(asked))
-        return Process(asked, self._sees, self.ended)
+    def _start(self, request):
+        self.asked.append(list(request.old_kernels))
+        return Process(request.old_kernels, self._sees, self.ended)
 
     def run(self):
         known = {label: changed(label) for label in self.at_hand}
@@ -96,14 +95,14 @@ def test_of_all_labels_the_first_process_alone_counts_sectors(most):
     first, *others = session.asked
     assert [old.counts for old in first] == [True] * 4
     assert not any(old.counts for asked in others for old in asked)
-    assert set(session.kernels._sectors) == {"a", "b", "c", "d"}
+    assert {label for label, seen in session.kernels._seen.items() if seen.sectors} == {"a", "b", "c", "d"}
 
 
 @pytest.mark.parametrize("most", [1, 2, 8])
 def test_who_is_settled_is_asked_for_no_more(most):
     session = Session(Room(most), a=SURE, b=noisy())
     assert session.run() == {}
-    assert {label: len(seen) for label, seen in session.kernels._seen.items()} == {"a": 4, "b": 12}
+    assert {label: len(seen.rows) for label, seen in session.kernels._seen.items()} == {"a": 4, "b": 12}
     assert session.labels() == ["ab"] * 4 + ["b"] * 8
     assert len(session.ended) == len(session.asked)
 
@@ -113,4 +112,4 @@ def test_what_faults_is_asked_for_no_more_by_those_that_waited_either():
     assert session.run() == {"a": "it faults"}
     # Three more started with it, which are ended before they measure.
     assert session.labels() == ["ab"] * 4 + ["b"] * 3
-    assert len(session.kernels._seen["b"]) == 4
+    assert len(session.kernels._seen["b"].rows) == 4

@@ -6,7 +6,8 @@ import pytest
 import stand_in_profilers
 from counted_device import GPU
 
-from pytest_bandwidth.evidence.judged_test import JudgedTest
+from pytest_bandwidth.evidence import judged_test
+from pytest_bandwidth.evidence.judged_test import JudgedTest, MeasuredTest
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.features.counters import profilers
 from pytest_bandwidth.features.counters.count_request import CountRequest
@@ -14,11 +15,10 @@ from pytest_bandwidth.features.counters.counted import Counters
 from pytest_bandwidth.features.counters.errors import CountersFailed
 from pytest_bandwidth.features.counters.evidence import file_name
 from pytest_bandwidth.judging.limits import MarkerOptions
-from pytest_bandwidth.measuring import measuring_run
-from pytest_bandwidth.measuring.measuring_run import MeasuredTest
+from pytest_bandwidth.measuring.measurer import Measurer
 from pytest_bandwidth.measuring.progress import Progress
+from pytest_bandwidth.measuring.task import Task
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.session.run import JudgingRun
 
 TEST = "test_a.py::test_a"
 REQUEST = CountRequest("cuda", target=TEST, nodeids=(TEST,))
@@ -32,14 +32,14 @@ def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counters:
     monkeypatch.setattr(profilers, "_BESIDE_PATH", {"ncu": str(tmp_path / "none")})
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("STAND_IN", "hang")
-    monkeypatch.setattr(measuring_run, "FRESH_SECONDS_LEAST", 0.2)
+    monkeypatch.setattr(judged_test, "FRESH_SECONDS_LEAST", 0.2)
     return Counters("ncu", GPU)
 
 
 def asked(folder: Path) -> JudgedTest:
     """A test that took no time."""
     invocation, test = Invocation((), folder, as_module=True), MeasuredTest(TEST, TEST, MarkerOptions(), 0.0)
-    return JudgedTest(test, JudgingRun(Settings(device="cpu"), invocation, folder), invocation, Progress())
+    return JudgedTest(test, Measurer(Settings(), folder, Task("cpu")), invocation, Progress())
 
 
 def test_a_profiler_that_hangs_is_tried_twice_for_reports(counters: Counters, tmp_path: Path) -> None:

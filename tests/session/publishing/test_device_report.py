@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.devices import OUTLIER
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.session.publishing.device_report import names_of, own_file, suffixes_of
+from pytest_bandwidth.session.publishing.device_report import DeviceReport, names_of, own_file, suffixes_of
 from pytest_bandwidth.session.publishing.gathered import DeviceResults, Gathered, Row
 from pytest_bandwidth.session.publishing.update import update_baselines
 
@@ -87,7 +87,9 @@ def results(name, gbps=100.0, serial="1", **more):
 def updated(pytestconfig, settings, *devices, unlike=None, interrupted=False):
     names = names_of([one.device for one in devices])
     unlike = unlike or [None] * len(devices)
-    return update_baselines(pytestconfig, settings, devices, names, unlike, interrupted=interrupted)
+    found = zip(devices, names, unlike, strict=True)
+    reports = [DeviceReport(one, name, None, other, one.rows) for one, name, other in found]
+    return update_baselines(pytestconfig, settings, reports, interrupted=interrupted)
 
 
 def problems(updates):

@@ -21,6 +21,7 @@ from pytest_bandwidth.judging.update import merged
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.evidence import entries_of
 from pytest_bandwidth.outcomes.flatten import outcome_of
+from pytest_bandwidth.session.publishing.gathered import Row
 from pytest_bandwidth.session.publishing.update import update_baseline
 
 NOW = "2026-11-21T04:00:00Z"
@@ -49,9 +50,10 @@ def update(
 ) -> Entry:
     """What the file holds after one more run at so many GB/s."""
     identity = replace(GPU, kind=kind, timed_on="gpu" if kind == "cuda" else "host")
-    evidence = entries_of(identity, [row(gbps, identity, probe_gbps)], [], None, NOW)
+    outcome = row(gbps, identity, probe_gbps)
+    evidence = entries_of(identity, [outcome], [], None, NOW)
     settings = Settings(baseline=path, update=True, runs=1, tolerance=option)
-    update_baseline(settings, identity, [evidence], {} if asked is None else {KEY: asked})
+    update_baseline(settings, identity, [evidence], [Row(outcome, asked or MarkerOptions())])
     return baseline_files.load(path).entries[KEY]
 
 

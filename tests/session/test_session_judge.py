@@ -18,17 +18,18 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.measured.validity import TAKEN_AGAIN
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.evidence.child_run import ChildRun
-from pytest_bandwidth.evidence.fresh_processes.whole_runs import further_runs
+from pytest_bandwidth.evidence.fresh_processes import further_runs
+from pytest_bandwidth.evidence.judged_test import MeasuredTest
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.judging.limits import MarkerOptions
-from pytest_bandwidth.measuring import measuring_run as measuring
+from pytest_bandwidth.measuring import measurer as measuring
 from pytest_bandwidth.measuring.device_lock import DeviceLock
-from pytest_bandwidth.measuring.measuring_run import MeasuredTest
+from pytest_bandwidth.measuring.measurer import Measurer
 from pytest_bandwidth.measuring.progress import Progress
+from pytest_bandwidth.measuring.task import INVALID_RETRIES
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.session.run import JudgingRun
+from pytest_bandwidth.session.judge import Judge
 
 BYTES = 10**9
 # A stand-in for pytest that `python -m` finds first: it tells whether its parent holds a lock.
@@ -67,7 +68,7 @@ def run(tmp_path, monkeypatch):
     (tmp_path / "pytest.py").write_text(FRESH)
     fresh_rows(tmp_path, fresh_row())
     invocation = Invocation((), tmp_path, as_module=True)
-    return JudgingRun(Settings(device="cpu", confirm=2), invocation, tmp_path)
+    return Judge(Settings(device="cpu", confirm=2), invocation, tmp_path)
 
 
 SEEN = Progress()
@@ -81,6 +82,10 @@ class Telling:
 
     def note(self, text):
         """What a log would keep."""
+
+
+def judged_by(run, measurements, test, progress=SEEN):
+    return run.judge(measurements, run.asked(test, progress))
 
 
 def a_test(**marker):
@@ -105,7 +110,7 @@ def measured(gbps, probe_gbps, label=None):
 def is_free(run):
     """Whether another process could measure now."""
     try:
-        with DeviceLock(run.device.identity, 0.0).held():
+        with DeviceLock(run.measurer.device.identity, 0.0).held():
             return True
     except DeviceUnavailable:
         return False
@@ -114,7 +119,7 @@ def is_free(run):
 def test_others_may_measure_between_fresh_processes_and_not_during_one(run, tmp_path):
     free = []
     progress = Telling(lambda _: free.append(is_free(run)))
-    judged = run.judge({"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0), progress)
+    judged = judged_by(run, {"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0), progress)
     assert judged["t"].decision.status is Status.REGRESSED
     assert free == [True, True]
     assert (tmp_path / "seen").read_text().split() == ["held", "held"]
@@ -127,7 +132,7 @@ def entry_of(runs, **fields):
 def test_a_slow_test_without_old_code_is_measured_again(run, tmp_path):
     run.baseline = Baseline(BaselineDevice("A host"), {"t": entry_of(5)}, path="b.yaml")
     run._whole_baseline = run.baseline
-    decision = run.judge({"t": measured(80.0, 100.0)}, a_test(), SEEN)["t"].decision
+    decision = judged_by(run, {"t": measured(80.0, 100.0)}, a_test())["t"].decision
     assert (decision.status, decision.rule) == (Status.REGRESSED, Rule.STORED)
     assert decision.numbers.confirmations == (0.8, 0.8)
     # tmp_path is in no repository: so nothing could be compared with old code.
@@ -136,9 +141,9 @@ def test_a_slow_test_without_old_code_is_measured_again(run, tmp_path):
 
 
 def test_a_device_that_stays_taken_confirms_nothing(run):
-    run.settings = replace(run.settings, lock_timeout=0.1)
-    with DeviceLock(run.device.identity, 30.0).held():
-        judged = run.judge({"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0), SEEN)
+    run.measurer.settings = replace(run.settings, lock_timeout=0.1)
+    with DeviceLock(run.measurer.device.identity, 30.0).held():
+        judged = judged_by(run, {"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0))
     decision = judged["t"].decision
     assert (decision.status, decision.rule) == (Status.UNDECIDED, Rule.NOT_RERUN)
     assert "is being measured by process" in decision.facts["why"]
@@ -146,13 +151,13 @@ def test_a_device_that_stays_taken_confirms_nothing(run):
 
 def judged_by_floor(run, *labels):
     measurements = {str(label): measured(80.0, 100.0, label) for label in labels}
-    found = run.judge(measurements, a_test(min_gbps=90.0), SEEN)
+    found = judged_by(run, measurements, a_test(min_gbps=90.0))
     return {key: one.decision for key, one in found.items()}
 
 
 @pytest.mark.parametrize("wrong", [{"is_valid": False, "reason": "throttled"}, {"gbps": None}, {"gbps": 2001.0}])
 def test_one_label_that_is_invalid_in_fresh_processes_takes_no_evidence_from_another(run, tmp_path, wrong):
-    run.peak = Peak(2000e9, "test")
+    run.measurer.peak = Peak(2000e9, "test")
     fresh_rows(tmp_path, fresh_row(label="a", **wrong), fresh_row(label="b"))
     found = judged_by_floor(run, "a", "b")
     assert (found["a"].status, found["b"].status) == (Status.UNDECIDED, Status.REGRESSED)
@@ -166,12 +171,12 @@ def test_fresh_processes_without_anything_valid_say_why(run, tmp_path):
 
 
 def test_a_measurement_inside_another_is_refused_and_later_ones_are_not(run):
-    run.device = ScriptedDevice()
+    run.measurer.device = ScriptedDevice()
     plain = Workload(lambda: None, Traffic(BYTES, 0))
-    nested = Workload(lambda: run.measure(plain, MarkerOptions(max_time=0.1), SEEN), Traffic(BYTES, 0))
+    nested = Workload(lambda: run.measurer.measure(plain, MarkerOptions(max_time=0.1), SEEN), Traffic(BYTES, 0))
     with pytest.raises(UsageError, match="called by what is measured"):
-        run.measure(nested, MarkerOptions(max_time=0.1), SEEN)
-    assert run.measure(plain, MarkerOptions(max_time=0.1), SEEN).seconds
+        run.measurer.measure(nested, MarkerOptions(max_time=0.1), SEEN)
+    assert run.measurer.measure(plain, MarkerOptions(max_time=0.1), SEEN).seconds
 
 
 @pytest.mark.parametrize(("busy", "invalid"), [(1, False), (2, False), (3, True)])
@@ -179,15 +184,15 @@ def test_invalid_tries_are_told_beside_the_one_that_stands(run, busy, invalid):
     others = tuple(Conditions(others=(f"train.py ({number})",)) for number in range(busy))
     # The state is asked for before and after the samples.
     states = [state for state in (*others, Conditions()) for _ in range(2)]
-    run.device = ScriptedDevice(
+    run.measurer.device = ScriptedDevice(
         identity=DeviceIdentity("cuda", "a device", None, "1", timed_on="gpu"), states=tuple(states)
     )
-    measurement = run.measure(Workload(lambda: None, Traffic(BYTES, 0)), MarkerOptions(max_time=0.1), SEEN)
+    measurement = run.measurer.measure(Workload(lambda: None, Traffic(BYTES, 0)), MarkerOptions(max_time=0.1), SEEN)
     assert (measurement.invalid is not None) is invalid
     (finding,) = measurement.findings
     assert finding.code == TAKEN_AGAIN
     tries = re.findall(r"train\.py \((\d)\)", finding.text)
-    assert tries == [str(number) for number in range(min(busy, measuring.INVALID_RETRIES))]
+    assert tries == [str(number) for number in range(min(busy, INVALID_RETRIES))]
 
 
 # What is measured in vain counts as waited: 0.01 s a measurement, or about 2.
@@ -206,12 +211,12 @@ def test_an_update_waits_for_a_quiet_moment_and_says_so_once(
     # Not of the module itself, which other threads sleep by.
     monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=now, sleep=napped.append))
     settings = Settings(device="cpu", baseline=tmp_path / "b.yaml", update=True)
-    updating = JudgingRun(settings, Invocation((), tmp_path, as_module=True), tmp_path)
-    updating.device = device
+    updating = Judge(settings, Invocation((), tmp_path, as_module=True), tmp_path)
+    updating.measurer.device = device
     progress = Telling(lambda _: None)
     progress.note = told.append
     workload, marker = Workload(lambda: None, Traffic(BYTES, 0)), MarkerOptions(max_time=max_time)
-    measurement = updating.measure(workload, marker, progress)
+    measurement = updating.measurer.measure(workload, marker, progress)
     assert (measurement.invalid is not None) is invalid
     # The first and the last measurement come on top.
     assert now() == pytest.approx(min(disturbed_seconds, measuring.QUIET_WAIT_SECONDS), abs=1.0 + 3 * max_time)
@@ -223,14 +228,14 @@ def test_an_update_waits_for_a_quiet_moment_and_says_so_once(
 
 def test_a_run_that_writes_nothing_does_not_wait(run):
     waited = replace(dropped("run-delay"), run_delay_seconds=9e-4)
-    run.device = ScriptedDevice(kernel_script=repeat(waited))
-    measurement = run.measure(Workload(lambda: None, Traffic(BYTES, 0)), MarkerOptions(max_time=0.01), SEEN)
+    run.measurer.device = ScriptedDevice(kernel_script=repeat(waited))
+    measurement = run.measurer.measure(Workload(lambda: None, Traffic(BYTES, 0)), MarkerOptions(max_time=0.01), SEEN)
     assert measurement.invalid.code == "run-delay"
-    assert run.device.clock < 1.0
+    assert run.measurer.device.clock < 1.0
 
 
 def test_fresh_processes_take_rounds_for_three_quarters_of_the_time(run, tmp_path):
-    run.judge({"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0), SEEN)
+    judged_by(run, {"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0))
     assert times_told(tmp_path) == [[0.75, 0.0]] * 2
     assert rounds(run, ChildRequest("cpu", rounds_share=0.5)) == pytest.approx(
         rounds(run, ChildRequest("cpu")) / 2, abs=1
@@ -239,8 +244,10 @@ def test_fresh_processes_take_rounds_for_three_quarters_of_the_time(run, tmp_pat
 
 def rounds(run, request=None):
     """How many a process takes of a kernel that never becomes precise."""
-    judging = JudgingRun(run.settings, Invocation((), run.root, True), run.root)
-    one = judging if request is None else ChildRun(run.settings, run.root, request)
+    root = run.measurer.root
+    one = Judge(run.settings, Invocation((), root, True), root).measurer
+    if request is not None:
+        one = Measurer(run.settings, root, request)
     one.device = ScriptedDevice(kernel_script=lambda n: 1e-3 * (1 + n % 2))
     workload = Workload(lambda: None, Traffic(500_000, 500_000))
     return len(one.measure(workload, MarkerOptions(max_time=1.0), SEEN).rounds.kernel_seconds)
@@ -249,15 +256,14 @@ def rounds(run, request=None):
 @pytest.mark.parametrize("writes", ["update", "update_new"])
 def test_an_update_takes_no_longer_than_a_judged_run(run, writes):
     judged = rounds(run)
-    run.settings = replace(run.settings, **{writes: True})
+    run.measurer.settings = replace(run.settings, **{writes: True})
     assert rounds(run) == judged
 
 
 def test_further_runs_of_an_update_share_the_time_of_waiting(run, tmp_path):
     settings = replace(run.settings, update=True, runs=3)
-    further_runs(
-        settings, Invocation((), tmp_path, as_module=True), run.device.identity, Peak(7e9, "b.yaml"), lambda _: None
-    )
+    invocation, identity = Invocation((), tmp_path, as_module=True), run.measurer.device.identity
+    further_runs(settings, invocation, identity, Peak(7e9, "b.yaml"), lambda _: None)
     assert times_told(tmp_path) == [[1.0, measuring.QUIET_WAIT_SECONDS / 2]] * 2
 
 

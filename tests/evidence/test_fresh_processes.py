@@ -9,12 +9,12 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
-from children import HANGS_SECONDS, gone
+from asked_tests import asked_test
+from children import HANGS_SECONDS, SUPPORT, gone
 
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
+from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation
-from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.evidence.processes.waiting import Room
 
 # A stand-in for pytest that `python -m` finds first: it says what it does, and reports what the test wrote down.
@@ -38,17 +38,17 @@ note("reported")
 """
 # Asks for fresh processes as a test does, in a process that may be interrupted.
 PARENT = """
-from contextlib import nullcontext
+import sys
 from pathlib import Path
 from pytest_bandwidth.evidence.processes.waiting import Room
-from pytest_bandwidth.evidence.fresh_processes.remeasure import FreshProcesses
+from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
 from pytest_bandwidth.evidence.processes.child import Invocation
-from pytest_bandwidth.evidence.processes.requests import ChildRequest
+
+sys.path.append(sys.argv[1])
+from asked_tests import asked_test
 
 invocation = Invocation((), Path.cwd(), as_module=True)
-budget = {"confirm": 2, "room": Room(8), "peak": None, "timeout_seconds": 600.0}
-start = lambda: invocation.start(ChildRequest("cpu"))
-with FreshProcesses(start, nullcontext, print, **budget) as processes:
+with FreshProcesses(asked_test(Room(8), invocation.start, seconds=600.0), 2) as processes:
     processes.run()
 """
 ROW = {"label": None, "status": "UNDECIDED", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
@@ -62,14 +62,8 @@ def fresh(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     invocation = Invocation((), tmp_path, as_module=True)
 
-    def begin(lock=nullcontext, **given):
-        options = {"confirm": 2, "room": Room(8), "peak": None, "timeout_seconds": 60.0}
-        return FreshProcesses(
-            lambda: invocation.start(ChildRequest("cpu")),
-            lock,
-            lambda _: None,
-            **{**options, **given},
-        )
+    def begin(lock=nullcontext, confirm=2, room=None):
+        return FreshProcesses(asked_test(room or Room(8), invocation.start, lock), confirm)
 
     return begin
 
@@ -119,7 +113,7 @@ def folders():
 def test_an_interrupt_ends_who_measures_and_who_stands_by(tmp_path):
     never_returns = "import time\nnote('measures')\ntime.sleep(600)\n"
     Path("pytest.py").write_text(FRESH[: FRESH.index('Path(request["report"])')] + never_returns)
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(SUPPORT)], cwd=tmp_path, stderr=subprocess.DEVNULL)
     for _ in range(10 * HANGS_SECONDS):
         if Path("seen").exists() and seen().count("measures") == 2:
             break

@@ -1,1 +1,0 @@
-"""Measure the same code again in new processes."""

@@ -1,0 +1,202 @@
+"""Measure on the run's device, under its lock, again where a result is invalid: in a run and in its children alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from pytest_bandwidth.devices.base import Budget, Device, Workload
+from pytest_bandwidth.devices.open import open_device
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
+from pytest_bandwidth.domain.errors import DeviceLost, UsageError
+from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.domain.measured.measurement import INPUTS, UNMEASURED, Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.measured.validity import OF_OTHERS, validated, with_earlier_tries
+from pytest_bandwidth.judging.limits import MarkerOptions
+from pytest_bandwidth.measuring.device_lock import DeviceLock
+from pytest_bandwidth.measuring.inputs import NO_INPUTS, Inputs, inputs_of, whole_arrays
+from pytest_bandwidth.measuring.progress import Progress
+from pytest_bandwidth.measuring.software import loaded_versions
+from pytest_bandwidth.measuring.task import Task, TurnsOf, no_turns
+from pytest_bandwidth.options.settings import Settings
+
+# What a baseline is made of waits longer for a machine that others disturb: all measurements of a process together, and
+# what is measured in vain meanwhile is part of it.
+QUIET_WAIT_SECONDS = 20.0
+NAP_SECONDS = 1.0
+
+# What a conftest.py or the baseline says of the device's peak; None where it says nothing.
+HookedPeak = Callable[[DeviceIdentity], Peak | None]
+
+
+def no_hook(_: DeviceIdentity) -> None:
+    """Stand in for a hook where pytest does not run."""
+
+
+class Measurer:
+    """Measure as a task says; hold what outlives one test, and open the device when first asked.
+
+    hooked_peak: tells a peak that goes before the device's own. notes_inputs: whether what is counted notes what
+    decides its counts beside its code. turns_of: set where another process alternates with this one.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        root: Path,
+        task: Task,
+        hooked_peak: HookedPeak = no_hook,
+        *,
+        notes_inputs: bool = False,
+    ) -> None:
+        self.settings, self.root, self.task = settings, root, task
+        self.turns_of: TurnsOf = no_turns
+        self._hooked_peak, self._notes_inputs = hooked_peak, notes_inputs
+        self._quiet_wait_seconds = task.quiet_wait_seconds
+        self._lost: str | None = None
+        self._measuring = False
+
+    @cached_property
+    def device(self) -> Device:
+        """Return the device. Raises DeviceUnavailable, at every use, where the asked-for device cannot be had."""
+        device = open_device(self.task.device or self.settings.device)
+        device.bound(self.settings.traffic_timeout)
+        return device
+
+    @property
+    def runs_once(self) -> bool:
+        """Return whether workloads run just once, untimed."""
+        return self.settings.disable or self.task.tells_code
+
+    @property
+    def identifies_code(self) -> bool:
+        """Return whether measurements say which code ran."""
+        return self.task.identifies_code and not self.settings.disable
+
+    @cached_property
+    def peak(self) -> Peak | None:
+        """Return the parent's or the user's peak before the device's own."""
+        if self.task.peak is not None:  # it may stand in a baseline, which a child does not read
+            return self.task.peak
+        if self.settings.peak is not None:
+            return Peak(self.settings.peak * 1e9, "bandwidth_peak in the ini file")
+        return self._hooked_peak(self.device.identity) or self.device.peak
+
+    @cached_property
+    def _lock(self) -> DeviceLock:
+        held_by_parent = self.task.for_parent and bool(self.task.device)
+        return DeviceLock(self.device.identity, self.settings.lock_timeout, held_by_parent=held_by_parent)
+
+    def prepare(self) -> None:
+        """Open the device and ask for its peak now, so that what is wrong is said before any test runs."""
+        with gc_disabled():  # the device's libraries are large, and stay
+            _ = self.device.identity
+        _ = self.peak
+
+    def locked(self, progress: Progress) -> AbstractContextManager[None]:
+        """Keep others from measuring on the device meanwhile; with `disable` nobody has to wait."""
+        return nullcontext() if self.settings.disable else self._lock.held(progress.show, progress.note)
+
+    def measure(self, workload: Workload, marker: MarkerOptions, progress: Progress) -> Measurement:
+        """Measure under the device's lock; again where the result is invalid.
+
+        Raises UsageError inside another measurement, whose times it would be part of.
+        """
+        if self.runs_once or self.task.untimed:
+            return self.run_once(workload, progress)
+        with self._alone(), self.locked(progress):
+            return self.task.measure(self.device, workload, lambda one: self._measure_valid(one, marker, progress))
+
+    def run_once(self, workload: Workload, progress: Progress) -> Measurement:
+        """Run the workload once, for what it computes; what is counted not at all where only its code is asked for."""
+        task, device, value, resources = self.task, self.device, None, None
+        with self._alone(), self.locked(progress):
+            inputs = device.inputs_of(workload) if task.tells_code else None
+            if inputs is None:
+                value = task.run(device, workload)
+                if task.tells_code and workload.launch is not None:
+                    resources = device.resources(workload.launch)  # old code is launched as its entry says
+        method = "disabled" if self.settings.disable else UNMEASURED
+        what = (workload.label, workload.traffic, device.identity, method, Rounds(), self.peak)
+        detail = {} if inputs is None else {INPUTS: inputs}
+        return Measurement(*what, resources=resources, detail=detail, value=value)
+
+    def inputs_of(self, given: Iterable[object], workload: Workload, progress: Progress) -> Inputs:
+        """Tell what the arrays of whole numbers hold that a workload reads, before it runs, after its set-up."""
+        arrays = whole_arrays(given, workload) if self.identifies_code else []
+        if not arrays:
+            return NO_INPUTS
+        with self._alone(), self.locked(progress):
+            if workload.setup is not None:
+                workload.setup()
+            return inputs_of(arrays, self.device.contents)
+
+    def value_of(self, workload: Workload, progress: Progress) -> object:
+        """Run a workload once, untimed, as `measure` would, and return its value."""
+        with self._alone(), self.locked(progress):
+            return self.device.run(workload)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuse to measure inside another measurement, or on a lost device; notice where the device gets lost."""
+        if self._lost is not None:
+            raise DeviceLost(f"not measured: {self._lost}")
+        if self._measuring:
+            raise UsageError(
+                "bandwidth was called by what is measured, or another thread meanwhile: measure one at a time"
+            )
+        self._measuring = True
+        try:
+            yield
+        except DeviceLost as error:
+            self._lost = f"an earlier test in this process broke the device's context ({error})"
+            raise
+        finally:
+            self._measuring = False
+
+    def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
+        settings = self.settings
+        # What others are compared with: then no kernel may have waited.
+        exact = self.task.for_parent or settings.writes_baseline
+        return Budget(
+            marker.min_samples or settings.min_samples,
+            marker.max_time or settings.max_time,
+            settings.precision,
+            rounds_share=self.task.rounds_share,
+            tolerates_run_delay="none" if settings.busy_processors is None else "probe" if exact else "all",
+            turns=self.turns_of(label),
+        )
+
+    def _measure_valid(self, workload: Workload, marker: MarkerOptions, progress: Progress) -> Measurement:
+        earlier: list[str] = []
+        inputs = self.device.inputs_of(workload) if self._notes_inputs else None
+        waits_since = None
+        while True:
+            measured = self.device.measure(workload, self._budget(marker, workload.label), progress.show)
+            told = replace(measured, software=loaded_versions())
+            told = told if inputs is None else told.with_detail(INPUTS, inputs)
+            measurement = validated(told, self.peak, self.settings.busy_processors)
+            why = measurement.invalid
+            if waits_since is not None:
+                waited_seconds = time.monotonic() - waits_since
+                self._quiet_wait_seconds = max(0.0, self._quiet_wait_seconds - waited_seconds)
+            waits = why is not None and why.code in OF_OTHERS and self._quiet_wait_seconds > 0
+            if why is None or (len(earlier) >= self.task.retries and not waits):
+                return with_earlier_tries(measurement, earlier)
+            earlier.append(why.text)
+            progress.show(f"invalid, taken again: {why.text}")
+            waits_since = self._waited_for_quiet(why.text, progress) if waits else None
+
+    def _waited_for_quiet(self, why: str, progress: Progress) -> float:
+        """Give others time to end, and say so once a process; return when that began."""
+        if self._quiet_wait_seconds == QUIET_WAIT_SECONDS:
+            progress.note(f"waits up to {QUIET_WAIT_SECONDS:.0f} s for a quiet moment: {why}")
+        progress.show(f"waits for a quiet moment, {self._quiet_wait_seconds:.0f} s left: {why}")
+        began = time.monotonic()
+        time.sleep(NAP_SECONDS)  # other processes do not tell when they end
+        return began

@@ -1,0 +1,300 @@
+"""Judge what the process that the user started measures: by a baseline, or by another revision."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from os.path import exists
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.baseline.code_files import needed_cubin, needed_files, needed_ptx
+from pytest_bandwidth.devices.base import Device
+from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.domain.code.machine_code import CubinSource
+from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
+from pytest_bandwidth.domain.errors import BaselineError, UsageError
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.evidence.commit_pairs.build import build_of, check_extensions
+from pytest_bandwidth.evidence.commit_pairs.commits import AskedCommit, BaselineCommits
+from pytest_bandwidth.evidence.commit_pairs.pairs import CommitPairs, against_evidence, decide_counted
+from pytest_bandwidth.evidence.commit_pairs.process import Rows, Worktrees
+from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS, RevisionCode
+from pytest_bandwidth.evidence.commit_pairs.worktree import Revision, remove_leftovers
+from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
+from pytest_bandwidth.evidence.git import is_shallow
+from pytest_bandwidth.evidence.judged_test import FRESH_SECONDS_LEAST, JudgedTest, MeasuredTest
+from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels, why_not_loadable
+from pytest_bandwidth.evidence.processes.child import Invocation
+from pytest_bandwidth.evidence.time_budget import OldCodeTime, Timed
+from pytest_bandwidth.judging.evidence import Evidence, first_evidence, of_old_code_alone
+from pytest_bandwidth.judging.judge import Judged, Resolver, judge
+from pytest_bandwidth.judging.limits import Limits
+from pytest_bandwidth.judging.other_device import code_alone, has_code
+from pytest_bandwidth.judging.pairs import Looks
+from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, HookedPeak, Measurer, no_hook
+from pytest_bandwidth.measuring.progress import Progress
+from pytest_bandwidth.measuring.task import Task
+from pytest_bandwidth.options.settings import ANCHOR, Settings
+
+# A process that only tells its tests' code runs each once.
+TELL_SECONDS_EACH = 10.0
+
+
+class OldCode(NamedTuple):
+    """Hold what gives the code that tests are judged by: kernels' PTX and machine code, lists of files."""
+
+    ptx: PtxSource
+    cubin: CubinSource
+    files: Callable[[str], str]
+
+
+class Judge:
+    """Judge what `measurer` measures; read the baseline when first asked."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        invocation: Invocation,
+        root: Path,
+        revision: Revision | None = None,
+        hooked_peak: HookedPeak = no_hook,
+        *,
+        needs_baseline: bool = True,
+    ) -> None:
+        patience = QUIET_WAIT_SECONDS if settings.writes_baseline else 0.0
+        task = Task(settings.device, quiet_wait_seconds=patience)
+        self.measurer = Measurer(settings, root, task, self._users_peak, notes_inputs=revision is not None)
+        self.revision = revision
+        self._needs_baseline, self._invocation, self._hooked_peak = needs_baseline, invocation, hooked_peak
+        self._revision_code = RevisionCode()
+        # Tests' files whose extensions, as far as they are loaded, the revision has as well.
+        self._with_extensions: set[Path] = set()
+        self._old_code_time = OldCodeTime(settings.settle_time)
+
+    @property
+    def settings(self) -> Settings:
+        return self.measurer.settings
+
+    @property
+    def _device(self) -> Device:
+        return self.measurer.device
+
+    @property
+    def _identity(self) -> DeviceIdentity:
+        return self.measurer.device.identity
+
+    def close(self) -> None:
+        """Remove what was checked out of old code."""
+        if "_commits" in vars(self):
+            self._commits.close()
+
+    @cached_property
+    def _commits(self) -> BaselineCommits:
+        build, root = build_of(self.settings.build, self.measurer.root), self.measurer.root
+        return BaselineCommits(root, self._whole_baseline, build, anchors=self._is_anchored)
+
+    @property
+    def judged_by(self) -> str | None:
+        """Return the revision or the baseline's file; None where nothing is compared."""
+        if self.revision is not None:
+            unread = self.settings.baseline
+            return str(self.revision) if unread is None else f"{self.revision}; {unread} is not read"
+        if self.baseline_file is None:
+            return None
+        other = None if self.baseline is None else self.baseline.code_of
+        return str(self.baseline_file) if other is None else f"{self.baseline_file} (of {other}: its code alone)"
+
+    @property
+    def old_code(self) -> OldCode | None:
+        """Return what gives code of the revision, or of the baseline; None where nothing is compared."""
+        if self.revision is not None:
+            return OldCode(self._revision_code.ptx, self._revision_code.cubin, self._revision_code.files)
+        file = self.baseline_file
+        if file is None:
+            return None
+        return OldCode(partial(needed_ptx, file), partial(needed_cubin, file), partial(needed_files, file))
+
+    @cached_property
+    def baseline_file(self) -> Path | None:
+        """Return the file that belongs to this device; it need not exist yet where this run writes it."""
+        if self.settings.baseline is None or self.revision is not None:
+            return None
+        file = baseline_files.find_file(self.settings.baseline, self._identity)
+        if exists(file) or not self._runs_old_code:
+            return file
+        return baseline_files.find_code(self.settings.baseline, self._identity) or file
+
+    @cached_property
+    def baseline(self) -> Baseline | None:
+        """Return the baseline, another device's without its figures.
+
+        Raises BaselineError for a file that is missing, bad, or of another kind of device.
+        """
+        baseline = self._whole_baseline
+        if baseline is None or baseline.device is None or baseline.device.matches(self._identity):
+            return baseline
+        return code_alone(baseline)
+
+    @cached_property
+    def _whole_baseline(self) -> Baseline | None:
+        """Return the baseline as its file has it. Raises BaselineError."""
+        file = self.baseline_file
+        if file is None:
+            return None
+        if not exists(file):
+            if self.settings.writes_baseline or not self._needs_baseline:
+                return None
+            others = baseline_files.devices_at(self.settings.baseline) if self.settings.baseline else ()
+            if others:
+                raise BaselineError(
+                    f"{self.settings.baseline}: found baselines of {', '.join(others)}, expected one of "
+                    f"{self._identity.name}, this run's device: write it with --bandwidth-update"
+                )
+            raise BaselineError(
+                f"no baseline file {file}: check --bandwidth-baseline (bandwidth_baseline in the ini file), "
+                "or write it with --bandwidth-update"
+            )
+        baseline = baseline_files.load(file)
+        header, here = baseline.device, self._identity
+        theirs = header is not None and header.is_of_kind(here) and not header.matches(here)
+        if theirs and self._runs_old_code and has_code(baseline):
+            return baseline
+        baseline_files.check_device(baseline, here)
+        return baseline
+
+    @property
+    def _runs_old_code(self) -> bool:
+        """Return whether another device's baseline is of use: its code runs here, and it is not to be written."""
+        comparable = self._device.launches_old_code or self._identity.on_host
+        return comparable and not self.settings.writes_baseline
+
+    @property
+    def why_old_kernels_cannot_run(self) -> str | None:
+        """Say which kernels of the baseline this machine cannot load; None where it can, or needs none."""
+        device, old = self._device, self.old_code
+        unneeded = self.settings.update or self.settings.settle == "never"
+        if unneeded or self.baseline is None or old is None or not device.launches_old_code:
+            return None
+        return why_not_loadable(device, self.baseline.entries.values(), old.ptx, old.cubin)
+
+    def rows_elsewhere(self, nodeid: str, file: Path, beside: Sequence[str], progress: Progress) -> Rows:
+        """Return what the revision said of a test's code, by label; what is the same there need not be measured.
+
+        beside: node ids of all tests of its file that this run measures: they are asked for once, together.
+        """
+        if self.revision is None or self.settings.disable:
+            return NO_ROWS
+        counts = self._identity.counts_only
+        if counts and self.revision.holds_plugin:
+            return NO_ROWS  # the plugin that counts is itself another one there
+        if file not in self._with_extensions:
+            check_extensions(self.revision)
+            self._with_extensions.add(file)
+        timeout = FRESH_SECONDS_LEAST + len(beside) * TELL_SECONDS_EACH
+        worktrees = Worktrees(self._invocation, self.revision, self._identity.option, nodeid, file, timeout)
+        rows = self._revision_code.of(worktrees, beside, partial(self.measurer.locked, progress), progress.show)
+        return NO_ROWS if counts else rows  # counts are taken on this side in any case
+
+    def prepare(self) -> None:
+        """Open the device and read the baseline now, so that what is wrong is said before any test runs."""
+        self.measurer.prepare()
+        remove_leftovers()
+        _ = self.baseline
+        self._refuse_shallow_clone()
+
+    def _refuse_shallow_clone(self) -> None:
+        """Raise UsageError in CI where the clone holds no commit to compare changed code with."""
+        baseline, settings = self._whole_baseline, self.settings
+        in_ci = os.environ.get("CI", "").lower() in ("true", "1")
+        compares = baseline is not None and not settings.writes_baseline and settings.settle != "never"
+        if not in_ci or not compares or self._identity.counts_only or not is_shallow(self.measurer.root):
+            return
+        if baseline is not None and baseline.entries and not self._commits.has_any():
+            raise UsageError(
+                "found a shallow clone without the commits that the baseline's runs name, expected the history, for "
+                "changed code is compared with its old code: check out with fetch-depth: 0 (GitHub) or GIT_DEPTH: 0 "
+                "(GitLab)"
+            )
+
+    def asked(self, test: MeasuredTest, progress: Progress) -> JudgedTest:
+        """Return what evidence about a test can be gathered with."""
+        asked = JudgedTest(test, self.measurer, self._invocation, progress)
+        old_kernels = self._old_kernels(asked)
+        return asked if old_kernels is None else replace(asked, find_old_kernel=old_kernels.old_kernel_of)
+
+    def judge(self, measurements: Mapping[str, Measurement], asked: JudgedTest) -> dict[str, Judged]:
+        """Judge one test's measurements; verdicts by key.
+
+        The device's lock is held for each fresh process, or for the two of a pair: others measure in between.
+        """
+        settings, old_kernels = self.settings, self._old_kernels(asked)
+        limits = Limits(
+            asked.test.marker,
+            settings.tolerance,
+            settings.confirm,
+            "all" if settings.update else "new" if settings.update_new else "none",
+            Looks(settings.pairs),
+        )
+        self._device.release()
+        if self.revision is not None and self._identity.counts_only:
+            there = self._worktrees(asked.test, self.revision)
+            return decide_counted(measurements, limits, there, self._revision_code.known(there), asked.alone)
+        evidence = self._evidence(measurements, asked, limits)
+        with FreshProcesses(asked, settings.confirm) as fresh:
+            judged = judge(evidence, limits, (*self._resolvers(asked, limits, old_kernels), fresh))
+            judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
+        if old_kernels is not None:
+            judged = {key: old_kernels.with_processes(one) for key, one in judged.items()}
+        return judged
+
+    def _evidence(
+        self, measurements: Mapping[str, Measurement], asked: JudgedTest, limits: Limits
+    ) -> dict[str, Evidence]:
+        """Return what is known of the measurements before anything more runs."""
+        if self.revision is not None:
+            rows = self._revision_code.known(self._worktrees(asked.test, self.revision))
+            return against_evidence(measurements, limits, self.revision, rows)
+        evidence = first_evidence(measurements, self.baseline, limits)
+        return {key: of_old_code_alone(one) for key, one in evidence.items()} if self._is_anchored else evidence
+
+    def _resolvers(self, asked: JudgedTest, limits: Limits, old_kernels: OldKernels | None) -> tuple[Resolver, ...]:
+        """Return what compares changed or unknown code with old code, the best first."""
+        if self.revision is not None:
+            pairs = CommitPairs(
+                AskedCommit(self.revision), asked, lambda revision, _: self._worktrees(asked.test, revision), limits
+            )
+            return (pairs,) if old_kernels is None else (old_kernels, pairs)
+        if self.settings.settle == "never":
+            return ()
+        pairs = CommitPairs(self._commits, asked, partial(self._worktrees, asked.test), limits)
+        if self._is_anchored:
+            return (pairs,)
+        found: tuple[Resolver, ...] = (pairs,) if old_kernels is None else (old_kernels, pairs)
+        return tuple(Timed(one, self._old_code_time) for one in found)
+
+    @property
+    def _is_anchored(self) -> bool:
+        """Return whether tests are compared with the commits of their entries' anchors."""
+        return self.settings.against == ANCHOR
+
+    def _worktrees(self, test: MeasuredTest, revision: Revision, rounds_share: float = 1.0) -> Worktrees:
+        device, timeout = self._identity.option, test.fresh_seconds
+        return Worktrees(self._invocation, revision, device, test.nodeid, test.file, timeout, rounds_share)
+
+    def _users_peak(self, identity: DeviceIdentity) -> Peak | None:
+        asked = self._hooked_peak(identity)
+        if asked is None and self.baseline is not None and self.baseline.device and self.baseline.device.peak_gbps:
+            return Peak(self.baseline.device.peak_gbps * 1e9, f"peak in {self.baseline.path}")
+        return asked
+
+    def _old_kernels(self, asked: JudgedTest) -> OldKernels | None:
+        """Return what alternates old kernels with new ones; None where the device cannot, or there are none."""
+        old = self.old_code
+        if old is None or not self._device.launches_old_code:
+            return None
+        return OldKernels(asked, old.ptx, old.cubin, Looks(self.settings.pairs))
