@@ -19,7 +19,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, cast
 
 from pytest_bandwidth.devices.kernel_source import included_names
-from pytest_bandwidth.domain.code.file_list import FileList
+from pytest_bandwidth.domain.code.file_list import FileList, is_installed
 from pytest_bandwidth.domain.code.identity import DIGITS, digest
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.read_files.imports import LARGEST_SOURCE_BYTES, Imports, imports_of_file
@@ -38,8 +38,10 @@ _LEFT_OUT = frozenset(
 )
 _SOURCES = (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl", ".c", ".cc", ".cpp", ".hip", ".cl", ".metal")
 _LIBRARIES = (".so", ".dylib", ".pyd", ".dll")
+# They name folders in which compilers keep what they made, of code that is known otherwise. Inductor sets its own.
+_CACHES = ("CUPY_CACHE_DIR", "NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 # Variables that differ between folders and processes of the same run.
-_OWN_VARIABLES = ("PWD", "OLDPWD", "TMPDIR")
+_OWN_VARIABLES = ("PWD", "OLDPWD", "TMPDIR", *_CACHES)
 
 
 class FilesUnknown(Exception):
@@ -182,7 +184,7 @@ class ReadFiles:
         return [folder for folder in (self.opened.normal(entry or os.curdir) for entry in sys.path) if _is_own(folder)]
 
     def _is_users(self, file: str) -> bool:
-        return _is_own(file) and (not self._is_below(file) or self._is_relevant(file))
+        return _is_own(file) and self._is_relevant(file)
 
     def _is_below(self, file: str) -> bool:
         return file.startswith(os.path.join(self.root, ""))
@@ -190,9 +192,17 @@ class ReadFiles:
     def _is_relevant(self, file: str) -> bool:
         known = self._relevant.get(file)
         if known is None:
-            inside = os.path.relpath(file, self.root).split(os.sep)
-            known = self._relevant[file] = _LEFT_OUT.isdisjoint(inside) and not file.startswith(_installed())
+            inside = os.path.relpath(file, self.root).split(os.sep) if self._is_below(file) else ()
+            left_out = (*_installed(), *self._caches)
+            known = self._relevant[file] = _LEFT_OUT.isdisjoint(inside) and not file.startswith(left_out)
         return known
+
+    @property
+    def _caches(self) -> tuple[str, ...]:
+        """Return the folders of compilers; none that holds the root folder as well."""
+        named = [self.opened.normal(folder) for name in _CACHES if (folder := os.environ.get(name))]
+        folders = [os.path.join(folder, "") for folder in named]
+        return tuple(folder for folder in folders if not os.path.join(self.root, "").startswith(folder))
 
     def _key(self, file: str, loaded: _Loaded) -> str:
         if self._is_below(file):
@@ -211,7 +221,7 @@ class ReadFiles:
                     raise FilesUnknown(f"found more than {10 * MOST_FILES} files below the root folder")
             self._tree = found
         code = (".py", *_LIBRARIES)
-        return [file for file in self._tree if file.endswith(code)]
+        return [file for file in self._tree if file.endswith(code) and self._is_relevant(file)]
 
     def _included(self, files: set[str]) -> set[str]:
         """Return the files below the root that sources include: every one whose path ends like that."""
@@ -294,7 +304,7 @@ class _Loaded:
         self.names: dict[str, list[str]] = {}
         for name, module in list(sys.modules.items()):
             file = _file_of(module)
-            if not isinstance(file, str) or "site-packages" in file or file.startswith(_installed()):
+            if not isinstance(file, str) or is_installed(file) or file.startswith(_installed()):
                 continue
             path = opened.normal(file)
             if name != "__main__" and is_users(path):
@@ -391,7 +401,7 @@ def _installed() -> tuple[str, ...]:
 @cache
 def _is_own(file: str) -> bool:
     """Return whether a file may be the user's: neither Python's nor installed, nor the plugin's own."""
-    if "site-packages" in file or "dist-packages" in file or file.startswith(_installed()):
+    if is_installed(file) or file.startswith(_installed()):
         return False
     real = os.path.realpath(file)
     return real.startswith(_SUITE) or not real.startswith(os.path.join(_PACKAGE, ""))

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from pytest_bandwidth.domain.code.file_list import is_installed
+
 _PACKAGE = __name__.partition(".")[0]
 _MACHINERY = frozenset({"_pytest", "pytest", "pluggy", "xdist", "execnet", "coverage"})
 _STARTS = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn", "os.spawn", "os.exec"})
@@ -153,7 +155,8 @@ class OpenedFiles:
         return None
 
     def _is_users(self, frame: FrameType) -> bool:
-        return frame.f_code.co_filename.startswith(self._roots) and not _is_machinery(frame)
+        file = frame.f_code.co_filename
+        return file.startswith(self._roots) and not is_installed(file) and not _is_machinery(frame)
 
     def normal(self, path: str) -> str:
         """Return an absolute path, below the root folder as that is without links."""

@@ -201,6 +201,78 @@ def test_what_a_fixture_read_belongs_to_its_tests(repo):
     assert diffs == {"test_first": ours, "test_second": ours, "test_none": "", "test_table": "mypkg/data changed"}
 
 
+# What torch._inductor does to what it generated, by the same calls, where no torch is installed.
+INDUCTOR = """
+import hashlib, inspect, os, subprocess, sys
+from types import ModuleType
+
+def compiled(function):
+    def call(*args):
+        return _loaded(inspect.getsource(function)).__dict__[function.__name__](*args)
+    call.own_id = id(call)
+    return call
+
+def _loaded(text):
+    key = hashlib.sha256(text.encode()).hexdigest()
+    if f"inductor.{key}" in sys.modules:
+        return sys.modules[f"inductor.{key}"]
+    file = os.path.join(os.environ["TORCHINDUCTOR_CACHE_DIR"], key[:2], f"{key}.py")
+    if not os.path.exists(file):
+        subprocess.run([sys.executable, "-S", "-c", ""], check=True)
+        os.makedirs(os.path.dirname(file))
+        with open(f"{file}.tmp", "w") as written:
+            written.write("from virtual_time import sleep\\n" + text.partition("\\n")[2])
+        os.rename(f"{file}.tmp", file)
+    with open(file) as read:
+        code = compile(read.read(), file, "exec")
+    module = sys.modules[f"inductor.{key}"] = ModuleType(f"inductor.{key}")
+    module.__file__ = file
+    exec(code, module.__dict__)
+    return module
+"""
+OPERATORS = """
+from inductor import compiled
+
+@compiled
+def scale(x):
+    sleep(0.002)
+
+@compiled
+def shift(x):
+    sleep(0.003)
+"""
+MEASURED = """
+import pytest
+from mypkg import operators
+
+@pytest.mark.bandwidth(judged_on="gbps", tolerance="20%")
+@pytest.mark.parametrize("name", ["scale", "shift"])
+def test_operator(bandwidth, name):
+    x = bandwidth.empty(1 << 14)
+    bandwidth(getattr(operators, name), x, reads=x)
+"""
+
+
+@pytest.mark.parametrize("cache", [".cache", "/outside"])
+def test_what_a_compiler_keeps_of_a_callable_is_no_file_of_the_test(repo, tmp_path_factory, monkeypatch, cache):
+    """It is installed below the root folder, starts programs, and is the first to load what it keeps."""
+    outside = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(outside if cache == "/outside" else repo.path / cache))
+    repo.file("env/lib/site-packages/inductor.py", INDUCTOR)
+    repo.file("mypkg/operators.py", OPERATORS)
+    repo.file("tests/test_operators.py", MEASURED)
+    repo.file("pytest.ini", FILES["pytest.ini"].replace("= .", "= . env/lib/site-packages"))
+    same = ("--bandwidth-baseline=b.yaml", "tests/test_operators.py")
+    repo.run(*same, "--bandwidth-update").assert_outcomes(passed=2)
+    both = {"test_operator[scale]", "test_operator[shift]"}
+    assert unchanged(rows(repo, *same, "-k", "shift")) == {"test_operator[shift]"}
+    assert unchanged(rows(repo, *same)) == both
+    repo.file("mypkg/operators.py", OPERATORS.replace("0.003", "0.03"))
+    found = rows(repo, *same)
+    assert {row["code_diff"] for row in found.values()} == {"mypkg/operators.py changed"}
+    assert found["test_operator[shift]"]["status"] == "REGRESSED"
+
+
 def test_a_list_that_is_missing_is_said(known):
     shutil.rmtree(known.path / "code")
     known.file("mypkg/timing.py", "SECONDS = 0.0021\n")

@@ -259,6 +259,28 @@ def test_folders_and_made_files_do_not_count(case):
     assert case.files() == USED
 
 
+@pytest.mark.parametrize("folder", ["cache", "."])
+def test_what_compilers_keep_does_not_count(case, tmp_path_factory, monkeypatch, folder):
+    """Below the root folder or outside, read or loaded; but for a folder that holds the user's own files, too."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(case.root / folder))
+    outside = tmp_path_factory.mktemp("inductor")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(outside))
+    monkeypatch.syspath_prepend(str(outside))
+    case.file("cache/made_inside.py")
+    (outside / "made_outside.py").touch()
+    case.reads("cache/made_inside.py")
+    case.load("made_outside", "test_it")
+    assert case.files() == USED | ({"cache/made_inside.py"} if folder == "." else set())
+
+
+@pytest.mark.parametrize(("file", "counts"), [("test_it.py", True), ("env/lib/site-packages/compiler.py", False)])
+def test_programs_count_that_the_users_own_code_starts(case, file, counts):
+    case.opened.begin_test()
+    text = "opened.audit('subprocess.Popen', ('cc', ['cc'], None, None))"
+    exec(compile(text, str(case.root / file), "exec"), {"opened": case.opened, "__name__": "starting"})
+    assert case.opened.of_test.starts == ("cc" if counts else None)
+
+
 def test_a_program_that_the_test_starts_is_unknown(case):
     case.opened.of_test.starts = "git"
     with pytest.raises(FilesUnknown, match="the test starts 'git'"):

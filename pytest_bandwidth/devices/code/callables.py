@@ -23,6 +23,7 @@ from pytest_bandwidth.devices.code.launch import (
 from pytest_bandwidth.devices.code.numba_functions import function_digest
 from pytest_bandwidth.devices.code.python_functions import known_function
 from pytest_bandwidth.devices.code.walk import Unknown, Walk
+from pytest_bandwidth.domain.code.file_list import is_installed
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 
 # Containers that a callable is looked for in; anything else is handed over as it is.
@@ -98,6 +99,15 @@ class _WalkAroundCode(Walk):
             yield argument_text(value, self._addresses)
         else:
             yield from super().value(value)
+
+    def function(self, function: FunctionType) -> Iterator[str]:
+        """Yield the same; of a library's function its name, and what it was made with."""
+        # Its version identifies it, and among its attributes may be addresses: `torch.compile` puts one there.
+        if is_installed(function.__code__.co_filename):
+            yield f"{function.__module__}.{function.__qualname__}"
+            yield from self._made_with(function)
+        else:
+            yield from super().function(function)
 
     def of(self, function: Any) -> Iterator[str]:
         if isinstance(function, partial):

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.domain.code.file_list import is_installed
 from pytest_bandwidth.domain.code.identity import digest
 
 STANDARD = frozenset({"math", "cmath", "operator", "_operator"})
 _DISPATCHER = type(np.sum)
 _HEAP_TYPE = 1 << 9  # of a type's flags: its class statement was Python's
 _STDLIB = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib")})
-_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _PLAIN = frozenset({bool, int, float, complex, str, bytes})
 _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
 # Attributes that say where a function comes from, or that pytest sets: its code does not read them.
@@ -172,7 +172,7 @@ def _is_file_of(module: str, file: str | None) -> bool:
 
 
 def _is_standard_file(file: str | None) -> bool:
-    return file is not None and file.startswith(_STDLIB) and not any(part in file for part in _INSTALLED)
+    return file is not None and file.startswith(_STDLIB) and not is_installed(file)
 
 
 @lru_cache(maxsize=64)
@@ -180,7 +180,7 @@ def _folder_of(library: str) -> str | None:
     """Return the folder of a library that is installed as its distribution's files; None for a checkout, say."""
     if library == "cupy":  # its distribution has another name for each version of CUDA
         origin = getattr(getattr(sys.modules.get(library), "__spec__", None), "origin", None) or ""
-        return os.path.join(os.path.dirname(origin), "") if any(part in origin for part in _INSTALLED) else None
+        return os.path.join(os.path.dirname(origin), "") if is_installed(origin) else None
     if library not in ("numpy", "numba", "llvmlite", "scipy"):
         return None
     try:
@@ -249,8 +249,16 @@ class Walk(ABC):
 
         Raises Unknown, also where names may mean what their dictionaries do not show.
         """
-        names = function.__globals__
-        if type(names) is not dict or getattr(function, "__builtins__", None) is not vars(builtins):
+        yield from self._made_with(function)
+        for name, attribute in sorted(vars(function).items()):
+            if name not in _OF_WRAPPERS:
+                yield f"attribute {name}"
+                yield from self._held(attribute)
+        yield from self._code(function.__code__, function.__globals__)
+
+    def _made_with(self, function: FunctionType) -> Iterator[str]:
+        """Yield the same of what a function holds, and of its defaults. Raises Unknown."""
+        if type(function.__globals__) is not dict or getattr(function, "__builtins__", None) is not vars(builtins):
             raise Unknown
         try:
             closure = [cell.cell_contents for cell in function.__closure__ or ()]
@@ -258,11 +266,6 @@ class Walk(ABC):
             raise Unknown from None
         for part in (*closure, *(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items())):
             yield from self._held(part)
-        for name, attribute in sorted(vars(function).items()):
-            if name not in _OF_WRAPPERS:
-                yield f"attribute {name}"
-                yield from self._held(attribute)
-        yield from self._code(function.__code__, names)
 
     def _attributes(self) -> Iterator[str]:
         """Yield what each module that was met has by the names that were: somebody may have replaced it there."""

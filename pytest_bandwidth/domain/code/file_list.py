@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,13 @@ from pytest_bandwidth.domain.code.identity import DIGITS, digest
 
 LARGEST_LIST_BYTES = 8 * 2**20
 MOST_NAMED = 3
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _HASH = re.compile(rf"[0-9a-f]{{{DIGITS}}}", re.ASCII)
+
+
+def is_installed(path: str) -> bool:
+    """Return whether a file is a distribution's: in any environment, also in one below the root folder."""
+    return not _INSTALLED.isdisjoint(path.split(os.sep))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from pytest_bandwidth.devices.code.callables import callable_code
+from pytest_bandwidth.devices.code.callables import call_digest, callable_code
 from pytest_bandwidth.domain.code.identity import UNKNOWN_CODE
 
 N = 64
@@ -212,3 +212,18 @@ def test_what_was_bound_to_a_function_stands_around_its_code_too():
 
     assert bound(4).is_same(bound(4), by="sass")
     assert not bound(4).is_same(bound(8), by="sass")
+
+
+def test_what_a_library_notes_on_its_wrapper_is_no_part_of_a_call():
+    """Of torch.compile's it is an id."""
+    text = "def made(scale):\n    def call(x): return x * scale\n    call.own_id = id(call)\n    return call\n"
+    own, installed = {}, {}
+    exec(compile(text, "/root/own.py", "exec"), own)
+    exec(compile(text, "/env/lib/site-packages/compiler.py", "exec"), installed)
+
+    def called(module, scale):
+        return call_digest(module["made"](scale), (np.zeros(N),), {})
+
+    assert called(installed, 2) == called(installed, 2) != called(installed, 3)
+    kept = [module["made"](2) for module in (own, own)]
+    assert len({call_digest(call, (), {}) for call in kept}) == 2

@@ -57,6 +57,14 @@ def test_a_moved_file_leaves_code_what_it_is(arch):
     assert code(SOURCE, arch, "a/much longer folder/of_another.cu") == code(SOURCE, arch)
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_macros_of_the_file_are_texts_where_they_are_asserted_or_a_format(arch):
+    said = 'assert(n > 5 && __LINE__ > 0 && "in " __FILE__);', 'printf("in " __FILE__ " %d\\n", n);'
+    for text in said:
+        source = f"{HEAD}    {text}\n}}\n"
+        assert code(f"\n{source}", arch, "another/of_another.cu") == code(source, arch)
+
+
 def test_another_kernel_that_asserts_leaves_ptx_what_it_is():
     """Of the machine code it changes where the addresses of texts lie."""
     other = "__global__ void other(int* x) { assert(*x); }\n"
@@ -90,6 +98,8 @@ USED_ELSEWHERE = {
         f'{HEAD}    out[0] = printf("// ", n);\n}}\n',
         "/",
     ),
+    "the line is printed": (f'{HEAD}    printf("%d", __LINE__);\n}}\n', "\n"),
+    "the file is printed": (f'{HEAD}    printf("%s", __FILE__);\n}}\n', '#line 1 "moved.cu"\n'),
 }
 
 
