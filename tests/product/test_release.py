@@ -46,3 +46,12 @@ def test_the_form_for_issues_asks_for_the_device_and_is_what_github_takes():
     (device,) = [field for field in fields if "`pytest-bandwidth device --json`" in field["attributes"]["label"]]
     assert device["validations"] == {"required": True}
     assert set(re.findall(r"`pytest-bandwidth ([a-z]+)", str(form))) <= set(commands())
+
+
+def test_the_site_is_built_where_the_metadata_says_it_is():
+    config = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text(encoding="utf-8"))
+    assert config["sphinx"] == {"configuration": "docs/conf.py", "fail_on_warning": True}
+    metadata = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert re.search(r'^Documentation = "https://pytest-bandwidth\.readthedocs\.io/', metadata, re.MULTILINE)
+    groups = re.findall(r"--group (\w+)", " ".join(config["build"]["jobs"]["install"]))
+    assert [group for group in groups if not re.search(rf"^{group} = \[", metadata, re.MULTILINE)] == []
