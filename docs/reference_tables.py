@@ -24,6 +24,7 @@ from pytest_bandwidth.registry import hooks
 from pytest_bandwidth.suite.operations.table import markdown_table
 
 CONTRACT = Path(__file__).resolve().parents[1] / "tests" / "product" / "contract.json"
+HELP = {"-h", "--help"}
 
 
 def options_table() -> str:
@@ -73,7 +74,7 @@ def compatibility_table() -> str:
         "options of the ini file": kept["ini"],
         "arguments of the marker": kept["marker"],
         **{f"members of `{name}`": _members(name, members) for name, members in kept["signatures"].items()},
-        **{f"`pytest-bandwidth {name}`": options for name, options in kept["commands"].items()},
+        **{f"`pytest-bandwidth {name}`": sorted({*options} - HELP) for name, options in kept["commands"].items()},
         "exit status": [f"{status}: {when}" for when, status in kept["exit"].items()],
         "columns of CSV": kept["csv"],
         "fields of JSON": kept["document"],
