@@ -6,7 +6,8 @@ Sphinx calls `write_reference` before it reads the pages (docs/conf.py); nothing
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from pytest_bandwidth.options.options import declared
 from pytest_bandwidth.options.settings import dest, flag
 from pytest_bandwidth.registry import hooks
 from pytest_bandwidth.suite.operations.table import markdown_table
+
+CONTRACT = Path(__file__).resolve().parents[1] / "tests" / "product" / "contract.json"
+HELP = {"-h", "--help"}
 
 
 def options_table() -> str:
@@ -62,6 +66,26 @@ def history_table() -> str:
     return _table(("column", "type", "meaning"), [(f"`{c.name}`", c.type, c.meaning) for c in COLUMNS])
 
 
+def compatibility_table() -> str:
+    """List the names that users, CI files and other tools depend on, as a test compares them."""
+    kept = json.loads(CONTRACT.read_text(encoding="utf-8"))
+    names: dict[str, Iterable[str]] = {
+        "options of pytest": kept["options"],
+        "options of the ini file": kept["ini"],
+        "arguments of the marker": kept["marker"],
+        **{f"members of `{name}`": _members(name, members) for name, members in kept["signatures"].items()},
+        **{f"`pytest-bandwidth {name}`": sorted({*options} - HELP) for name, options in kept["commands"].items()},
+        "exit status": [f"{status}: {when}" for when, status in kept["exit"].items()],
+        "columns of CSV": kept["csv"],
+        "fields of JSON": kept["document"],
+        "fields of a JSON result": kept["document"]["results"][0],
+        "keys of a baseline": kept["baseline"]["file"],
+        "keys of a baseline's entry": dict.fromkeys((*kept["baseline"]["entry"], *kept["traffic baseline"]["entry"])),
+    }
+    rows = [(what, ", ".join(f"`{name}`" for name in found)) for what, found in names.items()]
+    return _table(("what", "names"), rows)
+
+
 def write_reference(folder: Path) -> None:
     """Write the parts that pages include."""
     folder.mkdir(exist_ok=True)
@@ -72,6 +96,7 @@ def write_reference(folder: Path) -> None:
         "hooks.md": hook_entries,
         "operations.md": markdown_table,
         "history.md": history_table,
+        "compatibility.md": compatibility_table,
     }
     for name, make in parts.items():
         (folder / name).write_text(make() + "\n", encoding="utf-8")
@@ -82,6 +107,10 @@ def _public(owner: type) -> Iterable[tuple[str, Any]]:
         callable_or_property = inspect.isfunction(value) or isinstance(value, property)
         if callable_or_property and (not name.startswith("_") or name in ("__call__", "__getitem__")):
             yield name, value
+
+
+def _members(name: str, members: Mapping[str, Any]) -> Iterable[str]:
+    return ({"__call__": f"{name}()", "__getitem__": f"{name}[]"}.get(member, member) for member in members)
 
 
 def _entry(name: str, member: str, value: Any, skipped: int = 1) -> str:

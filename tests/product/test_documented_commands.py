@@ -271,7 +271,10 @@ def test_the_commands_for_a_bucket_run_at_a_store_on_disk(shell, tmp_path, monke
 @pytest.mark.usefixtures("with_baselines")
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.kind == "yaml" and "jobs:" in b.text], ids=str)
 def test_githubs_workflows_run(block, shell, pytester):
-    (job,) = yaml.safe_load(block.text)["jobs"].values()
+    workflow = yaml.safe_load(block.text)
+    (job,) = workflow["jobs"].values()
+    assert workflow["permissions"] == {"contents": "read"}
+    assert job["steps"][0]["with"] == {"persist-credentials": False, "fetch-depth": 0}
     runs = [step["run"].removeprefix(".venv/bin/") for step in job["steps"] if "run" in step]
     installing, testing = runs[-2:]
     assert (installing.split()[0], testing.split()[0]) == ("pip", "pytest")
@@ -283,18 +286,17 @@ def test_githubs_workflows_run(block, shell, pytester):
 
 @pytest.mark.usefixtures("with_baselines")
 def test_gitlabs_jobs_run(shell, pytester):
-    jobs = yaml.safe_load(lacking(RUNNER).text)
+    file = yaml.safe_load(lacking(RUNNER).text)
+    assert file.pop("variables") == {"GIT_DEPTH": 0}
+    artifacts = file.pop("default")["artifacts"]
+    results, junit = (pytester.path / name for name in (*artifacts["paths"], artifacts["reports"]["junit"]))
+    jobs = {name: {**file.get(job.get("extends"), {}), **job} for name, job in file.items() if name[0] != "."}
     assert set(jobs) == {"traffic", "gpu", "gpu-merge-request"}
-    for job in jobs.values():
-        timed = "gpu" in job.get("tags", ())  # which may take the old code from the history
-        assert timed == (job.get("variables") == {"GIT_DEPTH": 0})
-        results, junit = (
-            pytester.path / job["artifacts"]["paths"][0],
-            pytester.path / job["artifacts"]["reports"]["junit"],
-        )
+    for name, job in jobs.items():
+        assert ("gpu" in job.get("tags", ())) == ("resource_group" in job) == name.startswith("gpu")
         shutil.rmtree(results, ignore_errors=True)
         junit.unlink(missing_ok=True)
-        for command in job["script"]:
+        for command in (*job.get("before_script", ()), *job["script"]):
             if command == "python3 -m venv .venv":
                 continue  # what it is for is installed here
             known = command.replace("$CI_MERGE_REQUEST_DIFF_BASE_SHA", "HEAD").replace(" --bandwidth-device=cuda", "")

@@ -6,6 +6,7 @@ import shlex
 import sys
 import venv
 import zipfile
+from email.parser import Parser
 
 import pytest
 from documented import ROOT, installations
@@ -60,6 +61,23 @@ def test_wheel_carries_kernels_templates_and_types(wheel):
     assert {p.relative_to(ROOT).as_posix() for p in files} <= names
     assert "pytest_bandwidth/py.typed" in names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
+
+
+def test_an_index_shows_readme_with_links_to_the_site_and_the_versions_files(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    metadata = Parser().parsestr(archive.read(name).decode())
+    addresses = dict(line.split(", ") for line in metadata.get_all("Project-URL"))
+    assert addresses.keys() == {"Documentation", "Source", "Issues", "Changelog"}
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert "Development Status :: 3 - Alpha" in metadata.get_all("Classifier")
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", metadata.get_payload())]
+    site, tree = f"{addresses['Documentation']}/", f"{addresses['Source']}/blob/v{metadata['Version']}/"
+    pages = [f"docs/{link.removeprefix(site).removesuffix('.html')}.md" for link in links if link.startswith(site)]
+    files = [link.removeprefix(tree) for link in links if link.startswith(tree)]
+    assert len(pages) > 10
+    assert [file for file in (*pages, *files) if not (ROOT / file).is_file()] == []
+    assert [link for link in links if not link.startswith("https://")] == []
 
 
 @pytest.mark.slow

@@ -1,0 +1,57 @@
+"""What a release needs: the changelog's section, the pages' links, and the form for issues."""
+
+import re
+
+import pytest
+import yaml
+from documented import ROOT
+
+import pytest_bandwidth
+from pytest_bandwidth.cli.main import commands
+
+PAGES = [ROOT / name for name in ("CHANGELOG.md", "RELEASING.md", "SECURITY.md")]
+WORKFLOWS = ROOT / ".github" / "workflows"
+RELEASING = (ROOT / "RELEASING.md").read_text(encoding="utf-8")
+# What GitHub knows: https://docs.github.com/en/communities/using-templates-to-encourage-useful-issues-and-pull-requests
+FORM_TYPES = {"checkboxes", "dropdown", "input", "markdown", "textarea"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_to_files(page):
+    links = re.findall(r"\]\((?!https?://)([^)\s#]+)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (ROOT / link).is_file()] == []
+
+
+def test_the_changelog_describes_this_version_first():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    first = re.findall(r"^## (.*)$", text, re.MULTILINE)[0]
+    version = re.escape(pytest_bandwidth.__version__)
+    assert re.fullmatch(rf"Unreleased|{version} - (?:unreleased|\d{{4}}-\d\d-\d\d)", first)
+
+
+def test_what_releasing_names_is_there():
+    workflow = yaml.safe_load((WORKFLOWS / "release.yml").read_text(encoding="utf-8"))
+    assert f"environment `{workflow['jobs']['publish']['environment']['name']}`" in RELEASING
+    named = re.findall(r"`([\w/.]+\.(?:yml|py|md|toml|json))`", RELEASING)
+    assert len(named) > 5
+    assert [n for n in named if not (ROOT / n).is_file() and not (WORKFLOWS / n).is_file()] == []
+
+
+def test_the_form_for_issues_asks_for_the_device_and_is_what_github_takes():
+    form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE/bug.yml").read_text(encoding="utf-8"))
+    assert form.keys() == {"name", "description", "body"}
+    fields = [element for element in form["body"] if element["type"] != "markdown"]
+    assert {element["type"] for element in form["body"]} <= FORM_TYPES
+    assert len({field["id"] for field in fields}) == len(fields)
+    (device,) = [field for field in fields if "`pytest-bandwidth device --json`" in field["attributes"]["label"]]
+    assert device["validations"] == {"required": True}
+    assert set(re.findall(r"`pytest-bandwidth ([a-z]+)", str(form))) <= set(commands())
+
+
+def test_the_site_is_built_where_the_metadata_says_it_is():
+    config = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text(encoding="utf-8"))
+    assert config["sphinx"] == {"configuration": "docs/conf.py", "fail_on_warning": True}
+    metadata = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert re.search(r'^Documentation = "https://pytest-bandwidth\.readthedocs\.io/', metadata, re.MULTILINE)
+    groups = re.findall(r"--group (\w+)", " ".join(config["build"]["jobs"]["install"]))
+    assert [group for group in groups if not re.search(rf"^{group} = \[", metadata, re.MULTILINE)] == []
