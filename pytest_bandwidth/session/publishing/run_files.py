@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_bandwidth.baseline import check
+from pytest_bandwidth.baseline import load_all
 from pytest_bandwidth.baseline.code_files import is_written_by_updates
 from pytest_bandwidth.domain.brought import brought, shown
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageError
@@ -118,7 +118,8 @@ def check_before_workers(config: pytest.Config) -> None:
                 f"no baseline file {baseline}: check {places_of(config)['baseline']}, "
                 "or write it with --bandwidth-update"
             )
-        check(baseline)
+        for _ in load_all(baseline):
+            pass
     except (BaselineError, UsageError) as error:
         raise usage_error(error) from None
 
