@@ -33,10 +33,9 @@ from pytest_bandwidth.evidence.processes.child import Child, Invocation
 from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.evidence.processes.waiting import room_on
 from pytest_bandwidth.evidence.time_budget import OldCodeTime, Timed
-from pytest_bandwidth.judging.evidence import first_evidence, of_old_code_alone
+from pytest_bandwidth.judging.evidence import code_alone, first_evidence, has_code, of_old_code_alone
 from pytest_bandwidth.judging.judge import ROUNDS_SHARE, Judged, Resolver, judge
 from pytest_bandwidth.judging.limits import Limits, MarkerOptions
-from pytest_bandwidth.judging.other_device import code_alone, has_code
 from pytest_bandwidth.judging.pairs import Looks
 from pytest_bandwidth.measuring.measuring_run import (
     FRESH_SECONDS_LEAST,
