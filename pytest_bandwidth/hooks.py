@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pytest_bandwidth.reports.columns import Column as Column
     from pytest_bandwidth.reports.columns import SmallTable as SmallTable
     from pytest_bandwidth.reports.formats import Format as Format
-    from pytest_bandwidth.reports.reporter import Reporter as Reporter
+    from pytest_bandwidth.reports.formats import Reporter as Reporter
     from pytest_bandwidth.session.publishing.device_report import DeviceReport as DeviceReport
 
 # What conftest.py files import from here, by the module that has it: every run loads this module, few need those.
@@ -61,7 +61,7 @@ _TYPES = {
     "UsageError": "pytest_bandwidth.domain.errors",
     "Judged": "pytest_bandwidth.judging.judge",
     "JudgedTest": "pytest_bandwidth.evidence.judged_test",
-    "Reporter": "pytest_bandwidth.reports.reporter",
+    "Reporter": "pytest_bandwidth.reports.formats",
     "DeviceReport": "pytest_bandwidth.session.publishing.device_report",
     **dict.fromkeys(("Given", "option", "switch"), "pytest_bandwidth.options.settings"),
 }

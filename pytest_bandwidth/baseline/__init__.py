@@ -1,6 +1,6 @@
 """Read and write baseline files: people's YAML and the machine's runs ↔ `domain.baseline` values.
 
-`load` → values; `check` → problems; `update`, `remove`, `init` → a changed file; `find_file`, `check_device` → whose
+`load`, `load_all` → values; `update`, `remove`, `init` → a changed file; `find_file`, `check_device` → whose
 file it is.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_bandwidth.baseline.locate import check, check_device, devices_at, find_code, find_file, keys_at
+from pytest_bandwidth.baseline.locate import check_device, devices_at, find_code, find_file, keys_at, load_all
 from pytest_bandwidth.baseline.reader import read
 from pytest_bandwidth.baseline.update import Merge, init, remove, take_new, update
 from pytest_bandwidth.domain.baseline import Baseline
@@ -16,7 +16,6 @@ from pytest_bandwidth.domain.baseline import Baseline
 __all__ = [
     "SCHEMA_FILE",
     "Merge",
-    "check",
     "check_device",
     "devices_at",
     "find_code",
@@ -24,6 +23,7 @@ __all__ = [
     "init",
     "keys_at",
     "load",
+    "load_all",
     "remove",
     "take_new",
     "update",

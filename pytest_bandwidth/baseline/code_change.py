@@ -6,11 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.code.file_list import changes_sentence, file_list_of
+from pytest_bandwidth.domain.code.file_list import file_list_of
 from pytest_bandwidth.domain.code.ptx_diff import access_changes, ptx_diff
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.text import listed
+
+# So many files that changed are named.
+MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ def _files_change(measurement: Measurement, entry: Entry | None, old_files: Call
         changes = file_list_of(measurement.files).changes_since(file_list_of(old_files(then)))
     except (BandwidthError, ValueError) as error:
         return CodeChange(unknown=f"the code changed, which files did cannot be shown: {error}")
-    return CodeChange(diff="\n".join(changes), files=changes_sentence(changes))
+    return CodeChange(diff="\n".join(changes), files=listed(changes, MOST_NAMED))
 
 
 def ptx_change(old: Callable[[], str], new: Callable[[], str]) -> CodeChange:

@@ -8,18 +8,17 @@ runs it.
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pytest_bandwidth.baseline.locate import files_in, is_folder, is_named_as_baseline
 from pytest_bandwidth.baseline.lock import locked, make_folder, replace_file
 from pytest_bandwidth.baseline.reader import read
 from pytest_bandwidth.baseline.runs import ATTRIBUTES, SUFFIX, path_of
-from pytest_bandwidth.baseline.source import error
-from pytest_bandwidth.domain.baseline import Baseline, Entry
+from pytest_bandwidth.baseline.source import error, read_bytes
+from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import DIGITS, digest
 from pytest_bandwidth.domain.code.machine_code import CUBIN, LARGEST_BYTES
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
@@ -61,51 +60,27 @@ def write_code(baseline: Path, files: Mapping[str, bytes]) -> None:
     """
     folder = folder_of(baseline)
     for name, data in files.items():
-        path = folder / name
-        if len(data) > LARGEST_BYTES or _is(path):
-            continue
-        make_folder(folder, path)
-        replace_file(path, data)
-
-
-def read_ptx(baseline: Path, name: str) -> str | None:
-    """Return the PTX of that hash; None where there is none.
-
-    Raises BaselineError for a file that is not what its name says, too large, or no file.
-    """
-    data = _checked(folder_of(baseline) / f"{name}.ptx")
-    return None if data is None else data.decode("utf-8", "replace")
-
-
-def needed_files(baseline: Path, name: str) -> str:
-    """Return the list of files of that hash. Raises BaselineError for a file that is missing, or is not that list."""
-    path = folder_of(baseline) / f"{name}.files"
-    data = _checked(path)
-    if data is None:
-        raise _missing(path)
-    return data.decode("utf-8", "replace")
+        path, held = folder / name, None
+        with suppress(BaselineError):
+            held = _checked(path)
+        if held is None and len(data) <= LARGEST_BYTES:
+            make_folder(folder, path)
+            replace_file(path, data)
 
 
 def needed_ptx(baseline: Path, name: str) -> str:
-    """Return the PTX of that hash. Raises BaselineError as `read_ptx` does, and where there is none."""
-    found = read_ptx(baseline, name)
-    if found is None:
-        raise _missing(folder_of(baseline) / f"{name}.ptx")
-    return found
+    """Return the PTX of that hash. Raises BaselineError for a file that is missing, or not what its name says."""
+    return _needed(baseline, f"{name}.ptx").decode("utf-8", "replace")
+
+
+def needed_files(baseline: Path, name: str) -> str:
+    """Return the list of files of that hash. Raises BaselineError as `needed_ptx`."""
+    return _needed(baseline, f"{name}.files").decode("utf-8", "replace")
 
 
 def needed_cubin(baseline: Path, code: Mapping[str, str]) -> bytes | None:
-    """Return the machine code that an entry's `code` names; None where it names none.
-
-    Raises BaselineError where the file is missing, not what its name says, too large, or no file.
-    """
-    if CUBIN not in code:
-        return None
-    path = folder_of(baseline) / f"{code[CUBIN]}.cubin"
-    found = _checked(path)
-    if found is None:
-        raise _missing(path)
-    return found
+    """Return the machine code that an entry's `code` names; None where it names none. Raises as `needed_ptx`."""
+    return _needed(baseline, f"{code[CUBIN]}.cubin") if CUBIN in code else None
 
 
 def problems_of(baseline: Path, entries: Iterable[Entry]) -> list[Problem]:
@@ -135,9 +110,8 @@ def unused_code(baseline: Path, without: Collection[str] = ()) -> list[Path]:
     try:
         there = code_files(folder_of(baseline))
         for file in files_in(baseline.parent) if there else []:
-            found: Baseline = read(file).baseline
             gone = without if file == baseline else ()
-            named |= file_names(entry for key, entry in found.entries.items() if key not in gone)
+            named |= file_names(entry for key, entry in read(file).baseline.entries.items() if key not in gone)
     except (OSError, BaselineError):
         return []
     return [path for path in there if path.name not in named]
@@ -157,50 +131,24 @@ def prune_code(baseline: Path) -> list[Path]:
     return removed
 
 
-def _missing(path: Path) -> BaselineError:
-    return BaselineError(f"found no {path}, commit it with the baseline")
+def _needed(baseline: Path, name: str) -> bytes:
+    path = folder_of(baseline) / name
+    if (data := _checked(path)) is None:
+        raise BaselineError(f"found no {path}, commit it with the baseline")
+    return data
 
 
 def _checked(path: Path) -> bytes | None:
     """Return what a file of code holds; None where there is none. Raises BaselineError where it is not what it says."""
     what = _HOLDS[path.suffix]
     try:
-        data = _read(path)
-    except ValueError as problem:
-        raise error(
-            path, 1, f"found {problem}, expected a kernel's {what}: remove it, the next update writes it anew"
-        ) from None
-    if data is not None and _hash(path, data) != path.stem:
-        raise error(
-            path, 1, f"found {what} of another hash than its name says: remove it, the next update writes it anew"
-        )
-    return data
-
-
-def _is(path: Path) -> bool:
-    try:
-        return _checked(path) is not None
-    except BaselineError:
-        return False
-
-
-def _hash(path: Path, data: bytes) -> str:
-    return ptx_digest(data.decode("utf-8", "replace")) if path.suffix == ".ptx" else digest(data)
-
-
-def _read(path: Path) -> bytes | None:
-    """Return a regular file's bytes; None where there is none. Raises ValueError for what is no such, or too large."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
+        data = read_bytes(path, LARGEST_BYTES, f"a kernel's {what}")
+        found = ptx_digest(data.decode("utf-8", "replace")) if path.suffix == ".ptx" else digest(data)
+        if found != path.stem:
+            raise error(path, 1, f"found {what} of another hash than its name says")
     except FileNotFoundError:
         return None
-    except OSError as problem:
-        raise ValueError(f"a file that cannot be read ({problem.strerror})") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ValueError("no regular file")
-    with open(descriptor, "rb") as stream:
-        data = stream.read(LARGEST_BYTES + 1)
-    if len(data) > LARGEST_BYTES:
-        raise ValueError(f"more than {LARGEST_BYTES // 2**20} MiB")
+    except BaselineError as bad:
+        message = f"{bad.problems[0].message}: remove it, the next update writes it anew"
+        raise error(path, 1, message) from None
     return data

@@ -17,11 +17,19 @@ from typing import Any
 import yaml
 
 from pytest_bandwidth.baseline.parse import Mapping, Scalar, events_of
-from pytest_bandwidth.baseline.plain_text import word
 from pytest_bandwidth.baseline.reader import Document, read_text
-from pytest_bandwidth.baseline.schema import ENTRY_FIELDS, HEADER_KEYS, RECORDED
+from pytest_bandwidth.baseline.schema import (
+    ENTRY_FIELDS,
+    HEADER_KEYS,
+    RECORDED,
+    TESTS,
+    entry_fields,
+    render_device,
+    render_entry,
+    render_header,
+    word,
+)
 from pytest_bandwidth.baseline.source import SourceText, error
-from pytest_bandwidth.baseline.writer import TESTS, entry_fields, render_device, render_entry, render_header
 from pytest_bandwidth.domain.baseline import BaselineDevice, Change, Entry
 from pytest_bandwidth.domain.errors import BaselineError
 
@@ -91,7 +99,7 @@ def _by_lines(document: Document, device: BaselineDevice | None, changes: Sequen
         at = end
     added = [render_entry(change.after) for change in changes if change.before is None and change.after is not None]
     end = max(at, max((end for _, end in spans.values()), default=body))
-    indent = _indent_of(lines, spans)
+    indent = _indent(lines[min(spans.values())[0]]) if spans else 2
     text = "".join([*pieces, *lines[at:end], *(_shifted(one, indent - 2) for one in added), *lines[end:]])
     if device is None:
         return text
@@ -116,8 +124,7 @@ def _spans(document: Document, lines: Sequence[str]) -> tuple[dict[str, tuple[in
     starts = [key.line - 1 for key, _ in tests]
     spans = {}
     for (key, _), start, end in zip(tests, starts, [*starts, foot][1:], strict=True):
-        indent = len(lines[start]) - len(lines[start].lstrip(" "))
-        while end > start + 1 and _is_between(lines[end - 1], indent):
+        while end > start + 1 and _is_between(lines[end - 1], _indent(lines[start])):
             end -= 1
         spans[key.text] = start, end
     return spans, line
@@ -125,13 +132,11 @@ def _spans(document: Document, lines: Sequence[str]) -> tuple[dict[str, tuple[in
 
 def _is_between(line: str, indent: int) -> bool:
     """Return whether a line after an entry is not the entry's: blank, or a comment that is no deeper than its key."""
-    bare = line.lstrip(" ")
-    return not bare.strip() or (bare.startswith("#") and len(line) - len(bare) <= indent)
+    return not line.strip() or (line.lstrip(" ").startswith("#") and _indent(line) <= indent)
 
 
-def _indent_of(lines: Sequence[str], spans: dict[str, tuple[int, int]]) -> int:
-    first = next(iter(spans.values()), None)
-    return 2 if first is None else len(lines[first[0]]) - len(lines[first[0]].lstrip(" "))
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip(" "))
 
 
 def _shifted(text: str, by: int) -> str:
@@ -144,7 +149,7 @@ def _edited_entry(block: str, change: Change) -> str:
     """Edit an entry's lines, which changes least, or write them afresh below their comments."""
     assert change.before is not None
     assert change.after is not None
-    indent = len(block) - len(block.lstrip(" "))
+    indent = _indent(block)
     if block == _shifted(render_entry(change.before), indent - 2):  # as nearly all are
         return _shifted(render_entry(change.after), indent - 2)
     with suppress(NotByLines):
@@ -212,7 +217,8 @@ def _afresh(document: Document, device: BaselineDevice | None, changes: Sequence
     for comment in _comments(text):
         begun = [line for line in keys if line <= (comment.follows or comment.line)]
         above.setdefault(keys[max(begun)] if begun else None, []).append(comment.text)
-    nodes = {key.text: node for name, value in document.root.items if name.text == "tests" for key, node in _of(value)}
+    tests = next((value for name, value in document.root.items if name.text == "tests"), None)
+    nodes = {key.text: node for key, node in tests.items} if isinstance(tests, Mapping) else {}
     after = {change.key: change.after for change in changes}
     pieces = [*(f"{comment}\n" for comment in above.get(None, ())), header, TESTS]
     for key, old in baseline.entries.items():
@@ -223,10 +229,6 @@ def _afresh(document: Document, device: BaselineDevice | None, changes: Sequence
             written = set(node.lines) if isinstance(node, Mapping) else set()
             pieces.append(render_entry(new, _still_written(written, old, new)))
     return "".join([*pieces, *(render_entry(entry) for entry in after.values() if entry is not None)])
-
-
-def _of(node: Any) -> list[tuple[Scalar, Any]]:
-    return node.items if isinstance(node, Mapping) else []
 
 
 Position = tuple[int, int]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from os.path import exists, isdir  # of a path that cannot be searched, or that no file system takes, Path's raise
 from pathlib import Path
 
 from pytest_bandwidth.baseline.reader import read, read_device
+from pytest_bandwidth.baseline.schema import render_device
 from pytest_bandwidth.baseline.source import error
-from pytest_bandwidth.baseline.writer import render_device
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError, Problem
@@ -56,7 +57,7 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
     matching: list[Path] = []
     nameless: list[Path] = []
     problems: list[Problem] = []
-    for file in _baselines_at(path):
+    for file in files_at(path):
         try:
             header = read_device(file)
         except BaselineError as bad:
@@ -88,20 +89,35 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
     return _new_name(path, device)
 
 
+def load_all(path: Path) -> Iterator[Baseline]:
+    """Give the values of each file that `path` means, of whatever device; none where it is not there.
+
+    Raises BaselineError in the end, with the problems of all.
+    """
+    problems: list[Problem] = []
+    for file in files_at(path):
+        try:
+            yield read(file).baseline
+        except BaselineError as bad:
+            problems += bad.problems
+    if problems:
+        raise BaselineError(problems)
+
+
 def find_code(folder: Path, device: DeviceIdentity) -> Path | None:
     """Return the file of a folder that keeps the PTX of the most entries of devices of this kind; None without any."""
-    found: list[tuple[int, Path]] = []
-    for file in _baselines_at(folder):
-        baseline = read(file).baseline
-        if baseline.device is not None and baseline.device.is_of_kind(device):
-            found.append((sum("ptx" in entry.code for entry in baseline.entries.values()), file))
+    found = (
+        (sum("ptx" in entry.code for entry in baseline.entries.values()), Path(baseline.path or ""))
+        for baseline in load_all(folder)
+        if baseline.device is not None and baseline.device.is_of_kind(device)
+    )
     most, file = max(found, key=lambda one: one[0], default=(0, folder))
     return file if most else None
 
 
 def devices_at(path: Path) -> tuple[str, ...]:
     """Return the devices that a folder's files name, each once; none for a file. Raises BaselineError."""
-    headers = [read_device(file) for file in _baselines_at(path)] if is_folder(path) else []
+    headers = [read_device(file) for file in files_at(path)] if is_folder(path) else []
     return tuple(dict.fromkeys(header.name for header in headers if header is not None))
 
 
@@ -109,25 +125,11 @@ def keys_at(path: Path) -> list[str]:
     """Return the keys of each file that `path` means, of whatever device. Raises BaselineError."""
     if not exists(path):
         raise error(path, 0, "found no such file or folder, expected a baseline: --bandwidth-update makes one")
-    return [key for file in _baselines_at(path) for key in read(file).baseline.entries]
+    return [key for baseline in load_all(path) for key in baseline.entries]
 
 
-def check(path: Path) -> None:
-    """Read each file that `path` means, of whatever device. Raises BaselineError with the problems of all.
-
-    That there is none is no problem: an update makes it.
-    """
-    problems: list[Problem] = []
-    for file in _baselines_at(path):
-        try:
-            read(file)
-        except BaselineError as bad:
-            problems += bad.problems
-    if problems:
-        raise BaselineError(problems)
-
-
-def _baselines_at(path: Path) -> list[Path]:
+def files_at(path: Path) -> list[Path]:
+    """Return the files that `path` means: itself, or those of a folder; none where it is not there."""
     if not is_folder(path):
         return [path] if exists(path) else []
     files = files_in(path)

@@ -6,13 +6,13 @@ PyYAML's loader is asked for one event at a time, so that a hostile file ends at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import yaml
 
-from pytest_bandwidth.baseline.source import Unreadable
+from pytest_bandwidth.baseline.source import Problems
 from pytest_bandwidth.domain.text import INVISIBLE, shown
 
 # libyaml's parser where PyYAML was built with it, else PyYAML's own: slower, same events.
@@ -51,28 +51,28 @@ class Sequence:
 
 
 Node: TypeAlias = "Scalar | Mapping | Sequence"
-Report = Callable[[int, str], None]
 
 
-def parse(text: str, report: Report) -> Node | None:
+def parse(text: str, problems: Problems) -> Node | None:
     """Return the tree of a text's only document; None where there is none.
 
-    report: called with each anchor, alias, tag, duplicate key or unsuitable scalar, with its line; reading goes on.
-    Raises Unreadable where reading cannot go on: no YAML, several documents, too deep, too much.
+    Each anchor, alias, tag, duplicate key or unsuitable scalar is a problem, and reading goes on. Raises BaselineError
+    where it cannot: no YAML, several documents, too deep, too much.
     """
-    builder = _Builder(report)
+    builder = _Builder(problems)
     try:
         for count, event in enumerate(events_of(text)):
             if count >= MAX_EVENTS:
-                line = event.start_mark.line + 1
-                raise Unreadable(line, f"found more than {MAX_EVENTS} YAML items, expected fewer")
+                message = f"found more than {MAX_EVENTS} YAML items, expected fewer"
+                raise problems.last(event.start_mark.line + 1, message)
             builder.take(event)
-    except yaml.MarkedYAMLError as problem:
-        mark = problem.problem_mark or problem.context_mark
-        about = ", ".join(part for part in (problem.context, problem.problem) if part)
-        raise Unreadable(1 if mark is None else mark.line + 1, _no_yaml(about)) from None
     except yaml.YAMLError as problem:
-        raise Unreadable(1, _no_yaml(shown(str(problem)))) from None
+        line, about = 1, shown(str(problem))
+        if isinstance(problem, yaml.MarkedYAMLError):
+            mark = problem.problem_mark or problem.context_mark
+            line = 1 if mark is None else mark.line + 1
+            about = ", ".join(part for part in (problem.context, problem.problem) if part)
+        raise problems.last(line, f"found text that is no YAML ({about}), expected a baseline") from None
     return builder.root
 
 
@@ -82,15 +82,11 @@ def events_of(text: str) -> Iterator[Any]:
     return events
 
 
-def _no_yaml(about: str) -> str:
-    return f"found text that is no YAML ({about}), expected a baseline"
-
-
 class _Builder:
     """Put events together; a stack instead of recursion, because depth is the writer's choice."""
 
-    def __init__(self, report: Report) -> None:
-        self.report = report
+    def __init__(self, problems: Problems) -> None:
+        self.problems, self.report = problems, problems.add
         self.root: Node | None = None
         self.documents = 0
         self.stack: list[Mapping | Sequence] = []
@@ -111,7 +107,12 @@ class _Builder:
         elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
             line = event.start_mark.line + 1
             self._refuse_properties(event, line)
-            self._open(Mapping(line, bool(event.flow_style)) if kind is yaml.MappingStartEvent else Sequence(line))
+            if len(self.stack) >= MAX_DEPTH:
+                message = f"found values nested deeper than {MAX_DEPTH}, expected tests → test → bytes → read"
+                raise self.problems.last(line, message)
+            node = Mapping(line, bool(event.flow_style)) if kind is yaml.MappingStartEvent else Sequence(line)
+            self._add(node)
+            self.stack.append(node)
         elif kind is yaml.AliasEvent:
             line = event.start_mark.line + 1
             self.report(line, f"found the alias *{event.anchor[:40]}, expected its value written out")
@@ -120,7 +121,7 @@ class _Builder:
             self.documents += 1
             line = event.start_mark.line + 1
             if self.documents > 1:
-                raise Unreadable(line, "found a second YAML document, expected one")
+                raise self.problems.last(line, "found a second YAML document, expected one")
             if event.version or event.tags:
                 self.report(line, "found a YAML directive, expected none: remove the line that begins with %")
 
@@ -137,13 +138,6 @@ class _Builder:
         if match := INVISIBLE.search(text):
             self.report(line, f"found the character U+{ord(match[0]):04X}, expected visible text")
         return text
-
-    def _open(self, node: Mapping | Sequence) -> None:
-        if len(self.stack) >= MAX_DEPTH:
-            message = f"found values nested deeper than {MAX_DEPTH}, expected tests → test → bytes → read"
-            raise Unreadable(node.line, message)
-        self._add(node)
-        self.stack.append(node)
 
     def _add(self, node: Node) -> None:
         if not self.stack:

@@ -23,7 +23,7 @@ from pytest_bandwidth.baseline.schema import (
     figure,
     suggestion,
 )
-from pytest_bandwidth.baseline.source import Problems, SourceText, Unreadable, listed, read_source
+from pytest_bandwidth.baseline.source import Problems, SourceText, read_source
 from pytest_bandwidth.domain.baseline import SCHEMA, Baseline, BaselineDevice, Entry, agrees
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
@@ -60,8 +60,8 @@ def read_device(path: Path) -> BaselineDevice | None:
     source = read_source(path)
     if tests_line := _TESTS_LINE.search(source.text):
         problems = Problems(str(path))
-        with suppress(Unreadable, BaselineError):
-            head = parse(source.text[: tests_line.start()], problems.add)
+        with suppress(BaselineError):
+            head = parse(source.text[: tests_line.start()], problems)
             device = _Reader(problems).header(head).device
             if device is not None and not problems.found:
                 return device
@@ -74,35 +74,27 @@ def read_text(source: SourceText, path: Path, *, without_runs: bool = False) -> 
     without_runs: what the text alone says.
     """
     problems = Problems(str(path))
-    document = None
-    try:
-        with gc_disabled():  # what a file holds stays: looking through it again and again slows a large file's load
-            root = _root(source.text, problems)
-            reader = _Reader(problems)
-            header = reader.header(root)
-            runs = Runs() if without_runs else _runs(path, header.tests)
-            document = Document(source, reader.baseline(header, runs, path), header.root, runs)
-    except Unreadable as problem:
-        problems.add(problem.line, problem.message)
+    with gc_disabled():  # what a file holds stays: looking through it again and again slows a large file's load
+        reader = _Reader(problems)
+        header = reader.header(_root(source.text, problems))
+        runs = Runs() if without_runs else _runs(path, header.tests)
+        document = Document(source, reader.baseline(header, runs, path), header.root, runs)
     problems.raise_all()
-    assert document is not None  # else there is a problem
     return document
 
 
 def _root(text: str, problems: Problems) -> Node | None:
     try:
-        return parse(text, problems.add)
-    except Unreadable as problem:
+        return parse(text, problems)
+    except BaselineError:
         # A merge conflict, which the parser stumbles over without knowing it for one.
         lines = f"\n{text}\n"
         found = [(at, marker) for marker in _CONFLICT_MARKERS if (at := lines.find(marker)) >= 0]
         if not found:
             raise
-        at, marker = min(found)
-        raise Unreadable(
-            text.count("\n", 0, at) + 1,
-            f"found the merge conflict marker {shown(marker.strip(chr(10)))}, expected a finished merge",
-        ) from problem
+    at, marker = min(found)
+    message = f"found the merge conflict marker {shown(marker.strip(chr(10)))}, expected a finished merge"
+    raise problems.last(text.count("\n", 0, at) + 1, message)
 
 
 def _runs(path: Path, tests: Iterable[tuple[Scalar, Node]]) -> Runs:
@@ -115,11 +107,7 @@ def _runs(path: Path, tests: Iterable[tuple[Scalar, Node]]) -> Runs:
         of_tests = counted(len(keys), "test")
         return Runs(note=f"{file}: found no such file, expected the runs of {of_tests}: restore it from git, or update")
     problems = Problems(str(file))
-    found = Runs()
-    try:
-        found = read_runs(read_source(file), keys, problems)
-    except Unreadable as problem:
-        problems.add(problem.line, problem.message)
+    found = read_runs(read_source(file), keys, problems)
     problems.raise_all()
     return found
 
@@ -146,11 +134,11 @@ class _Reader:
         return Baseline(header.device, entries, header.tolerance, str(path), note=runs.note)
 
     def header(self, root: Node | None) -> _Header:
-        """Read all but the tests. Raises Unreadable where this is no baseline at all, or one of another schema."""
+        """Read all but the tests. Raises BaselineError where this is no baseline at all, or one of another schema."""
         if root is None:
-            raise Unreadable(1, f"found an empty file, expected {_FIRST_LINE}")
+            raise self.problems.last(1, f"found an empty file, expected {_FIRST_LINE}")
         if not isinstance(root, MappingNode):
-            raise Unreadable(root.line, f"found {_what(root)}, expected {_FIRST_LINE}")
+            raise self.problems.last(root.line, f"found {_what(root)}, expected {_FIRST_LINE}")
         fields = {key.text: (key, value) for key, value in root.items}
         self._check_schema(root, fields)
         device = self._device(fields["device"][1]) if "device" in fields else None
@@ -165,17 +153,17 @@ class _Reader:
 
     def _check_schema(self, root: MappingNode, fields: Mapping[str, tuple[Scalar, Node]]) -> None:
         if "schema" not in fields:
-            raise Unreadable(root.line, f"found no schema, expected schema: {SCHEMA} as the first line")
+            raise self.problems.last(root.line, f"found no schema, expected schema: {SCHEMA} as the first line")
         key, value = fields["schema"]
         text = value.text if isinstance(value, Scalar) else ""
+        if text == str(SCHEMA):
+            return
+        found, remedy = shown(text) if text else _what(value), ""
         if re.fullmatch(r"[0-9]{1,6}", text) and int(text) > SCHEMA:
-            expected = f"expected {SCHEMA}: written by a newer pytest-bandwidth, upgrade"
-            raise Unreadable(key.line, f"found schema {int(text)}, {expected}")
-        if re.fullmatch(r"[1-9][0-9]{0,5}", text) and int(text) < SCHEMA:
-            expected = f"expected {SCHEMA}: move the file away and write it anew with --bandwidth-update"
-            raise Unreadable(key.line, f"found schema {int(text)}, {expected}")
-        if text != str(SCHEMA):
-            raise Unreadable(key.line, f"found schema {shown(text) if text else _what(value)}, expected {SCHEMA}")
+            found, remedy = str(int(text)), ": written by a newer pytest-bandwidth, upgrade"
+        elif re.fullmatch(r"[1-9][0-9]{0,5}", text):
+            found, remedy = text, ": move the file away and write it anew with --bandwidth-update"
+        raise self.problems.last(key.line, f"found schema {found}, expected {SCHEMA}{remedy}")
 
     def _device(self, node: Node) -> BaselineDevice | None:
         if not isinstance(node, MappingNode):
@@ -309,13 +297,14 @@ class _Reader:
     def _unknown(self, key: Scalar, value: Node, known: Iterable[str], where: str) -> None:
         """Let a later version's scalar be; report a likely slip of the pen, which would silently do nothing."""
         if not isinstance(value, Scalar):
-            message = f"found the unknown key {shown(key.text)} in {where}, expected one of {listed(known)}"
+            message = f"found the unknown key {shown(key.text)} in {where}, expected one of {', '.join(sorted(known))}"
             self.problems.add(key.line, message)
             return
         if (where, key.text) not in self._suggestions:
             if len(self._suggestions) >= MAX_UNKNOWN_KEYS:
-                message = f"found more than {MAX_UNKNOWN_KEYS} different unknown keys, expected one of {listed(known)}"
-                raise Unreadable(key.line, message)
+                expected = f"expected one of {', '.join(sorted(known))}"
+                many = f"found more than {MAX_UNKNOWN_KEYS} different unknown keys"
+                raise self.problems.last(key.line, f"{many}, {expected}")
             self._suggestions[where, key.text] = suggestion(key.text, known)
         meant = self._suggestions[where, key.text]
         if meant is not None:

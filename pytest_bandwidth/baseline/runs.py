@@ -11,16 +11,15 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth import __version__
-from pytest_bandwidth.baseline.plain_text import refuse_invisible
-from pytest_bandwidth.baseline.schema import ENTRY_FIELDS, RECORDED
-from pytest_bandwidth.baseline.source import Problems, SourceText, Unreadable
+from pytest_bandwidth.baseline.schema import ENTRY_FIELDS, RECORDED, refuse_invisible
+from pytest_bandwidth.baseline.source import Problems, SourceText
 from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, PROBE_VERSION, SCHEMA, Entry, Run
 from pytest_bandwidth.domain.measured.metrics import anchor_of
 from pytest_bandwidth.domain.text import shown
@@ -88,12 +87,12 @@ class Runs:
 def read_runs(source: SourceText, keys: Collection[str], problems: Problems) -> Runs:
     """Return what is recorded of the tests of these keys.
 
-    Raises Unreadable for more than a file of runs holds; other problems are noted.
+    Raises BaselineError for more than a file of runs holds; other problems are noted.
     """
     lines = source.text.split("\n")
     torn = lines.pop()
     if len(lines) > MAX_LINES:
-        raise Unreadable(1, f"found {len(lines)} lines, expected at most {MAX_LINES}: remove old ones")
+        raise problems.last(1, f"found {len(lines)} lines, expected at most {MAX_LINES}: remove old ones")
     note = None
     if torn and _parsed(torn) is None:
         note = f"{problems.file}: its last line was not written whole and is ignored; the next update removes it"
@@ -190,7 +189,7 @@ def _line(text: str, number: int) -> _Line:
     tests, facts = plain.get("tests"), _texts("facts", plain.get("facts", {}))
     if not isinstance(tests, dict):
         raise ValueError(f"found tests {shown(tests)}, expected a mapping")
-    gpu, commit = (_optional_text(name, plain.get(name)) for name in ("gpu", "commit"))
+    gpu, commit = (None if plain.get(name) is None else _text(name, plain[name]) for name in ("gpu", "commit"))
     common = (gpu, commit, at, facts, bool(dirty))
     return _Line(number, match[1], int(match[2]), common, tests)
 
@@ -217,10 +216,6 @@ def _texts(name: str, plain: object) -> dict[str, str]:
     return {_text(name, inner): _text(name, text) for inner, text in plain.items()}
 
 
-def _optional_text(name: str, value: object) -> str | None:
-    return None if value is None else _text(name, value)
-
-
 def _text(name: str, value: object) -> str:
     text = str(value) if type(value) is int and 0 <= value < 2**63 else value
     if not isinstance(text, str) or not text or len(text) > MAX_TEXT or not text.isprintable():
@@ -234,74 +229,65 @@ def setup_of(entry: Entry) -> dict[str, Any]:
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items() if value}
 
 
-@dataclass(slots=True)
-class _Written:
-    """Hold a line that is being put together."""
+def run_lines(changes: Iterable[tuple[Entry | None, Entry, Recorded]], newest: str = "") -> list[str]:
+    """Return the lines of one update: what each process showed of all tests, with what they share said once.
 
-    facts: dict[str, str] = field(default_factory=dict)
-    tests: dict[str, dict[str, Any]] = field(default_factory=dict)
+    changes: the entry as the file has it, None if it has none; what it shall be; what is recorded. newest: the last
+    update before this one, which comes later whatever the clock says. Raises UsageError for text that no baseline may
+    hold.
+    """
+    lines: dict[tuple[Any, ...], list[tuple[dict[str, str], dict[str, Any]]]] = {}
+    now = format_moment(datetime.now(timezone.utc))
+    for before, after, recorded in changes:
+        for shared, own_facts, of_test in _new_runs(before, after, recorded, now):
+            there = lines.setdefault(shared, [])
+            for facts, tests in there:
+                # Tests that say other facts are of another process.
+                if after.key not in tests and all(facts.get(name, text) == text for name, text in own_facts.items()):
+                    break
+            else:
+                facts, tests = {}, {}
+                there.append((facts, tests))
+            facts.update(own_facts)
+            tests[after.key] = of_test
+    nanoseconds = min(max(time.time_ns(), int(newest[:16] or "0", 16) + 1), 16**16 - 1)
+    update = f"{nanoseconds:016x}-{os.urandom(3).hex()}"
+    found: list[str] = []
+    for shared, there in sorted(lines.items(), key=lambda item: item[0][0]):
+        _, gpu, commit, dirty, at = shared
+        for facts, tests in there:
+            plain = {"schema": SCHEMA, "id": f"{update}.{len(found)}", "at": at}
+            plain |= {"plugin": __version__, "probe": PROBE_VERSION, "commit": commit, "dirty": dirty or None}
+            plain |= {"gpu": gpu, "facts": facts or None, "tests": tests}
+            known = {name: value for name, value in plain.items() if value is not None}
+            text = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
+            refuse_invisible(text)
+            found.append(text)
+    return found
 
 
-class RunLines:
-    """Put together the lines of one update: what each process showed of all tests, with what they share said once."""
-
-    def __init__(self) -> None:
-        self._lines: dict[tuple[Any, ...], list[_Written]] = {}
-        self._now = format_moment(datetime.now(timezone.utc))
-
-    def add(self, before: Entry | None, after: Entry, recorded: Recorded) -> None:
-        """Record the entry's runs that the file lacks. before: the entry as the file has it, None if it has none."""
-        old = before.runs if before is not None else ()
-        kept, moved = _kept(old, after.runs)
-        continues = before is not None and bool(old) and (kept > 0 or before.anchor == after.anchor)
-        new = after.runs[kept:]
-        setup = setup_of(after)
-        said: dict[str, Any] = {} if setup == recorded.setup else {"setup": setup}
-        if not after.runs and recorded.newest():
-            said["new"] = "runs"
-        if not new and said:
-            self._line((0, None, None, False, self._now), after.key, {}, said)
-        for number, run in enumerate(new):
-            figures: dict[str, Any] = {"gbps": float(run.gbps)}
-            figures |= {n: float(v) for n in ("probe_gbps", "relative") if (v := getattr(run, n)) is not None}
-            figures |= {n: v for n in _COUNTS if (v := getattr(run, n)) is not None}
-            if number == 0 and (not continues or moved):
-                figures["new"] = "dram" if continues else "runs"
-            shared = (number, run.gpu, run.commit, run.dirty, run.at)
-            self._line(shared, after.key, run.extra, figures | said)
-            said = {}
-
-    def _line(self, shared: tuple[Any, ...], key: str, facts: Mapping[str, str], of_test: dict[str, Any]) -> None:
-        """Add a test to the first line of its process. Tests that say other facts are of another process."""
-        lines = self._lines.setdefault(shared, [])
-        for line in lines:
-            if key not in line.tests and all(line.facts.get(name, text) == text for name, text in facts.items()):
-                break
-        else:
-            line = _Written()
-            lines.append(line)
-        line.facts.update(facts)
-        line.tests[key] = of_test
-
-    def texts(self, newest: str = "") -> list[str]:
-        """Return the lines. Raises UsageError for text that no baseline may hold.
-
-        newest: the last update before this one, which comes later whatever the clock says.
-        """
-        nanoseconds = min(max(time.time_ns(), int(newest[:16] or "0", 16) + 1), 16**16 - 1)
-        update = f"{nanoseconds:016x}-{os.urandom(3).hex()}"
-        ordered = sorted(self._lines.items(), key=lambda item: item[0][0])
-        found: list[str] = []
-        for (_, gpu, commit, dirty, at), lines in ordered:
-            for line in lines:
-                plain = {"schema": SCHEMA, "id": f"{update}.{len(found)}", "at": at}
-                plain |= {"plugin": __version__, "probe": PROBE_VERSION, "commit": commit, "dirty": dirty or None}
-                plain |= {"gpu": gpu, "facts": line.facts or None, "tests": line.tests}
-                known = {name: value for name, value in plain.items() if value is not None}
-                text = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
-                refuse_invisible(text)
-                found.append(text)
-        return found
+def _new_runs(
+    before: Entry | None, after: Entry, recorded: Recorded, now: str
+) -> Iterator[tuple[tuple[Any, ...], Mapping[str, str], dict[str, Any]]]:
+    """Give the entry's runs that the file lacks: what a process shares with its other tests, its facts, and the test's
+    own figures.
+    """
+    old = before.runs if before is not None else ()
+    kept, moved = _kept(old, after.runs)
+    continues = before is not None and bool(old) and (kept > 0 or before.anchor == after.anchor)
+    new, setup = after.runs[kept:], setup_of(after)
+    said: dict[str, Any] = {} if setup == recorded.setup else {"setup": setup}
+    if not after.runs and recorded.newest():
+        said["new"] = "runs"
+    if not new and said:
+        yield (0, None, None, False, now), {}, said
+    for number, run in enumerate(new):
+        figures: dict[str, Any] = {"gbps": float(run.gbps)}
+        figures |= {n: float(v) for n in ("probe_gbps", "relative") if (v := getattr(run, n)) is not None}
+        figures |= {n: v for n in _COUNTS if (v := getattr(run, n)) is not None}
+        if number == 0 and (not continues or moved):
+            figures["new"] = "dram" if continues else "runs"
+        yield (number, run.gpu, run.commit, run.dirty, run.at), run.extra, figures | (said if number == 0 else {})
 
 
 def _kept(old: Sequence[Run], new: Sequence[Run]) -> tuple[int, bool]:

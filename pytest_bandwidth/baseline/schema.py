@@ -1,12 +1,13 @@
 """Say once what a baseline file may hold: each field's name, how its text is read and written, what editors check.
 
-`reader`, `writer` and `runs` go by these tables, and ``baseline.schema.json`` is written from them.
+`reader` and `runs` go by these tables. ``baseline.schema.json`` is written from them, and so is what updates write: a
+line a field, each value as a YAML scalar that fits one line and reads the same everywhere.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
@@ -14,28 +15,36 @@ from functools import lru_cache
 from math import log, sqrt
 from typing import Any
 
-from pytest_bandwidth.baseline.plain_text import flow, word
-from pytest_bandwidth.domain.baseline import SCHEMA, Entry
-from pytest_bandwidth.domain.code.identity import DIGITS, is_digest
-from pytest_bandwidth.domain.measured.metrics import value_of_run
+from pytest_bandwidth.domain.baseline import SCHEMA, BaselineDevice, Entry
+from pytest_bandwidth.domain.code.identity import DIGITS
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measured.metrics import METRICS, value_of_run
 from pytest_bandwidth.domain.statistics import median_known
-from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.text import INVISIBLE, shown
 from pytest_bandwidth.domain.units import parse_count, parse_fraction, parse_gbps, parse_share
 from pytest_bandwidth.judging.counts import COUNT_NAMES
 
-_KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
-_METRICS = ("relative", "gbps")
-_EVIDENCE = re.compile(r"[0-9]{1,9}( ?± ?[0-9]{1,9}(\.[0-9]{1,9})? ?%)?")
+TESTS = "tests:\n"
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
+# What stands unquoted: a subset of YAML's plain scalars on which block and flow context, YAML 1.1 and 1.2 agree.
+# One blank or some colons only ever between two such characters, so neither ": " nor " #" can arise.
+# Bounded, because a regular expression remembers every turn of a loop.
+_WORD = re.compile(r"[A-Za-z0-9](?:(?: |:{1,4})?[\w./+@%()~^*=<>$;'-]){0,500}", re.ASCII)
+_KEY = re.compile(r"[A-Za-z0-9_/.](?:(?: |:{1,4})?[\w./+@%()~^*=<>$;'&!?,\[\]-]){0,900}", re.ASCII)
+# A plain key may take 1024 characters (YAML 1.2, 7.4.2); a longer one needs the "? key" form.
+_MAX_SIMPLE_KEY = 1000
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
+_TO_ESCAPE = re.compile(r'["\\\n\t]')
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """Say how one kind of value is read and written. schema: the same for editors, as JSON Schema.
 
-    read: raises ValueError with what was found and expected.
+    name: of its definition there. read: raises ValueError with what was found and expected.
     """
 
+    name: str
     read: Callable[[str], Any]
     write: Callable[[Any], str]
     schema: Mapping[str, Any]
@@ -101,41 +110,61 @@ def line_of(text: str) -> str:
     return line
 
 
-def _metric(text: str) -> str:
-    if text not in _METRICS:
-        raise ValueError(f"found {shown(text)}, expected relative or gbps")
-    return text
+def _matched(name: str, pattern: str, expected: str, *others: Mapping[str, Any]) -> Form:
+    """Return the form of text of that pattern. others: values that editors take for no text."""
+    form = re.compile(pattern, re.ASCII)
+
+    def read(text: str) -> str:
+        if form.fullmatch(text) is None:
+            raise ValueError(f"found {shown(text)}, expected {expected}")
+        return text
+
+    texts = {"type": "string", "pattern": f"^({pattern})$"}
+    return Form(name, read, str, {"oneOf": [texts, *others]} if others else texts)
 
 
-def _kind(text: str) -> str:
-    if _KIND.fullmatch(text) is None:
-        raise ValueError(f"found {shown(text)}, expected a kind of device, such as cuda or cpu")
-    return text
+@lru_cache(maxsize=4096)
+def word(text: str) -> str:
+    """Render text as a scalar. Raises UsageError for text that no baseline may hold."""
+    return text if _WORD.fullmatch(text) else _quoted(text)
 
 
-def _hash(text: str) -> str:
-    if not is_digest(text):
-        raise ValueError(f"found {shown(text)}, expected a hash of {DIGITS} digits 0-9a-f")
-    return text
+def key_line(key: str) -> str:
+    """Render an entry's first line."""
+    text = key if _KEY.fullmatch(key) else _quoted(key)
+    return f"  {text}:\n" if len(text) <= _MAX_SIMPLE_KEY else f"  ? {text}\n  :\n"
 
 
-def _evidence(text: str) -> str:
-    if not _EVIDENCE.fullmatch(text):
-        raise ValueError(f"found {shown(text)}, expected the number of runs, such as 5 ± 0.12 %, as updates write it")
-    return text
+def flow(fields: Mapping[str, str]) -> str:
+    """Render a mapping of YAML texts on one line."""
+    return "{" + ", ".join(f"{word(name)}: {text}" for name, text in fields.items()) + "}"
 
 
-_SINGLE = {"type": ["string", "number", "boolean", "null"]}
-_LINE = _SINGLE | {"pattern": r"^\s*[^\n]*\s*$"}
+def refuse_invisible(text: str) -> None:
+    """Raise UsageError for text that no baseline may hold."""
+    if match := INVISIBLE.search(text):
+        raise UsageError(
+            f"found the character U+{ord(match[0]):04X} in {shown(text)}, expected visible text in a baseline"
+        )
+
+
+def _quoted(text: str) -> str:
+    refuse_invisible(text)
+    return '"' + _TO_ESCAPE.sub(lambda match: _ESCAPES[match[0]], text) + '"'
+
+
+SINGLE = {"$ref": "#/definitions/single"}
+_LINE = {"allOf": [SINGLE], "pattern": r"^\s*[^\n]*\s*$"}
 _PERCENTAGE = {"type": "string", "pattern": rf"^\s*[+-]?{_NUMBER}\s*%\s*$"}
 _BELOW_ONE = [
     _PERCENTAGE,
     {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
     {"type": "string", "pattern": r"^\s*[+-]?(0+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*$"},
 ]
-LINE = Form(line_of, word, _LINE)
-TEXT = Form(_text, word, _SINGLE)
+LINE = Form("line", line_of, word, _LINE)
+TEXT = Form("text", _text, word, SINGLE)
 BANDWIDTH = Form(
+    "bandwidth",
     parse_gbps,
     lambda gbps: f"{figure(gbps)} GB/s",
     {
@@ -146,9 +175,10 @@ BANDWIDTH = Form(
     },
 )
 # A file repeats few of these texts.
-SHARE = Form(lru_cache(4096)(parse_share), lambda share: percent(share, 3), {"oneOf": _BELOW_ONE})
-FRACTION = Form(parse_fraction, percent, {"oneOf": _BELOW_ONE})
+SHARE = Form("fraction", lru_cache(4096)(parse_share), lambda share: percent(share, 3), {"oneOf": _BELOW_ONE})
+FRACTION = Form("fraction", parse_fraction, percent, {"oneOf": _BELOW_ONE})
 COUNT = Form(
+    "count",
     lru_cache(4096)(parse_count),
     str,
     {
@@ -158,14 +188,15 @@ COUNT = Form(
         ]
     },
 )
-HASH = Form(_hash, str, {"oneOf": [{"type": "string", "pattern": f"^[0-9a-f]{{{DIGITS}}}$"}, {"type": "number"}]})
-EVIDENCE = Form(
-    _evidence,
-    str,
-    {"oneOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{_EVIDENCE.pattern}$"}]},
+HASH = _matched("hash", f"[0-9a-f]{{{DIGITS}}}", f"a hash of {DIGITS} digits 0-9a-f", {"type": "number"})
+EVIDENCE = _matched(
+    "evidence",
+    r"[0-9]{1,9}( ?± ?[0-9]{1,9}(\.[0-9]{1,9})? ?%)?",
+    "the number of runs, such as 5 ± 0.12 %, as updates write it",
+    {"type": "integer", "minimum": 0},
 )
-METRIC = Form(_metric, word, {"enum": list(_METRICS)})
-KIND = Form(_kind, word, {"type": "string", "pattern": f"^{_KIND.pattern}$"})
+METRIC = _matched("metric", "|".join(METRICS), " or ".join(METRICS))
+KIND = _matched("kind", "[a-z][a-z0-9_-]{0,31}", "a kind of device, such as cuda or cpu")
 
 
 def is_measured(entry: Entry) -> bool:
@@ -224,37 +255,40 @@ RECORDED = tuple(name for name, one in ENTRY_FIELDS.items() if one.recorded)
 HEADER_KEYS = ("schema", "device", "tolerance", "tests")
 
 
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema by which editors complete and check a file."""
-
-    def of(fields: Mapping[str, Field]) -> dict[str, Any]:
-        return {"type": "object", "additionalProperties": _SINGLE, "properties": {n: _of(f) for n, f in fields.items()}}
-
-    device = {"description": "The device that the figures are of.", **of(DEVICE_FIELDS), "required": ["name"]}
-    # `runs` alone may be valid: the bandwidth then comes from the runs file, which an editor does not read.
-    some_counts = {"required": ["counts"], "properties": {"counts": {"minProperties": 1}}}
-    entry = {**of(ENTRY_FIELDS), "anyOf": [{"required": ["bandwidth"]}, {"required": ["runs"]}, some_counts]}
-    tests = {"type": "object", "propertyNames": {"pattern": r"^\S(.*\S)?$"}, "additionalProperties": entry}
-    return {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "pytest-bandwidth baseline",
-        "description": "What earlier runs of each bandwidth test showed on one device.",
-        "type": "object",
-        "required": ["schema"],
-        "additionalProperties": _SINGLE,
-        "properties": {
-            "schema": {"description": "Version of this layout.", "enum": [SCHEMA, str(SCHEMA)]},
-            "device": device,
-            "tolerance": {"description": "Tolerance of tests that give none.", **FRACTION.schema},
-            "tests": {
-                "description": "By node id, then ' @ label' where a test measures several things.",
-                "oneOf": [tests, {"enum": [None, ""]}],
-            },
-        },
-    }
+def render_header(device: BaselineDevice | None, tolerance: float | None = None) -> str:
+    """Render the lines before the first entry."""
+    lines = [f"schema: {SCHEMA}\n"]
+    if device is not None:
+        lines.append(render_device(device))
+    if tolerance is not None:
+        lines.append(f"tolerance: {FRACTION.write(tolerance)}\n")
+    return "".join([*lines, TESTS])
 
 
-def _of(one: Field) -> dict[str, Any]:
-    if one.names is None:
-        return {"description": one.about, **one.form.schema}
-    return {"description": one.about, "type": "object", "additionalProperties": dict(one.form.schema)}
+def render_device(device: BaselineDevice) -> str:
+    """Render the device's line."""
+    values = {"name": device.name, "memory_gib": device.memory_gib, "kind": device.kind, "peak": device.peak_gbps}
+    texts = {name: DEVICE_FIELDS[name].text(value) for name, value in values.items() if value is not None}
+    return f"device: {flow(texts)}\n"
+
+
+def render_entry(entry: Entry, written: Collection[str] = ()) -> str:
+    """Render an entry's lines, indented by two. The entry is taken as it is: see `domain.baseline.settled`."""
+    fields = entry_fields(entry, written).items()
+    return key_line(entry.key) + "".join(f"    {word(name)}: {text}\n" for name, text in fields)
+
+
+def entry_fields(entry: Entry, written: Collection[str] = ()) -> dict[str, str]:
+    """Return the fields by name, each value as YAML text that fits one line, in the order of the schema.
+
+    What the runs' file holds of a measured entry is left out, but for fields that people have written.
+    """
+    measured = is_measured(entry)
+    texts: dict[str, str] = {}
+    for name, one in ENTRY_FIELDS.items():
+        if one.of is None or (measured and one.recorded and name not in written):
+            continue
+        value = one.of(entry)
+        if value is not None and value != {}:
+            texts[name] = one.text(value)
+    return texts | {name: word(text) for name, text in entry.extra.items()}

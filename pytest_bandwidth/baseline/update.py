@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,10 +13,9 @@ from pytest_bandwidth.baseline.edit import edited
 from pytest_bandwidth.baseline.locate import check_device, device_of
 from pytest_bandwidth.baseline.lock import LOCK_TIMEOUT_SECONDS, locked, make_folder, not_writable, replace_file
 from pytest_bandwidth.baseline.reader import Document, read, read_text
-from pytest_bandwidth.baseline.runs import ATTRIBUTES, NOTHING, SUFFIX, RunLines, append_lines, path_of, setup_of
-from pytest_bandwidth.baseline.schema import is_measured
+from pytest_bandwidth.baseline.runs import ATTRIBUTES, NOTHING, SUFFIX, append_lines, path_of, run_lines, setup_of
+from pytest_bandwidth.baseline.schema import entry_fields, is_measured, render_header
 from pytest_bandwidth.baseline.source import SourceText, error
-from pytest_bandwidth.baseline.writer import entry_fields, render_header
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Change, Entry, UpdateSummary, settled
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError, UsageError
@@ -37,30 +37,28 @@ def update(
     identity: DeviceIdentity,
     updates: Sequence[Entry],
     *,
-    merge: Merge = take_new,
-    merge_in: Callable[[Baseline], Merge] | None = None,
+    merge_in: Callable[[Baseline], Merge] = lambda _: take_new,
     files: Mapping[str, bytes] = MappingProxyType({}),
     timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> UpdateSummary:
     """Write entries into one device's file, which is made where there is none.
 
-    merge: called under the lock, once for each of `updates`, with the entry that the file holds at that moment (None
-    where it holds none) and the new one; returns what the file shall hold, or None to leave it as it is. So what other
-    processes wrote in the meantime is never lost. The result is settled (`domain.baseline.settled`) and written.
-    merge_in: given the whole file as it is at that moment, returns what merges; in place of `merge`.
+    merge_in: called under the lock with the whole file as it is at that moment; returns what merges. That is called for
+    each of `updates` with the entry that the file holds (None where it holds none) and the new one, and returns what
+    the file shall hold, or None to leave it as it is. So what other processes wrote in the meantime is never lost. The
+    result is settled (`domain.baseline.settled`) and written.
     files: code by file name; what the written entries name is kept next to the baseline (`code_files`).
     Raises BaselineError, the file untouched, where it is bad, another device's, locked too long or not writable.
     """
-    path = _real(path)
+    path = real_path(path)  # behind a symbolic link: that file is replaced, not the link
     _refuse_repeated(updates)
     make_folder(path.parent, path)
     with locked(path, timeout_seconds):
         created = not path.exists()
-        document = _new_document(path, identity) if created else read(path)
+        document = read_text(SourceText(render_header(device_of(identity))), path) if created else read(path)
         check_device(document.baseline, identity)
         device = document.baseline.device or device_of(identity)
-        merge = merge if merge_in is None else merge_in(document.baseline)
-        changes, unchanged = _changes(document.baseline, device, updates, merge)
+        changes, unchanged = _changes(document.baseline, device, updates, merge_in(document.baseline))
         stay = [document.baseline.entries[key] for key in unchanged]
         named = file_names([*stay, *(change.after for change in changes if change.after is not None)])
         kept = {name: files[name] for name in sorted(named & files.keys())}
@@ -80,11 +78,12 @@ def update(
 def _write(path: Path, document: Document, device: BaselineDevice, changes: Sequence[Change]) -> None:
     """Append the new runs, then replace the file: a writer killed between leaves runs that the next read counts."""
     text = edited(document, device, changes)
-    lines = RunLines()
-    for change in changes:
-        if change.after is not None and is_measured(change.after):
-            lines.add(change.before, change.after, document.runs.tests.get(change.key, NOTHING))
-    runs, texts = path_of(path), lines.texts(document.runs.newest)
+    measured = (
+        (change.before, change.after, document.runs.tests.get(change.key, NOTHING))
+        for change in changes
+        if change.after is not None and is_measured(change.after)
+    )
+    runs, texts = path_of(path), run_lines(measured, document.runs.newest)
     try:
         undo = append_lines(runs, texts) if texts else None
         merge_by_union(runs)
@@ -112,10 +111,10 @@ def merge_by_union(runs: Path) -> None:
 
 def remove(path: Path, keys: Iterable[str], *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> UpdateSummary:
     """Remove entries; the summary leaves out keys that the file does not hold. Raises BaselineError as `update`."""
-    path = _real(path)
+    path = real_path(path)
     wanted = dict.fromkeys(keys)
     if not path.is_file():
-        read(path)
+        read(path)  # says what is there
     with locked(path, timeout_seconds):
         document = read(path)
         entries = document.baseline.entries
@@ -127,40 +126,26 @@ def remove(path: Path, keys: Iterable[str], *, timeout_seconds: float = LOCK_TIM
 
 def init(path: Path, identity: DeviceIdentity, *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> UpdateSummary:
     """Make a device's file without entries. Raises BaselineError where there is one, or it cannot be written."""
-    path = _real(path)
+    path = real_path(path)
     make_folder(path.parent, path)
     with locked(path, timeout_seconds):
         if path.exists():
-            raise error(path, 1, f"found {_what_is_there(path)} already, expected no file of that name")
+            what = "a baseline that is there"
+            try:
+                read(path)
+            except BaselineError:
+                what = "another file, or a damaged baseline, there"
+            raise error(path, 1, f"found {what} already, expected no file of that name")
         replace_file(path, render_header(device_of(identity)).encode())
     return UpdateSummary(str(path), created=True)
 
 
-def _what_is_there(path: Path) -> str:
-    try:
-        read(path)
-    except BaselineError:
-        return "another file, or a damaged baseline, there"
-    return "a baseline that is there"
-
-
-def _real(path: Path) -> Path:
-    """Return the file behind a symbolic link: that is replaced, not the link."""
-    return real_path(path)
-
-
 def _refuse_repeated(updates: Sequence[Entry]) -> None:
-    seen: set[str] = set()
-    for entry in updates:
-        if entry.key in seen:
+    for key, times in Counter(entry.key for entry in updates).items():
+        if times > 1:
             raise UsageError(
-                f"found two updates of {entry.key!r}, expected one: measurements in one test need different labels"
+                f"found two updates of {key!r}, expected one: measurements in one test need different labels"
             )
-        seen.add(entry.key)
-
-
-def _new_document(path: Path, identity: DeviceIdentity) -> Document:
-    return read_text(SourceText(render_header(device_of(identity))), path)
 
 
 def _changes(
@@ -183,12 +168,9 @@ def _changes(
                 f"found {after.utilization * 100:.4g} % of the peak for {shown(new.key)}, expected at most "
                 f"{MAX_SHARE * 100:g} %: correct the device's peak",
             )
-        if old is not None and _is_alike(old, after):
+        told = (entry_fields(after), setup_of(after), after.runs)
+        if old is not None and told == (entry_fields(old), setup_of(old), old.runs):
             unchanged.append(new.key)
         else:
             changes.append(Change(new.key, old, after))
     return changes, unchanged
-
-
-def _is_alike(old: Entry, new: Entry) -> bool:
-    return entry_fields(old) == entry_fields(new) and old.runs == new.runs and setup_of(old) == setup_of(new)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import shown
 
 Kind = TypeVar("Kind")
-MOST_SHOWN = 60
 
 
 def brought(name: str, found: Iterable[object], kind: type[Kind], called: str | None = None) -> list[Kind]:
@@ -26,9 +26,3 @@ def brought(name: str, found: Iterable[object], kind: type[Kind], called: str | 
                 raise UsageError(f"{name}: found {shown(item)} in its list, {expected}: return that")
             items.append(item)
     return items
-
-
-def shown(value: object) -> str:
-    """Show a value of any type, in one line."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"

@@ -114,15 +114,11 @@ class Conditions:
 
 def device_plain(identity: DeviceIdentity, peak: Peak | None) -> dict[str, Any]:
     """Return a device and its peak as plain data."""
+    names = ("kind", "name", "memory_gib", "serial", "timed_on", "variant")
     return {
-        "kind": identity.kind,
-        "name": identity.name,
-        "memory_gib": identity.memory_gib,
-        "serial": identity.serial,
+        **{name: getattr(identity, name) for name in names},
         "settings": dict(identity.settings),
         "facts": dict(identity.facts),
-        "timed_on": identity.timed_on,
-        "variant": identity.variant,
         "peak": None if peak is None else {"gbps": peak.gbps, "source": peak.source},
     }
 

@@ -12,18 +12,9 @@ from pytest_bandwidth.domain.errors import UsageError
 # Bytes that differ by less look alike in figures: a halo, or a counter.
 LEAST_DIFFERENCE = 0.01
 _BYTES_PER_ELEMENT = {
-    "float64": 8,
-    "float32": 4,
-    "float16": 2,
+    **{f"float{bits}": bits // 8 for bits in (64, 32, 16)},
     "bfloat16": 2,
-    "int64": 8,
-    "int32": 4,
-    "int16": 2,
-    "int8": 1,
-    "uint64": 8,
-    "uint32": 4,
-    "uint16": 2,
-    "uint8": 1,
+    **{f"{kind}{bits}": bits // 8 for kind in ("int", "uint") for bits in (64, 32, 16, 8)},
     "bool": 1,
 }
 

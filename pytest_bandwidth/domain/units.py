@@ -13,17 +13,9 @@ from datetime import datetime, timezone
 
 GB = 10**9
 
-_BANDWIDTH_UNITS = {
-    "": 1.0,
-    "MB/s": 1e-3,
-    "GB/s": 1.0,
-    "TB/s": 1e3,
-    "MiB/s": 2**20 / GB,
-    "GiB/s": 2**30 / GB,
-    "TiB/s": 2**40 / GB,
-}
 _BYTE_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BYTE_UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_BANDWIDTH_UNITS = {"": 1.0} | {f"{unit}/s": size / GB for unit, size in _BYTE_UNITS.items() if size >= 10**6}
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*(\S*)\s*", re.ASCII)
 MAX_SHARE = 10.0
 # An exabyte per second, which no memory comes near; figures computed from it stay finite.
@@ -73,13 +65,7 @@ def parse_fraction(text: str) -> float:
 
     A bare number has to be below 1, so that ``5`` is an error and not 500 %.
     """
-    value, unit = _number_and_unit(text)
-    if unit not in ("", "%"):
-        raise ValueError(f"found unit {unit[:20]!r}, expected % or none")
-    if unit == "" and value >= 1:
-        meant = f"{text.strip()[:12]}%" if 1 < value < 100 else "5%"
-        raise ValueError(f"found {text[:40]!r}, expected a fraction below 1 or a percentage such as {meant}")
-    fraction = value / 100 if unit == "%" else value
+    fraction = _fraction(text, "fraction")
     if not 0 <= fraction < 1:
         raise ValueError(f"found {text[:40]!r}, expected at least 0 % and below 100 %")
     return fraction
@@ -90,15 +76,20 @@ def parse_share(text: str) -> float:
 
     Raises ValueError unless 0 ≤ share ≤ `MAX_SHARE`. As in `parse_fraction`, a bare number has to be below 1.
     """
+    share = _fraction(text, "share")
+    if not 0 <= share <= MAX_SHARE:
+        raise ValueError(f"found {text[:40]!r}, expected between 0 % and 1000 %")
+    return share
+
+
+def _fraction(text: str, noun: str) -> float:
     value, unit = _number_and_unit(text)
     if unit not in ("", "%"):
         raise ValueError(f"found unit {unit[:20]!r}, expected % or none")
     if unit == "" and value >= 1:
-        raise ValueError(f"found {text[:40]!r}, expected a share below 1 or a percentage such as 85.7%")
-    share = value / 100 if unit == "%" else value
-    if not 0 <= share <= MAX_SHARE:
-        raise ValueError(f"found {text[:40]!r}, expected between 0 % and 1000 %")
-    return share
+        meant = f"{text.strip()[:12]}%" if 1 < value < 100 else "5%"
+        raise ValueError(f"found {text[:40]!r}, expected a {noun} below 1 or a percentage such as {meant}")
+    return value / 100 if unit == "%" else value
 
 
 def parse_positive(text: str) -> float:

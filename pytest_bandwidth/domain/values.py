@@ -60,6 +60,7 @@ def one_of(*words: str) -> Callable[[str], str]:
     return parse
 
 
+figure = one_of("relative", "gbps")
 seconds = positive(86_400, "seconds, more than 0 and at most 86400")
 processors = positive(10**6, "a number of processors, more than 0")
 
@@ -127,13 +128,6 @@ def commit(text: str) -> str:
     """Parse a commit's full hash."""
     if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", text, re.ASCII) is None:
         raise ValueError(f"found {text[:80]!r}, expected a commit's full hash")
-    return text
-
-
-def figure(text: str) -> str:
-    """Parse the name of a figure that verdicts compare."""
-    if text not in ("relative", "gbps"):
-        raise ValueError(f"found {text[:40]!r}, expected 'relative' or 'gbps'")
     return text
 
 

@@ -43,7 +43,7 @@ _UNDECIDED = Status.UNDECIDED
 
 
 class Rule:
-    """Name the rules by which a decision is made: the `reason_code` of reports. A floor's is ``floor:NAME``."""
+    """Name the core's rules: the `reason_code` of reports. A floor's is ``floor:NAME``; features add their own."""
 
     WRITTEN = "written"
     LEFT_OUT = "left-out"
@@ -56,9 +56,6 @@ class Rule:
     COUNTS = "counts"
     LESS_WORK = "less-work"
     UNGATED = "ungated"
-    DRAM = "dram"
-    MAX_DRAM_RATIO = "max_dram_ratio"
-    DRAM_UNCOUNTED = "max_dram_ratio-uncounted"
     BYTES = "bytes"
     METHOD = "method"
     TOO_NOISY = "too-noisy"

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.brought import shown
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.frameworks.base import Framework
 from pytest_bandwidth.frameworks.extents import Extent
 from pytest_bandwidth.registry import hooks

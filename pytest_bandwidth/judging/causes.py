@@ -75,7 +75,8 @@ def likely_causes(
         then, now = (entry.resources if old is None else old).get(name), resources.get(name)
         if then is not None and now is not None and then != now:
             causes.append(text.format(then=then, now=now))
-    versions = recorded_changes(measurement, entry)
+    recorded = entry.runs[-1].extra if entry.runs else {}
+    versions = changed_facts(recorded, {**measurement.device.facts, **measurement.software})
     if code_alone or old is not None:
         rebuilt = measurement.code.rebuilt_since(identity_of_plain(entry.code)) is not None
         compiler = versions.get(COMPILER_SETTING) if rebuilt else None
@@ -95,12 +96,6 @@ def _code_changes(measurement: Measurement, entry: Entry, resources: Mapping[str
     if shape:
         said = [one for one in said if one != SHAPE_CHANGED] + [f"the launch changed: {', '.join(shape)}"]
     return said
-
-
-def recorded_changes(measurement: Measurement, entry: Entry) -> dict[str, str]:
-    """Say, by name, which of the facts and versions that the entry's newest run recorded are others now."""
-    recorded = entry.runs[-1].extra if entry.runs else {}
-    return changed_facts(recorded, {**measurement.device.facts, **measurement.software})
 
 
 def changed_facts(recorded: Mapping[str, object], now: Mapping[str, object]) -> dict[str, str]:

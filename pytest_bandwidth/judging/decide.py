@@ -14,22 +14,14 @@ from typing import Any
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding
-from pytest_bandwidth.domain.measured.metrics import middle_of
+from pytest_bandwidth.domain.measured.metrics import Metrics, middle_of
 from pytest_bandwidth.domain.measured.validity import IMPOSSIBLE
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import drop_of_log, log_of_drop
 from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.counts import changes_of
-from pytest_bandwidth.judging.evidence import (
-    Ask,
-    Evidence,
-    MeasurementSetup,
-    OldCodeComparison,
-    SetupDifference,
-    difference_of,
-    setup_of,
-)
-from pytest_bandwidth.judging.limits import Floors, Limits, count_tolerance_of, figure_of
+from pytest_bandwidth.judging.evidence import Ask, Evidence, MeasurementSetup, OldCodeComparison, setup_of
+from pytest_bandwidth.judging.limits import Limits, count_tolerance_of, figure_of, first_missed, first_unseen
 from pytest_bandwidth.judging.pairs import Interval, Looks, interval_of
 from pytest_bandwidth.judging.stored import SLOW_SHARE, Reference, runs_needed
 
@@ -45,31 +37,24 @@ def decide(evidence: Evidence, limits: Limits) -> Decision | Ask:
 
     Raises UsageError for a floor that is a share of an unknown peak.
     """
-    measurement, invalid = evidence.measurement, evidence.measurement.invalid
+    measurement, invalid, entry = evidence.measurement, evidence.measurement.invalid, evidence.entry
     if invalid is not None and invalid.code in IMPOSSIBLE:
         return Decision(Status.MISMATCH, invalid.code, facts={"text": invalid.text})
     if measurement.device.counts_only:  # the marker's floors are of time, which is not measured there
         return _counted(evidence, limits) if invalid is None else _invalid(invalid)
     if invalid is None:
-        return _timed(evidence, limits)
+        if (missed := _floors(evidence, limits)) is not None:
+            return missed
+        if limits.writes_entry(entry):
+            return Decision(Status.SAVED, Rule.WRITTEN)
     decided = _by_code(evidence, limits)
-    if decided is None:
-        return _invalid(invalid, evidence.why_not)
-    passes = isinstance(decided, Decision) and decided.status in (Status.OK, Status.IMPROVED)
-    return _invalid(invalid) if passes and limits.floors else decided
-
-
-def _timed(evidence: Evidence, limits: Limits) -> Decision | Ask:
-    """Decide a valid measurement of time."""
-    missed = _floors(evidence, limits)
-    if missed is not None:
-        return missed
-    if limits.writes_entry(evidence.entry):
-        return Decision(Status.SAVED, Rule.WRITTEN)
-    decided = _by_code(evidence, limits)
+    if invalid is not None:
+        passes = isinstance(decided, Decision) and decided.status in (Status.OK, Status.IMPROVED)
+        if decided is None or (passes and limits.floors):
+            return _invalid(invalid, evidence.why_not if decided is None else ())
     if decided is not None:
         return decided
-    return _without_entry(evidence, limits) if evidence.entry is None else _stored(evidence, limits)
+    return _without_entry(evidence, limits) if entry is None else _stored(evidence, limits)
 
 
 def _by_code(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
@@ -80,8 +65,8 @@ def _by_code(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
     measurement, entry = evidence.measurement, evidence.entry
     if limits.writes_entry(entry):
         return None
-    if entry is not None and (different := difference_of(setup_of(measurement), entry)) is not None:
-        return mismatch(different)
+    if entry is not None and (mismatch := mismatch_of(setup_of(measurement), entry)) is not None:
+        return mismatch
     if entry is not None and evidence.is_same_code:
         facts = {} if evidence.revision is None else {"revision": evidence.revision}
         if (invalid := measurement.invalid) is not None:
@@ -105,13 +90,23 @@ def _invalid(invalid: Finding, why_not: tuple[str, ...] = ()) -> Decision:
     return Decision(Status.UNDECIDED, invalid.code, facts={"text": invalid.text}, why_not=why_not)
 
 
-def mismatch(different: SetupDifference) -> Decision:
-    """Return MISMATCH where two measurements are of different things."""
-    return Decision(
-        Status.MISMATCH,
-        different.rule,
-        facts={"name": different.name, "here": different.here, "there": different.there},
-    )
+def mismatch_of(setup: MeasurementSetup, entry: Entry) -> Decision | None:
+    """Return MISMATCH by the first thing that forbids a comparison with the entry; None where the two compare."""
+
+    def mismatch(rule: str, name: str, here: str | int, there: str | int) -> Decision:
+        return Decision(Status.MISMATCH, rule, facts={"name": name, "here": here, "there": there})
+
+    for name in ("bytes_read", "bytes_written"):
+        now, then = getattr(setup, name), getattr(entry, name)
+        if then is not None and then != now:
+            return mismatch(Rule.BYTES, name, now, then)
+    if entry.method is not None and entry.method != setup.method:
+        return mismatch(Rule.METHOD, "method", setup.method, entry.method)
+    for setting, before in entry.settings.items():
+        here = setup.settings.get(setting)
+        if here is not None and here != before:
+            return mismatch(f"setting:{setting}", setting, here, before)
+    return None
 
 
 def decide_counts(
@@ -124,9 +119,9 @@ def decide_counts(
     is_same_code: bool = False,
 ) -> Decision:
     """Decide exact counts: any rise of a cost by more than the tolerance is REGRESSED, and nothing is confirmed."""
-    different = difference_of(setup.by_any_compiler() if is_same_code else setup, entry)
-    if different is not None:
-        return mismatch(different)
+    mismatch = mismatch_of(setup.by_any_compiler() if is_same_code else setup, entry)
+    if mismatch is not None:
+        return mismatch
     if not entry.counts:
         return Decision(Status.UNDECIDED, Rule.EMPTY_ENTRY, facts={"lacks": "counts"})
     changes = changes_of(counts, entry.counts, declared, tolerance)
@@ -152,13 +147,7 @@ def decide_processes(reference: Reference, values: Sequence[float], tolerance: f
     if not values or min(values) <= 0:
         raise ValueError(f"found the figures {list(values)!r}, expected positive ones")
     drop = median(map(reference.drop, values))
-    numbers = _stored_numbers(reference, drop, tolerance, len(values), tuple(values))
-    if drop > reference.gate(tolerance, len(values)):
-        return Decision(Status.REGRESSED, Rule.STORED, numbers)
-    if not reference.sees(tolerance, len(values)):
-        return _noisy(numbers, reference, tolerance, len(values))
-    improved = -drop > reference.gate(tolerance, len(values))
-    return Decision(Status.IMPROVED if improved else Status.OK, Rule.STORED, numbers)
+    return _by_gate(reference, drop, tolerance, len(values), _numbers(reference, drop, tolerance, len(values), values))
 
 
 def decide_stored(
@@ -168,40 +157,50 @@ def decide_stored(
 
     fresh: figures of new processes so far; ended: why there can be no more. With confirm=0 the first look decides.
     """
-    first = reference.drop(observed)
-    numbers = _stored_numbers(reference, first, tolerance, max(confirm, 1), observed=observed)
-    gate = reference.gate(tolerance, max(confirm, 1))
-    if confirm == 0 and first > gate:
-        return Decision(Status.REGRESSED, Rule.STORED, numbers)
+    first, processes = reference.drop(observed), max(confirm, 1)
+    numbers = _numbers(reference, first, tolerance, processes, observed=observed)
     if confirm == 0 or first <= SLOW_SHARE * log_of_drop(tolerance):
-        return _not_slow(reference, numbers, first, tolerance, max(confirm, 1))
+        return _by_gate(reference, first, tolerance, processes, numbers, gaining=1)
     drops = [reference.drop(value) for value in fresh]
-    past = sum(drop > gate for drop in drops)
+    past = sum(drop > reference.gate(tolerance, confirm) for drop in drops)
     # Once most of all that were asked for agree, the rest would change nothing.
     if max(past, len(drops) - past) <= confirm // 2 and len(drops) < confirm:
         if ended is None:
             return Ask.PROCESSES
         facts = {"why": ended, "processes": len(fresh), "wanted": confirm}
         return Decision(Status.UNDECIDED, Rule.NOT_RERUN, numbers, facts)
-    seen = _stored_numbers(reference, median(drops), tolerance, confirm, tuple(fresh))
-    if median(drops) > gate:
-        return Decision(Status.REGRESSED, Rule.STORED, seen)
-    if not reference.sees(tolerance, confirm):
-        return _noisy(seen, reference, tolerance, confirm)
+    seen = _numbers(reference, median(drops), tolerance, confirm, fresh)
+    decided = _by_gate(reference, median(drops), tolerance, confirm, seen)
+    if decided.status in (Status.REGRESSED, Status.UNDECIDED):
+        return decided
     rule = Rule.NOT_REPRODUCED if first > log_of_drop(tolerance) else Rule.STORED
     return Decision(Status.OK, rule, seen, {"first_drop": drop_of_log(first)})
 
 
-def with_dram(decision: Decision, rule: str, text: str) -> Decision:
-    """Return REGRESSED where DRAM moved more than baseline or marker allow; a decision that fails already stays."""
-    return decision if decision.status.always_fails else Decision(Status.REGRESSED, rule, facts={"text": text})
+def _by_gate(
+    reference: Reference, drop: float, tolerance: float, processes: int, numbers: Numbers, gaining: int | None = None
+) -> Decision:
+    """Decide by a log drop of so many processes from a stored reference; gaining: of how many a gain is, if other."""
+    if drop > reference.gate(tolerance, processes):
+        return Decision(Status.REGRESSED, Rule.STORED, numbers)
+    if not reference.sees(tolerance, processes):
+        needed = runs_needed(reference, tolerance, processes) if reference.runs else None
+        return Decision(Status.UNDECIDED, Rule.TOO_NOISY, numbers, {"by": Rule.STORED, "runs_needed": needed})
+    improved = -drop > reference.gate(tolerance, gaining or processes)
+    return Decision(Status.IMPROVED if improved else Status.OK, Rule.STORED, numbers)
 
 
-def without_dram(decision: Decision, why: str) -> Decision:
-    """Return UNDECIDED where the marker limits what DRAM moves and nothing counted it; what fails already stays."""
-    if decision.status.always_fails or decision.status.warns:
+def with_further_evidence(
+    decision: Decision, status: Status, rule: str, text: str, about: str, remedy: str | None = None
+) -> Decision:
+    """Return what a feature's evidence decides; a decision that fails already stays, and so does UNDECIDED beside it.
+
+    text: the reason; about: what it is about, in two or three words. remedy: how to accept it, where no update does.
+    """
+    if decision.status.always_fails or (decision.status.warns and status.warns):
         return decision
-    return Decision(Status.UNDECIDED, Rule.DRAM_UNCOUNTED, facts={"text": why})
+    facts = {"text": text, "about": about} | ({} if remedy is None else {"remedy": remedy})
+    return Decision(status, rule, facts=facts)
 
 
 def decide_comparison(compared: OldCodeComparison, tolerance: float, looks: Looks) -> Decision | Ask:
@@ -214,23 +213,30 @@ def decide_comparison(compared: OldCodeComparison, tolerance: float, looks: Look
     if not last and not due:
         return Ask.OLD_CODE
     if number < _FEWEST_DROPS:
-        return Decision(
-            Status.UNDECIDED,
-            Rule.UNSTEADY,
-            facts={"compared": number, "uneven": compared.uneven, "other": compared.other},
-        )
+        facts: dict[str, Any] = {"compared": number, "uneven": compared.uneven, "other": compared.other}
+        return Decision(Status.UNDECIDED, Rule.UNSTEADY, facts=facts)
     allowed, seen = log_of_drop(tolerance), interval_of(compared.drops)
     decided = _by_bounds(seen, allowed, last=last)
     if decided is None:
         return Ask.OLD_CODE
     rule = compared.rule if decided is not Status.UNDECIDED else Rule.TOO_NOISY
-    facts = {
-        "by": compared.rule,
-        "other": compared.other,
-        "alternate": compared.alternate,
-        "uneven": compared.uneven,
-    }
-    return Decision(decided, rule, _compared_numbers(compared, seen, tolerance, looks.most), facts)
+    facts = {name: getattr(compared, name) for name in ("other", "alternate", "uneven")}
+    numbers = Numbers(
+        figure=compared.figure,
+        observed=median(compared.new),
+        reference=median(compared.old),
+        tolerance=tolerance,
+        drop=drop_of_log(seen.mean),
+        low=drop_of_log(seen.low),
+        high=drop_of_log(seen.high),
+        allowed_drop=tolerance,
+        detects=drop_of_log(seen.detects(allowed, looks.most)),
+        spread=seen.spread,
+        degrees=seen.degrees,
+        runs=seen.count,
+        confirmations=compared.new,
+    )
+    return Decision(decided, rule, numbers, {"by": compared.rule, **facts})
 
 
 def _counted(evidence: Evidence, limits: Limits) -> Decision:
@@ -263,46 +269,32 @@ def _floors(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
     floors, figures, measurement = limits.floors, evidence.figures, evidence.measurement
     if not floors or figures is None:
         return None
-    if floors.min_utilization is not None and measurement.peak is None:
+    if "min_utilization" in floors and measurement.peak is None:
         raise UsageError(
             f"min_utilization asks for a share of the peak, and the peak of {measurement.device.name} is unknown: "
             "use min_relative, or set bandwidth_peak in the ini file"
         )
-    missed = floors.missed(figures)
+    missed = first_missed(floors, figures)
     if missed is None:
-        unseen = floors.unseen(figures)
+        unseen = first_unseen(floors, figures)
         return None if unseen is None else Decision(Status.UNDECIDED, Rule.NO_PROBE, facts={"floor": unseen})
-    if limits.confirm == 0:
-        return _missed(missed, (), {"here": missed[2]})
-    return _missed_again(evidence, floors, missed, limits.confirm)
-
-
-def _missed_again(
-    evidence: Evidence, floors: Floors, missed: tuple[str, float, float], confirm: int
-) -> Decision | Ask | None:
     name, limit, seen = missed
-    if len(evidence.fresh) < confirm:
+    fresh: Sequence[Metrics] = evidence.fresh if limits.confirm else ()
+    if len(fresh) < limits.confirm:
         if evidence.fresh_ended is None:
             return Ask.PROCESSES
-        return Decision(
-            Status.UNDECIDED,
-            Rule.NOT_RERUN,
-            Numbers(observed=seen, reference=limit),
-            {"floor": name, "why": evidence.fresh_ended, "processes": len(evidence.fresh)},
-        )
-    if any(floors.unseen(figures) is not None for figures in evidence.fresh):
+        numbers = Numbers(observed=seen, reference=limit)
+        facts = {"floor": name, "why": evidence.fresh_ended, "processes": len(fresh)}
+        return Decision(Status.UNDECIDED, Rule.NOT_RERUN, numbers, facts)
+    if any(first_unseen(floors, one) is not None for one in fresh):
         return Decision(Status.UNDECIDED, Rule.NO_PROBE, facts={"floor": name})
-    again = floors.missed(middle_of(evidence.fresh))
+    again = first_missed(floors, middle_of(fresh)) if fresh else missed
     if again is None:
         return None
-    values = tuple(value for figures in evidence.fresh if (value := figure_of(again[0], figures)) is not None)
-    return _missed(again, values, {"here": seen})
-
-
-def _missed(missed: tuple[str, float, float], values: tuple[float, ...], facts: Mapping[str, Any]) -> Decision:
-    name, limit, seen = missed
-    numbers = Numbers(observed=seen, reference=limit, confirmations=values)
-    return Decision(Status.REGRESSED, f"floor:{name}", numbers, facts)
+    name, limit, middle = again
+    values = tuple(value for one in fresh if (value := figure_of(name, one)) is not None)
+    numbers = Numbers(observed=middle, reference=limit, confirmations=values)
+    return Decision(Status.REGRESSED, f"floor:{name}", numbers, {"here": seen})
 
 
 def _by_bounds(seen: Interval, allowed: float, *, last: bool) -> Status | None:
@@ -345,33 +337,21 @@ def _noted(decided: Decision | Ask, evidence: Evidence) -> Decision | Ask:
     return replace(decided, why_not=evidence.why_not) if isinstance(decided, Decision) else decided
 
 
-def _not_slow(reference: Reference, numbers: Numbers, first: float, tolerance: float, processes: int) -> Decision:
-    if not reference.sees(tolerance, processes):
-        return _noisy(numbers, reference, tolerance, processes)
-    improved = -first > reference.gate(tolerance, 1)
-    return Decision(Status.IMPROVED if improved else Status.OK, Rule.STORED, numbers)
-
-
-def _noisy(numbers: Numbers, reference: Reference, tolerance: float, processes: int) -> Decision:
-    needed = runs_needed(reference, tolerance, processes) if reference.runs else None
-    return Decision(Status.UNDECIDED, Rule.TOO_NOISY, numbers, {"by": Rule.STORED, "runs_needed": needed})
-
-
 def _first_numbers(evidence: Evidence) -> Numbers:
     """Return where unchanged code stands against its baseline, for people and for the report on the device."""
     reference, figures = evidence.stored, evidence.figures
     observed = None if reference is None or figures is None else figures.of(reference.figure)
     if reference is None or observed is None:
         return NO_NUMBERS
-    return _stored_numbers(reference, reference.drop(observed), evidence.tolerance, 1, observed=observed)
+    return _numbers(reference, reference.drop(observed), evidence.tolerance, 1, observed=observed)
 
 
-def _stored_numbers(
+def _numbers(
     reference: Reference,
     drop: float,
     tolerance: float,
     processes: int,
-    confirmations: tuple[float, ...] = (),
+    confirmations: Sequence[float] = (),
     *,
     observed: float | None = None,
 ) -> Numbers:
@@ -386,23 +366,5 @@ def _stored_numbers(
         spread=reference.spread,
         degrees=reference.degrees,
         runs=reference.runs,
-        confirmations=confirmations,
-    )
-
-
-def _compared_numbers(compared: OldCodeComparison, seen: Interval, tolerance: float, most: int) -> Numbers:
-    return Numbers(
-        figure=compared.figure,
-        observed=median(compared.new),
-        reference=median(compared.old),
-        tolerance=tolerance,
-        drop=drop_of_log(seen.mean),
-        low=drop_of_log(seen.low),
-        high=drop_of_log(seen.high),
-        allowed_drop=tolerance,
-        detects=drop_of_log(seen.detects(log_of_drop(tolerance), most)),
-        spread=seen.spread,
-        degrees=seen.degrees,
-        runs=seen.count,
-        confirmations=compared.new,
+        confirmations=tuple(confirmations),
     )

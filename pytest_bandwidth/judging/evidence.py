@@ -8,6 +8,7 @@ from enum import Enum
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.code.identity import identity_of_plain
+from pytest_bandwidth.domain.code.launch_shape import shape_of
 from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, metrics_of_measurement, middle_of
@@ -32,37 +33,10 @@ class MeasurementSetup:
         return replace(self, settings={k: v for k, v in self.settings.items() if k != COMPILER_SETTING})
 
 
-@dataclass(frozen=True, slots=True)
-class SetupDifference:
-    """Hold what two setups differ in. rule: of the MISMATCH; name: of the field or setting; here, there: its values."""
-
-    rule: str
-    name: str
-    here: str | int
-    there: str | int
-
-
 def setup_of(measurement: Measurement) -> MeasurementSetup:
     """Return how a measurement was taken."""
     traffic = measurement.traffic
     return MeasurementSetup(traffic.bytes_read, traffic.bytes_written, measurement.method, measurement.device.settings)
-
-
-def difference_of(setup: MeasurementSetup, entry: Entry) -> SetupDifference | None:
-    """Return the first thing that forbids a comparison with the entry; None where the two can be compared."""
-    for name, now, then in (
-        ("bytes_read", setup.bytes_read, entry.bytes_read),
-        ("bytes_written", setup.bytes_written, entry.bytes_written),
-    ):
-        if then is not None and then != now:
-            return SetupDifference(Rule.BYTES, name, now, then)
-    if entry.method is not None and entry.method != setup.method:
-        return SetupDifference(Rule.METHOD, "method", setup.method, entry.method)
-    for setting, before in entry.settings.items():
-        here = setup.settings.get(setting)
-        if here is not None and here != before:
-            return SetupDifference(f"setting:{setting}", setting, here, before)
-    return None
 
 
 class Ask(Enum):
@@ -194,4 +168,31 @@ def comparison_of_pairs(
         all(pair.alternate is not None for pair in even),
         len(pairs) - len(even),
         lost_share,
+    )
+
+
+def has_code(baseline: Baseline) -> bool:
+    """Return whether a baseline identifies code, which other devices can judge by."""
+    return any(entry.code for entry in baseline.entries.values())
+
+
+def code_alone(baseline: Baseline) -> Baseline:
+    """Return what a baseline says on another device: code, launch, tolerances. Machine code and figures stay out."""
+    name = "another device" if baseline.device is None else baseline.device.name
+    entries = {key: _code_of(entry) for key, entry in baseline.entries.items() if entry.code}
+    return replace(baseline, device=None, entries=entries, code_of=name)
+
+
+def _code_of(entry: Entry) -> Entry:
+    code, shape = {name: value for name, value in entry.code.items() if name != "sass"}, shape_of(entry.resources)
+    return Entry(
+        entry.key,
+        tolerance=entry.tolerance,
+        bytes_read=entry.bytes_read,
+        bytes_written=entry.bytes_written,
+        xfail=entry.xfail,
+        note=entry.note,
+        resources={} if shape is None else shape.recorded(),
+        code=code,
+        line=entry.line,
     )

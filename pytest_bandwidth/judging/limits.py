@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -47,32 +48,23 @@ class MarkerOptions:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Floors:
-    """Hold the absolute limits from the marker; each a lower bound, None where not asked for."""
+def floors_of(marker: MarkerOptions) -> dict[str, float]:
+    """Return the marker's limits that hold whatever a baseline says, by name; each a lower bound."""
+    return {name: limit for name in _METRIC_OF_FLOOR if (limit := getattr(marker, name)) is not None}
 
-    min_gbps: float | None = None
-    min_utilization: float | None = None
-    min_relative: float | None = None
 
-    def missed(self, figures: Metrics) -> tuple[str, float, float] | None:
-        """Return name, limit and observation of the first floor that the figures miss."""
-        for name, limit in self._asked():
-            value = figure_of(name, figures)
-            if value is not None and value < limit:
-                return name, limit, value
-        return None
+def first_missed(floors: Mapping[str, float], figures: Metrics) -> tuple[str, float, float] | None:
+    """Return name, limit and observation of the first floor that the figures miss."""
+    seen = ((name, limit, figure_of(name, figures)) for name, limit in floors.items())
+    return next(((name, limit, value) for name, limit, value in seen if value is not None and value < limit), None)
 
-    def unseen(self, figures: Metrics) -> str | None:
-        """Return the first floor whose figure is not there, or tells nothing: it can neither hold nor be missed."""
-        return next((name for name, _ in self._asked() if not _is_told(name, figures)), None)
 
-    def _asked(self) -> list[tuple[str, float]]:
-        limits = {name: getattr(self, name) for name in _METRIC_OF_FLOOR}
-        return [(name, limit) for name, limit in limits.items() if limit is not None]
-
-    def __bool__(self) -> bool:
-        return any(getattr(self, name) is not None for name in _METRIC_OF_FLOOR)
+def first_unseen(floors: Mapping[str, float], figures: Metrics) -> str | None:
+    """Return the first floor whose figure is not there, or tells nothing: it can neither hold nor be missed."""
+    for name in floors:
+        if figure_of(name, figures) is None or (name == "min_relative" and not figures.share_told):
+            return name
+    return None
 
 
 def floor_of(rule: str) -> str | None:
@@ -85,15 +77,6 @@ def figure_of(name: str, figures: Metrics) -> float | None:
     """Return the figure that a floor limits; None where it is not known."""
     value: float | None = getattr(figures, _METRIC_OF_FLOOR[name])
     return value
-
-
-def _is_told(name: str, figures: Metrics) -> bool:
-    return figures.share_told if name == "min_relative" else figure_of(name, figures) is not None
-
-
-def floors_of(marker: MarkerOptions) -> Floors:
-    """Return the marker's limits that hold whatever a baseline says."""
-    return Floors(marker.min_gbps, marker.min_utilization, marker.min_relative)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +94,7 @@ class Limits:
     looks: Looks = field(default_factory=Looks)
 
     @property
-    def floors(self) -> Floors:
+    def floors(self) -> dict[str, float]:
         """Return the marker's limits that hold whatever a baseline says."""
         return floors_of(self.marker)
 

@@ -9,12 +9,12 @@ than t₀.₉₉₉ · s · √(1/m + 1/k).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from pytest_bandwidth.domain.baseline import Entry, Metric, Run
-from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_run, middle_of, steadier_metric, value_of_run
+from pytest_bandwidth.domain.baseline import Entry, Metric
+from pytest_bandwidth.domain.measured.metrics import median_metrics, steadier_metric, value_of_run
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import log_of_drop
 from pytest_bandwidth.judging.pairs import DETECTION_QUANTILE
@@ -109,11 +109,6 @@ def steadier_of_runs(figure: Metric, entry: Entry, on_host: bool) -> Metric:
         return math.inf if reference is None else reference.spread
 
     return steadier_metric(figure, len(entry.runs), spread_of)
-
-
-def median_metrics(runs: Sequence[Run]) -> Metrics:
-    """Return GB/s and share of the probe that a list of runs stands for, one at least."""
-    return middle_of([metrics_of_run(run) for run in runs])
 
 
 def _noise(spread: float, degrees: float, runs: int, processes: int) -> float:

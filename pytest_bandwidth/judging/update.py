@@ -12,10 +12,11 @@ from statistics import median
 
 from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Metric
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.measured.metrics import anchor_of, choose_metric
+from pytest_bandwidth.domain.measured.metrics import anchor_of, choose_metric, median_metrics
 from pytest_bandwidth.judging.counts import continued
-from pytest_bandwidth.judging.evidence import MeasurementSetup, difference_of
-from pytest_bandwidth.judging.stored import Reference, median_metrics, steadier_of_runs
+from pytest_bandwidth.judging.decide import mismatch_of
+from pytest_bandwidth.judging.evidence import MeasurementSetup
+from pytest_bandwidth.judging.stored import Reference, steadier_of_runs
 
 # What has to be equal for runs to stand in one entry.
 _SETUP_FIELDS = ("bytes_read", "bytes_written", "method", "settings", "counts")
@@ -78,7 +79,7 @@ def _continues(old: Entry, fresh: Entry, tolerance: float, reference: Reference 
     if not old.runs or not fresh.runs or reference is None:
         return False
     setup = MeasurementSetup(fresh.bytes_read or 0, fresh.bytes_written or 0, fresh.method or "", fresh.settings)
-    if difference_of(setup, old) is not None:
+    if mismatch_of(setup, old) is not None:
         return False
     value = median_metrics(fresh.runs).of(reference.figure)
     if value is None:

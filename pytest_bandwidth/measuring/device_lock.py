@@ -17,7 +17,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.options.options import own_command
-from pytest_bandwidth.storage.own_folders import HAS_OWNERS, what_is_wrong
+from pytest_bandwidth.storage.own_folders import what_is_wrong
 
 LARGEST_HOLDER_BYTES = 4096
 # A wait is usual while another test is measured, and worth a line in a log only when it lasts.
@@ -35,15 +35,14 @@ def lock_folder() -> Path:
     but a folder, it is XDG_RUNTIME_DIR, or /run/user/UID, where no other user can take one.
     Raises DeviceUnavailable where both are taken or cannot be written: nothing is measured without a lock.
     """
-    user = os.getuid() if HAS_OWNERS else os.environ.get("USERNAME", "user")
+    user = os.getuid()
     folder = Path(tempfile.gettempdir()) / f"pytest-bandwidth-{user}"
     found = what_is_wrong(folder)
     if found is None:
         return folder
-    if HAS_OWNERS:
-        runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}") / "pytest-bandwidth"
-        if runtime.is_absolute() and what_is_wrong(runtime) is None:
-            return runtime
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}") / "pytest-bandwidth"
+    if runtime.is_absolute() and what_is_wrong(runtime) is None:
+        return runtime
     raise DeviceUnavailable(
         f"{folder} is not a folder of this user's, for locks that nobody else writes to ({found}): "
         "remove it, or set TMPDIR"

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measured.bottleneck import bottleneck_of
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.regime import regime_of, ridge_of
+from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS, ClassBounds, utilization_class
 from pytest_bandwidth.domain.measured.rounds import is_share_told
-from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.domain.measured.validity import CALL_SECONDS
+from pytest_bandwidth.domain.statistics import noise, precision_of_median
+from pytest_bandwidth.domain.verdict import Decision, Status
+from pytest_bandwidth.judging.judge import FreshRow
 
 Plain = dict[str, Any]
 
@@ -128,6 +136,8 @@ class Outcome:
         return {name: getattr(self, name) for name in _NAMES}
 
 
+# Nearly all values are of these types, and asking whether one is a mapping takes longer than asking for its type.
+_SINGLE = frozenset({str, int, float, bool, tuple, type(None)})
 _NAMES = tuple(f.name for f in fields(Outcome))
 _KNOWN = frozenset(_NAMES)
 # By name what sets a field past the frozen dataclass's own `__setattr__`.
@@ -158,3 +168,107 @@ def _whole(known: Plain) -> Outcome:
     for name, put in _SLOTS:
         put(row, known[name])
     return row
+
+
+def outcome_of(
+    nodeid: str,
+    key: str,
+    measurement: Measurement,
+    decision: Decision,
+    reason: str,
+    *,
+    entry: Entry | None = None,
+    message: str | None = None,
+    file: str | None = None,
+    line: int | None = None,
+    tags: Mapping[str, Any] | None = None,
+    class_bounds: ClassBounds = CLASS_BOUNDS,
+    fresh: Sequence[FreshRow] = (),
+    code_diff: str = "",
+    profile: str | None = None,
+) -> Outcome:
+    """Flatten a measurement and the decision on it into a row. reason: the decision in words."""
+    rounds, regime, ridge = measurement.rounds, regime_of(measurement), ridge_of(measurement)
+    utilization = measurement.utilization
+    positive = bool(rounds.kernel_seconds) and min(rounds.kernel_seconds) > 0
+    precise = precision_of_median(rounds.kernel_seconds) if positive and len(rounds.kernel_seconds) >= 4 else None
+    return Outcome(
+        **_named(measurement, _OF_MEASUREMENT),
+        **_named(measurement.traffic, _OF_TRAFFIC),
+        **_named(rounds, _OF_ROUNDS),
+        nodeid=nodeid,
+        key=key,
+        status=decision.status.value,
+        reason_code=decision.rule,
+        reason=reason,
+        is_valid=measurement.invalid is None,
+        message=message,
+        file=file,
+        line=line,
+        utilization_class=None if utilization is None else utilization_class(utilization, class_bounds),
+        ridge_point=None if ridge is None else ridge.point,
+        regime=None if regime is None else regime.regime,
+        regime_evidence=None if regime is None else regime.evidence,
+        bottleneck=bottleneck_of(measurement),
+        noise=noise(rounds.kernel_seconds) if positive else None,
+        median_precision=precise,
+        samples=rounds.kernel_seconds,
+        probe_samples=rounds.probe_seconds,
+        host_samples=rounds.host_kernel_seconds,
+        dropped=tuple(map(flat, rounds.dropped)),
+        fresh=tuple({**_named(row.figures, _OF_FRESH), "wall_seconds": row.wall_seconds} for row in fresh),
+        probe={"name": rounds.probe_name, "bytes_moved": rounds.probe_bytes} if rounds.probe_name else {},
+        conditions={"before": flat(measurement.conditions_before), "after": flat(measurement.conditions_after)},
+        resources=None if measurement.resources is None else flat(measurement.resources),
+        findings=tuple(map(flat, measurement.findings)),
+        verdict={
+            "status": decision.status.value,
+            "rule": decision.rule,
+            **flat(decision.numbers),
+            "facts": dict(decision.facts),
+            "why_not": decision.why_not,
+        },
+        baseline=None if entry is None else _entry_plain(entry),
+        counts=dict(measurement.counts),
+        # What a call takes is there where a sample was short, and so not in each run.
+        detail={name: value for name, value in measurement.detail.items() if name != CALL_SECONDS},
+        tags=dict(tags or {}),
+        code_identity=measurement.code.known(),
+        software=dict(measurement.software),
+        code_diff=code_diff,
+        profile=profile,
+    )
+
+
+# Fields that a row has by the same name.
+_OF_MEASUREMENT = (
+    *("label", "gbps", "utilization", "utilization_of", "relative", "probe_gbps"),
+    *("arithmetic_intensity", "precision", "method", "seconds", "host_seconds"),
+)
+_OF_TRAFFIC = ("bytes_read", "bytes_written", "requested_read", "requested_written", "flop")
+_OF_FRESH = ("gbps", "relative", "probe_gbps")
+_OF_ROUNDS = ("kernel_first", "stop", "warmup_seconds", "warmup_runs", "run_delay")
+
+
+def _named(one: object, names: Iterable[str]) -> Plain:
+    return {name: getattr(one, name) for name in names}
+
+
+def flat(one: Any) -> Plain:
+    """Return a dataclass of plain values, and of mappings of such, as a mapping of its own.
+
+    `asdict` copies every value by itself, which takes many times as long.
+    """
+    found = _named(one, one.__dataclass_fields__)
+    for name, value in found.items():
+        if type(value) not in _SINGLE and isinstance(value, Mapping):
+            found[name] = dict(value)
+    return found
+
+
+def _entry_plain(entry: Entry) -> Plain:
+    plain = flat(entry)
+    del plain["line"], plain["extra"]
+    plain["anchor"] = None if entry.anchor is None else flat(entry.anchor)
+    plain["runs"] = tuple(map(flat, entry.runs))
+    return plain

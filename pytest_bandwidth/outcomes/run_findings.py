@@ -144,11 +144,8 @@ def _change_of_code(outcome: Outcome) -> tuple[str, str, str] | None:
         return None
     then, now = identity_of_plain(before).known(), identity_of_plain(outcome.code_identity).known()
     # A change of PTX is one of machine code as well; another launch alone is the test's, not the kernel's.
-    return next(((name, then[name], now[name]) for name in _CHANGED if _differ(then.get(name), now.get(name))), None)
-
-
-def _differ(then: str | None, now: str | None) -> bool:
-    return then is not None and now is not None and then != now
+    known = [name for name in _CHANGED if name in then and name in now]
+    return next(((name, then[name], now[name]) for name in known if then[name] != now[name]), None)
 
 
 def unjudged_finding(nodeid: str, said: str) -> dict[str, str]:

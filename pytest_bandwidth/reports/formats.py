@@ -1,14 +1,17 @@
-"""Describe the kinds of files that a run's document is written as: the core's own, and what a hook adds."""
+"""Describe what files a run's document becomes: kinds of files, the core's own and what a hook adds, and reporters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_bandwidth.domain.brought import brought
 from pytest_bandwidth.registry import hooks
 from pytest_bandwidth.storage.own_documents import FileForm
+
+if TYPE_CHECKING:
+    from pytest_bandwidth.outcomes.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,20 @@ class Format:
     def file(self) -> FileForm:
         """Return what its files look like."""
         return FileForm((f".{self.kind}", *self.further_endings), self.begins)
+
+
+class Reporter(Protocol):
+    """Make files of a run's results; a feature or a user adds one (`pytest_bandwidth_reporters`)."""
+
+    def check(self) -> None:
+        """Raise UsageError where it could not write, before any test runs."""
+
+    def write(self, document: Mapping[str, Any], outcomes: Sequence[Outcome], suffix: str | None) -> list[str]:
+        """Write the results of one device; return names of what was written. Raises BandwidthError.
+
+        document: as `--bandwidth-json` writes it. suffix: a part for the names of files that tells the run's devices
+        apart; None where there is one device.
+        """
 
 
 def _json(document: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePosixPath
 
@@ -13,20 +14,15 @@ _DIGITS = re.compile("([0-9]+)")
 
 def shortest_unique(nodeids: Iterable[str]) -> dict[str, str]:
     """Map each node id to its shortest end, of whole path components, that no other of them has: ``a/test_x.py::t``."""
-    distinct = list(dict.fromkeys(nodeids))
-    parts = {nodeid: _parts(nodeid) for nodeid in distinct}
+    parts = {nodeid: _parts(nodeid) for nodeid in nodeids}
     names: dict[str, str] = {}
-    groups: list[tuple[int, list[str]]] = [(0, distinct)]
-    while groups:
-        folders, group = groups.pop()
-        by_name: dict[str, list[str]] = {}
-        for nodeid in group:
-            by_name.setdefault(_end(*parts[nodeid], folders), []).append(nodeid)
-        for name, same in by_name.items():
-            if len(same) == 1 or folders >= max(len(parts[nodeid][0]) for nodeid in same):
-                names.update(dict.fromkeys(same, name))
-            else:
-                groups.append((folders + 1, same))
+    left, folders = list(parts), 0
+    while left:
+        ends = {nodeid: _end(*parts[nodeid], folders) for nodeid in left}
+        times = Counter(ends.values())
+        deepest = max(len(parts[nodeid][0]) for nodeid in left)
+        names |= {nodeid: end for nodeid, end in ends.items() if times[end] == 1 or folders >= deepest}
+        left, folders = [nodeid for nodeid in left if nodeid not in names], folders + 1
     return names
 
 
@@ -60,11 +56,7 @@ def without_common_part(names: Sequence[str]) -> tuple[str, list[str]]:
 def natural(name: str) -> tuple[tuple[int, str] | str, ...]:
     """Return a sort key that puts 2 before 10; numbers of any length."""
     parts = _DIGITS.split(name)
-    return tuple(_number(part) if i % 2 else part for i, part in enumerate(parts))
-
-
-def _number(digits: str) -> tuple[int, str]:
-    return len(digits.lstrip("0")), digits.lstrip("0")
+    return tuple((len(part.lstrip("0")), part.lstrip("0")) if i % 2 else part for i, part in enumerate(parts))
 
 
 def _parts(nodeid: str) -> tuple[tuple[str, ...], str]:

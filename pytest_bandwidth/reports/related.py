@@ -10,17 +10,10 @@ from pytest_bandwidth.outcomes.outcome import Outcome
 
 # How precisions are written in tags, in `precision=` and in parametrised test ids.
 _SPELLINGS = {
-    "fp32": "fp32",
-    "float32": "fp32",
-    "f32": "fp32",
-    "single": "fp32",
-    "fp16": "fp16",
-    "float16": "fp16",
-    "f16": "fp16",
-    "half": "fp16",
-    "fp16-tensor": "fp16",
+    **dict.fromkeys(("fp16-tensor", "fp16", "float16", "f16", "half"), "fp16"),
+    **dict.fromkeys(("fp32", "float32", "f32", "single"), "fp32"),
 }
-_TOKEN = re.compile(r"(?<![A-Za-z0-9])(fp16-tensor|fp32|float32|f32|single|fp16|float16|f16|half)(?![A-Za-z0-9])")
+_TOKEN = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(_SPELLINGS)})(?![A-Za-z0-9])")
 SWEEP_SIZES_AT_LEAST = 3
 # Two results move as many bytes where these differ by no more than this share.
 BYTES_ALIKE = 0.01

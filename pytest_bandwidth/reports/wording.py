@@ -25,6 +25,7 @@ from pytest_bandwidth.judging.limits import floor_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss
 from pytest_bandwidth.reports.text_safe import clean, one_line
+from pytest_bandwidth.reports.values import mapping, text
 
 _SHARE_OF_FLOOR = {"min_utilization": "of peak", "min_relative": "of the probe"}
 # A failure's message has no more lines; what is cut stands in the documents.
@@ -41,9 +42,6 @@ _DETAILS = {
     Rule.COUNTS: "counts",
     Rule.LESS_WORK: "less work done",
     Rule.UNGATED: "counts missing",
-    Rule.DRAM: "DRAM bytes",
-    Rule.MAX_DRAM_RATIO: "DRAM bytes",
-    Rule.DRAM_UNCOUNTED: "DRAM not counted",
     Rule.TOO_NOISY: "too noisy",
     Rule.NO_PROBE: "no probe",
     Rule.UNSTEADY: "disturbed",
@@ -63,7 +61,7 @@ _DETAILS = {
 def detail_of(status: Status, rule: str, verdict: Mapping[str, Any]) -> str:
     """Return what the verdict is about in a few lower-case words; empty where the verdict says all.
 
-    verdict: the numbers, as documents hold them.
+    verdict: numbers and facts, as documents hold them.
     """
     if rule in (Rule.OLD_KERNEL, Rule.PAIRS):
         high = verdict.get("high")
@@ -80,6 +78,8 @@ def detail_of(status: Status, rule: str, verdict: Mapping[str, Any]) -> str:
         return ""
     if rule in _DETAILS:
         return _DETAILS[rule]
+    if about := text(mapping(verdict, "facts"), "about"):
+        return about
     if status is Status.MISMATCH:
         return "setting" if rule.startswith("setting:") else "impossible figure" if rule not in _SETUP else rule
     return "disturbed"
@@ -171,7 +171,7 @@ def untouched_message(measurement: Measurement, place: str | None = None) -> str
 
 def title_of(decision: Decision) -> str:
     """Return the first line of a failure: ``REGRESSED: 25.5 % slower than the old code (tolerance 3 %)``."""
-    detail = detail_of(decision.status, decision.rule, _plain(decision.numbers))
+    detail = detail_of(decision.status, decision.rule, {"high": decision.numbers.high, "facts": decision.facts})
     named = f" ({detail})" if decision.status in (Status.UNDECIDED, Status.OK) and detail else ""
     return f"{decision.status}{named}: {in_a_line(sentence_of(decision))}"
 
@@ -192,9 +192,10 @@ def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, st
     status, rule = decision.status, decision.rule
     if status is Status.REGRESSED and floor_of(rule) is not None:
         return "accept it", "lower the floor in the test's marker"
-    if rule == Rule.MAX_DRAM_RATIO:
-        return "accept it", "raise max_dram_ratio in the test's marker, or declare what is moved"
-    if (status in (Status.REGRESSED, Status.MISMATCH) and rule in _BY_UPDATE) or rule.startswith("setting:"):
+    if "remedy" in decision.facts:
+        return "accept it", decision.facts["remedy"]
+    by_update = rule in _BY_UPDATE or "about" in decision.facts  # a feature's evidence, which baselines hold
+    if (status in (Status.REGRESSED, Status.MISMATCH) and by_update) or rule.startswith("setting:"):
         if context.against_revision:
             return "accept it", "in review: --bandwidth-against stores nothing that could be updated"
         return ("accept it", context.command) if context.command else None
@@ -208,7 +209,7 @@ def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, st
 
 
 _BY_UPDATE = (
-    *(Rule.OLD_KERNEL, Rule.PAIRS, Rule.STORED, Rule.COUNTS, Rule.DRAM),
+    *(Rule.OLD_KERNEL, Rule.PAIRS, Rule.STORED, Rule.COUNTS),
     *(Rule.BYTES, Rule.METHOD, Rule.LESS_WORK),
 )
 
@@ -392,7 +393,6 @@ _SENTENCES: Mapping[str, Callable[[Decision], str]] = {
     Rule.NO_ENTRY: _without_entry,
     Rule.CODE_ALONE: lambda d: f"the baseline is of {d.facts.get('code_of')}, and its code is not this test's",
     Rule.NOT_THERE: lambda d: f"{d.facts.get('revision')} does not measure this",
-    Rule.DRAM_UNCOUNTED: lambda d: f"max_dram_ratio cannot be checked: {d.facts.get('text')}",
     Rule.NOTHING_VALID: lambda d: f"{d.facts.get('text')} measured nothing valid",
 }
 
@@ -485,7 +485,3 @@ def _moved(drop: float, other: str) -> str:
 
 def _value(numbers: Numbers, value: float) -> str:
     return format_gbps(value) if numbers.figure == "gbps" else f"{format_percent(value, 1)} of the probe"
-
-
-def _plain(numbers: Numbers) -> Mapping[str, Any]:
-    return {"high": numbers.high}

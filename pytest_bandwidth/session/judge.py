@@ -31,10 +31,9 @@ from pytest_bandwidth.evidence.judged_test import FRESH_SECONDS_LEAST, JudgedTes
 from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels, why_not_loadable
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.evidence.time_budget import OldCodeTime, Timed
-from pytest_bandwidth.judging.evidence import Evidence, first_evidence, of_old_code_alone
+from pytest_bandwidth.judging.evidence import Evidence, code_alone, first_evidence, has_code, of_old_code_alone
 from pytest_bandwidth.judging.judge import Judged, Resolver, judge
 from pytest_bandwidth.judging.limits import Limits
-from pytest_bandwidth.judging.other_device import code_alone, has_code
 from pytest_bandwidth.judging.pairs import Looks
 from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, HookedPeak, Measurer, no_hook
 from pytest_bandwidth.measuring.progress import Progress

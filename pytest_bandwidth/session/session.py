@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.baseline.code_change import code_change
-from pytest_bandwidth.domain.brought import shown
 from pytest_bandwidth.domain.code.identity import CODE_CHANGED
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, NOTE, XPASS, Finding
 from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS
+from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS
@@ -41,8 +41,7 @@ from pytest_bandwidth.measuring.progress import ProgressLine
 from pytest_bandwidth.options.errors import UserHookFailed, called_hook, named_failures
 from pytest_bandwidth.options.options import places_of, usage_error
 from pytest_bandwidth.options.reading import read_marker, settings_of
-from pytest_bandwidth.outcomes.flatten import outcome_of
-from pytest_bandwidth.outcomes.outcome import Plain
+from pytest_bandwidth.outcomes.outcome import Plain, outcome_of
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable
 from pytest_bandwidth.read_files.of_tests import FilesOfTests
 from pytest_bandwidth.reports import wording
@@ -418,12 +417,13 @@ _AS_IT_SHOULD = (Status.OK, Status.IMPROVED)
 
 def _causes(judged: Judged) -> tuple[str, ...]:
     """Return likely causes of a verdict that fails: what differs from what it was compared with."""
-    rule = judged.decision.rule
-    if rule == Rule.MAX_DRAM_RATIO:
+    rule, facts = judged.decision.rule, judged.decision.facts
+    if "remedy" in facts:  # what the marker limits is compared with nothing
         return ()
-    old = judged.old_resources if rule in (Rule.OLD_KERNEL, Rule.DRAM) else None
+    of_feature = "about" in facts
+    old = judged.old_resources if rule == Rule.OLD_KERNEL or of_feature else None
     alone = rule in (Rule.OLD_KERNEL, Rule.PAIRS)
-    timed = rule not in (Rule.DRAM, Rule.COUNTS) and judged.decision.status is not Status.MISMATCH
+    timed = not of_feature and rule != Rule.COUNTS and judged.decision.status is not Status.MISMATCH
     return likely_causes(
         judged.measurement, judged.entry, old, sectors=judged.old_sectors, code_alone=alone, timed=timed
     )

@@ -28,10 +28,10 @@ def refuse_foreign(option: str, target: Path, form: FileForm) -> None:
 
     A file without an ending, an empty one, a pipe and a device may be written to.
     """
-    ending = target.suffix
-    if ending and ending.lower() not in form.endings and not _is_device(target):
+    ending, is_file = target.suffix, target.is_file()
+    if ending and ending.lower() not in form.endings and (is_file or not target.exists()):
         raise UsageError(f"{option}: found {target} with the ending {ending}, expected {' or '.join(form.endings)}")
-    if not target.is_file():
+    if not is_file:
         return
     with target.open("rb") as file:
         held = file.read(_LOOKED_AT_BYTES).decode("latin-1")
@@ -40,7 +40,3 @@ def refuse_foreign(option: str, target: Path, form: FileForm) -> None:
             f"{option}: found {target}, which pytest-bandwidth did not write in this form, expected another file: it "
             "would be lost"
         )
-
-
-def _is_device(target: Path) -> bool:
-    return target.exists() and not target.is_file()

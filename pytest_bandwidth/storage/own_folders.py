@@ -23,7 +23,6 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-HAS_OWNERS = hasattr(os, "getuid")
 TEMPORARY = "pytest-bandwidth-tmp-"
 LOCK = "owner.lock"
 _NAME = re.compile(
@@ -49,9 +48,9 @@ def what_is_wrong(folder: Path) -> str | None:
         return error.strerror or type(error).__name__
     if not stat.S_ISDIR(found.st_mode):
         return "found a link" if stat.S_ISLNK(found.st_mode) else "found a file"
-    if HAS_OWNERS and found.st_uid != os.getuid():
+    if not is_this_users(found):
         return f"found one of the user {found.st_uid}"
-    if HAS_OWNERS and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return "found one that others may write to"
     return None
 
@@ -135,7 +134,9 @@ def of_dead_owner(folder: Path) -> Iterator[bool]:
     """
     descriptor = None
     try:
-        if _is_this_users_alone(folder.lstat()) and _is_this_users_file((folder / LOCK).lstat()):
+        found, lock = folder.lstat(), (folder / LOCK).lstat()
+        is_own = stat.S_ISDIR(found.st_mode) and is_this_users(found) and not found.st_mode & 0o077
+        if is_own and stat.S_ISREG(lock.st_mode) and is_this_users(lock):
             descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         is_dead = descriptor is not None
@@ -150,15 +151,7 @@ def of_dead_owner(folder: Path) -> Iterator[bool]:
 
 def is_this_users(found: os.stat_result) -> bool:
     """Return whether a file's or folder's owner is this user."""
-    return not HAS_OWNERS or found.st_uid == os.getuid()
-
-
-def _is_this_users_alone(found: os.stat_result) -> bool:
-    return stat.S_ISDIR(found.st_mode) and is_this_users(found) and not (HAS_OWNERS and found.st_mode & 0o077)
-
-
-def _is_this_users_file(found: os.stat_result) -> bool:
-    return stat.S_ISREG(found.st_mode) and is_this_users(found)
+    return found.st_uid == os.getuid()
 
 
 @cache

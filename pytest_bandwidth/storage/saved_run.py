@@ -1,24 +1,27 @@
 """Read saved runs, here alone: check their JSON document before anything is rendered or compared from it.
 
-The document is what ``--bandwidth-json`` writes: `schema`, `run_id`, `environment`, `device`, `settings`, `results`,
-`findings`, `baseline_path`. `run_schema` has its types, `schema_check` holds it to them.
+The document is what ``--bandwidth-json`` writes; docs/json.md tells its meaning. The classes below declare its forms,
+to which `schema_check` holds it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pytest_bandwidth.domain.device import TimedOn
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.code.identity import CodeIdentity
+from pytest_bandwidth.domain.device import Conditions, Fact, TimedOn
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources
+from pytest_bandwidth.domain.measured.rounds import Dropped
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.domain.verdict import Numbers, Status
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
-from pytest_bandwidth.storage.run_schema import NESTED_FORMS, DocumentForm
 from pytest_bandwidth.storage.schema_check import Unreal, check_figures, check_form, check_plain, without_unreal
 
 LARGEST_BYTES = 512 * 2**20
@@ -33,26 +36,87 @@ _UNTYPED = ("tags", "fresh", "detail")
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """Hold a finding about the device or the run: code for programs, sentence for people."""
+class RunPeak:
+    """Hold the peak bandwidth of a run's device in GB/s, and who says so."""
 
-    code: str
-    text: str
+    gbps: float
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunDevice:
-    """Describe the device of a run; GB/s and GiB, None where unknown."""
+    """Describe the device of a run; GiB, None where unknown."""
 
     kind: str
     name: str
     serial: str
     timed_on: TimedOn
-    memory_gib: int | None
-    peak_gbps: float | None
-    peak_source: str
-    settings: Mapping[str, Any]
-    facts: Mapping[str, Any]
+    memory_gib: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    variant: str = ""
+    peak: RunPeak | None = None
+
+    @property
+    def peak_gbps(self) -> float | None:
+        return (self.peak.gbps if self.peak else None) or None
+
+    @property
+    def peak_source(self) -> str:
+        return self.peak.source if self.peak else ""
+
+
+# These are never made, and what `dataclass` would write for them takes longer than all else in this module.
+@dataclass(init=False, repr=False, eq=False)
+class DocumentForm:
+    """Declare the document itself; its results have the form of an `Outcome` and the nested forms below."""
+
+    schema: int
+    run_id: str
+    device: RunDevice
+    results: tuple[Mapping[str, Any], ...]
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    baseline_path: str | None = None
+    findings: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(init=False, repr=False, eq=False, frozen=True)
+class DecisionForm(Numbers):
+    """Declare a result's `verdict`: the rule, its numbers and facts."""
+
+    status: str = ""
+    rule: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    why_not: tuple[str, ...] = ()
+
+
+@dataclass(init=False, repr=False, eq=False)
+class ConditionsForm:
+    """Declare a result's `conditions`: before the samples and after them."""
+
+    before: Conditions = field(default_factory=Conditions)
+    after: Conditions = field(default_factory=Conditions)
+
+
+@dataclass(init=False, repr=False, eq=False)
+class ProbeForm:
+    """Declare a result's `probe`."""
+
+    name: str | None = None
+    bytes_moved: int | None = None
+
+
+# What an `Outcome` declares as plain mappings.
+NESTED_FORMS: Mapping[str, type] = {
+    "code_identity": CodeIdentity,
+    "verdict": DecisionForm,
+    "baseline": Entry,
+    "conditions": ConditionsForm,
+    "probe": ProbeForm,
+    "resources": KernelResources,
+    "dropped": Dropped,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +129,7 @@ class RunDocument:
     strict: bool
     settings: Mapping[str, Any]
     outcomes: tuple[Outcome, ...]
-    findings: tuple[Note, ...]
+    findings: tuple[Finding, ...]
     baseline_path: str | None
 
     def fails(self, outcome: Outcome) -> bool:
@@ -140,7 +204,7 @@ def read_document(document: Mapping[str, Any]) -> RunDocument:
         strict=settings.get("strict") is True,
         settings=settings,
         outcomes=outcomes,
-        findings=tuple(Note(note.get("code", ""), note.get("text", "")) for note in plain.get("findings") or ()),
+        findings=tuple(Finding(note.get("code", ""), note.get("text", "")) for note in plain.get("findings") or ()),
         baseline_path=plain.get("baseline_path"),
     )
 
@@ -150,16 +214,12 @@ def _rows(document: Mapping[str, Any]) -> list[Outcome]:
     if type(schema) is not int or schema != SCHEMA:
         raise UsageError(f"found schema {shown(schema)}, expected {SCHEMA}: use the version that wrote it, or a newer")
     check_form(document, DocumentForm, "the document")
-    for name in ("environment", "settings"):
-        check_figures(document.get(name))
+    check_figures([document.get("environment"), document.get("settings")])
     return [_row(row, f"results[{i}]") for i, row in enumerate(document["results"])]
 
 
 def _row(plain: Mapping[str, Any], where: str) -> Outcome:
     check_form(plain, Outcome, where)
-    for name in _UNTYPED:
-        if plain.get(name):
-            check_figures(plain[name])
     for name, form in NESTED_FORMS.items():
         value = plain.get(name)
         if isinstance(value, (list, tuple)):
@@ -167,23 +227,21 @@ def _row(plain: Mapping[str, Any], where: str) -> Outcome:
                 check_form(one, form, f"{where}.{name}[{i}]")
         elif value:
             check_form(value, form, f"{where}.{name}")
-    if facts := (plain.get("verdict") or {}).get("facts"):
-        check_figures(facts)
+    for untyped in (*map(plain.get, _UNTYPED), (plain.get("verdict") or {}).get("facts")):
+        if untyped:
+            check_figures(untyped)
     return from_plain(plain)
 
 
 def _device(plain: Mapping[str, Any]) -> RunDevice:
-    peak = plain.get("peak") or {}
+    given = {one.name: plain[one.name] for one in fields(RunDevice) if plain.get(one.name) is not None}
+    peak = plain.get("peak")
     return RunDevice(
-        kind=plain["kind"],
-        name=plain["name"] or "unnamed device",
-        serial=plain["serial"],
-        timed_on=plain["timed_on"],
-        memory_gib=plain.get("memory_gib"),
-        peak_gbps=peak.get("gbps") or None,
-        peak_source=peak.get("source", ""),
-        settings=plain.get("settings") or {},
-        facts=plain.get("facts") or {},
+        **{
+            **given,
+            "name": plain["name"] or "unnamed device",
+            "peak": RunPeak(peak.get("gbps") or 0.0, peak.get("source") or "") if peak else None,
+        }
     )
 
 

@@ -19,8 +19,8 @@ import atheris
 
 with atheris.instrument_imports(include=["pytest_bandwidth.baseline", "pytest_bandwidth.domain.units"]):
     from pytest_bandwidth.baseline.reader import read_text
-    from pytest_bandwidth.baseline.source import Unreadable, decode
-    from pytest_bandwidth.domain.errors import BaselineError, Problem
+    from pytest_bandwidth.baseline.source import Problems, decode
+    from pytest_bandwidth.domain.errors import BaselineError
 
 FILE = "file.yaml"
 LINE = re.compile(rf"{re.escape(FILE)}:[1-9][0-9]*: .{{1,900}}")
@@ -44,11 +44,7 @@ def refusal(error: BaselineError) -> str:
 
 def load(data: bytes) -> None:
     try:
-        source = decode(data)
-    except Unreadable as problem:
-        refusal(BaselineError([Problem(FILE, problem.line, problem.message)]))
-        return
-    try:
+        source = decode(data, Problems(FILE))
         read_text(source, Path(FILE), without_runs=True)
     except BaselineError as error:
         refusal(error)

@@ -10,8 +10,7 @@ import pytest
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.edit import NotByLines, afresh, edit_lines
-from pytest_bandwidth.baseline.schema import RECORDED
-from pytest_bandwidth.baseline.writer import entry_fields
+from pytest_bandwidth.baseline.schema import RECORDED, entry_fields
 from pytest_bandwidth.domain.baseline import Entry, Run, settled
 from pytest_bandwidth.domain.device import DeviceIdentity
 

@@ -13,13 +13,13 @@ import jsonschema
 import pytest
 import write_json_schema
 import yaml
+from baseline_files import render
 from baseline_strategies import baselines
 from hypothesis import HealthCheck, given, settings
 from test_baseline_hostile import mutated
 
 from pytest_bandwidth import baseline as baseline_files
-from pytest_bandwidth.baseline.source import decode
-from pytest_bandwidth.baseline.writer import render
+from pytest_bandwidth.baseline.source import Problems, decode
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.errors import BaselineError
 
@@ -83,7 +83,7 @@ def test_no_valid_file_is_flagged(tmp_path: Path) -> None:
         path.write_bytes(mutated(chance))
         try:
             baseline_files.load(path)
-            seen = as_an_editor_sees_it(decode(path.read_bytes()).text)
+            seen = as_an_editor_sees_it(decode(path.read_bytes(), Problems("a.yaml")).text)
         except (BaselineError, yaml.YAMLError, ValueError):
             continue  # refused, or beyond the editor's own parser
         valid += 1

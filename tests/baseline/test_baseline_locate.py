@@ -176,13 +176,13 @@ def test_every_problem_of_every_file_is_told_whosever_it_is(tmp_path: Path) -> N
     write(tmp_path / "b.yaml", "device: {name: B}\n")
     (tmp_path / "c.yaml").write_text("schema: 2\ntests:\n  c: {bandwidth: fast}\n")
     with pytest.raises(BaselineError) as raised:
-        baseline_files.check(tmp_path)
+        list(baseline_files.load_all(tmp_path))
     assert [(Path(problem.file).name, problem.line) for problem in raised.value.problems] == [
         ("a.yaml", 3),
         ("c.yaml", 3),
     ]
     with pytest.raises(BaselineError, match=r"a\.yaml:3: "):
-        baseline_files.check(tmp_path / "a.yaml")
+        list(baseline_files.load_all(tmp_path / "a.yaml"))
 
 
 @pytest.mark.parametrize("name", ["b.yaml", "folder", "none.yaml", "no_folder"])
@@ -190,7 +190,7 @@ def test_what_is_good_or_not_there_yet_has_no_problem(tmp_path: Path, name: str)
     (tmp_path / "folder").mkdir()
     write(tmp_path / "b.yaml", "")
     write(tmp_path / "folder" / "b.yaml", "")
-    baseline_files.check(tmp_path / name)
+    list(baseline_files.load_all(tmp_path / name))
 
 
 def test_the_file_that_keeps_the_most_code_serves_other_devices_of_its_kind(tmp_path: Path) -> None:

@@ -202,5 +202,5 @@ def test_a_file_that_may_not_be_read_is_told() -> None:
         path = Path(folder) / "a.yaml"
         path.write_text("schema: 2\n")
         path.chmod(0)
-        with without_privileges(), pytest.raises(BaselineError, match=r"cannot be opened \(Permission denied\)"):
+        with without_privileges(), pytest.raises(BaselineError, match=r"cannot be read \(Permission denied\)"):
             baseline_files.load(path)

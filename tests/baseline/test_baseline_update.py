@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from pytest_bandwidth import __version__
 from pytest_bandwidth import baseline as baseline_files
-from pytest_bandwidth.baseline.schema import RECORDED
-from pytest_bandwidth.baseline.writer import entry_fields
+from pytest_bandwidth.baseline.schema import RECORDED, entry_fields
 from pytest_bandwidth.domain.baseline import PROBE_VERSION, Baseline, Change, Entry, Run, settled
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError, UsageError
@@ -137,7 +136,7 @@ def test_an_appended_run_changes_its_entry_only(path: Path) -> None:
         assert old is not None
         return replace(old, runs=(*old.runs, *new.runs))
 
-    summary = baseline_files.update(path, A100, [Entry(key, runs=(Run(1710.0),))], merge=append)
+    summary = baseline_files.update(path, A100, [Entry(key, runs=(Run(1710.0),))], merge_in=lambda _: append)
     removed, added = changed_lines(BY_HAND, path.read_text())
     assert removed == ["    bandwidth: 1701.0 GB/s", "    runs: 2              # cold days"]
     assert added == ["    bandwidth: 1702.0 GB/s", "    runs: 3 ± 0.31 %              # cold days"]
@@ -213,14 +212,16 @@ def test_only_the_newest_twenty_runs_count(path: Path) -> None:
 def test_run_order_is_the_order_of_writing_whatever_the_clock_said(path: Path) -> None:
     later, earlier = replace(RUN, at="2026-11-21T04:00:00Z"), replace(RUN, gbps=1748.0, at="1999-01-01T00:00:00Z")
     baseline_files.update(path, A100, [replace(MEASURED, runs=(later,))])
-    baseline_files.update(path, A100, [MEASURED], merge=lambda old, _new: replace(old, runs=(*old.runs, earlier)))
+    baseline_files.update(
+        path, A100, [MEASURED], merge_in=lambda _: lambda old, _new: replace(old, runs=(*old.runs, earlier))
+    )
     assert [run.at for run in baseline_files.load(path).entries[MEASURED.key].runs] == [later.at, earlier.at]
 
 
 def test_a_merge_can_leave_entries_alone(path: Path) -> None:
     baseline_files.update(path, A100, [MEASURED])
     new = [replace(MEASURED, gbps=5.0, runs=()), Entry("other", 5.0)]
-    summary = baseline_files.update(path, A100, new, merge=lambda old, new: new if old is None else None)
+    summary = baseline_files.update(path, A100, new, merge_in=lambda _: lambda old, new: None if old else new)
     assert (summary.unchanged, [change.key for change in summary.added]) == ((MEASURED.key,), ["other"])
     assert baseline_files.load(path).entries[MEASURED.key] == MEASURED
 
@@ -353,7 +354,9 @@ def test_a_merge_that_fails_changes_nothing(path: Path) -> None:
     before = path.read_bytes()
 
     with pytest.raises(ZeroDivisionError):
-        baseline_files.update(path, A100, [Entry("b", 5.0)], merge=lambda _old, new: replace(new, gbps=1 / 0))
+        baseline_files.update(
+            path, A100, [Entry("b", 5.0)], merge_in=lambda _: lambda _old, new: replace(new, gbps=1 / 0)
+        )
     assert path.read_bytes() == before
     assert sorted(os.listdir(path.parent)) == [RUNS, path.name]
 

@@ -62,8 +62,8 @@ def test_nothing_is_said_where_nothing_changed_or_is_known(baseline, measurement
         ("missing", "found no .*/code/[0-9a-f]{32}.ptx, commit it with the baseline"),
         ("cut short", "found PTX of another hash than its name says"),
         ("of another kernel", "found PTX of another hash than its name says"),
-        ("a folder", "found no regular file, expected a kernel's PTX"),
-        ("a pipe", "found no regular file, expected a kernel's PTX"),
+        ("a folder", "found a folder, expected a kernel's PTX"),
+        ("a pipe", "found a device or pipe, expected a kernel's PTX"),
         ("no text", "found PTX of another hash than its name says"),
     ],
 )

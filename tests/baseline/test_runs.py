@@ -37,7 +37,7 @@ def append(old: Entry | None, new: Entry) -> Entry:
 
 def add(path: Path, *gbps: float, key: str = ONE, commit: str = "0123456", code: dict[str, str] = CODE, **more) -> None:
     runs = tuple(Run(one, commit=commit, extra={"numpy": "2.0"}) for one in gbps)
-    baseline_files.update(path, CARD, [Entry(key, code=code, runs=runs, **more)], merge=append)
+    baseline_files.update(path, CARD, [Entry(key, code=code, runs=runs, **more)], merge_in=lambda _: append)
 
 
 def figures(path: Path, key: str = ONE) -> list[float]:

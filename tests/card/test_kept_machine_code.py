@@ -138,7 +138,7 @@ SPOILT = {
     "cut short": "found machine code of another hash than its name says",
     "replaced": "found machine code of another hash than its name says",
     "missing": "found no ",
-    "no file": "found no regular file",
+    "no file": "found a folder, expected a kernel's machine code",
     "another kernel": "it is of another kernel than the baseline's entry",
     "not an ELF file": "it is of another kernel than the baseline's entry",
     "another architecture": "the driver does not take its machine code (CUDA_ERROR_NO_BINARY_FOR_GPU",

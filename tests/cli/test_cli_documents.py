@@ -15,7 +15,7 @@ from saved_runs import GPU, outcome, run_of, save, saved
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.storage.run_schema import NESTED_FORMS, DocumentForm
+from pytest_bandwidth.storage.saved_run import NESTED_FORMS, DocumentForm
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 KEY = "tests/test_a.py::test_copy"

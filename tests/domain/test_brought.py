@@ -14,7 +14,7 @@ def test_lists_are_joined_in_their_order():
         (3, "a_hook: found 3, expected a list of str: return one"),
         ("text", "a_hook: found 'text', expected a list of str: return one"),
         ([3], "a_hook: found 3 in its list, expected a list of str: return that"),
-        ("x" * 99, f"a_hook: found '{'x' * 59}…, expected a list of str: return one"),
+        ("x" * 99, f"a_hook: found '{'x' * 60}…', expected a list of str: return one"),
     ],
 )
 def test_what_is_no_list_of_the_kind_is_told_in_one_line(found, said):

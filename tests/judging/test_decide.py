@@ -34,8 +34,7 @@ from pytest_bandwidth.judging.decide import (
     decide_comparison,
     decide_processes,
     decide_stored,
-    with_dram,
-    without_dram,
+    with_further_evidence,
 )
 from pytest_bandwidth.judging.evidence import Ask
 from pytest_bandwidth.judging.limits import MarkerOptions
@@ -600,19 +599,21 @@ def test_figures_that_are_none_are_refused(values):
         decide_processes(KNOWN, values, 0.05)
 
 
-# --- DRAM
+# --- a feature's evidence
 
 
 @pytest.mark.parametrize("status", list(Status))
-def test_dram_decides_unless_the_test_fails_already(status):
+def test_further_evidence_decides_unless_the_test_fails_already(status):
     before = Decision(status, "x")
     fails = status in (REGRESSED, MISMATCH)
-    assert with_dram(before, Rule.DRAM, "DRAM read more") == (
-        before if fails else Decision(REGRESSED, Rule.DRAM, facts={"text": "DRAM read more"})
+    assert with_further_evidence(before, REGRESSED, "dram", "DRAM read more", "DRAM bytes", "raise it") == (
+        before
+        if fails
+        else Decision(REGRESSED, "dram", facts={"text": "DRAM read more", "about": "DRAM bytes", "remedy": "raise it"})
     )
     kept = fails or status is UNDECIDED
-    assert without_dram(before, "no ncu") == (
-        before if kept else Decision(UNDECIDED, Rule.DRAM_UNCOUNTED, facts={"text": "no ncu"})
+    assert with_further_evidence(before, UNDECIDED, "dram", "no ncu", "not counted") == (
+        before if kept else Decision(UNDECIDED, "dram", facts={"text": "no ncu", "about": "not counted"})
     )
 
 

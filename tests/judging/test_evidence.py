@@ -15,8 +15,8 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.judging.decide import mismatch
-from pytest_bandwidth.judging.evidence import Ask, MeasurementSetup, SetupDifference, difference_of, is_same_code
+from pytest_bandwidth.judging.decide import mismatch_of
+from pytest_bandwidth.judging.evidence import Ask, MeasurementSetup, is_same_code
 from pytest_bandwidth.judging.limits import MarkerOptions
 
 SETUP = MeasurementSetup(100, 50, "clock", {"threads": "2", "nvrtc": "13.0"})
@@ -29,33 +29,32 @@ FUNCTION = CodeIdentity(function="a" * 32, launch="c" * 32)
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        ({"bytes_read": 99}, SetupDifference("bytes", "bytes_read", 100, 99)),
-        ({"bytes_written": 51}, SetupDifference("bytes", "bytes_written", 50, 51)),
-        ({"method": "events"}, SetupDifference("method", "method", "clock", "events")),
-        ({"settings": {"threads": "4"}}, SetupDifference("setting:threads", "threads", "2", "4")),
-        ({"settings": {"nvrtc": "13.5"}}, SetupDifference("setting:nvrtc", "nvrtc", "13.0", "13.5")),
-        ({"bytes_read": 99, "method": "events"}, SetupDifference("bytes", "bytes_read", 100, 99)),
+        ({"bytes_read": 99}, ("bytes", "bytes_read", 100, 99)),
+        ({"bytes_written": 51}, ("bytes", "bytes_written", 50, 51)),
+        ({"method": "events"}, ("method", "method", "clock", "events")),
+        ({"settings": {"threads": "4"}}, ("setting:threads", "threads", "2", "4")),
+        ({"settings": {"nvrtc": "13.5"}}, ("setting:nvrtc", "nvrtc", "13.0", "13.5")),
+        ({"bytes_read": 99, "method": "events"}, ("bytes", "bytes_read", 100, 99)),
     ],
 )
 def test_what_was_measured_otherwise_is_a_mismatch(change, difference):
     same = entry(1.0, bytes_read=100, bytes_written=50, method="clock", settings={"threads": "2"})
-    assert difference_of(SETUP, same) is None
-    found = difference_of(SETUP, replace(same, **change))
-    assert found == difference
-    decision = mismatch(found)
-    assert (decision.status, decision.rule) == (Status.MISMATCH, difference.rule)
-    assert decision.facts == {"name": difference.name, "here": difference.here, "there": difference.there}
+    assert mismatch_of(SETUP, same) is None
+    decision = mismatch_of(SETUP, replace(same, **change))
+    rule, name, here, there = difference
+    assert (decision.status, decision.rule) == (Status.MISMATCH, rule)
+    assert decision.facts == {"name": name, "here": here, "there": there}
 
 
 def test_what_an_entry_or_a_device_does_not_say_can_be_compared():
-    assert difference_of(SETUP, Entry("t", gbps=1.0)) is None
-    assert difference_of(SETUP, Entry("t", gbps=1.0, settings={"ecc": "on"})) is None
+    assert mismatch_of(SETUP, Entry("t", gbps=1.0)) is None
+    assert mismatch_of(SETUP, Entry("t", gbps=1.0, settings={"ecc": "on"})) is None
 
 
 def test_the_compiler_is_no_setting_of_what_executes_the_same_ptx():
     other = Entry("t", settings={"threads": "2", "nvrtc": "13.5"})
-    assert difference_of(SETUP.by_any_compiler(), other) is None
-    assert difference_of(SETUP.by_any_compiler(), replace(other, settings={"threads": "4"})) is not None
+    assert mismatch_of(SETUP.by_any_compiler(), other) is None
+    assert mismatch_of(SETUP.by_any_compiler(), replace(other, settings={"threads": "4"})) is not None
 
 
 @pytest.mark.parametrize(

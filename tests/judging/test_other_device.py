@@ -9,8 +9,8 @@ from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Ru
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target
 from pytest_bandwidth.domain.verdict import Rule, Status
+from pytest_bandwidth.judging.evidence import code_alone, has_code
 from pytest_bandwidth.judging.limits import MarkerOptions
-from pytest_bandwidth.judging.other_device import code_alone, has_code
 
 ENTRY = Entry(KEY, gbps=1000.0, tolerance=0.03, bytes_read=5 * 10**8, code=CODE.known(), runs=(Run(1000.0),))
 THEIRS = Baseline(BaselineDevice("That card", peak_gbps=2000.0), {KEY: ENTRY, "old": Entry("old", gbps=1.0)}, path="b")

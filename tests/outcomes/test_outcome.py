@@ -9,9 +9,8 @@ from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
-from pytest_bandwidth.outcomes.flatten import _entry_plain, outcome_of
-from pytest_bandwidth.outcomes.outcome import from_plain
-from pytest_bandwidth.storage.run_schema import DecisionForm
+from pytest_bandwidth.outcomes.outcome import _entry_plain, from_plain, outcome_of
+from pytest_bandwidth.storage.saved_run import DecisionForm
 
 RUN = Run(5.0, 6.0, 0.9, 3, "gpu", "abc", "2026-11-21T04:00:00Z", {"driver": "580"})
 

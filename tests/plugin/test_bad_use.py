@@ -136,7 +136,7 @@ def test_wrong_launch(project, change, expected):
         ("tolerance=5", r"tolerance: found '5', expected a fraction below 1 or a percentage such as 5%"),
         ("tolerance=None", r"tolerance=None, expected a number or text"),
         ("min_gbps='3 parsecs'", r"min_gbps: found unit 'parsecs'"),
-        ("judged_on='speed'", r"judged_on: found 'speed', expected 'relative' or 'gbps'"),
+        ("judged_on='speed'", r"judged_on: found 'speed', expected relative or gbps"),
         (
             "min_utilization=200",
             r"min_utilization: found '200', expected a fraction below 1 or a percentage such as 5%",

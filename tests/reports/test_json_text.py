@@ -11,7 +11,7 @@ from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
-from pytest_bandwidth.outcomes.flatten import outcome_of
+from pytest_bandwidth.outcomes.outcome import outcome_of
 from pytest_bandwidth.reports.json import document, render_json
 
 

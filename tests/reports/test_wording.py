@@ -10,10 +10,9 @@ from pytest_bandwidth.domain.measured import validity
 from pytest_bandwidth.domain.measured.rounds import HELD_UP, RUN_DELAY
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.counts import COSTS
-from pytest_bandwidth.judging.decide import decide_comparison, mismatch
-from pytest_bandwidth.judging.evidence import SetupDifference
+from pytest_bandwidth.judging.decide import decide_comparison
 from pytest_bandwidth.judging.pairs import Looks
-from pytest_bandwidth.outcomes.flatten import outcome_of
+from pytest_bandwidth.outcomes.outcome import outcome_of
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss
 from pytest_bandwidth.reports.wording import (
     MOST_LINES,
@@ -52,6 +51,12 @@ PAIRS = Numbers(
 )
 CHANGES = (("store_sectors", 100, 104), ("load_sectors", 8192, 65536))
 OLD = {"by": Rule.PAIRS, "other": "commit 3f2c1ab"}
+
+
+def mismatch(rule: str, name: str, here: object, there: object) -> Decision:
+    return Decision(Status.MISMATCH, rule, facts={"name": name, "here": here, "there": there})
+
+
 # One decision of each rule and status, with its first line.
 DECISIONS = [
     (Decision(Status.SAVED, Rule.WRITTEN), "SAVED: this run saves the entry"),
@@ -159,23 +164,19 @@ DECISIONS = [
         "gates them",
     ),
     (
-        Decision(Status.REGRESSED, Rule.DRAM, facts={"text": "DRAM read 200 MB → 300 MB"}),
+        Decision(Status.REGRESSED, "dram", facts={"text": "DRAM read 200 MB → 300 MB", "about": "DRAM bytes"}),
         "REGRESSED: DRAM read 200 MB → 300 MB",
     ),
     (
-        Decision(Status.REGRESSED, Rule.MAX_DRAM_RATIO, facts={"text": "DRAM moved 400 MB, 1.33× the 300 MB"}),
-        "REGRESSED: DRAM moved 400 MB, 1.33× the 300 MB",
+        Decision(Status.UNDECIDED, "uncounted", facts={"text": "no ncu", "about": "DRAM not counted"}),
+        "UNDECIDED (DRAM not counted): no ncu",
     ),
     (
-        Decision(Status.UNDECIDED, Rule.DRAM_UNCOUNTED, facts={"text": "no ncu"}),
-        "UNDECIDED (DRAM not counted): max_dram_ratio cannot be checked: no ncu",
-    ),
-    (
-        mismatch(SetupDifference(Rule.BYTES, "bytes_read", 1000, 500)),
+        mismatch(Rule.BYTES, "bytes_read", 1000, 500),
         "MISMATCH: bytes_read is 1,000 (1 kB), was 500 (500 B)",
     ),
-    (mismatch(SetupDifference(Rule.METHOD, "method", "events", "clock")), "MISMATCH: method is events, was clock"),
-    (mismatch(SetupDifference("setting:ecc", "ecc", "on", "off")), "MISMATCH: ecc is on, was off"),
+    (mismatch(Rule.METHOD, "method", "events", "clock"), "MISMATCH: method is events, was clock"),
+    (mismatch("setting:ecc", "ecc", "on", "off"), "MISMATCH: ecc is on, was off"),
     (
         Decision(Status.UNDECIDED, Rule.NO_PROBE),
         "UNDECIDED (no probe): the share of the probe cannot be compared: no believable probe ran with the kernel; "
@@ -351,12 +352,6 @@ def test_the_line_that_wastes_most_is_named():
         (Rule.PAIRS, Status.REGRESSED, "accept it", LONG.command),
         (Rule.STORED, Status.REGRESSED, "accept it", LONG.command),
         ("floor:min_gbps", Status.REGRESSED, "accept it", "lower the floor in the test's marker"),
-        (
-            Rule.MAX_DRAM_RATIO,
-            Status.REGRESSED,
-            "accept it",
-            "raise max_dram_ratio in the test's marker, or declare what is moved",
-        ),
         (Rule.NO_ENTRY, Status.UNDECIDED, "create it", LONG.command),
         ("others", Status.UNDECIDED, "remedy", "quiet the machine and run again"),
         (Rule.UNSTEADY, Status.UNDECIDED, "remedy", "quiet the machine and run again"),
@@ -365,6 +360,13 @@ def test_the_line_that_wastes_most_is_named():
 def test_the_remedy_is_of_the_rule(rule, status, label, text):
     decision = next(d for d, _ in DECISIONS if (d.rule, d.status) == (rule, status))
     assert rows_of(decision)[label] == text
+
+
+@pytest.mark.parametrize(("own", "text"), [({}, LONG.command), ({"remedy": "raise the limit"}, "raise the limit")])
+def test_a_features_evidence_is_accepted_by_an_update_or_by_its_own_remedy(own, text):
+    decision = Decision(Status.REGRESSED, "dram", facts={"text": "more", "about": "DRAM bytes", **own})
+    assert rows_of(decision)["accept it"] == text
+    assert detail_of(decision.status, decision.rule, {"facts": decision.facts}) == "DRAM bytes"
 
 
 @pytest.mark.parametrize(("rule", "status"), [(Rule.NO_PROBE, Status.UNDECIDED), (Rule.NOT_RERUN, Status.UNDECIDED)])

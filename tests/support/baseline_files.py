@@ -5,20 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_bandwidth.baseline.runs import NOTHING, Recorded, RunLines, path_of, setup_of
-from pytest_bandwidth.baseline.writer import render
+from pytest_bandwidth.baseline.runs import NOTHING, Recorded, path_of, run_lines, setup_of
+from pytest_bandwidth.baseline.schema import render_entry, render_header
 from pytest_bandwidth.domain.baseline import Baseline, settled
+
+
+def render(baseline: Baseline) -> str:
+    """Render a whole file."""
+    peak = baseline.device.peak_gbps if baseline.device else None
+    entries = (render_entry(settled(entry, peak)) for entry in baseline.entries.values())
+    return render_header(baseline.device, baseline.tolerance) + "".join(entries)
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:
     """Write the file and, where entries have any, its runs; an entry's anchor is a run of an update before them."""
-    first, second = RunLines(), RunLines()
+    first, second = [], []
     for entry in map(settled, baseline.entries.values()):
         if entry.anchor is None:
-            second.add(None, entry, NOTHING)
+            second.append((None, entry, NOTHING))
         else:
             before = replace(entry, runs=(entry.anchor,))
-            first.add(None, before, NOTHING)
-            second.add(before, replace(entry, runs=(*before.runs, *entry.runs)), Recorded(setup=setup_of(entry)))
+            first.append((None, before, NOTHING))
+            after = replace(entry, runs=(*before.runs, *entry.runs))
+            second.append((before, after, Recorded(setup=setup_of(entry))))
+    lines = (*run_lines(first), *run_lines(second))
     path.write_text(render(baseline), encoding="utf-8")
-    path_of(path).write_text("".join(f"{text}\n" for text in (*first.texts(), *second.texts())), encoding="utf-8")
+    path_of(path).write_text("".join(f"{text}\n" for text in lines), encoding="utf-8")

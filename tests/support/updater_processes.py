@@ -61,7 +61,7 @@ def count_up(path: Path) -> int:
         counted = old.gbps + 1
         return replace(old, gbps=counted)
 
-    baseline_files.update(path, DEVICE, [Entry("counter", 1.0), Entry("evidence", 1.0)], merge=one_more)
+    baseline_files.update(path, DEVICE, [Entry("counter", 1.0), Entry("evidence", 1.0)], merge_in=lambda _: one_more)
     return int(counted)
 
 

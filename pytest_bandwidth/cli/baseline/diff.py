@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -11,9 +11,8 @@ from pathlib import Path
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_change import NO_CHANGE, CodeChange, ptx_change
-from pytest_bandwidth.baseline.code_files import needed_ptx, read_ptx
-from pytest_bandwidth.baseline.schema import RECORDED
-from pytest_bandwidth.baseline.writer import entry_fields
+from pytest_bandwidth.baseline.code_files import needed_ptx
+from pytest_bandwidth.baseline.schema import RECORDED, entry_fields
 from pytest_bandwidth.cli.output import print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
@@ -54,7 +53,7 @@ class Difference:
 
 def run(options: argparse.Namespace) -> int:
     old, new = baseline_files.load(options.old), baseline_files.load(options.new)
-    header, ptx = _header(old, new), PtxChanges(options.old, options.new)
+    header, ptx = _header(old, new), _ptx_changes(options.old, options.new)
     differences = [
         one
         for key in dict.fromkeys((*old.entries, *new.entries))
@@ -67,24 +66,23 @@ def run(options: argparse.Namespace) -> int:
     return 1 if header or differences else 0
 
 
-class PtxChanges:
-    """Show how kernels changed, by the PTX beside two baseline files; each change is looked at once."""
+PtxChanges = Callable[[str, str], CodeChange]
 
-    def __init__(self, old: Path, new: Path) -> None:
-        """Read nothing yet."""
-        self._old, self._new = old, new
-        self.between = cache(self._between)
 
-    def _between(self, then: str, now: str) -> CodeChange:
-        """Compare the PTX of two hashes."""
-        return ptx_change(lambda: self._read(then, self._old, self._new), lambda: self._read(now, self._new, self._old))
+def _ptx_changes(old: Path, new: Path) -> PtxChanges:
+    """Return what shows how PTX changed from one hash to another, by the code beside the two files, each pair once."""
 
-    def _read(self, name: str, own: Path, other: Path) -> str:
-        """Return the PTX of that hash, which may lie beside either file. Raises BaselineError as of its own file."""
+    def read(name: str, own: Path, other: Path) -> str:
+        # It may lie beside either file; where it lies beside none, the error is of its own.
         with suppress(BaselineError):
-            if (found := read_ptx(other, name)) is not None:
-                return found
+            return needed_ptx(other, name)
         return needed_ptx(own, name)
+
+    @cache
+    def between(then: str, now: str) -> CodeChange:
+        return ptx_change(lambda: read(then, old, new), lambda: read(now, new, old))
+
+    return between
 
 
 def _header(old: Baseline, new: Baseline) -> dict[str, tuple[object, object]]:
@@ -108,7 +106,7 @@ def _difference(key: str, before: Entry | None, after: Entry | None, ptx: PtxCha
     }
     said = identity_of_plain(after.code).changes_since(identity_of_plain(before.code))
     then, now = before.code.get("ptx"), after.code.get("ptx")
-    change = NO_CHANGE if then is None or now is None or then == now else ptx.between(then, now)
+    change = NO_CHANGE if then is None or now is None or then == now else ptx(then, now)
     return Difference(key, before, after, changed, tuple(filter(None, (*said, change.accesses))), change)
 
 

@@ -171,27 +171,18 @@ def _plain(baseline: Baseline, rows: Sequence[Shown]) -> dict[str, object]:
     }
 
 
+_OF_ENTRY = ("key", "gbps", "utilization", "bytes_read", "bytes_written", "method", "xfail", "note", "line")
+_OF_ROW = ("judged_on", "spread", "spread_of_runs", "tolerance", "detects", "since_anchor")
+
+
 def _plain_entry(row: Shown) -> dict[str, object]:
     entry = row.entry
     return {
-        "key": entry.key,
-        "gbps": entry.gbps,
-        "utilization": entry.utilization,
-        "judged_on": row.judged_on,
+        **{name: getattr(entry, name) for name in _OF_ENTRY},
+        **{name: getattr(row, name) for name in _OF_ROW},
         "runs": len(entry.runs),
         "gbps_of_runs": [run.gbps for run in entry.runs],
-        "spread": row.spread,
-        "spread_of_runs": row.spread_of_runs,
-        "tolerance": row.tolerance,
-        "detects": row.detects,
         "runs_advised": row.runs_advised if row.is_blunt else None,
-        "since_anchor": row.since_anchor,
-        "bytes_read": entry.bytes_read,
-        "bytes_written": entry.bytes_written,
-        "method": entry.method,
-        "xfail": entry.xfail,
-        "note": entry.note,
         "code": dict(entry.code),
         "newest_at": entry.runs[-1].at if entry.runs else None,
-        "line": entry.line,
     }

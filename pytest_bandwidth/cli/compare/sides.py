@@ -16,8 +16,8 @@ from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, metrics_of_run
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
-from pytest_bandwidth.judging.decide import decide_counts, decide_processes, mismatch
-from pytest_bandwidth.judging.evidence import MeasurementSetup, difference_of
+from pytest_bandwidth.judging.decide import decide_counts, decide_processes, mismatch_of
+from pytest_bandwidth.judging.evidence import MeasurementSetup
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 
@@ -231,9 +231,8 @@ def _decision(
     if entry is None or not after.processes:
         return nothing_valid(REFERENCE if entry is None else "the new runs")
     for process in (*before.processes, *after.processes):
-        different = difference_of(process.setup, entry)
-        if different is not None:
-            return mismatch(different)
+        if (mismatch := mismatch_of(process.setup, entry)) is not None:
+            return mismatch
     figure, values = _judged_values(entry, after)
     reference = reference_of(entry, figure, on_host)
     if reference is None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_bandwidth.domain.code.identity import DIGITS, digest
+from pytest_bandwidth.domain.code.identity import digest, is_digest
 
 LARGEST_LIST_BYTES = 8 * 2**20
-MOST_NAMED = 3
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
-_HASH = re.compile(rf"[0-9a-f]{{{DIGITS}}}", re.ASCII)
 
 
 def is_installed(path: str) -> bool:
@@ -59,15 +56,9 @@ def file_list_of(text: str) -> FileList:
     if not isinstance(plain, dict) or plain.keys() != {"files", "versions"}:
         raise ValueError("found no list of files")
     files, versions = plain["files"], plain["versions"]
-    if not (_are_texts(files) and _are_texts(versions) and all(map(_HASH.fullmatch, files.values()))):
+    if not (_are_texts(files) and _are_texts(versions) and all(map(is_digest, files.values()))):
         raise ValueError("found no list of files")
     return FileList(files, versions)
-
-
-def changes_sentence(changes: tuple[str, ...]) -> str:
-    """Return what changed in a few words: the first files, and how many more."""
-    more = len(changes) - MOST_NAMED
-    return ", ".join(changes[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _are_texts(plain: object) -> bool:

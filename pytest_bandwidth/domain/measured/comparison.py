@@ -44,7 +44,9 @@ class Comparison:
     measurements: Mapping[str, Measurement]
 
     def __getitem__(self, name: str) -> Measurement:
-        return self.measurements[self._known(name)]
+        if name not in self.measurements:
+            raise UsageError(f"compare: found {name!r}, expected one of {', '.join(self.measurements)}")
+        return self.measurements[name]
 
     def ratio(self, name: str, over: str) -> Ratio:
         """Return the bandwidth of `name` ÷ bandwidth of `over`, paired round by round.
@@ -60,11 +62,6 @@ class Comparison:
             raise UsageError("no round was left to compare: every sample was dropped, or nothing was timed")
         low, high = interval_of_median(pairs, CONFIDENCE)
         return Ratio(median(pairs), low, high, len(pairs))
-
-    def _known(self, name: str) -> str:
-        if name not in self.measurements:
-            raise UsageError(f"compare: found {name!r}, expected one of {', '.join(self.measurements)}")
-        return name
 
 
 def interval_of_median(values: Sequence[float], confidence: float) -> tuple[float | None, float | None]:

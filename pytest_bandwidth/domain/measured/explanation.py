@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from pytest_bandwidth.domain.traffic import differ
@@ -132,15 +132,7 @@ class Explanation:
             "intermediates": None if made is None else list(made[:OPERATORS_LISTED]),
             "operator_count": len(self.operators),
             "operators": [
-                {
-                    "name": one.name,
-                    "bytes_read": one.bytes_read,
-                    "bytes_written": one.bytes_written,
-                    "bytes_moved": one.bytes_moved,
-                    "flop": one.flop,
-                    "arithmetic_intensity": one.arithmetic_intensity,
-                    "bound": one.bound(self.ridge_point),
-                }
+                {**asdict(one), "arithmetic_intensity": one.arithmetic_intensity, "bound": one.bound(self.ridge_point)}
                 for one in self.operators[:OPERATORS_LISTED]
             ],
         }

@@ -84,12 +84,17 @@ def middle_of(seen: Sequence[Metrics]) -> Metrics:
     )
 
 
+def median_metrics(runs: Sequence[Run]) -> Metrics:
+    """Return GB/s and share of the probe that a list of runs stands for, one at least."""
+    return middle_of([metrics_of_run(run) for run in runs])
+
+
 def anchor_of(runs: Sequence[Run]) -> Run | None:
     """Return what an entry's first runs showed, by which slow drifts are found; None without runs."""
     if not runs:
         return None
     newest = runs[-1]
-    middle = metrics_of_run(newest) if len(runs) == 1 else middle_of([metrics_of_run(run) for run in runs])
+    middle = metrics_of_run(newest) if len(runs) == 1 else median_metrics(runs)
     return Run(middle.gbps, relative=middle.relative, at=newest.at, commit=newest.commit, dirty=newest.dirty)
 
 
@@ -102,8 +107,8 @@ def choose_metric(asked: Metric | None, entry: Entry | None, figures: Metrics, r
     if wanted is None:
         shared = figures.share_told and (figures.relative or 0.0) >= SHARED_FATE and regime != "compute-bound"
         wanted = "relative" if shared else "gbps"
-    holds_share = figures.relative is not None if entry is None else _holds_share(entry)
-    return "gbps" if wanted == "relative" and not holds_share else wanted
+    shares = [figures.relative] if entry is None else (value_of_run(run, "relative") for run in entry.runs)
+    return "gbps" if wanted == "relative" and all(share is None for share in shares) else wanted
 
 
 def steadier_metric(figure: Metric, processes: int, spread_of: Callable[[Metric], float]) -> Metric:
@@ -124,7 +129,3 @@ def disbelief(figures: Metrics) -> str:
         f"{format_percent(figures.relative)} of the probe's bandwidth, past {format_percent(LARGEST_SHARE)}, tell "
         "nothing: the probe was hindered, or less moved than was declared"
     )
-
-
-def _holds_share(entry: Entry) -> bool:
-    return any(value_of_run(run, "relative") is not None for run in entry.runs)

@@ -59,12 +59,16 @@ def with_regime(measurement: Measurement) -> Measurement:
 
 
 def with_doubled_batch(measurement: Measurement) -> Measurement:
-    """Add a finding of how long twice the work took, which was sampled in the same rounds; unchanged without one."""
+    """Add a finding of how long twice the work took, which was sampled in the same rounds; unchanged without one.
+
+    It is bound by overhead where that takes at most 10 % longer. The rule is Horace He's, Making Deep Learning Go Brrrr
+    From First Principles, 2022.
+    """
     rounds, seconds = measurement.rounds, measurement.seconds
     if not seconds or not rounds.interleaved or not rounds.interleaved[0]:
         return measurement
     doubled = median(rounds.interleaved[0])
-    code = GROWTH_FOUND if doubled_batch(seconds, doubled) is None else OVERHEAD_FOUND
+    code = OVERHEAD_FOUND if doubled <= seconds * (1 + DOUBLED_BATCH_GROWTH) else GROWTH_FOUND
     finding = Finding(code, growth_sentence(seconds, doubled))
     return replace(measurement, rounds=replace(rounds, interleaved=()), findings=(*measurement.findings, finding))
 
@@ -74,16 +78,6 @@ def regime_of(measurement: Measurement) -> RegimeFinding | None:
     if not measurement.seconds:
         return None
     return _overhead(measurement) or _on_the_roofline(measurement) or _beside_the_probe(measurement)
-
-
-def doubled_batch(single_seconds: float, doubled_seconds: float) -> RegimeFinding | None:
-    """Say overhead-bound where twice the work takes at most 10 % longer; None where it takes longer than that.
-
-    The rule is Horace He's, Making Deep Learning Go Brrrr From First Principles, 2022.
-    """
-    if doubled_seconds > single_seconds * (1 + DOUBLED_BATCH_GROWTH):
-        return None
-    return RegimeFinding("overhead-bound", growth_sentence(single_seconds, doubled_seconds))
 
 
 def growth_sentence(single_seconds: float, doubled_seconds: float) -> str:

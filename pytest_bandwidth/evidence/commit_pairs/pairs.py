@@ -34,15 +34,13 @@ from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.judged_test import JudgedTest
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.causes import recorded_resources
-from pytest_bandwidth.judging.decide import decide_comparison, decide_counts, mismatch
+from pytest_bandwidth.judging.decide import decide_comparison, decide_counts, mismatch_of
 from pytest_bandwidth.judging.evidence import (
     Ask,
     Evidence,
     MeasurementSetup,
     OldCodeComparison,
-    SetupDifference,
     comparison_of_pairs,
-    difference_of,
     first_evidence,
     setup_of,
 )
@@ -79,18 +77,18 @@ class Paired:
     """Hold what pairs showed of one measurement.
 
     entry: the other revision's processes as an entry of a baseline; None where it does not measure this.
-    different: what forbids the comparison. compared: None where it is forbidden, or no pair was valid; then `why_not`.
+    mismatch: what forbids the comparison. compared: None where it is forbidden, or no pair was valid; then `why_not`.
     """
 
     entry: Entry | None
     compared: OldCodeComparison | None = None
-    different: SetupDifference | None = None
+    mismatch: Decision | None = None
     why_not: str | None = None
 
     def decision(self, tolerance: float, looks: Looks, revision: str) -> Decision:
         """Return the decision by these pairs alone."""
-        if self.different is not None:
-            return mismatch(self.different)
+        if self.mismatch is not None:
+            return self.mismatch
         decided = None if self.compared is None else decide_comparison(self.compared, tolerance, looks)
         if isinstance(decided, Decision):
             return decided
@@ -216,8 +214,8 @@ def _with_pairs(evidence: Evidence, paired: Paired, revision: Revision) -> Evide
         evidence = replace(evidence, entry=paired.entry or evidence.entry)
     if paired.compared is not None:
         return replace(evidence, compared=paired.compared)
-    if paired.different is not None and evidence.revision is None:
-        return _without(evidence, f"{revision} has another {paired.different.name}")
+    if paired.mismatch is not None and evidence.revision is None:
+        return _without(evidence, f"{revision} has another {paired.mismatch.facts['name']}")
     return _without(evidence, paired.why_not)
 
 
@@ -317,7 +315,7 @@ def compare_timed(subjects: Mapping[str, Subject], taken: PairsTaken, looks: Loo
 
 def _needs_more(paired: Paired, subject: Subject, looks: Looks) -> bool:
     if paired.compared is None:
-        return paired.different is None
+        return paired.mismatch is None
     return decide_comparison(paired.compared, subject.tolerance, looks) is Ask.OLD_CODE
 
 
@@ -326,9 +324,8 @@ def _paired(key: str, subject: Subject, taken: PairsTaken, *, ended: bool) -> Pa
     if not rows:
         return Paired(None, why_not=f"{revision} has the test, and does not measure this in it")
     entry = entry_of(key, rows, revision)
-    different = difference_of(subject.setup, entry)
-    if different is not None:
-        return Paired(entry, different=different)
+    if (mismatch := mismatch_of(subject.setup, entry)) is not None:
+        return Paired(entry, mismatch=mismatch)
     pairs = taken.of(subject.label)
     if not pairs:
         reason = next((row.reason for row in rows if not row.is_valid), "nothing was measured")

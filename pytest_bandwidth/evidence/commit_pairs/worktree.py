@@ -21,7 +21,6 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.evidence.git import commit_named, git, is_hash, repository_of, tree_of
 from pytest_bandwidth.storage.own_folders import (
-    HAS_OWNERS,
     LOCK,
     OwnedFolder,
     is_of_an_earlier_start,
@@ -146,7 +145,7 @@ def _mark_of(repository: Path, folder: Path) -> dict[str, object]:
     return {
         "repository": os.fsdecode(repository),
         "folder": os.fsdecode(folder),
-        "user": os.getuid() if HAS_OWNERS else None,
+        "user": os.getuid(),
     }
 
 

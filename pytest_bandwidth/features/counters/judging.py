@@ -13,13 +13,15 @@ from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.measured.measurement import NOTE, Finding
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_bytes, format_percent
-from pytest_bandwidth.domain.verdict import Rule, Status
+from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.features.counters.dram_traffic import DIFFERS, RISEN, UNCOUNTED, DramTraffic, detail_of
 from pytest_bandwidth.features.counters.errors import CountersFailed
 from pytest_bandwidth.judging.counts import counts_of, most_allowed
-from pytest_bandwidth.judging.decide import with_dram, without_dram
+from pytest_bandwidth.judging.decide import with_further_evidence
 from pytest_bandwidth.judging.judge import Judged
 
+# The rules by which it decides: against the baseline's counts, and against the marker's limit.
+RULE_DRAM, RULE_RATIO, RULE_UNCOUNTED = "dram", "max_dram_ratio", "max_dram_ratio-uncounted"
 # By so much may DRAM move other bytes than were declared before it is said.
 TOLERANCE = 0.02
 # With fewer counted runs their spread tells nothing of what stayed in the cache, unwritten.
@@ -92,12 +94,18 @@ def judged_by_counts(
         measurement, why = measurement.with_finding(Finding(RISEN, why[1], NOTE)), None
     if why is None:
         return replace(judged, measurement=measurement)
-    return replace(judged, measurement=measurement, decision=with_dram(judged.decision, *why))
+    rule, text = why
+    remedy = "raise max_dram_ratio in the test's marker, or declare what is moved" if rule == RULE_RATIO else None
+    decision = with_further_evidence(judged.decision, Status.REGRESSED, rule, text, "DRAM bytes", remedy)
+    return replace(judged, measurement=measurement, decision=decision)
 
 
 def judged_without_counts(judged: Judged, error: CountersFailed, max_ratio: float | None) -> Judged:
     """Return the judgement where counting failed: UNDECIDED where the marker asks for counts, else a finding."""
-    decision = judged.decision if max_ratio is None else without_dram(judged.decision, str(error))
+    decision = judged.decision
+    if max_ratio is not None:
+        text = f"max_dram_ratio cannot be checked: {error}"
+        decision = with_further_evidence(decision, Status.UNDECIDED, RULE_UNCOUNTED, text, "DRAM not counted")
     if decision is not judged.decision:
         return replace(judged, decision=decision)
     finding = Finding(UNCOUNTED, f"DRAM was not counted: {error}", NOTE)
@@ -120,7 +128,7 @@ def _too_much(
     ratio = moved.ratio_to(declared)
     if max_ratio is not None and ratio is not None and ratio > max_ratio:
         return (
-            Rule.MAX_DRAM_RATIO,
+            RULE_RATIO,
             f"DRAM moved {format_bytes(moved.bytes_moved)}, {ratio:.2f}× the {format_bytes(declared)} that are "
             f"declared, max_dram_ratio is {max_ratio:g}",
         )
@@ -132,7 +140,7 @@ def _too_much(
         runs = (Run(0.0, dram_read=old.bytes_read, dram_written=old.bytes_written),)
         of_old = "; the old kernel was counted here"
     changes = _risen(read, written, runs, _cache_bytes(judged))
-    return (Rule.DRAM, f"DRAM {', '.join(changes)}{of_old}") if changes else None
+    return (RULE_DRAM, f"DRAM {', '.join(changes)}{of_old}") if changes else None
 
 
 def _risen(read: int, written: int, runs: Sequence[Run], cache_bytes: int) -> list[str]:

@@ -36,22 +36,17 @@ def base(title: str, subtitle: str, description: str, height: int) -> Spec:
 def ending_encoding(present: set[str]) -> dict[str, Spec]:
     """Return colour and shape by how a result ended: never by colour alone. No legend where all ended alike."""
     domain = [ending for ending in ENDINGS.values() if ending in present]
-    severities = {ending: f"${'mark' if severity == 'plain' else severity}" for severity, ending in ENDINGS.items()}
+    colours = {ending: f"${'mark' if severity == 'plain' else severity}" for severity, ending in ENDINGS.items()}
     shapes = {"passed": "circle", "improved": "triangle-up", "not judged": "diamond", "failed": "square"}
     legend = None if len(domain) == 1 else {"orient": "top", "title": None, "symbolOpacity": 1}
     return {
-        "color": {
+        channel: {
             "field": "ending",
             "type": "nominal",
-            "scale": {"domain": domain, "range": [severities[d] for d in domain]},
+            "scale": {"domain": domain, "range": [marks[ending] for ending in domain]},
             "legend": legend,
-        },
-        "shape": {
-            "field": "ending",
-            "type": "nominal",
-            "scale": {"domain": domain, "range": [shapes[d] for d in domain]},
-            "legend": legend,
-        },
+        }
+        for channel, marks in (("color", colours), ("shape", shapes))
     }
 
 

@@ -12,46 +12,29 @@ from typing import Any
 Spec = dict[str, Any]
 Palette = Mapping[str, str]
 
-LIGHT: Palette = {
-    "surface": "#ffffff",
-    "raised": "#f5f6f7",
-    "line": "#dcdfe3",
-    "control": "#858d98",
-    "ink": "#1b1f24",
-    "muted": "#58616c",
-    "link": "#1d5bb8",
-    "bad": "#b3261e",
-    "bad-soft": "#fcecea",
-    "warn": "#8a5200",
-    "warn-soft": "#fbf1de",
-    "good": "#17693c",
-    "good-soft": "#e7f4ec",
-    "mark": "#4a6f9c",
-    "mark-soft": "#d3deeb",
-    "other": "#9a6a24",
-    "axis": "#8b939d",
-    "grid": "#eceef0",
+# Each colour by token: on light, on dark.
+_COLOURS = {
+    "surface": ("#ffffff", "#14171b"),
+    "raised": ("#f5f6f7", "#1d2126"),
+    "line": ("#dcdfe3", "#31373e"),
+    "control": ("#858d98", "#707a86"),
+    "ink": ("#1b1f24", "#e5e8eb"),
+    "muted": ("#58616c", "#a0a9b4"),
+    "link": ("#1d5bb8", "#8ab6f5"),
+    "bad": ("#b3261e", "#ff8a80"),
+    "bad-soft": ("#fcecea", "#3a1f1e"),
+    "warn": ("#8a5200", "#eab55c"),
+    "warn-soft": ("#fbf1de", "#352a17"),
+    "good": ("#17693c", "#79cf9d"),
+    "good-soft": ("#e7f4ec", "#17301f"),
+    "mark": ("#4a6f9c", "#8aaed8"),
+    "mark-soft": ("#d3deeb", "#2b3a4c"),
+    "other": ("#9a6a24", "#d8ab68"),
+    "axis": ("#8b939d", "#727b86"),
+    "grid": ("#eceef0", "#252a30"),
 }
-DARK: Palette = {
-    "surface": "#14171b",
-    "raised": "#1d2126",
-    "line": "#31373e",
-    "control": "#707a86",
-    "ink": "#e5e8eb",
-    "muted": "#a0a9b4",
-    "link": "#8ab6f5",
-    "bad": "#ff8a80",
-    "bad-soft": "#3a1f1e",
-    "warn": "#eab55c",
-    "warn-soft": "#352a17",
-    "good": "#79cf9d",
-    "good-soft": "#17301f",
-    "mark": "#8aaed8",
-    "mark-soft": "#2b3a4c",
-    "other": "#d8ab68",
-    "axis": "#727b86",
-    "grid": "#252a30",
-}
+LIGHT: Palette = {token: light for token, (light, _) in _COLOURS.items()}
+DARK: Palette = {token: dark for token, (_, dark) in _COLOURS.items()}
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 

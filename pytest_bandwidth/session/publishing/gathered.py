@@ -12,8 +12,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.code.machine_code import cubin_of_text, text_of_cubin
 from pytest_bandwidth.judging.limits import MarkerOptions
-from pytest_bandwidth.outcomes.flatten import flat
-from pytest_bandwidth.outcomes.outcome import Outcome, Plain, from_plain
+from pytest_bandwidth.outcomes.outcome import Outcome, Plain, flat, from_plain
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable
 
 Device = Mapping[str, Any]

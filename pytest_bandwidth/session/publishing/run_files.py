@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_bandwidth.baseline import check
+from pytest_bandwidth.baseline import load_all
 from pytest_bandwidth.baseline.code_files import is_written_by_updates
-from pytest_bandwidth.domain.brought import brought, shown
+from pytest_bandwidth.domain.brought import brought
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageError
+from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.options.errors import called_hook, named_failures
 from pytest_bandwidth.options.options import places_of, usage_error
 from pytest_bandwidth.options.own_process import is_own_process
@@ -26,7 +27,7 @@ from pytest_bandwidth.storage.atomic import real_path, write_whole
 from pytest_bandwidth.storage.own_documents import refuse_foreign
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.reports.reporter import Reporter
+    from pytest_bandwidth.reports.formats import Reporter
 
 BUNDLE_NAME = "bandwidth_report"
 _REPORTERS = pytest.StashKey["list[Reporter]"]()
@@ -118,7 +119,8 @@ def check_before_workers(config: pytest.Config) -> None:
                 f"no baseline file {baseline}: check {places_of(config)['baseline']}, "
                 "or write it with --bandwidth-update"
             )
-        check(baseline)
+        for _ in load_all(baseline):
+            pass
     except (BaselineError, UsageError) as error:
         raise usage_error(error) from None
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pytest_bandwidth.domain.code.file_list import FileList, changes_sentence, file_list_of
+from pytest_bandwidth.domain.code.file_list import FileList, file_list_of
 from pytest_bandwidth.domain.code.identity import digest, is_digest
 
 A, B = "a" * 32, "b" * 32
@@ -33,11 +33,6 @@ def test_changes_name_files_and_versions(now, said):
     assert now.changes_since(THEN) == said
     assert (now.name() == THEN.name()) is (said == ())
     assert file_list_of(now.text()) == now
-
-
-def test_a_sentence_names_the_first_three():
-    assert changes_sentence(("a changed",)) == "a changed"
-    assert changes_sentence(tuple("abcde")) == "a, b, c and 2 more"
 
 
 @pytest.mark.parametrize(

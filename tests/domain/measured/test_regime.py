@@ -20,6 +20,7 @@ def measured(*interleaved: tuple[float, ...]) -> Measurement:
     ("doubled", "code", "growth"),
     [
         (11e-6, OVERHEAD_FOUND, "10 % longer: 10 µs, then 11 µs"),
+        (11.1e-6, GROWTH_FOUND, "11 % longer: 10 µs, then 11.1 µs"),
         (20e-6, GROWTH_FOUND, "100 % longer: 10 µs, then 20 µs"),
     ],
 )

@@ -10,7 +10,6 @@ from pytest_bandwidth.domain.measured.regime import (
     DISPATCH_SECONDS,
     OVERHEAD_FOUND,
     RegimeFinding,
-    doubled_batch,
     growth_sentence,
     regime_of,
     ridge_of,
@@ -24,7 +23,7 @@ from pytest_bandwidth.domain.measured.roofline import (
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
-from pytest_bandwidth.outcomes.flatten import outcome_of
+from pytest_bandwidth.outcomes.outcome import outcome_of
 from pytest_bandwidth.suite import traffic_models as traffic
 
 GPU = DeviceIdentity("cuda", "a card", 2**34, "GPU-1", timed_on="gpu")
@@ -219,14 +218,6 @@ def test_on_the_host_an_empty_kernel_is_the_measure_of_dispatch(seconds, regime)
     assert found.regime == regime
     if regime == "overhead-bound":
         assert found.evidence == "a kernel without any work takes 5 µs here, this one 9 µs"
-
-
-@pytest.mark.parametrize(
-    ("doubled", "regime"), [(10.9e-6, "overhead-bound"), (11e-6, "overhead-bound"), (11.1e-6, None), (20e-6, None)]
-)
-def test_a_doubled_batch_that_takes_about_ten_percent_longer_waited_for_something_else(doubled, regime):
-    found = doubled_batch(10e-6, doubled)
-    assert (found and found.regime) == regime
 
 
 def test_the_growth_is_stated_with_its_figures():

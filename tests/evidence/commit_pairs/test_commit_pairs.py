@@ -37,8 +37,7 @@ from pytest_bandwidth.judging.evidence import Ask, OldCodeComparison, setup_of
 from pytest_bandwidth.judging.judge import judge as judge_evidence
 from pytest_bandwidth.judging.limits import Limits, MarkerOptions
 from pytest_bandwidth.judging.pairs import Looks
-from pytest_bandwidth.outcomes.flatten import outcome_of
-from pytest_bandwidth.outcomes.outcome import from_plain
+from pytest_bandwidth.outcomes.outcome import from_plain, outcome_of
 
 BYTES = 10**9
 HOST = DeviceIdentity("cpu", "A host", 2**30, "host")

@@ -26,7 +26,7 @@ from pytest_bandwidth.evidence.commit_pairs.revision_code import (
 )
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.evidence.processes.requests import ChildRequest
-from pytest_bandwidth.outcomes.flatten import outcome_of
+from pytest_bandwidth.outcomes.outcome import outcome_of
 
 HOST = DeviceIdentity("cpu", "A host", 2**30, "host")
 MODEL = DeviceIdentity("traffic", "traffic sm_90", None, "model", timed_on="nothing")

@@ -13,6 +13,8 @@ from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.features.counters.dram_traffic import DramTraffic, KernelDram, summed
 from pytest_bandwidth.features.counters.errors import CountersFailed
 from pytest_bandwidth.features.counters.judging import (
+    RULE_DRAM,
+    RULE_UNCOUNTED,
     declared_otherwise,
     judged_by_counts,
     judged_without_counts,
@@ -103,8 +105,8 @@ def test_a_rise_past_the_runs_is_a_regression(counts, now, reason) -> None:
     if reason is None:
         assert found.decision == FINE
     else:
-        assert (found.decision.status, found.decision.rule) == (Status.REGRESSED, Rule.DRAM)
-        assert found.decision.facts == {"text": reason}
+        assert (found.decision.status, found.decision.rule) == (Status.REGRESSED, RULE_DRAM)
+        assert found.decision.facts == {"text": reason, "about": "DRAM bytes"}
 
 
 def test_the_lower_of_two_counts_decides() -> None:
@@ -164,8 +166,8 @@ def test_uncounted_is_a_finding_and_fails_only_what_asked_for_counts() -> None:
     free, held = (judged_without_counts(judged((200, 100)), error, most) for most in (None, 1.1))
     assert free.decision == FINE
     assert free.measurement.findings[0].text == "DRAM was not counted: no ncu"
-    assert (held.decision.status, held.decision.rule) == (Status.UNDECIDED, Rule.DRAM_UNCOUNTED)
-    assert held.decision.facts == {"text": "no ncu"}
+    assert (held.decision.status, held.decision.rule) == (Status.UNDECIDED, RULE_UNCOUNTED)
+    assert held.decision.facts["text"] == "max_dram_ratio cannot be checked: no ncu"
     assert not held.measurement.findings
     undecided = judged((200, 100), decision=Decision(Status.UNDECIDED, Rule.NO_BASELINE))
     kept = judged_without_counts(undecided, error, 1.1)

@@ -12,7 +12,8 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.features.tinygrad.counts import Counts
 from pytest_bandwidth.features.tinygrad.device import TinygradDevice
-from pytest_bandwidth.judging.evidence import SetupDifference, difference_of, setup_of
+from pytest_bandwidth.judging.decide import mismatch_of
+from pytest_bandwidth.judging.evidence import setup_of
 
 # Other workers of the test run may compute meanwhile.
 SHORT = Budget(min_samples=5, max_seconds=0.05, precision=0.5, tolerates_run_delay="all")
@@ -61,9 +62,11 @@ def test_figures_of_another_clock_are_not_comparable(device):
     x = device.random(N, "float32")
     measurement = device.measure(Workload(lambda: (x * 2).realize(), Traffic(4 * N, 4 * N)), SHORT, silent)
     setup = setup_of(measurement)
-    found = difference_of(setup, Entry("test", method="events+block"))
-    assert found == SetupDifference(Rule.METHOD, "method", "clock+synchronize", "events+block")
-    assert difference_of(setup, Entry("test", method=device.method, settings=device.identity.settings)) is None
+    found = mismatch_of(setup, Entry("test", method="events+block"))
+    assert found is not None
+    assert found.rule == Rule.METHOD
+    assert found.facts == {"name": "method", "here": "clock+synchronize", "there": "events+block"}
+    assert mismatch_of(setup, Entry("test", method=device.method, settings=device.identity.settings)) is None
 
 
 def test_kernels_that_move_more_than_is_declared_are_told(device, tinygrad):
