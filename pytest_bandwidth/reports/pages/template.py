@@ -75,13 +75,6 @@ def _policy(style: str, scripts: Sequence[str]) -> str:
     )
 
 
-def style_sheet(columns: Sequence[Any] = ()) -> str:
-    return _SHARED.render("page.css", columns=columns, light=LIGHT, dark=DARK)
-
-
-policy = _policy
-
-
 def embedded(data: Any) -> str:
     """Return JSON for a script element that is never executed; nothing in it ends the element.
 
