@@ -56,7 +56,7 @@ def _varied(row: Any, factor: float, samples: int, random_: random.Random) -> An
 
 def merge(folder: Path) -> None:
     """Merge the folder's documents as the command does; print seconds, memory and sizes."""
-    from pytest_bandwidth.features.fleet.cards import Card, CardResult, Returned
+    from pytest_bandwidth.features.fleet.cards import Card, Returned
     from pytest_bandwidth.features.fleet.overview import fleet_document, fleet_json
     from pytest_bandwidth.features.fleet.page import render_fleet
     from pytest_bandwidth.features.fleet.returned import read_result
@@ -69,7 +69,7 @@ def merge(folder: Path) -> None:
         node = f"gpu{number // 8}"
         card = Card(number, f"{node} GPU {number % 8}", node, node, node, "192.0.2.1", "Imaginary", 1)
         data = path.read_bytes()
-        row, results = read_result(CardResult(card, Returned(0, 1.0, (), data, len(data)), 1, 1.0), 60.0)
+        row, results = read_result(card, Returned(0, 1.0, (), data, len(data)), 1, 1.0, 60.0)
         if results is None:
             raise SystemExit(f"{path}: {row.reason}")
         rows.append(row)

@@ -71,7 +71,7 @@ def describe_device(name: str, *, compare: bool, mib: int | None = None) -> dict
 
 def why_not_counted(identity: Any) -> str | None:
     """Return why no profiler counts what this device's memory moves; None where one does."""
-    from pytest_bandwidth.features.counters.errors import CountersFailed
+    from pytest_bandwidth.features.counters.dram_traffic import CountersFailed
     from pytest_bandwidth.features.counters.profilers import profiler_of
 
     try:

@@ -10,8 +10,10 @@ Conventions of every function here:
   that kind asks for a byte more than once.
 - Sizes are whole numbers of elements, at least 0; anything else raises UsageError.
 
-copy, scale, add and triad are STREAM's four (McCalpin, https://www.cs.virginia.edu/stream/ref.html). Of copies between
-memories, the peak of those to and from the host and of the peer copy is the link's, not the memory's.
+copy, scale, add and triad are STREAM's four (McCalpin, https://www.cs.virginia.edu/stream/ref.html). What reads and
+writes each element once is a `copy`, in whatever order: strided, misaligned, transposed. `warp_sectors` tells what is
+fetched for it. Of copies between memories, each end moves n·s bytes of its own: `read` there, `write` here. The peak of
+those to and from the host and of the peer copy is the link's, not the memory's.
 
 A block of Q4_0, weights of four bits in blocks of 32 with one float16 scale, is 18 bytes: the scale, then 16 bytes of
 nibbles. Byte j holds element j in its low and element j + 16 in its high nibble; value = (nibble − 8)·scale.
@@ -100,57 +102,22 @@ def intensity_sweep(n: int, repeats: int, dtype: Any, *, fma: bool = True) -> Tr
     return _elementwise(n, dtype, 1, 1, count("repeats", repeats) * (2 if fma else 1))
 
 
-def repeats_at_ridge(ridge_point: float, dtype: Any) -> float:
-    """Return the operations per element at which `intensity_sweep` turns compute-bound: ridge_point·s.
-
-    ridge_point: FLOP per byte, of the peak that counts an FMA as two. An FMA sweep does 2·repeats FLOP for 2·s bytes.
-    An add sweep does half the FLOP and reaches half the rate, so that it crosses at the same count.
-    """
-    return ridge_point * bytes_per_element(dtype)
-
-
 # The unit in which NVIDIA GPUs since Pascal fetch from L2 and DRAM (CUDA C++ Best Practices Guide, "Coalesced
 # Access to Global Memory"), and the threads that issue one request together.
 SECTOR_BYTES = 32
 WARP_LANES = 32
 
 
-def strided(n: int, dtype: Any) -> Traffic:
-    """Model out[i] = in[i·stride]: 2n·s useful bytes, whatever the stride.
-
-    `warp_sectors` tells what is fetched for them.
-    """
-    return copy(n, dtype)
-
-
-def misaligned(n: int, dtype: Any) -> Traffic:
-    """Model out[i] = in[i + offset]: 2n·s useful bytes."""
-    return copy(n, dtype)
-
-
-def gather(n: int, dtype: Any, index_dtype: Any = "int32", *, distinct: int | None = None) -> Traffic:
-    """Model out[i] = in[index[i]]: 2n·s useful bytes plus n indices.
-
-    distinct: how many different elements the indices name, where that is known; then the bytes read are those, and
-    n·s are requested. Without it the n elements are taken to be different.
-    """
-    n, s, index_bytes = count("n", n), bytes_per_element(dtype), bytes_per_element(index_dtype)
-    if distinct is None:
-        return Traffic(n * s + n * index_bytes, n * s)
-    if count("distinct", distinct) > n:
-        raise UsageError(f"distinct is {distinct}, expected at most the {n} elements that are gathered")
-    return Traffic(distinct * s + n * index_bytes, n * s, 0, n * s + n * index_bytes, n * s)
+def gather(n: int, dtype: Any, index_dtype: Any = "int32") -> Traffic:
+    """Model out[i] = in[index[i]] of n different elements: 2n·s useful bytes plus n indices."""
+    n, s = count("n", n), bytes_per_element(dtype)
+    return Traffic(n * s + n * bytes_per_element(index_dtype), n * s)
 
 
 def broadcast(n: int, dtype: Any) -> Traffic:
     """Model out[i] = in[0]: s bytes read, n·s written; n·s are asked for by the threads, one sector a warp."""
     n, s = count("n", n), bytes_per_element(dtype)
     return Traffic(min(n, 1) * s, n * s, 0, n * s, n * s)
-
-
-def transpose(rows: int, cols: int, dtype: Any) -> Traffic:
-    """Model out[j, i] = in[i, j]: 2·rows·cols·s bytes. Naive and tiled differ in sectors, not in bytes."""
-    return copy(count("rows", rows) * count("cols", cols), dtype)
 
 
 def warp_sectors(dtype: Any, *, stride: int = 1, offset: int = 0, lanes: int = WARP_LANES) -> int:
@@ -191,23 +158,17 @@ def layer_norm(rows: int, cols: int, dtype: Any, *, row_reads: int = 1) -> Traff
     return Traffic(n * s + parameters, n * s, 10 * n, requested, n * s)
 
 
-def logsumexp(rows: int, cols: int, dtype: Any, *, fused: bool, max_pass: bool = False) -> Traffic:
+def logsumexp(rows: int, cols: int, dtype: Any, *, fused: bool) -> Traffic:
     """Model ln Σ exp(x) of each row: ~3 FLOP an element (max, exp, add).
 
-    Fused: n·s bytes, n = rows·cols, one read with the running maximum and sum in registers. Unfused: exp(x − max) is
-    written and read back to be summed, 3n·s bytes. Either way rows·s bytes of results.
-
-    max_pass: count also the unfused version's first launch, which reads n·s and writes rows maxima, and the maxima
-    that the two later launches read.
+    Fused: n·s bytes, n = rows·cols, one read with the running maximum and sum in registers. Unfused: the maxima are
+    written, exp(x − max) is written and read back to be summed, 4n·s + 3·rows·s bytes. Either way rows·s of results.
     """
     rows, cols, s = count("rows", rows), count("cols", cols), bytes_per_element(dtype)
     n, results = rows * cols, rows * s
     if fused:
         return Traffic(n * s, results, 3 * n)
-    exp_and_sum = Traffic(n * s, n * s, 2 * n) + Traffic(n * s, results, n)
-    if not max_pass:
-        return exp_and_sum
-    return Traffic(n * s, results) + Traffic(2 * results, 0) + exp_and_sum
+    return Traffic(3 * n * s + 2 * results, n * s + 2 * results, 3 * n)
 
 
 def gemm(m: int, n: int, k: int, dtype: Any, *, tile: int | tuple[int, int] | None = None) -> Traffic:
@@ -380,23 +341,3 @@ def _repeat(once: Traffic, times: int) -> Traffic:
         scaled(once.requested_read),
         scaled(once.requested_written),
     )
-
-
-def host_to_device(n: int, dtype: Any) -> Traffic:
-    """Model n·s bytes, all of them writes as the device's memory sees it."""
-    return Traffic(0, count("n", n) * bytes_per_element(dtype))
-
-
-def device_to_host(n: int, dtype: Any) -> Traffic:
-    """Model n·s bytes, all of them reads as the device's memory sees it."""
-    return Traffic(count("n", n) * bytes_per_element(dtype), 0)
-
-
-def device_to_device(n: int, dtype: Any) -> Traffic:
-    """Model 2n·s bytes: both ends are in the one memory."""
-    return copy(n, dtype)
-
-
-def peer_to_peer(n: int, dtype: Any) -> Traffic:
-    """Model n·s bytes over the link in one direction, counted once, as reads of the source device's memory."""
-    return device_to_host(n, dtype)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.devices.cuda.device import CudaDevice
-from pytest_bandwidth.features.counters.errors import CountersFailed
+from pytest_bandwidth.features.counters.dram_traffic import CountersFailed
 from pytest_bandwidth.features.counters.profilers import profiler_of
 
 # Of arrays so many times as large as the cache, what it keeps is little.

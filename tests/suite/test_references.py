@@ -47,7 +47,7 @@ def test_dropout_keeps_the_expected_value():
 def test_chains_round_at_every_step():
     x = np.array([1], "float16")
     # 2048 + 1 is no float16: the sum stays.
-    assert references.add_chain(np.array([2048], "float16"), 1, 5)[0] == 2048
+    assert references.fma_chain(np.array([2048], "float16"), 1, 1, 5)[0] == 2048
     assert references.fma_chain(x, 0.5, 1, 3)[0] == ((1 * 0.5 + 1) * 0.5 + 1) * 0.5 + 1
     assert references.fma_chain(x, 0.5, 1, 0)[0] == 1
 

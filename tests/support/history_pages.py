@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 from pytest_bandwidth.features.history.page import render_history
-from pytest_bandwidth.features.history.trend import Measured, Point, Series, Trend, trend_of
+from pytest_bandwidth.features.history.trend import Point, Trend, with_levels
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -28,8 +28,7 @@ def point(number: int, **changes) -> Point:
 
 def trend(count: int = 20, starts=(10,), test="tests/t.py::test_copy", device="Imaginary GPU", **changes) -> Trend:
     points = tuple(point(i, **changes) for i in range(count))
-    measured = Measured(Series(test, "cuda", device, points), "relative", points)
-    return trend_of(measured, [s for s in starts if s < count])
+    return with_levels(Trend(test, "cuda", device, points, "relative"), [s for s in starts if s < count])
 
 
 def page_of(trends: list[Trend]) -> str:

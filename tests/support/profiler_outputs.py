@@ -1,10 +1,9 @@
-"""What profilers write, in every form that they have, and mutations of it."""
+"""What profilers write, and mutations of it."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pytest_bandwidth.features.counters.dram_traffic import DramTraffic
-from pytest_bandwidth.features.counters.errors import CountersFailed
+from pytest_bandwidth.features.counters.dram_traffic import CountersFailed, DramTraffic
 
 FIXED = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
@@ -49,15 +48,6 @@ def wide(*kernels: Kernel, units: dict[str, str] = BASE_UNITS, before: str = BEF
     """Write the table of --page raw."""
     rows = [f"{FIXED},{_quoted(units)}", f"{','.join([chr(34) * 2] * 11)},{_quoted(units.values())}"]
     rows += [f"{_fixed(i, name)},{_quoted(values[: len(units)])}" for i, (name, values) in enumerate(kernels)]
-    return before + "\n".join(rows) + "\n" + after
-
-
-def long(*kernels: Kernel, units: dict[str, str] = BASE_UNITS, before: str = BEFORE, after: str = AFTER) -> str:
-    """Write the table of the default page: a row for each metric."""
-    rows = [f'{FIXED},"Section Name","Metric Name","Metric Unit","Metric Value"']
-    for i, (name, values) in enumerate(kernels):
-        for (metric, unit), value in zip(units.items(), values, strict=False):
-            rows.append(f'{_fixed(i, name)},"Command line profiler metrics","{metric}","{unit}","{value}"')
     return before + "\n".join(rows) + "\n" + after
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pytest_bandwidth.domain.units import counted, format_bytes, format_gbps
 from pytest_bandwidth.features.counters.dram_traffic import DRAM
 from pytest_bandwidth.outcomes.outcome import Outcome
@@ -12,10 +10,7 @@ from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.values import mapping, mappings, number, text
 
 KERNELS_AT_MOST = 20
-
-
-def _of_dram(name: str) -> Callable[[Outcome], float | None]:
-    return lambda outcome: number(mapping(outcome.detail, DRAM), name)
+_VERBS = ("read", "written")
 
 
 def _bytes(outcome: Outcome) -> tuple[int, int] | None:
@@ -31,7 +26,7 @@ def _moved(outcome: Outcome) -> float | None:
 
 
 def _in_short(outcome: Outcome) -> str | None:
-    moved, ratio = _moved(outcome), _of_dram("ratio")(outcome)
+    moved, ratio = _moved(outcome), number(mapping(outcome.detail, DRAM), "ratio")
     if moved is None:
         return None
     return format_bytes(moved) if ratio is None else f"{format_bytes(moved)} ({ratio:.2f}×)"
@@ -49,7 +44,7 @@ def _in_full(outcome: Outcome) -> str | None:
     ratio, gbps = number(dram, "ratio"), number(dram, "gbps")
     told = [f"{ratio:.2f}× of the declared"] if ratio is not None else []
     told += [format_gbps(gbps)] if gbps is not None else []
-    sectors = [(number(dram, f"l2_sectors_{verb}"), verb) for verb in ("read", "written")]
+    sectors = [(number(dram, f"l2_sectors_{verb}"), verb) for verb in _VERBS]
     l2 = ", ".join(f"{count:,.0f} {verb}" for count, verb in sectors if count is not None)
     told += [f"L2 sectors {l2}"] if l2 else []
     kernels = counted(int(number(dram, "kernel_count") or 0), "kernel")
@@ -65,9 +60,6 @@ def _kernels(outcome: Outcome) -> SmallTable | None:
         for kernel in found
     ]
     return SmallTable("DRAM, by kernel", ("kernel", *_VERBS), rows) if len(rows) > 1 else None
-
-
-_VERBS = ("read", "written")
 
 
 def _data(key: str, name: str) -> Column:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
+from pytest_bandwidth.devices.base import Device, Workload
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.evidence.judged_test import JudgedTest
+from pytest_bandwidth.evidence.old_kernel.in_child import load_old
 from pytest_bandwidth.evidence.processes.child import Child, ChildResult
-from pytest_bandwidth.features.counters.count_request import COUNTED, REACHED, CountRequest
-from pytest_bandwidth.features.counters.dram_traffic import DramTraffic
-from pytest_bandwidth.features.counters.errors import CountersFailed, CountUnfinished, NoKernelCounted
+from pytest_bandwidth.evidence.processes.requests import ChildRequest, OldKernel, read_old_kernel
+from pytest_bandwidth.features.counters.dram_traffic import (
+    CountersFailed,
+    CountUnfinished,
+    DramTraffic,
+    NoKernelCounted,
+)
 from pytest_bandwidth.features.counters.profilers import Profiler, Reporter, profiler_of, reporter_of
 from pytest_bandwidth.storage.own_folders import temporary_folder
 
@@ -28,6 +36,39 @@ UNREACHED = (
     "nothing is timed there, so let what it measures depend on no figures"
 )
 BY_HAND = "run its test by hand, in a process of its own"
+# Steps that the child notes: the workload begins; it has come to its end.
+REACHED, COUNTED = "reached", "counted"
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class CountRequest(ChildRequest):
+    """Ask a child to run the workload of a label so that the profiler which started it can count what that moves.
+
+    old_kernel: the code that is counted in its place; None: its own.
+    """
+
+    label: str | None = None
+    old_kernel: OldKernel | None = None
+    untimed: ClassVar[bool] = True
+
+    @staticmethod
+    def values_of(plain: Mapping[str, Any]) -> dict[str, Any]:
+        old = plain["old_kernel"]
+        return {**ChildRequest.values_of(plain), "old_kernel": old and read_old_kernel(old)}
+
+    def run(self, device: Device, workload: Workload) -> object:
+        """Run the workload; the one that is counted in the range that the profiler knows."""
+        if workload.label != self.label:
+            return device.run(workload)
+        if self.old_kernel is not None and device.launches_old_code:
+            old, _ = load_old(device, self.old_kernel, workload)
+            workload = replace(workload, call=old.calls[0])
+        self.note(REACHED)
+        value = device.run_counted(workload)
+        self.note(COUNTED)
+        return value
 
 
 class _Tries:
@@ -58,95 +99,85 @@ class Counters:
     """Count by one profiler on one device.
 
     asked: ``auto``, ``ncu`` or ``rocprofv3``, or ``off``, where a regression may be profiled still; identity: the
-    device's.
+    device's. Each program is looked for once, for that may take long.
     """
 
     def __init__(self, asked: str, identity: DeviceIdentity) -> None:
         self._asked, self._identity = "auto" if asked == "off" else asked, identity
         self._counting, self._profiling = _Tries(), _Tries()
-        self._refusal: CountersFailed | None = None
 
     @cached_property
-    def _profiler(self) -> Profiler:
-        return profiler_of(self._asked, self._identity)
+    def _profiler(self) -> Profiler | CountersFailed:
+        return _or_why_not(lambda: profiler_of(self._asked, self._identity))
 
     @cached_property
     def _reporter(self) -> Reporter | CountersFailed:
-        """Return what profiles, or why nothing does: asked once, for that may take long."""
-        try:
-            return reporter_of(self._identity)
-        except CountersFailed as error:
-            return error
+        return _or_why_not(lambda: reporter_of(self._identity))
 
-    def check(self) -> None:
-        """Raise CountersFailed, one line, for what can be told before anything runs."""
-        try:
-            _ = self._profiler
-        except CountersFailed as error:
-            self._refusal = error
-            raise
+    def check(self) -> Profiler:
+        """Return what counts. Raises CountersFailed, one line, for what can be told before anything runs."""
+        if isinstance(self._profiler, CountersFailed):
+            raise self._profiler
+        return self._profiler
 
     def count(self, test: JudgedTest, request: CountRequest) -> DramTraffic:
         """Return what DRAM moved for the request's measurement. Whatever ends this call, no process is left.
 
         Raises CountersFailed.
         """
-        if self._refusal is not None:
-            raise self._refusal
-        self.check()
-        with self._counting.one(), test.alone(), temporary_folder() as folder:
-            return self._traffic(test, request, Path(folder))
+        profiler = self.check()
+        with self._counting.one(), test.alone(), temporary_folder() as name:
+            folder = Path(name)
+            result = _ended(profiler.name, profiler.command(folder, test.invocation.command()), test, request)
+            if result.code is None:
+                raise CountersFailed(_too_long(profiler.name, test))
+            ended = "" if result.code == 0 else f" (exit status {result.code}, at last {_last_said(result.tail)})"
+            lacks = _lacks(profiler.name, result, ", so that kernels may be missing")
+            try:
+                found = profiler.traffic(folder)
+            except CountersFailed as error:
+                if isinstance(error, NoKernelCounted) and lacks is not None:
+                    raise CountUnfinished(f"{lacks}{ended}") from None
+                raise type(error)(f"{error}{ended}") from None
+            if lacks is not None:
+                raise CountUnfinished(f"{lacks}{ended}")
+            return found
 
     def profile(self, test: JudgedTest, request: CountRequest, report: Path) -> str | None:
         """Profile the request's measurement into a report's file; return what it may lack, None where nothing.
 
         Raises CountersFailed where there is no report.
         """
-        if isinstance(self._reporter, CountersFailed):
-            raise self._reporter
+        reporter = self._reporter
+        if isinstance(reporter, CountersFailed):
+            raise reporter
         with self._profiling.one(), temporary_folder() as folder:
-            return self._report(test, request, self._reporter, report, Path(folder, "ncu.log"))
+            log = Path(folder, "ncu.log")
+            try:
+                report.parent.mkdir(parents=True, exist_ok=True)
+                report.unlink(missing_ok=True)
+            except OSError as error:
+                raise CountersFailed(f"reports cannot be written there: {error}") from None
+            with test.alone():
+                result = _ended("ncu", reporter.command(report, log, test.invocation.command()), test, request)
+            lacks = _lacks("ncu", result)
+            if report.exists():
+                return lacks
+            if result.code is None:
+                raise CountersFailed(_too_long("ncu", test))
+            try:
+                reporter.check_log(log)
+            except NoKernelCounted as error:
+                raise error if lacks is None else CountUnfinished(lacks) from None
+            last = _last_said(result.tail)
+            raise CountersFailed(f"ncu wrote no report (exit status {result.code}, at last {last})")
 
-    def _report(
-        self, test: JudgedTest, request: CountRequest, reporter: Reporter, report: Path, log: Path
-    ) -> str | None:
-        try:
-            report.parent.mkdir(parents=True, exist_ok=True)
-            report.unlink(missing_ok=True)
-        except OSError as error:
-            raise CountersFailed(f"reports cannot be written there: {error}") from None
-        with test.alone():
-            result = _ended("ncu", reporter.command(report, log, test.invocation.command()), test, request)
-        lacks = f"{UNFINISHED.format('ncu')}: {BY_HAND}" if REACHED in result.steps else UNREACHED.format("ncu")
-        if report.exists():
-            return None if COUNTED in result.steps else lacks
-        if result.code is None:
-            raise CountersFailed(_too_long("ncu", test))
-        try:
-            reporter.check_log(log)
-        except NoKernelCounted as error:
-            raise error if COUNTED in result.steps else CountUnfinished(lacks) from None
-        last = _last_said(result.tail)
-        raise CountersFailed(f"ncu wrote no report (exit status {result.code}, at last {last})")
 
-    def _traffic(self, test: JudgedTest, request: CountRequest, folder: Path) -> DramTraffic:
-        name = self._profiler.name
-        result = _ended(name, self._profiler.command(folder, test.invocation.command()), test, request)
-        if result.code is None:
-            raise CountersFailed(_too_long(name, test))
-        ended = "" if result.code == 0 else f" (exit status {result.code}, at last {_last_said(result.tail)})"
-        unfinished = f"{UNFINISHED.format(name)}, so that kernels may be missing: {BY_HAND}"
-        if REACHED not in result.steps:
-            unfinished = UNREACHED.format(name)
-        try:
-            found = self._profiler.traffic(folder)
-        except CountersFailed as error:
-            if isinstance(error, NoKernelCounted) and COUNTED not in result.steps:
-                raise CountUnfinished(f"{unfinished}{ended}") from None
-            raise type(error)(f"{error}{ended}") from None
-        if COUNTED not in result.steps:
-            raise CountUnfinished(f"{unfinished}{ended}")
-        return found
+def _or_why_not(find: Callable[[], Found]) -> Found | CountersFailed:
+    try:
+        return find()
+    except CountersFailed as error:
+        return error
 
 
 def _ended(name: str, command: Sequence[str], test: JudgedTest, request: CountRequest) -> ChildResult:
@@ -156,6 +187,13 @@ def _ended(name: str, command: Sequence[str], test: JudgedTest, request: CountRe
             return child.finish(test.test.fresh_seconds)
     except OSError as error:
         raise CountersFailed(f"{name} does not start: {error}") from None
+
+
+def _lacks(name: str, result: ChildResult, so: str = "") -> str | None:
+    """Say how far the workload did not come under the profiler of that name; None where it came to its end."""
+    if COUNTED in result.steps:
+        return None
+    return f"{UNFINISHED.format(name)}{so}: {BY_HAND}" if REACHED in result.steps else UNREACHED.format(name)
 
 
 def _too_long(name: str, test: JudgedTest) -> str:

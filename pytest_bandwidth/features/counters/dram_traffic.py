@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 
 KERNELS_LISTED = 20
@@ -15,6 +16,18 @@ DRAM = "dram"
 DIFFERS, RISEN, UNCOUNTED = "dram-differs", "dram-risen", "dram-uncounted"
 # A finding of this code tells why there is no report of a profiler, or none of all kernels.
 UNPROFILED = "unprofiled"
+
+
+class CountersFailed(BandwidthError):
+    """Raised where hardware counters cannot be read, for a reason that is no fault of the test."""
+
+
+class NoKernelCounted(CountersFailed):
+    """Raised where the profiler counts, and the workload launched no kernel that it saw."""
+
+
+class CountUnfinished(CountersFailed):
+    """Raised where the profiler counts, and the workload crashed or failed before its end: some kernels are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +75,7 @@ def detail_of(measurement: Measurement, moved: DramTraffic) -> Measurement:
 
 
 def summed(
-    kernels: Sequence[KernelDram],
-    counted_by: str,
-    seconds: float | None = None,
-    l2_sectors_read: int | None = None,
-    l2_sectors_written: int | None = None,
+    kernels: Sequence[KernelDram], counted_by: str, seconds: float | None = None, *l2_sectors: float | None
 ) -> DramTraffic:
     """Add up a workload's kernels."""
     return DramTraffic(
@@ -76,6 +85,5 @@ def summed(
         tuple(kernels[:KERNELS_LISTED]),
         len(kernels),
         seconds,
-        l2_sectors_read,
-        l2_sectors_written,
+        *(None if count is None else round(count) for count in l2_sectors),
     )

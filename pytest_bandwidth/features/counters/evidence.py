@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,14 @@ from pytest_bandwidth.domain.measured.measurement import NOTE, Finding
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.evidence.judged_test import JudgedTest
 from pytest_bandwidth.evidence.processes.requests import OldKernel
-from pytest_bandwidth.features.counters.count_request import CountRequest
-from pytest_bandwidth.features.counters.counted import Counters
-from pytest_bandwidth.features.counters.dram_traffic import UNCOUNTED, UNPROFILED, DramTraffic, detail_of
-from pytest_bandwidth.features.counters.errors import CountersFailed
+from pytest_bandwidth.features.counters.counted import Counters, CountRequest
+from pytest_bandwidth.features.counters.dram_traffic import (
+    UNCOUNTED,
+    UNPROFILED,
+    CountersFailed,
+    DramTraffic,
+    detail_of,
+)
 from pytest_bandwidth.features.counters.judging import (
     has_counts,
     judged_by_counts,
@@ -56,8 +61,8 @@ def count_and_profile(config: pytest.Config, test: JudgedTest, judged: dict[str,
     is_counted = options.counters != "off" and (options.counters != "auto" or test.identity.on_gpu)
     for key, one in judged.items():
         if is_counted:
-            counting = _Counting(_counters(config, test.identity), test, one.measurement.label)
-            judged[key] = counting.judged(one) if test.is_judged else counting.measured(one)
+            count = partial(_count, _counters(config, test.identity), test, one.measurement.label)
+            judged[key] = _judged(one, test, count) if test.is_judged else _measured(one, count)
         elif test.is_judged:
             judged[key] = judged_uncounted(one, test.test.marker.max_dram_ratio)
     if options.profile is None or not test.is_judged:
@@ -74,42 +79,37 @@ def _counters(config: pytest.Config, identity: DeviceIdentity) -> Counters:
     return config.stash[_COUNTERS]
 
 
-@dataclass(frozen=True, slots=True)
-class _Counting:
+def _count(counters: Counters, test: JudgedTest, label: str | None, old_kernel: OldKernel | None = None) -> DramTraffic:
     """Count what DRAM moves for the measurement of a label."""
+    test.tell("counts what DRAM moves")
+    return counters.count(test, test.request(CountRequest, label=label, old_kernel=old_kernel))
 
-    counters: Counters
-    test: JudgedTest
-    label: str | None
 
-    def judged(self, judged: Judged) -> Judged:
-        """Count the measurement once its verdict is known, and judge by that as well."""
-        most = self.test.test.marker.max_dram_ratio
-        try:
-            first = self._count()
-        except CountersFailed as error:
-            return judged_without_counts(judged, error, most)
-        old = None
-        try:
-            kernel = _uncounted_before(judged, self.test)
-            if kernel is not None:
-                old = self._count(kernel)
-        except BandwidthError as error:
-            text = f"what DRAM moves for the old kernel was not counted: {error}"
-            judged = _with_finding(judged, Finding(UNCOUNTED, text, NOTE))
-        return judged_by_counts(judged, first, most, self._count, old)
+def _judged(judged: Judged, test: JudgedTest, count: Callable[..., DramTraffic]) -> Judged:
+    """Count the measurement once its verdict is known, and judge by that as well."""
+    most = test.test.marker.max_dram_ratio
+    try:
+        first = count()
+    except CountersFailed as error:
+        return judged_without_counts(judged, error, most)
+    old = None
+    try:
+        kernel = _uncounted_before(judged, test)
+        if kernel is not None:
+            old = count(kernel)
+    except BandwidthError as error:
+        text = f"what DRAM moves for the old kernel was not counted: {error}"
+        judged = _with_finding(judged, Finding(UNCOUNTED, text, NOTE))
+    return judged_by_counts(judged, first, most, count, old)
 
-    def measured(self, judged: Judged) -> Judged:
-        """Return the measurement with its count, where that can be had: who started this process judges."""
-        try:
-            found = self._count()
-        except CountersFailed as error:
-            return _with_finding(judged, Finding(UNCOUNTED, f"DRAM was not counted: {error}", NOTE))
-        return replace(judged, measurement=detail_of(judged.measurement, found))
 
-    def _count(self, old_kernel: OldKernel | None = None) -> DramTraffic:
-        self.test.tell("counts what DRAM moves")
-        return self.counters.count(self.test, self.test.request(CountRequest, label=self.label, old_kernel=old_kernel))
+def _measured(judged: Judged, count: Callable[..., DramTraffic]) -> Judged:
+    """Return the measurement with its count, where that can be had: who started this process judges."""
+    try:
+        found = count()
+    except CountersFailed as error:
+        return _with_finding(judged, Finding(UNCOUNTED, f"DRAM was not counted: {error}", NOTE))
+    return replace(judged, measurement=detail_of(judged.measurement, found))
 
 
 def _uncounted_before(judged: Judged, test: JudgedTest) -> OldKernel | None:

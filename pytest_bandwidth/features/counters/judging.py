@@ -14,8 +14,14 @@ from pytest_bandwidth.domain.measured.measurement import NOTE, Finding
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_bytes, format_percent
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.features.counters.dram_traffic import DIFFERS, RISEN, UNCOUNTED, DramTraffic, detail_of
-from pytest_bandwidth.features.counters.errors import CountersFailed
+from pytest_bandwidth.features.counters.dram_traffic import (
+    DIFFERS,
+    RISEN,
+    UNCOUNTED,
+    CountersFailed,
+    DramTraffic,
+    detail_of,
+)
 from pytest_bandwidth.judging.counts import counts_of, most_allowed
 from pytest_bandwidth.judging.decide import with_further_evidence
 from pytest_bandwidth.judging.judge import Judged
@@ -36,12 +42,11 @@ def declared_otherwise(declared: Traffic, moved: DramTraffic, cache_bytes: int) 
     cache_bytes: of the last cache. What it holds, unwritten, at the beginning and the end is no difference.
     """
     read, written = moved.bytes_read - declared.bytes_read, moved.bytes_written - declared.bytes_written
-    of_reads, of_writes = (TOLERANCE * (count or declared.bytes_moved) for count in _directions(declared))
     said = []
-    if abs(read) > of_reads:
-        said.append(_difference(read, "read", _why_read(read, declared)))
-    if abs(written) > of_writes + cache_bytes:
-        said.append(_difference(written, "written", "" if written < 0 else "; partial lines, or undeclared writes"))
+    if abs(read) > TOLERANCE * (declared.bytes_read or declared.bytes_moved):
+        said.append(_difference(read, "read", _why_read(read, declared.bytes_written)))
+    if abs(written) > TOLERANCE * (declared.bytes_written or declared.bytes_moved) + cache_bytes:
+        said.append(_difference(written, "written", "; partial lines, or undeclared writes"))
     if not said:
         return None
     ratio = moved.ratio_to(declared.bytes_moved)
@@ -145,10 +150,7 @@ def _too_much(
 
 def _risen(read: int, written: int, runs: Sequence[Run], cache_bytes: int) -> list[str]:
     changes = []
-    for verb, name, now in (
-        ("read", "dram_read", read),
-        ("wrote", "dram_written", written),
-    ):
+    for verb, name, now in (("read", "dram_read", read), ("wrote", "dram_written", written)):
         known = counts_of(runs, name)
         if not known:
             continue
@@ -167,18 +169,12 @@ def _cache_bytes(judged: Judged) -> int:
     return known if isinstance(known, int) else 0
 
 
-def _directions(declared: Traffic) -> tuple[int, int]:
-    return declared.bytes_read, declared.bytes_written
+def _difference(count: int, verb: str, why_more: str) -> str:
+    size = format_bytes(abs(count))
+    return f"{size} more {verb}{why_more}" if count > 0 else f"{size} less {verb}"
 
 
-def _difference(count: int, verb: str, why: str) -> str:
-    return f"{format_bytes(abs(count))} {'more' if count > 0 else 'less'} {verb}{why}"
-
-
-def _why_read(count: int, declared: Traffic) -> str:
-    written = declared.bytes_written
-    if count < 0:
-        return ""
-    if written and abs(count - written) <= ALLOCATES_WITHIN * written:
+def _why_read(more: int, written: int) -> str:
+    if written and abs(more - written) <= ALLOCATES_WITHIN * written:
         return "; stores that read their lines first would read as much"
     return "; reuse that the cache does not hold, or undeclared reads"

@@ -1,20 +1,37 @@
-"""Parse what ncu writes with --csv: the wide table of ``--page raw`` and the long one of its other pages.
+"""Name what ncu counts on a chip, and parse what it writes with ``--csv --page raw``: a table of a row for each kernel.
 
-Around the table, and in it, stand lines of the profiler's own, which begin with ``==``.
+Which chip has which names, and that all of a chip's are counted in one pass, CUPTI's host library tells without a GPU
+(tests/features/counters/test_metric_names.py). Around the table, and in it, stand lines of the profiler's own, which
+begin with ``==``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.features.counters.chips import TIME, Metrics
-from pytest_bandwidth.features.counters.dram_traffic import DramTraffic, KernelDram, summed
-from pytest_bandwidth.features.counters.errors import CountersFailed, CountUnfinished, NoKernelCounted
+from pytest_bandwidth.features.counters.dram_traffic import (
+    CountersFailed,
+    CountUnfinished,
+    DramTraffic,
+    KernelDram,
+    NoKernelCounted,
+    summed,
+)
 from pytest_bandwidth.features.counters.table import TableFault, checked_width, number_of, positions, rows_of, table_of
 
+TIME = "gpu__time_duration.sum"
+L2_READ, L2_WRITTEN = "lts__t_sectors_op_read.sum", "lts__t_sectors_op_write.sum"
+# Volta is the first that Nsight Compute's metrics of these names know.
+FIRST_CAPABILITY = (7, 0)
+# Chips with memory of the host's: GV11B, GA10B, GB10B (of two numbers), GB20B. None of them counts DRAM.
+WITHOUT_DRAM = frozenset({(7, 2), (8, 7), (10, 1), (11, 0), (12, 1)})
+# Blackwell's GB20x, which rejects the names of all chips before it.
+NAMES_WITH_OP_FROM = (12, 0)
+# GV100 would take two passes with them.
+WITHOUT_L2 = frozenset({(7, 0)})
 NOT_AVAILABLE = ("n/a", "(n/a)", "nan", "")
 # What ncu says where the application itself ended with an error: a test that asserts on figures, which it has not here.
 _OF_APPLICATION = re.compile(r"==ERROR== The application returned an error code")
@@ -24,7 +41,6 @@ _BYTES = {f"{prefix}byte": size for prefix, size in _LARGE.items()}
 _SECTORS = {f"{prefix}sector": size for prefix, size in _LARGE.items()}
 _SECONDS = {"second": 1.0, "msecond": 1e-3, "usecond": 1e-6, "nsecond": 1e-9, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 _SECONDS |= {"ns": 1e-9}
-_LONG = ("Metric Name", "Metric Unit", "Metric Value")
 # What ncu says, and the remedy.
 _REMEDIES = (
     (
@@ -40,12 +56,41 @@ _REMEDIES = (
     ("not supported on", "ncu cannot profile on this GPU: install a newer Nsight Compute, or --bandwidth-counters=off"),
 )
 
+# A kernel's name, and text and unit of each metric that was asked for.
+_Kernel = tuple[str, Mapping[str, tuple[str, str]]]
 
-@dataclass(slots=True)
-class _Kernel:
-    name: str
-    # Text and unit of each metric that was asked for.
-    found: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Hold the metrics' names for one chip. l2: of sectors read and written; none where they would take a pass more."""
+
+    read: str
+    written: str
+    l2: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return all names, as ncu's --metrics takes them."""
+        return (self.read, self.written, TIME, *self.l2)
+
+
+def metrics_of(capability: str) -> Metrics:
+    """Return the names for a chip by its compute capability, such as ``9.0``. Raises CountersFailed."""
+    try:
+        major, minor = (int(part) for part in capability.split("."))
+    except ValueError:
+        raise CountersFailed(f"found compute capability {capability!r}, expected one such as 9.0") from None
+    if (major, minor) < FIRST_CAPABILITY:
+        raise CountersFailed(
+            f"Nsight Compute counts from compute capability 7.0 on, this GPU has {capability}: --bandwidth-counters=off"
+        )
+    if (major, minor) in WITHOUT_DRAM:
+        raise CountersFailed(
+            f"this chip (compute capability {capability}) has no counters of DRAM: --bandwidth-counters=off"
+        )
+    op = "op_" if (major, minor) >= NAMES_WITH_OP_FROM else ""
+    l2 = () if (major, minor) in WITHOUT_L2 else (L2_READ, L2_WRITTEN)
+    return Metrics(f"dram__bytes_{op}read.sum", f"dram__bytes_{op}write.sum", l2)
 
 
 def parse(text: str, metrics: Metrics) -> DramTraffic:
@@ -57,12 +102,15 @@ def parse(text: str, metrics: Metrics) -> DramTraffic:
     with table_of("ncu", text, "Nsight Compute"):
         lines = text.splitlines()
         _refuse_errors(lines)
-        header, rows = _table(lines)
-        layout = _long if "Metric Name" in header else _wide
-        kernels = layout(header, rows, metrics)
+        kernels = _kernels(lines, metrics)
         if not kernels:
             raise _no_kernel()
-        return _traffic(kernels, metrics)
+        moved = [
+            KernelDram(kernel[0], *(round(_value(kernel, name, _BYTES)) for name in (metrics.read, metrics.written)))
+            for kernel in kernels
+        ]
+        units: dict[str, Mapping[str, float]] = {TIME: _SECONDS, **dict.fromkeys(metrics.l2, _SECTORS)}
+        return summed(moved, "ncu", *(_sum_of_known(kernels, name, of) for name, of in units.items()))
 
 
 def _refuse_errors(lines: Sequence[str]) -> None:
@@ -87,20 +135,6 @@ def refuse_what_failed(log: str) -> None:
         raise _no_kernel()
 
 
-def _table(lines: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows below it."""
-    kept = [line for line in lines if not line.startswith("==")]
-    for at, line in enumerate(kept):
-        if line.lstrip().startswith('"ID"'):
-            header, *rows = rows_of(kept[at:])
-            for row in rows:
-                checked_width(row, header)
-            return header, rows
-    if any("No kernels were profiled" in line for line in lines):
-        raise _no_kernel()
-    raise CountersFailed("ncu wrote no table: run the test under ncu by hand, and see what it says")
-
-
 def _no_kernel() -> NoKernelCounted:
     return NoKernelCounted(
         "ncu saw no kernel in the range: the workload launches none on this GPU, or launches it from a process or "
@@ -108,73 +142,47 @@ def _no_kernel() -> NoKernelCounted:
     )
 
 
-def _wide(header: Sequence[str], rows: Sequence[Sequence[str]], metrics: Metrics) -> list[_Kernel]:
+def _kernels(lines: Sequence[str], metrics: Metrics) -> list[_Kernel]:
+    """Return the table's rows: below the header stands one of units."""
+    kept = [line for line in lines if not line.startswith("==")]
+    start = next((at for at, line in enumerate(kept) if line.lstrip().startswith('"ID"')), None)
+    if start is None:
+        if any("No kernels were profiled" in line for line in lines):
+            raise _no_kernel()
+        raise CountersFailed("ncu wrote no table: run the test under ncu by hand, and see what it says")
+    header, *rows = rows_of(kept[start:])
+    for row in rows:
+        checked_width(row, header)
     if not rows:
         return []
     at = positions(header, ("ID", "Kernel Name", *(name for name in metrics.names if name in header)))
     units, *of_kernels = rows
     if units[at["ID"]].strip():
         raise TableFault(f"found {shown(','.join(units))} below the header, expected a row of units")
-    kernels = []
     for row in of_kernels:
         number_of(row[at["ID"]], "the kernel's ID")
-        found = {name: (row[at[name]], units[at[name]]) for name in metrics.names if name in at}
-        kernels.append(_Kernel(row[at["Kernel Name"]], found))
-    return kernels
-
-
-def _long(header: Sequence[str], rows: Sequence[Sequence[str]], metrics: Metrics) -> list[_Kernel]:
-    at = positions(header, ("ID", "Kernel Name", *_LONG))
-    # IDs count anew in each process.
-    process = header.index("Process ID") if "Process ID" in header else None
-    kernels: dict[tuple[str, str], _Kernel] = {}
-    for row in rows:
-        number_of(row[at["ID"]], "the kernel's ID")
-        key = (row[at["ID"]], "" if process is None else row[process])
-        kernel = kernels.setdefault(key, _Kernel(row[at["Kernel Name"]]))
-        name = row[at["Metric Name"]]
-        if kernel.name != row[at["Kernel Name"]] or name in kernel.found:
-            raise TableFault(f"found {shown(name)} of kernel {shown(row[at['ID']])} twice, expected it once")
-        if name in metrics.names:
-            kernel.found[name] = row[at["Metric Value"]], row[at["Metric Unit"]]
-    return list(kernels.values())
-
-
-def _traffic(kernels: Sequence[_Kernel], metrics: Metrics) -> DramTraffic:
-    moved = [
-        KernelDram(kernel.name, *(_count(kernel, name, _BYTES) for name in (metrics.read, metrics.written)))
-        for kernel in kernels
+    of_metrics = {name: place for name, place in at.items() if name in metrics.names}
+    return [
+        (row[at["Kernel Name"]], {name: (row[place], units[place]) for name, place in of_metrics.items()})
+        for row in of_kernels
     ]
-    seconds = _sum_of_known(kernels, TIME, lambda kernel: _value(kernel, TIME, _SECONDS))
-    l2: list[float | None] = [None, None]
-    if metrics.l2 is not None:
-        l2 = [_sum_of_known(kernels, name, _counter_of(name)) for name in metrics.l2]
-    sectors = [None if count is None else round(count) for count in l2]
-    return summed(moved, "ncu", seconds, *sectors)
 
 
-def _counter_of(name: str) -> Callable[[_Kernel], float]:
-    return lambda kernel: _count(kernel, name, _SECTORS)
-
-
-def _sum_of_known(kernels: Sequence[_Kernel], name: str, value: Callable[[_Kernel], float]) -> float | None:
+def _sum_of_known(kernels: Sequence[_Kernel], name: str, units: Mapping[str, float]) -> float | None:
     """Return the sum of what only explains the bytes; None where a kernel lacks it."""
-    if any(kernel.found.get(name, ("", ""))[0].strip().lower() in NOT_AVAILABLE for kernel in kernels):
+    if any(found.get(name, ("", ""))[0].strip().lower() in NOT_AVAILABLE for _, found in kernels):
         return None
-    return sum(value(kernel) for kernel in kernels)
-
-
-def _count(kernel: _Kernel, name: str, units: Mapping[str, float]) -> int:
-    return round(_value(kernel, name, units))
+    return sum(_value(kernel, name, units) for kernel in kernels)
 
 
 def _value(kernel: _Kernel, name: str, units: Mapping[str, float]) -> float:
-    if name not in kernel.found:
-        raise CountersFailed(f"ncu wrote no {name} for kernel {shown(kernel.name)}: this GPU or this ncu has none")
-    text, unit = kernel.found[name]
+    who, found = kernel
+    if name not in found:
+        raise CountersFailed(f"ncu wrote no {name} for kernel {shown(who)}: this GPU or this ncu has none")
+    text, unit = found[name]
     if text.strip().lower() in NOT_AVAILABLE:
         raise CountersFailed(
-            f"{name} is n/a for kernel {shown(kernel.name)}: the counter cannot be read here (a MIG slice, a virtual "
+            f"{name} is n/a for kernel {shown(who)}: the counter cannot be read here (a MIG slice, a virtual "
             "GPU, or another profiler that holds it)"
         )
     if unit.strip() not in units:

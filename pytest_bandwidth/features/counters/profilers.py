@@ -11,15 +11,12 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from pytest_bandwidth.devices.base import CLOSING_KERNEL, COUNTED_RANGE
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.features.counters import ncu_csv, rocprofv3_csv
-from pytest_bandwidth.features.counters.chips import Metrics, metrics_of
-from pytest_bandwidth.features.counters.dram_traffic import DramTraffic
-from pytest_bandwidth.features.counters.errors import CountersFailed
+from pytest_bandwidth.features.counters.dram_traffic import CountersFailed, DramTraffic
 from pytest_bandwidth.features.counters.table import MOST_CHARACTERS
 
 NCU, ROCPROFV3 = "ncu", "rocprofv3"
@@ -36,24 +33,12 @@ _VERSION = re.compile(r"^Version (\d{4})\.(\d{1,2})\.", re.MULTILINE)
 _NO_MIG = ("unsupported", "disabled", "none", "")
 
 
-class Profiler(Protocol):
-    """Declare what counts a program's kernels."""
-
-    @property
-    def name(self) -> str: ...
-    def command(self, folder: Path, program: Sequence[str]) -> list[str]:
-        """Return the command line that counts the program's range into a folder."""
-
-    def traffic(self, folder: Path) -> DramTraffic:
-        """Return what was counted into the folder. Raises CountersFailed, one line."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ncu:
     """Count by Nsight Compute. executable: the user's own; metrics: the chip's."""
 
     executable: str
-    metrics: Metrics
+    metrics: ncu_csv.Metrics
     name: str = NCU
 
     def command(self, folder: Path, program: Sequence[str]) -> list[str]:
@@ -107,6 +92,9 @@ class Rocprofv3:
         return rocprofv3_csv.parse(_text(files[0], "rocprofv3's table cannot be read"), CLOSING_KERNEL)
 
 
+Profiler = Ncu | Rocprofv3
+
+
 def profiler_of(asked: str, identity: DeviceIdentity) -> Profiler:
     """Return the profiler for a GPU: the one asked for (``ncu``, ``rocprofv3``), or the vendor's with ``auto``.
 
@@ -121,7 +109,7 @@ def profiler_of(asked: str, identity: DeviceIdentity) -> Profiler:
         raise CountersFailed(f"found {asked}, expected {wanted} for {identity.name}")
     if wanted == ROCPROFV3:
         return Rocprofv3(found(ROCPROFV3, "install ROCm's rocprofiler-sdk"))
-    metrics = metrics_of(str(identity.facts.get("compute_capability")))
+    metrics = ncu_csv.metrics_of(str(identity.facts.get("compute_capability")))
     slice_name = identity.settings.get("mig", "")
     if slice_name not in _NO_MIG:
         raise CountersFailed(

@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.features.counters.dram_traffic import DramTraffic, KernelDram, summed
-from pytest_bandwidth.features.counters.errors import CountersFailed, NoKernelCounted
+from pytest_bandwidth.features.counters.dram_traffic import (
+    CountersFailed,
+    DramTraffic,
+    KernelDram,
+    NoKernelCounted,
+    summed,
+)
 from pytest_bandwidth.features.counters.table import TableFault, checked_width, number_of, positions, rows_of, table_of
 
 READ, WRITTEN = "FETCH_SIZE", "WRITE_SIZE"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.features.counters.errors import CountersFailed
+from pytest_bandwidth.features.counters.dram_traffic import CountersFailed
 
 MOST_CHARACTERS = 64 * 2**20
 MOST_ROWS = 200_000

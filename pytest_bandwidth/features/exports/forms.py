@@ -6,7 +6,7 @@ Bencher Metric Format: https://bencher.dev/docs/reference/bencher-metric-format/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.errors import UsageError
@@ -19,7 +19,6 @@ from pytest_bandwidth.features.exports.timings import (
     PROBE,
     SHARE,
     UTILIZATION,
-    Metric,
     Spread,
     TimedRun,
     keys_of,
@@ -108,13 +107,6 @@ _FAMILIES = (
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"'})
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    labels: str
-    moment: float
-    value: float
-
-
 def render_openmetrics(runs: Sequence[TimedRun]) -> str:
     """Return gauges by test and device, with the run's start as time stamp.
 
@@ -123,33 +115,23 @@ def render_openmetrics(runs: Sequence[TimedRun]) -> str:
     _refuse_same_moment(runs)
     lines: list[str] = []
     for name, unit, metric, scale, text in _FAMILIES:
-        samples = _gauge_samples(runs, metric, scale)
+        # All of one set of labels together, oldest first, as the format wants them.
+        samples = sorted(
+            (_labels(run, outcome.key), run.started_at.timestamp(), value * scale)
+            for run in runs
+            for outcome in run.outcomes
+            if (value := metric.value(outcome)) is not None
+        )
         if samples:
             family = f"pytest_bandwidth_{name}_{unit}"
             lines += [f"# TYPE {family} gauge", f"# UNIT {family} {unit}", f"# HELP {family} {text}"]
-            lines += [f"{family}{{{one.labels}}} {one.value:.9g} {one.moment:.0f}" for one in samples]
+            lines += [f"{family}{{{labels}}} {value:.9g} {moment:.0f}" for labels, moment, value in samples]
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 
-def _gauge_samples(runs: Sequence[TimedRun], metric: Metric, scale: float) -> list[_Sample]:
-    """Return a family's samples: all of one set of labels together, oldest first, as the format wants them."""
-    found = [
-        _Sample(_labels(run, outcome.key), run.started_at.timestamp(), value * scale)
-        for run in runs
-        for outcome in run.outcomes
-        if (value := metric.value(outcome)) is not None
-    ]
-    return sorted(found, key=lambda one: (one.labels, one.moment))
-
-
 def _labels(run: TimedRun, key: str) -> str:
-    device = run.device
-    labels: Mapping[str, str] = {"test": key, "device": device.name, "serial": device.serial, "host": run.host}
-    return ",".join(f'{name}="{_label(text)}"' for name, text in labels.items())
-
-
-def _label(text: str) -> str:
-    return printable_sentence(text).translate(_ESCAPES)
+    labels = {"test": key, "device": run.device.name, "serial": run.device.serial, "host": run.host}
+    return ",".join(f'{name}="{printable_sentence(text).translate(_ESCAPES)}"' for name, text in labels.items())
 
 
 def _refuse_same_moment(runs: Sequence[TimedRun]) -> None:
@@ -174,16 +156,8 @@ def render_csv_long(runs: Sequence[TimedRun]) -> str:
     """Return a header and a line for each figure there is; GB/s, seconds and fractions."""
     rows: list[list[str | int]] = [[*LONG_COLUMNS]]
     for run in runs:
-        device = run.device
-        fixed = (
-            run.run_id,
-            format_moment(run.started_at),
-            run.commit,
-            run.host,
-            device.kind,
-            device.name,
-            device.serial,
-        )
+        device, started = run.device, format_moment(run.started_at)
+        fixed = (run.run_id, started, run.commit, run.host, device.kind, device.name, device.serial)
         for outcome in run.outcomes:
             for metric in METRICS:
                 if (value := metric.value(outcome)) is not None:

@@ -67,9 +67,8 @@ def timed_run(document: RunDocument, name: str) -> TimedRun:
     """Return the run's timings. name: of its file. Raises UsageError where it has none, or tells no moment."""
     timed = [outcome for outcome in document.outcomes if outcome.is_valid and outcome.gbps]
     if not timed:
-        found = (
-            f"{counted(len(document.outcomes), 'result')} without valid timings" if document.outcomes else "no results"
-        )
+        results = counted(len(document.outcomes), "result")
+        found = f"{results} without valid timings" if document.outcomes else "no results"
         raise UsageError(f"{name}: found {found}, expected a run that took times (the traffic device takes none)")
     kept = {outcome.key for outcome in timed}
     return TimedRun(
@@ -117,8 +116,7 @@ def spread_of(runs: Sequence[TimedRun], key: str, metric: Metric) -> Spread | No
         return None
     if len(values) > 1:
         return Spread(median(values), min(values), max(values))
-    quartiles = _quartiles(outcomes[0], metric)
-    return Spread(values[0], *quartiles)
+    return Spread(values[0], *_quartiles(outcomes[0], metric))
 
 
 def _quartiles(outcome: Outcome, metric: Metric) -> tuple[float | None, float | None]:

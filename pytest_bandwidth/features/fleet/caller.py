@@ -5,9 +5,13 @@ As under pytest-xdist's --dist=each: a table for each device, the FLEET line, ba
 
 from __future__ import annotations
 
+import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +21,7 @@ from pytest_bandwidth.baseline.locate import files_in, is_folder
 from pytest_bandwidth.baseline.runs import path_of
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.units import counted
-from pytest_bandwidth.features.fleet.cards import Card, CardNow, CardResult, CardRow, Task
+from pytest_bandwidth.features.fleet.cards import Card, CardNow, CardRow, Lost, Returned, Task
 from pytest_bandwidth.features.fleet.cluster import Cluster
 from pytest_bandwidth.features.fleet.overview import LiveTable, fleet_document, live_table, progress, table
 from pytest_bandwidth.features.fleet.returned import interrupted, read_result, refused
@@ -38,17 +42,16 @@ INCOMPLETE = 3
 
 
 class FleetCaller:
-    """Run a fleet in the place of pytest's own tests. status: the command's exit status, once pytest has ended."""
+    """Run a fleet in the place of pytest's own tests. status: the command's exit status, once pytest has ended.
+
+    options: the command's; environment: Ray's runtime_env, None without one.
+    """
 
     def __init__(
-        self,
-        connect: Callable[[], Cluster],
-        choose: Callable[[Cluster], list[Card]],
-        task_of: Callable[[Settings], Task],
-        retries: int,
+        self, options: argparse.Namespace, environment: Mapping[str, Any] | None, timeout_seconds: float, retries: int
     ) -> None:
-        self._connect, self._choose, self._task_of = connect, choose, task_of
-        self._retries = retries
+        self._options, self._runtime_env = options, environment
+        self._timeout_seconds, self._retries = timeout_seconds, retries
         self._environment: dict[str, object] = {}
         self._clean: Clean | None = None
         self._started = time.time()
@@ -87,12 +90,13 @@ class FleetCaller:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        config = session.config
+        config, options = session.config, self._options
         try:
-            with self._connect() as cluster:
-                self._cards = self._choose(cluster)
+            folder = Path.cwd() if options.chdir is None else None
+            with Cluster(options.address, folder, self._runtime_env) as cluster:
+                self._cards = cluster.cards(options.per, options.only)
                 session.testscollected = len(self._cards)
-                task = self._task_of(settings_of(config))
+                task = self._task(settings_of(config))
                 nodes = {card.node_id for card in self._cards}
                 write_line(config, f"fleet: {counted(len(self._cards), 'card')} on {counted(len(nodes), 'node')}")
                 live = live_table(config)
@@ -105,7 +109,7 @@ class FleetCaller:
                     cluster, task, self._retries, say, (lambda seen: self._show(live, seen)) if live.watched else None
                 )
                 try:
-                    schedule.run(self._cards, lambda result: self._take(config, result, task, say))
+                    schedule.run(self._cards, partial(self._take, config, say))
                 finally:
                     live.clear()
                     self._rows.update({card.number: interrupted(card) for card in schedule.unfinished()})
@@ -153,9 +157,31 @@ class FleetCaller:
         """Give a card's report no letter: its line says more."""
         return (report.outcome, "", "") if getattr(report, "bandwidth_card", False) else None
 
-    def _take(self, config: pytest.Config, result: CardResult, task: Task, say: Callable[[str], None]) -> None:
+    def _task(self, settings: Settings) -> Task:
+        """Return what every card runs: the caller's arguments, and its baseline. Raises OSError, BandwidthError."""
+        options, path = self._options, settings.baseline
+        task = Task(tuple(options.rest), options.chdir, options.python, self._timeout_seconds)
+        if path is None:
+            return task
+        a_folder = is_folder(path)
+        found = files_in(path) if a_folder else [path] if path.exists() else []
+        found += [runs for file in found if (runs := path_of(file)).exists()]
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found += code_files(folder_of(path / "x" if a_folder else path))
+        files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in found}
+        return replace(task, baseline=path.name, is_folder=a_folder, files=files)
+
+    def _take(
+        self,
+        config: pytest.Config,
+        say: Callable[[str], None],
+        card: Card,
+        outcome: Returned | Lost,
+        attempts: int,
+        seconds: float,
+    ) -> None:
         """Take in what a card sent, and report it as pytest would a test."""
-        row, results = read_result(result, task.timeout_seconds)
+        row, results = read_result(card, outcome, attempts, seconds, self._timeout_seconds)
         if results is not None and _fell_back(row.card, settings_of(config), results):
             name = results.device["name"]
             row, results = refused(row, f"no GPU can be used there, its pytest measured the host ({name})"), None
@@ -191,23 +217,6 @@ class FleetCaller:
         """Return the rows by node and GPU."""
         place = {card.node: i for i, card in enumerate(self._cards)}
         return sorted(self._rows.values(), key=lambda row: (place[row.card.node], len(row.card.name), row.card.name))
-
-
-def task_of(
-    settings: Settings, arguments: Sequence[str], folder: str | None, python: str | None, timeout_seconds: float
-) -> Task:
-    """Return what every card runs: the arguments of the caller, and its baseline. Raises OSError, BandwidthError."""
-    path = settings.baseline
-    if path is None:
-        return Task(tuple(arguments), folder, python, timeout_seconds)
-    a_folder = is_folder(path)
-    found = files_in(path) if a_folder else [path] if path.exists() else []
-    found += [runs for file in found if (runs := path_of(file)).exists()]
-    one_file = path / "x" if a_folder else path
-    with suppress(FileNotFoundError, NotADirectoryError):
-        found += code_files(folder_of(one_file))
-    files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in found}
-    return Task(tuple(arguments), folder, python, timeout_seconds, path.name, a_folder, files)
 
 
 def _identity_of(results: DeviceResults) -> tuple[str, str, str]:

@@ -70,16 +70,6 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class CardResult:
-    """Hold the outcome of a card. attempts: how often it was tried."""
-
-    card: Card
-    outcome: Returned | Lost
-    attempts: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class CardNow:
     """Hold what a card does now. state: waits or runs; test: that it ran last, "" before the first; seconds: in it."""
 

@@ -40,6 +40,7 @@ LAST_PORT = 65535
 class Attempt:
     """Hold one attempt at a card's task: Ray's actor, and what answers when it has its card, and when it has run.
 
+    number: of the card's attempts; since: when it began to wait for its card, or to run; runs: whether it was said to.
     test: that it ran when it was last asked; asked: what answers that, None between two questions.
     """
 
@@ -47,7 +48,10 @@ class Attempt:
     actor: Any
     ready: Any
     ran: Any
+    number: int
+    since: float
     has_card: bool = False
+    runs: bool = False
     test: str = ""
     asked: Any = None
 
@@ -124,7 +128,7 @@ class Cluster:
         """Lay a task where all nodes can read it, once."""
         return self._ray.put(asdict(task))
 
-    def start(self, card: Card, task: Any) -> Attempt:
+    def start(self, card: Card, task: Any, number: int = 1) -> Attempt:
         """Start a task, as `keep` gave it, once the card is free. It stays reserved until `release`."""
         affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
         actor = self._actor.options(
@@ -133,7 +137,7 @@ class Cluster:
             max_concurrency=3,  # `stop` gets through while `run` waits
             scheduling_strategy=affinity(card.node_id, soft=False),
         ).remote()
-        attempt = Attempt(card, actor, actor.ready.remote(), actor.run.remote(task))
+        attempt = Attempt(card, actor, actor.ready.remote(), actor.run.remote(task), number, time.monotonic())
         self._attempts.append(attempt)
         return attempt
 

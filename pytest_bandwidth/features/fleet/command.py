@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,8 +62,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import pytest
 
-    from pytest_bandwidth.features.fleet.caller import FleetCaller, task_of
-    from pytest_bandwidth.features.fleet.cluster import MISSING, Cluster
+    from pytest_bandwidth.features.fleet.caller import FleetCaller
+    from pytest_bandwidth.features.fleet.cluster import MISSING
     from pytest_bandwidth.features.fleet.runtime_env import read_runtime_env
     from pytest_bandwidth.session.publishing.run_files import check_writable
 
@@ -73,22 +72,11 @@ def run(options: argparse.Namespace) -> int:
         refuse_foreign("-o", options.output, _form(options.output))
     if find_spec("ray") is None:
         raise UsageError(MISSING)
-    folder = None if options.chdir is not None else Path.cwd()
     environment = None
     if options.runtime_env is not None:
-        environment = read_runtime_env(options.runtime_env, ships_folder=folder is not None)
-    caller = FleetCaller(
-        lambda: Cluster(options.address, folder, environment),
-        lambda cluster: cluster.cards(options.per, options.only),
-        partial(
-            task_of,
-            arguments=options.rest,
-            folder=options.chdir,
-            python=options.python,
-            timeout_seconds=_parsed("--timeout", options.timeout, parse_positive),
-        ),
-        _parsed("--retries", options.retries, parse_count),
-    )
+        environment = read_runtime_env(options.runtime_env, ships_folder=options.chdir is None)
+    timeout_seconds = _parsed("--timeout", options.timeout, parse_positive)
+    caller = FleetCaller(options, environment, timeout_seconds, _parsed("--retries", options.retries, parse_count))
     # The caller has no workers of its own, whatever the ini file says.
     alone = ["-n0"] if find_spec("xdist") is not None else []
     # This command is the plugin's own module, loaded before pytest could rewrite its assertions.

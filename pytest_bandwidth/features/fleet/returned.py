@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import escaped
 from pytest_bandwidth.domain.units import counted, format_bytes, format_seconds
-from pytest_bandwidth.features.fleet.cards import Card, CardResult, CardRow, Lost, Returned
+from pytest_bandwidth.features.fleet.cards import Card, CardRow, Lost, Returned
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.options.reading import read_marker
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain
@@ -41,19 +41,30 @@ class _Evidence:
     code: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_result(result: CardResult, timeout_seconds: float) -> tuple[CardRow, DeviceResults | None]:
-    """Return a card's row, and its device's results; None for a card that did not report."""
-    outcome = result.outcome
+def read_result(
+    card: Card, outcome: Returned | Lost, attempts: int, seconds: float, timeout_seconds: float
+) -> tuple[CardRow, DeviceResults | None]:
+    """Return a card's row, and its device's results; None for a card that did not report.
+
+    outcome: of the last of so many attempts; seconds: of all of them; timeout_seconds: of pytest.
+    """
+
+    def missing(reason: str) -> tuple[CardRow, None]:
+        text = one_line(reason, LONGEST_REASON)
+        return CardRow(card, "missing", seconds, attempts, text, _lines(outcome)), None
+
     if isinstance(outcome, Lost):
-        return _missing(result, outcome.reason), None
+        return missing(outcome.reason)
     if outcome.document is None or outcome.status not in _ENDS_WITH_RESULTS:
-        return _missing(result, _why_nothing(outcome, timeout_seconds)), None
+        return missing(_why_nothing(outcome, timeout_seconds))
     try:
         document, outcomes = checked(parsed(outcome.document, "its document"), "its document")
-        _refuse_long_names(document["device"])
+        for name in ("name", "serial"):
+            if (length := len(document["device"][name])) > LONGEST_NAME:
+                raise UsageError(f"its device's {name} has {length} characters, expected {LONGEST_NAME} at most")
         evidence = _evidence(outcome.evidence, document)
     except UsageError as error:
-        return _missing(result, f"refused: {error}"), None
+        return missing(f"refused: {error}")
     results = DeviceResults(
         document["device"],
         tuple(_row(outcome, evidence) for outcome in outcomes),
@@ -62,10 +73,10 @@ def read_result(result: CardResult, timeout_seconds: float) -> tuple[CardRow, De
         environment=document.get("environment") or {},
     )
     row = CardRow(
-        result.card,
+        card,
         "measured" if outcome.status == 0 else "failed",
         outcome.seconds,
-        result.attempts,
+        attempts,
         "" if outcome.status == 0 else _failed(outcomes),
         _lines(outcome) if outcome.status else (),
         document["device"],
@@ -84,11 +95,6 @@ def interrupted(card: Card) -> CardRow:
 def refused(row: CardRow, reason: str) -> CardRow:
     """Return the row of a card whose results were read and do not count."""
     return CardRow(row.card, "missing", row.seconds, row.attempts, reason, row.tail, row.device)
-
-
-def _missing(result: CardResult, reason: str) -> CardRow:
-    text = one_line(reason, LONGEST_REASON)
-    return CardRow(result.card, "missing", result.seconds, result.attempts, text, _lines(result.outcome))
 
 
 def _lines(returned: Returned | Lost) -> tuple[str, ...]:
@@ -117,12 +123,6 @@ def _usage_error(returned: Returned) -> str:
         return ""
     errors = [line for line in returned.tail if line.startswith("ERROR: ")]
     return f": {escaped(errors[-1].removeprefix('ERROR: '))}" if errors else ""
-
-
-def _refuse_long_names(device: Mapping[str, Any]) -> None:
-    for name in ("name", "serial"):
-        if len(device[name]) > LONGEST_NAME:
-            raise UsageError(f"its device's {name} has {len(device[name])} characters, expected {LONGEST_NAME} at most")
 
 
 def _failed(outcomes: list[Outcome]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ def read_runtime_env(path: Path, *, ships_folder: bool) -> dict[str, Any]:
 
     Raises UsageError for what is no runtime_env, or one that Ray would refuse on every node.
     """
+    content: Any
     try:
         data = path.read_bytes()[: LARGEST_BYTES + 1]
         content = json.loads(data) if len(data) <= LARGEST_BYTES else None
@@ -30,10 +31,36 @@ def read_runtime_env(path: Path, *, ships_folder: bool) -> dict[str, Any]:
         raise UsageError(f"--runtime-env {path}: cannot be read: {error.strerror}, expected JSON") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--runtime-env {path}: found no JSON ({shown(str(error))}), expected an object") from None
+    fault = next(_faults(content, ships_folder=ships_folder), None)
+    if fault is not None:
+        raise UsageError(f"--runtime-env {path}: {fault}")
+    return dict(content)
+
+
+def _faults(content: Any, *, ships_folder: bool) -> Iterator[str]:
     if not isinstance(content, dict):
-        raise UsageError(f'--runtime-env {path}: found no object, expected one like {{"pip": ["numpy"]}}')
-    _refuse(path, content, ships_folder=ships_folder)
-    return content
+        yield 'found no object, expected one like {"pip": ["numpy"]}'
+    for name in content:
+        if name not in (*ENVIRONMENTS, *BESIDE):
+            yield f"found {shown(name)}, expected some of {', '.join((*ENVIRONMENTS, *BESIDE))}"
+    for name in TEXTS:
+        if name in content and not (isinstance(content[name], str) and content[name]):
+            yield f"found {name} {shown(content[name])}, expected a text"
+    for text in _texts(content):
+        # Ray hangs on some of these, and prints the others.
+        if not text.isprintable():
+            yield f"found {shown(text)}, expected no control characters"
+    variables = content.get("env_vars", {})
+    if not isinstance(variables, dict) or any(not name or "=" in name for name in variables):
+        yield f"found env_vars {shown(variables)}, expected values by variable's name"
+    chosen = [name for name in ENVIRONMENTS if name in content]
+    if len(chosen) > 1:
+        yield f"found {' and '.join(chosen)}, expected one of them"
+    if ships_folder and any(name in CONTAINERS for name in chosen):
+        yield (
+            f"found {chosen[0]}, which takes no folder from Ray, expected --chdir DIR with it: "
+            "the checkout in the container"
+        )
 
 
 def _texts(content: object) -> Iterator[str]:
@@ -41,34 +68,7 @@ def _texts(content: object) -> Iterator[str]:
     if isinstance(content, str):
         yield content
     elif isinstance(content, dict):
-        for name, value in content.items():
-            yield name
-            yield from _texts(value)
+        yield from _texts([*content, *content.values()])
     elif isinstance(content, list):
         for value in content:
             yield from _texts(value)
-
-
-def _refuse(path: Path, content: Mapping[str, Any], *, ships_folder: bool) -> None:
-    unknown = [name for name in content if name not in (*ENVIRONMENTS, *BESIDE)]
-    if unknown:
-        expected = ", ".join((*ENVIRONMENTS, *BESIDE))
-        raise UsageError(f"--runtime-env {path}: found {shown(unknown[0])}, expected some of {expected}")
-    for name in TEXTS:
-        if name in content and not (isinstance(content[name], str) and content[name]):
-            raise UsageError(f"--runtime-env {path}: found {name} {shown(content[name])}, expected a text")
-    # Ray hangs on some of these, and prints the others.
-    odd = next((text for text in _texts(content) if not text.isprintable()), None)
-    if odd is not None:
-        raise UsageError(f"--runtime-env {path}: found {shown(odd)}, expected no control characters")
-    variables = content.get("env_vars", {})
-    if not isinstance(variables, dict) or any(not name or "=" in name for name in variables):
-        raise UsageError(f"--runtime-env {path}: found env_vars {shown(variables)}, expected values by variable's name")
-    chosen = [name for name in ENVIRONMENTS if name in content]
-    if len(chosen) > 1:
-        raise UsageError(f"--runtime-env {path}: found {' and '.join(chosen)}, expected one of them")
-    if ships_folder and any(name in CONTAINERS for name in chosen):
-        raise UsageError(
-            f"--runtime-env {path}: found {chosen[0]}, which takes no folder from Ray, expected --chdir DIR with it: "
-            "the checkout in the container"
-        )

@@ -7,15 +7,14 @@ What a commit or the whole fleet's machines change moves that median too: what i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import groupby
 from statistics import median
 from typing import Any
 
 from pytest_bandwidth.domain.units import counted, format_percent
-from pytest_bandwidth.features.history.trend import Level, levels_of
-from pytest_bandwidth.features.history.trend_texts import BARS_IN_OVERVIEW, bars
+from pytest_bandwidth.features.history.trend import BARS_IN_OVERVIEW, Level, bars, level_plain, levels_of
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import one_line
 
@@ -24,6 +23,9 @@ TEXT_AT_MOST = 300
 POINTS_AT_MOST = 100
 # Levels that lie this much further from the model's median than the first did: a quarter of what a test may lose.
 LEAST_DRIFT = 0.01
+CARD_HEADINGS = ("card", "host", "device", "days", "figures", "of median", "change", "since", "finding", "trend")
+# Those that hold words.
+CARD_WORDS = ("host", "device", "since", "finding", "trend")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,11 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class CardSeries:
-    """Hold a card's stretches, the oldest first. host: where it was last; days: on how many it was measured."""
+class Card:
+    """Hold a card's stretches, the oldest first; and the levels of its share, none before `with_levels`.
+
+    host: where it was last; days: on how many it was measured.
+    """
 
     device_kind: str
     device: str
@@ -59,18 +64,11 @@ class CardSeries:
     host: str
     days: int
     stretches: tuple[Stretch, ...]
+    levels: tuple[Level, ...] = ()
 
     @property
     def values(self) -> tuple[float, ...]:
         return tuple(stretch.share for stretch in self.stretches)
-
-
-@dataclass(frozen=True, slots=True)
-class CardTrend:
-    """Hold a card with the levels of its share; there is at least one."""
-
-    card: CardSeries
-    levels: tuple[Level, ...]
 
     @property
     def change(self) -> float:
@@ -86,146 +84,107 @@ class CardTrend:
     @property
     def changed_on(self) -> date | None:
         """Return the first day of the second level; None where there is none."""
-        return self.card.stretches[self.levels[1].start].first if len(self.levels) > 1 else None
+        return self.stretches[self.levels[1].start].first if len(self.levels) > 1 else None
 
 
-def series_of_cards(days: Iterable[CardDay]) -> list[CardSeries]:
+def cards_of(days: Iterable[CardDay]) -> list[Card]:
     """Return every card's days, in stretches where there are many, by model and serial."""
 
     def card(one: CardDay) -> tuple[str, str, str]:
         return one.device_kind, one.device, one.serial
 
     ordered = sorted(days, key=lambda one: (*card(one), one.day))
-    return [_series(list(group)) for _, group in groupby(ordered, key=card)]
+    return [_card(*names, list(group)) for names, group in groupby(ordered, key=card)]
 
 
-def card_trend(card: CardSeries, starts: Sequence[int]) -> CardTrend:
-    """Return a card's levels, from the places among its stretches where new ones start (rising, without 0)."""
-    return CardTrend(card, levels_of(card.values, starts))
+def with_levels(card: Card, starts: Sequence[int]) -> Card:
+    """Return it with levels, from the places among its stretches where new ones start (rising, without 0)."""
+    return replace(card, levels=levels_of(card.values, starts))
 
 
-def _series(rows: Sequence[CardDay]) -> CardSeries:
+def drifting_first(cards: Iterable[Card]) -> list[Card]:
+    """Return the cards that drift first, then by how far each lies from its model's median."""
+    return sorted(cards, key=lambda one: (not one.drifts, -abs(one.levels[-1].value - 1)))
+
+
+def _card(device_kind: str, device: str, serial: str, rows: Sequence[CardDay]) -> Card:
     """Return one card's rows, which are in the order of their days."""
     by_day = [list(group) for _, group in groupby(rows, key=lambda row: row.day)]
     long = -(-len(by_day) // POINTS_AT_MOST)
     stretches = [[row for day in by_day[i : i + long] for row in day] for i in range(0, len(by_day), long)]
-    newest = rows[-1]
-    return CardSeries(
-        newest.device_kind,
-        newest.device,
-        newest.serial,
-        newest.host,
-        len(by_day),
-        tuple(
-            Stretch(part[0].day, part[-1].day, median(row.share for row in part), sum(row.figures for row in part))
-            for part in stretches
-        ),
+    taken = tuple(
+        Stretch(part[0].day, part[-1].day, median(row.share for row in part), sum(row.figures for row in part))
+        for part in stretches
     )
+    return Card(device_kind, device, serial, rows[-1].host, len(by_day), taken)
 
 
-CARD_HEADINGS = ("card", "host", "device", "days", "figures", "of median", "change", "since", "finding", "trend")
-# Those that hold words.
-CARD_WORDS = ("host", "device", "since", "finding", "trend")
-
-
-@dataclass(frozen=True, slots=True)
-class CardTrends:
-    """Hold what is shown. figure: gbps or relative; every: one day in so many was looked at."""
-
-    figure: str
-    cards: Sequence[CardTrend]
-    every: int
-
-    @property
-    def ordered(self) -> list[CardTrend]:
-        """Return the cards that drift first, then by how far each lies from its model's median."""
-        return sorted(self.cards, key=lambda one: (not one.drifts, -abs(one.levels[-1].value - 1)))
-
-
-def card_rows(shown: CardTrends) -> list[tuple[str, ...]]:
-    """Return one row a card, by CARD_HEADINGS."""
-    return [_row(one) for one in shown.ordered]
-
-
-def drift_lines(shown: CardTrends) -> list[str]:
-    """Say how many cards there are and which drift, in a line each."""
-    first = min(one.card.stretches[0].first for one in shown.cards)
-    last = max(one.card.stretches[-1].last for one in shown.cards)
-    drifting = [one for one in shown.ordered if one.drifts]
-    models = len({(one.card.device_kind, one.card.device) for one in shown.cards})
-    some = f"; one day in {shown.every} was looked at (--newest N takes fewer days, and more of them)"
+def drift_lines(cards: Sequence[Card], every: int) -> list[str]:
+    """Say how many cards there are and which drift, in a line each. every: one day in so many was looked at."""
+    first = min(one.stretches[0].first for one in cards)
+    last = max(one.stretches[-1].last for one in cards)
+    drifting = [one for one in cards if one.drifts]
+    models = len({(one.device_kind, one.device) for one in cards})
+    some = f"; one day in {every} was looked at (--newest N takes fewer days, and more of them)"
     return [
-        f"{counted(len(shown.cards), 'card')} of {counted(models, 'model')}, {first} to {last}: "
+        f"{counted(len(cards), 'card')} of {counted(models, 'model')}, {first} to {last}: "
         f"{len(drifting) or 'none'} {'drift' if len(drifting) > 1 else 'drifts'} away from the median of its model"
-        + (some if shown.every > 1 else ""),
+        + (some if every > 1 else ""),
         *(
-            f"{one.card.serial} in {one.card.host or 'an unknown host'} drifts: {signed_percent(one.change)} since "
+            f"{one.serial} in {one.host or 'an unknown host'} drifts: {signed_percent(one.change)} since "
             f"{one.changed_on}, now {format_percent(one.levels[-1].value, 1)} of its model's median"
             for one in drifting
         ),
     ]
 
 
-def cards_plain(shown: CardTrends) -> dict[str, Any]:
-    """Return the cards as JSON-ready data; docs/history.md describes it."""
-    return {"figure": shown.figure, "every_day": shown.every, "cards": [_plain(one) for one in shown.ordered]}
-
-
-def _row(one: CardTrend) -> tuple[str, ...]:
-    card, changed = one.card, one.changed_on
+def card_row(card: Card) -> tuple[str, ...]:
+    """Return a card's row, by CARD_HEADINGS."""
+    changed = card.changed_on
     return (
         card.serial,
         card.host,
         card.device,
         str(card.days),
         str(sum(stretch.figures for stretch in card.stretches)),
-        format_percent(one.levels[-1].value, 1),
-        "" if changed is None else signed_percent(one.change),
+        format_percent(card.levels[-1].value, 1),
+        "" if changed is None else signed_percent(card.change),
         "" if changed is None else str(changed),
-        "drifts" if one.drifts else "",
+        "drifts" if card.drifts else "",
         bars(card.values, BARS_IN_OVERVIEW),
     )
 
 
-def _plain(one: CardTrend) -> dict[str, Any]:
-    card = one.card
+def card_plain(card: Card) -> dict[str, Any]:
+    """Return a card as JSON-ready data; docs/history.md describes it."""
     return {
         "serial": card.serial,
         "host": card.host,
         "device": card.device,
         "device_kind": card.device_kind,
         "days": card.days,
-        "drifts": one.drifts,
-        "change": one.change,
+        "drifts": card.drifts,
+        "change": card.change,
         "stretches": [
             {"first": str(part.first), "last": str(part.last), "share": part.share, "figures": part.figures}
             for part in card.stretches
         ],
         "levels": [
-            {
-                "start": level.start,
-                "stretches": level.stop - level.start,
-                "value": level.value,
-                "change": level.change,
-                "first": str(card.stretches[level.start].first),
-            }
-            for level in one.levels
+            {**level_plain(level, "stretches"), "first": str(card.stretches[level.start].first)}
+            for level in card.levels
         ],
     }
 
 
-def render_card_trends(shown: CardTrends) -> str:
-    """Return the page: a row for each card, those that drift first; no scripts, no network."""
-    from pytest_bandwidth.reports.pages.template import Templates, policy, style_sheet  # brings Jinja2
+def render_cards(cards: Sequence[Card], every: int) -> str:
+    """Return the page: a row for each card; no scripts, no network. every: as for `drift_lines`."""
+    from pytest_bandwidth.reports.pages.template import Templates  # brings Jinja2
 
-    style = style_sheet()
-    sentence, *drifting = (one_line(line, TEXT_AT_MOST) for line in drift_lines(shown))
-    return Templates("pytest_bandwidth.features.history").render(
+    sentence, *drifting = (one_line(line, TEXT_AT_MOST) for line in drift_lines(cards, every))
+    return Templates("pytest_bandwidth.features.history").page(
         "card_trends.html.j2",
-        policy=policy(style, []),
-        style=style,
         sentence=sentence,
         drifting=drifting,
         headings=CARD_HEADINGS,
-        rows=[tuple(one_line(cell, TEXT_AT_MOST) for cell in row) for row in card_rows(shown)],
+        rows=[[one_line(cell, TEXT_AT_MOST) for cell in card_row(card)] for card in cards],
     )

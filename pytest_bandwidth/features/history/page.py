@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import listed
-from pytest_bandwidth.features.history.trend import Measured, Trend
-from pytest_bandwidth.features.history.trend_chart import run_points, trend_spec
-from pytest_bandwidth.features.history.trend_texts import (
+from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.features.history.trend import (
     COMMIT_HEADINGS,
     FIGURE_WORDS,
     OVERVIEW_HEADINGS,
+    Level,
+    Trend,
     commit_rows,
     overview_row,
     summary_of,
+    value_text,
 )
+from pytest_bandwidth.reports.attention import severity_of
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available, javascript_bundle
-from pytest_bandwidth.reports.pages.template import Templates, embedded, policy, style_sheet
-from pytest_bandwidth.reports.pages.theme import DARK, LIGHT
+from pytest_bandwidth.reports.pages.chart_parts import (
+    ENDINGS,
+    WIDE_ONLY,
+    base,
+    ending_encoding,
+    gravest_last,
+    tooltip,
+)
+from pytest_bandwidth.reports.pages.template import Templates
+from pytest_bandwidth.reports.pages.theme import DARK, LIGHT, Spec
+from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line
 
 # What a page holds at most, so that it opens on a phone.
@@ -28,28 +40,13 @@ RUNS_AT_MOST = 40_000
 COMMITS_AT_MOST = 200
 DEVICES_NAMED = 5
 NAME_AT_MOST = 300
-_TEMPLATES = Templates("pytest_bandwidth.features.history")
+TICKS = 5
 # The charts say what the bars say.
 _OVERVIEW = OVERVIEW_HEADINGS[1:-1]
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """Hold one trend's part of the page; texts are cleaned. commits: rows of COMMIT_HEADINGS, the newest first."""
-
-    anchor: str
-    test: str
-    device: str
-    figure: str
-    summary: str
-    overview: tuple[str, ...]
-    headings: tuple[str, ...]
-    commits: tuple[tuple[str, ...], ...]
-    left_out: int
-
-
-def render_history(measured: Sequence[Measured], changed: Callable[[], Sequence[Trend]]) -> str:
-    """Return the page. changed: gives the trends of what was measured; called once all is done that does not need them.
+def render_history(measured: Sequence[Trend], changed: Callable[[], Sequence[Trend]]) -> str:
+    """Return the page. changed: gives `measured` with levels; called once all is done that does not need them.
 
     Raises UsageError for more trends or runs than a page can hold.
     """
@@ -58,23 +55,25 @@ def render_history(measured: Sequence[Measured], changed: Callable[[], Sequence[
         raise UsageError(f"found {len(measured)} trends, expected at most {TRENDS_AT_MOST} on a page: choose by KEY")
     if runs > RUNS_AT_MOST:
         raise UsageError(f"found {runs} runs, expected at most {RUNS_AT_MOST} on a page: use --newest or choose by KEY")
-    drawn = [run_points(one) for one in measured] if charts_available() else []
-    style, script, library = style_sheet(), _TEMPLATES.script("history.js"), javascript_bundle() if drawn else ""
+    drawn = (
+        [[_point(one, i, value) for i, value in enumerate(one.values)] for one in measured]
+        if charts_available()
+        else []
+    )
+    library = javascript_bundle() if drawn else ""
     trends = changed()
     columns = _filled([overview_row(trend)[1:-1] for trend in trends])
-    charts = {str(i): trend_spec(trends[i], points) for i, points in enumerate(drawn)}
-    return _TEMPLATES.render(
+    charts = {str(i): _chart(trends[i], points) for i, points in enumerate(drawn)}
+    return Templates("pytest_bandwidth.features.history").page(
         "history.html.j2",
-        policy=policy(style, [script, *([library] if library else [])]),
-        style=style,
-        script=script,
-        library=library,
+        script="history.js",
+        library=lambda: library,
+        data={"charts": charts, "palettes": {"light": LIGHT, "dark": DARK}},
         sentence=_sentence(trends),
         facts=_facts(trends),
         headings=[_OVERVIEW[i] for i in columns],
         sections=[_section(i, trend, columns) for i, trend in enumerate(trends)],
         charts_missing=None if charts else MISSING,
-        data=embedded({"charts": charts, "palettes": {"light": LIGHT, "dark": DARK}}),
     )
 
 
@@ -87,7 +86,7 @@ def _sentence(trends: Sequence[Trend]) -> str:
 
 def _facts(trends: Sequence[Trend]) -> list[str]:
     points = [point for trend in trends for point in trend.points]
-    devices = dict.fromkeys(one_line(trend.series.device, 80) for trend in trends)
+    devices = dict.fromkeys(one_line(trend.device, 80) for trend in trends)
     days = sorted(point.at for point in points)
     runs, commits = len({point.run_id for point in points}), len({point.commit_name for point in points})
     return [
@@ -97,22 +96,118 @@ def _facts(trends: Sequence[Trend]) -> list[str]:
     ]
 
 
-def _section(number: int, trend: Trend, columns: Sequence[int]) -> _Section:
+def _section(number: int, trend: Trend, columns: Sequence[int]) -> dict[str, Any]:
+    """Return one trend's part of the page; texts are cleaned. Its commits come the newest first."""
     rows = commit_rows(trend)[::-1]
     kept, whole = _filled(rows), overview_row(trend)[1:-1]
-    return _Section(
-        anchor=f"trend-{number}",
-        test=one_line(trend.series.test, NAME_AT_MOST) or "(unnamed)",
-        device=one_line(trend.series.device, 120),
-        figure=FIGURE_WORDS[trend.figure],
-        summary=clean(summary_of(trend), 400),
-        overview=tuple(one_line(whole[i], 120) for i in columns),
-        headings=tuple(COMMIT_HEADINGS[i] for i in kept),
-        commits=tuple(tuple(one_line(row[i], 80) for i in kept) for row in rows[:COMMITS_AT_MOST]),
-        left_out=max(0, len(rows) - COMMITS_AT_MOST),
-    )
+    return {
+        "anchor": f"trend-{number}",
+        "test": one_line(trend.test, NAME_AT_MOST) or "(unnamed)",
+        "device": one_line(trend.device, 120),
+        "figure": FIGURE_WORDS[trend.figure],
+        "summary": clean(summary_of(trend), 400),
+        "overview": [one_line(whole[i], 120) for i in columns],
+        "headings": [COMMIT_HEADINGS[i] for i in kept],
+        "commits": [[one_line(row[i], 80) for i in kept] for row in rows[:COMMITS_AT_MOST]],
+        "left_out": max(0, len(rows) - COMMITS_AT_MOST),
+    }
 
 
 def _filled(rows: Sequence[Sequence[str]]) -> list[int]:
     """Return the columns that hold anything in any row."""
     return [i for i in range(len(rows[0])) if any(row[i] for row in rows)]
+
+
+def _chart(trend: Trend, points: list[dict[str, Any]]) -> Spec:
+    """Draw points for runs, the oldest at the left; a line for each level, with its change."""
+    levels = [_level(trend, level) for level in trend.levels]
+    changes = {"values": [level for level in levels if level["text"]]}
+    spec = base("", "", f"{FIGURE_WORDS[trend.figure]} of {len(points)} runs, the oldest first", 170)
+    del spec["title"]
+    y: Spec = {
+        "field": "value",
+        "type": "quantitative",
+        "scale": {"zero": False, "nice": True, "padding": 12},
+        "axis": {"title": None, "tickCount": 4},
+    }
+    spec["layer"] = [
+        {
+            "data": {"values": levels},
+            "mark": {"type": "rule", "color": "$ink", "strokeWidth": 2},
+            "encoding": {"x": _x(trend, "start"), "x2": {"field": "stop"}, "y": y},
+        },
+        {
+            "data": changes,
+            "mark": {"type": "rule", "color": "$axis", "strokeDash": [3, 3]},
+            "encoding": {"x": _x(trend, "start")},
+        },
+        {
+            "data": changes,
+            "name": WIDE_ONLY,
+            "mark": {"type": "text", "align": "left", "dx": 5, "baseline": "top", "color": "$ink"},
+            "encoding": {"x": _x(trend, "start"), "y": {"value": 2}, "text": {"field": "text"}},
+        },
+        {
+            "data": {"values": gravest_last(points)},
+            "mark": {"type": "point", "filled": True, "size": 34, "opacity": 0.75},
+            "encoding": {
+                "x": _x(trend, "position"),
+                "y": y,
+                **ending_encoding({point["ending"] for point in points}),
+                "tooltip": tooltip("run", "figure", "GB/s", "status", "when", "device"),
+            },
+        },
+    ]
+    # A layer over no data at all would have no scale.
+    spec["layer"] = [layer for layer in spec["layer"] if layer["data"]["values"]]
+    return spec
+
+
+def _point(trend: Trend, position: int, value: float) -> dict[str, Any]:
+    point = trend.points[position]
+    known = Status.__members__.get(point.status)
+    return {
+        "position": position,
+        "value": _scaled(trend, value),
+        "ending": ENDINGS["warn" if known is None else severity_of(known, strict=False)],
+        "run": one_line(point.commit_name, 40),
+        "figure": value_text(trend.figure, value),
+        "GB/s": "–" if point.gbps is None else f"{point.gbps:.4g}",
+        "status": one_line(point.status, 40),
+        "when": f"{point.at:%Y-%m-%d %H:%M}",
+        "device": one_line(point.serial, 40),
+    }
+
+
+def _level(trend: Trend, level: Level) -> dict[str, Any]:
+    commit = one_line(trend.points[level.start].commit_name, 16)
+    return {
+        "start": level.start - 0.5,
+        "stop": level.stop - 0.5,
+        "value": _scaled(trend, level.value),
+        "text": "" if level.change is None else f"{signed_percent(level.change)} at {commit}",
+    }
+
+
+def _scaled(trend: Trend, value: float) -> float:
+    return float(f"{value * (100 if trend.figure == 'relative' else 1):.6g}")
+
+
+def _x(trend: Trend, field: str) -> Spec:
+    last = len(trend.points) - 1
+    places = sorted({round(last * i / (TICKS - 1)) for i in range(TICKS)})
+    # Runs are evenly spaced, however far apart in time: a tick names the date of its run, in digits and dashes.
+    dates = ", ".join(f"'{place}': '{trend.points[place].at:%Y-%m-%d}'" for place in places)
+    return {
+        "field": field,
+        "type": "quantitative",
+        "scale": {"domain": [-0.5, last + 0.5], "nice": False, "zero": False},
+        "axis": {
+            "title": None,
+            "grid": False,
+            "values": places,
+            "labelExpr": f"{{{dates}}}[datum.value]",
+            "labelFlush": True,
+            "labelOverlap": True,
+        },
+    }

@@ -5,36 +5,27 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from pytest_bandwidth.cli.baseline.files import matching
 from pytest_bandwidth.cli.output import print_json, terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history.cards import (
-    CARD_HEADINGS,
-    CARD_WORDS,
-    CardTrends,
-    card_rows,
-    card_trend,
-    cards_plain,
-    drift_lines,
-    render_card_trends,
-    series_of_cards,
-)
+from pytest_bandwidth.features.history import cards as of_cards
 from pytest_bandwidth.features.history.change_points import Search
 from pytest_bandwidth.features.history.store import History, append, ask, known_runs
-from pytest_bandwidth.features.history.store.queries import CardDays, card_days_in, names_in, series_in, tests_in
-from pytest_bandwidth.features.history.trend import Measured, Series, Trend, measured_of, trend_of
-from pytest_bandwidth.features.history.trend_texts import (
+from pytest_bandwidth.features.history.store.queries import card_days_in, names_in, series_in, tests_in
+from pytest_bandwidth.features.history.trend import (
     COMMIT_HEADINGS,
     FIGURE_WORDS,
     OVERVIEW_HEADINGS,
+    Series,
+    Trend,
     bars,
     commit_rows,
     overview_row,
     summary_of,
+    trend_of,
     trend_plain,
+    with_levels,
 )
 from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable
@@ -46,14 +37,27 @@ BARS_WIDE = 100
 
 def show(options: argparse.Namespace, newest: int, search: Search) -> int:
     """Return trends as a page, JSON, one by one or in a table. newest: runs of each test; search: for change points."""
-    measured = _measured(options, newest)
+
+    def asked(history: History) -> list[Series]:
+        names = names_in(history, newest, options.device)
+        wanted = set(matching(sorted({name.test for name in names}), options.tests))
+        return series_in(history, [name for name in names if name.test in wanted], newest, options.device)
+
+    series = ask(options.path, asked)
+    measured = [trend for one in series if (trend := trend_of(one, options.figure)) is not None]
+    if not measured:
+        among = f" of {options.device!r}" if options.device else ""
+        raise UsageError(f"{options.path}: found no figures{among}, expected runs that measured something")
 
     def changed() -> list[Trend]:
         starts = search([(one.values, one.figure == "sectors") for one in measured])
-        return [trend_of(one, places) for one, places in zip(measured, starts, strict=True)]
+        return [with_levels(one, places) for one, places in zip(measured, starts, strict=True)]
 
     if options.output is not None:
-        return _write_page(options.output, measured, changed)
+        from pytest_bandwidth.features.history.page import render_history
+
+        write_output(options.output, render_history(measured, changed), HTML)
+        return 0
     trends = changed()
     if options.json:
         print_json({"trends": [trend_plain(trend) for trend in trends]})
@@ -65,40 +69,18 @@ def show(options: argparse.Namespace, newest: int, search: Search) -> int:
     return 0
 
 
-def _write_page(output: Path, measured: Sequence[Measured], changed: Callable[[], Sequence[Trend]]) -> int:
-    from pytest_bandwidth.features.history.page import render_history
-
-    write_output(output, render_history(measured, changed), HTML)
-    return 0
-
-
 def _lines(trend: Trend, commits: int) -> list[str]:
     """Return a trend for the terminal: its name, a sentence, its bars, and its newest commits."""
     rows = commit_rows(trend)
     left_out = len(rows) - commits
     width = terminal_width() or BARS_WIDE
     return [
-        printable(f"{trend.series.test}  on  {trend.series.device}"),
+        printable(f"{trend.test}  on  {trend.device}"),
         printable(summary_of(trend)),
         f"{FIGURE_WORDS[trend.figure]}, the oldest run first: {bars(trend.values, max(8, min(width, BARS_WIDE) - 42))}",
         *([f"… {left_out} commits before (--commits N shows more)"] if left_out > 0 else []),
         *aligned(COMMIT_HEADINGS, rows[-commits:], left=("commit",)),
     ]
-
-
-def _measured(options: argparse.Namespace, newest: int) -> list[Measured]:
-    def series(history: History) -> list[Series]:
-        names = names_in(history, newest, options.device)
-        wanted = set(matching(sorted({name.test for name in names}), options.tests))
-        chosen = [name for name in names if name.test in wanted]
-        return series_in(history, chosen, newest, options.device)
-
-    found = ask(options.path, series)
-    measured = [one for every in found if (one := measured_of(every, options.figure)) is not None]
-    if not measured:
-        among = f" of {options.device!r}" if options.device else ""
-        raise UsageError(f"{options.path}: found no figures{among}, expected runs that measured something")
-    return measured
 
 
 def show_cards(options: argparse.Namespace, newest_days: int, search: Search) -> int:
@@ -107,32 +89,27 @@ def show_cards(options: argparse.Namespace, newest_days: int, search: Search) ->
     if figure == "sectors":
         raise UsageError("--figure sectors: found counts, expected gbps or relative: every card moves the same sectors")
 
-    def days(history: History) -> CardDays:
+    def asked(history: History) -> tuple[list[of_cards.CardDay], int]:
         tests = matching(tests_in(history), options.tests) if options.tests else None
         return card_days_in(history, figure, newest_days, tests)
 
-    found = ask(options.path, days)
-    cards = [
-        card
-        for card in series_of_cards(found.days)
-        if not options.device or options.device in (card.device, card.serial)
-    ]
-    if not cards:
+    days, every = ask(options.path, asked)
+    found = [c for c in of_cards.cards_of(days) if not options.device or options.device in (c.device, c.serial)]
+    if not found:
         among = f" of {options.device!r}" if options.device else ""
         raise UsageError(
             f"{options.path}: found no cards{among}, expected a day on which three of one model were measured"
         )
-    starts = search([(card.values, False) for card in cards])
-    shown = CardTrends(
-        figure, [card_trend(card, places) for card, places in zip(cards, starts, strict=True)], found.every
-    )
+    starts = search([(card.values, False) for card in found])
+    cards = of_cards.drifting_first(map(of_cards.with_levels, found, starts))
     if options.output is not None:
-        write_output(options.output, render_card_trends(shown), HTML)
+        write_output(options.output, of_cards.render_cards(cards, every), HTML)
     elif options.json:
-        print_json(cards_plain(shown))
+        print_json({"figure": figure, "every_day": every, "cards": list(map(of_cards.card_plain, cards))})
     else:
-        print("\n".join(aligned(CARD_HEADINGS, card_rows(shown), left=CARD_WORDS, width=terminal_width())))
-        print("\n".join(map(printable, drift_lines(shown))))
+        rows = [of_cards.card_row(card) for card in cards]
+        print("\n".join(aligned(of_cards.CARD_HEADINGS, rows, left=of_cards.CARD_WORDS, width=terminal_width())))
+        print("\n".join(map(printable, of_cards.drift_lines(cards, every))))
     return 0
 
 

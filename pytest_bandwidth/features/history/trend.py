@@ -1,21 +1,33 @@
-"""Follow one test on one kind of device over many runs: its metric, the levels between change points, runs."""
+"""Follow one test on one kind of device over many runs: its figure, the levels between change points, its commits.
+
+The terminal, the page and the JSON of `pytest-bandwidth history` take their words and figures from here.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from itertools import groupby, takewhile
+from itertools import groupby, pairwise, takewhile
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.text import short_commit
+from pytest_bandwidth.domain.units import counted, digits, format_moment, format_percent
+from pytest_bandwidth.reports.summary import signed_percent
 
 TrendFigure = Literal["relative", "gbps", "sectors"]
 # Counts are exact, and a device that is slow as a whole hardly moves kernel ÷ probe.
 METRICS: tuple[TrendFigure, ...] = ("sectors", "relative", "gbps")
+FIGURE_WORDS = {"relative": "share of the probe, %", "gbps": "GB/s", "sectors": "sectors of 32 bytes"}
+COMMIT_HEADINGS = ("since", "commit", "runs", "GB/s", "of probe", "sectors", "change")
+OVERVIEW_HEADINGS = ("test", "device", "runs", "GB/s", "of probe", "sectors", "last change", "commit", "trend")
+BARS_IN_OVERVIEW = 16
+_BARS = "▁▂▃▄▅▆▇█"
+# The whole height of the bars is at least this share of the figure: noise stays small.
+_LEAST_HEIGHT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +49,9 @@ class Point:
     sectors: int | None
 
     def figure(self, name: TrendFigure) -> float | None:
+        """Return a figure; None where it is unknown, and for zero and less, since levels are compared by ratio."""
         value: float | int | None = getattr(self, name)
-        return None if value is None else float(value)
+        return float(value) if value is not None and value > 0 else None
 
     @property
     def commit_name(self) -> str:
@@ -70,23 +83,15 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """Hold a series' points that have the figure; there is at least one."""
+class Trend(Series):
+    """Hold those runs of a series that have a figure, at least one; and its levels, none before `with_levels`."""
 
-    series: Series
     figure: TrendFigure
-    points: tuple[Point, ...]
+    levels: tuple[Level, ...] = ()
 
     @property
     def values(self) -> tuple[float, ...]:
         return tuple(value for point in self.points if (value := point.figure(self.figure)) is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class Trend(Measured):
-    """Hold a series' points with its levels; there is at least one."""
-
-    levels: tuple[Level, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +118,26 @@ def figure_of(series: Series) -> TrendFigure | None:
 
 
 def points_with(series: Series, figure: TrendFigure) -> tuple[Point, ...]:
-    """Return the points that have the figure; zero and less is none, since levels are compared by ratio."""
-    return tuple(point for point in series.points if _known(point.figure(figure)))
+    """Return the points that have the figure."""
+    return tuple(point for point in series.points if point.figure(figure) is not None)
 
 
-def measured_of(series: Series, figure: TrendFigure | None) -> Measured | None:
+def trend_of(series: Series, figure: TrendFigure | None) -> Trend | None:
     """Return the series by that figure, by default `figure_of` it; None where no point has it."""
     chosen = figure or figure_of(series)
     points = () if chosen is None else points_with(series, chosen)
-    return Measured(series, chosen, points) if chosen is not None and points else None
+    if chosen is None or not points:
+        return None
+    return Trend(series.test, series.device_kind, series.device, points, chosen)
 
 
-def trend_of(measured: Measured, starts: Sequence[int]) -> Trend:
-    """Return the levels from the places where new ones start (rising, each within the points, without 0)."""
-    levels = levels_of(measured.values, starts)
-    return Trend(measured.series, measured.figure, measured.points, levels)
+def with_levels(trend: Trend, starts: Sequence[int]) -> Trend:
+    """Return it with the levels from the places where new ones start (rising, each within the points, without 0)."""
+    return replace(trend, levels=levels_of(trend.values, starts))
 
 
 def levels_of(values: Sequence[float], starts: Sequence[int]) -> tuple[Level, ...]:
-    """Return the levels of values from the places where new ones start, as for `trend_of`."""
+    """Return the levels of values from the places where new ones start, as for `with_levels`."""
     levels: list[Level] = []
     for start, stop in zip((0, *starts), (*starts, len(values)), strict=True):
         value = median(values[start:stop])
@@ -146,8 +152,7 @@ def by_commit(trend: Trend) -> list[CommitRow]:
     place = 0
     for _, group in groupby(trend.points, key=lambda point: point.commit_name):
         runs = list(group)
-        changes = tuple(begins[i] for i in range(place, place + len(runs)) if i in begins)
-        rows.append(_commit_row(runs, changes))
+        rows.append(_summed_up(runs, tuple(begins[i] for i in range(place, place + len(runs)) if i in begins)))
         place += len(runs)
     return rows
 
@@ -157,20 +162,99 @@ def newest_commit(trend: Trend) -> CommitRow:
     name = trend.points[-1].commit_name
     runs = list(takewhile(lambda point: point.commit_name == name, reversed(trend.points)))[::-1]
     start = len(trend.points) - len(runs)
-    return _commit_row(runs, tuple(level for level in trend.levels[1:] if level.start >= start))
+    return _summed_up(runs, tuple(level for level in trend.levels[1:] if level.start >= start))
 
 
-def _commit_row(runs: Sequence[Point], changes: tuple[Level, ...]) -> CommitRow:
-    return CommitRow(
-        runs[0].commit_name,
-        runs[0].at,
-        len(runs),
-        median_known(point.gbps for point in runs),
-        median_known(point.relative for point in runs),
-        median_known(point.sectors for point in runs),
-        changes,
+def _summed_up(runs: Sequence[Point], changes: tuple[Level, ...]) -> CommitRow:
+    names = ("gbps", "relative", "sectors")
+    gbps, relative, sectors = (median_known(getattr(run, name) for run in runs) for name in names)
+    return CommitRow(runs[0].commit_name, runs[0].at, len(runs), gbps, relative, sectors, changes)
+
+
+def value_text(figure: TrendFigure, value: float) -> str:
+    """Return a figure with its unit."""
+    if figure == "relative":
+        return f"{format_percent(value, 1)} of probe"
+    return f"{digits(value)} GB/s" if figure == "gbps" else f"{value:,.0f} sectors"
+
+
+def summary_of(trend: Trend) -> str:
+    """Say how many runs and commits there are, what the figure is now, and what changed last."""
+    commits = len({point.commit_name for point in trend.points})
+    last = trend.levels[-1]
+    runs = f"{counted(len(trend.points), 'run')} of {counted(commits, 'commit')}, "
+    if last.change is None:
+        return f"{runs}no change of level: {value_text(trend.figure, last.value)}"
+    point = trend.points[last.start]
+    where = f"{point.commit_name} ({point.at:%Y-%m-%d})"
+    more = f"{counted(len(trend.levels) - 1, 'change')} of level, the last {signed_percent(last.change)} at {where}"
+    return f"{runs}{more}: now {value_text(trend.figure, last.value)}"
+
+
+def commit_rows(trend: Trend) -> list[tuple[str, ...]]:
+    """Return one row a commit, the oldest first, by COMMIT_HEADINGS."""
+    return [
+        (f"{row.at:%Y-%m-%d %H:%M}", row.commit, str(row.runs), *_figures(row), ", ".join(map(_change, row.changes)))
+        for row in by_commit(trend)
+    ]
+
+
+def overview_row(trend: Trend) -> tuple[str, ...]:
+    """Return the whole trend in one row, by OVERVIEW_HEADINGS."""
+    last = trend.levels[-1]
+    return (
+        trend.test,
+        trend.device,
+        str(len(trend.points)),
+        *_figures(newest_commit(trend)),
+        _change(last),
+        "" if last.change is None else trend.points[last.start].commit_name,
+        bars(trend.values, BARS_IN_OVERVIEW),
     )
 
 
-def _known(value: float | None) -> bool:
-    return value is not None and value > 0
+def bars(values: Sequence[float], width: int) -> str:
+    """Return the values as `width` bars at most; if there are more, each bar is the mean of a stretch."""
+    if len(values) > width:
+        bounds = [len(values) * i // width for i in range(width + 1)]
+        parts = [values[a:b] for a, b in pairwise(bounds)]
+        values = [sum(part) / len(part) for part in parts]
+    low, high = min(values), max(values)
+    middle, height = (low + high) / 2, max(high - low, _LEAST_HEIGHT * high)
+    return "".join(_BARS[min(7, int(8 * ((value - middle) / height + 0.5)))] for value in values)
+
+
+def trend_plain(trend: Trend) -> dict[str, Any]:
+    """Return the trend as JSON-ready data; docs/history.md describes it."""
+    runs = [{**asdict(point), "at": format_moment(point.at)} for point in trend.points]
+    for run in runs:
+        del run["judged_on"]
+    levels = []
+    for level in trend.levels:
+        first = trend.points[level.start]
+        levels.append({**level_plain(level, "runs"), "commit": first.commit, "at": format_moment(first.at)})
+    return {
+        "test": trend.test,
+        "device": trend.device,
+        "device_kind": trend.device_kind,
+        "figure": trend.figure,
+        "runs": runs,
+        "levels": levels,
+    }
+
+
+def level_plain(level: Level, of: str) -> dict[str, Any]:
+    """Return a level as JSON-ready data. of: what it consists of."""
+    return {"start": level.start, of: level.stop - level.start, "value": level.value, "change": level.change}
+
+
+def _change(level: Level) -> str:
+    return "" if level.change is None else signed_percent(level.change)
+
+
+def _figures(row: CommitRow) -> tuple[str, str, str]:
+    return (
+        "" if row.gbps is None else digits(row.gbps),
+        "" if row.relative is None else format_percent(row.relative, 1),
+        "" if row.sectors is None else f"{row.sectors:,.0f}",
+    )

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from operator import sub
 from typing import Any
 
-from pytest_bandwidth.domain.text import escaped
+from pytest_bandwidth.domain.statistics import quantile
+from pytest_bandwidth.domain.text import escaped, short_commit
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
-from pytest_bandwidth.features.html.detail_charts import figure_name, own_figure, reference_name, runs_of, samples_of
+from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.judging.limits import floor_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.columns import Column, SmallTable
 from pytest_bandwidth.reports.related import precision_of
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line, prose, scalar_text
-from pytest_bandwidth.reports.values import mapping, number, sequence, text
+from pytest_bandwidth.reports.values import Plain, mapping, number, sequence, text
 
 Facts = list[tuple[str, str]]
 ROWS_AT_MOST, FACT_AT_MOST = 100, 400
@@ -24,7 +26,13 @@ ROWS_AT_MOST, FACT_AT_MOST = 100, 400
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 COMMAND_AT_MOST = 300
 CODE_AT_MOST = 40_000
+# The samples of all results share this many figures, so that a page's size depends little on how many were taken.
+SAMPLES_IN_ALL = 200_000
+SAMPLES_EACH = (20, 120)
+# Samples are kept to this share of their median: finer than any timer resolves, and small in the page.
+SAMPLE_STEP = 1e-4
 _CODE = {"same": "the baseline's", "changed": "changed since the baseline"}
+_FIGURES = {"relative": "share of the probe", "gbps": "GB/s"}
 
 
 def detail_of(outcome: Outcome, samples_at_most: int, found: Iterable[Column]) -> dict[str, Any]:
@@ -57,10 +65,8 @@ def _verdict_facts(outcome: Outcome) -> Facts:
     show = _shower(figure_name(outcome))
     # A floor on a share of the peak: its limit and the fresh processes are shares, the row's own figure GB/s.
     compared = _shower("relative") if floor_of(text(verdict, "rule")) == "min_utilization" else show
-    tolerance = number(verdict, "tolerance")
-    runs, spread = number(verdict, "runs"), number(verdict, "spread")
     facts = [
-        ("judged on", _figure_words(verdict)),
+        ("judged on", _FIGURES.get(text(verdict, "figure"), "")),
         ("this run", _optional(own_figure(outcome), show)),
         ("compared", _optional(number(verdict, "observed"), compared)),
         (reference_name(outcome), _optional(number(verdict, "reference"), compared)),
@@ -69,9 +75,9 @@ def _verdict_facts(outcome: Outcome) -> Facts:
         ("detects", _percent(number(verdict, "detects"))),
         ("costs at least", _percent(number(verdict, "low"))),
         ("costs at most", _percent(number(verdict, "high"))),
-        ("tolerance", _percent(tolerance)),
-        ("runs", _optional(runs, lambda v: f"{v:.0f}" if v else "none: written by hand")),
-        ("between-run spread", _optional(spread, lambda v: format_percent(v, 2))),
+        ("tolerance", _percent(number(verdict, "tolerance"))),
+        ("runs", _optional(number(verdict, "runs"), lambda v: f"{v:.0f}" if v else "none: written by hand")),
+        ("between-run spread", _optional(number(verdict, "spread"), lambda v: format_percent(v, 2))),
         ("new processes", ", ".join(compared(v) for v in sequence(verdict, "confirmations")[:20])),
         ("expected to fail", one_line(text(baseline, "xfail"), 400)),
         ("note", one_line(text(baseline, "note"), 400)),
@@ -81,13 +87,14 @@ def _verdict_facts(outcome: Outcome) -> Facts:
 
 
 def _measured_facts(outcome: Outcome) -> Facts:
-    kept, dropped = len(outcome.samples), list(outcome.dropped)
+    kept, dropped, runs = len(outcome.samples), list(outcome.dropped), outcome.warmup_runs
+    name, rate = one_line(text(outcome.probe, "name"), 60), _optional(outcome.probe_gbps, format_gbps)
     codes = sorted({one_line(text(d, "code"), 40) for d in dropped})
     facts = [
         ("achieved", _optional(outcome.gbps, format_gbps)),
         ("of peak", _percent(outcome.valid_utilization) if outcome.utilization_of == "peak" else ""),
         ("class", one_line(outcome.utilization_class or "", 40) if outcome.is_valid else ""),
-        ("probe", _probe(outcome)),
+        ("probe", f"{rate} ({name})" if rate and name else rate or name),
         ("of probe", _percent(outcome.valid_relative)),
         ("median time", _optional(outcome.seconds, format_seconds)),
         ("host time", _optional(outcome.host_seconds, format_seconds)),
@@ -97,7 +104,7 @@ def _measured_facts(outcome: Outcome) -> Facts:
         ("dropped for", ", ".join(codes[:10])),
         ("a thread waited for a processor", _optional(outcome.run_delay, lambda v: f"{format_percent(v)} of the time")),
         ("stopped by", one_line(outcome.stop, 40) if kept else ""),
-        ("warm-up", _warmup(outcome)),
+        ("warm-up", f"{runs} runs in {format_seconds(outcome.warmup_seconds)}" if runs else ""),
         ("timing method", one_line(outcome.method, 60)),
         ("launches in a sample's graph", _optional(number(outcome.detail, "graph_launches"), lambda v: f"{v:.0f}")),
     ]
@@ -105,6 +112,7 @@ def _measured_facts(outcome: Outcome) -> Facts:
 
 
 def _work_facts(outcome: Outcome, facts_of_columns: Facts) -> Facts:
+    regime, evidence = one_line(outcome.regime or "", 40), one_line(outcome.regime_evidence or "", 400)
     facts = [
         ("bytes read", format_bytes(outcome.bytes_read)),
         ("bytes written", format_bytes(outcome.bytes_written)),
@@ -112,12 +120,9 @@ def _work_facts(outcome: Outcome, facts_of_columns: Facts) -> Facts:
         ("asked for by stores", _optional(outcome.requested_written, format_bytes)),
         ("FLOP", digits(float(outcome.flop)) if outcome.flop < 1e6 else f"{float(outcome.flop):.4g}"),
         ("precision", one_line(precision_of(outcome) or "", 40)),
-        (
-            "arithmetic intensity",
-            _optional(outcome.arithmetic_intensity, lambda v: f"{digits(v)} FLOP/byte" if v else ""),
-        ),
+        ("arithmetic intensity", _optional(outcome.arithmetic_intensity or None, lambda v: f"{digits(v)} FLOP/byte")),
         ("ridge point", _optional(outcome.ridge_point, lambda v: f"{digits(v)} FLOP/byte")),
-        ("regime", _regime(outcome)),
+        ("regime", f"{regime}: {evidence}" if regime and evidence else regime),
         ("bottleneck", one_line(outcome.bottleneck or "", 400)),
         ("code", _CODE.get(outcome.code_standing or "", "")),
         *facts_of_columns,
@@ -143,19 +148,15 @@ def _conditions(outcome: Outcome) -> list[tuple[str, str, str]]:
     before, after = (mapping(outcome.conditions, when) for when in ("before", "after"))
     rows = []
     for label, name, unit in _CONDITIONS:
-        if name in before or name in after:
-            shown = [_with_unit(number(state, name), unit) for state in (before, after)]
-            if shown != ["–", "–"]:
-                rows.append((label, shown[0], shown[1]))
+        known = [number(state, name) for state in (before, after)]
+        if any(value is not None for value in known):
+            first, last = ("–" if value is None else f"{value:.4g} {unit}".rstrip() for value in known)
+            rows.append((label, first, last))
     for label, name in (("event reasons", "event_reasons"), ("others on the device", "others")):
         listed = [scalar_text(sequence(state, name)) for state in (before, after)]
         if any(listed):
             rows.append((label, listed[0] or "none", listed[1] or "none"))
     return rows
-
-
-def _with_unit(value: float | None, unit: str) -> str:
-    return "–" if value is None else f"{value:.4g} {unit}".rstrip()
 
 
 def _facts_and_tables(outcome: Outcome, found: Iterable[Column]) -> tuple[Facts, list[dict[str, Any]]]:
@@ -174,29 +175,8 @@ def _facts_and_tables(outcome: Outcome, found: Iterable[Column]) -> tuple[Facts,
     return facts, tables
 
 
-def _figure_words(verdict: Mapping[str, Any]) -> str:
-    return {"relative": "share of the probe", "gbps": "GB/s"}.get(text(verdict, "figure"), "")
-
-
 def _shower(figure: str) -> Any:
     return (lambda v: format_percent(v, 1)) if figure == "relative" else format_gbps
-
-
-def _probe(outcome: Outcome) -> str:
-    name = one_line(text(outcome.probe, "name"), 60)
-    rate = _optional(outcome.probe_gbps, format_gbps)
-    return f"{rate} ({name})" if rate and name else rate or name
-
-
-def _warmup(outcome: Outcome) -> str:
-    if not outcome.warmup_runs:
-        return ""
-    return f"{outcome.warmup_runs} runs in {format_seconds(outcome.warmup_seconds)}"
-
-
-def _regime(outcome: Outcome) -> str:
-    regime, evidence = one_line(outcome.regime or "", 40), one_line(outcome.regime_evidence or "", 400)
-    return f"{regime}: {evidence}" if regime and evidence else regime
 
 
 def _source(outcome: Outcome) -> str:
@@ -207,15 +187,14 @@ def _source(outcome: Outcome) -> str:
 
 def _command(outcome: Outcome) -> str:
     """Return how to run the test again; none where its id holds what a terminal would not show as it is."""
-    if len(outcome.nodeid) > COMMAND_AT_MOST or not outcome.nodeid.isprintable() or outcome.nodeid.startswith("-"):
-        return ""
-    if clean(outcome.nodeid) != outcome.nodeid:
+    nodeid = outcome.nodeid
+    if len(nodeid) > COMMAND_AT_MOST or not nodeid.isprintable() or nodeid.startswith("-") or clean(nodeid) != nodeid:
         return ""
     module, _, test = outcome.key.removesuffix(f" @ {outcome.label}").partition("::")
-    file, _, same = outcome.nodeid.partition("::")
+    file, _, same = nodeid.partition("::")
     if module != file and test == same and _MODULE.fullmatch(module):
         return "pytest --pyargs " + shlex.quote(f"{module}::{test}")
-    return "pytest " + shlex.quote(outcome.nodeid)
+    return "pytest " + shlex.quote(nodeid)
 
 
 def _optional(value: float | None, show: Any) -> str:
@@ -228,3 +207,111 @@ def _percent(value: float | None) -> str:
 
 def _known(facts: Facts) -> Facts:
     return [(label, value) for label, value in facts if value]
+
+
+# ---- data of the two charts ------------------------------------------------------------------------------------------
+
+
+def samples_each(results: int) -> int:
+    """Return how many samples of each series a page with so many results shows."""
+    least, most = SAMPLES_EACH
+    return max(least, min(most, SAMPLES_IN_ALL // max(1, 2 * results)))
+
+
+def runs_of(outcome: Outcome) -> dict[str, Any]:
+    """Return data of the runs chart: GB/s, or percent of the probe; empty where there is nothing to compare with."""
+    verdict, baseline = outcome.verdict, outcome.baseline or {}
+    figure, own = figure_name(outcome), own_figure(outcome)
+    scale = 100.0 if figure == "relative" else 1.0
+    runs = [_history_run(run, figure, scale) for run in sequence(baseline, "runs")]
+    limits = _limits(outcome, scale)
+    if own is None or not (limits or any(runs)):
+        return {}
+    fresh = sequence(verdict, "confirmations") if text(verdict, "figure") else ()
+    return {
+        "unit": "% of the probe" if figure == "relative" else "GB/s",
+        "runs": [run for run in runs if run],
+        "own": _four(own * scale),
+        "fresh": [_four(value * scale) for value in fresh[:20]],
+        "limits": limits,
+    }
+
+
+def _limits(outcome: Outcome, scale: float) -> list[tuple[float, str]]:
+    verdict = outcome.verdict
+    reference, allowed = number(verdict, "reference"), number(verdict, "allowed_drop")
+    if reference is None:
+        return []
+    floor = floor_of(text(verdict, "rule"))
+    if floor is None:
+        limits = [(_four(reference * scale), reference_name(outcome))]
+        return limits if allowed is None else [*limits, (_four(reference * (1 - allowed) * scale), "limit")]
+    if floor == "min_utilization":
+        if not outcome.utilization or outcome.gbps is None:
+            return []
+        # A floor on a share of the peak, in GB/s: the peak is the row's own GB/s over its own share.
+        reference = reference * outcome.gbps / outcome.utilization
+    return [(_four(reference * scale), "floor")]
+
+
+def _history_run(run: Plain, figure: str, scale: float) -> tuple[float, str] | None:
+    """Return (value, when and at which commit), None where the run does not hold the figure."""
+    value = number(run, figure)
+    if value is None and figure == "relative":
+        gbps, probe = number(run, "gbps"), number(run, "probe_gbps")
+        value = gbps / probe if gbps is not None and probe else None
+    if value is None:
+        return None
+    stamps = (one_line(text(run, "at"), 40), one_line(short_commit(text(run, "commit")), 16))
+    return _four(value * scale), ", ".join(stamp for stamp in stamps if stamp)
+
+
+def samples_of(outcome: Outcome, at_most: int) -> dict[str, tuple[float, list[int]]]:
+    """Pack GB/s of the kernel's and the probe's samples as (unit, steps): ascending, each a step above the last.
+
+    Where there are too many, evenly spaced quantiles of them.
+    """
+    series = {
+        "kernel": _rates(outcome.samples, outcome.bytes_moved),
+        "probe": _rates(outcome.probe_samples, number(outcome.probe, "bytes_moved") or 0.0),
+    }
+    return {name: _thinned(values, at_most) for name, values in series.items() if values}
+
+
+def _rates(seconds: Iterable[float], bytes_moved: float) -> list[float]:
+    gigabytes = bytes_moved / 1e9
+    return [gigabytes / s for s in seconds if s > 0] if 0 < bytes_moved < 1e30 else []
+
+
+def _thinned(values: Sequence[float], at_most: int) -> tuple[float, list[int]]:
+    ordered = sorted(values)
+    if len(ordered) > at_most:
+        ordered = [quantile(ordered, i / (at_most - 1)) for i in range(at_most)]
+    unit = float(f"{quantile(ordered, 0.5) * SAMPLE_STEP:.6g}")
+    places = [round(value / unit) for value in ordered]
+    return unit, list(map(sub, places, [0, *places[:-1]]))
+
+
+def own_figure(outcome: Outcome) -> float | None:
+    """Return this run's value of the figure that was judged: GB/s, or a share of the probe."""
+    return outcome.relative if figure_name(outcome) == "relative" else outcome.gbps
+
+
+def reference_name(outcome: Outcome) -> str:
+    """Say what a row was compared with: a floor, old code that ran here, or the baseline's stored figures."""
+    rule, by = text(outcome.verdict, "rule"), mapping(outcome.verdict, "facts").get("by")
+    if floor_of(rule) is not None:
+        return "floor"
+    with_old_code = (Rule.OLD_KERNEL, Rule.PAIRS)
+    return "old code" if rule in with_old_code or by in with_old_code else "baseline"
+
+
+def figure_name(outcome: Outcome) -> str:
+    """Return ``relative`` or ``gbps``; floors on a share of the peak are shown in GB/s."""
+    verdict = outcome.verdict
+    on_probe = text(verdict, "figure") == "relative" or floor_of(text(verdict, "rule")) == "min_relative"
+    return "relative" if on_probe else "gbps"
+
+
+def _four(value: float) -> float:
+    return float(f"{value:.4g}") if abs(value) < 1e4 else float(f"{value:.5g}")

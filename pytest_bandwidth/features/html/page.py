@@ -9,15 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pytest_bandwidth.domain.text import short_commit
-from pytest_bandwidth.features.html.charts.render import token_specs
-from pytest_bandwidth.features.html.detail_charts import detail_specs, samples_each
-from pytest_bandwidth.features.html.details import detail_of
+from pytest_bandwidth.features.html.charts import detail_specs, token_specs
+from pytest_bandwidth.features.html.details import detail_of, samples_each
 from pytest_bandwidth.features.html.table import Row, Table, table_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS
 from pytest_bandwidth.reports.columns import columns
 from pytest_bandwidth.reports.pages.chart_library import MISSING, bundle_in_the_making, charts_available
-from pytest_bandwidth.reports.pages.template import Templates, embedded, policy, style_sheet
+from pytest_bandwidth.reports.pages.template import Templates
 from pytest_bandwidth.reports.pages.theme import DARK, LIGHT
 from pytest_bandwidth.reports.summary import RunSummary, summary_of_run
 from pytest_bandwidth.reports.text_safe import clean, key_text, one_line, prose, scalar_text
@@ -44,17 +43,13 @@ def render_html(document: Mapping[str, Any]) -> str:
 
 def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]) -> str:
     table, summary = table_of(run), summary_of_run(run)
-    data = _page_data(run, table, specs)
-    style, script = style_sheet(table.columns), _TEMPLATES.script("report.js")
-    rows = _TEMPLATES.render("rows.html.j2", table=table)
-    bundle = library()
-    return _TEMPLATES.render(
+    return _TEMPLATES.page(
         "report.html.j2",
+        columns=table.columns,
+        script="report.js",
+        library=library,
+        data=_page_data(run, table, specs),
         title=f"{summary.sentence} · {one_line(run.device.name, 60)}",
-        policy=policy(style, [script, *([bundle] if bundle else [])]),
-        style=style,
-        script=script,
-        library=bundle,
         summary=summary,
         subtitle=_subtitle(run),
         findings=[(clean(note.code, 80), prose(note.text)) for note in run.findings],
@@ -62,12 +57,11 @@ def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]
         failures=_failures(run, summary, table),
         failures_listed=FAILURES_LISTED,
         table=table,
-        rows=rows,
+        rows=_TEMPLATES.render("rows.html.j2", table=table),
         chart_columns=_columns(specs),
         wide_charts=[name for name, spec in specs.items() if "facet" in spec],
         charts_missing=None if charts_available() else MISSING,
         environment=_environment(run),
-        data=data,
     )
 
 
@@ -136,12 +130,12 @@ def _columns(specs: Mapping[str, Any]) -> list[list[str]]:
     return [column for column in columns if column]
 
 
-def _page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> str:
-    """Return the data as `embedded` in the page; rows in the table's order."""
+def _page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the page's script reads; rows in the table's order."""
     each = samples_each(len(run.outcomes))
     texts, facts = _Numbers(), columns("details")
     position = {row.index: place for place, row in enumerate(table.rows)}
-    data = {
+    return {
         "panels": [_packed(detail_of(run.outcomes[row.index], each, facts), texts) for row in table.rows],
         "texts": list(texts),
         "sort": {
@@ -152,7 +146,6 @@ def _page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> str:
         "detailCharts": detail_specs() if specs else {},
         "palettes": {"light": LIGHT, "dark": DARK},
     }
-    return embedded(data)
 
 
 class _Numbers(dict[str, int]):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_bandwidth.hooks import hookimpl
 
@@ -28,8 +29,8 @@ def pytest_bandwidth_formats() -> list[Format]:
     option, further = "bandwidth_html", HTML.endings[1:]
     return [
         Format("html", _page, HTML.begins, option, further_endings=further, in_folder=True),
-        Format("svg", _svg, r"<svg ", draws=True),
-        Format("png", _png, r"\x89PNG", draws=True),
+        Format("svg", partial(_chart, "svg"), r"<svg ", draws=True),
+        Format("png", partial(_chart, "png"), r"\x89PNG", draws=True),
     ]
 
 
@@ -39,13 +40,7 @@ def _page(document: Mapping[str, Any]) -> str:
     return render_html(document)
 
 
-def _svg(document: Mapping[str, Any], chart: str | None) -> bytes:
-    from pytest_bandwidth.features.html.charts.render import render_chart
+def _chart(kind: Literal["svg", "png"], document: Mapping[str, Any], chart: str | None) -> bytes:
+    from pytest_bandwidth.features.html.charts import render_chart
 
-    return render_chart(document, chart, "svg")
-
-
-def _png(document: Mapping[str, Any], chart: str | None) -> bytes:
-    from pytest_bandwidth.features.html.charts.render import render_chart
-
-    return render_chart(document, chart, "png")
+    return render_chart(document, chart, kind)

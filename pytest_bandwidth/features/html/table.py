@@ -80,10 +80,9 @@ def table_of(run: RunDocument) -> Table:
     """Return the table of a run."""
     found = ((column, [_cell(column, outcome) for outcome in run.outcomes]) for column in columns("html"))
     filled = [(column, cells) for column, cells in found if any(cell != NOTHING for cell in cells)]
-    anchors = _anchors(run.outcomes)
     rows = [
-        _row(run, index, outcome, anchors[index], tuple(cells[index] for _, cells in filled))
-        for index, outcome in enumerate(run.outcomes)
+        _row(run, index, anchor, tuple(cells[index] for _, cells in filled))
+        for index, anchor in enumerate(_anchors(run.outcomes))
     ]
     rows.sort(key=lambda row: attention_key(run.outcomes[row.index], strict=run.strict))
     return Table(tuple(_head(column, cells) for column, cells in filled), tuple(rows))
@@ -96,21 +95,13 @@ def _head(column: Column, cells: Sequence[Cell]) -> Head:
     return Head(column.key, one_line(column.heading, TEXT_AT_MOST), column.hint, kind, f"{width:.1f}rem")
 
 
-def _row(run: RunDocument, index: int, outcome: Outcome, anchor: str, cells: tuple[Cell, ...]) -> Row:
+def _row(run: RunDocument, index: int, anchor: str, cells: tuple[Cell, ...]) -> Row:
+    outcome = run.outcomes[index]
     place, _, test = outcome.nodeid.partition("::")
-    if not test:
-        place, test = "", outcome.nodeid
-    name = f"{test} @ {outcome.label}" if outcome.label else test
-    status = Status[outcome.status]
-    return Row(
-        index=index,
-        anchor=anchor,
-        status=outcome.status,
-        severity=severity_of(status, strict=run.strict),
-        name=one_line(name, NAME_AT_MOST) or "(unnamed)",
-        place=one_line(place, NAME_AT_MOST),
-        cells=cells,
-    )
+    place, test = (place, test) if test else ("", outcome.nodeid)
+    name = one_line(f"{test} @ {outcome.label}" if outcome.label else test, NAME_AT_MOST) or "(unnamed)"
+    severity = severity_of(Status[outcome.status], strict=run.strict)
+    return Row(index, anchor, outcome.status, severity, name, one_line(place, NAME_AT_MOST), cells)
 
 
 def _anchors(outcomes: Sequence[Outcome]) -> list[str]:

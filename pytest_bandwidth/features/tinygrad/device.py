@@ -9,19 +9,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from pytest_bandwidth.devices.activity import ActivityWatch
 from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Workload, run_untimed
 from pytest_bandwidth.devices.host import read_caches
 from pytest_bandwidth.devices.host_timing import CacheEviction, RunDelay
+from pytest_bandwidth.devices.numpy_arrays import Array, RandomSource, checked_array_shape, resolve_dtype
 from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity
-from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.features.tinygrad.arrays import Tensors
-from pytest_bandwidth.features.tinygrad.backend import ON_HOST, Backend, identify, open_backend
+from pytest_bandwidth.features.tinygrad.backend import ON_HOST, Backend, identify
 from pytest_bandwidth.features.tinygrad.counts import KERNELS, Counts
 from pytest_bandwidth.features.tinygrad.probes import OPERATIONS, BackendProbes
 
@@ -34,21 +36,13 @@ SMALLEST_ELEMENTS = 1
 DISPATCH_CALLS = 64
 
 
-def open_tinygrad(name: str | None) -> TinygradDevice:
-    """Open a backend by tinygrad's name, such as ``METAL`` or ``AMD:1``; None = tinygrad's own choice.
-
-    Raises DeviceUnavailable, one line with the remedy.
-    """
-    return TinygradDevice(open_backend(name))
-
-
 class TinygradDevice(TimedDevice):
     """Measure on one of tinygrad's backends. Not for several threads at once."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._identity = identify(backend)
-        self._tensors = Tensors(backend)
+        self._source = RandomSource()
         self._probes = BackendProbes(backend)
         self._counts = Counts(backend.tinygrad)
         assumed_bytes = LARGEST_GPU_CACHES.get(backend.kind, LARGEST_GPU_CACHE_BYTES)
@@ -73,17 +67,35 @@ class TinygradDevice(TimedDevice):
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return a realized tensor of values in [1, 2) with random mantissas (integers: all bits random).
 
-        Raises UsageError, OutOfMemory.
+        They are made on the host and copied over. Raises UsageError, OutOfMemory.
         """
-        return self._tensors.random(shape, dtype)
+        return self._copied(self._source.array(shape, dtype))
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return a realized tensor to be written, as by ``assign``. Raises UsageError, OutOfMemory."""
-        return self._tensors.empty(shape, dtype)
+        # Zeros: a tensor of undefined content is not realized.
+        return self._copied(np.zeros(checked_array_shape(shape), resolve_dtype(dtype)))
 
     def nbytes(self, array: Any) -> int:
         """Return bytes of a realized tensor on this backend. Raises UsageError for anything else."""
-        return self._tensors.nbytes(array)
+        backend = self._backend.name
+        if not isinstance(array, self._backend.tinygrad.Tensor):
+            kind = f"{type(array).__module__.partition('.')[0]}.{type(array).__name__}"
+            raise UsageError(
+                f"a {kind} in reads= or writes= is not in the memory of tinygrad's {backend}, which this run measures: "
+                "give a tensor there, or bytes as an int"
+            )
+        if array.device != backend:
+            raise UsageError(
+                f"a tensor in reads= or writes= is on {array.device}, this run measures tinygrad's {backend}: give a "
+                "tensor there, or bytes as an int"
+            )
+        if not array.uop.is_realized or not array.uop.has_buffer_identity():
+            raise UsageError(
+                "a tensor in reads= or writes= is not realized or a view: give contiguous().realize() of it, or bytes "
+                "as an int"
+            )
+        return int(array.nbytes())
 
     def check_array(self, path: str, array: Any, framework: str) -> None:
         """Raise UsageError for anything but a tensor on this backend: copying it there would be timed, too."""
@@ -154,6 +166,26 @@ class TinygradDevice(TimedDevice):
         self._run_delay.close()
         self._eviction.release()
         self._backend.free()
+
+    def _copied(self, array: Array) -> Any:
+        """Return an array as a realized tensor that is no view."""
+        if not array.size:
+            raise UsageError(f"shape is {array.shape}, expected no size of 0: tinygrad realizes no empty tensor")
+        try:
+            # As one row: of an array without dimensions tinygrad would make a constant, on another backend first.
+            row: Any = array.reshape(-1)
+            dtype = None
+            if array.dtype.name == "bfloat16":  # NumPy has the type from elsewhere, tinygrad by itself
+                row, dtype = row.tobytes(), self._backend.tinygrad.dtypes.bfloat16
+            return self._backend.tensor(row, dtype).reshape(array.shape)
+        except MemoryError as error:
+            raise OutOfMemory(f"{error}: use a smaller size") from None
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            said = (str(error).splitlines() or [""])[0]
+            raise UsageError(
+                f"tinygrad's {self._backend.name} made no tensor of dtype {array.dtype.name} ({said}): "
+                "expected one that it has, such as 'float32'"
+            ) from None
 
     def _dispatched(self) -> float:
         """Return the least seconds that a captured kernel of one number takes, with the wait for it."""

@@ -44,6 +44,7 @@ def _framework(module: Any) -> Any:
 
 
 def _open(backend: str) -> Any:
-    from pytest_bandwidth.features.tinygrad.device import open_tinygrad
+    from pytest_bandwidth.features.tinygrad.backend import open_backend
+    from pytest_bandwidth.features.tinygrad.device import TinygradDevice
 
-    return open_tinygrad(backend or None)
+    return TinygradDevice(open_backend(backend or None))

@@ -11,7 +11,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 MOST_UNCOMPRESSED = 1_000_000
+# What pages extend, and what they import.
+_OF_ALL = ("base.html.j2", "grid.html.j2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +41,38 @@ class Templates:
         """Return a page's own script, with what it draws charts with."""
         return f"{_text(_SHARED.package, 'charts.js')}{_text(self.package, name)}"
 
+    def page(
+        self,
+        name: str,
+        *,
+        columns: Sequence[Any] = (),
+        script: str | None = None,
+        library: Callable[[], str] = str,
+        data: Any = None,
+        **values: Any,
+    ) -> str:
+        """Fill the template of a whole page, which extends base.html.j2.
+
+        columns: of the results' table, whose grid the style sheet lays out. script: the page's own, which reads `data`
+        and draws charts with what `library` gives, which may take long; None for a page without any.
+        """
+        style = _SHARED.render("page.css", columns=columns, light=LIGHT, dark=DARK)
+        text = embedded(data)
+        scripts = [] if script is None else [*filter(None, [library()]), self.script(script)]
+        policy = _policy(style, scripts)
+        return self.render(name, policy=policy, style=style, scripts=scripts, data=text, **values)
+
 
 _SHARED = Templates("pytest_bandwidth.reports.pages")
 
 
-def policy(style: str, scripts: Sequence[str]) -> str:
+def _policy(style: str, scripts: Sequence[str]) -> str:
     """Return the Content-Security-Policy of a page with this style sheet and these scripts."""
     sources = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     return (
         f"default-src 'none'; script-src {sources}; style-src 'sha256-{_digest(style)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def style_sheet(columns: Sequence[Any] = ()) -> str:
-    """Return the style sheet. columns: of the results' table, whose grid it lays out."""
-    return _SHARED.render("page.css", columns=columns, light=LIGHT, dark=DARK)
 
 
 def embedded(data: Any) -> str:
@@ -87,6 +105,6 @@ def _environment(package: str) -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=FunctionLoader(lambda name: _text(package, name)),
+        loader=FunctionLoader(lambda name: _text(_SHARED.package if name in _OF_ALL else package, name)),
         auto_reload=False,
     )

@@ -1,6 +1,8 @@
-"""Do on the host what cuda_src/stream.cu and reductions.cu do: every array moves once, none is read to be overwritten.
+"""Do on the host what cuda_src/stream.cu, reductions.cu, pointwise.cu and intensity.cu do, on n elements in a row.
 
-What probes do as well is in `devices.cpu.streams`, which says how the work is shared out.
+Every array moves once, none is read to be overwritten. What probes do as well is in `devices.cpu.streams`, which says
+how the work is shared out. Halves are computed in float32 and rounded once at the end, in the intensity sweep too,
+where the CUDA kernel computes in half precision: a processor of today has no faster half arithmetic to show.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from pytest_bandwidth.devices.cpu.simd import (
     whole_lines,
 )
 from pytest_bandwidth.devices.cpu.streams import add, copy, read, sum_of, write
+from pytest_bandwidth.suite.host_kernels.simd_math import cosine, like, uniform, where_above
 
 __all__ = ["add", "copy", "dot", "read", "scale", "sum_all", "triad", "write"]
 Array = Any
@@ -105,3 +108,172 @@ def hand_out(partials: Array, partial: Array, blocks: int) -> None:
     partials[:blocks] = 0
     for part in range(partial.size if blocks else 0):
         partials[part * blocks // partial.size] += partial[part]
+
+
+# ---- pointwise chains and the intensity sweep ------------------------------------------------------------------------
+
+
+@inlined
+def _rectified(x: Any) -> Any:
+    return where_above(x, like(x, 0.0), x, like(x, 0.0))
+
+
+@inlined
+def _dropped_out(x: Any, probability: Any, seed: Any, i: int) -> Any:
+    """Return x ÷ (1 − probability), or 0 with that probability, as (seed, i) will have it."""
+    kept = x / like(x, 1.0 - probability)
+    # Kept where the number is at least the probability; uniform is never NaN, so "not above" says so.
+    return where_above(like(x, probability), uniform(x, seed, i), like(x, 0.0), kept)
+
+
+@parallel
+def bias(parts: int, out: Array, x: Array, bias: Any, n: int) -> None:
+    """Write out[i] = x[i] + bias."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    for part in prange(parts):
+        added = spread(bias)
+        for line in range(lines * part // parts, lines * (part + 1) // parts):
+            i = head + line * lanes
+            stream(out, i, load(x, i) + added)
+        fence()
+    for k in range(n - lines * lanes):
+        i = outside(k, head, lines * lanes)
+        put(out, i, get(x, i) + bias)
+
+
+@parallel
+def relu(parts: int, out: Array, x: Array, n: int) -> None:
+    """Write out[i] = x[i] where that is positive, else 0."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    for part in prange(parts):
+        for line in range(lines * part // parts, lines * (part + 1) // parts):
+            i = head + line * lanes
+            stream(out, i, _rectified(load(x, i)))
+        fence()
+    for k in range(n - lines * lanes):
+        i = outside(k, head, lines * lanes)
+        put(out, i, _rectified(get(x, i)))
+
+
+@parallel
+def dropout(parts: int, out: Array, x: Array, probability: Any, seed: Any, n: int) -> None:
+    """Write out[i] = x[i] ÷ (1 − probability), or 0 with that probability."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    for part in prange(parts):
+        for line in range(lines * part // parts, lines * (part + 1) // parts):
+            i = head + line * lanes
+            stream(out, i, _dropped_out(load(x, i), probability, seed, i))
+        fence()
+    for k in range(n - lines * lanes):
+        i = outside(k, head, lines * lanes)
+        put(out, i, _dropped_out(get(x, i), probability, seed, i))
+
+
+@parallel
+def bias_relu_dropout(parts: int, out: Array, x: Array, bias: Any, probability: Any, seed: Any, n: int) -> None:
+    """Do the three above in one pass."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    for part in prange(parts):
+        added = spread(bias)
+        for line in range(lines * part // parts, lines * (part + 1) // parts):
+            i = head + line * lanes
+            stream(out, i, _dropped_out(_rectified(load(x, i) + added), probability, seed, i))
+        fence()
+    for k in range(n - lines * lanes):
+        i = outside(k, head, lines * lanes)
+        put(out, i, _dropped_out(_rectified(get(x, i) + bias), probability, seed, i))
+
+
+@parallel
+def cos(parts: int, out: Array, x: Array, n: int) -> None:
+    """Write out[i] = cos x[i]."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    for part in prange(parts):
+        for line in range(lines * part // parts, lines * (part + 1) // parts):
+            i = head + line * lanes
+            stream(out, i, cosine(load(x, i)))
+        fence()
+    for k in range(n - lines * lanes):
+        i = outside(k, head, lines * lanes)
+        put(out, i, cosine(get(x, i)))
+
+
+@parallel
+def cos_cos(parts: int, out: Array, x: Array, n: int) -> None:
+    """Write out[i] = cos cos x[i]."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    for part in prange(parts):
+        for line in range(lines * part // parts, lines * (part + 1) // parts):
+            i = head + line * lanes
+            stream(out, i, cosine(cosine(load(x, i))))
+        fence()
+    for k in range(n - lines * lanes):
+        i = outside(k, head, lines * lanes)
+        put(out, i, cosine(cosine(get(x, i))))
+
+
+@inlined
+def _fma_chain(x: Any, factor: Any, addend: Any, repeats: int) -> Any:
+    for _ in range(repeats):
+        x = x * factor + addend
+    return x
+
+
+@parallel
+def intensity_fma(parts: int, out: Array, x: Array, factor: Any, addend: Any, repeats: int, n: int) -> None:
+    """Write out[i] = x[i] after `repeats` times x·factor + addend."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    fours = lines // 4
+    for part in prange(parts):
+        f, a = spread(factor), spread(addend)
+        for four in range(fours * part // parts, fours * (part + 1) // parts):
+            i = head + four * 4 * lanes
+            # Four chains at once: each step of one waits for the step before, and others fill that time.
+            x0, x1, x2, x3 = load(x, i), load(x, i + lanes), load(x, i + 2 * lanes), load(x, i + 3 * lanes)
+            for _ in range(repeats):
+                x0, x1, x2, x3 = x0 * f + a, x1 * f + a, x2 * f + a, x3 * f + a
+            stream(out, i, x0)
+            stream(out, i + lanes, x1)
+            stream(out, i + 2 * lanes, x2)
+            stream(out, i + 3 * lanes, x3)
+        fence()
+    for k in range(n - fours * 4 * lanes):
+        i = outside(k, head, fours * 4 * lanes)
+        put(out, i, _fma_chain(get(x, i), factor, addend, repeats))
+
+
+@inlined
+def _add_chain(x: Any, addend: Any, repeats: int) -> Any:
+    for _ in range(repeats):
+        x = x + addend
+    return x
+
+
+@parallel
+def intensity_add(parts: int, out: Array, x: Array, addend: Any, repeats: int, n: int) -> None:
+    """Write out[i] = x[i] after `repeats` times x + addend."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    fours = lines // 4
+    for part in prange(parts):
+        a = spread(addend)
+        for four in range(fours * part // parts, fours * (part + 1) // parts):
+            i = head + four * 4 * lanes
+            x0, x1, x2, x3 = load(x, i), load(x, i + lanes), load(x, i + 2 * lanes), load(x, i + 3 * lanes)
+            for _ in range(repeats):
+                x0, x1, x2, x3 = x0 + a, x1 + a, x2 + a, x3 + a
+            stream(out, i, x0)
+            stream(out, i + lanes, x1)
+            stream(out, i + 2 * lanes, x2)
+            stream(out, i + 3 * lanes, x3)
+        fence()
+    for k in range(n - fours * 4 * lanes):
+        i = outside(k, head, fours * 4 * lanes)
+        put(out, i, _add_chain(get(x, i), addend, repeats))

@@ -5,7 +5,7 @@ with ``case = operation.prepare(bandwidth, dtype, sizes)``: poison its results, 
 `wrong_results`, then measure.
 """
 
-from pytest_bandwidth.suite.operations import access, attention, copies, matmul, rows, stream
+from pytest_bandwidth.suite.operations import access, attention, matmul, rows, stream
 from pytest_bandwidth.suite.operations.model import (
     Arrays,
     CallStep,
@@ -24,7 +24,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *rows.OPERATIONS,
     *matmul.OPERATIONS,
     *attention.OPERATIONS,
-    *copies.OPERATIONS,
+    *access.COPIES,
 )
 
 __all__ = [

@@ -1,4 +1,8 @@
-"""Declare access patterns and transposes: the same useful bytes in different orders."""
+"""Declare access patterns, transposes and copies: the same useful bytes in different orders, and over links.
+
+Of the copies, which the array library does, only the one within one memory runs on the host. The others need CuPy, the
+last one two GPUs.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +11,33 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations.model import (
+    FLOATS,
     SUFFIX,
     Arrays,
+    CallStep,
     Case,
-    KernelStep,
     Operation,
     Sizes,
+    case_of,
     centred,
     line,
-    n64,
     on_host,
+    one_launch,
+    shapes_by,
+    sizes_of,
     tiled,
+    vector_shapes,
 )
 
-FLOATS = ("float32", "float16")
 STRIDES = (2, 8, 32)
 LENGTHS = (0, 1, 33, 1000)
 
 
-def _strided_prepare(side: str, arrays: Arrays, dtype: str, n: int, stride: int) -> Case:
+def _strided_case(side: str, arrays: Arrays, dtype: str, n: int, stride: int) -> Case:
     """Read every stride-th element (strided_read), or write it (strided_write).
 
     The rest of `out` keeps its poison.
@@ -36,61 +45,55 @@ def _strided_prepare(side: str, arrays: Arrays, dtype: str, n: int, stride: int)
     spread, packed = (n - 1) * stride + 1 if n else 0, n
     lengths = (spread, packed) if side == "read" else (packed, spread)
     source, out = centred(arrays, lengths[0], dtype), arrays.empty(lengths[1], dtype)
-    moved = traffic.broadcast(n, dtype) if stride == 0 else traffic.strided(n, dtype)
-    args = (out, source, n64(stride), n64(n))
-    name = f"strided_{side}_{SUFFIX[dtype]}"
-    # Bytes, not arrays: of one of the two only some are touched.
-    step = KernelStep("access.cu", name, *line(n), args, (moved.bytes_read,), (moved.bytes_written,))
+    moved = traffic.broadcast(n, dtype) if stride == 0 else traffic.copy(n, dtype)
 
-    def expected() -> dict[str, Any]:
-        host = on_host(source)
+    def reference(host: Any) -> Any:
         if side == "read":
-            return {"out": host[np.arange(n) * stride]}
+            return host[np.arange(n) * stride]
         result = np.full(spread, np.nan)
         result[np.arange(n) * stride] = host
-        return {"out": result}
+        return result
 
-    return Case((step,), moved, {"out": out}, expected)
+    # Bytes, not arrays: of one of the two only some are touched.
+    touched: dict[str, Any] = {"reads": (moved.bytes_read,), "writes": (moved.bytes_written,)}
+    name = f"strided_{side}_{SUFFIX[dtype]}"
+    return one_launch("access.cu", name, line(n), {"out": out}, (source,), (stride, n), moved, reference, **touched)
 
 
 def _strided(side: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        return _strided_prepare(side, arrays, dtype, sizes["n"], sizes["stride"])
+        return _strided_case(side, arrays, dtype, sizes["n"], sizes["stride"])
 
     def shapes(target_bytes: int, dtype: str) -> tuple[Sizes, ...]:
-        per_element = bytes_per_element(dtype)
-        return tuple(
-            {"n": max(target_bytes // (per_element * (stride + 1)), 1), "stride": stride} for stride in STRIDES
-        )
+        of_each = (target_bytes // (bytes_per_element(dtype) * (stride + 1)) for stride in STRIDES)
+        return sizes_of("n stride", *((max(n, 1), stride) for n, stride in zip(of_each, STRIDES, strict=True)))
 
-    small = tuple({"n": n, "stride": stride} for n in LENGTHS for stride in (1, 2, 33))
+    small = sizes_of("n stride", *((n, stride) for n in LENGTHS for stride in (1, 2, 33)))
     return Operation(f"strided_{side}", "plain", FLOATS, prepare, shapes, small)
 
 
 def _broadcast() -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        return _strided_prepare("read", arrays, dtype, sizes["n"], 0)
+        return _strided_case("read", arrays, dtype, sizes["n"], 0)
 
-    def shapes(target_bytes: int, dtype: str) -> tuple[Sizes, ...]:
-        return ({"n": max(target_bytes // bytes_per_element(dtype), 1)},)
-
-    return Operation("broadcast", "plain", FLOATS, prepare, shapes, tuple({"n": n} for n in LENGTHS))
+    shapes = shapes_by("n", bytes_per_element)
+    return Operation("broadcast", "plain", FLOATS, prepare, shapes, sizes_of("n", *LENGTHS))
 
 
 def _misaligned() -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n, offset = sizes["n"], sizes["offset"]
-        source, out = centred(arrays, n + offset, dtype), arrays.empty(n, dtype)
-        moved = traffic.misaligned(n, dtype)
-        name = f"misaligned_{SUFFIX[dtype]}"
-        args = (out, source, n64(offset), n64(n))
-        step = KernelStep("access.cu", name, *line(n), args, (moved.bytes_read,), (out,))
-        return Case((step,), moved, {"out": out}, lambda: {"out": on_host(source)[offset:]})
+        source, results = centred(arrays, n + offset, dtype), {"out": arrays.empty(n, dtype)}
+        moved, name = traffic.copy(n, dtype), f"misaligned_{SUFFIX[dtype]}"
+        read = (moved.bytes_read,)  # not the array, of which some elements are not touched
 
-    def shapes(target_bytes: int, dtype: str) -> tuple[Sizes, ...]:
-        return ({"n": max(target_bytes // (2 * bytes_per_element(dtype)), 1), "offset": 1},)
+        def reference(host: Any) -> Any:
+            return host[offset:]
 
-    small = tuple({"n": n, "offset": offset} for n in LENGTHS for offset in (0, 1, 31))
+        return one_launch("access.cu", name, line(n), results, (source,), (offset, n), moved, reference, reads=read)
+
+    small = sizes_of("n offset", *((n, offset) for n in LENGTHS for offset in (0, 1, 31)))
+    shapes = shapes_by("n", lambda dtype: 2 * bytes_per_element(dtype), offset=1)
     return Operation("misaligned", "plain", FLOATS, prepare, shapes, small)
 
 
@@ -99,36 +102,111 @@ def _gather(index_dtype: str) -> Operation:
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n = sizes["n"]
-        source, out = centred(arrays, n, dtype), arrays.empty(n, dtype)
+        source, results = centred(arrays, n, dtype), {"out": arrays.empty(n, dtype)}
         index = arrays.xp.argsort(arrays.random(n, "uint32")).astype(index_dtype)
-        moved = traffic.gather(n, dtype, index_dtype)
         name = f"gather_{SUFFIX[dtype]}_{'i32' if index_dtype == 'int32' else 'i64'}"
-        args = (out, source, index, n64(n), n64(n))
-        step = KernelStep("access.cu", name, *line(n), args, (source, index), (out,))
-        return Case((step,), moved, {"out": out}, lambda: {"out": on_host(source)[on_host(index)]})
+        moved = traffic.gather(n, dtype, index_dtype)
+        return one_launch(
+            "access.cu", name, line(n), results, (source, index), (n, n), moved, lambda host, at: host[at]
+        )
 
-    def shapes(target_bytes: int, dtype: str) -> tuple[Sizes, ...]:
-        return ({"n": max(target_bytes // traffic.gather(1, dtype, index_dtype).bytes_moved, 1)},)
-
-    return Operation("gather", index_dtype, FLOATS, prepare, shapes, tuple({"n": n} for n in LENGTHS))
+    shapes = shapes_by("n", lambda dtype: traffic.gather(1, dtype, index_dtype).bytes_moved)
+    return Operation("gather", index_dtype, FLOATS, prepare, shapes, sizes_of("n", *LENGTHS))
 
 
 def _transpose(version: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         rows, cols = sizes["rows"], sizes["cols"]
-        source, out = centred(arrays, (rows, cols), dtype), arrays.empty((cols, rows), dtype)
-        moved = traffic.transpose(rows, cols, dtype)
-        grid, block = tiled(rows, cols, (8 if version == "naive" else 32, 32), (32, 8))
-        name = f"transpose_{version}_{SUFFIX[dtype]}"
-        step = KernelStep("transpose.cu", name, grid, block, (out, source, n64(rows), n64(cols)), (source,), (out,))
-        return Case((step,), moved, {"out": out}, lambda: {"out": on_host(source).T})
+        source, results = centred(arrays, (rows, cols), dtype), {"out": arrays.empty((cols, rows), dtype)}
+        geometry = tiled(rows, cols, (8 if version == "naive" else 32, 32), (32, 8))
+        name, moved = f"transpose_{version}_{SUFFIX[dtype]}", traffic.copy(rows * cols, dtype)
+        return one_launch("transpose.cu", name, geometry, results, (source,), (rows, cols), moved, lambda host: host.T)
 
     def shapes(target_bytes: int, dtype: str) -> tuple[Sizes, ...]:
         side = max(math.isqrt(target_bytes // (2 * bytes_per_element(dtype))) // 32, 1) * 32
         return ({"rows": side, "cols": side},)
 
-    small = tuple({"rows": rows, "cols": cols} for rows, cols in ((0, 5), (5, 0), (1, 1), (33, 31), (64, 96), (7, 100)))
+    small = sizes_of("rows cols", (0, 5), (5, 0), (1, 1), (33, 31), (64, 96), (7, 100))
     return Operation("transpose", version, FLOATS, prepare, shapes, small)
+
+
+def _within() -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        source, out = centred(arrays, sizes["n"], dtype), arrays.empty(sizes["n"], dtype)
+        xp = arrays.xp  # by itself: it tells what the copy does
+        step = CallStep(lambda: xp.copyto(out, source), (source,), (out,))
+        return case_of((step,), traffic.copy(sizes["n"], dtype), {"out": out}, (source,), lambda host: host)
+
+    shapes = vector_shapes(lambda dtype: 2 * bytes_per_element(dtype))
+    small, devices = sizes_of("n", 1, 1001), frozenset({"cuda", "cpu"})
+    return Operation("device_to_device", "library", FLOATS, prepare, shapes, small, devices)
+
+
+def _host_array(xp: Any, n: int, dtype: str, *, pinned: bool) -> Any:
+    """Return n elements of host memory; pinned: locked in place, so that the device can copy it by itself."""
+    if not pinned:
+        return np.empty(n, dtype)
+    memory = xp.cuda.alloc_pinned_memory(n * np.dtype(dtype).itemsize)
+    return np.frombuffer(memory, dtype, n)
+
+
+def _host_to_device(*, pinned: bool) -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        n, xp = sizes["n"], arrays.xp
+        host, out = _host_array(xp, n, dtype, pinned=pinned), arrays.empty(n, dtype)
+        host[...] = on_host(centred(arrays, n, dtype))
+
+        def call() -> None:
+            out.set(host, stream=xp.cuda.get_current_stream())
+
+        # As the device's memory sees it.
+        moved = traffic.write(n, dtype)
+        return case_of((CallStep(call, (), (out,)),), moved, {"out": out}, (host,), lambda sent: sent)
+
+    return _link("host_to_device", "pinned" if pinned else "pageable", prepare)
+
+
+def _device_to_host(*, pinned: bool) -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        n, xp = sizes["n"], arrays.xp
+        source, host = centred(arrays, n, dtype), _host_array(xp, n, dtype, pinned=pinned)
+
+        def call() -> None:
+            source.get(out=host, stream=xp.cuda.get_current_stream(), blocking=False)
+
+        moved = traffic.read(n, dtype)
+        return case_of((CallStep(call, (source,), ()),), moved, {"host": host}, (source,), lambda sent: sent)
+
+    return _link("device_to_host", "pinned" if pinned else "pageable", prepare)
+
+
+def _peer_to_peer() -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        n, xp = sizes["n"], arrays.xp
+        runtime = xp.cuda.runtime
+        source_device = xp.cuda.Device().id
+        others = [d for d in range(runtime.getDeviceCount()) if d != source_device]
+        if not others:
+            raise NotOnThisDevice("a peer copy needs two GPUs, this machine shows one")
+        source = centred(arrays, n, dtype)
+        with xp.cuda.Device(others[0]):
+            out = xp.empty(n, dtype)
+            out.fill(np.nan)
+
+        def call() -> None:
+            stream = xp.cuda.get_current_stream()
+            runtime.memcpyPeerAsync(out.data.ptr, others[0], source.data.ptr, source_device, source.nbytes, stream.ptr)
+
+        # Over the link, counted once.
+        moved = traffic.read(n, dtype)
+        return case_of((CallStep(call, (source,), ()),), moved, {"out": out}, (source,), lambda sent: sent)
+
+    return _link("peer_to_peer", "library", prepare)
+
+
+def _link(name: str, version: str, prepare: Any) -> Operation:
+    shapes, devices = vector_shapes(bytes_per_element), frozenset({"cuda"})
+    return Operation(name, version, FLOATS, prepare, shapes, sizes_of("n", 1, 1001), devices)
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -140,4 +218,10 @@ OPERATIONS: tuple[Operation, ...] = (
     _gather("int64"),
     _transpose("naive"),
     _transpose("tiled"),
+)
+COPIES: tuple[Operation, ...] = (
+    _within(),
+    *(_host_to_device(pinned=pinned) for pinned in (True, False)),
+    *(_device_to_host(pinned=pinned) for pinned in (True, False)),
+    _peer_to_peer(),
 )

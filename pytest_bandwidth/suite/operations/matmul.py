@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
@@ -9,6 +10,8 @@ from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
+    EXACT,
+    FLOATS,
     ROUNDING,
     SUFFIX,
     Arrays,
@@ -18,32 +21,25 @@ from pytest_bandwidth.suite.operations.model import (
     Operation,
     Sizes,
     Tolerance,
+    case_of,
     ceil_div,
     centred,
+    launch,
     line,
-    n64,
-    on_host,
+    one_launch,
     rounding,
+    sizes_of,
     tiled,
     vector_shapes,
 )
 
-FLOATS = ("float32", "float16")
 GEMM_TILE = {"naive": (8, 32), "tiled": (32, 32), "blocked": (64, 64)}
 GEMM_BLOCK = {"naive": (32, 8), "tiled": (32, 8), "blocked": (16, 16)}
 GEMM_ASKS_PER_TILE = {"naive": 1, "tiled": 32, "blocked": 64}
 # One token, two prefills and a feed-forward layer of a small language model, and a square one.
-INFERENCE = (
-    {"m": 1, "n": 896, "k": 896},
-    {"m": 32, "n": 896, "k": 896},
-    {"m": 128, "n": 896, "k": 896},
-    {"m": 128, "n": 4864, "k": 896},
-)
-SQUARE = ({"m": 2048, "n": 2048, "k": 2048},)
-SMALL_GEMM: tuple[Sizes, ...] = tuple(
-    {"m": m, "n": n, "k": k}
-    for m, n, k in ((0, 3, 3), (3, 0, 3), (3, 3, 0), (1, 1, 1), (33, 31, 35), (65, 70, 17), (1, 96, 64))
-)
+INFERENCE = sizes_of("m n k", (1, 896, 896), (32, 896, 896), (128, 896, 896), (128, 4864, 896))
+SQUARE = sizes_of("m n k", (2048, 2048, 2048))
+SMALL_GEMM = sizes_of("m n k", (0, 3, 3), (3, 0, 3), (3, 3, 0), (1, 1, 1), (33, 31, 35), (65, 70, 17), (1, 96, 64))
 WARP = 32
 ROWS_TOGETHER = {"gemv": 1, "gemm": 8}
 # Threads that unpack a block together: one per byte of nibbles, or one per two.
@@ -58,18 +54,16 @@ def product_tolerance(k: int, dtype: str) -> Tolerance:
 def _gemm(version: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         m, n, k = sizes["m"], sizes["n"], sizes["k"]
-        a, b, c = centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype), arrays.empty((m, n), dtype)
-        grid, block = tiled(m, n, GEMM_TILE[version], GEMM_BLOCK[version])
-        args = (c, a, b, n64(m), n64(n), n64(k))
-        step = KernelStep("gemm.cu", f"gemm_{version}_{SUFFIX[dtype]}", grid, block, args, (a, b), (c,))
+        inputs, c = (centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype)), arrays.empty((m, n), dtype)
+        geometry = tiled(m, n, GEMM_TILE[version], GEMM_BLOCK[version])
         moved = traffic.gemm(m, n, k, dtype, tile=GEMM_ASKS_PER_TILE[version])
-        expected = _expected(references.gemm, "c", a, b)
-        return Case((step,), moved, {"c": c}, expected, product_tolerance(k, dtype))
+        name, tolerance = f"gemm_{version}_{SUFFIX[dtype]}", product_tolerance(k, dtype)
+        return one_launch("gemm.cu", name, geometry, {"c": c}, inputs, (m, n, k), moved, references.gemm, tolerance)
 
     return Operation("gemm", version, FLOATS, prepare, lambda *_: INFERENCE + SQUARE, SMALL_GEMM)
 
 
-def _library_gemm(dtypes: tuple[str, ...], *, on_cpu: bool) -> Operation:
+def _library_gemm(dtypes: tuple[str, ...], *devices: str) -> Operation:
     """Return the array library's product: cuBLAS (float16 on tensor cores) or the host's BLAS, which has no float16."""
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
@@ -78,24 +72,12 @@ def _library_gemm(dtypes: tuple[str, ...], *, on_cpu: bool) -> Operation:
         a, b, c = centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype), arrays.empty((m, n), dtype)
         xp = arrays.xp  # by itself: it tells what the product does
         step = CallStep(lambda: xp.matmul(a, b, out=c), (a, b), (c,))
-        return Case(
-            (step,),
-            traffic.gemm(m, n, k, dtype),
-            {"c": c},
-            _expected(references.gemm, "c", a, b),
-            product_tolerance(k, dtype),
-        )
+        moved, tolerance = traffic.gemm(m, n, k, dtype), product_tolerance(k, dtype)
+        return case_of((step,), moved, {"c": c}, (a, b), references.gemm, tolerance)
 
-    return Operation(
-        "gemm",
-        "library",
-        dtypes,
-        prepare,
-        lambda *_: INFERENCE + SQUARE,
-        tuple(sizes for sizes in SMALL_GEMM if all(sizes.values())),
-        frozenset({"cuda", "cpu"}) if on_cpu else frozenset({"cuda"}),
-        computes={"float16": "fp16-tensor"},
-    )
+    small, computes = tuple(sizes for sizes in SMALL_GEMM if all(sizes.values())), {"float16": "fp16-tensor"}
+    shapes = INFERENCE + SQUARE
+    return Operation("gemm", "library", dtypes, prepare, lambda *_: shapes, small, frozenset(devices), computes)
 
 
 def _check_product(xp: Any) -> None:
@@ -119,24 +101,27 @@ def q4_0_weights(arrays: Arrays, blocks: int) -> Any:
     return packed
 
 
+def _unpacking(out: Any, blocks: Any, n: int, dtype: str) -> KernelStep:
+    geometry, name = line(ceil_div(n, 2)), f"q4_0_dequantize_{SUFFIX[dtype]}"
+    return launch("q4_0.cu", name, geometry, (out, blocks, n), (blocks,), (out,))
+
+
 def _q4_0_dequantize() -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n = sizes["n"]
         blocks, out = q4_0_weights(arrays, ceil_div(n, 32)), arrays.empty(n, dtype)
-        name = f"q4_0_dequantize_{SUFFIX[dtype]}"
-        step = KernelStep("q4_0.cu", name, *line(ceil_div(n, 2)), (out, blocks, n64(n)), (blocks,), (out,))
 
-        def expected() -> dict[str, Any]:
-            return {"out": references.q4_0_dequantize(on_host(blocks), n)}
+        def reference(packed: Any) -> Any:
+            return references.q4_0_dequantize(packed, n)
 
         # A nibble times a float16 scale is exact in float32.
-        tolerance = Tolerance() if dtype == "float32" else rounding(dtype)
+        tolerance = EXACT if dtype == "float32" else rounding(dtype)
         moved = traffic.q4_0_dequantize(n, dtype, scale_loads=DEQUANTIZE_THREADS)
-        return Case((step,), moved, {"out": out}, expected, tolerance)
+        step = _unpacking(out, blocks, n, dtype)
+        return case_of((step,), moved, {"out": out}, (blocks,), reference, tolerance)
 
     shapes = vector_shapes(lambda dtype: 18 / 32 + bytes_per_element(dtype))
-    small = tuple({"n": n} for n in (0, 1, 31, 32, 33, 1000))
-    return Operation("q4_0_dequantize", "plain", FLOATS, prepare, shapes, small)
+    return Operation("q4_0_dequantize", "plain", FLOATS, prepare, shapes, sizes_of("n", 0, 1, 31, 32, 33, 1000))
 
 
 def _q4_0_product(shape: str, *, fused: bool) -> Operation:
@@ -145,50 +130,36 @@ def _q4_0_product(shape: str, *, fused: bool) -> Operation:
         model, loads = (traffic.q4_0_fused, PRODUCT_THREADS) if fused else (traffic.q4_0_separate, DEQUANTIZE_THREADS)
         moved = model(m, n, k, dtype, rows_together=ROWS_TOGETHER[shape], scale_loads=loads)
         blocks, x = q4_0_weights(arrays, n * k // 32), centred(arrays, (m, k), dtype)
-        y = arrays.empty((m, n), dtype)
-        geometry, extents = line(n * WARP), (n64(m), n64(n), n64(k))
-        steps: tuple[KernelStep, ...]
+        y, geometry = arrays.empty((m, n), dtype), line(n * WARP)
+        steps: Sequence[KernelStep]
         if fused:
-            args = (y, x, blocks, *extents)
-            steps = (KernelStep("q4_0.cu", f"q4_0_{shape}_{suffix}", *geometry, args, (x, blocks), (y,)),)
+            name, args = f"q4_0_{shape}_{suffix}", (y, x, blocks, m, n, k)
+            steps = (launch("q4_0.cu", name, geometry, args, (x, blocks), (y,)),)
         else:
             w = arrays.empty((n, k), dtype)
-            unpack, unpack_args = f"q4_0_dequantize_{suffix}", (w, blocks, n64(n * k))
-            args = (y, x, w, *extents)
-            steps = (
-                KernelStep("q4_0.cu", unpack, *line(ceil_div(n * k, 2)), unpack_args, (blocks,), (w,)),
-                KernelStep("q4_0.cu", f"linear_{shape}_{suffix}", *geometry, args, (x, w), (y,)),
-            )
+            name, args = f"linear_{shape}_{suffix}", (y, x, w, m, n, k)
+            product = launch("q4_0.cu", name, geometry, args, (x, w), (y,))
+            steps = (_unpacking(w, blocks, n * k, dtype), product)
 
-        def expected() -> dict[str, Any]:
-            weights = references.q4_0_dequantize(on_host(blocks), n * k).reshape(n, k)
-            return {"y": references.linear(on_host(x), weights)}
+        def reference(rows: Any, packed: Any) -> Any:
+            return references.linear(rows, references.q4_0_dequantize(packed, n * k).reshape(n, k))
 
         # Separate, the weights (below 0.5) are rounded to dtype on their way through memory.
         unpacked = 0.0 if fused or dtype == "float32" else k * ROUNDING[dtype] * 0.25
         tolerance = rounding(dtype, absolute=k * ROUNDING["float32"] + unpacked)
-        return Case(steps, moved, {"y": y}, expected, tolerance)
+        return case_of(steps, moved, {"y": y}, (x, blocks), reference, tolerance)
 
-    rows = {"gemv": (1,), "gemm": (8, 32)}[shape]
-    shapes: tuple[Sizes, ...] = tuple({"m": m, "n": n, "k": k} for m in rows for n, k in ((4864, 896), (8192, 8192)))
-    small_rows = {"gemv": (0, 1, 2), "gemm": (1, 8, 11)}[shape]
-    small = tuple({"m": m, "n": n, "k": k} for m in small_rows for n, k in ((1, 32), (9, 160)))
-    return Operation(
-        f"q4_0_{shape}", "fused" if fused else "separate", FLOATS, prepare, lambda *_: shapes, (*small, *_EMPTY)
-    )
-
-
-_EMPTY: tuple[Sizes, ...] = ({"m": 2, "n": 0, "k": 32}, {"m": 2, "n": 3, "k": 0})
-
-
-def _expected(reference: Any, name: str, *inputs: Any) -> Any:
-    return lambda: {name: reference(*map(on_host, inputs))}
+    rows, small_rows = {"gemv": ((1,), (0, 1, 2)), "gemm": ((8, 32), (1, 8, 11))}[shape]
+    shapes = sizes_of("m n k", *((m, n, k) for m in rows for n, k in ((4864, 896), (8192, 8192))))
+    of_small = ((m, n, k) for m in small_rows for n, k in ((1, 32), (9, 160)))
+    small = sizes_of("m n k", *of_small, (2, 0, 32), (2, 3, 0))
+    return Operation(f"q4_0_{shape}", "fused" if fused else "separate", FLOATS, prepare, lambda *_: shapes, small)
 
 
 OPERATIONS: tuple[Operation, ...] = (
     *(_gemm(version) for version in ("naive", "tiled", "blocked")),
-    _library_gemm(("float32",), on_cpu=True),
-    _library_gemm(("float16",), on_cpu=False),
+    _library_gemm(("float32",), "cuda", "cpu"),
+    _library_gemm(("float16",), "cuda"),
     _q4_0_dequantize(),
     *(_q4_0_product(shape, fused=fused) for shape in ("gemv", "gemm") for fused in (True, False)),
 )

@@ -14,6 +14,8 @@ from pytest_bandwidth.domain.traffic import Traffic
 
 Sizes = Mapping[str, int]
 Dim = tuple[int, int, int]
+# Grid and block.
+Geometry = tuple[Dim, Dim]
 # They run kernels: from CUDA source, its PTX, or a twin on the host.
 RUN_KERNELS: frozenset[str] = frozenset({"cuda", "cpu", "traffic"})
 
@@ -62,6 +64,9 @@ class Tolerance:
     absolute: float = 0.0
 
 
+EXACT = Tolerance()
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """Hold an operation on arrays that exist: run `steps` in order, then `results` should equal `expected()`.
@@ -74,7 +79,7 @@ class Case:
     traffic: Traffic
     results: Mapping[str, Any]
     expected: Callable[[], Mapping[str, NDArray[Any]]]
-    tolerance: Tolerance = Tolerance()
+    tolerance: Tolerance = EXACT
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +116,17 @@ class Operation:
 ROUNDING = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
 # What the kernels compute each type in.
 ARITHMETIC = {"float16": "float32", "float32": "float32", "float64": "float64"}
+FLOATS, ALL = ("float32", "float16"), ("float32", "float16", "float64")
 SUFFIX = {"float16": "f16", "float32": "f32", "float64": "f64"}
 WIDE_SUFFIX = {"float16": "f16x8", "float32": "f32x4"}
 
 
-def centred(arrays: Arrays, shape: int | Sequence[int], dtype: str) -> Any:
-    """Return random values in [−0.5, 0.5): both signs, so that a wrong sign or a missing relu shows."""
+def centred(arrays: Arrays, shape: int | Sequence[int], dtype: str, spread: int = 1) -> Any:
+    """Return random values in [−spread ÷ 2, spread ÷ 2): both signs, so that a wrong sign or a missing relu shows."""
     values = arrays.random(shape, dtype)
     values -= values.dtype.type(1.5)
+    if spread != 1:
+        values *= values.dtype.type(spread)
     return values
 
 
@@ -134,9 +142,14 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def line(threads: int, block: int = 256) -> tuple[Dim, Dim]:
+def line(threads: int, block: int = 256) -> Geometry:
     """Return grid and block of at least `threads` threads in a row, one block at the least."""
     return (max(ceil_div(threads, block), 1), 1, 1), (block, 1, 1)
+
+
+def blocks(count: int, threads: int) -> Geometry:
+    """Return grid and block of so many blocks in a row, one at the least."""
+    return (max(count, 1), 1, 1), (threads, 1, 1)
 
 
 # A grid is at most so large along y and z (CUDA C++ Programming Guide, "Technical Specifications per Compute
@@ -144,7 +157,7 @@ def line(threads: int, block: int = 256) -> tuple[Dim, Dim]:
 LARGEST_GRID_YZ = 65535
 
 
-def tiled(rows: int, cols: int, tile: tuple[int, int], block: tuple[int, int], layers: int = 1) -> tuple[Dim, Dim]:
+def tiled(rows: int, cols: int, tile: tuple[int, int], block: tuple[int, int], layers: int = 1) -> Geometry:
     """Return grid and block: a block per tile (rows, columns) of rows × cols, x along columns, `layers` deep."""
     grid_y, grid_z = (min(max(size, 1), LARGEST_GRID_YZ) for size in (ceil_div(rows, tile[0]), layers))
     return (max(ceil_div(cols, tile[1]), 1), grid_y, grid_z), (*block, 1)
@@ -155,15 +168,21 @@ def scalar(value: float, dtype: str) -> Any:
     return np.dtype(ARITHMETIC[dtype]).type(value)
 
 
-def n64(value: int) -> Any:
-    """Convert a size argument to the kernels' type."""
-    return np.int64(value)
-
-
 def rounding(dtype: str, *, absolute: float = 0.0, roundings: int = 1) -> Tolerance:
     """Allow for storing a result in dtype, `roundings` times over, plus `absolute` for the arithmetic before it."""
     smallest_step = 2.0**-25 if dtype == "float16" else 0.0
     return Tolerance(1.01 * roundings * ROUNDING[dtype], absolute + smallest_step)
+
+
+def sizes_of(names: str, *rows: int | Sequence[int]) -> tuple[Sizes, ...]:
+    """Return sizes by their names, a row for each."""
+    every = ([row] if isinstance(row, int) else row for row in rows)
+    return tuple(dict(zip(names.split(), row, strict=True)) for row in every)
+
+
+def shapes_by(name: str, bytes_per: Callable[[str], float], **others: int) -> Callable[[int, str], tuple[Sizes, ...]]:
+    """Return shapes of an operation that moves bytes_per(dtype) for each of the size of that name; the others stay."""
+    return lambda target_bytes, dtype: ({name: max(int(target_bytes / bytes_per(dtype)), 1), **others},)
 
 
 def vector_shapes(bytes_per_n: Callable[[str], float]) -> Callable[[int, str], tuple[Sizes, ...]]:
@@ -175,13 +194,54 @@ def vector_shapes(bytes_per_n: Callable[[str], float]) -> Callable[[int, str], t
     return shapes
 
 
-def matrix_shapes(cols: int, bytes_per_element: Callable[[str], float]) -> Callable[[int, str], tuple[Sizes, ...]]:
-    """Return shapes of an operation on `rows` × `cols` elements, with as many rows as move the bytes."""
+def launch(
+    file: str, kernel: str, geometry: Geometry, args: Sequence[Any], reads: Sequence[Any], writes: Sequence[Any]
+) -> KernelStep:
+    """Return a launch; whole numbers among its arguments as the kernels take sizes, in 64 bits."""
+    typed = tuple(np.int64(value) if type(value) is int else value for value in args)
+    return KernelStep(file, kernel, *geometry, typed, tuple(reads), tuple(writes))
 
-    def shapes(target_bytes: int, dtype: str) -> tuple[Sizes, ...]:
-        return ({"rows": max(int(target_bytes / bytes_per_element(dtype) / cols), 1), "cols": cols},)
 
-    return shapes
+def case_of(
+    steps: Sequence[KernelStep | CallStep],
+    moved: Traffic,
+    results: Mapping[str, Any],
+    inputs: Sequence[Any],
+    reference: Callable[..., Any],
+    tolerance: Tolerance = EXACT,
+) -> Case:
+    """Return a case. reference: gives from the inputs what the result should be, of several results a tuple."""
+
+    def expected() -> dict[str, NDArray[Any]]:
+        found = reference(*map(on_host, inputs))
+        return dict(zip(results, found if isinstance(found, tuple) else (found,), strict=True))
+
+    return Case(tuple(steps), moved, results, expected, tolerance)
+
+
+def one_launch(
+    file: str,
+    kernel: str,
+    geometry: Geometry,
+    results: Mapping[str, Any],
+    inputs: Sequence[Any],
+    scalars: Sequence[Any],
+    moved: Traffic,
+    reference: Callable[..., Any],
+    tolerance: Tolerance = EXACT,
+    *,
+    reads: Sequence[Any] | None = None,
+    writes: Sequence[Any] | None = None,
+) -> Case:
+    """Return the case of one launch, which takes results, inputs and scalars in this order.
+
+    reads, writes: as of `KernelStep`, where they are others than the inputs and the results.
+    """
+    args, outputs = (*results.values(), *inputs, *scalars), tuple(results.values())
+    step = launch(
+        file, kernel, geometry, args, inputs if reads is None else reads, outputs if writes is None else writes
+    )
+    return case_of((step,), moved, results, inputs, reference, tolerance)
 
 
 def poison(case: Case) -> None:

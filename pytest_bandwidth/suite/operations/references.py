@@ -66,11 +66,6 @@ def fma_chain(a: Array, factor: float, addend: float, repeats: int) -> Array:
     return a
 
 
-def add_chain(a: Array, addend: float, repeats: int) -> Array:
-    """Compute x = x + addend, `repeats` times, rounded to a's dtype after each step; a's dtype."""
-    return fma_chain(a, 1.0, addend, repeats)
-
-
 # ---- by row ----------------------------------------------------------------------------------------------------------
 
 

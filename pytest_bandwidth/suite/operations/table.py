@@ -52,17 +52,14 @@ def _factor(text: str, names: Mapping[str, int]) -> Fraction:
 
 
 _ATTENTION_FLOP = "4·batch·heads·n²·d"
-_DECODE = Formula(
-    "2·batch·tokens·kv_heads·d·s + 2·batch·query_heads·d·s",
-    "4·batch·tokens·query_heads·d",
-)
+_DECODE = Formula("2·batch·tokens·kv_heads·d·s + 2·batch·query_heads·d·s", "4·batch·tokens·query_heads·d")
 _PARTIALS = "partial results"
+_SEPARATE = Formula("k·n·18/32 + 2·k·n·s + m·k·s + m·n·s", "2·m·n·k")
 
 # By name, or by title where the versions of a name differ.
 FORMULAS: dict[str, Formula] = {
-    "read": Formula("n·s", "0"),
-    "write": Formula("n·s", "0"),
-    "copy": Formula("2·n·s", "0"),
+    **dict.fromkeys(("read", "write", "host_to_device", "device_to_host", "peer_to_peer"), Formula("n·s", "0")),
+    **dict.fromkeys(("copy", "strided_read", "strided_write", "misaligned", "device_to_device"), Formula("2·n·s", "0")),
     "scale": Formula("2·n·s", "n"),
     "add": Formula("3·n·s", "n"),
     "triad": Formula("3·n·s", "2·n"),
@@ -74,9 +71,6 @@ FORMULAS: dict[str, Formula] = {
     "cos_cos-fused": Formula("2·n·s", "2·n"),
     "intensity_fma": Formula("2·n·s", "2·repeats·n"),
     "intensity_add": Formula("2·n·s", "repeats·n"),
-    "strided_read": Formula("2·n·s", "0"),
-    "strided_write": Formula("2·n·s", "0"),
-    "misaligned": Formula("2·n·s", "0"),
     "broadcast": Formula("n·s + s", "0"),
     "gather": Formula("2·n·s + n·i", "0"),
     "transpose": Formula("2·rows·cols·s", "0"),
@@ -91,14 +85,8 @@ FORMULAS: dict[str, Formula] = {
     "kv_decode-plain": _DECODE,
     "kv_decode-split": Formula(_DECODE.bytes_moved, _DECODE.flop, _PARTIALS),
     "q4_0_dequantize": Formula("n·18/32 + n·s", "n"),
-    "q4_0_gemv-fused": Formula("k·n·18/32 + m·k·s + m·n·s", "2·m·n·k"),
-    "q4_0_gemv-separate": Formula("k·n·18/32 + 2·k·n·s + m·k·s + m·n·s", "2·m·n·k"),
-    "q4_0_gemm-fused": Formula("k·n·18/32 + m·k·s + m·n·s", "2·m·n·k"),
-    "q4_0_gemm-separate": Formula("k·n·18/32 + 2·k·n·s + m·k·s + m·n·s", "2·m·n·k"),
-    "host_to_device": Formula("n·s", "0"),
-    "device_to_host": Formula("n·s", "0"),
-    "device_to_device": Formula("2·n·s", "0"),
-    "peer_to_peer": Formula("n·s", "0"),
+    **dict.fromkeys(("q4_0_gemv-fused", "q4_0_gemm-fused"), Formula("k·n·18/32 + m·k·s + m·n·s", "2·m·n·k")),
+    **dict.fromkeys(("q4_0_gemv-separate", "q4_0_gemm-separate"), _SEPARATE),
 }
 
 
@@ -131,14 +119,8 @@ def markdown_table() -> str:
 def _row(same: list[Operation]) -> tuple[str, ...]:
     operation, formula = same[0], formula_of(same[0].name, same[0].version)
     dtypes = [dtype for other in same for dtype in other.dtypes]
-    return (
-        operation.name,
-        operation.version,
-        _kernels(operation),
-        ", ".join(dtypes),
-        _bytes(formula),
-        formula.flop,
-    )
+    moved = formula.bytes_moved + (f", and {formula.besides}" if formula.besides else "")
+    return operation.name, operation.version, _kernels(operation), ", ".join(dtypes), moved, formula.flop
 
 
 def _kernels(operation: Operation) -> str:
@@ -152,10 +134,6 @@ def _kernels(operation: Operation) -> str:
         names = dict.fromkeys(step.kernel for step in launches)
         groups.append(f"{', '.join(f'`{name}`' for name in names)} in {file}")
     return ", ".join(groups)
-
-
-def _bytes(formula: Formula) -> str:
-    return formula.bytes_moved + (f", and {formula.besides}" if formula.besides else "")
 
 
 if __name__ == "__main__":

@@ -10,9 +10,8 @@ from pytest_bandwidth.evidence import judged_test
 from pytest_bandwidth.evidence.judged_test import JudgedTest, MeasuredTest
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.features.counters import profilers
-from pytest_bandwidth.features.counters.count_request import CountRequest
-from pytest_bandwidth.features.counters.counted import Counters
-from pytest_bandwidth.features.counters.errors import CountersFailed
+from pytest_bandwidth.features.counters.counted import Counters, CountRequest
+from pytest_bandwidth.features.counters.dram_traffic import CountersFailed
 from pytest_bandwidth.features.counters.evidence import file_name
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.measuring.measurer import Measurer

@@ -10,8 +10,7 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
-from pytest_bandwidth.features.counters.dram_traffic import DramTraffic, KernelDram, summed
-from pytest_bandwidth.features.counters.errors import CountersFailed
+from pytest_bandwidth.features.counters.dram_traffic import CountersFailed, DramTraffic, KernelDram, summed
 from pytest_bandwidth.features.counters.judging import (
     RULE_DRAM,
     RULE_UNCOUNTED,

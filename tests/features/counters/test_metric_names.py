@@ -3,8 +3,8 @@
 import pytest
 from cupti_host import CuptiError, CuptiHost
 
-from pytest_bandwidth.features.counters.chips import metrics_of
-from pytest_bandwidth.features.counters.errors import CountersFailed
+from pytest_bandwidth.features.counters.dram_traffic import CountersFailed
+from pytest_bandwidth.features.counters.ncu_csv import metrics_of
 
 # CUDA C++ Programming Guide, "Compute Capabilities", and the chips of NVIDIA's open kernel modules.
 CAPABILITIES = {

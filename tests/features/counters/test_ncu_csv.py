@@ -1,4 +1,4 @@
-"""ncu's output in every form that it has, and broken ones: a value, or an error of one line."""
+"""ncu's table, and broken ones: a value, or an error of one line."""
 
 import pytest
 from profiler_outputs import (
@@ -14,15 +14,13 @@ from profiler_outputs import (
     OP_UNITS,
     TRIAD,
     UNKNOWN_METRIC,
-    long,
     mutated,
     told_of,
     wide,
 )
 
-from pytest_bandwidth.features.counters.chips import metrics_of
-from pytest_bandwidth.features.counters.errors import CountersFailed
-from pytest_bandwidth.features.counters.ncu_csv import parse
+from pytest_bandwidth.features.counters.dram_traffic import CountersFailed
+from pytest_bandwidth.features.counters.ncu_csv import metrics_of, parse
 
 HOPPER, BLACKWELL, VOLTA = metrics_of("9.0"), metrics_of("12.0"), metrics_of("7.0")
 # As a rescaling ncu writes it without --print-units base.
@@ -37,17 +35,15 @@ PUBLISHED = (
 )
 
 
-@pytest.mark.parametrize("layout", [wide, long])
-def test_both_layouts_say_the_same(layout) -> None:
-    found = parse(layout(TRIAD), HOPPER)
+def test_a_kernel_says_what_it_moved() -> None:
+    found = parse(wide(TRIAD), HOPPER)
     assert (found.bytes_read, found.bytes_written, found.counted_by) == (268_435_456, 134_217_728, "ncu")
     assert found.seconds == pytest.approx(95.456e-6)
     assert (found.l2_sectors_read, found.l2_sectors_written) == (8_388_608, 4_194_304)
 
 
-@pytest.mark.parametrize("layout", [wide, long])
-def test_several_kernels_are_summed_and_listed(layout) -> None:
-    found = parse(layout(TRIAD, COPY), HOPPER)
+def test_several_kernels_are_summed_and_listed() -> None:
+    found = parse(wide(TRIAD, COPY), HOPPER)
     assert (found.bytes_read, found.bytes_written, found.kernel_count) == (268_436_480, 134_219_776, 2)
     assert [(kernel.name, kernel.bytes_read) for kernel in found.kernels] == [
         ("triad_f32(float *, const float *)", 268_435_456),
@@ -55,19 +51,13 @@ def test_several_kernels_are_summed_and_listed(layout) -> None:
     ]
 
 
-def test_kernels_of_two_processes_may_have_the_same_number() -> None:
-    first, second = long(TRIAD, after=""), long(COPY, before="", after="").replace('"1234"', '"1235"')
-    assert parse(first + "\n".join(second.splitlines()[1:]), HOPPER).kernel_count == 2
-
-
 def test_of_many_kernels_the_first_are_listed_and_all_summed() -> None:
     found = parse(wide(*[COPY] * 30), HOPPER)
     assert (len(found.kernels), found.kernel_count, found.bytes_read) == (20, 30, 30 * 1024)
 
 
-@pytest.mark.parametrize("layout", [wide, long])
-def test_rescaled_units(layout) -> None:
-    found = parse(layout(("triad", ("268.44", "134,217.73", "95.46", "8388608", "4,194.3")), units=RESCALED), HOPPER)
+def test_rescaled_units() -> None:
+    found = parse(wide(("triad", ("268.44", "134,217.73", "95.46", "8388608", "4,194.3")), units=RESCALED), HOPPER)
     assert (found.bytes_read, found.bytes_written, found.l2_sectors_written) == (268_440_000, 134_217_730, 4_194_300)
     assert found.seconds == pytest.approx(95.46e-6)
 
@@ -106,13 +96,11 @@ NA = ("triad", ("n/a", "1", "1", "1", "1"))
         ("==ERROR== Failed to prepare kernel for profiling\n" + wide(TRIAD), "Failed to prepare kernel"),
         (NO_KERNEL, "ncu saw no kernel in the range"),
         (wide(), "ncu saw no kernel in the range"),
-        (long(), "ncu saw no kernel in the range"),
         ("", "ncu wrote no table"),
         ("Segmentation fault", "ncu wrote no table"),
         (APPLICATION_FAILED, "ncu wrote no table"),
         (wide(TRIAD) + APPLICATION_CRASHED, "the test crashed under ncu, so that kernels may be missing: run it by"),
         (wide(NA, units={**BASE_UNITS, METRICS[0]: ""}), "dram__bytes_read.sum is n/a for kernel 'triad'"),
-        (long(NA, units={**BASE_UNITS, METRICS[0]: ""}), "dram__bytes_read.sum is n/a for kernel 'triad'"),
         (wide(TRIAD, units={**BASE_UNITS, METRICS[1]: "furlong"}), "dram__bytes_write.sum in 'furlong'"),
         (wide(TRIAD, units={METRICS[0]: "byte"}), "ncu wrote no dram__bytes_write.sum"),
         (wide(("triad", ("-5", "1", "1", "1", "1"))), "dram__bytes_read.sum '-5', expected a number"),
@@ -120,7 +108,6 @@ NA = ("triad", ("n/a", "1", "1", "1", "1"))
         (wide(TRIAD).replace('"80, 1, 1"', ""), None),
         (wide(TRIAD, after='"1","2"\n'), "a row of 2 cells"),
         (wide(TRIAD).replace('"Device"', '"ID"'), "more than one column 'ID'"),
-        (long(TRIAD).replace(METRICS[1], METRICS[0]), "twice, expected it once"),
     ],
 )
 def test_errors_are_one_line_with_what_was_found(text: str, said: str | None) -> None:
@@ -143,7 +130,7 @@ def test_what_is_wrong_with_the_table_names_the_program_and_a_remedy() -> None:
 
 
 def test_ten_thousand_mutated_outputs_give_a_value_or_one_line() -> None:
-    texts = [wide(TRIAD, COPY), long(TRIAD, COPY), wide(TRIAD, units=RESCALED), NOT_PERMITTED, NO_KERNEL, PUBLISHED]
+    texts = [wide(TRIAD, COPY), wide(TRIAD, units=RESCALED), NOT_PERMITTED, NO_KERNEL, PUBLISHED]
     values, errors = told_of(lambda text: parse(text, HOPPER), mutated(texts, 10_000))
     assert len(values) > 500
     assert all(0 <= found.bytes_read < 2**63 * found.kernel_count for found in values)

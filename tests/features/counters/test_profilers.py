@@ -7,7 +7,7 @@ from profiler_outputs import FLUSH, HELD_BY_OTHERS, NO_KERNEL, NOT_PERMITTED, TR
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.features.counters import profilers
-from pytest_bandwidth.features.counters.errors import CountersFailed
+from pytest_bandwidth.features.counters.dram_traffic import CountersFailed
 from pytest_bandwidth.features.counters.profilers import (
     Reporter,
     check_version,

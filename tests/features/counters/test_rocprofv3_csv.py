@@ -3,7 +3,7 @@
 import pytest
 from profiler_outputs import FLUSH, NEW_COLUMNS, OLD_COLUMNS, mutated, rocprof, told_of
 
-from pytest_bandwidth.features.counters.errors import CountersFailed
+from pytest_bandwidth.features.counters.dram_traffic import CountersFailed
 from pytest_bandwidth.features.counters.rocprofv3_csv import parse
 
 TRIAD = ("triad_f32(float*, float const*)", "262144.0", "131072.5")

@@ -18,7 +18,7 @@ from full_disks import file_size_limit
 from test_fleet_results import CARD
 
 from pytest_bandwidth.devices.activity import ActivityWatch, shares_between
-from pytest_bandwidth.features.fleet.cards import CardResult, Returned, Task
+from pytest_bandwidth.features.fleet.cards import Returned, Task
 from pytest_bandwidth.features.fleet.on_node import Runner, _ray_seconds, ray_processors
 from pytest_bandwidth.features.fleet.returned import read_result
 
@@ -73,7 +73,7 @@ def test_a_card_writes_its_document_for_the_caller_and_nothing_else(checkout):
     before = {path.name for path in checkout.iterdir()}
     back = run(Runner(), task(checkout, "--bandwidth-csv=own.csv", "-p", "no:cacheprovider", "-p", "no:benchmark"))
     assert back.status == 0, back.tail
-    row, report = read_result(CardResult(CARD, back, 1, 1.0), 300.0)
+    row, report = read_result(CARD, back, 1, 1.0, 300.0)
     assert row.gbps == {"test_all.py::test_copy": 90.0}
     assert report.device["name"] == "scripted device"
     assert {path.name for path in checkout.iterdir()} - before <= {"__pycache__"}
@@ -89,11 +89,11 @@ def test_a_card_judges_by_the_callers_baseline_and_updates_a_copy(checkout):
     (own / "device.yaml").write_text("the checkout's, which is not read")
     given = {"baseline": "baselines", "is_folder": True, "files": {"baselines/device.yaml": mine.encode()}}
     judged = run(Runner(), task(checkout, "--bandwidth-baseline=baselines", **given))
-    assert read_result(CardResult(CARD, judged, 1, 1.0), 300.0)[0].statuses == {"OK": 1}, judged.tail
+    assert read_result(CARD, judged, 1, 1.0, 300.0)[0].statuses == {"OK": 1}, judged.tail
     updated = run(
         Runner(), task(checkout, "--bandwidth-baseline=baselines", "--bandwidth-update", "--bandwidth-runs=2", **given)
     )
-    row, report = read_result(CardResult(CARD, updated, 1, 1.0), 300.0)
+    row, report = read_result(CARD, updated, 1, 1.0, 300.0)
     assert row.statuses == {"SAVED": 1}, updated.tail
     assert [[one["gbps"] for one in rows] for rows in report.further] == [[90.0]]
     assert (own / "device.yaml").read_text() == "the checkout's, which is not read"
@@ -137,7 +137,7 @@ def test_a_large_document_stays_where_it_is(checkout, monkeypatch):
     monkeypatch.setattr("pytest_bandwidth.features.fleet.on_node.LARGEST_RETURNED_BYTES", 100)
     back = run(Runner(), task(checkout))
     assert (back.document, back.status) == (None, 0)
-    assert read_result(CardResult(CARD, back, 1, 1.0), 300.0)[0].reason.startswith("refused: its document has ")
+    assert read_result(CARD, back, 1, 1.0, 300.0)[0].reason.startswith("refused: its document has ")
 
 
 def test_an_interpreter_that_is_not_there(checkout):
@@ -156,7 +156,7 @@ def stand_in(folder: Path, *lines: str) -> str:
 def test_another_python_that_has_no_plugin_is_named(checkout):
     other = stand_in(checkout, f'exec {sys.executable} -I -S "$@"')
     back = Runner().run({**asdict(task(checkout)), "python": other})
-    row, _ = read_result(CardResult(CARD, Returned(**back), 1, 1.0), 300.0)
+    row, _ = read_result(CARD, Returned(**back), 1, 1.0, 300.0)
     assert (row.state, row.reason) == (
         "missing",
         f"{other} finds no pytest-bandwidth: install it there, or name an interpreter with --python",
@@ -186,7 +186,7 @@ def test_a_disk_that_fills_up_meanwhile_is_a_missing_card_with_a_tail(checkout):
     """No file grows beyond 512 bytes: neither the output nor the document fits, and the report says how it ended."""
     full = stand_in(checkout, "ulimit -f 1", f'exec {sys.executable} "$@"')
     back = Runner().run({**asdict(task(checkout)), "python": full})
-    row, report = read_result(CardResult(CARD, Returned(**{**back, "free_bytes": 0}), 1, 1.0), 300.0)
+    row, report = read_result(CARD, Returned(**{**back, "free_bytes": 0}), 1, 1.0, 300.0)
     assert (row.state, report) == ("missing", None)
     assert re.fullmatch(
         r"pytest ended with exit status \d and measured nothing; its node's disk has 0 B left", row.reason

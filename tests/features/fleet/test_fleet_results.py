@@ -9,7 +9,7 @@ import pytest
 
 from pytest_bandwidth.domain.code.machine_code import text_of_cubin
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
-from pytest_bandwidth.features.fleet.cards import Card, CardResult, Lost, Returned
+from pytest_bandwidth.features.fleet.cards import Card, Lost, Returned
 from pytest_bandwidth.features.fleet.overview import fleet_document, fleet_json, table
 from pytest_bandwidth.features.fleet.returned import interrupted, read_result
 from pytest_bandwidth.judging.limits import MarkerOptions
@@ -31,7 +31,7 @@ def returned(told: object, **changed: object) -> Returned:
 
 
 def read(outcome: Returned | Lost):
-    return read_result(CardResult(CARD, outcome, 1, 5.0), 60.0)
+    return read_result(CARD, outcome, 1, 5.0, 60.0)
 
 
 def test_a_document_becomes_a_row_and_a_devices_report():

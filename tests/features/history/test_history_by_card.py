@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from saved_runs import GPU, outcome, run_of
 
-from pytest_bandwidth.features.history.cards import CardDay, card_trend, series_of_cards
+from pytest_bandwidth.features.history.cards import CardDay, cards_of, with_levels
 from pytest_bandwidth.features.history.store import append, writing
 from pytest_bandwidth.features.history.store import queries as stored_cards
 
@@ -135,13 +135,13 @@ def days_of(*shares: float) -> list[CardDay]:
 
 
 def test_a_card_that_comes_back_to_its_model_does_not_drift_away():
-    (card,) = series_of_cards(days_of(*[0.95] * 4, *[1.0] * 4))
-    back = card_trend(card, [4])
+    (card,) = cards_of(days_of(*[0.95] * 4, *[1.0] * 4))
+    back = with_levels(card, [4])
     assert (back.drifts, back.changed_on) == (False, date(2026, 1, 5))
-    (card,) = series_of_cards(days_of(*[1.0] * 4, *[1.012] * 4))
-    assert card_trend(card, [4]).drifts
+    (card,) = cards_of(days_of(*[1.0] * 4, *[1.012] * 4))
+    assert with_levels(card, [4]).drifts
 
 
 def test_many_days_are_taken_together():
-    (card,) = series_of_cards(days_of(*[1.0] * 201))
+    (card,) = cards_of(days_of(*[1.0] * 201))
     assert (card.days, len(card.stretches), card.stretches[-1].first) == (201, 67, date(2026, 7, 18))

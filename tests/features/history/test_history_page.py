@@ -15,12 +15,13 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import page as history_html
 from pytest_bandwidth.features.history.trend import (
     Series,
+    bars,
     by_commit,
     figure_of,
     newest_commit,
     points_with,
+    summary_of,
 )
-from pytest_bandwidth.features.history.trend_texts import bars, summary_of
 from pytest_bandwidth.reports.pages.chart_library import charts_available
 
 

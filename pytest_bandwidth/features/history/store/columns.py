@@ -22,14 +22,7 @@ _RUN_ID = re.compile(r"(?!merged-)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SECTORS = ("load_sectors", "store_sectors", "atomic_sectors")
 
 Document = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Hold what makes a row: one result, and the document of its run."""
-
-    run: Document
-    outcome: Outcome
+Value = Callable[[Document, Outcome], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,56 +32,66 @@ class Column:
     name: str
     type: str
     meaning: str
-    value: Callable[[Result], object]
+    value: Value
 
 
-def _dram(name: str) -> Callable[[Result], object]:
-    return lambda result: mapping(result.outcome.detail, "dram").get(name)
+def _told(name: str, kind: type) -> Value:
+    def value(run: Document, _: Outcome) -> object:
+        found = run["environment"].get(name)
+        return found if isinstance(found, kind) else None
+
+    return value
+
+
+def _after(name: str) -> Value:
+    return lambda _, row: mapping(row.conditions, "after").get(name)
+
+
+def _dram(name: str) -> Value:
+    return lambda _, row: mapping(row.detail, "dram").get(name)
 
 
 COLUMNS = (
-    Column("run_id", "VARCHAR", "the run; sorts by time", lambda r: run_id_of(r.run)),
-    Column("started_at", "TIMESTAMP", "when the run started, UTC", lambda r: _moment(r.run)),
-    Column("commit", "VARCHAR", "the tests' commit, its full hash", lambda r: _environment(r.run, "commit", str)),
+    Column("run_id", "VARCHAR", "the run; sorts by time", lambda run, _: run_id_of(run)),
+    Column("started_at", "TIMESTAMP", "when the run started, UTC", lambda run, _: _moment(run)),
+    Column("commit", "VARCHAR", "the tests' commit, its full hash", _told("commit", str)),
+    Column("uncommitted", "BOOLEAN", "whether what ran may be other than it holds", _told("uncommitted_changes", bool)),
+    Column("host", "VARCHAR", "the machine's name", _told("host", str)),
+    Column("ci", "BOOLEAN", "whether CI said that it ran", _told("ci", bool)),
+    Column("plugin", "VARCHAR", "version of pytest-bandwidth", _told("plugin", str)),
+    Column("device_kind", "VARCHAR", "cuda, cpu or traffic", lambda run, _: run["device"]["kind"]),
+    Column("device", "VARCHAR", "the device's model", lambda run, _: run["device"]["name"]),
     Column(
-        "uncommitted",
-        "BOOLEAN",
-        "whether what ran may be other than it holds",
-        lambda r: _environment(r.run, "uncommitted_changes", bool),
+        "serial",
+        "VARCHAR",
+        "of the card or host: distinguishes two of one model",
+        lambda run, _: run["device"]["serial"],
     ),
-    Column("host", "VARCHAR", "the machine's name", lambda r: _environment(r.run, "host", str)),
-    Column("ci", "BOOLEAN", "whether CI said that it ran", lambda r: _environment(r.run, "ci", bool)),
-    Column("plugin", "VARCHAR", "version of pytest-bandwidth", lambda r: _environment(r.run, "plugin", str)),
-    Column("device_kind", "VARCHAR", "cuda, cpu or traffic", lambda r: r.run["device"]["kind"]),
-    Column("device", "VARCHAR", "the device's model", lambda r: r.run["device"]["name"]),
-    Column(
-        "serial", "VARCHAR", "of the card or host: distinguishes two of one model", lambda r: r.run["device"]["serial"]
-    ),
-    Column("test", "VARCHAR", "the baseline's key: node id, and label", lambda r: r.outcome.key),
-    Column("status", "VARCHAR", "the verdict", lambda r: r.outcome.status),
-    Column("reason_code", "VARCHAR", "the rule that gave it", lambda r: r.outcome.reason_code),
-    Column("is_valid", "BOOLEAN", "false for what was disturbed or is impossible", lambda r: r.outcome.is_valid),
-    Column("figure", "VARCHAR", "what was judged: relative, gbps or null", lambda r: r.outcome.verdict.get("figure")),
-    Column("gbps", "DOUBLE", "achieved bandwidth, GB/s", lambda r: r.outcome.gbps),
-    Column("probe_gbps", "DOUBLE", "the probe's, GB/s", lambda r: r.outcome.probe_gbps),
-    Column("relative", "DOUBLE", "kernel ÷ probe, median over the rounds", lambda r: r.outcome.relative),
+    Column("test", "VARCHAR", "the baseline's key: node id, and label", lambda _, row: row.key),
+    Column("status", "VARCHAR", "the verdict", lambda _, row: row.status),
+    Column("reason_code", "VARCHAR", "the rule that gave it", lambda _, row: row.reason_code),
+    Column("is_valid", "BOOLEAN", "false for what was disturbed or is impossible", lambda _, row: row.is_valid),
+    Column("figure", "VARCHAR", "what was judged: relative, gbps or null", lambda _, row: row.verdict.get("figure")),
+    Column("gbps", "DOUBLE", "achieved bandwidth, GB/s", lambda _, row: row.gbps),
+    Column("probe_gbps", "DOUBLE", "the probe's, GB/s", lambda _, row: row.probe_gbps),
+    Column("relative", "DOUBLE", "kernel ÷ probe, median over the rounds", lambda _, row: row.relative),
     Column(
         "utilization",
         "DOUBLE",
         "share of the device's peak, null where that is unknown",
-        lambda r: r.outcome.utilization if r.outcome.utilization_of == "peak" else None,
+        lambda _, row: row.utilization if row.utilization_of == "peak" else None,
     ),
-    Column("seconds", "DOUBLE", "median of one run on the device", lambda r: r.outcome.seconds),
-    Column("noise", "DOUBLE", "IQR ÷ median of the samples", lambda r: r.outcome.noise),
-    Column("samples", "BIGINT", "how many", lambda r: len(r.outcome.samples)),
-    Column("bytes_read", "BIGINT", "declared distinct bytes of one run", lambda r: r.outcome.bytes_read),
-    Column("bytes_written", "BIGINT", "declared distinct bytes of one run", lambda r: r.outcome.bytes_written),
-    Column("sectors", "BIGINT", "32-byte sectors moved (traffic device)", lambda r: _sectors(r.outcome)),
-    Column("method", "VARCHAR", "how time was taken", lambda r: r.outcome.method),
-    Column("drop", "DOUBLE", "against the baseline; negative for a gain", lambda r: r.outcome.verdict.get("drop")),
-    Column("allowed_drop", "DOUBLE", "the drop that is let pass", lambda r: r.outcome.verdict.get("allowed_drop")),
-    Column("sm_clock_mhz", "DOUBLE", "after the samples", lambda r: _condition(r.outcome, "sm_clock_mhz")),
-    Column("temperature_c", "DOUBLE", "after the samples", lambda r: _condition(r.outcome, "temperature_c")),
+    Column("seconds", "DOUBLE", "median of one run on the device", lambda _, row: row.seconds),
+    Column("noise", "DOUBLE", "IQR ÷ median of the samples", lambda _, row: row.noise),
+    Column("samples", "BIGINT", "how many", lambda _, row: len(row.samples)),
+    Column("bytes_read", "BIGINT", "declared distinct bytes of one run", lambda _, row: row.bytes_read),
+    Column("bytes_written", "BIGINT", "declared distinct bytes of one run", lambda _, row: row.bytes_written),
+    Column("sectors", "BIGINT", "32-byte sectors moved (traffic device)", lambda _, row: _sectors(row)),
+    Column("method", "VARCHAR", "how time was taken", lambda _, row: row.method),
+    Column("drop", "DOUBLE", "against the baseline; negative for a gain", lambda _, row: row.verdict.get("drop")),
+    Column("allowed_drop", "DOUBLE", "the drop that is let pass", lambda _, row: row.verdict.get("allowed_drop")),
+    Column("sm_clock_mhz", "DOUBLE", "after the samples", _after("sm_clock_mhz")),
+    Column("temperature_c", "DOUBLE", "after the samples", _after("temperature_c")),
     Column("dram_read", "BIGINT", "bytes that DRAM read, by hardware counters", _dram("bytes_read")),
     Column("dram_written", "BIGINT", "bytes that DRAM wrote, by hardware counters", _dram("bytes_written")),
     Column("l2_sectors_read", "BIGINT", "32-byte sectors read of L2, by hardware counters", _dram("l2_sectors_read")),
@@ -99,7 +102,7 @@ COLUMNS = (
         _dram("l2_sectors_written"),
     ),
     Column(
-        "code", "VARCHAR", "hash of what ran and how it was launched, null where unknown", lambda r: _code(r.outcome)
+        "code", "VARCHAR", "hash of what ran and how it was launched, null where unknown", lambda _, row: _code(row)
     ),
 )
 FORM: tuple[tuple[str, str], ...] = tuple((column.name, column.type) for column in COLUMNS)
@@ -118,8 +121,7 @@ def columns_of(document: Document, outcomes: Sequence[Outcome]) -> list[list[obj
 
     document: a whole run in the form that `--bandwidth-json` writes; outcomes: its results.
     """
-    results = [Result(document, outcome) for outcome in outcomes]
-    return [[_kept(column.value(result), column.type) for result in results] for column in COLUMNS]
+    return [[_kept(column.value(document, one), column.type) for one in outcomes] for column in COLUMNS]
 
 
 def _kept(value: object, type_: str) -> object:
@@ -133,11 +135,6 @@ def _kept(value: object, type_: str) -> object:
     if type_ == "BIGINT":
         return value if isinstance(value, int) and abs(value) <= LARGEST_COUNT else None
     return value
-
-
-def _environment(document: Document, name: str, kind: type) -> object:
-    value = document["environment"].get(name)
-    return value if isinstance(value, kind) else None
 
 
 def _moment(document: Document) -> str:
@@ -157,8 +154,3 @@ def _sectors(outcome: Outcome) -> int | None:
 
 def _code(outcome: Outcome) -> str | None:
     return identity_of_plain(outcome.code_identity).fingerprint(by="ptx" if outcome.counts else "sass")
-
-
-def _condition(outcome: Outcome, name: str) -> object:
-    after = outcome.conditions.get("after")
-    return after.get(name) if isinstance(after, Mapping) else None

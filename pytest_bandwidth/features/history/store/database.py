@@ -12,7 +12,6 @@ import resource
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -214,24 +213,16 @@ def _difference(found: tuple[tuple[str, str], ...]) -> str:
     return f"{len(found)} columns in place of {len(FORM)}"
 
 
-@dataclass(frozen=True, slots=True)
-class MergedRuns:
-    """Describe merged files. ids: of the runs that they hold; overlap: whether two of the files hold the same run.
+def runs_in(connection: DuckDBPyConnection, merged: Sequence[Path]) -> tuple[set[str], bool]:
+    """Return ids of the runs that the merged files hold, and whether two of the files hold the same run.
 
     Files overlap only where folders were copied together after each had merged on its own, or where writers merged a
-    bucket's runs at once (`merge_bucket_where_due`).
+    bucket's runs at once (`merge_bucket_where_due`). Raises UsageError that names a bad file.
     """
-
-    ids: frozenset[str]
-    overlap: bool
-
-
-def runs_in(connection: DuckDBPyConnection, merged: Sequence[Path]) -> MergedRuns:
-    """Return the runs that the merged files hold. Raises UsageError that names a bad file."""
     if not merged:
-        return MergedRuns(frozenset(), False)
+        return set(), False
     query = f"SELECT DISTINCT filename, run_id FROM read_parquet({files_literal(merged)}, filename = true)"
     with named_in_errors(connection, merged, str(merged[0].parent)):
         rows = connection.execute(query).fetchall()
-    ids = frozenset(run_id for _, run_id in rows)
-    return MergedRuns(ids, len(ids) < len(rows))
+    ids = {run_id for _, run_id in rows}
+    return ids, len(ids) < len(rows)

@@ -104,27 +104,22 @@ _COLUMNS_OF_CARD = f'{_CARD}, any_value({_DAY}), any_value("commit"), any_value(
 _NAMES_OF_CARD = ", ".join(f"coalesce(any_value({name}), '')" for name in ("device_kind", "device", "serial", "host"))
 
 
-@dataclass(frozen=True, slots=True)
-class CardDays:
-    """Hold what was found. every: one day in so many was looked at."""
-
-    days: list[CardDay]
-    every: int
-
-
 def tests_in(history: History) -> list[str]:
     """Return the tests that the history knows."""
     return [test for (test,) in history.rows("SELECT DISTINCT test FROM history ORDER BY test") if test]
 
 
-def card_days_in(history: History, figure: str, newest_days: int, tests: Sequence[str] | None = None) -> CardDays:
+def card_days_in(
+    history: History, figure: str, newest_days: int, tests: Sequence[str] | None = None
+) -> tuple[list[CardDay], int]:
     """Return every card's share of its model's median on the newest days, where at least three cards have one.
 
-    figure: gbps or relative, which is a column; newest_days: up to the last run's; tests: only these.
+    With it comes that one day in so many was looked at. figure: gbps or relative, which is a column; newest_days: up to
+    the last run's; tests: only these.
     """
     days, every = _days_to_ask(history, newest_days)
     if not days:
-        return CardDays([], 1)
+        return [], 1
     given: list[object] = [datetime.combine(days[0], time.min), datetime.combine(days[-1], time.max)]
     seen = "FROM history WHERE started_at BETWEEN $1 AND $2"
     if every > 1:
@@ -143,7 +138,7 @@ def card_days_in(history: History, figure: str, newest_days: int, tests: Sequenc
     shares = history.rows(
         "SELECT card, median(figure / middle), count(*) FROM figures JOIN middles USING (alike) GROUP BY card"
     )
-    return CardDays(_enough_together(shares, _days_by_hash(history, seen, given, shares)), every)
+    return _enough_together(shares, _days_by_hash(history, seen, given, shares)), every
 
 
 def _days_to_ask(history: History, newest_days: int) -> tuple[list[date], int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.history.store.bucket import mirrored
 from pytest_bandwidth.features.history.store.database import (
     Moved,
     check_files,
@@ -24,7 +25,6 @@ from pytest_bandwidth.features.history.store.database import (
     within,
 )
 from pytest_bandwidth.features.history.store.files import listing
-from pytest_bandwidth.features.history.store.mirror import mirrored
 from pytest_bandwidth.storage.atomic import real_path
 
 if TYPE_CHECKING:
@@ -144,10 +144,10 @@ def _opened(folder: Path) -> Iterator[History]:
         raise UsageError(f"{folder}: found no runs, expected a folder that --bandwidth-history wrote to")
     with database() as connection:
         check_files(connection, found.files)
-        merged = runs_in(connection, found.merged)
-        files = [*found.merged, *(file for file in found.runs if file.stem not in merged.ids)]
+        merged, overlap = runs_in(connection, found.merged)
+        files = [*found.merged, *(file for file in found.runs if file.stem not in merged)]
         source = rows_of(files)
-        if merged.overlap:
+        if overlap:
             source += " QUALIFY row_number() OVER (PARTITION BY run_id, test) = 1"
         with named_in_errors(connection, files, str(folder)):
             connection.execute(f"CREATE VIEW history AS {source}")

@@ -5,8 +5,9 @@ Each file costs DuckDB half a millisecond to open, and a history lives for years
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history.store.bucket import Bucket
+from pytest_bandwidth.features.history.store.bucket import Bucket, fetch_all, locked_copy
 from pytest_bandwidth.features.history.store.columns import COLUMNS, columns_of, run_id_of
 from pytest_bandwidth.features.history.store.database import (
     Moved,
@@ -25,7 +26,6 @@ from pytest_bandwidth.features.history.store.database import (
     runs_in,
 )
 from pytest_bandwidth.features.history.store.files import add, is_merged, listing, name_of_merged, name_of_run, sweep
-from pytest_bandwidth.features.history.store.mirror import fetch_all, locked_copy
 from pytest_bandwidth.features.history.store.reading import Place
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.storage.atomic import real_path
@@ -34,12 +34,14 @@ from pytest_bandwidth.storage.own_folders import temporary_folder
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-Values = Sequence[Sequence[object]]
 # So many runs have files of their own before they are merged.
 RUNS_BEFORE_MERGE = 200
 LOCK_NAME = ".merging.lock"
 # Sorted by test, a group of rows is of few tests: a question for one test skips the others.
 ROWS_OF_GROUP = 20_480
+
+# Writes a file.
+Fill = Callable[[Path], None]
 
 
 def append(place: Place, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> Place:
@@ -49,50 +51,44 @@ def append(place: Place, document: Mapping[str, Any], outcomes: Sequence[Outcome
     Raises UsageError for a run that has a file there already or that no row can be made of, and for whatever a bucket
     refuses; OSError. Merged files are not searched for the run: a new one's id is new.
     """
-    values, name = columns_of(document, outcomes), name_of_run(run_id_of(document))
-    return _append_there(place, name, values) if isinstance(place, Address) else _append_here(place, name, values)
-
-
-def _append_here(folder: Path, name: str, values: Values) -> Path:
-    _make(folder)
-    folder = real_path(folder)
+    fill, name = partial(_write, columns_of(document, outcomes)), name_of_run(run_id_of(document))
+    if isinstance(place, Address):
+        bucket = Bucket(place)
+        # No foreign file keeps a run out: reading and merging are what refuses those.
+        names = bucket.names()
+        if name in names:
+            raise _there_already(place / name)
+        _put(bucket, name, fill)
+        merge_bucket_where_due(bucket, (*names, name))
+        return place / name
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"{place}: found a file, expected a folder for the history") from None
+    folder = real_path(place)
     target = folder / name
     if target.exists():
         raise _there_already(target)
-    add(target, lambda partial: _write(partial, values))
+    add(target, fill)
     sweep(folder)
     merge_where_due(folder)
     return target
-
-
-def _append_there(address: Address, name: str, values: Values) -> Address:
-    bucket = Bucket(address)
-    # No foreign file keeps a run out: reading and merging are what refuses those.
-    names = bucket.names()
-    if name in names:
-        raise _there_already(address / name)
-    with temporary_folder() as folder:
-        _write(Path(folder) / name, values)
-        bucket.put(Path(folder) / name, name)
-    merge_bucket_where_due(bucket, (*names, name))
-    return address / name
 
 
 def _there_already(file: Place) -> UsageError:
     return UsageError(f"{file}: is there already, expected a run that the history has not")
 
 
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise UsageError(f"{folder}: found a file, expected a folder for the history") from None
-
-
-def _write(file: Path, values: Values) -> None:
+def _write(values: Sequence[Sequence[object]], file: Path) -> None:
     lists = ", ".join(f'unnest(${i}::{column.type}[]) AS "{column.name}"' for i, column in enumerate(COLUMNS, 1))
     with database() as connection:
         copy_to(connection, f"SELECT {lists}", file, values)
+
+
+def _put(bucket: Bucket, name: str, fill: Fill) -> None:
+    with temporary_folder() as folder:
+        fill(Path(folder) / name)
+        bucket.put(Path(folder) / name, name)
 
 
 def merge_where_due(folder: Path) -> None:
@@ -104,7 +100,13 @@ def merge_where_due(folder: Path) -> None:
     with suppress(Timeout, OSError, UsageError, Moved):
         if len(listing(folder).runs) >= RUNS_BEFORE_MERGE:
             with FileLock(folder / LOCK_NAME, timeout=0):
-                _merge(folder)
+                merge(folder)
+
+
+def merge(folder: Path) -> None:
+    """Merge all runs of a folder."""
+    for file in _merged(folder, lambda left: [left] if left else [], lambda name, fill: add(folder / name, fill)):
+        file.unlink(missing_ok=True)
 
 
 def merge_bucket_where_due(bucket: Bucket, names: Iterable[str]) -> None:
@@ -119,34 +121,29 @@ def merge_bucket_where_due(bucket: Bucket, names: Iterable[str]) -> None:
         return
     with suppress(Timeout, OSError, UsageError, Moved), locked_copy(bucket.address, 0.0) as folder:
         fetch_all(bucket, folder)
-        _merge_bucket(bucket, folder)
+        held = _merged(folder, _oldest_together, partial(_put, bucket))
+        bucket.remove(file.name for file in held)
 
 
-def _merge(folder: Path) -> None:
+def _oldest_together(runs: Sequence[Path]) -> list[Sequence[Path]]:
+    ends = range(RUNS_BEFORE_MERGE, len(runs) + 1, RUNS_BEFORE_MERGE)
+    return [runs[end - RUNS_BEFORE_MERGE : end] for end in ends]
+
+
+def _merged(
+    folder: Path,
+    parts_of: Callable[[Sequence[Path]], Sequence[Sequence[Path]]],
+    put: Callable[[str, Fill], None],
+) -> list[Path]:
+    """Merge a folder's runs, each part of them into a file; return the files of those that a merged one holds now."""
     found = listing(folder)
     with database() as connection:
         check_files(connection, found.files)
-        known = runs_in(connection, found.merged).ids
-        left = [file for file in found.runs if file.stem not in known]
-        if left:
-            add(folder / name_of_merged(left), lambda partial: _copy(connection, left, partial))
-    for file in found.runs:
-        file.unlink(missing_ok=True)
-
-
-def _merge_bucket(bucket: Bucket, folder: Path) -> None:
-    found = listing(folder)
-    with database() as connection, temporary_folder() as made:
-        check_files(connection, found.files)
-        known = set(runs_in(connection, found.merged).ids)
-        left = [file for file in found.runs if file.stem not in known]
-        for i in range(0, len(left) - RUNS_BEFORE_MERGE + 1, RUNS_BEFORE_MERGE):
-            oldest = left[i : i + RUNS_BEFORE_MERGE]
-            merged = Path(made) / name_of_merged(oldest)
-            _copy(connection, oldest, merged)
-            bucket.put(merged, merged.name)
-            known.update(file.stem for file in oldest)
-    bucket.remove(file.name for file in found.runs if file.stem in known)
+        known, _ = runs_in(connection, found.merged)
+        for part in parts_of([file for file in found.runs if file.stem not in known]):
+            put(name_of_merged(part), partial(_copy, connection, part))
+            known.update(file.stem for file in part)
+    return [file for file in found.runs if file.stem in known]
 
 
 def _copy(connection: DuckDBPyConnection, runs: Sequence[Path], target: Path) -> None:

@@ -15,7 +15,8 @@ from saved_runs import outcome, run_of
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history.store import Bucket, append, ask, files, known_runs, mirror, writing
+from pytest_bandwidth.features.history.store import Bucket, append, ask, files, known_runs, writing
+from pytest_bandwidth.features.history.store import bucket as bucket_module
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[bucket]'")
 pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
@@ -273,8 +274,11 @@ class TestErrors:
 
     def test_another_process_that_keeps_the_copy_is_waited_for_no_longer_than_so(self, address, monkeypatch):
         add(address, "r1")
-        monkeypatch.setattr(mirror, "LOCK_SECONDS", 0.05)
-        with mirror.locked_copy(address, 0.0), pytest.raises(UsageError, match="another process has been fetching it"):
+        monkeypatch.setattr(bucket_module, "LOCK_SECONDS", 0.05)
+        with (
+            bucket_module.locked_copy(address, 0.0),
+            pytest.raises(UsageError, match="another process has been fetching it"),
+        ):
             known_runs(address)
 
 
@@ -420,7 +424,7 @@ class TestMerging:
 
     def test_a_copy_that_is_in_use_is_no_trouble_with_appending(self, address, store):
         self.fill(address, range(3))
-        with mirror.locked_copy(address, 0.0):
+        with bucket_module.locked_copy(address, 0.0):
             add(address, "r03")
         assert len(names_in(store)) == 4
 

@@ -209,7 +209,7 @@ class TestMerging:
         def merged_meanwhile(connection, merged):
             before = runs_in(connection, merged)
             if not calls:
-                writing._merge(folder.resolve())
+                writing.merge(folder.resolve())
             calls.append(merged)
             return before
 

@@ -14,9 +14,8 @@ import run_documents
 from hostile_documents import hostile_document
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.html.charts import render as charts
-from pytest_bandwidth.features.html.charts.bandwidth import NAMED_ROWS_AT_MOST
-from pytest_bandwidth.features.html.charts.render import chart_specs, render_chart
+from pytest_bandwidth.features.html import charts
+from pytest_bandwidth.features.html.charts import NAMED_ROWS_AT_MOST, chart_specs, render_chart
 from pytest_bandwidth.reports.pages.chart_library import charts_available
 from pytest_bandwidth.reports.pages.chart_parts import log_ticks
 from pytest_bandwidth.reports.pages.theme import DARK, LIGHT, resolved

@@ -1,0 +1,477 @@
+"""Draw a run's charts as Vega-Lite specs; render them as SVG or PNG through vl-convert (the extra ``report``).
+
+The roofline shows where the results that compute stand under the device's roofs (Williams, Waterman, Patterson:
+Roofline, CACM 52(4), 2009), the bandwidth every GB/s against the device's peak and its own probe, the pairs FP32 beside
+FP16, and the sweeps one operation over many sizes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any, Literal
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measured.roofline import attainable_flops
+from pytest_bandwidth.domain.units import digits
+from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
+from pytest_bandwidth.reports.pages.chart_parts import (
+    TIP_OF_ROW,
+    WIDE_ONLY,
+    base,
+    ending_encoding,
+    gravest_last,
+    identity,
+    log_encoding,
+    test_name,
+    tooltip,
+    unique,
+)
+from pytest_bandwidth.reports.pages.theme import LIGHT, Spec, resolved
+from pytest_bandwidth.reports.related import precision_pairs, size_sweeps
+from pytest_bandwidth.reports.text_safe import one_line
+from pytest_bandwidth.reports.values import mapping, number
+from pytest_bandwidth.storage.saved_run import RunDocument, read_document
+
+# With more results than this, named rows give way to a scatter over the bytes moved.
+NAMED_ROWS_AT_MOST = 36
+ROOFS_AT_MOST = 6
+PAIRS_AT_MOST = 40
+SWEEPS_AT_MOST = 24
+TEXT_ROOM = 1.9
+PNG_SCALE = 2.0
+
+Points = list[dict[str, Any]]
+
+
+def chart_specs(document: Mapping[str, Any]) -> dict[str, Spec]:
+    """Return Vega-Lite specs by name, light colours, data inline; a chart that the run has no data for is left out."""
+    return {name: resolved(spec, LIGHT) for name, spec in token_specs(read_document(document)).items()}
+
+
+def render_chart(document: Mapping[str, Any], name: str | None, format: Literal["svg", "png"]) -> bytes:
+    """Render one chart as a file's content; without a name the first.
+
+    Raises UsageError for one that the run has not, or without vl-convert.
+    """
+    specs = chart_specs(document)
+    if not specs:
+        raise UsageError("found no figures to chart, expected a run that took times or counted FLOP")
+    name = next(iter(specs)) if name is None else name
+    if name not in specs:
+        raise UsageError(f"--chart: found {name[:40]!r}, expected one that this run has data for: {', '.join(specs)}")
+    if not charts_available():
+        raise UsageError(MISSING)
+    import vl_convert
+
+    text = json.dumps(specs[name])
+    if format == "svg":
+        return vl_convert.vegalite_to_svg(text).encode()
+    return bytes(vl_convert.vegalite_to_png(text, scale=PNG_SCALE))
+
+
+def token_specs(run: RunDocument) -> dict[str, Spec]:
+    """Return specs with colour tokens in place of colours, for a page that follows the reader's colour scheme."""
+    specs = {name: make(run) for name, make in CHARTS.items()}
+    return {name: spec for name, spec in specs.items() if spec is not None}
+
+
+def _dots(size: int, opacity: float = 1) -> Spec:
+    return {"type": "point", "filled": True, "size": size, "opacity": opacity, "cursor": "pointer"}
+
+
+def _by_ending(points: Points, **place: Spec) -> Spec:
+    """Return where points of results stand, and how they look and tell their row."""
+    return {**place, **ending_encoding({point["ending"] for point in points}), "tooltip": TIP_OF_ROW}
+
+
+def _gbps(field: str, **scale: Any) -> Spec:
+    axis = {"title": "GB/s", "tickCount": 5}
+    return {"field": field, "type": "quantitative", "scale": scale or {"zero": True}, "axis": axis}
+
+
+def _rows(field: str, names: Sequence[str], **axis: Any) -> Spec:
+    return {"field": field, "type": "nominal", "sort": names, "axis": {"title": None, **axis, "labelColor": "$ink"}}
+
+
+# ---- bandwidth -------------------------------------------------------------------------------------------------------
+
+
+def bandwidth_spec(run: RunDocument) -> Spec | None:
+    """Return one named row for each result, or a scatter where there are many; None where nothing was timed."""
+    points = [
+        {**identity(run, i, one), "gbps": one.gbps, "probe": one.probe_gbps, "bytes": one.bytes_moved}
+        for i, one in enumerate(run.outcomes)
+        if one.gbps is not None and one.gbps > 0
+    ]
+    if not points:
+        return None
+    if len(points) <= NAMED_ROWS_AT_MOST:
+        return _named(run, points)
+    return _scattered(run, [point for point in points if point["bytes"] > 0] or points)
+
+
+def _named(run: RunDocument, points: Points) -> Spec:
+    points.sort(key=lambda p: -p["gbps"])
+    names = unique([test_name(run.outcomes[point["row"]]) for point in points])
+    points = [{**point, "name": name} for point, name in zip(points, names, strict=True)]
+    said = f"GB/s of {len(points)} measurements, the largest first"
+    legend = "bar: achieved; tick: its probe" + _peak_words(run)
+    spec = base("Bandwidth against peak", legend, said, 14 + 18 * len(points))
+    y = _rows("name", names, grid=False)
+    spec["data"] = {"values": points}
+    spec["layer"] = [
+        *_peak_rule(run, "x"),
+        {
+            "mark": {"type": "bar", "color": "$mark-soft", "height": {"band": 0.55}},
+            "encoding": {"y": y, "x": _gbps("gbps"), "tooltip": TIP_OF_ROW},
+        },
+        {
+            "transform": [{"filter": "isValid(datum.probe)"}],
+            "mark": {"type": "tick", "color": "$axis", "thickness": 2, "height": {"band": 0.9}},
+            "encoding": {"y": y, "x": _gbps("probe"), "tooltip": TIP_OF_ROW},
+        },
+        {"mark": _dots(55), "encoding": _by_ending(points, y=y, x=_gbps("gbps"))},
+    ]
+    return spec
+
+
+def _scattered(run: RunDocument, points: Points) -> Spec:
+    words = _peak_words(run).removeprefix("; ")
+    spec = base("Bandwidth against peak", words, f"GB/s of {len(points)} measurements over the bytes each moves", 300)
+    x = log_encoding("bytes", "bytes moved", [max(p["bytes"], 1) for p in points], "~s")
+    marks = {"data": {"values": gravest_last(points)}, "mark": _dots(40, 0.75)}
+    spec["layer"] = [*_peak_rule(run, "y"), {**marks, "encoding": _by_ending(points, x=x, y=_gbps("gbps"))}]
+    return spec
+
+
+def _peak_rule(run: RunDocument, axis: str) -> Iterable[Spec]:
+    if run.device.peak_gbps is not None:
+        yield {
+            "data": {"values": [{"gbps": run.device.peak_gbps}]},
+            "mark": {"type": "rule", "color": "$axis"},
+            "encoding": {axis: _gbps("gbps")},
+        }
+
+
+def _peak_words(run: RunDocument) -> str:
+    return "" if run.device.peak_gbps is None else f"; line: peak, {digits(run.device.peak_gbps)} GB/s"
+
+
+# ---- roofline --------------------------------------------------------------------------------------------------------
+
+
+def roofline_spec(run: RunDocument) -> Spec | None:
+    """Return GFLOP/s over FLOP/byte, log-log; None where no result computes anything. Roofs are drawn where known."""
+    points = [point for i, outcome in enumerate(run.outcomes) if (point := _computing(run, i, outcome))]
+    if not points:
+        return None
+    counted = [moved for point in points if (moved := _counted(run.outcomes[point["row"]], point))]
+    intensities = [p["intensity"] for p in (*points, *counted)]
+    low, high = min(intensities) / 1.6, max(intensities) * 1.6
+    slope = _probe_gbps(run.outcomes)
+    roofs = [*_peak_roofs(run, low, high), *_probe_roof(run, low, high, slope)]
+    x = log_encoding("intensity", "arithmetic intensity, FLOP/byte", [low, high], "~g")
+    y = log_encoding("gflops", "achieved, GFLOP/s", [p["gflops"] for p in (*points, *roofs)], "~s")
+    silent = len(run.outcomes) - len(points)
+    left_out = f"; {silent} that compute nothing are left out" if silent else ""
+    said = f"Roofline of {len(points)} measurements, log-log{left_out}"
+    spec = base("Roofline", _subtitle(run, slope), said, 300)
+    spec["layer"] = [
+        *_roof_layers(roofs, x, y, high),
+        {
+            "data": {"values": gravest_last(points)},
+            "mark": _dots(55, 0.85),
+            "encoding": _by_ending(points, x=x, y=y),
+        },
+    ]
+    if counted:
+        ring = {"type": "point", "filled": False, "size": 80, "opacity": 0.85}
+        encoding = {"x": x, "y": y, "color": {"value": "$axis"}, "tooltip": TIP_OF_ROW}
+        spec["layer"].append({"data": {"values": counted}, "mark": ring, "encoding": encoding})
+    return spec
+
+
+def _computing(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any] | None:
+    intensity, seconds, gbps = outcome.arithmetic_intensity, outcome.seconds, outcome.gbps
+    if outcome.flop <= 0 or not intensity or not seconds or not gbps or min(intensity, seconds, gbps) <= 0:
+        return None
+    return {**identity(run, index, outcome), "intensity": intensity, "gflops": outcome.flop / seconds / 1e9}
+
+
+def _counted(outcome: Outcome, point: dict[str, Any]) -> dict[str, Any] | None:
+    """Return where a result stands by what DRAM really moved; None where that was not counted."""
+    dram = mapping(outcome.detail, "dram")
+    moved = (number(dram, "bytes_read") or 0) + (number(dram, "bytes_written") or 0)
+    return {**point, "intensity": outcome.flop / moved} if moved > 0 else None
+
+
+def _peak_roofs(run: RunDocument, low: float, high: float) -> Points:
+    """Return corners of one roof for each precision of known compute peak; without any, the memory's slope alone."""
+    peak = run.device.peak_gbps
+    if peak is None:
+        return []
+    corners = []
+    for precision, gflops in _compute_peaks(run.outcomes, peak).items():
+        name = f"{digits(gflops / 1000)} TFLOP/s {precision}".rstrip()
+        ridge = min(max(gflops / peak, low), high)
+        corners += [_corner(name, x, attainable_flops(x, gflops, peak)) for x in sorted({low, ridge, high})]
+    return corners or [_corner("", x, x * peak) for x in (low, high)]
+
+
+def _probe_roof(run: RunDocument, low: float, high: float, slope: float | None) -> Points:
+    """Draw what memory really gave: the probe's slope, up to the highest roof."""
+    if slope is None:
+        return []
+    peaks = _compute_peaks(run.outcomes, run.device.peak_gbps) if run.device.peak_gbps else {}
+    end = min(high, max(peaks.values()) / slope) if peaks else high
+    return [_corner("probe", x, x * slope) for x in (low, end) if x >= low]
+
+
+def _corner(roof: str, intensity: float, gflops: float) -> dict[str, Any]:
+    return {"roof": roof, "intensity": intensity, "gflops": gflops}
+
+
+def _roof_layers(roofs: Points, x: Spec, y: Spec, high: float) -> Iterable[Spec]:
+    if not roofs:
+        return
+    dashed = {"condition": {"test": "datum.roof === 'probe'", "value": [2, 3]}, "value": [1, 0]}
+    detail, color = {"field": "roof", "type": "nominal"}, {"value": "$axis"}
+    yield {
+        "data": {"values": roofs},
+        "mark": {"type": "line", "strokeWidth": 1.25},
+        "encoding": {"x": x, "y": y, "detail": detail, "color": color, "strokeDash": dashed},
+    }
+    for labels, align, dx in zip(_roof_labels(roofs, high), ("left", "right"), (16, 0), strict=True):
+        if labels:
+            mark = {"type": "text", "align": align, "baseline": "bottom", "dy": -4, "dx": dx}
+            encoding = {"x": x, "y": y, "text": {"field": "roof"}}
+            yield {"data": {"values": labels}, "mark": mark, "encoding": encoding}
+
+
+def _roof_labels(roofs: Points, high: float) -> tuple[Points, Points]:
+    """Place compute roofs' names: from the ridge on where there is room (few points are there), else at its end."""
+    low = min(roof["intensity"] for roof in roofs)
+    from_ridge: Points = []
+    at_end: Points = []
+    for name in dict.fromkeys(roof["roof"] for roof in roofs if roof["roof"] not in ("", "probe")):
+        corners = [roof for roof in roofs if roof["roof"] == name]
+        ridge = next(roof for roof in corners if roof["gflops"] == corners[-1]["gflops"])
+        roomy = math.log(high / ridge["intensity"]) > 0.3 * math.log(high / low)
+        (from_ridge if roomy else at_end).append(ridge if roomy else corners[-1])
+    return from_ridge, at_end
+
+
+def _compute_peaks(outcomes: Iterable[Outcome], peak_gbps: float) -> Mapping[str, float]:
+    """Return GFLOP/s by precision: the ridge point of each result times the peak that it was computed with."""
+    found: dict[str, float] = {}
+    for outcome in outcomes:
+        if outcome.flop > 0 and outcome.ridge_point is not None and outcome.ridge_point > 0:
+            found.setdefault(one_line(outcome.precision or "", 20), outcome.ridge_point * peak_gbps)
+    return dict(list(found.items())[:ROOFS_AT_MOST])
+
+
+def _probe_gbps(outcomes: Iterable[Outcome]) -> float | None:
+    rates = [o.probe_gbps for o in outcomes if o.probe_gbps is not None and o.probe_gbps > 0 and o.flop > 0]
+    return median(rates) if rates else None
+
+
+def _subtitle(run: RunDocument, slope: float | None) -> str:
+    known = (("solid: peak", run.device.peak_gbps), ("dotted: the probes' median", slope))
+    return "; ".join(f"{what}, {digits(gbps)} GB/s" for what, gbps in known if gbps is not None)
+
+
+# ---- pairs and sweeps ------------------------------------------------------------------------------------------------
+
+
+def pairs_spec(run: RunDocument) -> Spec | None:
+    """Return GB/s of each operation in FP32 and FP16, with both ratios; None where there is no such pair."""
+    pairs = precision_pairs(run.outcomes)
+    if not pairs:
+        return None
+    rows = {id(outcome): index for index, outcome in enumerate(run.outcomes)}
+    names = unique([one_line(pair.name, 60) for pair in pairs[:PAIRS_AT_MOST]])
+    points: Points = []
+    spans: Points = []
+    for name, pair in zip(names, pairs, strict=False):
+        known = ((pair.bandwidth_ratio, "GB/s"), (pair.time_ratio, "time"))
+        ratios = ", ".join(f"{ratio:.2f} × {of}" for ratio, of in known if ratio is not None)
+        ends = [pair.fp32.gbps or 0.0, pair.fp16.gbps or 0.0]
+        spans.append({"pair": name, "low": min(ends), "high": max(ends), "ratio": ratios})
+        for precision, one in (("FP32", pair.fp32), ("FP16", pair.fp16)):
+            point = {"row": rows[id(one)], "pair": name, "precision": precision, "gbps": one.gbps}
+            points.append({**point, "FP16 ÷ FP32": ratios})
+    legend = _legend("ratios: FP16 ÷ FP32", len(pairs), PAIRS_AT_MOST)
+    spec = base("FP32 and FP16", legend, f"GB/s of {len(spans)} operations in both", 14 + 22 * len(spans))
+    # The ratios stand at the right of the larger half and need room there.
+    scale: Spec = {"domain": [0, TEXT_ROOM * max(span["high"] for span in spans)], "nice": True}
+    y, look = _rows("pair", names), _by_precision(["FP32", "FP16"])
+    spec["layer"] = [
+        {
+            "data": {"values": spans},
+            "mark": {"type": "rule", "color": "$axis", "strokeWidth": 2},
+            "encoding": {"y": y, "x": _gbps("low", **scale), "x2": {"field": "high"}},
+        },
+        {
+            "data": {"values": spans},
+            "name": WIDE_ONLY,
+            "mark": {"type": "text", "align": "left", "dx": 9},
+            "encoding": {"y": y, "x": _gbps("high", **scale), "text": {"field": "ratio"}},
+        },
+        {
+            "data": {"values": points},
+            "mark": _dots(70),
+            "encoding": {"y": y, "x": _gbps("gbps", **scale), **look, "tooltip": TIP_OF_ROW},
+        },
+    ]
+    return spec
+
+
+def sweeps_spec(run: RunDocument) -> Spec | None:
+    """Return GB/s over bytes moved, one small chart for each operation; None where none has three sizes."""
+    sweeps = size_sweeps(run.outcomes)
+    if not sweeps:
+        return None
+    rows = {id(outcome): index for index, outcome in enumerate(run.outcomes)}
+    names = list(dict.fromkeys(sweep.name for sweep in sweeps))
+    shown = {name: one_line(name, 40) for name in names[:SWEEPS_AT_MOST]}
+    points: Points = [
+        {
+            "row": rows[id(one)],
+            "sweep": shown[sweep.name],
+            "precision": one_line(sweep.precision, 12).upper() or "unnamed",
+            "bytes": one.bytes_moved,
+            "gbps": one.gbps,
+        }
+        for sweep in sweeps
+        if sweep.name in shown
+        for one in sweep.outcomes
+    ]
+    legend = _legend("", len(names), SWEEPS_AT_MOST)
+    spec = base("Size sweeps", legend, f"GB/s over bytes moved of {len(shown)} operations", 96)
+    del spec["width"], spec["height"], spec["autosize"]
+    spec |= {
+        "data": {"values": points},
+        "columns": 3,
+        "facet": {"field": "sweep", "type": "nominal", "sort": list(shown.values()), "header": {"labelLimit": 190}},
+        "spacing": {"row": 14, "column": 18},
+        "spec": {
+            "width": 190,
+            "height": 96,
+            "mark": {"type": "line", "point": {"filled": True, "size": 34}, "strokeWidth": 1.5, "cursor": "pointer"},
+            "encoding": {
+                "x": log_encoding("bytes", "bytes moved", [p["bytes"] for p in points], "~s"),
+                "y": _gbps("gbps") | {"axis": {"title": "GB/s", "tickCount": 4}},
+                **_by_precision(list(dict.fromkeys(p["precision"] for p in points))),
+                "tooltip": TIP_OF_ROW,
+            },
+        },
+    }
+    return spec
+
+
+def _by_precision(present: Sequence[str]) -> dict[str, Spec]:
+    """Return colour and shape by precision, FP32 and FP16 always alike."""
+    known = {"FP32": ("$mark", "circle"), "FP16": ("$other", "square")}
+    rest = [name for name in present if name not in known]
+    looks = known | {
+        name: (("$ink", "$muted")[i % 2], ("diamond", "triangle-up")[i // 2 % 2]) for i, name in enumerate(rest)
+    }
+    domain = [name for name in looks if name in present]
+    legend = None if len(domain) == 1 else {"orient": "top", "title": None}
+    return {
+        channel: {
+            "field": "precision",
+            "type": "nominal",
+            "scale": {"domain": domain, "range": [looks[name][which] for name in domain]},
+            "legend": legend,
+        }
+        for which, channel in enumerate(("color", "shape"))
+    }
+
+
+def _legend(words: str, found: int, at_most: int) -> str:
+    cut = "" if found <= at_most else f"the first {at_most} of {found}"
+    return "; ".join(part for part in (words, cut) if part)
+
+
+# ---- one result, opened: the page holds one spec of each, and the data of every result (details.py) ------------------
+
+
+def detail_specs() -> dict[str, Spec]:
+    """Return `runs`, the judged figure over the baseline's runs, and `samples`, their distribution."""
+    return {"runs": _runs(), "samples": _samples()}
+
+
+def _runs() -> Spec:
+    """Draw the runs chart of datasets runs = {position, value, kind, label}, limits = {value, text}."""
+    spec = base("", "", "The baseline's runs, the oldest first, then this run and its fresh processes", 130)
+    del spec["title"]
+    y = _figure("value", {"zero": False, "nice": True, "padding": 8}, {"title": None, "tickCount": 4})
+    x = _figure("position", {"zero": False, "nice": False, "padding": 12}, None)
+    kinds, legend = ["baseline run", "this run", "fresh process"], {"orient": "top", "title": None}
+    dashed = {"condition": {"test": "datum.text === 'limit'", "value": [3, 3]}, "value": [1, 0]}
+    spec["layer"] = [
+        {
+            "data": {"name": "limits"},
+            "mark": {"type": "rule", "color": "$axis"},
+            "encoding": {"y": y, "strokeDash": dashed},
+        },
+        {
+            "data": {"name": "limits"},
+            "mark": {"type": "text", "align": "right", "baseline": "bottom", "dy": -2},
+            "encoding": {"y": y, "x": {"value": {"expr": "width"}}, "text": {"field": "text"}},
+        },
+        {
+            "data": {"name": "runs"},
+            "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+            "encoding": {
+                "x": x,
+                "y": y,
+                "color": _looks("kind", kinds, ["$mark", "$ink", "$other"], legend),
+                "shape": _looks("kind", kinds, ["circle", "diamond", "square"], legend),
+                "tooltip": tooltip("kind", "figure", "when"),
+            },
+        },
+    ]
+    return spec
+
+
+def _samples() -> Spec:
+    """Draw the samples chart; dataset: samples = {series: kernel | probe, gbps}."""
+    spec = base("", "", "Distribution of the kernel's and the probe's samples, in GB/s", 84)
+    del spec["title"]
+    series = ["kernel", "probe"]
+    x = _figure("gbps", {"zero": False, "padding": 6}, {"title": "GB/s", "tickCount": 5})
+    y = {"field": "series", "type": "nominal", "sort": series, "axis": {"title": None, "labelColor": "$ink"}}
+    spec["data"] = {"name": "samples"}
+    spec["layer"] = [
+        {
+            "mark": {"type": "tick", "thickness": 1.5, "opacity": 0.45, "height": {"band": 0.6}},
+            "encoding": {"x": x, "y": y, "color": _looks("series", series, ["$mark", "$other"], None)},
+        },
+        {
+            "mark": {"type": "tick", "thickness": 2.5, "color": "$ink", "height": {"band": 0.8}},
+            "encoding": {"x": {**x, "aggregate": "median"}, "y": y},
+        },
+    ]
+    return spec
+
+
+def _figure(field: str, scale: Spec, axis: Spec | None) -> Spec:
+    return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
+
+
+def _looks(field: str, domain: list[str], looks: list[str], legend: Spec | None) -> Spec:
+    return {"field": field, "type": "nominal", "scale": {"domain": domain, "range": looks}, "legend": legend}
+
+
+CHARTS: Mapping[str, Callable[[RunDocument], Spec | None]] = {
+    "roofline": roofline_spec,
+    "bandwidth": bandwidth_spec,
+    "pairs": pairs_spec,
+    "sweeps": sweeps_spec,
+}

@@ -1,1 +1,0 @@
-"""Draw charts as Vega-Lite specs."""
