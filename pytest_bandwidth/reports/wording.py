@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import is_share_told
@@ -26,8 +27,6 @@ from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss
 from pytest_bandwidth.reports.text_safe import clean, one_line
 
-# `Documentation` of pyproject.toml's [project.urls].
-DOCUMENTATION = "https://pytest-bandwidth.readthedocs.io/en/latest"
 _SHARE_OF_FLOOR = {"min_utilization": "of peak", "min_relative": "of the probe"}
 # A failure's message has no more lines; what is cut stands in the documents.
 MOST_LINES = 12

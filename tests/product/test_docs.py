@@ -9,7 +9,8 @@ import pytest
 from documented import PAGES, ROOT
 from making import HERE, copy_of_repository, run
 
-from pytest_bandwidth.reports.wording import DOCUMENTATION, help_link
+from pytest_bandwidth.domain.address import DOCUMENTATION
+from pytest_bandwidth.reports.wording import help_link
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -6,6 +6,7 @@ import pytest
 from judged_kernels import FIVE, KEY, compared, measured, processes
 from judged_kernels import decided as decide_one
 
+from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.measured import validity
 from pytest_bandwidth.domain.measured.rounds import HELD_UP, RUN_DELAY
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
@@ -16,7 +17,6 @@ from pytest_bandwidth.judging.pairs import Looks
 from pytest_bandwidth.outcomes.flatten import outcome_of
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss
 from pytest_bandwidth.reports.wording import (
-    DOCUMENTATION,
     MOST_LINES,
     Context,
     detail_of,
