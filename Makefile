@@ -61,10 +61,11 @@ coverage: ## of what `make test COVERAGE=1` and `make test-slow COVERAGE=1` ran
 lowest: .venv-lowest/.test ## the tests with the oldest releases that pyproject.toml allows; registers and warnings are the newest compiler's
 	.venv-lowest/bin/python -m pytest $(SPREAD) -m 'not experiment' --ignore=tests/kernels/test_kernel_compile.py $(PYTEST_ARGS)
 # PyTorch's build for processors; PyPI's brings gigabytes of CUDA. Its registry names it by version: the list of hashes is PyPI's.
+TYPED := test_a_page_typed_in_an_empty_folder_prints_what_it_shows
 frameworks: $(VENV)/.test ## the tests of PyTorch, JAX, tinygrad and Triton, none skipped
 	$(BIN)/python -m pip install --quiet --index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0'
 	$(BIN)/python -m pip install --quiet 'triton==3.9.0' && $(BIN)/python -c 'import jax, tinygrad, torch, triton'
-	$(BIN)/python -m pytest tests/frameworks $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/frameworks "tests/product/test_tutorial.py::$(TYPED)[frameworks.md-1]" $(PYTEST_ARGS)
 # In environments of their own: Ray imports amdsmi where it is installed, and fails without AMD's library; Otava pins NumPy.
 fleet: $(FLEET)/.fleet ## the tests of the fleet on a Ray cluster of this machine, and of a history in S3 (minutes)
 	$(FLEET)/bin/python -c 'import moto.server, ray, s3fs'

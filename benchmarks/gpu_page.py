@@ -9,6 +9,9 @@ from datetime import datetime, timezone
 from statistics import median, stdev
 from typing import Any
 
+# Of the suite's tests the page names the operation alone.
+_OF_SUITE = "pytest_bandwidth/suite/test_operations.py::test_operation["
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -100,11 +103,11 @@ def report(
         "",
         "Medians over the processes; spread: standard deviation of the logarithm between identical processes.",
         "",
-        "| measurement | GB/s | of peak | ÷ probe | spread GB/s | spread ÷ probe |",
+        "| measurement | GB/s | of peak, % | ÷ probe | spread GB/s, % | spread ÷ probe, % |",
         "|---|---:|---:|---:|---:|---:|",
         *(_row(row) for row in rows),
         "",
-        *((f"Left out, since not every process measured it validly: {', '.join(absent)}.", "") if absent else ()),
+        *((f"Left out, since not every process measured it validly: {_names(absent)}.", "") if absent else ()),
         *((f"A test of the suite failed in {failed} of the processes.", "") if failed else ()),
         "## The same copies, timed by others in the same process",
         "",
@@ -130,7 +133,7 @@ def report(
 
 def _row(row: Spread) -> str:
     cells = (
-        _cell(row.key),
+        _name(row.key),
         f"{row.gbps:.1f}",
         _percent(row.utilization, 1),
         "–" if row.relative is None else f"{row.relative:.3f}",
@@ -144,7 +147,7 @@ def _counted(results: Sequence[Mapping[str, Any]] | str) -> list[str]:
     if isinstance(results, str):
         return [f"Not counted: {_cell(results)}."]
     return [
-        "By hardware counters, each in one run beside what it declares.",
+        "By hardware counters, in one run of each.",
         "",
         "| measurement | declared bytes | DRAM read | DRAM written | ÷ declared |",
         "|---|---:|---:|---:|---:|",
@@ -157,9 +160,9 @@ def _counted_row(result: Mapping[str, Any]) -> str:
     dram = result.get("detail", {}).get("dram")
     if dram is None:
         said = [finding["text"] for finding in result.get("findings", ()) if finding["code"] == "dram-uncounted"]
-        return f"| {_cell(key_of(result))} | {declared} | {_cell(said[0] if said else 'not counted')} | – | – |"
+        return f"| {_name(key_of(result))} | {declared} | {_cell(said[0] if said else 'not counted')} | – | – |"
     moved = f"{dram['bytes_read']:,} | {dram['bytes_written']:,} | {dram['ratio']:.3f}"
-    return f"| {_cell(key_of(result))} | {declared} | {moved} |"
+    return f"| {_name(key_of(result))} | {declared} | {moved} |"
 
 
 def _comparison_row(one: Mapping[str, Any]) -> str:
@@ -168,9 +171,17 @@ def _comparison_row(one: Mapping[str, Any]) -> str:
     return f"| {one['work']} | {one['timed_by']} | {gbps}{why} |"
 
 
+def _names(keys: Sequence[str]) -> str:
+    return ", ".join(map(_name, keys))
+
+
+def _name(key: str) -> str:
+    return _cell(key.removeprefix(_OF_SUITE).removesuffix("]") if key.startswith(_OF_SUITE) else key)
+
+
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def _percent(fraction: float | None, decimals: int) -> str:
-    return "–" if fraction is None else f"{fraction * 100:.{decimals}f} %"
+    return "–" if fraction is None else f"{fraction * 100:.{decimals}f}"

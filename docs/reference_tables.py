@@ -1,18 +1,26 @@
-"""Write the reference's tables and entries from the code: options, marker, fixture, hooks, and other lists.
+"""Write what pages list from the code: options, marker, fixture, hooks, commands, rooms and others.
 
 Sphinx calls `write_reference` before it reads the pages (docs/conf.py); nothing of it is kept in the repository.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
+import os
+import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stdout, suppress
 from dataclasses import fields
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from pytest_bandwidth import hooks as specifications
+from pytest_bandwidth.cli.main import commands, main
 from pytest_bandwidth.domain.measured.comparison import Comparison, Ratio
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.features.history.store import COLUMNS
@@ -23,7 +31,14 @@ from pytest_bandwidth.options.settings import dest, flag
 from pytest_bandwidth.registry import hooks
 from pytest_bandwidth.suite.operations.table import markdown_table
 
-CONTRACT = Path(__file__).resolve().parents[1] / "tests" / "product" / "contract.json"
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "pytest_bandwidth"
+CONTRACT = ROOT / "tests" / "product" / "contract.json"
 HELP = {"-h", "--help"}
 
 
@@ -86,6 +101,36 @@ def compatibility_table() -> str:
     return _table(("what", "names"), rows)
 
 
+def command_helps() -> str:
+    """Show what `--help` prints for every command and each of its actions."""
+    parts, left = [], [(name,) for name in commands()]
+    while left:
+        words = left.pop(0)
+        shown = _help(*words)
+        parts.append(f"### `{' '.join(words)}`\n\n```text\n{shown}```\n")
+        actions = re.findall(r"^    (\w+)  ", shown.partition("  ACTION\n")[2].partition("\n\n")[0], re.MULTILINE)
+        left[:0] = [(*words, action) for action in actions]
+    return "\n".join(parts)
+
+
+def rooms_table() -> str:
+    """List the rooms, the highest layer first, each with the first sentence of its docstring; then other contracts."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (layers,) = [c for c in contracts if c["type"] == "layers" and c.get("containers") == [PACKAGE]]
+    rows = [
+        (str(number), *_room(name.strip()))
+        for number, layer in reversed([*enumerate(reversed(layers["layers"]))])
+        for name in layer.split("|")
+    ]
+    others = [
+        f"- the layers {contract['name']}" if "layers" in contract else f"- {contract['name']}"
+        for contract in contracts
+        if contract is not layers
+    ]
+    return "\n".join([_table(("layer", "room", "what it does"), rows), "", "Checked as well:", "", *others])
+
+
 def write_reference(folder: Path) -> None:
     """Write the parts that pages include."""
     folder.mkdir(exist_ok=True)
@@ -97,9 +142,26 @@ def write_reference(folder: Path) -> None:
         "operations.md": markdown_table,
         "history.md": history_table,
         "compatibility.md": compatibility_table,
+        "commands.md": command_helps,
+        "rooms.md": rooms_table,
     }
     for name, make in parts.items():
         (folder / name).write_text(make() + "\n", encoding="utf-8")
+
+
+def _help(*words: str) -> str:
+    printed = StringIO()
+    with patch.dict(os.environ, COLUMNS="100"), redirect_stdout(printed), suppress(SystemExit):
+        main([*words, "--help"])
+    return printed.getvalue()
+
+
+def _room(name: str) -> tuple[str, str]:
+    folder = ROOT / PACKAGE / name
+    file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    sentence = " ".join(docstring.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".:")
+    return f"`{name}{'/' if folder.is_dir() else '.py'}`", f"{sentence.replace('``', '`')}."
 
 
 def _public(owner: type) -> Iterable[tuple[str, Any]]:

@@ -6,12 +6,15 @@ import re
 from pathlib import PurePath
 from urllib.parse import unquote
 
+# `Documentation` of pyproject.toml's [project.urls]: messages link to its headings.
+DOCUMENTATION = "https://pytest-bandwidth.readthedocs.io/en/latest"
 _MASK = "***"
 # Shorter ones would be found inside the words of a sentence.
 _SHORTEST_SECRET = 4
 # As a path it would be a folder named "s3:".
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _IN_TEXT = re.compile(rf"{_ADDRESS.pattern}[^\s'\"]*")
+_HELP = re.compile(rf"{re.escape(DOCUMENTATION)}/[a-z]+\.html#[a-z-]+")
 # In an address of Azure's, what stands before an "@" is the container.
 _AZURE = re.compile(r"(?:abfss?|wasbs?|az|adl)://")
 
@@ -22,12 +25,12 @@ def is_address(text: str) -> bool:
 
 
 def masked(text: str) -> str:
-    """Return text with the credentials, query and fragment of each address in it as ``***``.
+    """Return text with the credentials, query and fragment of each address in it as ``***``; but of our own pages.
 
     >>> masked("--bandwidth-history=s3://key:secret@bucket/history")
     '--bandwidth-history=s3://***@bucket/history'
     """
-    return _IN_TEXT.sub(lambda found: _masked(found[0]), text)
+    return _IN_TEXT.sub(lambda found: found[0] if _HELP.fullmatch(found[0]) else _masked(found[0]), text)
 
 
 def _masked(address: str) -> str:

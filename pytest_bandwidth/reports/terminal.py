@@ -20,7 +20,7 @@ from pytest_bandwidth.reports.names import names_among, without_common_part
 from pytest_bandwidth.reports.related import PrecisionPair, precision_pairs
 from pytest_bandwidth.reports.tables import GAP, NARROWEST_NAME, laid_out, table_width
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.reports.wording import detail_of, in_a_line
+from pytest_bandwidth.reports.wording import detail_of, help_line, in_a_line
 
 # Colours by meaning, as pytest's terminal writer names them.
 MARKUP = {
@@ -196,6 +196,7 @@ def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verb
             who = printable(name_of(outcomes[0])) if len(outcomes) == 1 else f"{len(outcomes)} tests"
             reason = printable(in_a_line(outcomes[0].reason))
             lines.append((Span(status, MARKUP[Status(status)]), Span(f" {who}: {reason}")))
+            lines.append((Span(printable(help_line(outcomes[0].reason_code)), ("light",)),))
     for status, count in told.items():
         if count > MOST_REASONS and not verbose:
             more = f" … and {count - MOST_REASONS} more reasons (-v lists them)"

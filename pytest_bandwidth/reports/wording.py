@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import is_share_told
@@ -145,14 +146,24 @@ def failure_message(
         rows.append(("profile", context.profile))
     if (remedy := remedy_of(decision, context)) is not None:
         rows.append(remedy)
-    width = max((len(label) for label, _ in rows), default=0)
+    rows.append(("help", help_link(decision.rule)))
+    width = max(len(label) for label, _ in rows)
     lines = [title_of(decision), *(f"    {label:{width}}  {in_a_line(text)}" for label, text in rows)]
     return "\n".join(lines if context.place is None else [*lines, f"{context.place}: {decision.status}"])
 
 
+def help_link(code: str) -> str:
+    """Return the address of what troubleshooting says about a reason code."""
+    return f"{DOCUMENTATION}/troubleshooting.html#{code.partition(':')[0].replace('_', '-')}"
+
+
+def help_line(code: str) -> str:
+    return f"    help  {help_link(code)}"
+
+
 def message_lines(outcome: Outcome) -> list[str]:
     """Return what a row's failing test says, else its verdict and reason, cleaned: verdict, number and limit first."""
-    said = (outcome.message or "").strip() or _row_title(outcome)
+    said = (outcome.message or "").strip() or _row_text(outcome)
     first, *others = said.splitlines()[:MOST_LINES]
     return [one_line(first, 500), *(clean(line, 500) for line in others)]
 
@@ -165,7 +176,8 @@ def untouched_message(measurement: Measurement, place: str | None = None) -> str
         if seen is not None and seen < said:
             less = f"{seen:,} of the {said:,} bytes that are declared {verb}"
             text = f"the kernel touches {less}: declare what one run has to move, or let the kernel do all of its work"
-            return text if place is None else f"{text}\n{place}: declared bytes"
+            lines = [text, help_line("declared-bytes")]
+            return "\n".join(lines if place is None else [*lines, f"{place}: declared bytes"])
     return None
 
 
@@ -182,9 +194,11 @@ def in_a_line(text: str) -> str:
     return " ".join((first, *(line.strip() for line in quoted[-1:])))
 
 
-def _row_title(outcome: Outcome) -> str:
-    detail = detail_of(Status(outcome.status), outcome.reason_code, outcome.verdict)
-    return f"{outcome.status} ({detail}): {outcome.reason}" if detail else f"{outcome.status}: {outcome.reason}"
+def _row_text(outcome: Outcome) -> str:
+    status = Status(outcome.status)
+    detail = detail_of(status, outcome.reason_code, outcome.verdict)
+    title = f"{status} ({detail}): {outcome.reason}" if detail else f"{status}: {outcome.reason}"
+    return f"{title}\n{help_line(outcome.reason_code)}" if status.warns else title
 
 
 def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, str] | None:
@@ -453,7 +467,8 @@ def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str,
     changes = sorted(decision.facts.get("changes", ()), key=_growth, reverse=True)
     rows = [(called(name), f"{now:,}, was {then:,}") for name, then, now in changes[:COUNTS_SHOWN]]
     if len(changes) > COUNTS_SHOWN:
-        rows.append(("…", f"and {counted(len(changes) - COUNTS_SHOWN, 'more count')}"))
+        name, text = rows[-1]
+        rows[-1] = (name, f"{text}; and {counted(len(changes) - COUNTS_SHOWN, 'more count')}")
     if (line := worst_line(measurement.detail.get("lines", ()))) is not None:
         rows.append(("at", line))
     if decision.facts.get("pattern"):

@@ -213,7 +213,7 @@ class BandwidthSession:
 
     def _fail(self, item: pytest.Item, said: str) -> None:
         self.note_failed(item, said)
-        pytest.fail(said, pytrace=False)
+        pytest.fail(f"{said}\n{wording.help_line('not-measured')}", pytrace=False)
 
     def has_entries(self, item: pytest.Item) -> bool:
         """Return whether the baseline has entries of the test, which need not take the fixture any more."""
@@ -240,9 +240,9 @@ class BandwidthSession:
         not_measured = self._not_measured(item, report, {row.outcome.key for row in rows})
         if not_measured and self._strict and not expected_to_fail:
             report.outcome = "failed"
-            said = (printable_sentence(f"{key} is in the baseline, and {why}") for key, why in not_measured.items())
-            report.longrepr = "\n".join(said)
-            self.note_failed(item, report.longrepr)
+            lines = [printable_sentence(f"{key} is in the baseline, and {why}") for key, why in not_measured.items()]
+            report.longrepr = "\n".join((*lines, wording.help_line("not-measured")))
+            self.note_failed(item, "\n".join(lines))
         if not_measured or reason is not None:
             vars(report)["bandwidth_missing"] = {"not_measured": not_measured, "skipped": reason}
             self.attach_device(report)

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from card_processes import Card
-from documented import BLOCKS, commands, words
+from documented import BLOCKS, commands, plain, printed, words
 
 ADDOPTS = (
     "-p no:cacheprovider -p no:randomly -p no:benchmark -p no:xdist -p no:hypothesispytest --bandwidth-max-time=0.05 "
@@ -40,6 +40,8 @@ def test_the_test_of_the_cuda_page_is_judged_by_its_baseline(card: Card, tmp_pat
         done = typed(card, tmp_path, command)
         assert done.returncode == 0, done.stdout + done.stderr
         assert statuses(done.stdout) <= expected, done.stdout
+    (shown,) = [block for block in CUDA if block.kind == "text"]
+    assert printed(shown).search(plain(done.stdout)), done.stdout
 
 
 def test_the_tutorial_finds_its_strided_kernel_by_time(card: Card, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from importlib import import_module
@@ -17,7 +16,6 @@ from pytest_bandwidth import __version__
 from pytest_bandwidth.cli import main as cli
 from pytest_bandwidth.domain.errors import BandwidthError
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 HOSTILE = "tests/\x1b[31mred\u202e.py::test_x"
 DECLARED = [
     *(("device",), ("selftest",), ("compare",), ("report",)),
@@ -40,15 +38,6 @@ def test_every_command_helps(command, name):
     said = command(*name, "--help")
     assert said.status == 0
     assert f"usage: pytest-bandwidth {' '.join(name)} " in said.out
-
-
-@pytest.mark.parametrize("name", DECLARED, ids=" ".join)
-def test_page_names_every_option(command, name):
-    """What --help offers stands in docs/cli.md, in the row of its command."""
-    row = re.search(rf"^\| `{' '.join(name)} .*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert row is not None
-    usage = command(*name, "--help").out.split("\n\n")[0]
-    assert [option for option in re.findall(r"--[a-z][a-z-]+", usage) if option not in row[0]] == []
 
 
 @pytest.mark.parametrize(

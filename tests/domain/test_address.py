@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_bandwidth.domain.address import Address, is_address, masked
+from pytest_bandwidth.domain.address import DOCUMENTATION, Address, is_address, masked
 
 # An address, and how it is shown.
 SHOWN = [
@@ -70,3 +70,9 @@ def test_addresses_are_equal_where_their_text_is():
     assert Address("s3://b/h") == Address("s3://b/h/")
     assert len({Address("s3://b/h"), Address("s3://b/h/"), Address("s3://b/i")}) == 2
     assert Address("s3://b/h") not in ("s3://b/h", Address("s3://b/h") / "x")
+
+
+def test_a_heading_of_our_pages_is_no_secret():
+    link = f"{DOCUMENTATION}/troubleshooting.html#floor"
+    assert masked(f"help  {link}\nt.py:1: x") == f"help  {link}\nt.py:1: x"
+    assert masked(f"{link}?sig=secret") == f"{DOCUMENTATION}/troubleshooting.html#***"

@@ -75,7 +75,7 @@ bandwidth_pairs = 4
 """
 # Typed by tests/product/test_tutorial.py, with a tolerance that fails.
 TYPED = {"extensions.md"}
-PAGES_WITH_COMMANDS = sorted({b.page for b in BLOCKS if b.kind == "console" and not b.lacking} - TYPED)
+RUN_PAGES = sorted({b.page for b in BLOCKS if b.kind in ("console", "python") and not b.lacking} - TYPED)
 FRAGMENTS = [b for b in BLOCKS if b.kind == "python" and b.file is None and "def test_" not in b.text]
 IN_A_TEST = [b for b in FRAGMENTS if "bandwidth." in b.text.replace("pytest_bandwidth.", "")]
 
@@ -357,7 +357,7 @@ def test_commands_in_the_text_run(command, shell):
         assert command in lacking(REPOSITORY).text
 
 
-@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
+@pytest.mark.parametrize("page", RUN_PAGES)
 def test_commands_run_in_the_order_of_their_page(page, shell, pytester):
     if page == "frameworks.md":
         pytest.importorskip("torch", reason="torch is not installed: make frameworks")

@@ -73,7 +73,7 @@ def test_the_page_shows_figures_and_gaps(pages: Any) -> None:
     page = pages.report(device, pages.spreads(documents), comparison, "fine", "cmd", counted="no ncu")
     assert "peak unknown" in page
     assert "- driver_version: 580" in page
-    assert "| t[1\\|2] | 123.5 | – | – | 0.00 % | – |" in page
+    assert "| t[1\\|2] | 123.5 | – | – | 0.00 | – |" in page
     assert "| copy | us | 99.9 |" in page
     assert "Left out" not in page
 
@@ -161,7 +161,7 @@ def test_the_page_of_a_run(run: Any) -> None:
     status, page = run(("Recommended: 3 %", 0))
     assert status == 0
     assert "Recommended: 3 %" in page
-    assert "| t | 100.0 | 80.0 % | 0.900 | 0.00 % | 0.00 % |" in page
+    assert "| t | 100.0 | 80.0 | 0.900 | 0.00 | 0.00 |" in page
     assert "Not counted: no ncu on PATH." in page
 
 

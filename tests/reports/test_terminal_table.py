@@ -13,6 +13,7 @@ from pytest_bandwidth.features.html.table import table_of
 from pytest_bandwidth.reports.github import job_summary
 from pytest_bandwidth.reports.names import natural, shortest_unique, without_common_part
 from pytest_bandwidth.reports.terminal import summary_lines
+from pytest_bandwidth.reports.wording import help_link
 from pytest_bandwidth.storage.saved_run import read_document
 
 OUTCOME = run_documents.outcomes(1)[0]
@@ -115,6 +116,7 @@ def test_tests_of_one_name_are_told_apart_in_table_and_notes() -> None:
     lines = ["".join(span.text for span in line) for line in summary_lines(rows, 120)]
     assert [line.split()[0] for line in lines[1:3]] == nodeids
     assert "UNDECIDED a/t.py::test_a: because of a" in lines
+    assert lines.count(f"    help  {help_link(OUTCOME.reason_code)}") == 2
     assert "NOTE b/t.py::test_a: passes" in lines
 
 
@@ -170,7 +172,7 @@ def test_a_table_of_every_column_stays_within_80_columns() -> None:
         rows = [replace(row, nodeid=f"t.py::test_{LONG}[{i}]", key=str(i)) for i in range(3)]
         lines = ["".join(span.text for span in line) for line in summary_lines(rows, 80)]
         table_lines = lines[: next(i for i, line in enumerate(lines) if " measured: " in line)]
-        assert max(len(line) for line in table_lines if not line.startswith(LONG)) <= 80
+        assert max(len(line) for line in table_lines if not line.startswith((LONG, "    help  "))) <= 80
         assert any("-10.6 %" in line for line in table_lines)
     assert table_lines.count("  within the tolerance, access strided (132 bytes) / coalesced") == 3
 

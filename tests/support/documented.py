@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-STAND_IN = "tests stand in for "
+STAND_IN, VARIES = "tests stand in for ", "varies: "
 _FENCE = re.compile(r"(?:^<!-- (?P<mark>[^\n]*?) -->\n)?^```(?P<kind>\S*)[^\n]*\n(?P<text>.*?)^```$", re.S | re.M)
 _FILE = re.compile(r"^(?:#|//) ([\w./-]+\.\w+)\n")
 _IN_TEXT = re.compile(r"`((?:pytest|pytest-bandwidth|python|make) [^`\n…]+)`")
@@ -91,3 +91,28 @@ def words(command: str, folder: Path) -> list[str]:
         matches = sorted(glob.glob(word, root_dir=folder)) if re.search(r"[?*]", word) and raw == word else []
         found += matches or [word]
     return found
+
+
+def printed(block: Block) -> re.Pattern[str]:
+    """Compile the text block to what must be printed, spaces and line ends alike.
+
+    The line before a block may say what varies, ``<!-- varies: REGEX or REGEX -->``: where one matches the block,
+    anything that it matches will do.
+    """
+    given = block.mark.removeprefix(VARIES).split(" or ") if block.mark else []
+    rest, expected, used = plain(block.text), "", set()
+    while rest:
+        for regex in given:
+            if found := re.match(regex, rest):
+                expected, rest = expected + f"(?:{regex})", rest[found.end() :]
+                used.add(regex)
+                break
+        else:
+            expected, rest = expected + re.escape(rest[0]), rest[1:]
+    assert used == set(given), f"{block}: found no text for {set(given) - used}, expected each pattern to match some"
+    return re.compile(expected)
+
+
+def plain(text: str) -> str:
+    """Return the text with every run of spaces and line ends as one space."""
+    return " ".join(text.split())

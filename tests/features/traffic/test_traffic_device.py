@@ -11,6 +11,8 @@ import pytest
 from children import HANGS_SECONDS
 from ptx_sources import ENDLESS_TEMPLATES
 
+from pytest_bandwidth.reports.wording import help_link
+
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
 KERNEL = """extern "C" __global__ void scale(float* out, const float* in, float s, int n)
@@ -99,6 +101,7 @@ def test_a_strided_read_fails_with_line_and_pattern(counted):
         "    baseline        loads coalesced, stores coalesced",
         "    likely cause    the kernel's code changed",
         f"    accept it       pytest test_scale.py::test_scale {options}",
+        f"    help            {help_link('counts')}",
         "test_scale.py:4: REGRESSED",
     ]
     assert row["message"] in result.stdout.str()
