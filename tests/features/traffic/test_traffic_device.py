@@ -272,9 +272,7 @@ def test_a_kernel_that_came_to_print_is_not_measured_and_fails_with_strict(count
 
 @pytest.mark.parametrize(("given", "seconds"), [([], 60.0), (["--bandwidth-traffic-timeout=7"], 7.0)])
 def test_a_launch_may_take_a_minute_unless_another_time_is_given(project, given, seconds):
-    project.file(
-        "test_bound.py", f"def test_bound(bandwidth):\n    assert bandwidth._device._timeout == {seconds}\n"
-    )
+    project.file("test_bound.py", f"def test_bound(bandwidth):\n    assert bandwidth._device._timeout == {seconds}\n")
     project.run_here("--bandwidth-device=traffic", *given).assert_outcomes(passed=1)
 
 
