@@ -120,7 +120,7 @@ def _named(run: RunDocument, points: Points) -> Spec:
     points = [{**point, "name": name} for point, name in zip(points, names, strict=True)]
     said = f"GB/s of {len(points)} measurements, the largest first"
     legend = "bar: achieved; tick: its probe" + _peak_words(run)
-    spec = base("Bandwidth against peak", legend, said, 14 + 18 * len(points))
+    spec = base(_title(run), legend, said, 14 + 18 * len(points))
     y = _rows("name", names, grid=False)
     spec["data"] = {"values": points}
     spec["layer"] = [
@@ -141,7 +141,7 @@ def _named(run: RunDocument, points: Points) -> Spec:
 
 def _scattered(run: RunDocument, points: Points) -> Spec:
     words = _peak_words(run).removeprefix("; ")
-    spec = base("Bandwidth against peak", words, f"GB/s of {len(points)} measurements over the bytes each moves", 300)
+    spec = base(_title(run), words, f"GB/s of {len(points)} measurements over the bytes each moves", 300)
     x = log_encoding("bytes", "bytes moved", [max(p["bytes"], 1) for p in points], "~s")
     marks = {"data": {"values": gravest_last(points)}, "mark": _dots(40, 0.75)}
     spec["layer"] = [*_peak_rule(run, "y"), {**marks, "encoding": _by_ending(points, x=x, y=_gbps("gbps"))}]
@@ -155,6 +155,10 @@ def _peak_rule(run: RunDocument, axis: str) -> Iterable[Spec]:
             "mark": {"type": "rule", "color": "$axis"},
             "encoding": {axis: _gbps("gbps")},
         }
+
+
+def _title(run: RunDocument) -> str:
+    return "Bandwidth" if run.device.peak_gbps is None else "Bandwidth against peak"
 
 
 def _peak_words(run: RunDocument) -> str:

@@ -78,7 +78,9 @@ def _failures(run: RunDocument, summary: RunSummary, table: Table) -> list[tuple
 def _said(outcome: Outcome) -> tuple[str, str]:
     """Return what a test said, less the status, which stands in front of it."""
     first, *others = message_lines(outcome)
-    return prose(first.removeprefix(f"{outcome.status}: ")), prose("\n".join(line.strip() for line in others))
+    return prose(first.removeprefix(f"{outcome.status}: ")), prose(
+        "\n".join(line.removeprefix("    ") for line in others)
+    )
 
 
 def _subtitle(run: RunDocument) -> list[str]:
@@ -107,7 +109,7 @@ def _environment(run: RunDocument) -> list[tuple[str, list[tuple[str, str]]]]:
     groups = [
         ("Device", [*own, *_pairs(device.settings), *_pairs(device.facts)]),
         ("Run", [("run id", clean(run.run_id, 200)), *_pairs(run.environment)]),
-        ("Settings", _pairs(run.settings)),
+        ("Settings", _pairs({name: value for name, value in run.settings.items() if value not in (None, False)})),
     ]
     return [
         (title, [(name.replace("_", " "), value) for name, value in pairs if value]) for title, pairs in groups if pairs

@@ -206,11 +206,8 @@ def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> str | None:
     short = {key: len(entry.runs) for key, entry in entries.items() if 0 < len(entry.runs) < taken}
     if not short:
         return None
-    named = listed([f"{printable(key)} {runs}" for key, runs in short.items()], MOST_NAMED)
-    return (
-        f"of this update's {taken} runs not all count, since some were disturbed or failed: "
-        f"{named}; another --bandwidth-update adds runs"
-    )
+    named = listed([f"{printable(key)} kept {runs} of {taken}" for key, runs in short.items()], MOST_NAMED)
+    return f"some runs were discarded (disturbed or failed): {named}; run --bandwidth-update again to add runs"
 
 
 def _fewer_counts(entries: Mapping[str, Entry]) -> str | None:
@@ -220,8 +217,8 @@ def _fewer_counts(entries: Mapping[str, Entry]) -> str | None:
     if not some:
         return None
     return (
-        f"what DRAM moves was not counted in every run of this update: {listed(some, MOST_NAMED)}; the gate "
-        "knows the others' counts"
+        f"DRAM traffic was not counted in every run of this update: {listed(some, MOST_NAMED)}; the entry keeps "
+        "the counts of the other runs"
     )
 
 
