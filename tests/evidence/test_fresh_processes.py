@@ -39,6 +39,7 @@ note("reported")
 # Asks for fresh processes as a test does, in a process that may be interrupted.
 PARENT = """
 import sys
+sys.path.remove("")  # its pytest is a stand-in, for those that it starts
 from pathlib import Path
 from pytest_bandwidth.evidence.processes.waiting import Room
 from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
