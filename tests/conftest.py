@@ -1,11 +1,12 @@
 """Mark tests by layer and cost, and set what no test inherits."""
 
 import compileall
+import gc
 import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,9 +61,26 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         compileall.compile_dir(folder, quiet=2)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Search for no garbage while tests are imported: all of it stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """Keep no byte code of what tests write, in this process neither."""
     sys.dont_write_bytecode = True
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded_is_no_garbage() -> None:
+    """Leave what was loaded before this module, libraries and tests, out of searches for garbage: each takes long."""
+    gc.collect()
+    gc.freeze()
 
 
 def layer(item: pytest.Item) -> str:

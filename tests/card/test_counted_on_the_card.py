@@ -99,31 +99,6 @@ def test_by_another_cards_baseline_the_old_kernel_is_counted_here(
     assert rows[str(CHANGED)]["detail"]["dram"]["bytes_read"] == 4 << 14
 
 
-@pytest.mark.slow
-def test_what_the_page_of_a_card_shows_is_counted(card: Card, tmp_path: Path, injection: Path) -> None:
-    """benchmarks/gpu.py's operations, as `make gpu` counts them."""
-    stand_in_profilers.install(tmp_path / "bin", "ncu")
-    env = {
-        **ALONE,
-        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "NVTX_INJECTION64_PATH": str(injection),
-        "PYTHONPATH": os.pathsep.join((card.environment({})["PYTHONPATH"], str(TESTS / "support"))),
-        "PYTEST_ADDOPTS": f"{ALONE['PYTEST_ADDOPTS']} -p small_suite {SHORT} --bandwidth-min-samples=8",
-    }
-    program = (
-        "import sys, json; from pathlib import Path; sys.path.insert(0, 'benchmarks'); import gpu; "
-        f"print(json.dumps(gpu.run_counted('cuda:0', Path({str(tmp_path / 'counted.json')!r}))))"
-    )
-    done = card.run(["-c", program], {"L2_BYTES": 1 << 14}, cwd=TESTS.parent, env=env)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = json.loads(done.stdout.splitlines()[-1])
-    assert {row["nodeid"].partition("[")[2].rpartition("-float32")[0] for row in rows} == {
-        "write-plain", "copy-plain", "triad-plain", "sum-plain", "transpose-naive",
-    }  # fmt: skip
-    for row in rows:
-        assert "dram" in row["detail"], row["findings"]
-
-
 def test_what_tests_a_gpus_counters_passes_on_the_card(card: Card, tmp_path: Path, injection: Path) -> None:
     stand_in_profilers.install(tmp_path / "bin", "ncu")
     env = {

@@ -13,92 +13,73 @@ from plugin_texts import COPY
 pytestmark = pytest.mark.in_process
 
 
-def one_line_failure(project, body, *args):
-    """The single message of a test function with this body."""
-    project.file("test_wrong.py", f"import numpy as np\nimport pytest\n\ndef test_wrong(bandwidth):\n{body}\n")
-    result = project.run_here(*args)
-    result.assert_outcomes(failed=1)
+def failures(project, *bodies):
+    """The messages of test functions with these bodies, each in a file of its own, of one run."""
+    head = "import numpy as np\nimport pytest\n\ndef test_wrong(bandwidth):\n"
+    for number, body in enumerate(bodies):
+        project.file(f"{number:02}/test_wrong.py", f"{head}{body}\n")
+    result = project.run_here("--import-mode=importlib")
+    result.assert_outcomes(failed=len(bodies))
     text = result.stdout.str()
     assert "Traceback" not in text
     section = text.split("= FAILURES =")[1].split("short test summary")[0].split("memory bandwidth")[0]
-    lines = [line for line in section.splitlines() if line.strip(" =_")]
-    message = [line for line in lines if not re.fullmatch(r"_+ test_wrong _+", line)]
-    return "\n".join(message)
+    each = re.split(r"^_+ test_wrong _+$", section, flags=re.MULTILINE)[1:]
+    return ["\n".join(line for line in one.splitlines() if line.strip(" =_")) for one in each]
 
 
-A = "    a = bandwidth.random(64)\n"
+def check_lines(expected, messages):
+    for pattern, message in zip(expected, messages, strict=True):
+        assert re.search(pattern, message), message
+        assert len(message.splitlines()) == 1, message
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("    bandwidth(lambda: None)", r"test_wrong\.py:5: neither reads= nor writes= is declared"),
-        (A + "    bandwidth(len, a)", r"6: neither .* here reads='args' would declare 1 array \(obj\), 256 B"),
-        (A + "    bandwidth(len, [a, (i for i in a)], reads='args')", r"6: obj\[1\] is a generator, whose arrays"),
-        (A + "    bandwidth(lambda: None, reads=-4)", r"test_wrong\.py:6: reads=-4, expected .* not negative"),
-        (A + "    bandwidth(len, a, read=a)", r"test_wrong\.py:6: found read=, expected reads="),
-        (A + "    bandwidth(len, a, write=a)", r"test_wrong\.py:6: found write=, expected writes="),
-        (A + "    bandwidth(len, a, reads=a, write=a)", r"test_wrong\.py:6: found write=, expected writes="),
-        (A + "    bandwidth.launch(None, 1, 1, (), shared=8)", r"6: launch: found shared=, expected shared_mem="),
-        (A + "    bandwidth.launch(None, 1, 1, (), read=a)", r"test_wrong\.py:6: launch: found read=, expected reads="),
-        (
-            A + "    bandwidth.launch(None, 1, 1, (), write=a)",
-            r"test_wrong\.py:6: launch: found write=, expected writes=",
-        ),
-        (A + "    bandwidth(lambda: None, reads=0)", r"test_wrong\.py:6: .*add up to 0 bytes"),
-        (A + "    bandwidth(lambda: None, reads=1.5)", r"reads=1\.5, expected arrays, whole numbers of bytes"),
-        (A + "    bandwidth(lambda: None, reads='a')", r"reads='a', expected arrays"),
-        (
-            A + "    bandwidth(lambda: None, reads=object())",
-            r"test_wrong\.py:6: a builtins\.object in reads= or writes= is no array",
-        ),
-        (A + "    bandwidth(a, reads=a)", r"found an object of type ndarray, expected a callable"),
-        (A + "    bandwidth(lambda: None, reads=a, flop=-1)", r"flop=-1, expected"),
-        (A + "    bandwidth(lambda: None, reads=a, label='')", r"label='', expected printable text"),
-        (A + "    bandwidth(lambda: None, reads=a, setup=3)", r"setup=3, expected a callable"),
-        (
-            A + "    bandwidth(lambda: None, reads=a)\n    bandwidth(lambda: None, reads=a)",
-            r"two measurements without a label in one test \(lines 6 and 7\): give each a label= of its own",
-        ),
-        (
-            A + "    for _ in range(2):\n        bandwidth(lambda: None, reads=a)",
-            r"test_wrong\.py:7: two measurements without a label in one test",
-        ),
-        (
-            "    bandwidth(lambda: 1 / 0, reads=8)",
-            r"test_wrong\.py:5: the measured callable raised ZeroDivisionError: division by zero",
-        ),
-        (
-            "    bandwidth(lambda: __import__('sys').exit(3), reads=8)",
-            r"test_wrong\.py:5: the measured callable raised SystemExit: 3$",
-        ),
-        (
-            "    bandwidth(np.copyto, A, A, reads=8, setup=lambda: __import__('sys').exit('so'))".replace(
-                "A", "np.ones(1)"
-            ),
-            r"test_wrong\.py:5: setup raised SystemExit: so$",
-        ),
-        (
-            "    bandwidth(lambda: None, reads=8)\n    bandwidth.tags['n'] = np.int16(3)",
-            r"tags: found 'n': .*3.*, expected text as name, text or a number as value",
-        ),
-        ("    bandwidth.random(-1)", r"test_wrong\.py:5: shape=-1, expected"),
-        (
-            "    bandwidth.random(1 << 50)",
-            r"test_wrong\.py:5: an array of \(1125899906842624,\) float32 needs .*: use a smaller size",
-        ),
-        ("    bandwidth.random(4, 'colour')", r"test_wrong\.py:5: .*colour"),
-        (
-            "    bandwidth.kernel('nowhere.cu', 'k')",
-            r"no kernel file 'nowhere\.cu' in [^,;]*; shipped files are .*stream\.cu",
-        ),
-        ("    bandwidth.kernel('stream.cu', 'triad_f31')", r"stream\.cu has no kernel 'triad_f31', it has .*triad_f32"),
-    ],
-)
-def test_wrong_call(project, body, expected):
-    message = one_line_failure(project, body)
-    assert re.search(expected, message), message
-    assert len(message.splitlines()) == 1, message
+# What follows `bandwidth` in line 6, or a body's lines from there, and what is said of it.
+WRONG_CALLS = [
+    ("(lambda: None)", r"test_wrong\.py:6: neither reads= nor writes= is declared"),
+    ("(len, a)", r"6: neither .* here reads='args' would declare 1 array \(obj\), 256 B"),
+    ("(len, [a, (i for i in a)], reads='args')", r"6: obj\[1\] is a generator, whose arrays"),
+    ("(lambda: None, reads=-4)", r"test_wrong\.py:6: reads=-4, expected .* not negative"),
+    ("(len, a, read=a)", r"test_wrong\.py:6: found read=, expected reads="),
+    ("(len, a, write=a)", r"test_wrong\.py:6: found write=, expected writes="),
+    ("(len, a, reads=a, write=a)", r"test_wrong\.py:6: found write=, expected writes="),
+    (".launch(None, 1, 1, (), shared=8)", r"6: launch: found shared=, expected shared_mem="),
+    (".launch(None, 1, 1, (), read=a)", r"test_wrong\.py:6: launch: found read=, expected reads="),
+    (".launch(None, 1, 1, (), write=a)", r"test_wrong\.py:6: launch: found write=, expected writes="),
+    ("(lambda: None, reads=0)", r"test_wrong\.py:6: .*add up to 0 bytes"),
+    ("(lambda: None, reads=1.5)", r"reads=1\.5, expected arrays, whole numbers of bytes"),
+    ("(lambda: None, reads='a')", r"reads='a', expected arrays"),
+    ("(lambda: None, reads=object())", r"test_wrong\.py:6: a builtins\.object in reads= or writes= is no array"),
+    ("(a, reads=a)", r"found an object of type ndarray, expected a callable"),
+    ("(lambda: None, reads=a, flop=-1)", r"flop=-1, expected"),
+    ("(lambda: None, reads=a, label='')", r"label='', expected printable text"),
+    ("(lambda: None, reads=a, setup=3)", r"setup=3, expected a callable"),
+    (
+        "(lambda: None, reads=a)\n    bandwidth(lambda: None, reads=a)",
+        r"two measurements without a label in one test \(lines 6 and 7\): give each a label= of its own",
+    ),
+    (
+        "    for _ in range(2):\n        bandwidth(lambda: None, reads=a)",
+        r"test_wrong\.py:7: two measurements without a label in one test",
+    ),
+    ("(lambda: 1 / 0, reads=8)", r"py:6: the measured callable raised ZeroDivisionError: division by zero"),
+    ("(lambda: __import__('sys').exit(3), reads=8)", r"py:6: the measured callable raised SystemExit: 3$"),
+    ("(len, a, reads=8, setup=lambda: __import__('sys').exit('so'))", r"py:6: setup raised SystemExit: so$"),
+    (
+        "(lambda: None, reads=8)\n    bandwidth.tags['n'] = np.int16(3)",
+        r"tags: found 'n': .*3.*, expected text as name, text or a number as value",
+    ),
+    (".random(-1)", r"test_wrong\.py:6: shape=-1, expected"),
+    (".random(1 << 50)", r"py:6: an array of \(1125899906842624,\) float32 needs .*: use a smaller size"),
+    (".random(4, 'colour')", r"test_wrong\.py:6: .*colour"),
+    (".kernel('nowhere.cu', 'k')", r"no kernel file 'nowhere\.cu' in [^,;]*, [^,;]*; shipped files are .*stream\.cu"),
+    (".kernel('stream.cu', 'triad_f31')", r"stream\.cu has no kernel 'triad_f31', it has .*triad_f32"),
+]
+
+
+def test_wrong_calls(project):
+    bodies = (call if call.startswith("    ") else f"    bandwidth{call}" for call, _ in WRONG_CALLS)
+    messages = failures(project, *(f"    a = bandwidth.random(64)\n{body}" for body in bodies))
+    check_lines([expected for _, expected in WRONG_CALLS], messages)
 
 
 LAUNCH = """
@@ -108,52 +89,44 @@ LAUNCH = """
     k = bandwidth.kernel("stream.cu", "triad_f32")
     bandwidth.launch(k, {grid}, {block}, {args}, reads=(b, c), writes=a)
 """
+WRONG_LAUNCHES = [
+    ({"args": "(a, b, c, 3.0, n)"}, r"3\.0.*np\.float32\(3\.0\)"),
+    ({"args": "(a, b, c[::2], np.float32(3), n)"}, r"contiguous"),
+    ({"args": "(a, b, [1, 2], np.float32(3), n)"}, r"list"),
+    ({"grid": "0"}, r"grid=0, expected one to three whole numbers"),
+    ({"block": "(1, 2, 3, 4)"}, r"block=\(1, 2, 3, 4\), expected one to three"),
+    ({"args": "a"}, r"args is a ndarray, expected a tuple"),
+]
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"args": "(a, b, c, 3.0, n)"}, r"3\.0.*np\.float32\(3\.0\)"),
-        ({"args": "(a, b, c[::2], np.float32(3), n)"}, r"contiguous"),
-        ({"args": "(a, b, [1, 2], np.float32(3), n)"}, r"list"),
-        ({"grid": "0"}, r"grid=0, expected one to three whole numbers"),
-        ({"block": "(1, 2, 3, 4)"}, r"block=\(1, 2, 3, 4\), expected one to three"),
-        ({"args": "a"}, r"args is a ndarray, expected a tuple"),
-    ],
-)
-def test_wrong_launch(project, change, expected):
-    whole = {"grid": "1", "block": "64", "args": "(a, b, c, np.float32(3), np.int64(n))", **change}
-    message = one_line_failure(project, LAUNCH.format(**whole))
-    assert re.search(expected, message), message
-    assert len(message.splitlines()) == 1, message
+def test_wrong_launches(project):
+    whole = {"grid": "1", "block": "64", "args": "(a, b, c, np.float32(3), np.int64(n))"}
+    messages = failures(project, *(LAUNCH.format(**{**whole, **change}) for change, _ in WRONG_LAUNCHES))
+    check_lines([expected for _, expected in WRONG_LAUNCHES], messages)
 
 
-@pytest.mark.parametrize(
-    ("marker", "expected"),
-    [
-        ("min_gpbs=3", r"bandwidth marker: found 'min_gpbs', expected one of min_gbps, min_utilization"),
-        ("3", r"found 3, expected keywords only"),
-        ("tolerance=5", r"tolerance: found '5', expected a fraction below 1 or a percentage such as 5%"),
-        ("tolerance=None", r"tolerance=None, expected a number or text"),
-        ("min_gbps='3 parsecs'", r"min_gbps: found unit 'parsecs'"),
-        ("judged_on='speed'", r"judged_on: found 'speed', expected relative or gbps"),
-        (
-            "min_utilization=200",
-            r"min_utilization: found '200', expected a fraction below 1 or a percentage such as 5%",
-        ),
-        ("min_relative='2000%'", r"min_relative: found '2000%', expected a share of the probe, .*, of 200% at most"),
-        ("max_time=0", r"max_time: found '0', expected seconds"),
-    ],
-)
-def test_wrong_marker(project, marker, expected):
-    project.file(
-        "test_wrong.py",
-        f"import pytest\n@pytest.mark.bandwidth({marker})\ndef test_wrong(bandwidth):\n    bandwidth(int, reads=1)\n",
-    )
+WRONG_MARKERS = [
+    ("min_gpbs=3", r"bandwidth marker: found 'min_gpbs', expected one of min_gbps, min_utilization"),
+    ("3", r"found 3, expected keywords only"),
+    ("tolerance=5", r"tolerance: found '5', expected a fraction below 1 or a percentage such as 5%"),
+    ("tolerance=None", r"tolerance=None, expected a number or text"),
+    ("min_gbps='3 parsecs'", r"min_gbps: found unit 'parsecs'"),
+    ("judged_on='speed'", r"judged_on: found 'speed', expected relative or gbps"),
+    ("min_utilization=200", r"min_utilization: found '200', expected a fraction below 1 or a percentage such as 5%"),
+    ("min_relative='2000%'", r"min_relative: found '2000%', expected a share of the probe, .*, of 200% at most"),
+    ("max_time=0", r"max_time: found '0', expected seconds"),
+]
+
+
+def test_wrong_markers(project):
+    for number, (marker, _) in enumerate(WRONG_MARKERS):
+        text = f"@pytest.mark.bandwidth({marker})\ndef test_wrong(bandwidth):\n    bandwidth(int, reads=1)\n"
+        project.file(f"test_{number}.py", f"import pytest\n{text}")
     result = project.run_here()
-    result.assert_outcomes(errors=1)
-    assert re.search(expected, result.stdout.str())
-    assert "Traceback" not in result.stdout.str()
+    result.assert_outcomes(errors=len(WRONG_MARKERS))
+    text = result.stdout.str()
+    assert [expected for _, expected in WRONG_MARKERS if not re.search(expected, text)] == []
+    assert "Traceback" not in text
 
 
 def test_floor_on_an_unknown_peak(project):
@@ -179,7 +152,8 @@ def test_floor_on_an_unknown_peak(project):
         ("--bandwidth-min-samples=many", r"--bandwidth-min-samples: found 'many', expected a whole number"),
         ("--bandwidth-precision=0", r"--bandwidth-precision: found '0', expected more than 0 %"),
         ("--bandwidth-baseline=none.yaml", r"no baseline file .*none\.yaml: check --bandwidth-baseline"),
-        ("--bandwidth-update", r"--bandwidth-update needs --bandwidth-baseline=PATH"),
+        ("--bandwidth-update", r"ERROR: --bandwidth-update needs --bandwidth-baseline=PATH to write to"),
+        ("--bandwidth-update-new", r"ERROR: --bandwidth-update-new needs --bandwidth-baseline=PATH to write to"),
         (
             "--bandwidth-update --bandwidth-update-new --bandwidth-baseline=b.yaml",
             "--bandwidth-update and --bandwidth-update-new exclude each other",
@@ -420,13 +394,6 @@ def test_a_bad_value_is_blamed_on_where_it_was_given(project, name):
     by_file.stderr.fnmatch_lines([f"ERROR: {name} in {ini}: found 'soon', expected *"])
 
 
-@pytest.mark.parametrize("option", ["--bandwidth-update", "--bandwidth-update-new"])
-def test_an_update_without_a_baseline_is_refused_by_its_own_name(project, option):
-    result = project.run_here(option)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {option} needs --bandwidth-baseline=PATH to write to"])
-
-
 def test_nonsense_is_undecided_and_never_written(project):
     project.file("test_it.py", "def test_nothing(bandwidth):\n    bandwidth(lambda: None, reads=1 << 30)\n")
     result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
@@ -512,5 +479,5 @@ def test_a_path_that_no_file_system_takes_is_no_internal_error(project, option):
 
 def test_text_without_a_kernel_is_no_file(project):
     text = "__device__ int one() { return 1; } " + "// on one line " * 20
-    said = one_line_failure(project, f"    bandwidth.kernel({text!r})")
+    (said,) = failures(project, f"    bandwidth.kernel({text!r})")
     assert said == "test_wrong.py:5: the source text holds no kernel: name the one that is meant"

@@ -9,6 +9,8 @@ import pytest
 from children import HANGS_SECONDS
 from plugin_texts import COPY
 
+# Fails and is measured again, in new processes.
+SLOW = COPY.replace("def test", "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test")
 HEAVY = (
     *("numpy", "yaml", "jinja2", "numba", "cupy", "pynvml"),
     *(f"pytest_bandwidth.session.{name}" for name in ("session", "xdist")),
@@ -39,18 +41,9 @@ def test_works_beside_the_usual_plugins_together(project):
     project.file("pytest.ini", "[pytest]\nbandwidth_busy_processors = 1000\n")
     project.file("test_copy.py", COPY)
     project.file("test_more.py", COPY.replace("test_copy", "test_more") + "\ndef test_b(benchmark): benchmark(int)\n")
-    result = project.run(
-        "-n2",
-        "--reruns=1",
-        "--cov=.",
-        "--benchmark-disable",
-        "-p",
-        "randomly",
-        "--bandwidth-json=run.json",
-        "--bandwidth-baseline=b.yaml",
-        "--bandwidth-update",
-        "--bandwidth-runs=1",
-    )
+    others = ("-n2", "--reruns=1", "--cov=.", "--benchmark-disable", "-p", "randomly")
+    update = ("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=1", "--bandwidth-json=run.json")
+    result = project.run(*others, *update)
     result.assert_outcomes(passed=3)
     document = json.loads((project.path / "run.json").read_text())
     assert [row["key"] for row in document["results"]] == ["test_copy.py::test_copy", "test_more.py::test_more"]
@@ -107,8 +100,7 @@ def test_a_bad_baseline_is_no_matter_to_workers_that_measure_nothing(project, op
 @pytest.mark.smoke
 def test_confirmation_works_under_xdist(project):
     pytest.importorskip("xdist")
-    floor = "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test"
-    project.file("test_copy.py", COPY.replace("def test", floor))
+    project.file("test_copy.py", SLOW)
     result = project.run("-n1", "-o", "bandwidth_confirm=1")
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r" +re-runs +\S+ GB/s"])
@@ -120,8 +112,7 @@ def test_confirmation_works_under_xdist(project):
     ids=lambda a: " ".join(a),
 )
 def test_fresh_processes_work_with_options_of_pytest(project, args):
-    floor = "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test"
-    project.file("test_copy.py", COPY.replace("def test", floor))
+    project.file("test_copy.py", SLOW)
     result = project.run(*args, "-o", "bandwidth_confirm=1")
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r" +re-runs +\S+ GB/s"])
@@ -183,20 +174,7 @@ def pytest_collection_finish():
 atexit.register(tell)
 """,
     )
-    project.file(
-        "test_copy.py",
-        """
-import numpy as np
-import pytest
-from conftest import look
-
-@pytest.mark.bandwidth(min_gbps="90 TB/s")
-def test_copy(bandwidth):
-    look()
-    a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
-    bandwidth(np.copyto, b, a, reads=a, writes=b)
-""",
-    )
+    project.file("test_copy.py", SLOW.replace("    a =", "    from conftest import look\n    look()\n    a ="))
     project.run("-o", "bandwidth_confirm=1").assert_outcomes(failed=1)
     # At collection, and in the test. The fresh process ends first.
     assert (project.path / "collects").read_text().splitlines() == [
@@ -224,18 +202,7 @@ def tell():
 atexit.register(tell)
 """,
     )
-    project.file(
-        "test_copy.py",
-        """
-import numpy as np
-import pytest
-
-@pytest.mark.bandwidth(min_gbps="90 TB/s")
-def test_copy(bandwidth):
-    a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
-    bandwidth(np.copyto, b, a, reads=a, writes=b)
-""",
-    )
+    project.file("test_copy.py", SLOW)
     project.run("-p", "hypothesispytest", "-o", "bandwidth_confirm=1").assert_outcomes(failed=1)
     assert (project.path / "loaded").read_text().splitlines() == ["True False"]
 
@@ -289,11 +256,8 @@ def test_later(benchmark):
 def test_fresh_processes_see_options_of_a_conftest_and_tests_in_a_package(project, monkeypatch):
     project.file("pkg/__init__.py", "")
     project.file("pkg/conftest.py", "def pytest_addoption(parser):\n    parser.addoption('--count', default='1')\n")
-    body = COPY.replace("def test", "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test")
-    project.file(
-        "pkg/test_copy.py",
-        body.replace("(bandwidth)", "(bandwidth, request)") + "    assert request.config.getoption('count') == '2'\n",
-    )
+    asks = "    assert request.config.getoption('count') == '2'\n"
+    project.file("pkg/test_copy.py", SLOW.replace("(bandwidth)", "(bandwidth, request)") + asks)
     monkeypatch.setenv("PYTHONPATH", str(project.path))
     for args in (("pkg",), ("--pyargs", "pkg"), ("pkg/test_copy.py::test_copy",)):
         result = project.run("--count=2", "-o", "bandwidth_confirm=1", *args)
@@ -311,14 +275,14 @@ def test_key_of_a_packages_test_does_not_depend_on_the_folder(project, monkeypat
 def test_reruns_count_the_last_report(project):
     pytest.importorskip("pytest_rerunfailures")
     project.file("test_flaky.py", "runs = []\n" + COPY + "    runs.append(1)\n    assert len(runs) == 2\n")
-    result = project.run("--reruns=1", "--bandwidth-json=run.json")
+    result = project.run_here("--reruns=1", "--bandwidth-json=run.json")
     assert result.ret == 0
     assert len(json.loads((project.path / "run.json").read_text())["results"]) == 1
 
 
 def test_junit_properties_carry_figures_and_verdict_only(project):
     project.file("test_copy.py", COPY)
-    project.run("--junitxml=j.xml", "-o", "junit_family=xunit1")
+    project.run_here("--junitxml=j.xml", "-o", "junit_family=xunit1")
     text = (project.path / "j.xml").read_text()
     assert 'name="bandwidth_gbps"' in text
     assert 'name="bandwidth_verdict" value="UNDECIDED"' in text
@@ -326,47 +290,18 @@ def test_junit_properties_carry_figures_and_verdict_only(project):
 
 
 def test_pdb_is_entered_at_a_verdict(project):
-    floor = "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test"
-    project.file("test_copy.py", COPY.replace("def test", floor))
-    child = project.pytester.popen(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "--pdb",
-            "--bandwidth-device=cpu",
-            "--bandwidth-max-time=0.05",
-            "-o",
-            "bandwidth_confirm=1",
-        ],
-        stdin=-1,
-        stdout=-1,
-        stderr=-1,
-    )
+    project.file("test_copy.py", SLOW)
+    options = ("--pdb", "--bandwidth-device=cpu", "--bandwidth-max-time=0.05", "-o", "bandwidth_confirm=1")
+    child = project.pytester.popen([sys.executable, "-m", "pytest", *options], stdin=-1, stdout=-1, stderr=-1)
     out, _ = child.communicate(b"q\n", timeout=HANGS_SECONDS)
     assert b"(Pdb)" in out
 
 
 def test_markers_and_help_describe_the_options(project):
-    assert "@pytest.mark.bandwidth(min_gbps=" in project.run("--markers").stdout.str()
-    text = project.run("--help").stdout.str()
-    for option in (
-        "baseline",
-        "device",
-        "tolerance",
-        "update",
-        "update-new",
-        "strict",
-        "only",
-        "skip",
-        "disable",
-        "max-time",
-        "min-samples",
-        "precision",
-        "json",
-        "runs",
-        "device-tolerance",
-    ):
+    assert "@pytest.mark.bandwidth(min_gbps=" in project.run_here("--markers").stdout.str()
+    text = project.run_here("--help").stdout.str()
+    plain = "baseline device tolerance update strict only skip disable json runs max-time min-samples precision"
+    for option in (*plain.split(), "update-new", "device-tolerance"):
         assert f"--bandwidth-{option}" in text
     for name in ("confirm", "pairs", "settle", "commit"):
         assert f"--bandwidth-{name}" not in text
@@ -380,7 +315,7 @@ def test_ini_equivalents(project):
         "[pytest]\nbandwidth_device = cpu\nbandwidth_max_time = 0.05\nbandwidth_min_samples = 5\n"
         "bandwidth_strict = true\nbandwidth_json = from_ini.json\nbandwidth_peak = 10 TB/s\n",
     )
-    project.run(quick=False).assert_outcomes(failed=1)
+    project.run_here(quick=False).assert_outcomes(failed=1)
     document = json.loads((project.path / "from_ini.json").read_text())
     assert document["settings"]["max_time"] == 0.05
     assert document["device"]["peak"] == {"gbps": 10_000.0, "source": "bandwidth_peak in the ini file"}
@@ -389,7 +324,7 @@ def test_ini_equivalents(project):
 
 def test_more_than_the_peak_is_a_mismatch(project):
     project.file("test_copy.py", COPY)
-    result = project.run("-o", "bandwidth_peak=0.001 GB/s")
+    result = project.run_here("-o", "bandwidth_peak=0.001 GB/s")
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines(
         [r"MISMATCH: .* is more than the peak of 0\.001 GB/s .*", r".* MISMATCH +impossible figure"]
@@ -398,7 +333,7 @@ def test_more_than_the_peak_is_a_mismatch(project):
 
 def test_work_that_moves_nothing_is_never_written(project):
     project.file("test_nothing.py", "def test_nothing(bandwidth):\n    bandwidth(lambda: None, reads=1 << 26)\n")
-    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-max-time=0.3")
+    result = project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-max-time=0.3")
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines(
         [r".* UNDECIDED +above the probe", r"UNDECIDED .*more than \d+ % of what the probe's fastest sample reached.*"]
@@ -409,14 +344,14 @@ def test_work_that_moves_nothing_is_never_written(project):
 def test_only_and_skip_and_disable(project):
     project.file("test_copy.py", COPY.replace("    assert result", "    assert result.gbps is None or result"))
     project.file("test_plain.py", "def test_plain(): pass\n")
-    project.run("--bandwidth-only").assert_outcomes(passed=1, deselected=1)
-    project.run("--bandwidth-skip").assert_outcomes(passed=1, skipped=1)
-    result = project.run("--bandwidth-disable")
+    project.run_here("--bandwidth-only").assert_outcomes(passed=1, deselected=1)
+    project.run_here("--bandwidth-skip").assert_outcomes(passed=1, skipped=1)
+    result = project.run_here("--bandwidth-disable")
     result.assert_outcomes(passed=2)
     assert "GB/s" not in result.stdout.str().split("test session starts")[1].split("passed")[0].replace(
         "the probe's GB/s", ""
     )
-    project.run("--bandwidth-only", "--bandwidth-skip").stderr.fnmatch_lines(["*exclude each other*"])
+    project.run_here("--bandwidth-only", "--bandwidth-skip").stderr.fnmatch_lines(["*exclude each other*"])
 
 
 def test_disable_runs_each_callable_once(project):
@@ -429,17 +364,17 @@ def test_once(bandwidth):
     assert len(calls) == 1 and result.value == 7
 """,
     )
-    project.run("--bandwidth-disable").assert_outcomes(passed=1)
+    project.run_here("--bandwidth-disable").assert_outcomes(passed=1)
 
 
 def test_getfixturevalue_works_too(project):
     project.file("test_dynamic.py", "def test_it(request):\n    request.getfixturevalue('bandwidth')(int, reads=8)\n")
-    project.run().assert_outcomes(passed=1)
+    project.run_here().assert_outcomes(passed=1)
 
 
 def test_collect_only_opens_no_device(project):
     project.file("test_copy.py", COPY)
-    result = project.run("--collect-only", "--bandwidth-device=cuda", quick=False)
+    result = project.run_here("--collect-only", "--bandwidth-device=cuda", quick=False)
     assert result.ret == 0
 
 

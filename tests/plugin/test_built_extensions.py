@@ -10,7 +10,7 @@ from importlib import metadata
 
 import pytest
 from extensions import IN_PLACE, SOURCE, lay_out
-from repositories import git
+from repositories import committed, git
 
 EDITABLE = "pip install -q -e . --no-build-isolation"
 BY = {"in place": IN_PLACE, "an editable install": EDITABLE}
@@ -38,9 +38,7 @@ def repo(project, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p no:unraisableexception -p no:cacheprovider")
     lay_out(project.path)
     project.file("pytest.ini", INI)
-    git(project.path, "init", "-q")
-    git(project.path, "add", "-A")
-    git(project.path, *AUTHOR, "commit", "-qm", "one")
+    committed(project.path)
     build(project)
     return project
 
@@ -129,27 +127,13 @@ def test_a_whole_run_writes_its_worktrees_records_alone_and_connects_to_no_host(
         git(repo.path, *AUTHOR, "commit", "-qam", "two")
     else:
         build(repo, times=2)
-    calls = "trace=%file,connect,ftruncate"
+    # All but these calls run at full speed: by itself strace stops a process at every call of the kernel.
+    traced = ["strace", "-f", "--seccomp-bpf", "-qq", "-s", "4096", "-y", "-e", "trace=%file,connect,ftruncate"]
     pytest_command = [sys.executable, "-m", "pytest", "--bandwidth-device=cpu", "--bandwidth-max-time=0.05"]
-    # The first look decides: each process that is traced takes long.
-    asked = ["--bandwidth-against=HEAD", "--bandwidth-tolerance=90%", "--bandwidth-json=run.json"]
+    asked = ["--bandwidth-against=HEAD", "--bandwidth-tolerance=90%", "--bandwidth-json=run.json"]  # the first look
     build_option = [] if command is None else ["-o", f"bandwidth_build={command}"]
     done = subprocess.run(
-        [
-            "strace",
-            "-f",
-            "-qq",
-            "-s",
-            "4096",
-            "-y",
-            "-e",
-            calls,
-            "-o",
-            str(trace),
-            *pytest_command,
-            *asked,
-            *build_option,
-        ],
+        [*traced, "-o", str(trace), *pytest_command, *asked, *build_option],
         cwd=repo.path,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,

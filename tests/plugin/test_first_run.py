@@ -9,9 +9,13 @@ from plugin_texts import COPY
 pytestmark = pytest.mark.smoke
 
 
-def test_measures_without_a_baseline_and_says_so(project):
-    project.file("test_copy.py", COPY)
-    result = project.run()
+# Its start is told in whole seconds: the measurement begins in a later one.
+LATER = "import time\nprint(int(time.time()), file=open('later', 'w'))\ntime.sleep(1.1)\n"
+
+
+def test_a_run_without_a_baseline_shows_and_writes_what_it_measured(project):
+    project.file("test_copy.py", LATER + COPY)
+    result = project.run("--bandwidth-json=deep/er/run.json")
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines(
         [
@@ -20,54 +24,30 @@ def test_measures_without_a_baseline_and_says_so(project):
             r"test +GB/s +share( +bound by)? +verdict",
             r"test_copy\.py::test_copy +\d.* UNDECIDED",
             r"1 measured: 1 UNDECIDED",
+            r"wrote deep/er/run\.json",
         ]
     )
-
-
-def test_document_holds_everything_that_was_measured(project):
-    project.file("test_copy.py", COPY)
-    document = project.document()
+    assert not any(sign in result.stdout.str() for sign in ("\x1b[", "\r")), "nobody looks at a terminal"
+    document = json.loads((project.path / "deep/er/run.json").read_text())
     assert set(document) >= {"schema", "run_id", "environment", "device", "settings", "results"}
+    assert (document["schema"], document["device"]["kind"]) == (1, "cpu")
+    started = datetime.fromisoformat(document["environment"]["started_at"].replace("Z", "+00:00"))
+    assert started.timestamp() <= int((project.path / "later").read_text())
     (row,) = document["results"]
-    assert row["nodeid"] == "test_copy.py::test_copy"
+    assert (row["nodeid"], row["status"]) == ("test_copy.py::test_copy", "UNDECIDED")
     assert (row["bytes_read"], row["bytes_written"]) == (1 << 18, 1 << 18)
     assert len(row["samples"]) == len(row["probe_samples"]) >= 3
-    seconds = sorted(row["samples"])[len(row["samples"]) // 2]
-    assert min(row["samples"]) <= row["bytes_read"] * 2 / row["gbps"] / 1e9 <= max(row["samples"])
-    assert seconds > 0
+    assert 0 < min(row["samples"]) <= row["bytes_read"] * 2 / row["gbps"] / 1e9 <= max(row["samples"])
     assert row["stop"] in ("precision", "max-time")
-    assert row["status"] == "UNDECIDED"
-    assert document["device"]["kind"] == "cpu"
 
 
-def test_plain_text_where_nobody_looks_at_a_terminal(project):
-    project.file("test_copy.py", COPY)
-    result = project.run()
-    assert "\x1b[" not in result.stdout.str()
-    assert "\r" not in result.stdout.str()
-
-
-def test_several_measurements_are_told_apart_by_label(project):
-    project.file(
-        "test_labels.py",
-        """
+TESTS = """
 import numpy as np
 
-def test_both(bandwidth):
+def test_labels(bandwidth):
     a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
     bandwidth(np.copyto, b, a, reads=a, writes=b, label="there")
     bandwidth(np.copyto, a, b, reads=b, writes=a, label="back")
-""",
-    )
-    keys = [row["key"] for row in project.document()["results"]]
-    assert keys == ["test_labels.py::test_both @ back", "test_labels.py::test_both @ there"]
-
-
-def test_value_setup_and_results_of_the_last_run(project):
-    project.file(
-        "test_value.py",
-        """
-import numpy as np
 
 def test_value(bandwidth):
     a = bandwidth.xp.ones(1 << 12)
@@ -84,18 +64,8 @@ def test_setup_runs_before_each(bandwidth):
         a[:] += 1
     bandwidth(add, reads=a, writes=a, setup=zero, flop=1 << 12)
     assert (a == 1).all()
-""",
-    )
-    project.run().assert_outcomes(passed=2)
 
-
-def test_shipped_kernel_launches_on_the_host(project):
-    project.file(
-        "test_triad.py",
-        """
-import numpy as np
-
-def test_triad(bandwidth):
+def test_shipped_kernel(bandwidth):
     n = 100_001
     b, c = bandwidth.random(n, "float32"), bandwidth.random(n, "float32")
     a = bandwidth.xp.empty_like(b)
@@ -104,16 +74,21 @@ def test_triad(bandwidth):
     np.testing.assert_allclose(a, b + np.float32(3) * c, rtol=1e-6)
     assert result.bytes_moved == 12 * n
     assert result.arithmetic_intensity == 2 / 12
-""",
-    )
-    project.run().assert_outcomes(passed=1)
+"""
 
 
-def test_json_path_is_made_and_told(project):
-    project.file("test_copy.py", COPY)
-    result = project.run("--bandwidth-json=deep/er/run.json")
-    result.stdout.fnmatch_lines(["wrote deep/er/run.json"])
-    assert json.loads((project.path / "deep/er/run.json").read_text())["schema"] == 1
+def test_labels_values_setup_and_a_shipped_kernel_on_the_host(project):
+    project.file("test_all.py", TESTS)
+    result = project.run("--bandwidth-json=run.json")
+    result.assert_outcomes(passed=4)
+    rows = json.loads((project.path / "run.json").read_text())["results"]
+    assert [row["key"].partition("::test_")[2] for row in rows] == [
+        "labels @ back",
+        "labels @ there",
+        "setup_runs_before_each",
+        "shipped_kernel",
+        "value",
+    ]
 
 
 def test_compare_samples_in_the_same_rounds_and_asserts_a_ratio(slept):
@@ -141,10 +116,3 @@ def test_compare(bandwidth):
     document = slept.document("--bandwidth-min-samples=12", "--bandwidth-max-time=0.3")
     assert [row["label"] for row in document["results"]] == ["five", "once"]
     assert all(row["relative"] for row in document["results"])
-
-
-def test_the_document_says_when_the_run_started(project):
-    later = "import time\nprint(int(time.time()), file=open('later', 'w'))\ntime.sleep(1.1)\n"
-    project.file("test_copy.py", later + COPY)
-    started = datetime.fromisoformat(project.document()["environment"]["started_at"].replace("Z", "+00:00"))
-    assert started.timestamp() <= int((project.path / "later").read_text())

@@ -73,7 +73,7 @@ def test_a_text_of_a_run_is_no_command(project, name):
         said = {name: {"numpy": text} if name == "facts" else text}
         line = {"schema": 2, "id": f"18ebe921fd8f11ef-a3ec2f.{number}", "tests": tests, **said}
         project.file("b.runs.jsonl", json.dumps(line) + "\n")
-        log_of(project)
+        log_of(project, *tests)
 
 
 @pytest.mark.parametrize("name", ["xfail", "method", "settings"])

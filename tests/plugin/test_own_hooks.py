@@ -5,6 +5,8 @@ import json
 import pytest
 from plugin_texts import COPY
 
+pytestmark = [pytest.mark.in_process, pytest.mark.slow, pytest.mark.usefixtures("inside")]
+
 CONFTEST = """
 def pytest_bandwidth_environment(environment):
     environment["rack"] = "B7"

@@ -63,7 +63,7 @@ def test_an_output_that_cannot_be_written_is_said_before_any_test(project):
         ("--bandwidth-dir=a_file", "--bandwidth-dir: found the file *a_file, expected a folder"),
         ("--bandwidth-profile=a_file/p", "--bandwidth-profile: found the file *a_file, expected a folder"),
     ):
-        result = project.run(option)
+        result = project.run_here(option)
         assert result.ret == 4
         result.stderr.fnmatch_lines([f"ERROR: {said}*"])
     assert not (project.path / "ran").exists()
@@ -120,7 +120,7 @@ def test_no_output_takes_the_place_of_the_baseline_or_of_another(project):
         (("--bandwidth-baseline=kept", "--bandwidth-html=kept/b.yaml"), "--bandwidth-html: found the baseline *"),
         (("--bandwidth-json=x", "--bandwidth-csv=./x"), "--bandwidth-csv: found *x, which --bandwidth-json writes*"),
     ):
-        result = project.run(*options)
+        result = project.run_here(*options)
         assert result.ret == 4
         result.stderr.fnmatch_lines([f"ERROR: {said}"])
     assert kept.read_text() == text

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from baseline_files import write_baseline
-from repositories import git
+from repositories import committed, git
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 
@@ -38,9 +38,7 @@ def write(repo, entries):
 
 
 def commit(repo, message):
-    git(repo.path, "add", "-A")
-    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", message)
-    return git(repo.path, "rev-parse", "HEAD").strip()
+    return committed(repo.path, message)
 
 
 @pytest.fixture
@@ -53,6 +51,7 @@ def repo(slept, monkeypatch):
     slept.file("test_old.py", "import kern\n" + TEST.format(name="all", labels=LABELS))
     git(slept.path, "init", "-q")
     commit(slept, "one")
+    slept.inside = True  # the pairs are processes all the same
     return slept
 
 

@@ -2,9 +2,13 @@
 
 import json
 
+import pytest
+
 from pytest_bandwidth.outcomes.run_findings import UNJUDGED
 from pytest_bandwidth.reports.summary import summary_of_run
 from pytest_bandwidth.storage.saved_run import read_document
+
+pytestmark = [pytest.mark.in_process, pytest.mark.slow, pytest.mark.usefixtures("inside")]
 
 TESTS = """
 import numpy as np
@@ -48,6 +52,7 @@ def test_failures_without_a_verdict_are_told(project):
 
 def test_a_run_of_nothing_but_failures_without_a_verdict_is_told(project):
     """An earlier run's files would otherwise stand where this one's are looked for."""
+    pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
     failing = TESTS.replace("@pytest.mark.bandwidth(min_gbps=0.0001)\n", "").replace("test_good", "other")
     project.file("test_kernels.py", failing)
     (project.path / "run.json").write_text('{"schema": 1, "of": "an earlier run"}')

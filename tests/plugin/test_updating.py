@@ -49,10 +49,10 @@ def test_an_update_takes_five_whole_runs(project):
 
 def test_update_new_leaves_known_entries_alone(project):
     project.file("test_copy.py", COPY)
-    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     before = baseline_files.load(project.path / "b.yaml").entries
     project.file("test_new.py", COPY.replace("test_copy", "test_new"))
-    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update-new", "--bandwidth-tolerance=90%")
+    project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update-new", "--bandwidth-tolerance=90%")
     after = baseline_files.load(project.path / "b.yaml").entries
     assert after["test_copy.py::test_copy"].runs == before["test_copy.py::test_copy"].runs
     assert "test_new.py::test_new" in after
@@ -130,7 +130,7 @@ def test_fresh_processes_of_a_suspect_never_enter(slept, monkeypatch, confirmed)
 def test_failed_tests_never_enter(project):
     project.file("test_copy.py", COPY + "    assert False\n")
     project.file("test_fine.py", COPY.replace("test_copy", "test_fine"))
-    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1, failed=1)
+    project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1, failed=1)
     assert list(baseline_files.load(project.path / "b.yaml").entries) == ["test_fine.py::test_fine"]
 
 
@@ -140,7 +140,7 @@ def test_teardown_failures_never_enter(project):
         "import pytest\n@pytest.fixture\ndef breaks():\n    yield\n    raise RuntimeError('late')\n"
         + COPY.replace("(bandwidth)", "(bandwidth, breaks)"),
     )
-    ran = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-json=run.json")
+    ran = project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-json=run.json")
     ran.assert_outcomes(passed=1, errors=1)
     assert not (project.path / "b.yaml").exists()
     document = json.loads((project.path / "run.json").read_text())
@@ -160,20 +160,20 @@ def test_teardown_failures_never_enter(project):
 def test_runs_are_held_to_what_the_marker_says(slept, monkeypatch, marker, runs):
     text = SUSPECT.replace('judged_on="gbps", tolerance="50%"', marker)
     slept.file("test_known.py", text)
-    slept.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    slept.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     monkeypatch.setenv("SLOW", "0.02")
-    slept.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1)
+    slept.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1)
     assert len(baseline_files.load(slept.path / "b.yaml").entries["test_known.py::test_known"].runs) == runs
 
 
 def test_comments_and_handwriting_survive(project):
     project.file("test_copy.py", COPY)
-    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     file = project.path / "b.yaml"
     file.write_text(
         file.read_text().replace("tests:\n", "# ours\ntests:\n  hand.py::test_written: {bandwidth: 12 GB/s}\n")
     )
-    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     assert "# ours" in file.read_text()
     assert baseline_files.load(file).entries["hand.py::test_written"].gbps == 12
 
@@ -181,16 +181,16 @@ def test_comments_and_handwriting_survive(project):
 def test_a_folder_gets_one_file_for_this_device(project):
     project.file("test_copy.py", COPY)
     (project.path / "baselines").mkdir()
-    project.run("--bandwidth-baseline=baselines", "--bandwidth-update")
+    project.run_here("--bandwidth-baseline=baselines", "--bandwidth-update")
     (file,) = (project.path / "baselines").glob("*.yaml")
     assert baseline_files.load(file).entries
-    project.run("--bandwidth-baseline=baselines", "--bandwidth-tolerance=90%", "--bandwidth-strict")
+    project.run_here("--bandwidth-baseline=baselines", "--bandwidth-tolerance=90%", "--bandwidth-strict")
 
 
 def test_what_cannot_be_written_is_an_error_of_the_run(project):
     project.file("test_copy.py", COPY)
     project.file("test_taken.py", "def test_taken():\n    open('taken', 'w').close()\n")
-    result = project.run("--bandwidth-json=taken/run.json")
+    result = project.run_here("--bandwidth-json=taken/run.json")
     assert result.ret != 0
     result.stdout.fnmatch_lines(["ERROR: taken/run.json was not written: *"])
 
@@ -198,7 +198,7 @@ def test_what_cannot_be_written_is_an_error_of_the_run(project):
 def test_a_baseline_that_cannot_be_written_is_told_by_its_rows(project):
     project.file("test_copy.py", COPY)
     project.file("taken", "a file, not a folder")
-    result = project.run("--bandwidth-baseline=taken/b.yaml", "--bandwidth-update", "--bandwidth-json=run.json")
+    result = project.run_here("--bandwidth-baseline=taken/b.yaml", "--bandwidth-update", "--bandwidth-json=run.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stdout.fnmatch_lines(["*1 measured: 1 UNDECIDED*", "ERROR: the baseline was not updated: *b.yaml*"])
     document = json.loads((project.path / "run.json").read_text())
@@ -221,7 +221,7 @@ def test_what_is_told_after_the_tests_has_lines_of_its_own(project, quiet):
         "        begin_line(reporter)\n"
         "        reporter.write_line(text)\n",
     )
-    result = project.run(*quiet, "-p", "no:randomly")
+    result = project.run_here(*quiet, "-p", "no:randomly")
     result.stdout.fnmatch_lines(["*[[]100%[]]", "run 2", "run 3"], consecutive=True)
 
 
@@ -276,7 +276,7 @@ def test_a_test_whose_id_holds_an_address_is_refused_by_name(project):
     )
     project.file("test_copy.py", text)
     project.file("test_fine.py", COPY.replace("test_copy", "test_fine"))
-    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    result = project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     result.stdout.fnmatch_lines(
         ["*not saved, since the id holds an object's address (at 0x*test_copy.py::test_copy[[]<object*"]
     )

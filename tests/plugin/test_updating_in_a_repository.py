@@ -1,7 +1,7 @@
 """The commit that an update's runs name: whether it holds all that ran."""
 
 import pytest
-from repositories import git
+from repositories import committed, git
 
 from pytest_bandwidth import baseline as baseline_files
 
@@ -16,9 +16,7 @@ PTX = f"code/{'0a' * 16}.ptx"
 
 
 def commit(repo):
-    git(repo.path, "add", "-A")
-    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "more")
-    return git(repo.path, "rev-parse", "HEAD").strip()
+    return committed(repo.path, "more")
 
 
 @pytest.fixture

@@ -105,11 +105,9 @@ def test_on_the_host_its_own_cuda_code_skips_and_all_else_is_measured(repository
     assert {row["key"].partition("::")[2] for row in rows} == keys
 
 
+@pytest.mark.usefixtures("traffic_loaded")
 def test_without_a_gpu_its_own_cuda_code_is_executed_and_counted(repository):
-    pytest.importorskip(
-        "cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'"
-    )
-    result = repository.run("bench", "--bandwidth-device=traffic", "-v", "-rs")
+    result = repository.run_here("bench", "--bandwidth-device=traffic", "-v", "-rs")
     result.assert_outcomes(passed=4, skipped=2)
     for name in ("shipped", "own_file", "source_string", "template"):
         result.stdout.re_match_lines([rf".*::test_{name} PASSED.*"])

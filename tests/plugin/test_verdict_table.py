@@ -275,16 +275,27 @@ def test_strict_fails_what_could_not_be_judged(strictly, name):
     assert seen.outcome == ("FAILED" if case.status in FAILS_STRICTLY else "PASSED")
 
 
-@pytest.mark.parametrize("strict", [(), ("--bandwidth-strict",)], ids=["plain", "strict"])
-@pytest.mark.parametrize("status", ONE_BY_STATUS)
-def test_the_verdict_decides_the_exit_status(tmp_path, status, strict):
-    name = ONE_BY_STATUS[status]
-    done = judged(tmp_path, "--bandwidth-baseline=b.yaml", *strict, *nodes(name))
-    assert {one: seen.status for one, seen in done.tests.items()} == {name: status}
-    assert done.exit_status == (status in (FAILS_STRICTLY if strict else FAILS))
+PLAIN, STRICT = (), ("--bandwidth-strict",)
 
 
-@pytest.mark.parametrize("strict", [(), ("--bandwidth-strict",)], ids=["plain", "strict"])
+@pytest.mark.parametrize(
+    ("given", "statuses", "exit_status"),
+    [
+        (given, statuses, exit_status)
+        for given, fails in ((PLAIN, FAILS), (STRICT, FAILS_STRICTLY))
+        for statuses, exit_status in ((sorted(ONE_BY_STATUS.keys() - fails), 0), *(([one], 1) for one in sorted(fails)))
+    ],
+    ids=str,
+)
+def test_the_verdict_decides_the_exit_status(tmp_path, given, statuses, exit_status):
+    """What fails a run fails it alone; what does not, all together."""
+    expected = {ONE_BY_STATUS[status]: status for status in statuses}
+    done = judged(tmp_path, "--bandwidth-baseline=b.yaml", *given, *nodes(*expected))
+    assert {one: seen.status for one, seen in done.tests.items()} == expected
+    assert done.exit_status == exit_status
+
+
+@pytest.mark.parametrize("strict", [PLAIN, STRICT], ids=["plain", "strict"])
 def test_what_a_run_saves_passes(tmp_path, strict):
     given = ("--bandwidth-baseline=new.yaml", "--bandwidth-update", "--bandwidth-runs=1", *strict)
     done = judged(tmp_path, *given, *nodes("ok", "regressed"))
@@ -292,7 +303,7 @@ def test_what_a_run_saves_passes(tmp_path, strict):
     assert done.exit_status == 0
 
 
-@pytest.mark.parametrize("strict", [(), ("--bandwidth-strict",)], ids=["plain", "strict"])
+@pytest.mark.parametrize("strict", [PLAIN, STRICT], ids=["plain", "strict"])
 def test_without_a_baseline_nothing_is_decided(tmp_path, strict):
     done = judged(tmp_path, *strict, *nodes("ok"))
     assert [(one.status, one.rule) for one in done.tests.values()] == [("UNDECIDED", "no-baseline")]

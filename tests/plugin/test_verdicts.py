@@ -41,10 +41,10 @@ def test_copy(bandwidth):
 
 @pytest.fixture
 def known(slept):
-    """Return a project whose baseline was taken in three new processes; there is no repository to find old code in."""
+    """Return a project whose baseline was taken in three runs; there is no repository to find old code in."""
     slept.file("test_kernel.py", SLEEPY)
-    result = slept.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
-    result.assert_outcomes(passed=2)
+    for _ in range(3):
+        slept.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=2)
     return slept
 
 
@@ -95,7 +95,7 @@ def test_fresh_processes_load_side_by_side_and_set_up_no_fixture_before_their_tu
 
 
 def test_the_unchanged_kernel_passes(known):
-    result = known.run("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-tolerance=50%")
+    result = known.run_here("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-tolerance=50%")
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines([r"test_kernel\.py::test_kernel$", r".* OK +code unchanged$"])
 
@@ -127,59 +127,59 @@ def test_xfail_of_the_entry_is_an_expected_failure(known, monkeypatch):
     assert pattern.search(text), text
     (known.path / "b.yaml").write_text(pattern.sub(r"\1    xfail: known since the new compiler\n", text))
     monkeypatch.setenv("SLOW", "0.02")
-    known.run("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel").assert_outcomes(xfailed=1)
+    known.run_here("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel").assert_outcomes(xfailed=1)
 
 
+@pytest.mark.usefixtures("traffic_loaded")
 def test_an_xfail_of_the_entry_that_is_needed_no_longer_is_told(project):
     """On counts, which no neighbour changes."""
-    pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
     project.file("test_counted.py", COUNTED_COPY)
     given = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml")
-    project.run(*given, "--bandwidth-update").assert_outcomes(passed=1)
+    project.run_here(*given, "--bandwidth-update").assert_outcomes(passed=1)
     baseline = project.path / "t.yaml"
     baseline.write_text(baseline.read_text().replace("    runs: 1\n", "    runs: 1\n    xfail: old compiler\n"))
-    result = project.run(*given, "--bandwidth-strict")
+    result = project.run_here(*given, "--bandwidth-strict")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["NOTE *its entry's xfail (old compiler) is needed no longer: remove it there"])
     for names in (("load_sectors", "load_sector"), ("store_sectors", "other_count")):
         baseline.write_text(baseline.read_text().replace(*names))
-    result = project.run(*given)
+    result = project.run_here(*given)
     result.stderr.fnmatch_lines(["*found the unknown key 'load_sector' in counts, expected load_sectors"])
 
 
+@pytest.mark.usefixtures("traffic_loaded")
 def test_an_entry_without_its_counts_gates_nothing_and_says_so(project):
-    pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
     project.file("test_counted.py", COUNTED_COPY)
     given = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml", "--bandwidth-strict")
     key = "test_counted.py::test_copy"
     (project.path / "t.yaml").write_text(f"schema: 2\ntests:\n  {key}: {{counts: {{store_sectors: 128}}}}\n")
-    result = project.run(*given)
+    result = project.run_here(*given)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         ["UNDECIDED (counts missing): the entry's counts hold no load_sectors, so that nothing gates them"]
     )
 
 
+@pytest.mark.usefixtures("traffic_loaded")
 def test_a_folder_without_this_devices_file_names_those_that_it_has(project):
-    pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
     project.file("test_counted.py", COUNTED_COPY)
     given = ("--bandwidth-baseline=folder", "--bandwidth-device=traffic:sm_80")
-    project.run(*given, "--bandwidth-update").assert_outcomes(passed=1)
-    result = project.run("--bandwidth-baseline=folder", "--bandwidth-device=traffic:sm_90")
+    project.run_here(*given, "--bandwidth-update").assert_outcomes(passed=1)
+    result = project.run_here("--bandwidth-baseline=folder", "--bandwidth-device=traffic:sm_90")
     expected = "expected one of traffic sm_90, this run's device"
     result.stderr.fnmatch_lines([f"ERROR: *folder: found baselines of traffic sm_80, {expected}*"])
 
 
 def test_files_that_were_asked_for_and_not_written_are_told(project):
     project.file("test_copy.py", COPY)
-    result = project.run("--bandwidth-json=run.json", "-k", "nothing")
+    result = project.run_here("--bandwidth-json=run.json", "-k", "nothing")
     result.stdout.fnmatch_lines(["bandwidth: nothing was measured, so --bandwidth-json wrote nothing"])
 
 
 @pytest.mark.parametrize(("option", "outcome"), [((), "passed"), (("--bandwidth-strict",), "failed")])
 def test_what_cannot_be_judged_passes_unless_strict(project, option, outcome):
     project.file("test_copy.py", COPY)
-    project.run(*option).assert_outcomes(**{outcome: 1})
+    project.run_here(*option).assert_outcomes(**{outcome: 1})
 
 
 def test_a_missed_floor_fails_without_any_baseline(project):
@@ -195,14 +195,14 @@ def test_failures_of_tests_of_one_name_say_which(project):
     for folder in ("a", "b"):
         project.file(f"{folder}/__init__.py", "")
         project.file(f"{folder}/test_copy.py", floor)
-    result = project.run("-o", "bandwidth_confirm=0")
+    result = project.run_here("-o", "bandwidth_confirm=0")
     result.assert_outcomes(failed=2)
     result.stdout.re_match_lines([rf"{folder}/test_copy\.py:\d+: REGRESSED" for folder in ("a", "b")])
 
 
 def test_other_byte_counts_are_a_mismatch_of_no_other_cause(known):
     known.file("test_kernel.py", SLEEPY.replace("reads=a, writes=b", "reads=a"))
-    result = known.run("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel")
+    result = known.run_here("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         ["MISMATCH: bytes_written is 0 (0 B), was 65,536 (65.5 kB)", "*accept it*--bandwidth-update"]
@@ -213,7 +213,7 @@ def test_other_byte_counts_are_a_mismatch_of_no_other_cause(known):
 
 def test_a_failing_body_is_reported_as_itself_and_not_judged(project):
     project.file("test_copy.py", COPY + "    assert result.gbps < 0\n")
-    result = project.run("--bandwidth-json=run.json")
+    result = project.run_here("--bandwidth-json=run.json")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *assert * < 0*"])
     assert json.loads((project.path / "run.json").read_text())["results"] == []
@@ -221,5 +221,5 @@ def test_a_failing_body_is_reported_as_itself_and_not_judged(project):
 
 def test_summary_puts_failures_first(known, monkeypatch):
     monkeypatch.setenv("SLOW", "0.02")
-    result = known.run("--bandwidth-baseline=b.yaml", "-o", "bandwidth_confirm=1")
+    result = known.run_here("--bandwidth-baseline=b.yaml", "-o", "bandwidth_confirm=1")
     result.stdout.re_match_lines([r"test +GB/s .*verdict", r"test_kernel .* REGRESSED +time", r"test_other .*"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
+import runpy
 import shutil
 import sys
 
@@ -20,7 +22,7 @@ SMALLEST = {
     ),
     "fleet.py": (("--cards=3", "--tests=2", "--repeat=1"), r"\| 3 \|"),
     "gate.py": (("--mib=8", "--kernel=triad"), r"\| streams \| pytest-benchmark, min:5% \| \d of 1 "),
-    "history.py": (("--runs=60", "--tests=8", "--repeat=1"), r"SQL"),
+    "history.py": (("--runs=60", "--tests=8", "--repeat=1", "--skip-change-points"), r"SQL"),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
     "pairs_simulation.py": (("--trials=20",), r"two speeds"),
     "in_turn.py": (("--pairs=2", "--mib=8", "--kernel=triad"), r"\| triad \| streams \| one after the other \|"),
@@ -64,13 +66,18 @@ def test_every_script_is_run():
     assert {file.name for file in (ROOT / "benchmarks").glob("*.py")} == ELSEWHERE | set(SMALLEST)
 
 
+@functools.cache
+def usage_of(script):
+    usage = run(sys.executable, script, "--help", cwd=ROOT)
+    assert usage.returncode == 0, usage.stderr
+    return usage.stdout
+
+
 @pytest.mark.parametrize("command", [c for c in commands_in_text() if c.startswith("python benchmarks/")])
 def test_documented_options_are_the_scripts(command):
     _, script, *args = command.split()
     skip_without_what_it_needs(script.removeprefix("benchmarks/"))
-    usage = run(sys.executable, script, "--help", cwd=ROOT)
-    assert usage.returncode == 0, usage.stderr
-    assert [option for option in args if option.startswith("--") and option not in usage.stdout] == []
+    assert [option for option in args if option.startswith("--") and option not in usage_of(script)] == []
 
 
 @pytest.mark.slow
@@ -147,6 +154,14 @@ def test_each_edit_compiles_to_other_code(arena, tmp_path):
 def test_an_exit_status_that_outcomes_contradict_ends_it(arena, code, text):
     with pytest.raises(SystemExit):
         arena.failed_by_pytest(code, text, ("add", "sum"))
+
+
+def test_changes_are_looked_for_in_invented_series(monkeypatch, capsys):
+    skip_without_what_it_needs("history.py")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    runpy.run_path(str(ROOT / "benchmarks" / "history.py"))["change_points_found"](series=2)
+    rows = re.findall(r"^\| (normal|heavy-tailed \(t3\)) \| (20|50|200) \|", capsys.readouterr().out, re.MULTILINE)
+    assert len(set(rows)) == 6
 
 
 @pytest.mark.slow

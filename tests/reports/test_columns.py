@@ -25,7 +25,7 @@ def test_a_figure_of_a_test_has_a_column_from_a_conftest(project, monkeypatch):
     project.file("conftest.py", CONFTEST)
     project.file("test_copy.py", f"{COPY}    bandwidth.tags['rows'] = 12345\n")
     files = ("--bandwidth-csv=run.csv", "--bandwidth-html=run.html", "--bandwidth-json=run.json")
-    result = project.run("-v", *files)
+    result = project.run_here("-v", *files)
     assert result.ret == 0
     place = next(i for i, line in enumerate(result.outlines) if "GB/s  " in line)
     assert "rows" in result.outlines[place].split()

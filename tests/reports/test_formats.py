@@ -24,7 +24,7 @@ def pytest_bandwidth_formats():
 def test_a_conftest_adds_a_format_and_its_option(project):
     project.file("conftest.py", CONFTEST)
     project.file("test_copy.py", COPY)
-    result = project.run("--team-report=slow.md", "--bandwidth-dir=all", "-p", "no:bandwidth-html")
+    result = project.run_here("--team-report=slow.md", "--bandwidth-dir=all", "-p", "no:bandwidth-html")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["wrote slow.md"])
     text = (project.path / "slow.md").read_text()
@@ -38,7 +38,7 @@ def test_a_file_of_others_is_refused_before_anything_is_measured(project):
     project.file("conftest.py", CONFTEST)
     project.file("test_copy.py", COPY)
     (project.path / "slow.md").write_text("# My notes\n")
-    result = project.run("--team-report=slow.md")
+    result = project.run_here("--team-report=slow.md")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: --team-report: found *slow.md, which pytest-bandwidth did not write*"])
 
@@ -46,7 +46,7 @@ def test_a_file_of_others_is_refused_before_anything_is_measured(project):
 def test_a_format_that_raises_is_named_and_the_others_write(project):
     project.file("conftest.py", CONFTEST.replace('document["results"]', 'document["rows"]'))
     project.file("test_copy.py", COPY)
-    result = project.run("--team-report=slow.md", "--bandwidth-json=run.json")
+    result = project.run_here("--team-report=slow.md", "--bandwidth-json=run.json")
     assert result.ret == 4
     said = "ERROR: slow.md was not written: conftest.py:8: the format 'md' raised KeyError: 'rows'"
     result.stdout.fnmatch_lines(["wrote run.json", said])

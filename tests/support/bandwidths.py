@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
+
+from user_project import SMALL_CACHE
 
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.judging.limits import MarkerOptions
@@ -14,4 +17,7 @@ from pytest_bandwidth.options.settings import Settings
 def bandwidth_on(device: str, folder: Path) -> Bandwidth:
     """Return what measures on the device by a few short samples; files it leaves lie in the folder."""
     measurer = Measurer(Settings(), folder, Task(device))
+    if device == "cpu":
+        with patch("pytest_bandwidth.devices.cpu.device.read_caches", lambda: SMALL_CACHE):
+            assert measurer.device  # opened
     return Bandwidth(measurer, MarkerOptions(max_time=0.01, min_samples=3), folder / "test_it.py")

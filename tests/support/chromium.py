@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
 # CI's jobs set it to "required": there, a browser that is missing is a failure.
 BROWSER_TESTS = "BROWSER_TESTS"
@@ -48,6 +48,13 @@ class Opened:
         cells = self.page.locator(f"tbody.rows > tr:not([hidden], .panel) > td:nth-child({keys.index(key) + 1})")
         found: list[str] = cells.evaluate_all("all => all.map((cell) => cell.textContent)")
         return found
+
+    def wait_in_window(self, row: Locator, above: int = 0) -> None:
+        """Wait until the row begins in the window, or so many pixels above it: the browser scrolls in its own time."""
+        self.page.wait_for_function(
+            "([row, above]) => { const { y } = row.getBoundingClientRect(); return -above <= y && y < innerHeight }",
+            arg=[row.element_handle(), above],
+        )
 
     def sort_by(self, key: str) -> None:
         self.page.locator(f"th button[data-sort={key}]").click()

@@ -14,8 +14,11 @@ from children import SUPPORT
 import pytest_bandwidth.session.publishing.publish
 import pytest_bandwidth.session.session  # noqa: F401  # loaded for what it loads
 from pytest_bandwidth.devices.cpu.device import CpuDevice
+from pytest_bandwidth.devices.host import Caches
 from pytest_bandwidth.domain.traffic import Traffic
 
+# Before each sample four times the cache is read, which takes longer than all the rest of a small measurement.
+SMALL_CACHE = Caches(l3=1 << 20)
 QUICK = ("--bandwidth-device=cpu", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=5")
 
 
@@ -25,6 +28,7 @@ class Project:
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
         self.path: Path = pytester.path
+        self.inside = False
         self.started: list[subprocess.Popen[str]] = []
         pytester.makefile(
             ".ini",
@@ -45,6 +49,8 @@ class Project:
 
     def run(self, *args: str, quick: bool = True) -> pytest.RunResult:
         """Run `pytest` as a user starts it, with the smallest budgets unless told otherwise."""
+        if self.inside:
+            return self.run_here(*args, quick=quick)
         return self.pytester.runpytest_subprocess(*(QUICK if quick else ()), *args)
 
     def start(self, *args: str) -> subprocess.Popen[str]:
@@ -54,9 +60,9 @@ class Project:
         self.started.append(process)
         return process
 
-    def run_here(self, *args: str) -> pytest.RunResult:
+    def run_here(self, *args: str, quick: bool = True) -> pytest.RunResult:
         """Run the same inside this process: faster, for what does not depend on a process of its own."""
-        return self.pytester.runpytest_inprocess(*QUICK, *args)
+        return self.pytester.runpytest_inprocess(*(QUICK if quick else ()), *args)
 
     def document(self, *args: str, quick: bool = True) -> dict:
         """Return the JSON document of one more run."""
@@ -72,15 +78,32 @@ def everything_loaded() -> None:
         device.time(device.probe(traffic).call, None)
 
 
+@pytest.fixture(scope="session")
+def traffic_loaded() -> None:
+    """Load what runs inside this process need of the traffic device; skip where it cannot be had."""
+    reason = "the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'"
+    pytest.importorskip("cuda.bindings", reason=reason)
+    from pytest_bandwidth.features.traffic.device import open_traffic
+
+    open_traffic()
+
+
 @pytest.fixture
-def project(everything_loaded: None, pytester: pytest.Pytester) -> Iterator[Project]:
+def project(everything_loaded: None, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     del everything_loaded  # before this process runs anything
+    monkeypatch.setattr("pytest_bandwidth.devices.cpu.device.read_caches", lambda: SMALL_CACHE)
     made = Project(pytester)
     yield made
     for process in made.started:
         process.kill()  # nothing, where it has been waited for
         with process:
             pass
+
+
+@pytest.fixture
+def inside(project: Project) -> None:
+    """Have all of the project's runs happen inside this process."""
+    project.inside = True
 
 
 @pytest.fixture

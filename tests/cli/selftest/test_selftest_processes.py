@@ -16,6 +16,14 @@ pytest.importorskip("numba", reason="kernels on the host need Numba: pip install
 
 SELFTEST = [sys.executable, "-m", "pytest_bandwidth.cli", "selftest", "--device=cpu"]
 SMALLEST = ("--runs=9", "--drop=10%", "--mib=1")
+# The self-test has no option for how long it measures and how often it draws, which does not matter here.
+SHORT = """
+from functools import partial
+from pytest_bandwidth.cli.selftest import process, rates
+
+process.Settings = partial(process.Settings, max_time=0.1)
+rates.TRIALS = 20
+"""
 # Found by the interpreter at its start: the self-test's processes never end.
 STUCK_IN_CHILDREN = """
 import sys
@@ -34,8 +42,10 @@ def environment(tmp_path):
 
 
 def test_from_processes_to_a_recommendation(environment, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(SHORT)
     command = [*SELFTEST, *SMALLEST, "--busy-processors=1000", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    short = {**environment, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=short, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     said = json.loads(done.stdout)
     assert {drop: len(runs) for drop, runs in said["runs"].items()} == {"0.0": 9, "0.1": 9}

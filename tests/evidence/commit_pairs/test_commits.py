@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from repositories import git
+from repositories import committed, git
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Run
 from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits, NoOldCode
@@ -14,9 +14,7 @@ TEST = "tests/test_a.py"
 def commit(repo, text):
     (repo / "tests").mkdir(exist_ok=True)
     (repo / TEST).write_text(text)
-    git(repo, "add", "-A")
-    git(repo, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", text)
-    return git(repo, "rev-parse", "HEAD").strip()
+    return committed(repo, text)
 
 
 @pytest.fixture

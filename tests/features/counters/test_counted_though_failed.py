@@ -27,25 +27,27 @@ def test_copy(bandwidth):
 TRAFFIC = ("--bandwidth-device=traffic", "--bandwidth-baseline=b.yaml")
 
 
+@pytest.mark.usefixtures("traffic_loaded")
 def test_a_regression_is_shown_with_the_bodys_own_failure(project):
     project.file("test_k.py", TEST.format(index="i", condition="True"))
-    project.run(*TRAFFIC, "--bandwidth-update", quick=False).assert_outcomes(passed=1)
+    project.run_here(*TRAFFIC, "--bandwidth-update", quick=False).assert_outcomes(passed=1)
     written = (project.path / "b.yaml").read_text()
     project.file("test_k.py", TEST.format(index="(i * 33) % n", condition="(a == b).all(), 'wrong numbers'"))
-    result = project.run(*TRAFFIC, "--bandwidth-json=run.json", quick=False)
+    result = project.run_here(*TRAFFIC, "--bandwidth-json=run.json", quick=False)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*AssertionError: wrong numbers*", "*bandwidth verdict*", "*sectors*"])
     (row,) = json.loads((project.path / "run.json").read_text())["results"]
     assert row["status"] == "REGRESSED"
-    assert project.run(*TRAFFIC, "--bandwidth-update", quick=False).ret == 1
+    assert project.run_here(*TRAFFIC, "--bandwidth-update", quick=False).ret == 1
     assert (project.path / "b.yaml").read_text() == written
 
 
+@pytest.mark.usefixtures("traffic_loaded")
 def test_fewer_bytes_than_declared_fail_with_strict(project):
     project.file("test_k.py", TEST.format(index="i", condition="True").replace("np.int32(n)", "np.int32(n // 2)"))
-    project.run(*TRAFFIC, "--bandwidth-update", quick=False).assert_outcomes(passed=1)
-    project.run(*TRAFFIC, quick=False).assert_outcomes(passed=1)
-    result = project.run(*TRAFFIC, "--bandwidth-strict", quick=False)
+    project.run_here(*TRAFFIC, "--bandwidth-update", quick=False).assert_outcomes(passed=1)
+    project.run_here(*TRAFFIC, quick=False).assert_outcomes(passed=1)
+    result = project.run_here(*TRAFFIC, "--bandwidth-strict", quick=False)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["the kernel touches 8,192 of the 16,384 bytes that are declared read: *"])
 

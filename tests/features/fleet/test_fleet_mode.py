@@ -22,6 +22,7 @@ from children import HANGS_SECONDS, SUPPORT
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.domain.baseline import Baseline
 
+pytestmark = pytest.mark.processes
 pytest.importorskip("xdist")
 
 BYTES = 100_000_000
@@ -125,6 +126,7 @@ def fleet(tmp_path):
     return Fleet(tmp_path / "project")
 
 
+@pytest.mark.smoke
 def test_results_files_and_summary_are_apart_and_the_outlier_is_named(fleet):
     fleet.device("A", copy=90.0, triad=80.0)
     fleet.device("B", copy=91.0, triad=81.0)

@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
-from children import HANGS_SECONDS
+from children import HANGS_SECONDS, computes, used
 from ptx_sources import ENDLESS_TEMPLATES
 
 from pytest_bandwidth.reports.wording import help_link
@@ -34,13 +35,21 @@ def test_scale(bandwidth):
 
 
 @pytest.fixture
-def counted(project):
-    """A project whose traffic baseline has been written."""
+def counts(project, traffic_loaded):
+    """Run pytest on the traffic device inside this process."""
+    del traffic_loaded
+    return partial(project.run_here, "--bandwidth-device=traffic")
+
+
+@pytest.fixture
+def counted(project, counts):
+    """A project whose traffic baseline has been written; `run` starts processes, `run_here` none."""
     project.file("scale.cu", KERNEL.replace("INDEX", "i"))
     project.file("test_scale.py", TEST)
-    run = project.run
-    project.run = lambda *args: run("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml", *args)
-    result = project.run("--bandwidth-update")
+    baseline = "--bandwidth-baseline=t.yaml"
+    project.run = partial(project.run, "--bandwidth-device=traffic", baseline)
+    project.run_here = partial(counts, baseline)
+    result = project.run_here("--bandwidth-update")
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines([r"test_scale\.py::test_scale +4\.0 \+ 4\.0 +coalesced +SAVED"])
     return project
@@ -86,10 +95,9 @@ def test_counts_of_random_accesses_are_the_same_in_every_run_whichever_tests_run
     assert row["detail"]["loads"]["sectors_per_request"] > 16, "random"
 
 
-@pytest.mark.smoke
 def test_a_strided_read_fails_with_line_and_pattern(counted):
     counted.file("scale.cu", KERNEL.replace("INDEX", "i * 8 % n"))
-    result = counted.run("--bandwidth-json=run.json")
+    result = counted.run_here("--bandwidth-json=run.json")
     result.assert_outcomes(failed=1)
     (row,) = json.loads((counted.path / "run.json").read_text())["results"]
     assert re.search(r"^\+ shl\.b32 ", row["code_diff"], re.MULTILINE), row["code_diff"]
@@ -109,42 +117,42 @@ def test_a_strided_read_fails_with_line_and_pattern(counted):
 
 def test_better_access_is_an_improvement(counted):
     counted.file("scale.cu", KERNEL.replace("INDEX", "i * 33 % n"))  # each element once, in another order
-    counted.run("--bandwidth-update").assert_outcomes(passed=1)
+    counted.run_here("--bandwidth-update").assert_outcomes(passed=1)
     counted.file("scale.cu", KERNEL.replace("INDEX", "i"))
-    result = counted.run("--bandwidth-strict")
+    result = counted.run_here("--bandwidth-strict")
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines([r".*test_scale .* IMPROVED"])
 
 
 def test_declared_bytes_that_are_not_true_are_told(counted):
     counted.file("test_scale.py", TEST.replace("reads=x", "reads=4"))
-    result = counted.run("--bandwidth-update")
+    result = counted.run_here("--bandwidth-update")
     result.stdout.re_match_lines([r"NOTE .*declared 4 B read, the kernel touches 65\.5 kB: 65\.5 kB of `in`"])
 
 
 def test_an_array_of_other_numbers_than_the_kernel_reads_is_told(counted):
     counted.file("test_scale.py", TEST.replace('bandwidth.random(n, "float32")', 'bandwidth.random(n, "float64")'))
-    result = counted.run("--bandwidth-update")
+    result = counted.run_here("--bandwidth-update")
     result.stdout.re_match_lines([r"NOTE .*`in` is float64, the kernel's parameter is float"])
 
 
 def test_another_compiler_is_not_comparable_where_it_made_other_ptx(counted):
     file = counted.path / "t.runs.jsonl"
     file.write_text(re.sub(r'"nvrtc":"[\d.]+"', '"nvrtc":"12.0"', file.read_text()))
-    result = counted.run("--bandwidth-strict")
+    result = counted.run_here("--bandwidth-strict")
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines([r".*test_scale .* OK"])
     file.write_text(re.sub(r'"ptx":"\w{32}"', f'"ptx":"{"a" * 32}"', file.read_text()))
-    result = counted.run()
+    result = counted.run_here()
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r".*MISMATCH: nvrtc is [\d.]+, was 12\.0"])
 
 
 def test_architectures_are_devices_of_their_own(counted):
-    result = counted.run("--bandwidth-device=traffic:sm_80")
+    result = counted.run_here("--bandwidth-device=traffic:sm_80")
     assert result.ret != 0
     result.stderr.re_match_lines([r".*traffic sm_90.*traffic sm_80.*|.*traffic sm_80.*traffic sm_90.*"])
-    counted.run("--bandwidth-device=traffic:sm_1").stderr.re_match_lines([r".*NVRTC .* compiles for .*sm_90.*"])
+    counted.run_here("--bandwidth-device=traffic:sm_1").stderr.re_match_lines([r".*NVRTC .* compiles for .*sm_90.*"])
 
 
 @pytest.mark.parametrize(
@@ -160,7 +168,7 @@ def test_architectures_are_devices_of_their_own(counted):
         ("*(float*)((char*)a + 2) = 0.0f;", 1, r"misaligned: kernel\.cu:1"),
     ],
 )
-def test_what_no_kernel_may_do_is_an_error_with_thread_and_line(project, source, count, expected):
+def test_what_no_kernel_may_do_is_an_error_with_thread_and_line(project, counts, source, count, expected):
     text = f'extern "C" __global__ void k(float* a, const float* e) {{ {source} }}'
     project.file(
         "test_fault.py",
@@ -171,19 +179,19 @@ def test_fault(bandwidth):
     bandwidth.launch(k, 1, {count}, (a, e), reads=a, writes=a)
 """,
     )
-    result = project.run("--bandwidth-device=traffic")
+    result = counts()
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([rf"test_fault\.py:5: kernel k: {expected}"])
 
 
-def test_callables_skip_with_the_reason(project):
+def test_callables_skip_with_the_reason(project, counts):
     project.file("test_sum.py", "import numpy as np\ndef test_sum(bandwidth):\n    bandwidth(np.sum, [1], reads=8)\n")
-    result = project.run("--bandwidth-device=traffic", "-rs")
+    result = counts("-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*cannot look into a callable"])
 
 
-def test_compile_errors_show_the_compilers_log(project):
+def test_compile_errors_show_the_compilers_log(project, counts):
     project.file(
         "test_bad.py",
         """
@@ -194,13 +202,13 @@ def test_missing(bandwidth):
     bandwidth.kernel('extern "C" __global__ void k(float* a) { a[0] = 1; }', "q")
 """,
     )
-    result = project.run("--bandwidth-device=traffic")
+    result = counts()
     result.assert_outcomes(failed=2)
     result.stdout.re_match_lines([r'.*identifier "nothing" is undefined', r".*no kernel named 'q'; it has: k"])
 
 
 @pytest.mark.parametrize("names", ["", ', name_expressions=["reverse<double>"]'])
-def test_templates_and_dynamic_shared_memory(project, names):
+def test_templates_and_dynamic_shared_memory(project, counts, names):
     project.file(
         "test_template.py",
         """
@@ -224,13 +232,13 @@ def test_template(bandwidth):
     assert (y == x[::-1]).all()
 """.replace(", NAMES", names),
     )
-    project.run("--bandwidth-device=traffic").assert_outcomes(passed=1)
+    counts().assert_outcomes(passed=1)
 
 
 def test_a_sample_of_blocks_counts_for_the_whole_grid(counted):
     marked = "import pytest\n@pytest.mark.bandwidth(blocks=4)\ndef test"
     counted.file("test_scale.py", TEST.replace("def test", marked))
-    counted.run("--bandwidth-update", "--bandwidth-json=run.json").assert_outcomes(passed=1)
+    counted.run_here("--bandwidth-update", "--bandwidth-json=run.json").assert_outcomes(passed=1)
     (row,) = json.loads((counted.path / "run.json").read_text())["results"]
     assert row["method"] == "ptx, 4 blocks"
     assert row["counts"]["load_sectors"] == (1 << 14) * 4 // 32, "all blocks are alike, so scaling is exact"
@@ -239,7 +247,7 @@ def test_a_sample_of_blocks_counts_for_the_whole_grid(counted):
 
 def test_findings_are_shown_where_the_body_failed(counted):
     counted.file("test_scale.py", TEST.replace("reads=x", "reads=4") + "    assert False\n")
-    result = counted.run()
+    result = counted.run_here()
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines(
         [r"-+ Captured bandwidth findings call -+", r"declared 4 B read, the kernel touches 65\.5 kB.*"]
@@ -249,7 +257,7 @@ def test_findings_are_shown_where_the_body_failed(counted):
 @pytest.mark.parametrize("index", ["0", "i / 2 * 2"])
 def test_a_kernel_that_skips_a_part_of_its_work_has_gained_nothing(counted, index):
     counted.file("scale.cu", KERNEL.replace("INDEX", index))
-    result = counted.run()
+    result = counted.run_here()
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r".*MISMATCH: distinct bytes read 65,536 → .* of 65,536 declared: a part .*"])
 
@@ -259,24 +267,24 @@ def test_floors_of_time_do_not_hold_where_no_time_is_measured(counted):
         "def test_scale", "@pytest.mark.bandwidth(min_gbps=9000, min_utilization=0.9, min_relative=0.9)\ndef test_scale"
     )
     counted.file("test_scale.py", marked)
-    counted.run("--bandwidth-strict").assert_outcomes(passed=1)
+    counted.run_here("--bandwidth-strict").assert_outcomes(passed=1)
 
 
 def test_a_kernel_that_came_to_print_is_not_measured_and_fails_with_strict(counted):
     counted.file("scale.cu", KERNEL.replace("INDEX", "i").replace("    if", '    printf("%d\\n", i);\n    if'))
-    result = counted.run()
+    result = counted.run_here()
     result.assert_outcomes(skipped=1)
     why = r"the test skipped: .*printf.*"
     result.stdout.re_match_lines([rf"NOT MEASURED 1 entry of the baseline: test_scale\.py::test_scale \({why}\)"])
-    strict = counted.run("--bandwidth-strict")
+    strict = counted.run_here("--bandwidth-strict")
     strict.assert_outcomes(failed=1)
     strict.stdout.re_match_lines([rf"test_scale\.py::test_scale is in the baseline, and {why}"])
 
 
 @pytest.mark.parametrize(("given", "seconds"), [([], 60.0), (["--bandwidth-traffic-timeout=7"], 7.0)])
-def test_a_launch_may_take_a_minute_unless_another_time_is_given(project, given, seconds):
+def test_a_launch_may_take_a_minute_unless_another_time_is_given(project, counts, given, seconds):
     project.file("test_bound.py", f"def test_bound(bandwidth):\n    assert bandwidth._device._timeout == {seconds}\n")
-    project.run_here("--bandwidth-device=traffic", *given).assert_outcomes(passed=1)
+    counts(*given).assert_outcomes(passed=1)
 
 
 ENDLESS = """
@@ -317,13 +325,9 @@ def test_ctrl_c_ends_an_endless_kernel(project):
     )
     command = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", "--bandwidth-device=traffic"]
     process = subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, text=True)
-    lines = []
-    for line in process.stdout:  # the blank one that the test prints comes last before the launch
-        lines.append(line)
-        if line.startswith("test_spin.py"):
-            break
-    time.sleep(3)
-    assert process.poll() is None, lines
+    # The blank line that the test prints comes last before the launch.
+    assert any(line.startswith("test_spin.py") for line in process.stdout)
+    computes(process, used(process) + 1)  # what compiles and starts the kernel takes less
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=HANGS_SECONDS)[0]

@@ -53,7 +53,7 @@ def test_a_point_tells_its_run_and_changes_are_named(open_page: Open, history: s
     assert page.locator("figure").first.get_by_text("−5.6 % at c5").count() == 1
     page.locator("figure").first.locator(".mark-symbol.role-mark path").first.hover(force=True)
     tip = page.locator(".tip")
-    assert tip.is_visible()
+    tip.wait_for()
     assert "of probe" in tip.inner_text()
     assert "OK" in tip.inner_text()
 

@@ -202,22 +202,19 @@ def test_a_link_opens_its_test(open_page: Open, failing: str) -> None:
     page.locator("#find").fill("nothing like it")
     page.locator(".failures a").nth(2).click()
     row = page.locator("tr.open")
+    row.wait_for()
     assert row.count() == 1
     assert f"#{row.get_attribute('id')}" == page.locator(".failures a").nth(2).get_attribute("href")
-    box = row.bounding_box()
-    assert box is not None
-    assert 0 <= box["y"] < 900
+    opened.wait_in_window(row)
 
 
 def test_an_address_with_a_test_opens_it_far_down_the_table(open_page: Open) -> None:
     outcomes = run_documents.outcomes(600)
     text = render_html(run_documents.run_document(outcomes))
     last = re.findall(r'<tr id="(t-[0-9a-f]+)">', text)[-1]
-    page = open_page(text, hash=f"#{last}").page
-    page.wait_for_selector("tr.panel")
-    box = page.locator(f"#{last}").bounding_box()
-    assert box is not None
-    assert -5 <= box["y"] < 900
+    opened = open_page(text, hash=f"#{last}")
+    opened.page.wait_for_selector("tr.panel")
+    opened.wait_in_window(opened.page.locator(f"#{last}"), above=5)
 
 
 @needs_charts

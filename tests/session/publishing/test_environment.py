@@ -1,6 +1,6 @@
 """What a document says of where and when its run took place."""
 
-from repositories import git
+from repositories import committed, git
 
 from pytest_bandwidth.session.publishing.environment import describe
 
@@ -9,9 +9,7 @@ def commit_in(folder):
     folder.mkdir()
     git(folder, "init", "-q")
     (folder / "a.txt").write_text(folder.name)
-    git(folder, "add", "-A")
-    git(folder, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", folder.name)
-    return git(folder, "rev-parse", "HEAD").strip()
+    return committed(folder, folder.name)
 
 
 def test_the_commit_is_the_tests_own_where_a_hook_of_another_repository_runs_them(tmp_path, monkeypatch):
