@@ -3,7 +3,6 @@
 # neighbours that keep the machine busy (tests/support/neighbours.py); WHEELS is a folder of `make gpu-wheels`, beside what is installed.
 PYTHON ?= python3
 VENV ?= .venv
-FLEET ?= .venv-fleet
 RESULTS ?= demo-results
 BIN := $(VENV)/bin
 # CuPy for the CUDA that the driver speaks, where there is an NVIDIA driver; the host's memory otherwise.
@@ -35,8 +34,8 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[cpu,report$(if $(DEVICE_EXTRA),$(comma)$(DEVICE_EXTRA))]' && touch $@
 $(addprefix $(VENV)/.,$(PURPOSES)): $(VENV)/.%: pyproject.toml | $(BIN)/python
 	$(call install,$(BIN),$*) && touch $@
-$(FLEET)/.fleet: pyproject.toml | $(FLEET)/bin/python
-	$(call install,$(FLEET)/bin,fleet) && touch $@
+.venv-fleet/.fleet: pyproject.toml | .venv-fleet/bin/python
+	$(call install,.venv-fleet/bin,fleet) && touch $@
 .venv-lowest/.test: pyproject.toml | .venv-lowest/bin/python
 	.venv-lowest/bin/python -m pip install --quiet uv
 	.venv-lowest/bin/uv pip install --python .venv-lowest/bin/python --resolution lowest-direct --editable $(call package,test)
@@ -67,9 +66,9 @@ frameworks: $(VENV)/.test ## the tests of PyTorch, JAX, tinygrad and Triton, non
 	$(BIN)/python -m pip install --quiet 'triton==3.9.0' && $(BIN)/python -c 'import jax, tinygrad, torch, triton'
 	$(BIN)/python -m pytest tests/frameworks "tests/product/test_tutorial.py::$(TYPED)[frameworks.md-1]" $(PYTEST_ARGS)
 # In environments of their own: Ray imports amdsmi where it is installed, and fails without AMD's library; Otava pins NumPy.
-fleet: $(FLEET)/.fleet ## the tests of the fleet on a Ray cluster of this machine, and of a history in S3 (minutes)
-	$(FLEET)/bin/python -c 'import moto.server, ray, s3fs'
-	$(FLEET)/bin/python -m pytest tests/features/fleet tests/features/history/test_history_in_s3.py --durations=10 $(PYTEST_ARGS)
+fleet: .venv-fleet/.fleet ## the tests of the fleet on a Ray cluster of this machine, and of a history in S3 (minutes)
+	.venv-fleet/bin/python -c 'import moto.server, ray, s3fs'
+	.venv-fleet/bin/python -m pytest tests/features/fleet tests/features/history/test_history_in_s3.py --durations=10 $(PYTEST_ARGS)
 trackers: $(VENV)/.test | .venv-otava/bin/python ## exports read by Apache Otava, and by promtool where it is there
 	.venv-otava/bin/python -m pip install --quiet 'apache-otava==0.8.0' && .venv-otava/bin/otava --help >/dev/null
 	$(BIN)/python -m pytest tests/features/exports/test_export_command.py $(PYTEST_ARGS)
@@ -98,4 +97,4 @@ lock: | $(BIN)/python ## choose anew the releases that CI installs (.ci/requirem
 		$(call groups,$(name)) $(if $(filter test,$(name)),--upgrade,-c build/lock/test.txt) -o build/lock/$(name).txt &&) true
 	$(BIN)/python .ci/lists.py --merge $(PURPOSES:%=build/lock/%.txt)
 clean: ## remove what was made
-	rm -rf $(VENV) .venv-gpu gpu-results .venv-lowest $(FLEET) .venv-otava $(RESULTS) build dist docs/_build docs/_generated .coverage* .*_cache
+	rm -rf $(VENV) .venv-gpu gpu-results .venv-lowest .venv-fleet .venv-otava $(RESULTS) build dist docs/_build docs/_generated .coverage* .*_cache
