@@ -133,7 +133,7 @@ def test_xfail_of_the_entry_is_an_expected_failure(known, monkeypatch):
 @pytest.mark.usefixtures("traffic_loaded")
 def test_an_xfail_of_the_entry_that_is_needed_no_longer_is_told(project):
     """On counts, which no neighbour changes."""
-    project.file("test_counted.py", COUNTED_COPY)
+    project.file("test_of_counts.py", COUNTED_COPY)
     given = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml")
     project.run_here(*given, "--bandwidth-update").assert_outcomes(passed=1)
     baseline = project.path / "t.yaml"
@@ -149,9 +149,9 @@ def test_an_xfail_of_the_entry_that_is_needed_no_longer_is_told(project):
 
 @pytest.mark.usefixtures("traffic_loaded")
 def test_an_entry_without_its_counts_gates_nothing_and_says_so(project):
-    project.file("test_counted.py", COUNTED_COPY)
+    project.file("test_of_counts.py", COUNTED_COPY)
     given = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml", "--bandwidth-strict")
-    key = "test_counted.py::test_copy"
+    key = "test_of_counts.py::test_copy"
     (project.path / "t.yaml").write_text(f"schema: 2\ntests:\n  {key}: {{counts: {{store_sectors: 128}}}}\n")
     result = project.run_here(*given)
     result.assert_outcomes(failed=1)
@@ -162,7 +162,7 @@ def test_an_entry_without_its_counts_gates_nothing_and_says_so(project):
 
 @pytest.mark.usefixtures("traffic_loaded")
 def test_a_folder_without_this_devices_file_names_those_that_it_has(project):
-    project.file("test_counted.py", COUNTED_COPY)
+    project.file("test_of_counts.py", COUNTED_COPY)
     given = ("--bandwidth-baseline=folder", "--bandwidth-device=traffic:sm_80")
     project.run_here(*given, "--bandwidth-update").assert_outcomes(passed=1)
     result = project.run_here("--bandwidth-baseline=folder", "--bandwidth-device=traffic:sm_90")

@@ -159,7 +159,7 @@ def test_a_run_of_an_update_that_is_not_counted_is_named(gpu):
     (gpu.path / "notes").touch()
     update, _ = row_of(gpu, "--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
     update.stdout.fnmatch_lines(
-        ["*was not counted in every run of this update: test_kernel.py::test_kernel 1 of 3; the gate knows*"]
+        ["*was not counted in every run of this update: test_kernel.py::test_kernel 1 of 3; the entry keeps *"]
     )
 
 
