@@ -314,7 +314,7 @@ def _rounds(
 
 
 def _sampler(device: TimedDevice, workload: Workload, call: Call, setup: Call | None) -> Sampler:
-    """Return what sets up and samples the workload, or a callable beside it."""
+    """Return a function that runs `setup`, times `call` once, and returns the sample."""
 
     def sample() -> Sample:
         if setup is not None:

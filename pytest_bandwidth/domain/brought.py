@@ -12,7 +12,9 @@ Kind = TypeVar("Kind")
 
 
 def brought(name: str, found: Iterable[object], kind: type[Kind], called: str | None = None) -> list[Kind]:
-    """Return the items of the lists that were found. Raises UsageError that names the first which is none.
+    """Check that user code returned lists of `kind`, and return all their items.
+
+    Raises UsageError that names the first value of another type.
 
     name: of the code that returned them. called: what the items are, where the type does not say it.
     """

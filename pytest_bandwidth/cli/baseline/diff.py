@@ -70,10 +70,13 @@ PtxChanges = Callable[[str, str], CodeChange]
 
 
 def _ptx_changes(old: Path, new: Path) -> PtxChanges:
-    """Return what shows how PTX changed from one hash to another, by the code beside the two files, each pair once."""
+    """Return a function that compares the PTX of two hashes.
+
+    It reads the code folders next to both baselines, and compares each pair of hashes once.
+    """
 
     def read(name: str, own: Path, other: Path) -> str:
-        # It may lie beside either file; where it lies beside none, the error is of its own.
+        # Either code folder may hold it. If none does, the error names the folder of its own baseline.
         with suppress(BaselineError):
             return needed_ptx(other, name)
         return needed_ptx(own, name)

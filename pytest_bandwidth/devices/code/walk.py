@@ -257,7 +257,7 @@ class Walk(ABC):
         yield from self._code(function.__code__, function.__globals__)
 
     def _made_with(self, function: FunctionType) -> Iterator[str]:
-        """Yield the same of what a function holds, and of its defaults. Raises Unknown."""
+        """Yield what identifies a function's closure and its defaults. Raises Unknown."""
         if type(function.__globals__) is not dict or getattr(function, "__builtins__", None) is not vars(builtins):
             raise Unknown
         try:

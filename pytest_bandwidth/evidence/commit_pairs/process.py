@@ -90,7 +90,7 @@ class Worktrees:
         return self._of_base(lambda target: TellCode(self.device, target=target, nodeids=tuple(nodeids))).measured()
 
     def in_turn(self, number: int, precision: float) -> MeasuredPair:
-        """Measure both, round by round in turn. Raises as `head` and `base` do.
+        """Measure new and old code alternately, round by round, in two processes. Raises as `head` and `base` do.
 
         number: of pairs before this one. Which of the two is started, and samples, first changes from pair to pair, so
         that what comes of it is no drop; so do the processor, and the addresses that both have. precision: as in
@@ -123,7 +123,7 @@ class Worktrees:
         return ChildRequest(self.device, target=target, nodeids=(self.nodeid,), rounds_share=self.rounds_share)
 
     def _of_head(self, request_for: Callable[[str], ChildRequest]) -> Process:
-        """Return the process that measures the candidate's tree, or the one that pytest was started in."""
+        """Return the process for the new code: the candidate's tree, or without one the tree that pytest started in."""
         if self.candidate is not None:
             return self._at(self.candidate, (self.revision,), request_for)
         plan = _plan((self.revision.tree,), self.revision.top, {}, as_module=self.invocation.as_module)
@@ -137,7 +137,7 @@ class Worktrees:
     def _at(
         self, revision: Revision, others: Sequence[Revision], request_for: Callable[[str], ChildRequest]
     ) -> Process:
-        """Return a process at a revision, of which nothing may come from others, or from the user's own tree."""
+        """Return a process for a revision's tree. It imports nothing from `others` or the user's tree."""
         target = revision.counterpart(self.target)
         if target is None:
             raise ForeignImport(

@@ -87,7 +87,7 @@ class ChildRequest(Task):
 
 @dataclass(frozen=True, slots=True)
 class OldKernel:
-    """Ask for old code beside the measurement of that label.
+    """Name the old code that a child runs alternately with the measurement of a label.
 
     old, new: PTX, each a module of one kernel. seconds: how long one run of the new code takes.
     cubin: the old code's machine code for this GPU, as text; None where none was kept. needs_cubin: whether the old PTX

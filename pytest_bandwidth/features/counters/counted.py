@@ -59,7 +59,7 @@ class CountRequest(ChildRequest):
         return {**ChildRequest.values_of(plain), "old_kernel": old and read_old_kernel(old)}
 
     def run(self, device: Device, workload: Workload) -> object:
-        """Run the workload; the one that is counted in the range that the profiler knows."""
+        """Run the workload. The requested one runs inside the range that the profiler counts."""
         if workload.label != self.label:
             return device.run(workload)
         if self.old_kernel is not None and device.launches_old_code:
