@@ -267,13 +267,15 @@ class Arena:
         if code != 0:
             raise SystemExit(f"pytest-benchmark saved nothing:\n{text}")
 
-    def judge(self, circumstance: str, drop: float, *, ours_first: bool, edited: bool = False) -> None:
+    def judge(
+        self, circumstance: str, drop: float, *, ours_first: bool, edited: bool = False, compare: bool = True
+    ) -> None:
         """Judge every kernel by both tools, slowed by `drop`; `circumstance` names the circumstance in the tally.
 
-        edited: whether the code changes even without a drop.
+        edited: whether the code changes even without a drop. compare: whether pytest-benchmark judges, too.
         """
         self._write(drop, edited=edited)
-        turns = (self._judge_ours, self._judge_theirs)
+        turns = (self._judge_ours, self._judge_theirs)[: 1 + compare]
         for turn in turns if ours_first else reversed(turns):
             turn(circumstance, drop)
 

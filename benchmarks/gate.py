@@ -2,13 +2,14 @@
 
     python benchmarks/gate.py                                # short: unchanged, edited and 10 % slower, once each
     python benchmarks/gate.py --judged 40 --dropped 8        # 440 unchanged rows: hours
-    python benchmarks/gate.py --judged 10 --age 120          # judges two hours after the baseline
+    python benchmarks/gate.py --judged 37 --edited 8 --dropped 4 --mode strict --renew 37 --age 120   # an old baseline
+    python benchmarks/gate.py --judged 4 --neighbour memory --neighbour builds
     python benchmarks/gate.py --judged 8 --drop 3% --tolerance 2% --kernel triad --kernel sum
 
 It works as in CI: in a git repository, by default and with --bandwidth-strict, each run in a new process
 (benchmarks/arena.py has the kernels, and how they are edited and slowed). The baseline has five runs of this plugin and
-one saved run of pytest-benchmark; the script renews it after ten rounds. Unchanged code has the baseline's hash. Edited
-code does the same in the same time, so that pairs of processes must decide.
+one saved run of pytest-benchmark, without neighbours; the script renews it after ten rounds. Unchanged code has the
+baseline's hash. Edited code does the same in the same time, so that pairs of processes must decide.
 
 A row is one kernel in one run of pytest. "Failed" counts the tests that pytest failed, whatever their status, and
 "found" those that failed as REGRESSED. "Undecided" counts UNDECIDED and MISMATCH, and "passed" the slowed tests that
@@ -48,9 +49,11 @@ from pytest_bandwidth.cli.selftest.rates import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
 
-ROUNDS_PER_BASELINE = 10
-MODES = (STRICT, OURS)
-JUDGES = (*MODES, *PEERS)
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from neighbours import KINDS, beside
+
+MODES = {"strict": STRICT, "default": OURS}
+JUDGES = (*MODES.values(), *PEERS)
 # The statuses that answer whether the code lost something; all others are undecided.
 FINE, SLOWER = ("OK", "IMPROVED"), "REGRESSED"
 
@@ -62,7 +65,8 @@ def result(kept: Tally, kernels: Sequence[str], drops: Sequence[float]) -> str:
     kinds = {kind: [k for k in kernels if KERNELS[k] == kind] for kind in dict.fromkeys(KERNELS[k] for k in kernels)}
     lines = []
     for name, members in (("all", list(kernels)), *kinds.items()):
-        lines += [[name, judge, *cells(kept, judge, members, drops)] for judge in JUDGES]
+        judges = [judge for judge in JUDGES if kept.count(judge, [UNCHANGED], members, 0.0)]
+        lines += [[name, judge, *cells(kept, judge, members, drops)] for judge in judges]
     return table(heads, lines)
 
 
@@ -70,10 +74,10 @@ def cells(kept: Tally, judge: str, kernels: Sequence[str], drops: Sequence[float
     for name in (UNCHANGED, EDITED):
         as_fast, failed = (of(judge, [name], kernels, drops[0]) for of in (kept.count, kept.failed))
         yield limited(failed.total(), as_fast.total(), at_most=True)
-        yield str(as_fast.total() - as_fast[SLOWER] - sum(as_fast[fine] for fine in FINE)) if judge in MODES else ""
+        yield str(as_fast.total() - as_fast[SLOWER] - sum(as_fast[fine] for fine in FINE)) if judge not in PEERS else ""
     for drop in drops[1:]:
         slowed, failed = (of(judge, [EDITED], kernels, drop) for of in (kept.count, kept.failed))
-        passed = f", {slowed.total() - failed.total()} passed" if judge in MODES else ""
+        passed = f", {slowed.total() - failed.total()} passed" if judge not in PEERS else ""
         yield limited(failed[SLOWER], slowed.total(), at_most=False) + passed
 
 
@@ -104,35 +108,45 @@ def wait_until(moment: datetime) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--judged", type=int, default=1, help="rounds of unchanged code (default: 1)")
-    parser.add_argument(
-        "--dropped", type=int, help="rounds of edited code and of each drop, spread over the others (default: as many)"
-    )
+    parser.add_argument("--edited", type=int, help="rounds with edited code, spread over them (default: all)")
+    parser.add_argument("--dropped", type=int, help="rounds with each drop (default: as many as with edited code)")
     parser.add_argument("--drop", action="append", help="drop to inject (default: 10%%; long runs take 5%% and 10%%)")
     parser.add_argument("--kernel", action="append", choices=tuple(KERNELS), help="kernel to judge (default: all)")
     parser.add_argument("--tolerance", default="5%")
     parser.add_argument("--mib", type=int, default=128, help="MiB of each array (default: 128)")
     parser.add_argument("--over", type=float, default=0, metavar="MINUTES", help="spread the rounds over this time")
     parser.add_argument("--age", type=float, default=0, metavar="MINUTES", help="wait so long after each baseline")
+    parser.add_argument("--renew", type=int, default=10, metavar="ROUNDS", help="rounds of a baseline (default: 10)")
+    parser.add_argument("--mode", action="append", choices=tuple(MODES), help="default: both")
+    parser.add_argument("--compared", type=int, help="rounds that pytest-benchmark judges, too (default: all)")
+    parser.add_argument("--neighbour", action="append", choices=tuple(KINDS), help="run one a round, in turn")
     options = parser.parse_args()
-    dropped = options.judged if options.dropped is None else min(options.dropped, options.judged)
+    edited = options.judged if options.edited is None else min(options.edited, options.judged)
+    compared = options.judged if options.compared is None else min(options.compared, options.judged)
+    dropped = edited if options.dropped is None else min(options.dropped, options.judged)
     drops = [0.0, *map(parse_fraction, options.drop or (["10%"] if options.judged == 1 else ["5%", "10%"]))]
     kernels = options.kernel or list(KERNELS)
     kept = Tally()
     begun = datetime.now(timezone.utc)
     with tempfile.TemporaryDirectory() as folder, signals_as_interrupts():
         given = {"mib": options.mib, "kernels": kernels, "tolerance": options.tolerance}
-        arena = Arena(Path(folder), kept, **given, modes=MODES)
+        neighbours = options.neighbour or ["none"]
+        modes = [MODES[name] for name in options.mode or MODES]
+        arena = Arena(Path(folder), kept, **given, modes=modes)
         try:
             for i in range(options.judged):
                 wait_until(begun + timedelta(minutes=options.over * i / options.judged))
-                if i % ROUNDS_PER_BASELINE == 0:
+                if i % options.renew == 0:
                     arena.take_baselines()
                     wait_until(datetime.now(timezone.utc) + timedelta(minutes=options.age))
-                asked = rounds_of(drops) if evenly(i, options.judged, dropped) else rounds_of(())
-                for name, drop in asked[i % len(asked) :] + asked[: i % len(asked)]:
-                    arena.judge(name, drop, ours_first=i % 2 == 0, edited=name == EDITED)
+                asked = rounds_of(drops[:1] * evenly(i, options.judged, edited))
+                asked += [(EDITED, drop) for drop in drops[1:] * evenly(i, options.judged, dropped)]
+                compare = evenly(i, options.judged, compared)
+                with beside(neighbours[i % len(neighbours)]):
+                    for name, drop in asked[i % len(asked) :] + asked[: i % len(asked)]:
+                        arena.judge(name, drop, ours_first=i % 2 == 0, edited=name == EDITED, compare=compare)
                 counts = "; ".join(
-                    f"{arm(n, d)}: {dict(kept.count(STRICT, [n], kernels, d))}" for n, d in rounds_of(drops)
+                    f"{arm(n, d)}: {dict(kept.count(modes[0], [n], kernels, d))}" for n, d in rounds_of(drops)
                 )
                 now = datetime.now(timezone.utc)
                 print(f"… {now:%H:%M} UTC, {i + 1} of {options.judged}; {counts}", file=sys.stderr, flush=True)
@@ -144,7 +158,7 @@ def main() -> None:
     print(f"arrays of {options.mib} MiB\n")
     print(result(kept, kernels, drops), end="\n\n")
     print("\n".join(spent(kept, drops)))
-    for mode in MODES:
+    for mode in MODES.values():
         for name, drop in rounds_of(drops):
             if statuses := kept.count(mode, [name], kernels, drop).most_common():
                 print(f"- {mode}, {arm(name, drop)}: {', '.join(f'{n} {status}' for status, n in statuses)}")
