@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
+from statistics import NormalDist, median
 
 from pytest_bandwidth.domain.baseline import Entry, Metric
 from pytest_bandwidth.domain.measured.metrics import median_metrics, steadier_metric, value_of_run
@@ -27,15 +27,21 @@ RUNS_CONSIDERED = range(1, 21)
 SLOW_SHARE = 0.5
 # A gate that is the tolerance's own log drop may come out one rounding above it.
 _ROUNDING = 1 + 1e-12
+_NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Hold an entry seen through one figure: centre and spread of its logarithm, and the number of its runs."""
+    """Hold an entry seen through one figure: centre and spread of its logarithm, and the number of its runs.
+
+    spread: with the prior. scatter: of the runs alone, so that half of all estimates are too low; the prior's without
+    two runs.
+    """
 
     figure: Metric
     centre: float
     spread: float
+    scatter: float
     degrees: float
     runs: int
 
@@ -58,16 +64,16 @@ class Reference:
     def detects(self, tolerance: float, processes: int) -> float:
         """Return the log drop that is found 95 times in 100: past the gate, and slow enough in the first process.
 
-        The noise that the gate allows for is by an estimated spread, and so as uncertain as that is.
+        The figures scatter as the runs do, whatever the prior says. The gate scatters with its estimated spread.
         """
-        of_median = self.spread * math.sqrt((math.pi / 2 if processes > 1 else 1.0) / processes + _inverse(self.runs))
+        of_centre = _variance_of_median(self.runs) if self.runs else 0.0
+        of_median = self.scatter**2 * (_variance_of_median(processes) + of_centre)
         noise = _noise(self.spread, self.degrees, self.runs, processes)
-        of_gate = math.hypot(of_median, noise / math.sqrt(2 * self.degrees))
-        of_first = self.spread * math.sqrt(1.0 + _inverse(self.runs))
+        of_spread = math.sqrt(max(self.runs - 1, 0) / 2) * self.scatter**2 / (self.degrees * self.spread**2)
+        gate, of_gate = _maximum(log_of_drop(tolerance), noise, noise * of_spread)
         return max(
-            log_of_drop(tolerance) + DETECTION_QUANTILE * of_median,
-            noise + DETECTION_QUANTILE * of_gate,
-            SLOW_SHARE * log_of_drop(tolerance) + DETECTION_QUANTILE * of_first,
+            gate + DETECTION_QUANTILE * math.sqrt(of_median + of_gate),
+            SLOW_SHARE * log_of_drop(tolerance) + DETECTION_QUANTILE * self.scatter * math.sqrt(1.0 + of_centre),
         )
 
 
@@ -82,13 +88,15 @@ def reference_of(entry: Entry, figure: Metric, on_host: bool) -> Reference | Non
     if not logs:
         if figure == "relative" or entry.gbps is None:
             return None
-        return Reference(figure, math.log(entry.gbps), prior_spread(figure, on_host), PRIOR_DEGREES, 0)
+        prior = prior_spread(figure, on_host)
+        return Reference(figure, math.log(entry.gbps), prior, prior, PRIOR_DEGREES, 0)
     # Not `statistics.stdev`: it computes in fractions, which 10,000 entries feel.
     mean = sum(logs) / len(logs)
     squares = sum([(value - mean) ** 2 for value in logs])
-    degrees = PRIOR_DEGREES + len(logs) - 1
-    spread = math.sqrt((PRIOR_DEGREES * prior_spread(figure, on_host) ** 2 + squares) / degrees)
-    return Reference(figure, median(logs), spread, degrees, len(logs))
+    prior, of_runs = prior_spread(figure, on_host), len(logs) - 1
+    scatter = math.sqrt(squares / _median_chi_squared(of_runs)) if of_runs else prior
+    spread = math.sqrt((PRIOR_DEGREES * prior**2 + squares) / (PRIOR_DEGREES + of_runs))
+    return Reference(figure, median(logs), spread, scatter, PRIOR_DEGREES + of_runs, len(logs))
 
 
 def runs_needed(reference: Reference, tolerance: float, processes: int) -> int | None:
@@ -113,6 +121,27 @@ def steadier_of_runs(figure: Metric, entry: Entry, on_host: bool) -> Metric:
 
 def _noise(spread: float, degrees: float, runs: int, processes: int) -> float:
     return t_quantile(GATE_LEVEL, degrees) * spread * math.sqrt(1.0 / processes + _inverse(runs))
+
+
+def _variance_of_median(count: int) -> float:
+    """Return the variance of a median of so many normal values, in units of theirs; π/2n for many, 1 for one."""
+    return math.pi / 2 / (count + math.pi / 2 - 1)
+
+
+def _maximum(constant: float, mean: float, deviation: float) -> tuple[float, float]:
+    """Return mean and variance of the larger of a constant and a normal value (Clark, Operations Research 9, 1961)."""
+    if not deviation:
+        return max(constant, mean), 0.0
+    at = (constant - mean) / deviation
+    below, density = _NORMAL.cdf(at), _NORMAL.pdf(at) * deviation
+    first = constant * below + mean * (1 - below) + density
+    second = constant**2 * below + (mean**2 + deviation**2) * (1 - below) + (constant + mean) * density
+    return first, max(second - first**2, 0.0)
+
+
+def _median_chi_squared(degrees: int) -> float:
+    """Return the median of χ² (Wilson and Hilferty, PNAS 17, 1931)."""
+    return degrees * (1 - 2 / (9 * degrees)) ** 3
 
 
 def _inverse(runs: int) -> float:
