@@ -6,9 +6,10 @@ A feature is a module that an entry point of the group `pytest_bandwidth.feature
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, distributions
 
 import pluggy
 
@@ -25,10 +26,17 @@ def hooks() -> pluggy.HookRelay:
 def add_features(manager: pluggy.PluginManager) -> None:
     """Register every feature as ``bandwidth-NAME``, which pytest's ``-p no:bandwidth-NAME`` leaves out."""
     manager.add_hookspecs(import_module("pytest_bandwidth.hooks"))
-    for found in entry_points(group=GROUP):
+    for found in _features():
         name = f"bandwidth-{found.name}"
         if not manager.is_blocked(name) and not manager.has_plugin(name):
             manager.register(found.load(), name)
+
+
+def _features() -> Iterator[EntryPoint]:
+    """Yield the group's entry points, without parsing those of other distributions: each run of pytest waits for it."""
+    for distribution in distributions():
+        if GROUP in (distribution.read_text("entry_points.txt") or ""):
+            yield from distribution.entry_points.select(group=GROUP)
 
 
 def begin_run(manager: pluggy.PluginManager) -> None:

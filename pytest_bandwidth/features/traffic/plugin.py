@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.hooks import hookimpl
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ def _open(architecture: str) -> Any:
     try:
         from pytest_bandwidth.features.traffic.device import open_traffic
     except ModuleNotFoundError as error:
+        from pytest_bandwidth.domain.errors import DeviceUnavailable
+
         missing = f"the traffic device needs {error.name}: pip install 'pytest-bandwidth[traffic]'"
         raise DeviceUnavailable(missing) from None
 
