@@ -13,11 +13,10 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from pytest_bandwidth.baseline.files import error, locked, make_folder, read_bytes, replace_file
 from pytest_bandwidth.baseline.locate import files_in, is_folder, is_named_as_baseline
-from pytest_bandwidth.baseline.lock import locked, make_folder, replace_file
 from pytest_bandwidth.baseline.reader import read
 from pytest_bandwidth.baseline.runs import ATTRIBUTES, SUFFIX, path_of
-from pytest_bandwidth.baseline.source import error, read_bytes
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import DIGITS, digest
 from pytest_bandwidth.domain.code.machine_code import CUBIN, LARGEST_BYTES

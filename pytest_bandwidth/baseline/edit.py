@@ -16,7 +16,8 @@ from typing import Any
 
 import yaml
 
-from pytest_bandwidth.baseline.parse import Mapping, Scalar, events_of
+from pytest_bandwidth.baseline.files import error
+from pytest_bandwidth.baseline.parse import Mapping, Scalar, SourceText, events_of
 from pytest_bandwidth.baseline.reader import Document, read_text
 from pytest_bandwidth.baseline.schema import (
     ENTRY_FIELDS,
@@ -29,7 +30,6 @@ from pytest_bandwidth.baseline.schema import (
     render_header,
     word,
 )
-from pytest_bandwidth.baseline.source import SourceText, error
 from pytest_bandwidth.domain.baseline import BaselineDevice, Change, Entry
 from pytest_bandwidth.domain.errors import BaselineError
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from os.path import exists, isdir  # of a path that cannot be searched, or that no file system takes, Path's raise
 from pathlib import Path
 
+from pytest_bandwidth.baseline.files import error
 from pytest_bandwidth.baseline.reader import read, read_device
 from pytest_bandwidth.baseline.schema import render_device
-from pytest_bandwidth.baseline.source import error
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError, Problem

@@ -1,19 +1,113 @@
-"""Parse YAML text into a tree of text scalars with line numbers; refuse what a baseline has no use for.
+"""Turn a file's bytes into checked text, and YAML into a tree of text scalars with line numbers.
 
-Nothing is typed and nothing constructed here: YAML 1.1 would turn the commit ``0123456`` into 42798.
-PyYAML's loader is asked for one event at a time, so that a hostile file ends at its first excess.
+What a baseline has no use for is refused. Nothing is typed and nothing constructed here: YAML 1.1 would turn the commit
+``0123456`` into 42798. PyYAML's loader is asked for one event at a time, so that a hostile file ends at its first
+excess.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
 
-from pytest_bandwidth.baseline.source import Problems
+from pytest_bandwidth.baseline.files import error, read_bytes
+from pytest_bandwidth.domain.errors import BaselineError, Problem
 from pytest_bandwidth.domain.text import INVISIBLE, shown
+
+MAX_FILE_BYTES = 512 * 2**20
+MAX_PROBLEMS = 1000
+
+_WANTED_BYTES = b"\t\n\r" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
+_LONE_RETURN = re.compile(r"\r(?!\n)")
+_LONE_NEWLINE = re.compile(r"(?<!\r)\n")
+
+
+class Problems:
+    """Collect what is wrong with one file; bounded, so that a hostile file cannot fill memory."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.found: list[Problem] = []
+
+    def add(self, line: int, message: str) -> None:
+        """Note a problem. Raises BaselineError with all so far once there are too many to be worth reading."""
+        self.found.append(Problem(self.file, line, message))
+        if len(self.found) >= MAX_PROBLEMS:
+            more = Problem(self.file, line, f"stopped here: the file has {MAX_PROBLEMS} problems or more")
+            raise BaselineError([*_sorted(self.found), more])
+
+    def last(self, line: int, message: str) -> BaselineError:
+        """Return the error of all so far and this one, after which reading cannot go on."""
+        return BaselineError(_sorted([*self.found, Problem(self.file, line, message)]))
+
+    def raise_all(self) -> None:
+        """Raise BaselineError, by line, where anything was found."""
+        if self.found:
+            raise BaselineError(_sorted(self.found))
+
+
+def _sorted(problems: list[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda problem: (problem.line, problem.message))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """Hold a file's text with ``\\n`` line ends, and the line end that the file itself uses."""
+
+    text: str
+    newline: str = "\n"
+
+    def encode(self, text: str) -> bytes:
+        """Return the bytes of a new text in this file's own line ends."""
+        return (text if self.newline == "\n" else text.replace("\n", self.newline)).encode("utf-8")
+
+
+def read_source(path: Path) -> SourceText:
+    """Return a file's checked text. Raises BaselineError, with one problem, for what is no UTF-8 text or too large."""
+    try:
+        return decode(read_bytes(path, MAX_FILE_BYTES, "a baseline file"), Problems(str(path)))
+    except FileNotFoundError:
+        raise error(path, 0, "found no such file, expected a baseline: --bandwidth-update makes one") from None
+
+
+def decode(data: bytes, problems: Problems) -> SourceText:
+    """Return the checked text of a file's bytes. Raises BaselineError."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
+        name = "UTF-8" if data[0] == 0xEF else "UTF-16"
+        raise problems.last(1, f"found a byte order mark of {name}, expected plain UTF-8: save the file without one")
+    if unwanted := data.translate(None, _WANTED_BYTES):
+        at = data.index(unwanted[:1])
+        message = f"found the byte 0x{unwanted[0]:02x}, expected text: this is no YAML file"
+        raise problems.last(data.count(b"\n", 0, at) + 1, message)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        message = f"found the byte 0x{data[problem.start]:02x}, expected UTF-8 text"
+        raise problems.last(data.count(b"\n", 0, problem.start) + 1, message) from None
+    newline = "\n"
+    if "\r" in text:
+        text, newline = _with_unix_line_ends(text, problems), "\r\n"
+    # Of ASCII, `_WANTED_BYTES` let pass nothing else that is invisible.
+    if not data.isascii() and (match := INVISIBLE.search(text)):
+        line = text.count("\n", 0, match.start()) + 1
+        raise problems.last(line, f"found the character U+{ord(match[0]):04X}, expected visible text")
+    return SourceText(text, newline)
+
+
+def _with_unix_line_ends(text: str, problems: Problems) -> str:
+    if text.count("\r") == text.count("\r\n") == text.count("\n"):
+        return text.replace("\r\n", "\n")
+    match = _LONE_RETURN.search(text) or _LONE_NEWLINE.search(text)
+    assert match is not None  # the counts differ
+    kind = "a lone carriage return" if match[0] == "\r" else "line ends of two kinds"
+    line = text.count("\n", 0, match.start()) + 1
+    raise problems.last(line, f"found {kind}, expected the same line ends throughout: convert the file")
+
 
 # libyaml's parser where PyYAML was built with it, else PyYAML's own: slower, same events.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

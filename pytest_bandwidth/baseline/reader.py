@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from pytest_bandwidth.baseline.parse import Mapping as MappingNode
-from pytest_bandwidth.baseline.parse import Node, Scalar, parse
+from pytest_bandwidth.baseline.parse import Node, Problems, Scalar, SourceText, parse, read_source
 from pytest_bandwidth.baseline.runs import NOTHING, Recorded, Runs, path_of, read_runs
 from pytest_bandwidth.baseline.schema import (
     DEVICE_FIELDS,
@@ -23,7 +23,6 @@ from pytest_bandwidth.baseline.schema import (
     figure,
     suggestion,
 )
-from pytest_bandwidth.baseline.source import Problems, SourceText, read_source
 from pytest_bandwidth.domain.baseline import SCHEMA, Baseline, BaselineDevice, Entry, agrees
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth import __version__
+from pytest_bandwidth.baseline.parse import Problems, SourceText
 from pytest_bandwidth.baseline.schema import ENTRY_FIELDS, RECORDED, refuse_invisible
-from pytest_bandwidth.baseline.source import Problems, SourceText
 from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, PROBE_VERSION, SCHEMA, Entry, Run
 from pytest_bandwidth.domain.measured.metrics import anchor_of
 from pytest_bandwidth.domain.text import shown

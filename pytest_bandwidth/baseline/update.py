@@ -10,12 +10,12 @@ from types import MappingProxyType
 
 from pytest_bandwidth.baseline.code_files import file_names, folder_of, write_code
 from pytest_bandwidth.baseline.edit import edited
+from pytest_bandwidth.baseline.files import LOCK_TIMEOUT_SECONDS, error, locked, make_folder, not_writable, replace_file
 from pytest_bandwidth.baseline.locate import check_device, device_of
-from pytest_bandwidth.baseline.lock import LOCK_TIMEOUT_SECONDS, locked, make_folder, not_writable, replace_file
+from pytest_bandwidth.baseline.parse import SourceText
 from pytest_bandwidth.baseline.reader import Document, read, read_text
 from pytest_bandwidth.baseline.runs import ATTRIBUTES, NOTHING, SUFFIX, append_lines, path_of, run_lines, setup_of
 from pytest_bandwidth.baseline.schema import entry_fields, is_measured, render_header
-from pytest_bandwidth.baseline.source import SourceText, error
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Change, Entry, UpdateSummary, settled
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError, UsageError

@@ -18,8 +18,8 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["pytest_bandwidth.baseline", "pytest_bandwidth.domain.units"]):
+    from pytest_bandwidth.baseline.parse import Problems, decode
     from pytest_bandwidth.baseline.reader import read_text
-    from pytest_bandwidth.baseline.source import Problems, decode
     from pytest_bandwidth.domain.errors import BaselineError
 
 FILE = "file.yaml"

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from test_baseline_hostile import mutated
 
 from pytest_bandwidth import baseline as baseline_files
-from pytest_bandwidth.baseline.source import Problems, decode
+from pytest_bandwidth.baseline.parse import Problems, decode
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.errors import BaselineError
 

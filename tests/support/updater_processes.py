@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_bandwidth import baseline as baseline_files
-from pytest_bandwidth.baseline.lock import locked
+from pytest_bandwidth.baseline.files import locked
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
 

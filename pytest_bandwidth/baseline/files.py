@@ -1,20 +1,50 @@
-"""Let one writer at a time replace a baseline file, whole."""
+"""Read and replace a baseline's files: whole, one writer at a time; what cannot be done is one problem of the file."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pytest_bandwidth.baseline.source import error
+from pytest_bandwidth.domain.errors import BaselineError, Problem
 from pytest_bandwidth.storage.atomic import NotOnDisk, write_whole
 
 LOCK_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.01
+
+
+def error(path: Path | str, line: int, message: str) -> BaselineError:
+    """Return the error of one problem; line: from 1, or 0 for the file as a whole."""
+    return BaselineError([Problem(str(path), line, message)])
+
+
+def read_bytes(path: Path, most: int, expected: str) -> bytes:
+    """Return a regular file's bytes. Raises BaselineError, with one problem, and FileNotFoundError."""
+    try:
+        # Non-blocking, so that a named pipe without a writer does not hold up the run.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe"
+                raise error(path, 0, f"found {kind}, expected {expected}")
+            if status.st_size > most:
+                raise error(path, 0, f"found {status.st_size} bytes, expected at most {most}")
+            with open(descriptor, "rb", closefd=False) as stream:
+                # One read of this size; asking for the limit would set that much memory aside.
+                return stream.read(status.st_size + 1)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        message = f"found a file that cannot be read ({problem.strerror}), expected {expected}"
+        raise error(path, 0, message) from None
 
 
 @contextmanager
