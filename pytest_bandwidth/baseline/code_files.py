@@ -1,4 +1,4 @@
-"""Keep the code of a baseline's kernels in a folder of its own, each file named by its content's hash.
+"""Keep the code of a baseline's kernels in a folder of its own, and show how a kernel's code differs from it.
 
 ``code/HASH.ptx`` is a module with one kernel, in normal form. ``code/HASH.cubin`` is the machine code that NVRTC made
 of a source, with all its kernels. ``code/HASH.files`` lists the files that identify a callable. Entries and devices
@@ -9,8 +9,9 @@ runs it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_bandwidth.baseline.files import error, locked, make_folder, read_bytes, replace_file
@@ -18,16 +19,22 @@ from pytest_bandwidth.baseline.locate import files_in, is_folder, is_named_as_ba
 from pytest_bandwidth.baseline.reader import read
 from pytest_bandwidth.baseline.runs import ATTRIBUTES, SUFFIX, path_of
 from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.code.file_list import file_list_of
 from pytest_bandwidth.domain.code.identity import DIGITS, digest
 from pytest_bandwidth.domain.code.machine_code import CUBIN, LARGEST_BYTES
-from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
-from pytest_bandwidth.domain.errors import BaselineError, Problem
+from pytest_bandwidth.domain.code.ptx_diff import access_changes, ptx_diff
+from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, ptx_digest
+from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, Problem
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.text import listed
 
 FOLDER = "code"
 _NAME = re.compile(rf"[0-9a-f]{{{DIGITS}}}\.(?:ptx|cubin|files)", re.ASCII)
 # The files that an entry's `code` names, by the ending. Few callables are identified by a list of files.
 _NAMED_BY = {".ptx": "ptx", ".cubin": CUBIN, ".files": "function"}
 _HOLDS = {".ptx": "PTX", ".cubin": "machine code", ".files": "list of files"}
+# So many files that changed are named.
+MOST_NAMED = 3
 
 
 def folder_of(baseline: Path) -> Path:
@@ -151,3 +158,59 @@ def _checked(path: Path) -> bytes | None:
         message = f"{bad.problems[0].message}: remove it, the next update writes it anew"
         raise error(path, 1, message) from None
     return data
+
+
+@dataclass(frozen=True, slots=True)
+class CodeChange:
+    """Hold how PTX changed, as far as it did and can be told.
+
+    diff: for people; accesses: what became of loads and stores, in words; unknown: why neither is there. files: which
+    files changed, in words, where these identify the code.
+    """
+
+    diff: str = ""
+    accesses: str | None = None
+    unknown: str | None = None
+    files: str | None = None
+
+
+NO_CHANGE = CodeChange()
+
+
+def code_change(
+    measurement: Measurement,
+    entry: Entry | None,
+    old_ptx: PtxSource | None,
+    old_files: Callable[[str], str] | None = None,
+) -> CodeChange:
+    """Compare the kernel's PTX, or the files that identify it, with what the entry names.
+
+    old_ptx, old_files: give that; None where there is none.
+    """
+    if measurement.files is not None:
+        return _files_change(measurement, entry, old_files)
+    then = None if entry is None else entry.code.get("ptx")
+    if old_ptx is None or then is None or measurement.ptx is None or measurement.code.ptx == then:
+        return NO_CHANGE
+    now = measurement.ptx
+    return ptx_change(lambda: old_ptx(then), lambda: now)
+
+
+def _files_change(measurement: Measurement, entry: Entry | None, old_files: Callable[[str], str] | None) -> CodeChange:
+    then = None if entry is None else entry.code.get("function")
+    if old_files is None or then is None or measurement.files is None or measurement.code.function == then:
+        return NO_CHANGE
+    try:
+        changes = file_list_of(measurement.files).changes_since(file_list_of(old_files(then)))
+    except (BandwidthError, ValueError) as error:
+        return CodeChange(unknown=f"the code changed, which files did cannot be shown: {error}")
+    return CodeChange(diff="\n".join(changes), files=listed(changes, MOST_NAMED))
+
+
+def ptx_change(old: Callable[[], str], new: Callable[[], str]) -> CodeChange:
+    """Compare the PTX of two kernels, each as a function that reads it, or raises BandwidthError."""
+    try:
+        then, now = old(), new()
+    except BandwidthError as error:
+        return CodeChange(unknown=f"the code changed, how cannot be shown: {error}")
+    return CodeChange(ptx_diff(then, now), access_changes(then, now))

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.baseline.code_change import code_change
+from pytest_bandwidth.baseline.code_files import code_change
 from pytest_bandwidth.domain.code.identity import CODE_CHANGED
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError

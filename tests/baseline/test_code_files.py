@@ -1,4 +1,4 @@
-"""A baseline's code beside it: written with the entry, held to its name, shared, pruned; never trusted unseen."""
+"""A baseline's code beside it: written with the entry, held to its name, shared, pruned; how it changed is told."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import json
 import os
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline import code_files
+from pytest_bandwidth.baseline.code_files import NO_CHANGE, code_change, folder_of, needed_ptx
 from pytest_bandwidth.cli.main import main
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.code.identity import digest
+from pytest_bandwidth.domain.code.identity import CodeIdentity, digest
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
 
 GPU = DeviceIdentity("cuda", "A card", 2**34, "GPU-1", timed_on="gpu")
 ONE = ".version 9.5\n.target sm_90\n.visible .entry one()\n{\nret;\n}\n"
@@ -83,9 +88,19 @@ def test_another_version_of_the_language_is_the_same_file(path):
     assert file.read_text() == ONE
 
 
-@pytest.mark.parametrize("spoil", ["truncated", "another", "pipe", "folder", "large"])
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        ("truncated", "of another hash than its name says"),
+        ("another", "of another hash than its name says"),
+        ("no text", "of another hash than its name says"),
+        ("pipe", "found a device or pipe, expected a kernel's"),
+        ("folder", "found a folder, expected a kernel's"),
+        ("large", "bytes, expected at most"),
+    ],
+)
 @pytest.mark.parametrize("name", [f"{HASH_OF_ONE}.ptx", CUBIN_FILE, LIST_FILE])
-def test_a_file_that_is_not_what_its_name_says_is_refused_and_mended(path, name, spoil, monkeypatch):
+def test_a_file_that_is_not_what_its_name_says_is_refused_and_mended(path, name, spoil, why, monkeypatch):
     kept = entry("t.py::one", HASH_OF_ONE, cubin=HASH_OF_CUBIN, function=HASH_OF_LIST)
     written(path, kept)
     file, good = code_files.folder_of(path) / name, FILES[name]
@@ -98,7 +113,7 @@ def test_a_file_that_is_not_what_its_name_says_is_refused_and_mended(path, name,
         monkeypatch.setattr(code_files, "LARGEST_BYTES", len(good) + 100)
         file.write_bytes(good + b" " * 200)
     else:
-        file.write_bytes(good[:-3] if spoil == "truncated" else TWO.encode())
+        file.write_bytes({"truncated": good[:-3], "another": TWO.encode(), "no text": b"\xff\xfe\x00" * 100}[spoil])
 
     def read() -> bytes | None:
         if name == CUBIN_FILE:
@@ -107,9 +122,9 @@ def test_a_file_that_is_not_what_its_name_says_is_refused_and_mended(path, name,
             return code_files.needed_files(path, HASH_OF_LIST).encode()
         return code_files.needed_ptx(path, HASH_OF_ONE).encode()
 
-    with pytest.raises(BaselineError, match=f"{name}:1: found "):
+    with pytest.raises(BaselineError, match=f"{name}:1: .*{why}"):
         read()
-    if spoil in ("folder",):
+    if spoil == "folder":
         return  # nothing that an update may take away
     if spoil == "pipe":
         file.unlink()
@@ -233,3 +248,59 @@ def test_a_folder_that_cannot_be_written_leaves_the_baseline_as_it_was(path):
     with pytest.raises(BaselineError, match="found no way to write it"):
         written(path, entry("t.py::two", HASH_OF_TWO))
     assert path.read_text() == text
+
+
+OLD = ".version 9.5\n.target sm_90\n.visible .entry k()\n{\nld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];\nret;\n}\n"
+NEW = OLD.replace("v4.f32 {%f1, %f2, %f3, %f4}", "f32 %f1")
+HASH = ptx_digest(OLD)
+ENTRY = Entry("t.py::t", 100.0, code={"ptx": HASH, "sass": "a" * 32, "launch": "b" * 32})
+CODE = CodeIdentity(ptx=ptx_digest(NEW), sass="c" * 32, launch="b" * 32)
+MEASUREMENT = Measurement(None, Traffic(1, 1), GPU, "events", Rounds(), code=CODE, ptx=NEW)
+
+
+@pytest.fixture
+def baseline(tmp_path):
+    path = tmp_path / "card.yaml"
+    folder_of(path).mkdir()
+    (folder_of(path) / f"{HASH}.ptx").write_text(OLD)
+    return path
+
+
+def test_a_change_is_shown_line_by_line_and_by_accesses(baseline):
+    change = code_change(MEASUREMENT, ENTRY, partial(needed_ptx, baseline))
+    changed = [line for line in change.diff.splitlines() if line[0] in "+-"]
+    assert changed == ["- ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];", "+ ld.global.f32 %f1, [%rd1];"]
+    assert change.accesses == "in its code, loads of 32 bits 0 → 1, loads of 128 bits 1 → 0"
+    assert change.unknown is None
+
+
+@pytest.mark.parametrize(
+    ("measurement", "entry"),
+    [
+        (replace(MEASUREMENT, code=replace(CODE, ptx=HASH), ptx=OLD), ENTRY),
+        (replace(MEASUREMENT, code=CodeIdentity(), ptx=None), ENTRY),
+        (MEASUREMENT, replace(ENTRY, code={})),  # a baseline of before
+        (MEASUREMENT, None),
+    ],
+)
+def test_nothing_is_said_where_nothing_changed_or_is_known(baseline, measurement, entry):
+    assert code_change(measurement, entry, partial(needed_ptx, baseline)) == NO_CHANGE
+    assert code_change(MEASUREMENT, ENTRY, None) == NO_CHANGE
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        ("missing", "found no .*/code/[0-9a-f]{32}.ptx, commit it with the baseline"),
+        ("cut short", "found PTX of another hash than its name says"),
+    ],
+)
+def test_ptx_that_is_of_no_use_is_told_and_not_shown(baseline, spoil, why):
+    (folder_of(baseline) / f"{HASH}.ptx").unlink()
+    if spoil == "cut short":
+        (folder_of(baseline) / f"{HASH}.ptx").write_text(OLD[:-3])
+    change = code_change(MEASUREMENT, ENTRY, partial(needed_ptx, baseline))
+    assert (change.diff, change.accesses) == ("", None)
+    assert change.unknown is not None
+    assert change.unknown.startswith("the code changed, how cannot be shown: ")
+    assert re.search(why, change.unknown)

@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from pytest_bandwidth import baseline as baseline_files
-from pytest_bandwidth.baseline.code_change import NO_CHANGE, CodeChange, ptx_change
-from pytest_bandwidth.baseline.code_files import needed_ptx
+from pytest_bandwidth.baseline.code_files import NO_CHANGE, CodeChange, needed_ptx, ptx_change
 from pytest_bandwidth.baseline.schema import RECORDED, entry_fields
 from pytest_bandwidth.cli.output import print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry
