@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from pytest_bandwidth.baseline.files import error
-from pytest_bandwidth.baseline.parse import Mapping, Scalar, SourceText, events_of
+from pytest_bandwidth.baseline.parse import Mapping, Scalar, SourceText, composed, events_of
 from pytest_bandwidth.baseline.reader import Document, read_text
 from pytest_bandwidth.baseline.schema import (
     ENTRY_FIELDS,
@@ -36,8 +36,6 @@ from pytest_bandwidth.domain.errors import BaselineError
 _SCHEMA_LINE = re.compile(r"^schema:[^\n]*\n", re.MULTILINE)
 # What is left of a text without its scalars holds a ``#`` only where a comment begins.
 _COMMENT = re.compile(r"#[^\n]*")
-_STARTS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
-_ENDS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
 
 class NotByLines(Exception):
@@ -187,10 +185,11 @@ def _comments(text: str) -> list[_Comment]:
     rest, at = [], 0
     for event in events_of(text):
         if isinstance(event, yaml.ScalarEvent):
-            (row, column), (end_row, end_column) = _mark(event.start_mark), _mark(event.end_mark)
+            begun: Any = event.start_mark
+            ended: Any = event.end_mark
             # The text of a literal block begins on the next line; a comment may follow the mark.
-            start = starts[row + 1] if event.style in ("|", ">") else starts[row] + column
-            end = max(start, starts[end_row] + end_column)
+            start = starts[begun.line + 1] if event.style in ("|", ">") else starts[begun.line] + begun.column
+            end = max(start, starts[ended.line] + ended.column)
             # A stand-in for each of its characters: the rest keeps its place.
             rest += [text[at:start], re.sub(r"[^\n]", "x", text[start:end])]
             at = end
@@ -231,52 +230,29 @@ def _afresh(document: Document, device: BaselineDevice | None, changes: Sequence
     return "".join([*pieces, *(render_entry(entry) for entry in after.values() if entry is not None)])
 
 
-Position = tuple[int, int]
-
-
-@dataclass(slots=True)
-class _Field:
-    """Say where a field's key and value stand in a block: line and column, from 0."""
-
-    name: str
-    key: Position
-    key_end: Position
-    value: Position
-    end: Position
-
-    @property
-    def last_line(self) -> int:
-        # A literal text ends where the next line begins.
-        return self.end[0] - 1 if self.end[1] == 0 and self.end[0] > self.value[0] else self.end[0]
-
-
 def edit_lines(block: str, old: Entry, new: Entry) -> str:
     """Edit the lines of one entry where old and new differ. Raises NotByLines where its layout forbids that."""
-    fields = _fields(block)
-    lines = block.splitlines(keepends=True)
-    comments = _comments(block)
+    fields, lines = _fields(block), block.splitlines(keepends=True)
     present = {one.name for one in fields}
     before = entry_fields(old, present)
     after = entry_fields(new, _still_written(present, old, new))
-    blanks = " " * fields[0].key[1]
-    order = list(ENTRY_FIELDS)
+    places = {name: place for place, name in enumerate(ENTRY_FIELDS)}
     missing = [name for name in after if name not in present]
-    out = lines[: fields[0].key[0]]
-    for number, one in enumerate(fields):
-        end = fields[number + 1].key[0] if number + 1 < len(fields) else len(lines)
-        first, last = one.key[0], one.last_line
-        if one.name in order:
-            earlier = [n for n in missing if n in order and order.index(n) < order.index(one.name)]
-            out += [f"{blanks}{name}: {after[name]}\n" for name in earlier]
-            missing = [name for name in missing if name not in earlier]
+    blanks = " " * fields[0].column
+    comments = [(comment.line - 1, f"{blanks}{comment.text}\n") for comment in _comments(block)]
+    out = lines[: fields[0].first]
+    for one, end in zip(fields, [*(later.first for later in fields[1:]), len(lines)], strict=True):
+        own = lines[one.first : one.last + 1]
+        earlier = [n for n in missing if places.get(n, len(places)) < places.get(one.name, 0)]
+        missing = [name for name in missing if name not in earlier]
+        out += [f"{blanks}{name}: {after[name]}\n" for name in earlier]
         if one.name in after and before.get(one.name) == after[one.name]:
-            out += lines[first : last + 1]
+            out += own
         elif one.name in after:
-            beside = [(c.line - 1, f"{blanks}{c.text}\n") for c in comments if first <= c.line - 1 <= last]
-            out += _with_value(lines[first : last + 1], one, after[one.name], beside)
-        if number == len(fields) - 1:
+            out += _with_value(own, one, after[one.name], [c for c in comments if one.first <= c[0] <= one.last])
+        if one is fields[-1]:
             out += [f"{blanks}{word(name)}: {after[name]}\n" for name in missing]
-        out += lines[last + 1 : end]
+        out += lines[one.last + 1 : end]
     return "".join(out)
 
 
@@ -285,52 +261,47 @@ def _with_value(own: list[str], one: _Field, text: str, beside: Sequence[tuple[i
 
     beside: the comments on the field's lines: line, and text as a line of its own.
     """
-    first = one.key[0]
-    if one.value[0] == one.end[0] == first:
-        return [own[0][: one.value[1]] + text + own[0][one.end[1] :]]
+    if one.value.line == one.end.line == one.first:
+        return [own[0][: one.value.column] + text + own[0][one.end.column :]]
     # A literal text's mark stands before the comment.
-    after_key = re.match(r" *:(?: *[|>][0-9+-]*)?( *(?: #.*)?\n)", own[0][one.key_end[1] :])
+    after_key = re.match(r" *:(?: *[|>][0-9+-]*)?( *(?: #.*)?\n)", own[0][one.key_end :])
     comment = after_key[1] if after_key else "\n"
-    above = [above for at, above in beside if at != first or not comment.strip()]
-    return [*above, f"{own[0][: one.key_end[1]]}: {text}{comment}"]
+    above = [above for at, above in beside if at != one.first or not comment.strip()]
+    return [*above, f"{own[0][: one.key_end]}: {text}{comment}"]
+
+
+@dataclass(slots=True)
+class _Field:
+    """Say where a field stands in a block: its lines, where its key begins and ends, and its value. From 0."""
+
+    name: str
+    first: int
+    column: int
+    key_end: int
+    value: yaml.Mark
+    end: yaml.Mark
+
+    @property
+    def last(self) -> int:
+        # A literal text ends where the next line begins.
+        end = self.end
+        return end.line - 1 if end.column == 0 and end.line > self.value.line else end.line
 
 
 def _fields(block: str) -> list[_Field]:
     """Return the fields of the only entry of a text, each with lines of its own. Raises NotByLines."""
+    entry = composed(block).value[0][1]
     fields: list[_Field] = []
-    depth = 0
-    key: Any = None
-    for event in events_of(block):
-        if isinstance(event, _ENDS):
-            depth -= 1
-            if depth == 2 and fields:
-                # A block's own end lies on a later line: its last value ends it.
-                start, end = _mark(event.start_mark), _mark(event.end_mark)
-                fields[-1].end = end if end > start else fields[-1].end
-        elif isinstance(event, (yaml.ScalarEvent, *_STARTS)):
-            start, end = _mark(event.start_mark), _mark(event.end_mark)
-            if depth == 2 and key is None:
-                key = event
-            elif depth == 2:
-                fields.append(_Field(str(key.value), _mark(key.start_mark), _mark(key.end_mark), start, end))
-                key = None
-            elif depth > 2 and fields:
-                fields[-1].end = max(fields[-1].end, end)
-            depth += isinstance(event, _STARTS)
-    _check_own_lines(block, fields)
-    return fields
-
-
-def _mark(mark: Any) -> Position:
-    return mark.line, mark.column
-
-
-def _check_own_lines(block: str, fields: Sequence[_Field]) -> None:
-    starts, ends = [one.key[0] for one in fields], [0, *(one.last_line for one in fields)]
-    lines = block.splitlines()
+    for key, value in entry.value:
+        # A block's own end lies on a later line: its last value ends it.
+        last = value.value[-1][1] if isinstance(value, yaml.MappingNode) and not value.flow_style else value
+        begun, ended = key.start_mark, key.end_mark
+        fields.append(_Field(key.value, begun.line, begun.column, ended.column, value.start_mark, last.end_mark))
+    lines, ends = block.splitlines(), [0, *(one.last for one in fields)]
     if (
-        len({one.key[1] for one in fields}) != 1
-        or any(start <= end for start, end in zip(starts, ends, strict=False))
-        or any(lines[one.key[0]][: one.key[1]].strip() for one in fields)
+        len({one.column for one in fields}) != 1
+        or any(one.first <= end for one, end in zip(fields, ends, strict=False))
+        or any(lines[one.first][: one.column].strip() for one in fields)
     ):
         raise NotByLines
+    return fields

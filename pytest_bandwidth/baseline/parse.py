@@ -176,6 +176,11 @@ def events_of(text: str) -> Iterator[Any]:
     return events
 
 
+def composed(text: str) -> Any:
+    """Return PyYAML's own tree of a text that was read before, with marks of where each node begins and ends."""
+    return yaml.compose(text, Loader=_LOADER)
+
+
 class _Builder:
     """Put events together; a stack instead of recursion, because depth is the writer's choice."""
 

@@ -6,6 +6,7 @@ line a field, each value as a YAML scalar that fits one line and reads the same 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -33,8 +34,6 @@ _WORD = re.compile(r"[A-Za-z0-9](?:(?: |:{1,4})?[\w./+@%()~^*=<>$;'-]){0,500}", 
 _KEY = re.compile(r"[A-Za-z0-9_/.](?:(?: |:{1,4})?[\w./+@%()~^*=<>$;'&!?,\[\]-]){0,900}", re.ASCII)
 # A plain key may take 1024 characters (YAML 1.2, 7.4.2); a longer one needs the "? key" form.
 _MAX_SIMPLE_KEY = 1000
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
-_TO_ESCAPE = re.compile(r'["\\\n\t]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ def refuse_invisible(text: str) -> None:
 
 def _quoted(text: str) -> str:
     refuse_invisible(text)
-    return '"' + _TO_ESCAPE.sub(lambda match: _ESCAPES[match[0]], text) + '"'
+    return json.dumps(text, ensure_ascii=False)  # YAML reads JSON's text, and escapes what is left as it does
 
 
 SINGLE = {"$ref": "#/definitions/single"}
