@@ -36,7 +36,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pytest_bandwidth.cli.selftest.runs import Plan, measure  # its locks are kept out of start-up
+    from pytest_bandwidth.cli.selftest.processes import Plan, measure  # its locks are kept out of start-up
 
     drops = tuple(dict.fromkeys(_drop(text) for text in options.drop or ("3%", "5%", "10%")))
     _check(options)

@@ -18,7 +18,7 @@ from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.reports.text_safe import printable
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.cli.selftest.runs import MeasuredRuns
+    from pytest_bandwidth.cli.selftest.processes import MeasuredRuns
 
 
 TOLERANCES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.10)

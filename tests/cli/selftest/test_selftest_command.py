@@ -12,8 +12,8 @@ import pytest
 from scripted import SCRIPTED_IDENTITY, ScriptedDevice
 
 from pytest_bandwidth.cli.selftest import command as selftest
+from pytest_bandwidth.cli.selftest import processes as selftest_processes
 from pytest_bandwidth.cli.selftest import rates as selftest_rates
-from pytest_bandwidth.cli.selftest import runs as selftest_runs
 from pytest_bandwidth.cli.selftest.rates import Rates, recommendation
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
 from pytest_bandwidth.measuring import device_lock as locking
@@ -33,7 +33,7 @@ class Processes:
         self.in_place_of: dict[int, Callable[[], object]] = {}
 
     def __call__(self, module: str, asked: str, *, seconds: float) -> str:
-        assert module == "pytest_bandwidth.cli.selftest.process"
+        assert module == "pytest_bandwidth.cli.selftest.processes"
         assert seconds > 0
         self.asked.append(json.loads(asked))
         do = self.in_place_of.get(len(self.asked), self.figures)
@@ -57,7 +57,7 @@ def processes(tmp_path, monkeypatch):
     monkeypatch.setattr(selftest, "open_device", lambda _: ScriptedDevice())
     monkeypatch.setattr(selftest_rates, "TRIALS", 20)
     stand_ins = Processes()
-    monkeypatch.setattr(selftest_runs, "output_of", stand_ins)
+    monkeypatch.setattr(selftest_processes, "output_of", stand_ins)
     return stand_ins
 
 
@@ -200,7 +200,7 @@ class TestLock:
         assert self.is_free()
 
     def test_a_device_that_stays_taken_is_blamed_on_who_holds_it(self, command, processes, monkeypatch):
-        monkeypatch.setattr(selftest_runs, "LOCK_SECONDS", 0.2)
+        monkeypatch.setattr(selftest_processes, "LOCK_SECONDS", 0.2)
         with DeviceLock(SCRIPTED_IDENTITY, 1.0).held():
             said = command(*NINE)
         assert (said.status, said.out, processes.asked) == (2, "", [])
@@ -212,7 +212,7 @@ class TestLock:
 
     def test_a_log_has_a_line_about_a_long_wait(self, command, processes, monkeypatch):
         del processes
-        monkeypatch.setattr(selftest_runs, "LOCK_SECONDS", 0.3)
+        monkeypatch.setattr(selftest_processes, "LOCK_SECONDS", 0.3)
         monkeypatch.setattr(locking, "LONG_WAIT_SECONDS", 0.1)
         with DeviceLock(SCRIPTED_IDENTITY, 1.0).held():
             said = command(*NINE)
@@ -222,7 +222,7 @@ class TestLock:
 
     def test_a_terminal_shows_a_wait_at_once(self, command, processes, terminal, monkeypatch):
         del processes
-        monkeypatch.setattr(selftest_runs, "LOCK_SECONDS", 0.1)
+        monkeypatch.setattr(selftest_processes, "LOCK_SECONDS", 0.1)
         terminal()
         with DeviceLock(SCRIPTED_IDENTITY, 1.0).held():
             said = command(*NINE)
