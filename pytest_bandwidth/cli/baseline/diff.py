@@ -50,7 +50,7 @@ class Difference:
         return new / old - 1 if old and new else None
 
 
-def run(options: argparse.Namespace) -> int:
+def diff(options: argparse.Namespace) -> int:
     old, new = baseline_files.load(options.old), baseline_files.load(options.new)
     header, ptx = _header(old, new), _ptx_changes(options.old, options.new)
     differences = [

@@ -59,7 +59,7 @@ class Shown:
         return "counts" if self.entry.counts else self.figure
 
 
-def run(options: argparse.Namespace) -> int:
+def show(options: argparse.Namespace) -> int:
     baselines = load_all(options.path)
     wanted = set(matching([key for baseline in baselines for key in baseline.entries], options.keys))
     shown = [(baseline, _shown(baseline, wanted)) for baseline in baselines]
