@@ -1,22 +1,33 @@
-"""Judge saved runs of one device by the reference's, and show them as a table."""
+"""Judge saved runs of one device by the reference's, and show them as a table.
+
+The rule is that of stored figures (`judging.stored`). The new processes were not chosen for what they showed, so all of
+them count at once. Of counts, which are exact, the newest run of each side stands for it.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from math import exp, log
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
-from pytest_bandwidth.cli.compare.sides import Compared, SavedRun, absent, compare_counted, compare_sides
 from pytest_bandwidth.cli.output import print_json, terminal_width
+from pytest_bandwidth.domain.baseline import Entry, Metric, Run
+from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measured.metrics import choose_metric, metrics_of_run, value_of_run
+from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.text import listed
+from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import counted, digits, format_percent
-from pytest_bandwidth.domain.verdict import Rule, Status
+from pytest_bandwidth.domain.verdict import Decision, Rule, Status
+from pytest_bandwidth.judging.decide import decide_counts, decide_processes, mismatch_of
+from pytest_bandwidth.judging.evidence import MeasurementSetup
+from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.names import natural
@@ -26,20 +37,41 @@ from pytest_bandwidth.reports.wording import sentence_of
 
 DEFAULT_TOLERANCE = Settings().tolerance
 MOST_NAMED = 5
+# What messages call the two sides.
+REFERENCE, NEW = "the reference", "the new runs"
 _HEADINGS = (
-    "test",
-    "GB/s before",
-    "GB/s after",
-    "change",
-    "probe",
-    "judged on",
-    "its change",
-    "detects",
-    "code",
-    "verdict",
+    *("test", "GB/s before", "GB/s after", "change", "probe"),
+    *("judged on", "its change", "detects", "code", "verdict"),
 )
 
 Loaded = Sequence[tuple[Path, Mapping[str, Any], Sequence[Outcome]]]
+Code = Literal["same", "changed"]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRun:
+    """Hold one file's rows by key, and the settings of its device."""
+
+    outcomes: Mapping[str, Outcome]
+    settings: Mapping[str, str]
+
+    def setup(self, key: str) -> MeasurementSetup:
+        """Return how a test was measured in this run."""
+        outcome = self.outcomes[key]
+        return MeasurementSetup(outcome.bytes_read, outcome.bytes_written, outcome.method, self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Hold one test on both sides: GB/s and the probe's GB/s (medians, None where nothing valid was measured)."""
+
+    key: str
+    gbps_before: float | None
+    gbps_after: float | None
+    probe_before: float | None
+    probe_after: float | None
+    decision: Decision
+    code: Code | None = None
 
 
 def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float | None) -> int:
@@ -48,15 +80,9 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
     if not 1 <= count < len(loaded):
         raise UsageError(f"--baseline {count}: expected 1 to {len(loaded) - 1} of the {len(loaded)} files")
     runs = [_saved(path, document, outcomes) for path, document, outcomes in loaded]
-    reference, fresh = runs[:count], runs[count:]
-    timed_on = loaded[0][1]["device"]["timed_on"]
-    if timed_on == "nothing":
-        compared = compare_counted(reference, fresh, tolerance)
-    else:
-        default = _default_tolerance(loaded[-1][1])
-        compared = compare_sides(reference, fresh, tolerance, default, on_host=timed_on == "host")
-    compared.sort(key=_by_attention)
-    missing = absent(reference, fresh)
+    compared = sorted(_compared(runs[:count], runs[count:], loaded[-1][1], tolerance), key=_by_attention)
+    measured = set(_measured_keys(runs[count:]))
+    missing = [key for key in _measured_keys(runs[:count]) if key not in measured]
     if options.fail_on and not any(_was_judged(c) for c in compared):
         raise UsageError(f"--fail-on {options.fail_on}: found no test that both sides measured, expected one or more")
     notes = _notes(loaded, compared, missing, count)
@@ -67,12 +93,43 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
     return _status(options.fail_on, compared, missing)
 
 
-def _by_attention(one: Compared) -> tuple[object, ...]:
-    return list(Status).index(one.decision.status), -(one.decision.numbers.drop or 0.0), natural(one.key), one.key
+def _saved(path: Path, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> SavedRun:
+    """Return a run's rows by key. Raises UsageError where a test was measured twice: two processes, not one."""
+    by_key: dict[str, Outcome] = {}
+    for outcome in outcomes:
+        if by_key.setdefault(outcome.key, outcome) is not outcome:
+            raise UsageError(f"{path}: found {outcome.key!r:.100} twice, expected one process of one device")
+    return SavedRun(by_key, document["device"].get("settings", {}))
 
 
-def _was_judged(one: Compared) -> bool:
-    return one.decision.rule not in (Rule.NO_ENTRY, Rule.NOTHING_VALID)
+def _measured_keys(runs: Sequence[SavedRun]) -> list[str]:
+    """Return every test of some runs, in the order of the newest."""
+    return list(dict.fromkeys(key for run in reversed(runs) for key in run.outcomes))
+
+
+def _compared(
+    reference: Sequence[SavedRun], fresh: Sequence[SavedRun], newest: Mapping[str, Any], tolerance: float | None
+) -> list[Compared]:
+    """Return every test of the new runs judged by the reference's runs.
+
+    newest: the document of the newest run. tolerance: for all tests; None takes what that run held the test to, and of
+    counts none.
+    """
+    timed_on, default = newest["device"]["timed_on"], _default_tolerance(newest)
+    known = set(_measured_keys(reference))
+    compared = []
+    for key in _measured_keys(fresh):
+        before, after = _side(reference, key), _side(fresh, key)
+        if key not in known:
+            decision = Decision(Status.UNDECIDED, Rule.NO_ENTRY, facts={"path": REFERENCE})
+        elif timed_on == "nothing":
+            decision = _by_counts(key, reference, fresh, tolerance or 0.0)
+        else:
+            held_to = tolerance or after.tolerance or default
+            decision = _by_figures(key, before, after, held_to, on_host=timed_on == "host")
+        code = _code_between(key, reference, fresh)
+        compared.append(Compared(key, before.gbps, after.gbps, before.probe_gbps, after.probe_gbps, decision, code))
+    return compared
 
 
 def _default_tolerance(newest: Mapping[str, Any]) -> float:
@@ -81,13 +138,121 @@ def _default_tolerance(newest: Mapping[str, Any]) -> float:
     return found if isinstance(found, float) and 0 < found < 1 else DEFAULT_TOLERANCE
 
 
-def _saved(path: Path, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> SavedRun:
-    """Return a run's rows by key. Raises UsageError where a test was measured twice: two processes, not one."""
-    by_key: dict[str, Outcome] = {}
-    for outcome in outcomes:
-        if by_key.setdefault(outcome.key, outcome) is not outcome:
-            raise UsageError(f"{path}: found {outcome.key!r:.100} twice, expected one process of one device")
-    return SavedRun(by_key, document["device"].get("settings", {}))
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Hold a test's processes on one side that measured it validly, oldest first, and their figures, all positive."""
+
+    processes: Sequence[Outcome]
+    setups: Sequence[MeasurementSetup]
+    runs: tuple[Run, ...]
+
+    @property
+    def gbps(self) -> float | None:
+        return median_known(run.gbps for run in self.runs)
+
+    @property
+    def probe_gbps(self) -> float | None:
+        return median_known(run.probe_gbps for run in self.runs)
+
+    @property
+    def tolerance(self) -> float | None:
+        """Return what the newest process held the test to."""
+        found = self.processes[-1].verdict.get("tolerance") if self.processes else None
+        return found if found is not None and 0 < found < 1 else None
+
+    def metric(self, entry: Entry | None) -> Metric:
+        """Return the figure that the newest process is judged by."""
+        return choose_metric(None, entry, metrics_of_run(self.runs[-1]), self.processes[-1].regime)
+
+
+def _side(runs: Sequence[SavedRun], key: str) -> _Side:
+    found = [(run.outcomes[key], run.setup(key)) for run in runs if key in run.outcomes]
+    valid = [(outcome, setup) for outcome, setup in found if outcome.is_valid and _positive(outcome.gbps)]
+    return _Side(
+        [outcome for outcome, _ in valid],
+        [setup for _, setup in valid],
+        tuple(
+            Run(outcome.gbps or 0.0, _positive(outcome.probe_gbps), _positive(outcome.relative)) for outcome, _ in valid
+        ),
+    )
+
+
+def _positive(figure: float | None) -> float | None:
+    return figure if figure is not None and figure > 0 else None
+
+
+def _by_figures(key: str, before: _Side, after: _Side, tolerance: float, *, on_host: bool) -> Decision:
+    """Judge by the entry that an update with the reference's processes would have written."""
+    if not before.runs or not after.runs:
+        return _nothing_valid(NEW if before.runs else REFERENCE)
+    entry = _entry(key, before.setups[-1], gbps=before.gbps, judged_on=before.metric(None), runs=before.runs)
+    for setup in (*before.setups, *after.setups):
+        if (mismatch := mismatch_of(setup, entry)) is not None:
+            return mismatch
+    figure = after.metric(entry)
+    values = [value for run in after.runs if (value := value_of_run(run, figure)) is not None]
+    if len(values) < len(after.runs):
+        figure, values = "gbps", [run.gbps for run in after.runs]
+    reference = reference_of(entry, figure, on_host)
+    if reference is None:
+        raise ValueError(f"the reference of {key} holds no {figure}")
+    return decide_processes(reference, values, tolerance)
+
+
+def _by_counts(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun], tolerance: float) -> Decision:
+    before, after = _newest_counted(key, reference), _newest_counted(key, fresh)
+    if before is None or after is None:
+        return _nothing_valid(NEW if before is not None else REFERENCE)
+    entry, seen = _entry(key, before.setup(key), counts=dict(before.outcomes[key].counts)), after.outcomes[key]
+    same = _code_between(key, [before], [after]) == "same"
+    declared = Traffic(seen.bytes_read, seen.bytes_written)
+    return decide_counts(seen.counts, after.setup(key), declared, entry, tolerance, is_same_code=same)
+
+
+def _newest_counted(key: str, runs: Sequence[SavedRun]) -> SavedRun | None:
+    """Return the last run that counted the test."""
+    for run in reversed(runs):
+        outcome = run.outcomes.get(key)
+        if outcome is not None and outcome.counts and outcome.is_valid:
+            return run
+    return None
+
+
+def _entry(key: str, setup: MeasurementSetup, **seen: Any) -> Entry:
+    return Entry(
+        key,
+        bytes_read=setup.bytes_read,
+        bytes_written=setup.bytes_written,
+        method=setup.method,
+        settings=setup.settings,
+        **seen,
+    )
+
+
+def _nothing_valid(where: str) -> Decision:
+    """Return the verdict of a test of which one side holds no valid measurement."""
+    return Decision(Status.UNDECIDED, Rule.NOTHING_VALID, facts={"text": where})
+
+
+def _code_between(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun]) -> Code | None:
+    """Tell whether all runs ran the same code, or the newest of each side surely other; None where it is not known."""
+    sides = [[run.outcomes[key] for run in runs if key in run.outcomes] for runs in (reference, fresh)]
+    if not all(sides):
+        return None
+    then, *others = (identity_of_plain(outcome.code_identity) for side in sides for outcome in side)
+    by = "ptx" if sides[1][-1].counts else "sass"
+    if all(one.is_same(then, by=by) for one in others):
+        return "same"
+    before, after = (identity_of_plain(side[-1].code_identity) for side in sides)
+    return "changed" if after.standing(before, by=by) == "changed" else None
+
+
+def _by_attention(one: Compared) -> tuple[object, ...]:
+    return list(Status).index(one.decision.status), -(one.decision.numbers.drop or 0.0), natural(one.key), one.key
+
+
+def _was_judged(one: Compared) -> bool:
+    return one.decision.rule not in (Rule.NO_ENTRY, Rule.NOTHING_VALID)
 
 
 def _status(fail_on: str | None, compared: Sequence[Compared], missing: Sequence[str]) -> int:
