@@ -26,7 +26,7 @@ _OF_THE_CORE = (
     Command("device", "show what the device is and what it reaches", f"{_HERE}.device"),
     Command("selftest", "measure false alarms and found drops on this machine", f"{_HERE}.selftest.command"),
     Command("baseline", "show, validate, diff, prune or init baseline files", f"{_HERE}.baseline.command"),
-    Command("compare", "compare saved runs", f"{_HERE}.compare.command"),
+    Command("compare", "compare saved runs", f"{_HERE}.compare"),
     Command("bisect", "find the first commit at which a test is REGRESSED", f"{_HERE}.bisect.command", takes_rest=True),
     Command("report", "render a saved run (JSON) as text, HTML, CSV, Markdown or a chart", f"{_HERE}.report"),
 )
