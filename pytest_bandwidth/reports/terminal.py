@@ -1,4 +1,4 @@
-"""Write the terminal's summary: a table sorted by what needs attention, and the counts of every status."""
+"""Write the terminal's summary: a table sorted by what needs attention, counts of statuses, what an update changed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import READ_OTHERWISE, TimedOn
 from pytest_bandwidth.domain.measured.measurement import NOTE
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS
 from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import counted, digits, format_gbps
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.judging.stored import since_anchor
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import shared_causes
 from pytest_bandwidth.reports.attention import by_attention
 from pytest_bandwidth.reports.columns import Column, columns, with_texts
-from pytest_bandwidth.reports.names import names_among, without_common_part
+from pytest_bandwidth.reports.names import names_among, natural, without_common_part
 from pytest_bandwidth.reports.related import PrecisionPair, precision_pairs
 from pytest_bandwidth.reports.tables import GAP, NARROWEST_NAME, laid_out, table_width
 from pytest_bandwidth.reports.text_safe import printable
@@ -37,6 +39,9 @@ MOST_QUIET_ROWS = 30
 MOST_REASONS = 4
 MOST_PAIRS = 12
 ENTRIES_NAMED = 10
+MOST_CHANGES = 40
+# A creep of so much since an entry's anchor is told with the entry.
+LEAST_CREEP = 0.01
 _AGAINST_OTHERS = " since other processes ran: end them, or set bandwidth_busy_processors in the ini file"
 
 
@@ -50,6 +55,8 @@ class Span:
 
 TerminalLine = tuple[Span, ...]
 Shown = list[tuple[Column, list[str]]]
+# An entry before an update, None where it is new, and after it.
+Change = tuple[Entry | None, Entry]
 
 
 def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = False) -> list[TerminalLine]:
@@ -306,3 +313,74 @@ def skipped_lines(skipped: Mapping[str, int]) -> list[str]:
     return [
         f"skipped on this device: {counted(number, 'test')}: {printable(reason)}" for reason, number in skipped.items()
     ]
+
+
+def change_lines(path: str, changes: Sequence[Change]) -> list[TerminalLine]:
+    """Write ``+ key  277 GB/s (1 run)`` for new entries, ``~ key  310 → 277 GB/s, −10.6 %`` for changed ones.
+
+    Where there are many, new entries and those that stayed are only counted, and the largest changes come first.
+    """
+    told = sorted(changes, key=lambda change: natural(change[1].key))
+    if len(changes) > MOST_CHANGES:
+        moved = [change for change in told if change[0] is not None and _moved(*change)]
+        told = sorted(moved, key=lambda change: -abs(_change(*change) or 0.0))
+    lines: list[TerminalLine] = [(Span(f"baseline {path}: {_counted_changes(changes)}", ("bold",)),)]
+    lines += [_change_line(before, after) for before, after in told[:MOST_CHANGES]]
+    if len(told) > MOST_CHANGES:
+        lines.append((Span(f"… and {len(told) - MOST_CHANGES} more that changed"),))
+    return lines
+
+
+def _counted_changes(changes: Sequence[Change]) -> str:
+    new = sum(before is None for before, _ in changes)
+    stayed = sum(before is not None and not _moved(before, after) for before, after in changes)
+    return f"{new} new, {len(changes) - new} updated" + (f", {stayed} of them as before" if stayed else "")
+
+
+def _change(before: Entry | None, after: Entry) -> float | None:
+    """Return by which share an entry's figure rose: its GB/s, or its sectors; None where one side has no figure."""
+    old, new = (None if before is None else _entry_figure(before)), _entry_figure(after)
+    return new / old - 1 if old and new else None
+
+
+def _moved(before: Entry | None, after: Entry) -> bool:
+    """Return whether an update changed more than the number of an entry's runs, as far as a line shows it."""
+    return (
+        f"{(_change(before, after) or 0.0) * 100:.1f}".lstrip("-") != "0.0"
+        or (before is not None and (_entry_figure(before) is None) != (_entry_figure(after) is None))
+        or _afresh(before, after)
+        or bool(_crept(after))
+    )
+
+
+def _afresh(before: Entry | None, after: Entry) -> bool:
+    return before is not None and bool(before.runs) and len(after.runs) <= len(before.runs) and not after.counts
+
+
+def _entry_figure(entry: Entry) -> float | None:
+    if entry.counts:
+        return entry.counts.get("load_sectors", 0) + entry.counts.get("store_sectors", 0)
+    return entry.gbps
+
+
+def _change_line(before: Entry | None, after: Entry) -> TerminalLine:
+    figure, unit = _entry_figure(after), "sectors" if after.counts else "GB/s"
+    text = "" if figure is None else f"{_entry_digits(after)} {unit}"
+    runs = "" if after.counts else f" ({counted(len(after.runs), 'run')})"
+    if before is None:
+        return (Span("+ ", ("green",)), Span(f"{printable(after.key)}  {text}{runs}".rstrip()))
+    change = _change(before, after)
+    if change is not None:
+        text = f"{_entry_digits(before)} → {text}, {change * 100:+.1f} %"
+    afresh = ", started afresh" if _afresh(before, after) else ""
+    return (Span("~ ", ("cyan",)), Span(f"{printable(after.key)}  {text}{runs}{afresh}{_crept(after)}".rstrip()))
+
+
+def _entry_digits(entry: Entry) -> str:
+    figure = _entry_figure(entry) or 0.0
+    return f"{figure:,.0f}" if entry.counts else digits(figure)
+
+
+def _crept(entry: Entry) -> str:
+    gained = since_anchor(entry, entry.judged_on or "gbps")
+    return "" if gained is None or gained > -LEAST_CREEP else f", {gained * 100:+.1f} % since its anchor"

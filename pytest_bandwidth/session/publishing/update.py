@@ -32,8 +32,7 @@ from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.devices import OUTLIER, model_of
 from pytest_bandwidth.outcomes.evidence import entries_of
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain
-from pytest_bandwidth.reports.changes import change_lines
-from pytest_bandwidth.reports.terminal import TerminalLine
+from pytest_bandwidth.reports.terminal import TerminalLine, change_lines
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.publishing.device_report import DeviceReport, Remark
 from pytest_bandwidth.session.publishing.environment import commit_of_run, now, uncommitted_beside

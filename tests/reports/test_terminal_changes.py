@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.reports.changes import MOST_LINES, change_lines
+from pytest_bandwidth.reports.terminal import MOST_CHANGES, change_lines
 
 
 def entry(*gbps, anchor=None, key="t"):
@@ -42,16 +42,16 @@ def test_an_anchor_without_the_judged_figure_tells_nothing():
 
 
 def test_of_many_new_entries_only_their_number_is_told():
-    assert shown(*[(None, entry(1.0))] * (MOST_LINES + 2)) == [f"baseline b.yaml: {MOST_LINES + 2} new, 0 updated"]
+    assert shown(*[(None, entry(1.0))] * (MOST_CHANGES + 2)) == [f"baseline b.yaml: {MOST_CHANGES + 2} new, 0 updated"]
 
 
 def test_of_many_changes_the_largest_are_listed_and_the_rest_is_counted():
     stayed = [(entry(100.0, key=f"s{i}"), entry(100.0, 100.0, key=f"s{i}")) for i in range(2000)]
-    moved = [(entry(100.0, key=f"m{i}"), entry(100.0, 90.0 - i / 10, key=f"m{i}")) for i in range(MOST_LINES + 2)]
+    moved = [(entry(100.0, key=f"m{i}"), entry(100.0, 90.0 - i / 10, key=f"m{i}")) for i in range(MOST_CHANGES + 2)]
     lines = shown(*stayed, *moved, (None, entry(1.0)))
     assert lines[0] == f"baseline b.yaml: 1 new, {2000 + len(moved)} updated, 2000 of them as before"
-    assert [line.split()[1] for line in lines[1:3]] == [f"m{MOST_LINES + 1}", f"m{MOST_LINES}"]
-    assert (len(lines), lines[-1]) == (MOST_LINES + 2, "… and 2 more that changed")
+    assert [line.split()[1] for line in lines[1:3]] == [f"m{MOST_CHANGES + 1}", f"m{MOST_CHANGES}"]
+    assert (len(lines), lines[-1]) == (MOST_CHANGES + 2, "… and 2 more that changed")
 
 
 def test_counts_are_told_as_before_and_after():
