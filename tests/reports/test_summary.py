@@ -9,8 +9,7 @@ import run_documents
 
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS, NOT_MEASURED, UNJUDGED
-from pytest_bandwidth.reports.attention import by_attention, loss_of, severity_of
-from pytest_bandwidth.reports.summary import summary_of_run
+from pytest_bandwidth.reports.summary import by_attention, loss_of, severity_of, summary_of_run
 from pytest_bandwidth.storage.saved_run import read_document
 
 ROW = replace(run_documents.outcomes(1)[0], verdict={})

@@ -19,7 +19,7 @@ from pytest_bandwidth.features.fleet.cards import Card, CardRow, Lost, Returned
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.options.reading import read_marker
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain
-from pytest_bandwidth.reports.attention import by_attention
+from pytest_bandwidth.reports.summary import by_attention
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.session.publishing.gathered import DeviceResults, Row
 from pytest_bandwidth.storage.saved_run import checked, parsed

@@ -19,7 +19,6 @@ from pytest_bandwidth.features.history.trend import (
     summary_of,
     value_text,
 )
-from pytest_bandwidth.reports.attention import severity_of
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available, javascript_bundle
 from pytest_bandwidth.reports.pages.chart_parts import (
     ENDINGS,
@@ -31,7 +30,7 @@ from pytest_bandwidth.reports.pages.chart_parts import (
 )
 from pytest_bandwidth.reports.pages.template import Templates
 from pytest_bandwidth.reports.pages.theme import DARK, LIGHT, Spec
-from pytest_bandwidth.reports.summary import signed_percent
+from pytest_bandwidth.reports.summary import severity_of, signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line
 
 # What a page holds at most, so that it opens on a phone.

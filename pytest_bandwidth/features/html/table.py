@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.attention import Severity, attention_key, severity_of
 from pytest_bandwidth.reports.columns import Column, columns
+from pytest_bandwidth.reports.summary import Severity, attention_key, severity_of
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.storage.saved_run import RunDocument
 

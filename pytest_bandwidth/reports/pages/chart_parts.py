@@ -8,8 +8,8 @@ from typing import Any
 
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.attention import severity_of
 from pytest_bandwidth.reports.pages.theme import CONFIG, SCHEMA, Spec
+from pytest_bandwidth.reports.summary import severity_of
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.storage.saved_run import RunDocument
 
