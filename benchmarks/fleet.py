@@ -30,7 +30,7 @@ def write_documents(folder: Path, cards: int, tests: int, samples: int) -> None:
     from saved_runs import GPU, outcome, run_of
 
     from pytest_bandwidth.domain.device import device_plain
-    from pytest_bandwidth.reports.json import render_json
+    from pytest_bandwidth.reports.documents import render_json
 
     random_ = random.Random(1)
     rows = [outcome(f"tests/test_suite.py::test_operation[{i}-plain-float32]", 700.0) for i in range(tests)]

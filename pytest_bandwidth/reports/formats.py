@@ -55,13 +55,13 @@ class Reporter(Protocol):
 
 
 def _json(document: Mapping[str, Any]) -> str:
-    from pytest_bandwidth.reports.json import render_json
+    from pytest_bandwidth.reports.documents import render_json
 
     return render_json(document)
 
 
 def _csv(document: Mapping[str, Any]) -> str:
-    from pytest_bandwidth.reports.csv import render_csv
+    from pytest_bandwidth.reports.documents import render_csv
     from pytest_bandwidth.storage.saved_run import read_document
 
     return render_csv(read_document(document).outcomes)

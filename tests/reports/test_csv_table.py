@@ -11,7 +11,7 @@ import run_documents
 from hostile_documents import hostile_document
 
 from pytest_bandwidth.reports.columns import columns
-from pytest_bandwidth.reports.csv import render_csv
+from pytest_bandwidth.reports.documents import render_csv
 from pytest_bandwidth.storage.saved_run import read_document
 
 

@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.features.html.details import detail_of
 from pytest_bandwidth.features.html.table import table_of
 from pytest_bandwidth.reports.columns import columns
-from pytest_bandwidth.reports.csv import render_csv
+from pytest_bandwidth.reports.documents import render_csv
 from pytest_bandwidth.reports.github import job_summary
 from pytest_bandwidth.reports.terminal import summary_lines
 from pytest_bandwidth.reports.wording import observation

@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.outcomes.outcome import outcome_of
-from pytest_bandwidth.reports.json import document, render_json
+from pytest_bandwidth.reports.documents import document, render_json
 
 
 @pytest.mark.parametrize("text", ["é\N{CLOUD}", "t\udc80.py", "\ud83d alone", 'a "quoted" \\ud800 \x00', "\u2028"])

@@ -18,7 +18,7 @@ from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.decide import decide_stored
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.outcomes.outcome import Outcome, outcome_of
-from pytest_bandwidth.reports.json import document
+from pytest_bandwidth.reports.documents import document
 from pytest_bandwidth.reports.wording import Context, failure_message, reason_of
 
 PEAK = Peak(1000e9, "invented for tests")

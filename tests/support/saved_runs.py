@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.outcomes.outcome import Outcome, outcome_of
-from pytest_bandwidth.reports.json import document, render_json
+from pytest_bandwidth.reports.documents import document, render_json
 from pytest_bandwidth.reports.wording import reason_of
 
 GPU = DeviceIdentity(

@@ -24,7 +24,7 @@ from pytest_bandwidth.features.exports.timings import (
     keys_of,
     spread_of,
 )
-from pytest_bandwidth.reports.csv import csv_text, line_of
+from pytest_bandwidth.reports.documents import csv_text, line_of
 from pytest_bandwidth.reports.text_safe import json_for_log, printable_sentence
 from pytest_bandwidth.storage.own_documents import FileForm
 

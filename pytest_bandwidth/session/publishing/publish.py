@@ -30,7 +30,7 @@ from pytest_bandwidth.outcomes.run_findings import (
     unjudged_finding,
 )
 from pytest_bandwidth.reports.columns import SmallTable, added_columns
-from pytest_bandwidth.reports.json import document
+from pytest_bandwidth.reports.documents import document
 from pytest_bandwidth.reports.terminal import (
     Span,
     TerminalLine,

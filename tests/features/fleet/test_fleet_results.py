@@ -14,7 +14,7 @@ from pytest_bandwidth.features.fleet.overview import fleet_document, fleet_json,
 from pytest_bandwidth.features.fleet.returned import interrupted, read_result
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.json import document, render_json
+from pytest_bandwidth.reports.documents import document, render_json
 
 CARD = Card(0, "gpu1 GPU 3", "gpu1", "ab" * 14, "gpu1", "192.0.2.7", "H100", 1)
 DEVICE = {"kind": "cuda", "name": "NVIDIA H100", "serial": "GPU-1", "timed_on": "gpu", "memory_gib": 80, "peak": None}

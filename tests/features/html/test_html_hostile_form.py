@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.html import page as html
 from pytest_bandwidth.features.html.page import render_html
-from pytest_bandwidth.reports.csv import render_csv
+from pytest_bandwidth.reports.documents import render_csv
 from pytest_bandwidth.reports.github import annotations, job_summary
 from pytest_bandwidth.reports.pages import chart_library
 from pytest_bandwidth.storage.saved_run import read_document
