@@ -20,16 +20,18 @@ from pytest_bandwidth.features.history.trend import (
     value_text,
 )
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available, javascript_bundle
-from pytest_bandwidth.reports.pages.chart_parts import (
+from pytest_bandwidth.reports.pages.charts import (
+    DARK,
     ENDINGS,
+    LIGHT,
     WIDE_ONLY,
+    Spec,
     base,
     ending_encoding,
     gravest_last,
     tooltip,
 )
 from pytest_bandwidth.reports.pages.template import Templates
-from pytest_bandwidth.reports.pages.theme import DARK, LIGHT, Spec
 from pytest_bandwidth.reports.summary import severity_of, signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line
 

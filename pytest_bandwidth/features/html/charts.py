@@ -18,19 +18,21 @@ from pytest_bandwidth.domain.measured.roofline import attainable_flops
 from pytest_bandwidth.domain.units import digits
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
-from pytest_bandwidth.reports.pages.chart_parts import (
+from pytest_bandwidth.reports.pages.charts import (
+    LIGHT,
     TIP_OF_ROW,
     WIDE_ONLY,
+    Spec,
     base,
     ending_encoding,
     gravest_last,
     identity,
     log_encoding,
+    resolved,
     test_name,
     tooltip,
     unique,
 )
-from pytest_bandwidth.reports.pages.theme import LIGHT, Spec, resolved
 from pytest_bandwidth.reports.related import precision_pairs, size_sweeps
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.values import mapping, number

@@ -16,8 +16,8 @@ from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS
 from pytest_bandwidth.reports.columns import columns
 from pytest_bandwidth.reports.pages.chart_library import MISSING, bundle_in_the_making, charts_available
+from pytest_bandwidth.reports.pages.charts import DARK, LIGHT
 from pytest_bandwidth.reports.pages.template import Templates
-from pytest_bandwidth.reports.pages.theme import DARK, LIGHT
 from pytest_bandwidth.reports.summary import RunSummary, summary_of_run
 from pytest_bandwidth.reports.text_safe import clean, key_text, one_line, prose, scalar_text
 from pytest_bandwidth.reports.wording import message_lines

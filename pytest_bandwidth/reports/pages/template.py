@@ -17,7 +17,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from pytest_bandwidth.reports.pages.theme import DARK, LIGHT
+from pytest_bandwidth.reports.pages.charts import DARK, LIGHT
 
 if TYPE_CHECKING:
     from jinja2 import Environment
