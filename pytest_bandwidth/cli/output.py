@@ -10,8 +10,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.reports.text_safe import json_for_log, printable
-from pytest_bandwidth.storage.atomic import write_whole
-from pytest_bandwidth.storage.own_documents import FileForm, refuse_foreign
+from pytest_bandwidth.storage.atomic import FileForm, refuse_foreign, write_whole
 
 # Version of the documents that the commands print; docs/cli.md describes them.
 SCHEMA = 1

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.formats import JSON, Format, formats
 from pytest_bandwidth.reports.terminal import header_line, summary_lines
-from pytest_bandwidth.storage.own_documents import refuse_foreign
+from pytest_bandwidth.storage.atomic import refuse_foreign
 from pytest_bandwidth.storage.saved_run import load_run
 
 # No name is shortened where the lines go to a file or a program.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_bandwidth.domain.brought import brought
 from pytest_bandwidth.registry import hooks
-from pytest_bandwidth.storage.own_documents import FileForm
+from pytest_bandwidth.storage.atomic import FileForm
 
 if TYPE_CHECKING:
     from pytest_bandwidth.outcomes.outcome import Outcome

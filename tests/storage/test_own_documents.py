@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.exports.forms import FORMS
 from pytest_bandwidth.features.exports.timings import timed_run
 from pytest_bandwidth.reports.formats import JSON, formats
-from pytest_bandwidth.storage.own_documents import refuse_foreign
+from pytest_bandwidth.storage.atomic import refuse_foreign
 from pytest_bandwidth.storage.saved_run import read_document
 
 ROWS = [outcome('tests/test_a.py::test_"a"', 700.0)]

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.features.exports.forms import FORMS, columns_of
 from pytest_bandwidth.features.exports.timings import refuse_devices, refuse_doubles, timed_run
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.storage.own_documents import refuse_foreign
+from pytest_bandwidth.storage.atomic import refuse_foreign
 from pytest_bandwidth.storage.saved_run import load_run, read_document
 
 MOST_NAMED = 3

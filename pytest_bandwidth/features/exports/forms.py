@@ -26,7 +26,7 @@ from pytest_bandwidth.features.exports.timings import (
 )
 from pytest_bandwidth.reports.documents import csv_text, line_of
 from pytest_bandwidth.reports.text_safe import json_for_log, printable_sentence
-from pytest_bandwidth.storage.own_documents import FileForm
+from pytest_bandwidth.storage.atomic import FileForm
 
 LONGEST_NAME = 1024  # bytes
 # Bencher's own measure of time is in nanoseconds; the others come to be when they are first sent.

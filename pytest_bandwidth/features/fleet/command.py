@@ -16,7 +16,7 @@ from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import parse_count, parse_positive
 from pytest_bandwidth.reports.formats import JSON
-from pytest_bandwidth.storage.own_documents import HTML, FileForm, refuse_foreign
+from pytest_bandwidth.storage.atomic import HTML, FileForm, refuse_foreign
 
 Number = TypeVar("Number", int, float)
 

@@ -29,7 +29,7 @@ from pytest_bandwidth.features.history.trend import (
 )
 from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.storage.own_documents import HTML
+from pytest_bandwidth.storage.atomic import HTML
 from pytest_bandwidth.storage.saved_run import load_run
 
 BARS_WIDE = 100

@@ -24,7 +24,7 @@ def pytest_bandwidth_options() -> type:
 def pytest_bandwidth_formats() -> list[Format]:
     """Add the HTML summary, and its charts as SVG and PNG."""
     from pytest_bandwidth.hooks import Format
-    from pytest_bandwidth.storage.own_documents import HTML
+    from pytest_bandwidth.storage.atomic import HTML
 
     option, further = "bandwidth_html", HTML.endings[1:]
     return [

@@ -23,8 +23,7 @@ from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.columns import columns
 from pytest_bandwidth.reports.formats import Format, formats
 from pytest_bandwidth.session.publishing.device_report import own_file
-from pytest_bandwidth.storage.atomic import real_path, write_whole
-from pytest_bandwidth.storage.own_documents import refuse_foreign
+from pytest_bandwidth.storage.atomic import real_path, refuse_foreign, write_whole
 
 if TYPE_CHECKING:
     from pytest_bandwidth.reports.formats import Reporter
