@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.code.launch_shape import shape_of
 from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, metrics_of_measurement, middle_of
-from pytest_bandwidth.domain.measured.regime import regime_of
+from pytest_bandwidth.domain.measured.roofline import regime_of
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.judging.limits import Limits, tolerance_of
 from pytest_bandwidth.judging.pairs import Pair, figure_of_pairs

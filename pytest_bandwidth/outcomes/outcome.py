@@ -9,10 +9,15 @@ from typing import Any, Literal
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.bottleneck import bottleneck_of
 from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.domain.measured.regime import regime_of, ridge_of
-from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS, ClassBounds, utilization_class
+from pytest_bandwidth.domain.measured.roofline import (
+    CLASS_BOUNDS,
+    ClassBounds,
+    bottleneck_of,
+    regime_of,
+    ridge_of,
+    utilization_class,
+)
 from pytest_bandwidth.domain.measured.rounds import is_share_told
 from pytest_bandwidth.domain.measured.validity import CALL_SECONDS
 from pytest_bandwidth.domain.statistics import noise, precision_of_median

@@ -5,8 +5,8 @@ The traffic device counts instead.
 
 from __future__ import annotations
 
-from pytest_bandwidth.domain.measured.bottleneck import BOTTLENECK_FOUND, access_sentence
 from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.measured.roofline import BOTTLENECK_FOUND, access_sentence
 from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite.operations import Sizes
 from pytest_bandwidth.suite.traffic_models import warp_sectors

@@ -14,7 +14,7 @@ from pytest_bandwidth.devices.cuda.identity import arithmetic_peak, driver_uuid
 from pytest_bandwidth.devices.cuda.management import GpuIdentity
 from pytest_bandwidth.devices.cuda.timing import BLOCKED
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.regime import with_regime
+from pytest_bandwidth.domain.measured.roofline import with_regime
 from pytest_bandwidth.domain.traffic import MIXES, Traffic
 
 # Trap: dirty lines that stay in the cache make write-only tests look faster than the memory. (test_gpu_cache.py has

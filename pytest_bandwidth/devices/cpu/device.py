@@ -46,7 +46,7 @@ from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, di
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
-from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
+from pytest_bandwidth.domain.measured.roofline import DISPATCH_SECONDS
 from pytest_bandwidth.domain.measured.validity import CALL_SECONDS, PROBE_CALL_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 

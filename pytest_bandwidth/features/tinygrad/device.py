@@ -21,7 +21,7 @@ from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
+from pytest_bandwidth.domain.measured.roofline import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.features.tinygrad.backend import ON_HOST, Backend, identify
 from pytest_bandwidth.features.tinygrad.counts import KERNELS, Counts

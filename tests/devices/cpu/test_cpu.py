@@ -14,7 +14,7 @@ from pytest_bandwidth.devices.base import Budget, Device, KernelSource, Launch, 
 from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
+from pytest_bandwidth.domain.measured.roofline import DISPATCH_SECONDS
 from pytest_bandwidth.domain.measured.validity import CALL_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 

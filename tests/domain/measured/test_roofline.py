@@ -1,24 +1,28 @@
-"""The roofline's definitions against published and hand-made figures, and each regime with its evidence."""
+"""The roofline's definitions against published and hand-made figures, regimes with their evidence, and bottlenecks."""
 
 from dataclasses import replace
 
 import pytest
 
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
-from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
-from pytest_bandwidth.domain.measured.regime import (
+from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.roofline import (
+    BOTTLENECK_FOUND,
     DISPATCH_SECONDS,
+    GROWTH_FOUND,
     OVERHEAD_FOUND,
     RegimeFinding,
+    access_sentence,
+    attainable_flops,
+    bottleneck_of,
     growth_sentence,
+    interface_bytes_per_second,
     regime_of,
     ridge_of,
-)
-from pytest_bandwidth.domain.measured.roofline import (
-    attainable_flops,
-    interface_bytes_per_second,
     ridge_point,
     utilization_class,
+    with_doubled_batch,
+    with_regime,
 )
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
@@ -229,3 +233,89 @@ def test_a_doubled_batch_that_was_seen_is_the_regimes_evidence():
     finding = Finding(OVERHEAD_FOUND, growth_sentence(12.1e-6, 12.6e-6))
     work = measured(12.1e-6, traffic.triad(1000, "float32"), probe_gbps=1, findings=(finding,))
     assert regime_of(work) == RegimeFinding("overhead-bound", finding.text)
+
+
+def interleaved_with(*interleaved: tuple[float, ...]) -> Measurement:
+    rounds = Rounds(kernel_seconds=(9e-6, 10e-6, 12e-6), interleaved=interleaved)
+    return Measurement(None, Traffic(1000, 0), GPU, "events", rounds)
+
+
+@pytest.mark.parametrize(
+    ("doubled", "code", "growth"),
+    [
+        (11e-6, OVERHEAD_FOUND, "10 % longer: 10 µs, then 11 µs"),
+        (11.1e-6, GROWTH_FOUND, "11 % longer: 10 µs, then 11.1 µs"),
+        (20e-6, GROWTH_FOUND, "100 % longer: 10 µs, then 20 µs"),
+    ],
+)
+def test_the_medians_are_told_and_decide(doubled, code, growth):
+    found = with_doubled_batch(interleaved_with((doubled / 2, doubled, doubled * 3)))
+    assert found.findings == (Finding(code, f"twice the batch takes {growth}"),)
+    assert found.rounds.interleaved == ()
+    assert (with_regime(found).regime == "overhead-bound") is (code == OVERHEAD_FOUND)
+
+
+@pytest.mark.parametrize("beside", [(), ((),)])
+def test_without_a_doubled_batch_nothing_changes(beside):
+    assert with_doubled_batch(interleaved_with(*beside)) == interleaved_with(*beside)
+
+
+COUNTED = DeviceIdentity("traffic", "traffic sm_90", None, "model", timed_on="nothing")
+
+
+def of_traffic(moved: Traffic, **more) -> Measurement:
+    return Measurement(None, moved, COUNTED, "ptx", Rounds(), **more)
+
+
+def counted(sectors: int, fewest: int, pattern: str) -> dict:
+    return {"sectors": sectors, "coalescing": fewest / sectors, "pattern": pattern, "requests": 1}
+
+
+COPY = traffic.copy(1024, "float32")
+
+
+def test_strided_reads_are_told_with_the_sectors_they_need():
+    detail = {"loads": counted(1024, 128, "strided (32 bytes)"), "stores": counted(128, 128, "coalesced")}
+    assert bottleneck_of(of_traffic(COPY, detail=detail)) == "strided reads ask for 8.0× the sectors they need"
+
+
+def test_of_reads_and_writes_the_one_that_wastes_more_sectors_is_told():
+    detail = {"loads": counted(150, 100, "misaligned"), "stores": counted(3200, 400, "strided (64 bytes)")}
+    assert bottleneck_of(of_traffic(COPY, detail=detail)) == "strided writes ask for 8.0× the sectors they need"
+
+
+def test_a_pattern_that_most_requests_do_not_show_is_not_named():
+    detail = {"loads": counted(200, 100, "coalesced")}
+    assert bottleneck_of(of_traffic(COPY, detail=detail)) == "reads ask for 2.0× the sectors they need"
+
+
+@pytest.mark.parametrize("detail", [{}, {"loads": counted(128, 128, "coalesced")}, {"stores": {"requests": 0}}])
+def test_well_ordered_accesses_have_no_bottleneck(detail):
+    assert bottleneck_of(of_traffic(COPY, detail=detail)) is None
+
+
+def test_a_misaligned_warp_is_worth_telling_and_a_ragged_end_is_not():
+    assert access_sentence("reads", "misaligned", 5 / 4) == "misaligned reads ask for 1.2× the sectors they need"
+    assert access_sentence("reads", "strided", 8, "bytes") == "strided reads ask for 8.0× the bytes they need"
+    assert access_sentence("reads", "coalesced", 1.05) is None
+
+
+def test_spills_are_told():
+    resources = KernelResources(registers=255, local_bytes=128, shared_bytes=0)
+    assert "128 B of local memory a thread" in bottleneck_of(of_traffic(COPY, resources=resources))
+    assert bottleneck_of(of_traffic(COPY, resources=replace(resources, local_bytes=0))) is None
+
+
+def test_bytes_that_a_model_asks_for_again_are_told():
+    naive = traffic.gemm(256, 256, 256, "float32", tile=1)
+    assert bottleneck_of(of_traffic(naive)) == (
+        "reads ask for 256× the distinct bytes: what caches do not serve comes from memory again"
+    )
+    assert bottleneck_of(of_traffic(traffic.softmax(8, 1024, "float32", row_reads=2))) is None
+    assert bottleneck_of(of_traffic(Traffic(0, 8, requested_read=8))) is None
+
+
+def test_a_suites_own_finding_comes_first():
+    own = Finding(BOTTLENECK_FOUND, "strided reads ask for 8.0× the bytes they need")
+    resources = KernelResources(registers=255, local_bytes=128, shared_bytes=0)
+    assert bottleneck_of(of_traffic(COPY, findings=(own,), resources=resources)) == own.text
