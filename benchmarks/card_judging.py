@@ -29,7 +29,7 @@ from pathlib import Path
 
 from arena import judged_by
 
-from pytest_bandwidth.cli.selftest.rates import Judge
+from pytest_bandwidth.cli.selftest import Judge
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.domain.verdict import Status

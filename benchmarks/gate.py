@@ -45,7 +45,7 @@ from arena import (
     table,
 )
 
-from pytest_bandwidth.cli.selftest.rates import upper_limit
+from pytest_bandwidth.cli.selftest import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
 

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable
 from statistics import median
 
-from pytest_bandwidth.cli.selftest.rates import Judge, upper_limit
+from pytest_bandwidth.cli.selftest import Judge, upper_limit
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.domain.verdict import Status

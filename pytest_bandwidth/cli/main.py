@@ -24,7 +24,7 @@ _HERE = "pytest_bandwidth.cli"
 # In the order of --help; those of features follow.
 _OF_THE_CORE = (
     Command("device", "show what the device is and what it reaches", f"{_HERE}.device"),
-    Command("selftest", "measure false alarms and found drops on this machine", f"{_HERE}.selftest.command"),
+    Command("selftest", "measure false alarms and found drops on this machine", f"{_HERE}.selftest"),
     Command("baseline", "show, validate, diff, prune or init baseline files", f"{_HERE}.baseline.command"),
     Command("compare", "compare saved runs", f"{_HERE}.compare"),
     Command("bisect", "find the first commit at which a test is REGRESSED", f"{_HERE}.bisect.command", takes_rest=True),

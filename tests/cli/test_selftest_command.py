@@ -11,10 +11,8 @@ from collections.abc import Callable
 import pytest
 from scripted import SCRIPTED_IDENTITY, ScriptedDevice
 
-from pytest_bandwidth.cli.selftest import command as selftest
-from pytest_bandwidth.cli.selftest import processes as selftest_processes
-from pytest_bandwidth.cli.selftest import rates as selftest_rates
-from pytest_bandwidth.cli.selftest.rates import Rates, recommendation
+from pytest_bandwidth.cli import selftest, selftest_processes
+from pytest_bandwidth.cli.selftest import Rates, recommendation
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
 from pytest_bandwidth.measuring import device_lock as locking
 from pytest_bandwidth.measuring.device_lock import DeviceLock
@@ -33,7 +31,7 @@ class Processes:
         self.in_place_of: dict[int, Callable[[], object]] = {}
 
     def __call__(self, module: str, asked: str, *, seconds: float) -> str:
-        assert module == "pytest_bandwidth.cli.selftest.processes"
+        assert module == "pytest_bandwidth.cli.selftest_processes"
         assert seconds > 0
         self.asked.append(json.loads(asked))
         do = self.in_place_of.get(len(self.asked), self.figures)
@@ -55,7 +53,7 @@ def figures_at(share):
 def processes(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(selftest, "open_device", lambda _: ScriptedDevice())
-    monkeypatch.setattr(selftest_rates, "TRIALS", 20)
+    monkeypatch.setattr(selftest, "TRIALS", 20)
     stand_ins = Processes()
     monkeypatch.setattr(selftest_processes, "output_of", stand_ins)
     return stand_ins
@@ -103,7 +101,7 @@ def test_as_json_with_every_processs_figures(command, processes):
     assert said["left_out"] == [{"process": 4, "reason": BUSY}]
     assert set(said["rates"]) == {"relative", "gbps"}
     rows = said["rates"]["relative"]
-    assert {row["tolerance"] for row in rows} == set(selftest_rates.TOLERANCES)
+    assert {row["tolerance"] for row in rows} == set(selftest.TOLERANCES)
     assert {row["baseline_runs"] for row in rows} == {1, 3, 5}, "with ten, nine processes leave none to judge"
     assert {row["false_alarms"] for row in rows} == {0.0}
     assert next(row for row in rows if row["tolerance"] == 0.05)["found"] == {"0.1": 1.0}

@@ -7,8 +7,8 @@ import json
 import pytest
 from scripted import ScriptedDevice, repeat
 
-from pytest_bandwidth.cli.selftest import processes
-from pytest_bandwidth.cli.selftest.processes import answer, main, measurer_of
+from pytest_bandwidth.cli import selftest_processes
+from pytest_bandwidth.cli.selftest_processes import answer, main, measurer_of
 from pytest_bandwidth.domain.device import Conditions, Peak
 
 ASKED = {"device": "cpu", "mib": 1, "drops": [0.05], "busy_processors": None, "turn": 1}
@@ -54,7 +54,7 @@ def test_a_drop_is_more_work_in_the_same_arrays(drop):
     device = Triads()
     measurer = measurer_of(ASKED)
     measurer.device = device
-    measured = processes.measured_triad(measurer, 1, drop)
+    measured = selftest_processes.measured_triad(measurer, 1, drop)
     works = device.timed.count("kernel")
     assert sum(n for _, n, _ in device.launches) == works * round(ELEMENTS / (1 - drop))
     assert max(n for _, n, _ in device.launches) == ELEMENTS, "none past the arrays' end"

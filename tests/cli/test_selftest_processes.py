@@ -19,10 +19,10 @@ SMALLEST = ("--runs=9", "--drop=10%", "--mib=1")
 # The self-test has no option for how long it measures and how often it draws, which does not matter here.
 SHORT = """
 from functools import partial
-from pytest_bandwidth.cli.selftest import processes, rates
+from pytest_bandwidth.cli import selftest, selftest_processes
 
-processes.Settings = partial(processes.Settings, max_time=0.1)
-rates.TRIALS = 20
+selftest_processes.Settings = partial(selftest_processes.Settings, max_time=0.1)
+selftest.TRIALS = 20
 """
 # Found by the interpreter at its start: the self-test's processes never end.
 STUCK_IN_CHILDREN = """

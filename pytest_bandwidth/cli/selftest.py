@@ -1,7 +1,13 @@
-"""Estimate false-alarm and detection rates by resampling measured processes, in words and as plain data."""
+"""Estimate on this machine how often identical code raises an alarm, and how many real drops are found.
+
+Fresh processes measure the shipped triad unchanged and slowed: a drop of 5 % is injected by letting the kernel do
+1/(1 − 5 %) times the work that it declares, in the same arrays. The gate's rule then judges random
+divisions of those processes.
+"""
 
 from __future__ import annotations
 
+import argparse
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -9,18 +15,22 @@ from math import comb
 from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
 
+from pytest_bandwidth.cli.output import print_json
+from pytest_bandwidth.devices.base import TimedDevice
+from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
+from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.metrics import METRICS, value_of_run
-from pytest_bandwidth.domain.units import digits, format_percent
+from pytest_bandwidth.domain.units import digits, format_percent, parse_fraction
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.judging.decide import decide_stored
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.reports.text_safe import printable
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.cli.selftest.processes import MeasuredRuns
+    from pytest_bandwidth.cli.selftest_processes import MeasuredRuns
 
-
+MOST_PROCESSORS = 10**6
 TOLERANCES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.10)
 BASELINE_RUNS = (1, 3, 5, 10)
 CONFIRM = 3
@@ -30,6 +40,60 @@ LEAST_RUNS = 5 + 1 + CONFIRM
 # A recommendation holds to this: next to no false alarm, nearly every test judged at all, and nearly every drop found
 # of a size past the tolerance.
 MOST_FALSE_ALARMS, MOST_UNJUDGED, LEAST_FOUND = 0.005, 0.05, 0.95
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cuda, cuda:N or cpu (default: auto)")
+    parser.add_argument("--runs", type=int, default=20, metavar="N", help="fresh processes (default: 20)")
+    parser.add_argument(
+        "--drop", action="append", metavar="P", help="drop to inject, e.g. 5%%; may be repeated (default: 3%% 5%% 10%%)"
+    )
+    parser.add_argument("--mib", type=int, default=256, metavar="N", help="MiB of each of three arrays (default: 256)")
+    parser.add_argument(
+        "--busy-processors",
+        type=float,
+        metavar="N",
+        help="processors that others may use of a host before its figures are invalid, as bandwidth_busy_processors",
+    )
+    parser.add_argument("--json", action="store_true", help="print every process's figures and the table as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    from pytest_bandwidth.cli.selftest_processes import Plan, measure  # its locks are kept out of start-up
+
+    drops = tuple(dict.fromkeys(_drop(text) for text in options.drop or ("3%", "5%", "10%")))
+    _check(options)
+    device = open_device(options.device)
+    if not isinstance(device, TimedDevice):
+        raise UsageError(f"--device {options.device}: it measures no time; expected auto, cuda, cuda:N or cpu")
+    identity = device.identity
+    seen = measure(Plan(identity, options.runs, options.mib, drops, options.busy_processors), LEAST_RUNS)
+    found = tables(seen, identity.on_host)
+    if options.json:
+        print_json({"device": identity.name, **plain(seen, found)})
+    else:
+        print("\n".join(report(identity.name, seen, found)))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if not LEAST_RUNS <= options.runs <= 1000:
+        raise UsageError(f"--runs {options.runs}: expected {LEAST_RUNS} to 1000 processes")
+    if not 1 <= options.mib <= 65_536:
+        raise UsageError(f"--mib {options.mib}: expected 1 to 65536")
+    busy = options.busy_processors
+    if busy is not None and not 0 < busy <= MOST_PROCESSORS:
+        raise UsageError(f"--busy-processors {busy:g}: expected more than 0 and at most {MOST_PROCESSORS}")
+
+
+def _drop(text: str) -> float:
+    try:
+        value = parse_fraction(text)
+    except ValueError as error:
+        raise UsageError(f"--drop: {error}") from None
+    if not 0 < value <= 0.5:
+        raise UsageError(f"--drop {text}: expected more than 0 % and at most 50 %")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,16 +271,12 @@ def _certainty(processes: int, baseline_runs: int) -> str:
 
 def plain(seen: MeasuredRuns, found: Tables) -> dict[str, Any]:
     """Return the same for programs: every process's figures, those left out, and the table."""
+    figures = ("gbps", "relative", "probe_gbps")
     return {
-        "runs": {str(drop): [_plain_run(run) for run in runs] for drop, runs in seen.runs.items()},
+        "runs": {str(d): [{n: getattr(run, n) for n in figures} for run in runs] for d, runs in seen.runs.items()},
         "left_out": [{"process": process, "reason": reason} for process, reason in seen.left_out.items()],
-        "rates": {figure: [_plain_rates(row) for row in rows] for figure, rows in found.items()},
+        "rates": {
+            figure: [{**asdict(row), "found": {str(drop): share for drop, share in row.found.items()}} for row in rows]
+            for figure, rows in found.items()
+        },
     }
-
-
-def _plain_run(run: Run) -> dict[str, float | None]:
-    return {"gbps": run.gbps, "relative": run.relative, "probe_gbps": run.probe_gbps}
-
-
-def _plain_rates(row: Rates) -> dict[str, Any]:
-    return {**asdict(row), "found": {str(drop): share for drop, share in row.found.items()}}

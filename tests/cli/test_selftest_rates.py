@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from pytest_bandwidth.cli.selftest.rates import Judge, rates, upper_limit
+from pytest_bandwidth.cli.selftest import Judge, rates, upper_limit
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.verdict import Status
 

@@ -1,1 +1,0 @@
-"""Estimate what the gate can tell on this machine."""
