@@ -30,8 +30,7 @@ from pytest_bandwidth.judging.evidence import MeasurementSetup
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.names import natural
-from pytest_bandwidth.reports.tables import aligned
+from pytest_bandwidth.reports.tables import aligned, natural
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.wording import sentence_of
 

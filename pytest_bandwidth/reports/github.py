@@ -9,8 +9,8 @@ from pytest_bandwidth.domain.units import digits
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.columns import columns, with_texts
-from pytest_bandwidth.reports.names import names_among
 from pytest_bandwidth.reports.summary import by_attention, severity_of, summary_of_run
+from pytest_bandwidth.reports.tables import names_among
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.wording import message_lines
 from pytest_bandwidth.storage.saved_run import RunDocument, read_document

@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS, HIDDEN, OF_UNMEASURED, UNJUDGED
-from pytest_bandwidth.reports.names import natural
+from pytest_bandwidth.reports.tables import natural
 from pytest_bandwidth.reports.values import mapping, number
 from pytest_bandwidth.storage.saved_run import RunDocument
 

@@ -17,10 +17,17 @@ from pytest_bandwidth.judging.stored import since_anchor
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import shared_causes
 from pytest_bandwidth.reports.columns import Column, columns, with_texts
-from pytest_bandwidth.reports.names import names_among, natural, without_common_part
 from pytest_bandwidth.reports.related import PrecisionPair, precision_pairs
 from pytest_bandwidth.reports.summary import by_attention
-from pytest_bandwidth.reports.tables import GAP, NARROWEST_NAME, laid_out, table_width
+from pytest_bandwidth.reports.tables import (
+    GAP,
+    NARROWEST_NAME,
+    laid_out,
+    names_among,
+    natural,
+    table_width,
+    without_common_part,
+)
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.wording import detail_of, help_line, in_a_line
 

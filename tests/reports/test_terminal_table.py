@@ -11,7 +11,7 @@ import run_documents
 
 from pytest_bandwidth.features.html.table import table_of
 from pytest_bandwidth.reports.github import job_summary
-from pytest_bandwidth.reports.names import natural, shortest_unique, without_common_part
+from pytest_bandwidth.reports.tables import natural, shortest_unique, without_common_part
 from pytest_bandwidth.reports.terminal import summary_lines
 from pytest_bandwidth.reports.wording import help_link
 from pytest_bandwidth.storage.saved_run import read_document
