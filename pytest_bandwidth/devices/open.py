@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pytest_bandwidth.domain.brought import brought
 from pytest_bandwidth.domain.device import DeviceType, TimedOn
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
 from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.values import brought
 from pytest_bandwidth.registry import hooks
 
 if TYPE_CHECKING:

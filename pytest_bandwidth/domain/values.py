@@ -1,17 +1,22 @@
-"""Parse the values of options and of the marker's arguments: a ValueError says what was found and what was expected.
+"""Read what users give: the values of options and of the marker's arguments, and the lists that their hooks return.
 
-Loaded in every pytest run, so it imports nothing of weight before a value is parsed.
+A ValueError says what was found in a value and what was expected. Loaded in every pytest run, so it imports nothing of
+weight before a value is parsed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import shown
 
 Parser = Callable[[str], Any]
+Kind = TypeVar("Kind")
 
 
 def argument(parse: Parser, meaning: str) -> Any:
@@ -142,3 +147,20 @@ def path(text: str) -> Path:
             f"found the address {masked(text)!r}, expected a path: mount it, or copy what was written there"
         )
     return Path(text)
+
+
+def brought(name: str, found: Iterable[object], kind: type[Kind], called: str | None = None) -> list[Kind]:
+    """Return all items of lists that user code returned. Raises UsageError that names the first one of another type.
+
+    name: of the code that returned them. called: what the items are, where the type does not say it.
+    """
+    items: list[Kind] = []
+    expected = f"expected a list of {called or kind.__name__}"
+    for one in found:
+        if not isinstance(one, (list, tuple)):
+            raise UsageError(f"{name}: found {shown(one)}, {expected}: return one")
+        for item in one:
+            if not isinstance(item, kind):
+                raise UsageError(f"{name}: found {shown(item)} in its list, {expected}: return that")
+            items.append(item)
+    return items

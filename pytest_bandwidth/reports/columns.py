@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pytest_bandwidth.domain.brought import brought
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent, format_seconds
+from pytest_bandwidth.domain.values import brought
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.registry import hooks
 from pytest_bandwidth.reports.related import precision_of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_bandwidth.domain.brought import brought
+from pytest_bandwidth.domain.values import brought
 from pytest_bandwidth.registry import hooks
 from pytest_bandwidth.storage.atomic import FileForm
 

@@ -1,7 +1,7 @@
 import pytest
 
-from pytest_bandwidth.domain.brought import brought
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.values import brought
 
 
 def test_lists_are_joined_in_their_order():

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.brought import brought
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.values import brought
 from pytest_bandwidth.registry import hooks
 
 Arguments = tuple[Any, ...]

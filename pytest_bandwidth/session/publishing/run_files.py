@@ -12,9 +12,9 @@ import pytest
 
 from pytest_bandwidth.baseline import load_all
 from pytest_bandwidth.baseline.code_files import is_written_by_updates
-from pytest_bandwidth.domain.brought import brought
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageError
 from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.values import brought
 from pytest_bandwidth.options.errors import called_hook, named_failures
 from pytest_bandwidth.options.options import places_of, usage_error
 from pytest_bandwidth.options.own_process import is_own_process
