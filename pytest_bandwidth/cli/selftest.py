@@ -21,7 +21,7 @@ from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.metrics import METRICS, value_of_run
-from pytest_bandwidth.domain.units import digits, format_percent, parse_fraction
+from pytest_bandwidth.domain.units import counted, digits, format_percent, parse_fraction
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.judging.decide import decide_stored
 from pytest_bandwidth.judging.stored import reference_of
@@ -264,7 +264,7 @@ def _certainty(processes: int, baseline_runs: int) -> str:
     cases = processes // (baseline_runs + 1 + CONFIRM)
     unseen = format_percent(upper_limit(0, cases))
     return (
-        f"{processes} processes make {cases} independent {'case' if cases == 1 else 'cases'}: false alarms in up to "
+        f"{processes} processes make {counted(cases, 'independent case')}: false alarms in up to "
         f"{unseen} of runs could have gone unseen (95 % confidence); --runs lowers that."
     )
 

@@ -162,9 +162,10 @@ def parse_moment(text: str) -> datetime:
 
 
 def counted(count: int, noun: str) -> str:
-    """Count things in words: 1 test, 2 tests, 2 processes."""
-    ending = "es" if noun.endswith("s") else "s"
-    return f"{count} {noun}{'' if count == 1 else ending}"
+    """Count things in words: 1 test, 2 tests, 2 processes, 2 entries."""
+    if count != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count} {noun}"
 
 
 def digits(value: float) -> str:

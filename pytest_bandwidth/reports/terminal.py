@@ -311,8 +311,7 @@ def unmeasured_sentence(not_measured: Mapping[str, str]) -> str:
 
 def _entries(not_measured: Mapping[str, str]) -> str:
     named = [f"{printable(key)} ({printable(why)})" for key, why in not_measured.items()]
-    count = "1 entry" if len(named) == 1 else f"{len(named)} entries"
-    return f"{count} of the baseline: {listed(named, ENTRIES_NAMED)}"
+    return f"{counted(len(named), 'entry')} of the baseline: {listed(named, ENTRIES_NAMED)}"
 
 
 def skipped_lines(skipped: Mapping[str, int]) -> list[str]:

@@ -120,9 +120,8 @@ def _lines_of_checked(one: _Checked) -> list[str]:
     if one.problems or one.baseline is None:
         return [str(problem) for problem in one.problems]
     device = one.baseline.device.name if one.baseline.device else "any device"
-    count = len(one.baseline.entries)
     note = [] if one.baseline.note is None else [one.baseline.note]
-    return [*note, f"{one.path}: valid, {count} {'entry' if count == 1 else 'entries'}, {device}"]
+    return [*note, f"{one.path}: valid, {counted(len(one.baseline.entries), 'entry')}, {device}"]
 
 
 def _plain_of_checked(one: _Checked) -> dict[str, object]:

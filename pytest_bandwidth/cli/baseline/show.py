@@ -13,7 +13,7 @@ from pytest_bandwidth.cli.output import print_json, terminal_width
 from pytest_bandwidth.devices.open import timed_on
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.measured.metrics import metrics_of_run
-from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
+from pytest_bandwidth.domain.units import counted, digits, drop_of_log, format_gbps, format_percent
 from pytest_bandwidth.judging.limits import tolerance_of
 from pytest_bandwidth.judging.stored import reference_of, runs_needed, since_anchor
 from pytest_bandwidth.options.settings import Settings
@@ -121,12 +121,12 @@ def _advice(blunt: Sequence[Shown]) -> str:
 
 
 def _header(baseline: Baseline) -> str:
-    device, count = baseline.device, len(baseline.entries)
+    device = baseline.device
     about = ["any device" if device is None else printable(device.name)]
     if device is not None:
         about += [f"{device.memory_gib} GiB"] if device.memory_gib is not None else []
         about += [f"peak {format_gbps(device.peak_gbps)}"] if device.peak_gbps is not None else []
-    about.append(f"{count} {'entry' if count == 1 else 'entries'}")
+    about.append(counted(len(baseline.entries), "entry"))
     about += [f"tolerance {format_percent(baseline.tolerance, 1)}"] if baseline.tolerance is not None else []
     return ", ".join(about)
 
