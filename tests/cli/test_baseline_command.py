@@ -46,6 +46,11 @@ def baseline(tmp_path):
     )
 
 
+def shown(command, path, *patterns):
+    """What `show` tells of a file's entries, for programs."""
+    return json.loads(command("baseline", "show", path, *patterns, "--json").out)["files"][0]["entries"]
+
+
 # show
 
 
@@ -66,10 +71,9 @@ def test_show_tells_the_code_by_which_entries_are_equal(command, tmp_path):
     counted = Entry("t.py::counted", counts={"load_sectors": 8}, method="ptx", code={"sass": "a" * 32, "ptx": "b" * 32})
     path = write(tmp_path / "a.yaml", *entries, counted)
     said = command("baseline", "show", path)
-    shown = {line.split("  ")[0]: line.rstrip().split("  ")[-1].strip() for line in said.out.splitlines()}
-    assert [shown[key] for key in (COPY, TRIAD, "t.py::counted")] == ["a" * 8, "c" * 8, "b" * 8]
-    plain = json.loads(command("baseline", "show", path, "--json").out)["files"][0]["entries"]
-    assert [one["code"] for one in plain] == [*codes, counted.code]
+    said_of = {line.split("  ")[0]: line.rstrip().split("  ")[-1].strip() for line in said.out.splitlines()}
+    assert [said_of[key] for key in (COPY, TRIAD, "t.py::counted")] == ["a" * 8, "c" * 8, "b" * 8]
+    assert [one["code"] for one in shown(command, path)] == [*codes, counted.code]
 
 
 def test_show_columns_are_aligned(command, baseline):
@@ -82,25 +86,20 @@ def test_an_entrys_own_spread_is_not_one_of_the_others(command, tmp_path):
     noisy, steady = entry(COPY, 700.0, 800.0, 900.0, 750.0, 850.0, 800.0), entry(TRIAD, *(700.0,) * 5)
     alone, beside = write(tmp_path / "alone.yaml", noisy), write(tmp_path / "beside.yaml", noisy, steady)
 
-    def seen(path):
-        return json.loads(command("baseline", "show", path, "--json").out)["files"][0]["entries"][0]["detects"]
-
-    assert seen(beside) == seen(alone)
+    assert shown(command, beside)[0]["detects"] == shown(command, alone)[0]["detects"]
 
 
 def test_show_says_what_the_gate_would(command, baseline):
-    shown = {
-        e["key"]: e for e in json.loads(command("baseline", "show", baseline, "--json").out)["files"][0]["entries"]
-    }
+    seen = {entry["key"]: entry for entry in shown(command, baseline)}
     loaded = baseline_files.load(baseline).entries[COPY]
     reference = reference_of(loaded, "relative", on_host=False)
-    assert shown[COPY]["detects"] == pytest.approx(-math.expm1(-reference.detects(0.03, 3)))
-    assert shown[COPY]["spread"] == pytest.approx(reference.spread)
-    assert shown[COPY]["spread_of_runs"] == pytest.approx(stdev(math.log(run.relative) for run in loaded.runs))
-    assert shown[TRIAD]["spread"] == pytest.approx(prior_spread("relative", on_host=False))
-    assert shown[TRIAD]["spread_of_runs"] is None
-    assert shown[SUM]["tolerance"] == 0.2
-    assert shown[COPY]["tolerance"] == 0.03
+    assert seen[COPY]["detects"] == pytest.approx(-math.expm1(-reference.detects(0.03, 3)))
+    assert seen[COPY]["spread"] == pytest.approx(reference.spread)
+    assert seen[COPY]["spread_of_runs"] == pytest.approx(stdev(math.log(run.relative) for run in loaded.runs))
+    assert seen[TRIAD]["spread"] == pytest.approx(prior_spread("relative", on_host=False))
+    assert seen[TRIAD]["spread_of_runs"] is None
+    assert seen[SUM]["tolerance"] == 0.2
+    assert seen[COPY]["tolerance"] == 0.03
 
 
 @pytest.mark.parametrize(
@@ -114,10 +113,10 @@ def test_show_and_the_verdict_give_the_same_spread_and_advice(command, tmp_path,
     reference = reference_of(one, "relative" if runs else "gbps", on_host=False)
     decision = decide_stored(reference, reference.value, (), 0.03, 3, None)
     assert (decision.status, decision.rule) == (Status.UNDECIDED, Rule.TOO_NOISY)
-    (shown,) = json.loads(command("baseline", "show", path, "--json").out)["files"][0]["entries"]
-    assert shown["spread"] == pytest.approx(decision.numbers.spread, rel=1e-3)
-    assert shown["detects"] == pytest.approx(decision.numbers.detects, rel=1e-3)
-    assert (shown["runs_advised"], decision.facts["runs_needed"]) == (advised, advised if runs else None)
+    (seen,) = shown(command, path)
+    assert seen["spread"] == pytest.approx(decision.numbers.spread, rel=1e-3)
+    assert seen["detects"] == pytest.approx(decision.numbers.detects, rel=1e-3)
+    assert (seen["runs_advised"], decision.facts["runs_needed"]) == (advised, advised if runs else None)
     said = command("baseline", "show", path).out
     assert f"  {100 * decision.numbers.spread:.2f} %  " in said
     if advised is None:
@@ -126,23 +125,11 @@ def test_show_and_the_verdict_give_the_same_spread_and_advice(command, tmp_path,
         assert said.endswith(f"--bandwidth-update -o bandwidth_runs={advised} adds runs\n")
 
 
-def test_show_reads_no_history(command, baseline, tmp_path):
-    said = command("baseline", "show", baseline, "--history", tmp_path)
-    assert said.status == 2
-    assert "unrecognized arguments: --history" in said.err
-
-
 def test_show_tells_the_change_since_the_anchor(command, tmp_path):
     anchor = Run(gbps=800.0, relative=800 / 900)
     path = write(tmp_path / "a.yaml", entry(COPY, 780.0, 784.0, 776.0, anchor=anchor))
-    shown = json.loads(command("baseline", "show", path, "--json").out)["files"][0]["entries"][0]
-    assert shown["since_anchor"] == pytest.approx(782 / 800 - 1, rel=1e-3)
+    assert shown(command, path)[0]["since_anchor"] == pytest.approx(782 / 800 - 1, rel=1e-3)
     assert "-2.2 %" in command("baseline", "show", path).out
-
-
-def test_show_promises_no_drop_for_what_is_counted(command, tmp_path):
-    path = write(tmp_path / "a.yaml", Entry(COPY, counts={"load_sectors": 128}))
-    assert json.loads(command("baseline", "show", path, "--json").out)["files"][0]["entries"][0]["detects"] is None
 
 
 def test_show_says_what_a_counted_entry_is_judged_on(command, tmp_path):
@@ -154,15 +141,13 @@ def test_show_says_what_a_counted_entry_is_judged_on(command, tmp_path):
     assert "gbps" not in line
     assert "by hand" not in line
     assert "%" not in said.out, "counts are judged without tolerance"
-    assert (
-        json.loads(command("baseline", "show", "--json", path).out)["files"][0]["entries"][0]["judged_on"] == "counts"
-    )
+    (seen,) = shown(command, path)
+    assert (seen["judged_on"], seen["detects"]) == ("counts", None)
 
 
 def test_show_takes_patterns_in_which_brackets_are_brackets(command, baseline):
     def keys(*patterns):
-        shown = json.loads(command("baseline", "show", baseline, *patterns, "--json").out)
-        return [e["key"] for e in shown["files"][0]["entries"]]
+        return [entry["key"] for entry in shown(command, baseline, *patterns)]
 
     assert keys("*[1024]") == [COPY]
     assert keys(SUM, "*triad") == [TRIAD, SUM]
@@ -486,20 +471,18 @@ def test_prune_in_a_folder_is_in_the_file_of_the_runs_device(command, baseline, 
     assert list(baseline_files.load(other).entries) == []
 
 
-def test_prune_refuses_to_empty_a_file_by_a_run_of_other_tests(command, baseline, tmp_path):
-    run = saved(tmp_path / "1.json", {"tests/elsewhere.py::test_x": 700.0})
-    said = command("baseline", "prune", baseline, "--not-in", run)
+@pytest.mark.parametrize(
+    ("key", "of_run", "told"),
+    [
+        ("tests/elsewhere.py::test_x", {}, ["nothing was removed"]),
+        (TRIAD, {"name": "Other GPU"}, ["'Imaginary GPU'", "'Other GPU'"]),
+    ],
+    ids=["of other tests", "of another device"],
+)
+def test_prune_refuses_a_run(command, baseline, tmp_path, key, of_run, told):
+    said = command("baseline", "prune", baseline, "--not-in", saved(tmp_path / "1.json", {key: 700.0}, **of_run))
     assert said.status == 2
-    assert "nothing was removed" in said.err
-    assert len(baseline_files.load(baseline).entries) == 3
-
-
-def test_prune_refuses_a_run_of_another_device(command, baseline, tmp_path):
-    run = saved(tmp_path / "1.json", {TRIAD: 700.0}, name="Other GPU")
-    said = command("baseline", "prune", baseline, "--not-in", run)
-    assert said.status == 2
-    assert "'Imaginary GPU'" in said.err
-    assert "'Other GPU'" in said.err
+    assert [words for words in told if words not in said.err] == []
     assert len(baseline_files.load(baseline).entries) == 3
 
 

@@ -48,6 +48,7 @@ def test_every_command_helps(command, name):
         ("compare",),
         ("baseline",),
         ("baseline", "prune"),
+        ("baseline", "show", "a.yaml", "--unknown"),
         ("report",),
         ("selftest", "--runs", "many"),
         ("compare", "a.json", "b.json", "--fail-on", "\x1b[31m"),
