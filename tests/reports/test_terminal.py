@@ -1,0 +1,401 @@
+"""The terminal's lines: whatever the width tests can be told apart; evidence, pairs, and what an update changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import run_documents
+
+from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.device import READ_OTHERWISE
+from pytest_bandwidth.features.html.table import table_of
+from pytest_bandwidth.reports.github import job_summary
+from pytest_bandwidth.reports.tables import natural, shortest_unique, without_common_part
+from pytest_bandwidth.reports.terminal import MOST_CHANGES, change_lines, summary_lines
+from pytest_bandwidth.reports.wording import help_link
+from pytest_bandwidth.storage.saved_run import read_document
+
+
+def shown(outcomes, width=120, **options) -> list[str]:
+    return ["".join(span.text for span in line) for line in summary_lines(outcomes, width, **options)]
+
+
+def test_each_row_says_what_bounds_it():
+    memory, compute = (
+        replace(outcome, regime=regime, regime_evidence=f"evidence of {regime}")
+        for outcome, regime in zip(run_documents.outcomes(2), ("memory-bound", "compute-bound"), strict=True)
+    )
+    lines = shown([memory, compute])
+    assert "bound by" in lines[0]
+    assert sorted(word for line in lines[1:] for word in line.split() if word in ("memory", "compute")) == [
+        "compute",
+        "memory",
+    ]
+    assert not any("evidence" in line for line in lines)
+    verbose = shown([memory, compute], verbose=True)
+    assert f"WHY {memory.short_name}: memory-bound: evidence of memory-bound" in verbose
+
+
+@pytest.mark.parametrize(
+    ("sectors", "said"),
+    [({"l2_sectors_read": 2**15, "l2_sectors_written": 0}, ", L2 sectors 32,768 read, 0 written"), ({}, "")],
+)
+def test_what_counters_saw_is_told_with_v(sectors, said):
+    moved = {"bytes_read": 10**6, "bytes_written": 0, "ratio": 1.0, "gbps": 100.0}
+    dram = {**moved, "counted_by": "ncu", "kernel_count": 1, **sectors}
+    outcome = replace(run_documents.outcomes(1)[0], detail={"dram": dram})
+    line = f"DRAM {outcome.short_name}: read 1 MB, wrote 0 B: 1.00× of the declared, 100 GB/s{said} (1 kernel, ncu)"
+    assert line in shown([outcome], verbose=True)
+    assert line not in shown([outcome])
+
+
+def test_a_bottleneck_is_told_once():
+    sentence = "strided reads ask for 8.0× the sectors they need"
+    finding = {"code": "bottleneck", "text": sentence}
+    outcome = replace(run_documents.outcomes(1)[0], bottleneck=sentence, findings=(finding,))
+    assert [line for line in shown([outcome], verbose=True) if sentence in line] == [
+        f"WHY {outcome.short_name}: {sentence}"
+    ]
+
+
+@pytest.mark.parametrize("code", READ_OTHERWISE)
+def test_what_changes_how_figures_are_to_be_read_is_one_line_without_v(code):
+    first, second = (
+        replace(outcome, findings=({"code": code, "text": f"found {n}"},))
+        for n, outcome in enumerate(run_documents.outcomes(2))
+    )
+    notes = [line for line in shown([first, second]) if line.startswith("NOTE")]
+    assert len(notes) == 1
+    assert " and 1 more: found " in notes[0]
+    assert sum(line.startswith("NOTE") for line in shown([first, second], verbose=True)) == 2
+    other = replace(first, findings=({"code": "other", "text": "found"},))
+    assert not any(line.startswith("NOTE") for line in shown([other]))
+
+
+def test_precisions_are_shown_as_pairs_with_their_ratios():
+    single = run_documents.outcomes(1)[0]
+    tags = {"operation": "copy", "version": "plain", "n": 1024}
+    single = replace(single, gbps=200.0, seconds=4e-3, tags={**tags, "precision": "fp32"})
+    half = replace(single, key="half", gbps=300.0, seconds=1.5e-3, tags={**tags, "precision": "fp16"})
+    lines = shown([single, half])
+    begin = lines.index("FP32 against FP16")
+    assert lines[begin + 1] == "  copy plain n=1024: 200 → 300 GB/s (1.50×), 0.38× the time"
+    assert "FP32 against FP16" not in shown([single])
+
+
+def test_many_pairs_are_counted_and_all_listed_with_v():
+    pairs = []
+    for n in range(20):
+        for precision in ("fp32", "fp16"):
+            tags = {"operation": "copy", "precision": precision, "n": n}
+            pairs.append(replace(run_documents.outcomes(1)[0], key=f"{n} {precision}", tags=tags))
+    lines = shown(pairs)
+    assert sum(line.startswith("  copy n=") for line in lines) == 12
+    assert "  … and 8 more pairs (-v lists them)" in lines
+    assert sum(line.startswith("  copy n=") for line in shown(pairs, verbose=True)) == 20
+
+
+def test_hostile_names_of_pairs_are_harmless():
+    single = run_documents.outcomes(1)[0]
+    tags = {"operation": "\x1b[31mcopy\u202e", "n": 4}
+    both = [replace(single, key=p, tags={**tags, "precision": p}, regime="\x1b[2J") for p in ("fp32", "fp16")]
+    assert all(line.isprintable() for line in shown(both, verbose=True))
+
+
+def test_the_remedy_against_others_on_the_host_is_told_once():
+    beside = [
+        replace(
+            outcome,
+            status="UNDECIDED",
+            reason_code="others",
+            is_valid=False,
+            reason=f"others kept {i}.5 processors busy",
+            conditions={"before": {}, "after": {"others_processors": i + 0.5}},
+        )
+        for i, outcome in enumerate(run_documents.outcomes(3))
+    ]
+    assert sum("bandwidth_busy_processors" in line for line in shown(beside)) == 1
+    on_gpu = [replace(outcome, conditions={"before": {}, "after": {"others_processors": None}}) for outcome in beside]
+    throttled = [replace(outcome, reason_code="throttled") for outcome in beside]
+    assert not any("bandwidth_busy_processors" in line for line in shown([*on_gpu, *throttled]))
+
+
+def test_the_last_line_of_a_failed_process_is_told():
+    reason = "5 % below; a fresh process ended with exit status 4; its last lines:\n  many\n  no such option"
+    outcome = replace(run_documents.outcomes(1)[0], status="UNDECIDED", reason_code="not-rerun", reason=reason)
+    (line,) = [line for line in shown([outcome]) if line.startswith("UNDECIDED")]
+    assert line.endswith("exit status 4; its last lines: no such option")
+
+
+def test_a_changed_kernel_of_several_regressions_is_told_once():
+    both = [
+        replace(outcome, status="REGRESSED", baseline={"code": {"ptx": "a" * 32}}, code_identity={"ptx": "b" * 32})
+        for outcome in run_documents.outcomes(2)
+    ]
+    told = [line for line in shown(both) if line.startswith("CAUSE ")]
+    assert len(told) == 1
+    assert " and 1 more: the same kernel's code changed (aaaaaaaa → bbbbbbbb), the likely cause of 2 of 2" in told[0]
+    assert not any(line.startswith("CAUSE ") for line in shown(both[:1]))
+
+
+OUTCOME = run_documents.outcomes(1)[0]
+FINE = "OK  floors hold"
+LONG = "attention-standard-float32-batch1-heads14-n1024-d"
+
+
+def table(nodeids: Sequence[str], width: int = 80) -> list[str]:
+    """The table's lines, its heading first."""
+    rows = [
+        replace(OUTCOME, nodeid=nodeid, key=nodeid, status="OK", reason_code="floors", verdict={}) for nodeid in nodeids
+    ]
+    lines = shown(rows, width)
+    return lines[: next(i for i, line in enumerate(lines) if " measured: " in line)]
+
+
+def test_parameters_of_one_test_stand_under_its_name() -> None:
+    head, *rows = table([f"a/test_ops.py::test_operation[{name}]" for name in ("add-float32", "copy-float16")])
+    assert head.startswith("test_operation[…]  ")
+    assert [row.split()[0] for row in rows] == ["add-float32", "copy-float16"]
+
+
+def test_a_slash_inside_a_parameter_cuts_no_name() -> None:
+    _, row = table(["folder/test_ops.py::test_slash[a/b]"])
+    assert row.split()[0] == "test_ops.py::test_slash[a/b]"
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_long_names_are_whole_on_a_line_of_their_own(width: int) -> None:
+    verdict = FINE if width > 40 else "OK"
+    nodeids = [f"t.py::test_operation[{LONG}{d}]" for d in (64, 128)] + ["t.py::test_operation[copy]"]
+    lines = table(nodeids, width)
+    for d in (64, 128):
+        (place,) = [i for i, line in enumerate(lines) if f"{LONG}{d}" in line]
+        if verdict not in lines[place]:
+            assert lines[place] == f"{LONG}{d}"
+            assert lines[place + 1].lstrip() != lines[place + 1]
+            assert lines[place + 1].endswith(verdict)
+    assert sum(line.endswith(verdict) for line in lines) == 3
+    assert all(line.startswith("copy ") for line in lines if "copy" in line)
+
+
+def test_figures_stand_in_columns_whether_names_fit_or_not() -> None:
+    lines = table(["t.py::test_a", f"t.py::test_{LONG}", "t.py::test_b"])
+    assert len({line.index(FINE) for line in lines if FINE in line}) == 1
+    assert all(len(line) <= 80 for line in lines)
+
+
+# How many columns of a terminal each parameter takes: wide, half-width, with a mark, of conjoining letters, plain.
+COLUMNS = {"速い": 4, "ｱ": 1, "e\u0301": 1, "\u1112\u1161\u11ab": 2, "plain": 5}
+
+
+def test_wide_characters_take_two_columns() -> None:
+    _, *rows = table([f"t.py::test_[{name}]" for name in COLUMNS], 120)
+    assert len(rows) == len(COLUMNS)
+    starts = set()
+    for row in rows:
+        name = row.split()[0]
+        starts.add(COLUMNS[name] + len(row[len(name) :].partition(FINE)[0]))
+    assert len(starts) == 1
+
+
+def test_a_name_of_wide_characters_has_a_line_of_its_own_where_it_does_not_fit() -> None:
+    name = "測" * 40
+    lines = table([f"t.py::test_[{name}]", "t.py::test_[b]"], 80)
+    assert name in lines
+
+
+@pytest.mark.parametrize(
+    ("names", "heading", "left"),
+    [
+        (["t.py::test_a[x]"], "test", ["t.py::test_a[x]"]),
+        (["t.py::test_a[x]", "t.py::test_a[y]"], "test_a[…]", ["x", "y"]),
+        (["t.py::T::test_a[x[1]]", "t.py::T::test_a[]"], "test_a[…]", ["x[1]", ""]),
+        (["t.py::test_a[x]", "t.py::test_a"], "test", ["test_a[x]", "test_a"]),
+        (["t.py::test_a[x] @ l", "t.py::test_a[x] @ m"], "test", ["test_a[x] @ l", "test_a[x] @ m"]),
+        (["t.py::test_a[x]", "u.py::test_a[x]"], "test", ["t.py::test_a[x]", "u.py::test_a[x]"]),
+    ],
+)
+def test_what_all_names_share_is_left_out(names: list[str], heading: str, left: list[str]) -> None:
+    assert without_common_part(names) == (heading, left)
+
+
+def test_tests_of_one_name_are_told_apart_by_the_shortest_path() -> None:
+    nodeids = ["x/a/t.py::test_a", "x/b/t.py::test_a", "y/b/t.py::test_a", "t.py::test_a", "x/a/t.py::test_b[c/d]"]
+    assert shortest_unique(nodeids) == dict(
+        zip(
+            nodeids,
+            ["a/t.py::test_a", "x/b/t.py::test_a", "y/b/t.py::test_a", "t.py::test_a", "t.py::test_b[c/d]"],
+            strict=True,
+        )
+    )
+
+
+def test_tests_of_one_name_are_told_apart_in_table_and_notes() -> None:
+    nodeids = ["a/t.py::test_a", "b/t.py::test_a"]
+    rows = [replace(OUTCOME, nodeid=n, key=n, status="UNDECIDED", reason=f"because of {n[0]}") for n in nodeids]
+    found = ({"code": "xpass", "text": "passes", "level": "note"},)
+    rows = [replace(row, findings=found if row.key[0] == "b" else ()) for row in rows]
+    lines = shown(rows, 120)
+    assert [line.split()[0] for line in lines[1:3]] == nodeids
+    assert "UNDECIDED a/t.py::test_a: because of a" in lines
+    assert lines.count(f"    help  {help_link(OUTCOME.reason_code)}") == 2
+    assert "NOTE b/t.py::test_a: passes" in lines
+
+
+def test_numbers_stand_in_their_natural_order() -> None:
+    _, *rows = table([f"t.py::test_a[{n}]" for n in (10, 2, 33, 1)])
+    assert [row.split()[0] for row in rows] == ["1", "2", "10", "33"]
+
+
+def test_pages_and_summaries_for_github_have_the_same_order() -> None:
+    nodeids = [f"t.py::test_a[n{n}]" for n in (10, 2, 33, 1)]
+    rows = [
+        replace(OUTCOME, nodeid=nodeid, key=nodeid, status="OK", reason_code="floors", verdict={}, tags={})
+        for nodeid in nodeids
+    ]
+    document = run_documents.run_document(rows)
+    page_rows = [row.name for row in table_of(read_document(document)).rows]
+    assert page_rows == [f"test_a[n{n}]" for n in (1, 2, 10, 33)]
+    assert re.findall(r"#91;n([0-9]+)&", job_summary(document)) == ["1", "2", "10", "33"]
+
+
+def test_numbers_of_any_length_sort() -> None:
+    names = ["t[" + "9" * 5000 + "]", "t[1" + "0" * 5000 + "]", "t[007]", "t[x]", "t"]
+    assert sorted(names, key=natural) == ["t", "t[007]", names[0], names[1], "t[x]"]
+
+
+def test_rows_that_are_fine_are_only_counted_where_they_are_many() -> None:
+    fine = [
+        replace(OUTCOME, nodeid=f"t.py::t{i}", key=f"t.py::t{i}", status="OK", reason_code="floors", verdict={})
+        for i in range(31)
+    ]
+    slow = replace(OUTCOME, nodeid="t.py::slow", key="t.py::slow", status="REGRESSED", verdict={"drop": 0.1})
+    lines = shown([*fine, slow], 80)
+    assert [line.split()[0] for line in lines] == ["test", "t.py::slow", "…", "32"]
+    assert lines[2] == "… and 31 more that are fine (-v lists them)"
+    assert sum(line.endswith(FINE) for line in shown([*fine, slow], 80, verbose=True)) == 31
+    assert len(shown(fine[:30], 80)) == 32
+
+
+ACCESS = {
+    "loads": {"sectors_per_request": 32.0, "pattern": "strided (132 bytes)"},
+    "stores": {"sectors_per_request": 4.0, "pattern": "coalesced"},
+}
+
+
+def test_a_table_of_every_column_stays_within_80_columns() -> None:
+    known = {"drop": 0.106, "reference": 0.981, "figure": "relative", "detects": 0.123}
+    whole = replace(
+        OUTCOME, utilization=0.98, regime="compute-bound", status="UNDECIDED", reason_code="too-noisy", verdict=known
+    )
+    counts = replace(OUTCOME, gbps=None, utilization=None, counts={"x": 1}, detail=ACCESS, verdict=known)
+    for row in (whole, counts):
+        rows = [replace(row, nodeid=f"t.py::test_{LONG}[{i}]", key=str(i)) for i in range(3)]
+        lines = shown(rows, 80)
+        table_lines = lines[: next(i for i, line in enumerate(lines) if " measured: " in line)]
+        assert max(len(line) for line in table_lines if not line.startswith((LONG, "    help  "))) <= 80
+        assert any("-10.6 %" in line for line in table_lines)
+    assert table_lines.count("  within the tolerance, access strided (132 bytes) / coalesced") == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "rule", "detail"),
+    [
+        ("OK", "not-reproduced", "slow once, not reproduced"),
+        ("UNDECIDED", "too-noisy", "too noisy"),
+        ("SAVED", "written", ""),
+    ],
+)
+def test_a_verdicts_detail_goes_below_where_it_does_not_fit(status: str, rule: str, detail: str) -> None:
+    known = {"drop": 0.106, "reference": 0.981, "figure": "relative", "detects": 0.123}
+    row = replace(OUTCOME, utilization=0.98, status=status, reason_code=rule, verdict=known)
+    wide, narrow = (shown([row], width) for width in (200, 60))
+    assert wide[1].endswith(f"{status}  {detail}".rstrip())
+    assert any(line.endswith(status) for line in narrow)
+    assert (f"  {detail}" in narrow) is bool(detail)
+
+
+def test_no_line_ends_in_a_space() -> None:
+    rows = [
+        replace(OUTCOME, nodeid=f"t.py::test_a[{i}]", key=str(i), status="OK", reason_code="floors", verdict={})
+        for i in range(3)
+    ]
+    counted = replace(OUTCOME, gbps=None, utilization=None, relative=None, counts={"x": 1}, detail=ACCESS)
+    for line in shown([*rows, counted], 60, verbose=True):
+        assert line == line.rstrip()
+
+
+def test_equal_notes_are_one() -> None:
+    finding = {"code": "declared-bytes-written", "text": "declared otherwise", "level": "note"}
+    rows = [replace(OUTCOME, nodeid=f"t.py::t[{i}]", key=str(i), findings=(finding,)) for i in range(3)]
+    lines = shown(rows, 80)
+    assert "NOTE t.py::t[0] and 2 more: declared otherwise" in lines
+
+
+def test_an_absurd_gain_leaves_the_table_in_shape() -> None:
+    verdict = {"drop": -1e300, "reference": 1e-300, "figure": "gbps"}
+    lines = shown([replace(OUTCOME, verdict=verdict)], 120)
+    assert "1e+300× on 1e-300 GB/s" in lines[1]
+
+
+def entry(*gbps, anchor=None, key="t"):
+    runs = tuple(Run(value) for value in gbps)
+    return Entry(key, gbps=gbps[-1], judged_on="gbps", anchor=None if anchor is None else Run(anchor), runs=runs)
+
+
+def changed(*changes):
+    return ["".join(span.text for span in line) for line in change_lines("b.yaml", changes)]
+
+
+def test_new_and_changed_entries():
+    before = entry(310.0)
+    assert changed((None, entry(277.0, key="new")), (before, entry(310.0, 277.0)), (before, entry(277.0))) == [
+        "baseline b.yaml: 1 new, 2 updated",
+        "+ new  277 GB/s (1 run)",
+        "~ t  310 → 277 GB/s, -10.6 % (2 runs)",
+        "~ t  310 → 277 GB/s, -10.6 % (1 run), started afresh",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("anchor", "told"),
+    [(100.0, ", -10.0 % since its anchor"), (90.8, ""), (91.0, ", -1.1 % since its anchor"), (80.0, ""), (None, "")],
+)
+def test_what_was_lost_since_the_anchor(anchor, told):
+    before, after = entry(90.0, anchor=anchor), entry(90.0, 90.0, anchor=anchor)
+    assert changed((before, after))[1] == f"~ t  90.0 → 90.0 GB/s, +0.0 % (2 runs){told}"
+
+
+def test_an_anchor_without_the_judged_figure_tells_nothing():
+    after = replace(entry(90.0, 90.0, anchor=100.0), judged_on="relative")
+    assert changed((entry(90.0), after))[1] == "~ t  90.0 → 90.0 GB/s, +0.0 % (2 runs)"
+
+
+def test_of_many_new_entries_only_their_number_is_told():
+    assert changed(*[(None, entry(1.0))] * (MOST_CHANGES + 2)) == [
+        f"baseline b.yaml: {MOST_CHANGES + 2} new, 0 updated"
+    ]
+
+
+def test_of_many_changes_the_largest_are_listed_and_the_rest_is_counted():
+    stayed = [(entry(100.0, key=f"s{i}"), entry(100.0, 100.0, key=f"s{i}")) for i in range(2000)]
+    moved = [(entry(100.0, key=f"m{i}"), entry(100.0, 90.0 - i / 10, key=f"m{i}")) for i in range(MOST_CHANGES + 2)]
+    lines = changed(*stayed, *moved, (None, entry(1.0)))
+    assert lines[0] == f"baseline b.yaml: 1 new, {2000 + len(moved)} updated, 2000 of them as before"
+    assert [line.split()[1] for line in lines[1:3]] == [f"m{MOST_CHANGES + 1}", f"m{MOST_CHANGES}"]
+    assert (len(lines), lines[-1]) == (MOST_CHANGES + 2, "… and 2 more that changed")
+
+
+def test_counts_are_told_as_before_and_after():
+    def counts(key, sectors):
+        return Entry(key, counts={"load_sectors": sectors, "store_sectors": 24})
+
+    assert changed((counts("t[10]", 1000), counts("t[10]", 2024)), (None, counts("t[2]", 8))) == [
+        "baseline b.yaml: 1 new, 1 updated",
+        "+ t[2]  32 sectors",
+        "~ t[10]  1,024 → 2,048 sectors, +100.0 %",
+    ]
+    assert changed((counts("t", 8), counts("t", 8)))[0] == "baseline b.yaml: 0 new, 1 updated, 1 of them as before"
