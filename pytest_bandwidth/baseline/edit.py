@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from pytest_bandwidth.baseline.files import error
-from pytest_bandwidth.baseline.parse import Mapping, Scalar, SourceText, composed, events_of
+from pytest_bandwidth.baseline.parse import Mapping, Node, Scalar, SourceText, composed, events_of
 from pytest_bandwidth.baseline.reader import Document, read_text
 from pytest_bandwidth.baseline.schema import (
     ENTRY_FIELDS,
@@ -87,6 +87,7 @@ def _by_lines(document: Document, device: BaselineDevice | None, changes: Sequen
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
     spans, body = _spans(document, lines)
+    indent = _indent(lines[min(spans.values())[0]]) if spans else 2
     pieces, at = [], 0
     for (start, end), change in sorted(
         ((spans[change.key], change) for change in changes if change.before is not None), key=lambda one: one[0]
@@ -95,10 +96,10 @@ def _by_lines(document: Document, device: BaselineDevice | None, changes: Sequen
         if change.after is not None:
             pieces.append(_edited_entry("".join(lines[start:end]), change))
         at = end
-    added = [render_entry(change.after) for change in changes if change.before is None and change.after is not None]
     end = max(at, max((end for _, end in spans.values()), default=body))
-    indent = _indent(lines[min(spans.values())[0]]) if spans else 2
-    text = "".join([*pieces, *lines[at:end], *(_shifted(one, indent - 2) for one in added), *lines[end:]])
+    pieces += lines[at:end]
+    pieces += [render_entry(c.after, indent=indent) for c in changes if c.before is None and c.after is not None]
+    text = "".join([*pieces, *lines[end:]])
     if device is None:
         return text
     match = _SCHEMA_LINE.search(text)
@@ -109,15 +110,15 @@ def _by_lines(document: Document, device: BaselineDevice | None, changes: Sequen
 
 def _spans(document: Document, lines: Sequence[str]) -> tuple[dict[str, tuple[int, int]], int]:
     """Return the lines of each entry, without blank and comment lines after it, and where the tests begin."""
-    root = document.root
-    places = [(key.text, key.line, value) for key, value in root.items]
-    number = next((i for i, (name, _, _) in enumerate(places) if name == "tests"), None)
-    if root.flow or number is None:
+    root, node = document.root, _tests(document)
+    line = root.lines.get("tests", 0)
+    if (
+        root.flow
+        or not re.fullmatch(r"tests:\s*(#.*)?\n", lines[line - 1])
+        or (isinstance(node, Mapping) and node.flow)
+    ):
         raise NotByLines
-    _, line, node = places[number]
-    if not re.fullmatch(r"tests:\s*(#.*)?\n", lines[line - 1]) or (isinstance(node, Mapping) and node.flow):
-        raise NotByLines
-    foot = places[number + 1][1] - 1 if number + 1 < len(places) else len(lines)
+    foot = min((other for other in root.lines.values() if other > line), default=len(lines) + 1) - 1
     tests = node.items if isinstance(node, Mapping) else []
     starts = [key.line - 1 for key, _ in tests]
     spans = {}
@@ -126,6 +127,10 @@ def _spans(document: Document, lines: Sequence[str]) -> tuple[dict[str, tuple[in
             end -= 1
         spans[key.text] = start, end
     return spans, line
+
+
+def _tests(document: Document) -> Node | None:
+    return next((value for name, value in document.root.items if name.text == "tests"), None)
 
 
 def _is_between(line: str, indent: int) -> bool:
@@ -137,29 +142,24 @@ def _indent(text: str) -> int:
     return len(text) - len(text.lstrip(" "))
 
 
-def _shifted(text: str, by: int) -> str:
-    """Move every line right by so many blanks, or left."""
-    lines = text.splitlines(keepends=True)
-    return "".join(" " * by + line if by >= 0 else line.removeprefix(" " * -by) for line in lines)
-
-
 def _edited_entry(block: str, change: Change) -> str:
     """Edit an entry's lines, which changes least, or write them afresh below their comments."""
     assert change.before is not None
     assert change.after is not None
     indent = _indent(block)
-    if block == _shifted(render_entry(change.before), indent - 2):  # as nearly all are
-        return _shifted(render_entry(change.after), indent - 2)
+    if block == render_entry(change.before, indent=indent):  # as nearly all are
+        return render_entry(change.after, indent=indent)
     with suppress(NotByLines):
         return edit_lines(block, change.before, change.after)
-    return _shifted(afresh(block, change.before, change.after), indent - 2)
+    return afresh(block, change.before, change.after)
 
 
 def afresh(block: str, old: Entry, new: Entry) -> str:
     """Return an entry's lines as updates write them, the old block's comments above them."""
     written = {name for name in RECORDED if re.search(rf"\b{name}['\"]?\s*:", block)}
-    above = "".join(f"  {comment.text}\n" for comment in _comments(block))
-    return above + render_entry(new, _still_written(written, old, new))
+    indent = _indent(block)
+    above = "".join(f"{' ' * indent}{comment.text}\n" for comment in _comments(block))
+    return above + render_entry(new, _still_written(written, old, new), indent)
 
 
 def _still_written(written: set[str], old: Entry, new: Entry) -> set[str]:
@@ -216,7 +216,7 @@ def _afresh(document: Document, device: BaselineDevice | None, changes: Sequence
     for comment in _comments(text):
         begun = [line for line in keys if line <= (comment.follows or comment.line)]
         above.setdefault(keys[max(begun)] if begun else None, []).append(comment.text)
-    tests = next((value for name, value in document.root.items if name.text == "tests"), None)
+    tests = _tests(document)
     nodes = {key.text: node for key, node in tests.items} if isinstance(tests, Mapping) else {}
     after = {change.key: change.after for change in changes}
     pieces = [*(f"{comment}\n" for comment in above.get(None, ())), header, TESTS]

@@ -128,12 +128,6 @@ def word(text: str) -> str:
     return text if _WORD.fullmatch(text) else _quoted(text)
 
 
-def key_line(key: str) -> str:
-    """Render an entry's first line."""
-    text = key if _KEY.fullmatch(key) else _quoted(key)
-    return f"  {text}:\n" if len(text) <= _MAX_SIMPLE_KEY else f"  ? {text}\n  :\n"
-
-
 def flow(fields: Mapping[str, str]) -> str:
     """Render a mapping of YAML texts on one line."""
     return "{" + ", ".join(f"{word(name)}: {text}" for name, text in fields.items()) + "}"
@@ -271,10 +265,13 @@ def render_device(device: BaselineDevice) -> str:
     return f"device: {flow(texts)}\n"
 
 
-def render_entry(entry: Entry, written: Collection[str] = ()) -> str:
-    """Render an entry's lines, indented by two. The entry is taken as it is: see `domain.baseline.settled`."""
+def render_entry(entry: Entry, written: Collection[str] = (), indent: int = 2) -> str:
+    """Render an entry's lines. The entry is taken as it is: see `domain.baseline.settled`."""
+    blanks = " " * indent
+    key = entry.key if _KEY.fullmatch(entry.key) else _quoted(entry.key)
+    first = f"{blanks}{key}:\n" if len(key) <= _MAX_SIMPLE_KEY else f"{blanks}? {key}\n{blanks}:\n"
     fields = entry_fields(entry, written).items()
-    return key_line(entry.key) + "".join(f"    {word(name)}: {text}\n" for name, text in fields)
+    return first + "".join(f"{blanks}  {word(name)}: {text}\n" for name, text in fields)
 
 
 def entry_fields(entry: Entry, written: Collection[str] = ()) -> dict[str, str]:
