@@ -25,9 +25,9 @@ _HERE = "pytest_bandwidth.cli"
 _OF_THE_CORE = (
     Command("device", "show what the device is and what it reaches", f"{_HERE}.device"),
     Command("selftest", "measure false alarms and found drops on this machine", f"{_HERE}.selftest"),
-    Command("baseline", "show, validate, diff, prune or init baseline files", f"{_HERE}.baseline.command"),
+    Command("baseline", "show, validate, diff, prune or init baseline files", f"{_HERE}.baseline"),
     Command("compare", "compare saved runs", f"{_HERE}.compare"),
-    Command("bisect", "find the first commit at which a test is REGRESSED", f"{_HERE}.bisect.command", takes_rest=True),
+    Command("bisect", "find the first commit at which a test is REGRESSED", f"{_HERE}.bisect", takes_rest=True),
     Command("report", "render a saved run (JSON) as text, HTML, CSV, Markdown or a chart", f"{_HERE}.report"),
 )
 

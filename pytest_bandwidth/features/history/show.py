@@ -6,7 +6,7 @@ import argparse
 import math
 import sys
 
-from pytest_bandwidth.cli.baseline.files import matching
+from pytest_bandwidth.cli.baseline_files import matching
 from pytest_bandwidth.cli.output import print_json, terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import cards as of_cards

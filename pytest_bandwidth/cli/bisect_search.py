@@ -16,7 +16,7 @@ from typing import Any
 
 from iniconfig import IniConfig, ParseError
 
-from pytest_bandwidth.cli.bisect.against_good import AgainstGood, Judgement
+from pytest_bandwidth.cli.bisect_against_good import AgainstGood, Judgement
 from pytest_bandwidth.cli.output import print_json
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH

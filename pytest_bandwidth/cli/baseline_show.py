@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import log
 from statistics import stdev
 
-from pytest_bandwidth.cli.baseline.files import load_all, matching
+from pytest_bandwidth.cli.baseline_files import load_all, matching
 from pytest_bandwidth.cli.output import print_json, terminal_width
 from pytest_bandwidth.devices.open import timed_on
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric

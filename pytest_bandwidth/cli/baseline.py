@@ -52,6 +52,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     # Each action's module is imported when it runs: each needs its own parts of the package.
     module = options.action if options.action in ("show", "diff") else "files"
-    action = getattr(import_module(f"pytest_bandwidth.cli.baseline.{module}"), options.action)
+    action = getattr(import_module(f"pytest_bandwidth.cli.baseline_{module}"), options.action)
     status: int = action(options)
     return status

@@ -27,10 +27,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pytest_bandwidth.cli.bisect import search  # pytest and all that measures is kept out of start-up
+    from pytest_bandwidth.cli import bisect_search  # pytest and all that measures is kept out of start-up
 
     if not options.test.partition("::")[2]:
         raise UsageError(f"TEST is {options.test[:80]!r}, expected one as pytest names it: tests/test_x.py::test_y")
     if not 0 < options.timeout <= MOST_SECONDS:
         raise UsageError(f"--timeout {options.timeout:g}: expected more than 0 and at most {MOST_SECONDS:g} seconds")
-    return search.run(options)
+    return bisect_search.run(options)

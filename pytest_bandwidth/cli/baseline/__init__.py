@@ -1,1 +1,0 @@
-"""Run commands on baseline files, a module for each action."""

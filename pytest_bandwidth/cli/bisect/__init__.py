@@ -1,1 +1,0 @@
-"""Find the commit that made a test slower."""
