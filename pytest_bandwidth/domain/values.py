@@ -1,7 +1,7 @@
 """Read what users give: the values of options and of the marker's arguments, and the lists that their hooks return.
 
-A ValueError says what was found in a value and what was expected. Loaded in every pytest run, so it imports nothing of
-weight before a value is parsed.
+A ValueError says what was found in a value and what was expected. Loaded in every pytest run: what is of weight is
+imported where a value is parsed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.units import parse_fraction, parse_gbps, parse_positive
 
 Parser = Callable[[str], Any]
 Kind = TypeVar("Kind")
@@ -68,20 +69,8 @@ def one_of(*words: str) -> Callable[[str], str]:
 figure = one_of("relative", "gbps")
 seconds = positive(86_400, "seconds, more than 0 and at most 86400")
 processors = positive(10**6, "a number of processors, more than 0")
-
-
-def gbps(text: str) -> float:
-    """Parse a bandwidth in GB/s, or with a unit."""
-    from pytest_bandwidth.domain.units import parse_gbps
-
-    return parse_gbps(text)
-
-
-def fraction(text: str) -> float:
-    """Parse a fraction below 1, such as 0.05 or 5%."""
-    from pytest_bandwidth.domain.units import parse_fraction
-
-    return parse_fraction(text)
+# In GB/s or with a unit; and below 1, such as 0.05 or 5%.
+gbps, fraction = parse_gbps, parse_fraction
 
 
 def positive_fraction(text: str) -> float:
@@ -94,8 +83,6 @@ def positive_fraction(text: str) -> float:
 
 def ratio(text: str) -> float:
     """Parse a ratio over 0 that may pass 1."""
-    from pytest_bandwidth.domain.units import parse_positive
-
     value = parse_positive(text)
     if value > 1000:
         raise ValueError(f"found {text[:40]!r}, expected a ratio of at most 1000, such as 1.1")
