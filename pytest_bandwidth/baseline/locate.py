@@ -168,9 +168,6 @@ def check_device(baseline: Baseline, identity: DeviceIdentity) -> None:
 
 
 def _described(device: BaselineDevice) -> str:
-    about = ", ".join(
-        part
-        for part in (f"{device.memory_gib} GiB" if device.memory_gib is not None else "", device.kind or "")
-        if part
-    )
-    return f"{device.name!r} ({about})" if about else repr(device.name)
+    about = [f"{device.memory_gib} GiB"] if device.memory_gib is not None else []
+    about += [device.kind] if device.kind else []
+    return f"{device.name!r} ({', '.join(about)})" if about else repr(device.name)

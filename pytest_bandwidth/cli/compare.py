@@ -93,7 +93,10 @@ def compare_devices(options: argparse.Namespace, loaded: Loaded) -> int:
 
     Raises UsageError where a verdict was asked for.
     """
-    devices = _by_device(loaded)
+    groups: dict[tuple[Any, ...], list[tuple[Mapping[str, Any], Sequence[Outcome]]]] = {}
+    for _, document, outcomes in loaded:
+        groups.setdefault(model_of(document["device"]), []).append((document["device"], outcomes))
+    devices = [_device(group) for group in groups.values()]
     names = ", ".join(str(device.facts["name"]) for device in devices)
     for option, value in (("--fail-on", options.fail_on), ("--baseline", options.baseline)):
         if value is not None:
@@ -104,14 +107,6 @@ def compare_devices(options: argparse.Namespace, loaded: Loaded) -> int:
     else:
         print("\n".join(_lines(devices, keys)))
     return 0
-
-
-def _by_device(loaded: Loaded) -> list[_Device]:
-    groups: dict[tuple[Any, ...], list[tuple[Mapping[str, Any], Sequence[Outcome]]]] = {}
-    for _, document, outcomes in loaded:
-        device = document["device"]
-        groups.setdefault(model_of(device), []).append((device, outcomes))
-    return [_device(group) for group in groups.values()]
 
 
 def _device(group: Sequence[tuple[Mapping[str, Any], Sequence[Outcome]]]) -> _Device:

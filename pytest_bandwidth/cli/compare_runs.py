@@ -82,7 +82,8 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
     compared = sorted(_compared(runs[:count], runs[count:], loaded[-1][1], tolerance), key=_by_attention)
     measured = set(_measured_keys(runs[count:]))
     missing = [key for key in _measured_keys(runs[:count]) if key not in measured]
-    if options.fail_on and not any(_was_judged(c) for c in compared):
+    unjudged = (Rule.NO_ENTRY, Rule.NOTHING_VALID)
+    if options.fail_on and all(c.decision.rule in unjudged for c in compared):
         raise UsageError(f"--fail-on {options.fail_on}: found no test that both sides measured, expected one or more")
     notes = _notes(loaded, compared, missing, count)
     if options.json:
@@ -248,10 +249,6 @@ def _code_between(key: str, reference: Sequence[SavedRun], fresh: Sequence[Saved
 
 def _by_attention(one: Compared) -> tuple[object, ...]:
     return list(Status).index(one.decision.status), -(one.decision.numbers.drop or 0.0), natural(one.key), one.key
-
-
-def _was_judged(one: Compared) -> bool:
-    return one.decision.rule not in (Rule.NO_ENTRY, Rule.NOTHING_VALID)
 
 
 def _status(fail_on: str | None, compared: Sequence[Compared], missing: Sequence[str]) -> int:
