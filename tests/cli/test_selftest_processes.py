@@ -128,7 +128,7 @@ selftest.TRIALS = 20
 STUCK_IN_CHILDREN = """
 import sys
 
-if any("selftest.process" in word for word in sys.orig_argv):
+if any("selftest_process" in word for word in sys.orig_argv):
     import os, time
     open("pid", "w").write(str(os.getpid()))
     time.sleep(600)

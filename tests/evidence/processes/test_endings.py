@@ -56,7 +56,7 @@ opening.open_device = never_opens
 STUCK_IN_CHILDREN = f"""
 import sys
 
-if any("selftest.process" in word for word in sys.orig_argv):
+if any("selftest_process" in word for word in sys.orig_argv):
 {indent(STUCK_DEVICE, "    ")}
 """
 STARTS_CHANGE_POINTS = """
