@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.evidence.processes.endings import end_group
+from pytest_bandwidth.evidence.processes.start_and_end import end_group
 
 GIT_SECONDS = 600
 # What is ended may have a lock to take away.

@@ -25,14 +25,12 @@ from pytest_bandwidth.evidence.commit_pairs.pairs import CommitPairs, against_ev
 from pytest_bandwidth.evidence.commit_pairs.process import Rows, Worktrees
 from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS, RevisionCode
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision, remove_leftovers
-from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
+from pytest_bandwidth.evidence.fresh_processes import FRESH_SECONDS_LEAST, FreshProcesses, JudgedTest, MeasuredTest
 from pytest_bandwidth.evidence.git import is_shallow
-from pytest_bandwidth.evidence.judged_test import FRESH_SECONDS_LEAST, JudgedTest, MeasuredTest
-from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels, why_not_loadable
+from pytest_bandwidth.evidence.old_kernel import OldKernels, why_not_loadable
 from pytest_bandwidth.evidence.processes.child import Invocation
-from pytest_bandwidth.evidence.time_budget import OldCodeTime, Timed
 from pytest_bandwidth.judging.evidence import Evidence, code_alone, first_evidence, has_code, of_old_code_alone
-from pytest_bandwidth.judging.judge import Judged, Resolver, judge
+from pytest_bandwidth.judging.judge import Judged, OldCodeTime, Resolver, Timed, judge
 from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.pairs import Looks
 from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, HookedPeak, Measurer, no_hook

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
-from pytest_bandwidth.evidence.processes.waiting import Room
+from pytest_bandwidth.evidence.processes.child import Room
 from pytest_bandwidth.judging.evidence import Ask, OldCodeComparison, first_evidence
 from pytest_bandwidth.judging.judge import FreshRow
 from pytest_bandwidth.judging.judge import judge as judge_evidence

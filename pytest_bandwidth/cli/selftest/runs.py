@@ -10,7 +10,7 @@ from typing import Any
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.evidence.processes.interpreter import output_of
+from pytest_bandwidth.evidence.processes.start_and_end import output_of
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.progress import ConsoleProgress
 

@@ -46,8 +46,7 @@ from pytest_bandwidth.evidence.commit_pairs.worktree import (
     top_of,
 )
 from pytest_bandwidth.evidence.git import CODE_SUFFIXES, git, repository_of
-from pytest_bandwidth.evidence.processes.endings import descendant_environment, end_group, finish
-from pytest_bandwidth.evidence.processes.interpreter import python_command
+from pytest_bandwidth.evidence.processes.start_and_end import descendant_environment, end_group, finish, python_command
 from pytest_bandwidth.storage.atomic import write_whole
 from pytest_bandwidth.storage.own_folders import LOCK, cache_folder, what_is_wrong
 

@@ -31,7 +31,7 @@ from pytest_bandwidth.evidence.commit_pairs.process import (
 )
 from pytest_bandwidth.evidence.commit_pairs.revision_code import runs_same_code
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
-from pytest_bandwidth.evidence.judged_test import JudgedTest
+from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.decide import decide_comparison, decide_counts, mismatch_of

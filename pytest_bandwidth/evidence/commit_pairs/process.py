@@ -26,8 +26,8 @@ from pytest_bandwidth.evidence.processes.child import (
     FreshProcessFailed,
     Invocation,
 )
-from pytest_bandwidth.evidence.processes.interpreter import this_python
 from pytest_bandwidth.evidence.processes.requests import ChildRequest, TellCode
+from pytest_bandwidth.evidence.processes.start_and_end import this_python
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.storage.own_folders import temporary_folder
 

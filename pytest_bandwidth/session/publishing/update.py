@@ -26,18 +26,16 @@ from pytest_bandwidth.evidence.git import current_commit
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
 from pytest_bandwidth.judging.stored import reference_of
-from pytest_bandwidth.judging.update import joined, merged, metric_of_update
 from pytest_bandwidth.measuring.progress import write_line
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.devices import OUTLIER, model_of
-from pytest_bandwidth.outcomes.evidence import entries_of
+from pytest_bandwidth.outcomes.entries import entries_of, joined, merged, metric_of_update
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.reports.changes import change_lines
 from pytest_bandwidth.reports.terminal import TerminalLine
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.session.publishing.device_report import DeviceReport, Remark
 from pytest_bandwidth.session.publishing.environment import commit_of_run, now, uncommitted_beside
-from pytest_bandwidth.session.publishing.gathered import DeviceResults, Row
+from pytest_bandwidth.session.publishing.gathered import DeviceReport, DeviceResults, Remark, Row
 from pytest_bandwidth.session.xdist import invocation_of
 
 # So many entries are named in a line.

@@ -30,8 +30,7 @@ from pytest_bandwidth.evidence.commit_pairs.pairs import (
 )
 from pytest_bandwidth.evidence.commit_pairs.process import FailsThere, MeasuredPair, NothingThere, by_label
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
-from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
-from pytest_bandwidth.evidence.processes.waiting import Room
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Room
 from pytest_bandwidth.judging.causes import likely_causes
 from pytest_bandwidth.judging.evidence import Ask, OldCodeComparison, setup_of
 from pytest_bandwidth.judging.judge import judge as judge_evidence

@@ -8,7 +8,7 @@ from two_processes import memory_of
 
 from pytest_bandwidth.devices.shared_arrays import HUGE_PAGE_BYTES, SharedArrays
 from pytest_bandwidth.evidence.commit_pairs import page_exchange
-from pytest_bandwidth.evidence.commit_pairs.page_exchange import Order, order_of, orders
+from pytest_bandwidth.evidence.commit_pairs.alternate import Order, order_of, orders
 
 SMALL, LARGE = [100_000, 0, 102_400], [5 << 20, 0, 6 << 20]
 

@@ -12,8 +12,7 @@ from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.code.machine_code import text_of_cubin
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.evidence.old_kernel import in_child
-from pytest_bandwidth.evidence.old_kernel.in_child import measure_with_old_code
+from pytest_bandwidth.evidence.old_kernel import in_child, measure_with_old_code
 from pytest_bandwidth.evidence.processes.requests import OldKernel, read_old_kernel
 
 ASKED = OldKernel("a", "old", "new", 1e-3)

@@ -12,10 +12,9 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule
-from pytest_bandwidth.evidence.old_kernel.in_child import DROP, RESOURCES, SECTORS, TROUBLE
-from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels
+from pytest_bandwidth.evidence.old_kernel import DROP, RESOURCES, SECTORS, TROUBLE, OldKernels
+from pytest_bandwidth.evidence.processes.child import Room
 from pytest_bandwidth.evidence.processes.requests import OldKernel
-from pytest_bandwidth.evidence.processes.waiting import Room
 from pytest_bandwidth.judging.decide import decide
 from pytest_bandwidth.judging.evidence import Evidence
 from pytest_bandwidth.judging.limits import Limits, MarkerOptions

@@ -3,8 +3,7 @@
 import pytest
 
 from pytest_bandwidth.domain.device import SAME_PROCESS_IDS, DeviceIdentity
-from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
-from pytest_bandwidth.evidence.processes.waiting import MOST_ON_HOST, Room, StartedAhead, room_on
+from pytest_bandwidth.evidence.processes.child import MOST_ON_HOST, FreshProcessFailed, Room, StartedAhead, room_on
 
 GIB = 2**30
 

@@ -9,8 +9,15 @@ from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.devices import OUTLIER
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.session.publishing.device_report import DeviceReport, names_of, own_file, suffixes_of
-from pytest_bandwidth.session.publishing.gathered import DeviceResults, Gathered, Row
+from pytest_bandwidth.session.publishing.gathered import (
+    DeviceReport,
+    DeviceResults,
+    Gathered,
+    Row,
+    names_of,
+    own_file,
+    suffixes_of,
+)
 from pytest_bandwidth.session.publishing.update import update_baselines
 
 
