@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from pytest_bandwidth.domain.baseline import Entry
@@ -135,27 +134,17 @@ BEYOND_MAJORITY = 1
 WHOLE_RUN_SECONDS = 4 * 3600.0
 
 
-class FreshProcesses:
-    """Start the new processes of one test; a `Resolver`, and a context whose end ends those that still wait.
+class FreshProcesses(StartedAhead):
+    """Start the new processes of one test.
 
     They are started together and measure one by one. The device's lock is held while processes start or one measures,
     and free in between, also where those that are needed no more end. confirm: how many have to agree, at most.
     """
 
     def __init__(self, test: JudgedTest, confirm: int) -> None:
+        super().__init__(test.room, test.test.fresh_seconds)
         self._test, self._confirm = test, confirm
-        self._ahead = StartedAhead(test.room, test.test.fresh_seconds)
         self.rows: list[Mapping[str | None, FreshRow]] = []
-
-    def __enter__(self) -> FreshProcesses:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._ahead.end_waiting()
-
-    @property
-    def answers(self) -> Ask:
-        return Ask.PROCESSES
 
     def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
         """Measure again, all at once, until none needs another process or none can be had."""
@@ -184,7 +173,7 @@ class FreshProcesses:
         needed = 1 if self.rows else min(confirm, confirm // 2 + 1 + BEYOND_MAJORITY)
         request = test.request(ChildRequest, rounds_share=ROUNDS_SHARE)
         with test.alone():
-            self.rows.append(self._ahead.measured(lambda: test.start(request), needed, self._rows_by_label))
+            self.rows.append(self.measured(lambda: test.start(request), needed, self._rows_by_label))
         return {label: row.figures for label, row in self.rows[-1].items()}
 
     def _rows_by_label(self, child: Child) -> Mapping[str | None, FreshRow]:

@@ -45,7 +45,7 @@ _NO_CUBIN = "the driver compiled the old kernel's PTX, since its machine code co
 
 
 class OldKernels:
-    """Run old kernels of a test alternately with new ones, in new processes that measure nothing else; a `Resolver`.
+    """Run old kernels of a test alternately with new ones, in new processes that measure nothing else.
 
     old_ptx, old_cubin: give the code that entries name.
     """
@@ -53,10 +53,6 @@ class OldKernels:
     def __init__(self, test: JudgedTest, old_ptx: PtxSource, old_cubin: CubinSource, looks: Looks) -> None:
         self._test, self._old_ptx, self._old_cubin, self._looks = test, old_ptx, old_cubin, looks
         self._seen: defaultdict[str | None, _Seen] = defaultdict(_Seen)
-
-    @property
-    def answers(self) -> Ask:
-        return Ask.OLD_CODE
 
     def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
         """Run old kernels next to new ones as far as there are any; say why not of others whose code changed."""

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.measured.measurement import Measurement
@@ -25,19 +24,12 @@ ROUNDS_SHARE = 0.75
 # depends on the pages that its processes were given more than on many rounds: five short pairs say more than three
 # long ones.
 ALTERNATE_SHARE = 0.5
+# Tests are judged one by one: what looks well leaves so much of the time to those that may come and look slow.
+SHARE_OF_UNSUSPICIOUS = 0.5
 
 Rule = Callable[[Evidence], Decision | Ask]
-
-
-class Resolver(Protocol):
-    """Get one kind of evidence for measurements that need it."""
-
-    @property
-    def answers(self) -> Ask: ...
-
-    def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
-        """Return more evidence, by key, as long as `rule` asks for it; a reason in `why_not` where there is none."""
-        ...
+# Returns more evidence for measurements, by key, as long as the rule asks for it; where there is none, why in `why_not`.
+Resolver = Callable[[Mapping[str, Evidence], Rule], Mapping[str, Evidence]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +61,13 @@ class Judged:
     old_sectors: Mapping[str, int] | None = None
 
 
-def judge(evidence: Mapping[str, Evidence], limits: Limits, resolvers: Sequence[Resolver] = ()) -> dict[str, Judged]:
-    """Decide each measurement, by key; resolvers are asked in order for what is missing.
+def judge(
+    evidence: Mapping[str, Evidence],
+    limits: Limits,
+    old_code: Sequence[Resolver] = (),
+    processes: Sequence[Resolver] = (),
+) -> dict[str, Judged]:
+    """Decide each measurement, by key; resolvers are asked in order for old code, or for new processes.
 
     Raises UsageError for a floor that is a share of an unknown peak.
     """
@@ -84,71 +81,47 @@ def judge(evidence: Mapping[str, Evidence], limits: Limits, resolvers: Sequence[
         if not asks:
             return {key: Judged(one.measurement, one.entry, decided[key]) for key, one in known.items()}
         # New processes last: what old code settles needs none.
-        ask = Ask.OLD_CODE if Ask.OLD_CODE in asks else Ask.PROCESSES
-        known |= _gathered({key: known[key] for key, one in ruled.items() if one is ask}, ask, rule, resolvers)
-
-
-def _gathered(
-    asking: Mapping[str, Evidence], ask: Ask, rule: Rule, resolvers: Sequence[Resolver]
-) -> dict[str, Evidence]:
-    """Return all evidence of one kind that resolvers have."""
-    known = dict(asking)
-    for resolver in resolvers:
-        left = {key: one for key, one in known.items() if rule(one) is ask}
-        if left and resolver.answers is ask:
-            known |= resolver.gather(left, rule)
-    return {key: one.without(ask) if rule(one) is ask else one for key, one in known.items()}
-
-
-# Tests are judged one by one: what looks well leaves so much of the time to those that may come and look slow.
-SHARE_OF_UNSUSPICIOUS = 0.5
+        ask, resolvers = (Ask.OLD_CODE, old_code) if Ask.OLD_CODE in asks else (Ask.PROCESSES, processes)
+        asking = {key: known[key] for key, one in ruled.items() if one is ask}
+        for resolver in resolvers:
+            if left := {key: one for key, one in asking.items() if rule(one) is ask}:
+                asking |= resolver(left, rule)
+        known |= {key: one.without(ask) if rule(one) is ask else one for key, one in asking.items()}
 
 
 @dataclass(slots=True)
 class OldCodeTime:
-    """Count the seconds that old code took in this run. limit: of all tests together."""
+    """Bound the seconds that a run spends on old code, of all tests together: the most suspicious may use them all."""
 
     limit: float
     spent: float = 0.0
 
-    def allows(self, evidence: Evidence) -> bool:
-        """Return whether there is time to compare this measurement with its old code."""
-        return self.spent < self.limit * (1.0 if _is_suspicious(evidence) else SHARE_OF_UNSUSPICIOUS)
+    def bounded(self, resolver: Resolver) -> Resolver:
+        """Return the resolver for as long as there is time; of what there is none for, it says so."""
 
+        def gather(asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
+            allowed = {key: one for key, one in asking.items() if self._allows(one)}
+            why = f"the run's {format_seconds(self.limit)} for old code are spent (bandwidth_settle_time)"
+            refused = {
+                key: replace(one, why_not=tuple(dict.fromkeys((*one.why_not, why))))
+                for key, one in asking.items()
+                if key not in allowed
+            }
+            begun = time.monotonic()
+            try:
+                return {**refused, **(resolver(allowed, rule) if allowed else {})}
+            finally:
+                self.spent += time.monotonic() - begun
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """Ask another resolver as long as there is time."""
+        return gather
 
-    resolver: Resolver
-    time: OldCodeTime
-
-    @property
-    def answers(self) -> Ask:
-        return self.resolver.answers
-
-    def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
-        """Return what the resolver has for those that there is time for; say of the others that there is none."""
-        allowed = {key: one for key, one in asking.items() if self.time.allows(one)}
-        why = f"the run's {format_seconds(self.time.limit)} for old code are spent (bandwidth_settle_time)"
-        refused = {
-            key: replace(one, why_not=tuple(dict.fromkeys((*one.why_not, why))))
-            for key, one in asking.items()
-            if key not in allowed
-        }
-        if not allowed:
-            return refused
-        begun = time.monotonic()
-        try:
-            return {**refused, **self.resolver.gather(allowed, rule)}
-        finally:
-            self.time.spent += time.monotonic() - begun
-
-
-def _is_suspicious(evidence: Evidence) -> bool:
-    """Return whether stored figures are silent, or show a loss."""
-    reference, figures = evidence.stored, evidence.figures
-    observed = None if reference is None or figures is None else figures.of(reference.figure)
-    if reference is None or observed is None:
-        return True
-    return reference.drop(observed) > SLOW_SHARE * log_of_drop(evidence.tolerance)
+    def _allows(self, evidence: Evidence) -> bool:
+        """Return whether there is time for a measurement: all of it where stored figures are silent, or show a loss."""
+        reference, figures = evidence.stored, evidence.figures
+        observed = None if reference is None or figures is None else figures.of(reference.figure)
+        is_well = (
+            reference is not None
+            and observed is not None
+            and reference.drop(observed) <= SLOW_SHARE * log_of_drop(evidence.tolerance)
+        )
+        return self.spent < self.limit * (SHARE_OF_UNSUSPICIOUS if is_well else 1.0)

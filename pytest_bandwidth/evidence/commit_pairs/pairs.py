@@ -160,7 +160,7 @@ class PairsTaken:
 
 @dataclass(frozen=True, slots=True)
 class CommitPairs:
-    """Compare the measurements of one test with old code in pairs of new processes; a `Resolver`.
+    """Compare the measurements of one test with old code in pairs of new processes.
 
     worktrees_at: both trees of the test, for a revision and the share of the time budget that is for rounds.
     """
@@ -169,10 +169,6 @@ class CommitPairs:
     asked: JudgedTest
     worktrees_at: Callable[[Revision, float], Worktrees]
     limits: Limits
-
-    @property
-    def answers(self) -> Ask:
-        return Ask.OLD_CODE
 
     def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
         """Take pairs for all measurements of a commit together until each is decided."""

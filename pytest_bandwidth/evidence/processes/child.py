@@ -229,19 +229,13 @@ def room_on(identity: DeviceIdentity) -> Room:
     return Room(max(1, int(WAITING_SHARE * identity.memory_gib / CONTEXT_GIB)), takes_memory=True)
 
 
-class StartedAhead:
-    """Keep processes that wait for their turn. It is a context: those that still wait when it ends are ended."""
+class StartedAhead(ExitStack):
+    """Keep processes that wait for their turn. Those that still wait when this context ends are ended."""
 
     def __init__(self, room: Room, timeout_seconds: float) -> None:
+        super().__init__()
         self._room, self._timeout_seconds = room, timeout_seconds
-        self._stack = ExitStack()
         self._waiting: list[Child] = []
-
-    def __enter__(self) -> StartedAhead:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stack.close()
 
     def measured(self, start: Callable[[], Child], needed: int, measure: Callable[[Child], T]) -> T:
         """Have the next one that waits measure; where none does, first start as many as are needed and have room.
@@ -263,12 +257,12 @@ class StartedAhead:
     def end_waiting(self) -> None:
         """End those that wait: they were asked for what is needed no more."""
         self._waiting = []
-        self._stack.close()
+        self.close()
 
     def _next(self, start: Callable[[], Child], needed: int) -> Child:
         if not self._waiting:
             count = max(1, min(needed, self._room.most))
-            started = [self._stack.enter_context(start()) for _ in range(count)]
+            started = [self.enter_context(start()) for _ in range(count)]
             for child in started:
                 child.wait_until_ready(self._timeout_seconds)
             self._waiting = started

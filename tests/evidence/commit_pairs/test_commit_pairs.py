@@ -113,11 +113,11 @@ class ScriptedWorktrees:
         return [row(measured(*figures, label)) for label, figures in step.items()]
 
 
-def judged(measurements, worktrees, rows=MappingProxyType({}), resolvers=(), limits=LIMITS):
+def judged(measurements, worktrees, rows=MappingProxyType({}), limits=LIMITS):
     evidence = against_evidence(measurements, limits, worktrees.revision, rows)
     old_code = AskedCommit(worktrees.revision)
     pairs = CommitPairs(old_code, asked_test(Room(1), alone=worktrees.held), lambda *_: worktrees, limits)
-    return judge_evidence(evidence, limits, (*resolvers, pairs))
+    return judge_evidence(evidence, limits, [pairs.gather])
 
 
 def judge(worktrees, labels=(None,), limits=LIMITS):
