@@ -28,7 +28,7 @@ ALTERNATE_SHARE = 0.5
 SHARE_OF_UNSUSPICIOUS = 0.5
 
 Rule = Callable[[Evidence], Decision | Ask]
-# Returns more evidence for measurements, by key, as long as the rule asks for it; where there is none, why in `why_not`.
+# Returns more evidence, by key, as long as the rule asks for it; where there is none, the reason in `why_not`.
 Resolver = Callable[[Mapping[str, Evidence], Rule], Mapping[str, Evidence]]
 
 

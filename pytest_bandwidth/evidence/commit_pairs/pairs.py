@@ -45,7 +45,7 @@ from pytest_bandwidth.judging.evidence import (
     setup_of,
 )
 from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Judged, Rule
-from pytest_bandwidth.judging.limits import Limits, count_tolerance_of
+from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.pairs import Looks, Pair
 from pytest_bandwidth.outcomes.outcome import Outcome
 
@@ -257,7 +257,7 @@ def decide_counted(
     device_held: DeviceHeld,
 ) -> dict[str, Judged]:
     """Decide counts by those of a revision, by key: one process of it is enough, since they are the same in each."""
-    revision, tolerance = worktrees.revision, count_tolerance_of(limits.marker.tolerance, None)
+    revision, tolerance = worktrees.revision, limits.marker.tolerance or 0.0
     if all(runs_same_code(m, rows.get(m.label)) for m in measurements.values()):
         unchanged = Decision(Status.OK, Rules.CODE_UNCHANGED, facts={"revision": str(revision)})
         entries = {key: entry_of(key, [rows[m.label]], revision) for key, m in measurements.items()}
