@@ -84,14 +84,9 @@ class Controller:
         if "bandwidth_device" not in carried and "bandwidth_unjudged" not in carried:  # two of a test's three reports
             return
         rows, unjudged, missing = (carried.get(f"bandwidth_{name}") for name in ("rows", "unjudged", "missing"))
-        gathered = self._gather()
         device = json.loads(carried["bandwidth_device"]) if "bandwidth_device" in carried else None
-        if rows and device is not None:
-            gathered.add(worker, device, json.loads(rows))
-        if missing is not None and device is not None:
-            gathered.add_missing(worker, report.nodeid, device, **missing)
-        if not rows and unjudged is not None:
-            gathered.add_unjudged(worker, report.nodeid, unjudged, device)
+        told = json.loads(rows) if rows and device is not None else ()
+        self._gather().add(worker, report.nodeid, device, told, missing=missing, unjudged=unjudged)
 
     def pytest_keyboard_interrupt(self) -> None:
         """Note an interrupt; `pytest.exit` is one, too."""
