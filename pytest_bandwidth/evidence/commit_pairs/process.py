@@ -208,20 +208,6 @@ class Process:
             with Child(command, self.invocation.folder, self.request, self.environment) as child:
                 yield _StartedProcess(self, child, loaded_file)
 
-    def rows_of(self, result: ChildResult) -> list[dict[str, Any]]:
-        """Return what it measured. Raises as `measured` does, but for ForeignImport."""
-        if result.rows:
-            return result.rows
-        if not self.at_base:
-            raise FreshProcessFailed(f"a fresh process {result}")
-        if result.code == _NOTHING_COLLECTED:
-            raise NothingThere(f"{self.revision} has no such test")
-        if result.code == _PASSED:
-            raise NothingThere(f"the test skips or measures nothing at {self.revision}")
-        if result.code == _TEST_FAILED:
-            raise FailsThere(f"the test fails at {self.revision}: {_last_error(result)}")
-        raise FreshProcessFailed(f"a fresh process at {self.revision} {result}")
-
 
 @dataclass(frozen=True, slots=True)
 class _StartedProcess:
@@ -235,7 +221,18 @@ class _StartedProcess:
             check_loaded_files(self._loaded(), self.process.plan, self.process.revision)
         elif result.rows:
             raise ForeignImport(f"a fresh process measured, but did not say what it loaded: it {result}")
-        return self.process.rows_of(result)
+        if result.rows:
+            return result.rows
+        revision = self.process.revision
+        if not self.process.at_base:
+            raise FreshProcessFailed(f"a fresh process {result}")
+        if result.code == _NOTHING_COLLECTED:
+            raise NothingThere(f"{revision} has no such test")
+        if result.code == _PASSED:
+            raise NothingThere(f"the test skips or measures nothing at {revision}")
+        if result.code == _TEST_FAILED:
+            raise FailsThere(f"the test fails at {revision}: {_last_error(result)}")
+        raise FreshProcessFailed(f"a fresh process at {revision} {result}")
 
     def is_laid_out(self) -> bool:
         """Return whether a process that has ended had the addresses that it was to have."""
@@ -336,11 +333,9 @@ def invocation_at(invocation: Invocation, revision: Revision) -> Invocation:
     """Move a command line to the revision's tree: paths into the repository become paths into that tree."""
     folder = revision.counterpart(invocation.folder)
     args = tuple(_argument_at(arg, invocation.folder, revision, relative=folder is None) for arg in invocation.args)
-    if folder is None:
-        return Invocation(args, invocation.folder, invocation.as_module, invocation.extra_args)
-    while not folder.is_dir():  # a folder that the revision does not have yet
+    while folder is not None and not folder.is_dir():  # a folder that the revision does not have yet
         folder = folder.parent
-    return Invocation(args, folder, invocation.as_module, invocation.extra_args)
+    return replace(invocation, args=args, folder=folder or invocation.folder)
 
 
 def without_own_option(args: Sequence[str]) -> list[str]:
