@@ -16,6 +16,7 @@ from typing import Any
 
 from pytest_bandwidth.devices.shared_arrays import shared_memory
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.evidence.commit_pairs import run_in_worktree as run_in_worktree
 from pytest_bandwidth.evidence.commit_pairs.alternate import Alternate, drops, processor_of, take_turns
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
@@ -273,15 +274,16 @@ def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revis
         strays = sorted(file for file in used if belongs(file, other, plan["environment"]))
         if strays:
             raise ForeignImport(
-                f"a process for {plan['tree']} ran code of {other}: {_listed(strays)}; nothing it measured counts. "
-                f"Reach code by relative paths or by an editable install, so that it can be had at {revision}"
+                f"a process for {plan['tree']} ran code of {other}: {listed(strays, _FILES_SHOWN)}; nothing it "
+                "measured counts. Reach code by relative paths or by an editable install, so that it can be had at "
+                f"{revision}"
             )
     roots = [plan["tree"], os.path.join(plan["tree"], "src")]
     roots += [entry for entry in loaded["path"] if run_in_worktree.inside(entry, plan["tree"])]
-    copies = sorted(name for name, file in modules.items() if _is_copy(name, file, plan["tree"], roots))
+    copies = sorted(f"{name} ({file})" for name, file in modules.items() if _is_copy(name, file, plan["tree"], roots))
     if copies:
         raise ForeignImport(
-            f"{_listed([f'{name} ({modules[name]})' for name in copies])} is an installed copy, and {revision} has its "
+            f"{listed(copies, _FILES_SHOWN)} is an installed copy, and {revision} has its "
             "own: both sides would measure the copy. Install it editable (pip install -e), or not at all"
         )
 
@@ -386,11 +388,6 @@ def _is_copy(name: str, file: str, tree: str, roots: Iterable[str]) -> bool:
     relative = name.replace(".", os.sep)
     places = (os.path.join(root, relative + end) for root in roots for end in (".py", f"{os.sep}__init__.py"))
     return any(os.path.isfile(place) for place in places)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _FILES_SHOWN
-    return ", ".join(names[:_FILES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _last_error(result: ChildResult) -> str:

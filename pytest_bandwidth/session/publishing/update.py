@@ -191,10 +191,9 @@ def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_
 def _refuse_changing(pending: _Pending, keys: Sequence[str]) -> None:
     """Say which tests have ids that no later run meets again."""
     if keys:
-        more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
         text = (
             f"not saved, since the id holds {changing_part(keys[0])}, which the next run does not meet again: "
-            f"{', '.join(map(printable, keys[:MOST_NAMED]))}{more}; give the parameters ids (ids=…)"
+            f"{listed([*map(printable, keys)], MOST_NAMED)}; give the parameters ids (ids=…)"
         )
         pending.remarks.append(Remark("problem", text, "not-updated"))
 
