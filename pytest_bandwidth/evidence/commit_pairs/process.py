@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 import sysconfig
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -88,7 +88,7 @@ class Worktrees:
 
     def codes_at_base(self, nodeids: Collection[str]) -> list[dict[str, Any]]:
         """Ask the other revision what code the named tests of the target run. Raises as `base` does."""
-        return self._of_base(lambda target: TellCode(self.device, target=target, nodeids=tuple(nodeids))).measured()
+        return self._of_base(TellCode(self.device, nodeids=tuple(nodeids))).measured()
 
     def in_turn(self, number: int, precision: float) -> MeasuredPair:
         """Measure new and old code alternately, round by round, in two processes. Raises as `head` and `base` do.
@@ -101,11 +101,7 @@ class Worktrees:
         share = _share_of(self.rounds_share, number)
         with ExitStack() as stack:
             memory = stack.enter_context(shared_memory())
-
-            def request(target: str) -> ChildRequest:
-                nodeids = (self.nodeid,)
-                return Alternate(self.device, target=target, nodeids=nodeids, rounds_share=share, shared_memory=memory)
-
+            request = Alternate(self.device, nodeids=(self.nodeid,), rounds_share=share, shared_memory=memory)
             sides = [
                 replace(side, plan={**side.plan, **addresses}, environment=_with_hash_seed(side, addresses))
                 for side in (self._of_head(request), self._of_base(request))
@@ -120,24 +116,23 @@ class Worktrees:
             return MeasuredPair(by_label(first), by_label(second), found, alike)
         return MeasuredPair(by_label(second), by_label(first), {label: -drop for label, drop in found.items()}, alike)
 
-    def _measuring(self, target: str) -> ChildRequest:
-        return ChildRequest(self.device, target=target, nodeids=(self.nodeid,), rounds_share=self.rounds_share)
+    @property
+    def _measuring(self) -> ChildRequest:
+        return ChildRequest(self.device, nodeids=(self.nodeid,), rounds_share=self.rounds_share)
 
-    def _of_head(self, request_for: Callable[[str], ChildRequest]) -> Process:
+    def _of_head(self, request: ChildRequest) -> Process:
         """Return the process for the new code: the candidate's tree, or without one the tree that pytest started in."""
         if self.candidate is not None:
-            return self._at(self.candidate, (self.revision,), request_for)
+            return self._at(self.candidate, (self.revision,), request)
         plan = _plan((self.revision.tree,), self.revision.top, {}, as_module=self.invocation.as_module)
-        request, environment = request_for(str(self.target)), dict(os.environ)
+        request, environment = replace(request, target=str(self.target)), dict(os.environ)
         return Process(plan, self.invocation, request, environment, self.timeout_seconds, self.revision, False)
 
-    def _of_base(self, request_for: Callable[[str], ChildRequest]) -> Process:
+    def _of_base(self, request: ChildRequest) -> Process:
         """Return the process that measures the other revision's tree. Raises NothingThere, ForeignImport."""
-        return self._at(self.revision, () if self.candidate is None else (self.candidate,), request_for)
+        return self._at(self.revision, () if self.candidate is None else (self.candidate,), request)
 
-    def _at(
-        self, revision: Revision, others: Sequence[Revision], request_for: Callable[[str], ChildRequest]
-    ) -> Process:
+    def _at(self, revision: Revision, others: Sequence[Revision], request: ChildRequest) -> Process:
         """Return a process for a revision's tree. It imports nothing from `others` or the user's tree."""
         target = revision.counterpart(self.target)
         if target is None:
@@ -155,7 +150,7 @@ class Worktrees:
         names = names_of_finders(revision, modules_loaded() if self.findable is None else self.findable)
         trees = (revision.top, *(other.tree for other in others))
         plan = _plan(trees, revision.tree, names, as_module=self.invocation.as_module)
-        invocation, request = invocation_at(self.invocation, revision), request_for(str(target))
+        invocation, request = invocation_at(self.invocation, revision), replace(request, target=str(target))
         return Process(
             plan, invocation, request, revision.environment(os.environ), self.timeout_seconds, revision, True
         )
