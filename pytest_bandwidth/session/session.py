@@ -36,7 +36,7 @@ from pytest_bandwidth.fixture.input import checked_tags, refuse_other_devices
 from pytest_bandwidth.judging.causes import likely_causes
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.measuring.measurer import Measurer
-from pytest_bandwidth.measuring.progress import ProgressLine
+from pytest_bandwidth.measuring.progress import Progress, ProgressLine
 from pytest_bandwidth.options.errors import UserHookFailed, called_hook, named_failures
 from pytest_bandwidth.options.options import places_of, usage_error
 from pytest_bandwidth.options.reading import read_marker, settings_of
@@ -131,7 +131,7 @@ class BandwidthSession:
         refuse_other_devices(marker, device.identity)
         item.stash[_ROWS] = []
         device.begin_test()
-        test, line = getattr(item, "function", None), self._line.of_test(item.name)
+        test, line = getattr(item, "function", None), Progress(item.name, self._line)
         rows = NO_ROWS if judge is None else judge.rows_elsewhere(item.nodeid, item.path, self._beside(item), line)
         return Bandwidth(self._measurer, marker, item.path, line, test, rows, partial(self._files.list_for, request))
 
