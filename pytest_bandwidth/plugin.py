@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
         settings_of(config)  # a mistake is told now, whether or not bandwidth tests turn up
     controller = Controller(config)
     if controller.is_child:
-        from pytest_bandwidth.evidence.processes.requests import configure_child
+        from pytest_bandwidth.evidence.processes.child_plugin import configure_child
 
         configure_child(config)
     elif given(config):

@@ -163,7 +163,7 @@ seen = []
 
 def tell():
     with open("collects", "a") as file:
-        print("pytest_bandwidth.evidence.processes.requests" in sys.modules, *seen, file=file)
+        print("pytest_bandwidth.evidence.processes.child_plugin" in sys.modules, *seen, file=file)
 
 def look():
     seen.append(f"{gc.isenabled()}, {'few' if gc.get_freeze_count() else 'all'}")
@@ -195,7 +195,7 @@ def pytest_configure(config):
     asked.append(config.pluginmanager.has_plugin("hypothesispytest"))
 
 def tell():
-    if "pytest_bandwidth.evidence.processes.requests" in sys.modules:
+    if "pytest_bandwidth.evidence.processes.child_plugin" in sys.modules:
         with open("loaded", "a") as file:
             print(*asked, "hypothesis" in sys.modules, file=file)
 

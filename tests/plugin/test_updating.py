@@ -65,7 +65,7 @@ from pathlib import Path
 import virtual_time
 
 def pytest_configure():
-    if "pytest_bandwidth.evidence.processes.requests" in sys.modules and not Path("was_invalid").exists():
+    if "pytest_bandwidth.evidence.processes.child_plugin" in sys.modules and not Path("was_invalid").exists():
         Path("was_invalid").touch()
         virtual_time.LEAST_SECONDS = 0.0  # a sample that took no time
 """
@@ -101,7 +101,7 @@ HERE_ONLY = """
 import os, sys
 
 def pytest_configure():
-    if "pytest_bandwidth.evidence.processes.requests" in sys.modules:
+    if "pytest_bandwidth.evidence.processes.child_plugin" in sys.modules:
         os.environ["SLOW"] = "0.002"
 """
 
@@ -214,12 +214,10 @@ def test_what_is_told_after_the_tests_has_lines_of_its_own(project, quiet):
     project.file("test_one.py", "def test_one():\n    pass\n")
     project.file(
         "conftest.py",
-        "from pytest_bandwidth.measuring.progress import begin_line\n\n"
+        "from pytest_bandwidth.measuring.progress import write_line\n\n"
         "def pytest_sessionfinish(session):\n"
-        "    reporter = session.config.pluginmanager.get_plugin('terminalreporter')\n"
         "    for text in ('run 2', 'run 3'):\n"
-        "        begin_line(reporter)\n"
-        "        reporter.write_line(text)\n",
+        "        write_line(session.config, text)\n",
     )
     result = project.run_here(*quiet, "-p", "no:randomly")
     result.stdout.fnmatch_lines(["*[[]100%[]]", "run 2", "run 3"], consecutive=True)
@@ -249,7 +247,7 @@ def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_wa
     project.file(
         "conftest.py",
         "import os, sys, time\ndef pytest_sessionstart():\n"
-        "    if 'pytest_bandwidth.evidence.processes.requests' in sys.modules:\n"
+        "    if 'pytest_bandwidth.evidence.processes.child_plugin' in sys.modules:\n"
         "        open('pid', 'w').write(str(os.getpid()))\n        time.sleep(600)\n",
     )
     parent = project.start("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")

@@ -43,7 +43,7 @@ from pytest_bandwidth.domain.device import Conditions
 from scripted import ScriptedDevice
 
 CASES = json.loads(Path(__file__).with_name("cases.json").read_text())
-ROLES, CHILD = ("here", "fresh"), "pytest_bandwidth.evidence.processes.requests"
+ROLES, CHILD = ("here", "fresh"), "pytest_bandwidth.evidence.processes.child_plugin"
 
 def case():
     return CASES[os.environ["PYTEST_CURRENT_TEST"].split("::")[1].split(" ")[0]]

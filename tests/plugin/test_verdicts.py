@@ -105,7 +105,7 @@ def test_only_this_process_was_slow(known, monkeypatch):
     known.file(
         "conftest.py",
         "import os, sys\ndef pytest_configure():\n"
-        "    if 'pytest_bandwidth.evidence.processes.requests' in sys.modules:\n"
+        "    if 'pytest_bandwidth.evidence.processes.child_plugin' in sys.modules:\n"
         "        os.environ['SLOW'] = '0.002'\n",
     )
     monkeypatch.setenv("SLOW", "0.02")

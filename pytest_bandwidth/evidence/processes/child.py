@@ -1,6 +1,6 @@
 """Start this run's tests in child processes: same interpreter, options, plugins and root folder.
 
-A child's plugin (`configure_child`) collects what the request names, waits for its turn, measures, and hands its rows
+A child's plugin (`child_plugin`) collects what the request names, waits for its turn, measures, and hands its rows
 over; it judges nothing. Several may be started before the first of them measures: they load at the same time.
 """
 

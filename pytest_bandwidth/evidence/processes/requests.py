@@ -1,24 +1,19 @@
 """Say what a child process is to do: a request type for each mode, which knows the child's part in it.
 
-The parent writes a request to a file (`options.handed_over`); the child reads it once, and writes none of its parent's
-files. A mode of its own, such as a feature's, is a subclass of `ChildRequest`, a frozen dataclass.
+The parent writes a request to a file (`options.handed_over`); the child reads it once. A mode of its own, such as a
+feature's, is a subclass of `ChildRequest`, a frozen dataclass.
 """
 
 from __future__ import annotations
 
-import gc
 import json
-import os
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
-
-from pluggy import HookimplMarker
 
 from pytest_bandwidth.devices.base import Device
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape
@@ -28,8 +23,6 @@ from pytest_bandwidth.storage.atomic import write_whole
 
 if TYPE_CHECKING:
     import pytest
-
-_hookimpl = HookimplMarker("pytest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,62 +192,3 @@ class ParentLine:
     def close(self) -> None:
         if self._text is not None:
             self._text.close()
-
-
-# These choose tests by what failed before, or write what only the parent may write.
-_NOT_IN_A_FRESH_PROCESS = ("lfplugin", "nfplugin", "stepwiseplugin")
-
-_HYPOTHESIS = "hypothesispytest"
-
-# Where pytest and plugins write, by the name of the option's value: those files are the parent's.
-_OUTPUTS = (
-    "xmlpath",  # --junitxml
-    "report_log",  # pytest-reportlog
-    "htmlpath",  # pytest-html
-    "json_report_file",  # pytest-json-report
-    "benchmark_json",  # pytest-benchmark, and the next two
-    "benchmark_save",
-    "benchmark_autosave",
-)
-
-
-def configure_child(config: pytest.Config) -> None:
-    """Narrow the run to the request's test and turn off what would write files or wait for a person."""
-    request = request_of(config)
-    if request is not None and request.target is not None:
-        config.args[:] = [request.target]
-    config.option.usepdb = False
-    for name in _OUTPUTS:
-        if hasattr(config.option, name):
-            setattr(config.option, name, None)
-    config.option.log_file = os.devnull
-    config.option.basetemp = None  # pytest empties the folder that it is given, and the parent's tests are using it
-    config.pluginmanager.register(_ChildHooks(), "bandwidth-child")
-
-
-class _ChildHooks:
-    def __init__(self) -> None:
-        # The parent waits while this process loads, and what it loads stays: there is no garbage to look for.
-        self._collects = gc.isenabled()
-        gc.disable()
-
-    def pytest_runtestloop(self) -> None:
-        # Called after the plugin's own, which loads the device and waits for its turn. Later searches leave all of it
-        # out, those at the interpreter's end as well.
-        gc.freeze()
-        if self._collects:
-            gc.enable()
-
-    @_hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        # For its part of the summary it loads all of Hypothesis, half a second, though no test has used it.
-        plugins = session.config.pluginmanager
-        if "hypothesis" not in sys.modules and plugins.has_plugin(_HYPOTHESIS):
-            plugins.unregister(name=_HYPOTHESIS)
-
-    @_hookimpl(trylast=True)
-    def pytest_configure(self, config: pytest.Config) -> None:
-        for name in _NOT_IN_A_FRESH_PROCESS:
-            plugin = config.pluginmanager.get_plugin(name)
-            if plugin is not None:
-                config.pluginmanager.unregister(plugin)

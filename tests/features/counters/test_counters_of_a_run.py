@@ -263,7 +263,7 @@ def test_kernel(bandwidth, end):
     def work():
         np.copyto(b, a)
         runs.append(end)
-        is_child = "pytest_bandwidth.evidence.processes.requests" in sys.modules
+        is_child = "pytest_bandwidth.evidence.processes.child_plugin" in sys.modules
         if is_child and len(runs) == 2 and end != "returns":
             os.write(2, FIRST)
             if end == "abort":
@@ -330,7 +330,7 @@ def test_a_regression_is_profiled_into_a_folder_and_keeps_its_verdict_whatever_b
 
 
 def test_a_profile_of_what_did_not_come_to_its_end_is_named_so(gpu):
-    fresh = '"pytest_bandwidth.evidence.processes.requests" in sys.modules'
+    fresh = '"pytest_bandwidth.evidence.processes.child_plugin" in sys.modules'
     under_ncu = ENDS.replace(fresh, '"EMULATED_CARD_LOG" in os.environ')
     gpu.file("test_kernel.py", under_ncu.replace("def test", "@pytest.mark.bandwidth(min_gbps='900 TB/s')\ndef test"))
     document = gpu.document("--bandwidth-device=cuda", "--bandwidth-profile=profiles")
@@ -373,7 +373,7 @@ def test_no_profiler_outlives_the_run(gpu, monkeypatch, how):
         "test_kernel.py",
         FREE.replace("    bandwidth(", "    import time\n    bandwidth(").replace("np.copyto, b, a,", "kernel, b, a,")
         + "\ncalls = []\ndef kernel(b, a):\n    import pathlib, sys, time\n"
-        "    if 'pytest_bandwidth.evidence.processes.requests' in sys.modules:\n"
+        "    if 'pytest_bandwidth.evidence.processes.child_plugin' in sys.modules:\n"
         "        pathlib.Path('counted').write_text(str(os.getpid()))\n        time.sleep(600)\n    np.copyto(b, a)\n",
     )
     process = gpu.start(*ON)

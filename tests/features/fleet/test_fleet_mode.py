@@ -35,7 +35,7 @@ import pytest_bandwidth.devices.open as opening
 from scripted import ScriptedDevice
 from pytest_bandwidth.domain.device import DeviceIdentity
 
-ROLES, CHILD = ("here", "fresh"), "pytest_bandwidth.evidence.processes.requests"
+ROLES, CHILD = ("here", "fresh"), "pytest_bandwidth.evidence.processes.child_plugin"
 
 def scripted(name):
     mine = json.loads(Path(__file__).with_name("devices.json").read_text())[os.environ["PYTEST_XDIST_WORKER"]]
