@@ -89,7 +89,7 @@ def test_where_python_leaves_the_current_folder_out_itself_nothing_else_goes(tmp
 
 # All others ask `this_python` or `python_command`.
 NAMES_THE_INTERPRETER = {
-    "evidence/processes/interpreter.py": "the one way",
+    "evidence/processes/start_and_end.py": "the one way",
     "evidence/commit_pairs/run_in_worktree.py": "becomes itself once more, by its own command line",
     "features/fleet/on_node.py": "another machine's, which Ray started with options of its own",
     "features/traffic/ptx/nvrtc/process.py": "-I: isolated; this is a compiler, and nothing of a user's",
