@@ -177,22 +177,20 @@ class FreshProcesses(StartedAhead):
         return {label: row.figures for label, row in self.rows[-1].items()}
 
     def _rows_by_label(self, child: Child) -> Mapping[str | None, FreshRow]:
-        begun = time.monotonic()
+        """Return what a fresh process measures validly, by label. Raises FreshProcessFailed where that is nothing."""
+        begun, peak = time.monotonic(), self._test.peak
         rows = child.rows(self._test.test.fresh_seconds)
-        return _by_label(rows, self._test.peak, time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        trouble = {row["label"]: why_no_evidence(row, peak) for row in rows}
+        valid = [row for row in rows if trouble[row["label"]] is None]
+        if not valid:
+            why = next(iter(trouble.values()), "no result")
+            raise FreshProcessFailed(f"a fresh process measured nothing valid: {why}")
+        return {row["label"]: FreshRow(metrics_of_row(row, peak), seconds) for row in valid}
 
     def of(self, label: str | None) -> tuple[FreshRow, ...]:
         """Return what each process saw of the measurement of that label."""
         return tuple(row[label] for row in self.rows if label in row)
-
-
-def _by_label(rows: list[dict[str, Any]], peak: Peak | None, seconds: float) -> dict[str | None, FreshRow]:
-    """Return what a fresh process measured validly, by label. Raises FreshProcessFailed where that is nothing."""
-    trouble = {row["label"]: why_no_evidence(row, peak) for row in rows}
-    valid = [row for row in rows if trouble[row["label"]] is None]
-    if not valid:
-        raise FreshProcessFailed(f"a fresh process measured nothing valid: {next(iter(trouble.values()), 'no result')}")
-    return {row["label"]: FreshRow(metrics_of_row(row, peak), seconds) for row in valid}
 
 
 def further_runs(

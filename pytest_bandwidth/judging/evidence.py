@@ -123,11 +123,6 @@ def _first(measurement: Measurement, entry: Entry | None, baseline: Baseline | N
     return Evidence(measurement, figures, entry, tolerance, stored, baseline, is_same_code=same)
 
 
-def of_old_code_alone(evidence: Evidence) -> Evidence:
-    """Return it for a comparison with an older commit than the baseline's runs: its figures and code say nothing."""
-    return replace(evidence, stored=None, is_same_code=False)
-
-
 def is_same_code(measurement: Measurement, entry: Entry, *, elsewhere: bool = False) -> bool:
     """Return whether the measurement surely ran what the entry's newest runs ran.
 

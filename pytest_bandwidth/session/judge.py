@@ -29,7 +29,7 @@ from pytest_bandwidth.evidence.fresh_processes import FRESH_SECONDS_LEAST, Fresh
 from pytest_bandwidth.evidence.git import is_shallow
 from pytest_bandwidth.evidence.old_kernel import OldKernels, why_not_loadable
 from pytest_bandwidth.evidence.processes.child import Invocation
-from pytest_bandwidth.judging.evidence import Evidence, code_alone, first_evidence, has_code, of_old_code_alone
+from pytest_bandwidth.judging.evidence import Evidence, code_alone, first_evidence, has_code
 from pytest_bandwidth.judging.judge import Judged, OldCodeTime, Resolver, judge
 from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.pairs import Looks
@@ -257,7 +257,10 @@ class Judge:
             rows = self._revision_code.known(self._worktrees(asked.test, self.revision))
             return against_evidence(measurements, limits, self.revision, rows)
         evidence = first_evidence(measurements, self.baseline, limits)
-        return {key: of_old_code_alone(one) for key, one in evidence.items()} if self._is_anchored else evidence
+        if not self._is_anchored:
+            return evidence
+        # Of an older commit than the baseline's runs their figures and code say nothing.
+        return {key: replace(one, stored=None, is_same_code=False) for key, one in evidence.items()}
 
     def _resolvers(self, asked: JudgedTest, limits: Limits, old_kernels: OldKernels | None) -> list[Resolver]:
         """Return what compares changed or unknown code with old code, the best first."""
