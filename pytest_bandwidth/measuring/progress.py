@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,8 @@ class ProgressLine:
     """Write to the terminal behind pytest's output capture, over itself."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._config, reporter = config, config.pluginmanager.get_plugin("terminalreporter")
+        self._config = config
+        reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
         self._shows = reporter is not None and not hasattr(config, "workerinput")
         self._watched = self._shows and reporter.isatty and not os.environ.get("CI")
         self._capture = config.pluginmanager.get_plugin("capturemanager")
