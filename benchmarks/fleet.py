@@ -61,7 +61,7 @@ def merge(folder: Path) -> None:
     from pytest_bandwidth.features.fleet.page import render_fleet
     from pytest_bandwidth.features.fleet.returned import read_result
     from pytest_bandwidth.outcomes.devices import unlike_others
-    from pytest_bandwidth.session.publishing.device_report import names_of
+    from pytest_bandwidth.session.publishing.gathered import names_of
 
     begun = time.process_time()
     rows, reports = [], []

@@ -47,7 +47,7 @@ from arena import (
 
 from pytest_bandwidth.cli.selftest import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
-from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
+from pytest_bandwidth.evidence.processes.start_and_end import signals_as_interrupts
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from neighbours import KINDS, beside

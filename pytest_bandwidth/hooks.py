@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_bandwidth.domain.measured.measurement import Finding as Finding
     from pytest_bandwidth.domain.measured.measurement import Measurement as Measurement
     from pytest_bandwidth.domain.measured.rounds import Rounds as Rounds
-    from pytest_bandwidth.evidence.judged_test import JudgedTest as JudgedTest
+    from pytest_bandwidth.evidence.fresh_processes import JudgedTest as JudgedTest
     from pytest_bandwidth.frameworks.base import Framework as Framework
     from pytest_bandwidth.judging.judge import Judged as Judged
     from pytest_bandwidth.options.settings import Given as Given
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pytest_bandwidth.reports.columns import SmallTable as SmallTable
     from pytest_bandwidth.reports.formats import Format as Format
     from pytest_bandwidth.reports.formats import Reporter as Reporter
-    from pytest_bandwidth.session.publishing.device_report import DeviceReport as DeviceReport
+    from pytest_bandwidth.session.publishing.gathered import DeviceReport as DeviceReport
 
 # What conftest.py files import from here, by the module that has it: every run loads this module, few need those.
 _TYPES = {
@@ -60,9 +60,9 @@ _TYPES = {
     "Format": "pytest_bandwidth.reports.formats",
     "UsageError": "pytest_bandwidth.domain.errors",
     "Judged": "pytest_bandwidth.judging.judge",
-    "JudgedTest": "pytest_bandwidth.evidence.judged_test",
+    "JudgedTest": "pytest_bandwidth.evidence.fresh_processes",
     "Reporter": "pytest_bandwidth.reports.formats",
-    "DeviceReport": "pytest_bandwidth.session.publishing.device_report",
+    "DeviceReport": "pytest_bandwidth.session.publishing.gathered",
     **dict.fromkeys(("Given", "option", "switch"), "pytest_bandwidth.options.settings"),
 }
 # Pytest's own: a command, which runs without pytest, need not load it for them.

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_bandwidth.options.options import add_marker, add_options, given, is_asked_for, refuse_unknown
-from pytest_bandwidth.options.own_process import take
+from pytest_bandwidth.options.options import add_marker, add_options, given, is_asked_for, refuse_unknown, take
 from pytest_bandwidth.registry import add_features, begin_run, end_run
 from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
 
@@ -58,7 +57,7 @@ def _take_over(config: pytest.Config) -> None:
     except ValueError as error:
         raise pytest.UsageError(f"bandwidth: {error}") from None
     if is_ours:
-        from pytest_bandwidth.evidence.processes.endings import end_with_parent
+        from pytest_bandwidth.evidence.processes.start_and_end import end_with_parent
 
         end_with_parent()
 
@@ -80,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         configure_child(config)
     elif given(config):
-        from pytest_bandwidth.session.collection.collected import begin_to_collect
+        from pytest_bandwidth.session.collection import begin_to_collect
 
         begin_to_collect(config)
     if given(config):
@@ -106,7 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     from pytest_bandwidth.evidence.processes.requests import request_of
     from pytest_bandwidth.options.reading import settings_of
-    from pytest_bandwidth.session.collection.collected import concerns_baseline
+    from pytest_bandwidth.session.collection import concerns_baseline
 
     settings, request = settings_of(config), request_of(config)
     if request is not None and request.nodeids is not None:

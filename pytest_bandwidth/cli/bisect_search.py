@@ -26,7 +26,7 @@ from pytest_bandwidth.evidence.commit_pairs.process import NothingThere, Worktre
 from pytest_bandwidth.evidence.commit_pairs.worktree import commit_of, top_of
 from pytest_bandwidth.evidence.git import git
 from pytest_bandwidth.evidence.processes.child import Invocation, started_as_module
-from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
+from pytest_bandwidth.evidence.processes.start_and_end import signals_as_interrupts
 from pytest_bandwidth.measuring.progress import ConsoleProgress
 from pytest_bandwidth.reports.text_safe import printable
 

@@ -24,8 +24,8 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import disbelief, metrics_of_measurement
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.evidence.processes.interpreter import output_of
 from pytest_bandwidth.evidence.processes.requests import ChildRequest
+from pytest_bandwidth.evidence.processes.start_and_end import output_of
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.measurer import Measurer

@@ -1,27 +1,131 @@
-"""Measure the same code again in new processes: a slow test, and for an update all that a run measured."""
+"""Measure a judged test again in new processes: a slow one, and for an update all that a run measured."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from types import TracebackType
-from typing import Any
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
 
+from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_row
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
-from pytest_bandwidth.evidence.judged_test import JudgedTest
-from pytest_bandwidth.evidence.processes.child import Child, FreshProcessFailed, Invocation
-from pytest_bandwidth.evidence.processes.requests import ChildRequest, WholeRun
-from pytest_bandwidth.evidence.processes.waiting import StartedAhead
+from pytest_bandwidth.domain.verdict import Decision, Numbers, Status
+from pytest_bandwidth.evidence.processes.child import Child, FreshProcessFailed, Invocation, Room, StartedAhead, room_on
+from pytest_bandwidth.evidence.processes.requests import ChildRequest, OldKernel, WholeRun
 from pytest_bandwidth.judging.evidence import Ask, Evidence
-from pytest_bandwidth.judging.judge import ROUNDS_SHARE, FreshRow, Rule
+from pytest_bandwidth.judging.judge import ROUNDS_SHARE, FreshRow, Judged, Rule
+from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_on
 from pytest_bandwidth.measuring.device_lock import DeviceLock
-from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS
+from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, Measurer
+from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.outcome import Plain
+
+# A fresh process may take so many times as long as its parent's test, and never less than this.
+FRESH_SECONDS_LEAST = 180.0
+FRESH_SECONDS_FACTOR = 20.0
+
+Request = TypeVar("Request", bound=ChildRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTest:
+    """Hold a test whose body has passed.
+
+    nodeid, target: the test, as pytest names it and as a command-line argument. measured_seconds: how long it was
+    measured.
+    """
+
+    nodeid: str
+    target: str
+    marker: MarkerOptions
+    measured_seconds: float
+
+    @property
+    def file(self) -> Path:
+        return Path(self.target.partition("::")[0])
+
+    @property
+    def fresh_seconds(self) -> float:
+        """Return how long a fresh process of the test may take."""
+        return max(FRESH_SECONDS_LEAST, FRESH_SECONDS_FACTOR * self.measured_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedTest:
+    """Hold a judged test, its device, and the means to measure it in another process.
+
+    test: its node id, marker and duration. identity, peak: the device's. invocation: how this pytest was started.
+    is_judged: False in a further run of an update, which measures and judges nothing.
+    """
+
+    test: MeasuredTest
+    measurer: Measurer
+    invocation: Invocation
+    progress: Progress
+    is_judged: bool = True
+    find_old_kernel: Callable[[Measurement, Entry], OldKernel | None] | None = None
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        return self.measurer.device.identity
+
+    @property
+    def peak(self) -> Peak | None:
+        return self.measurer.peak
+
+    @property
+    def room(self) -> Room:
+        """Return for how many processes to have the device open, before any measures."""
+        return room_on(self.identity)
+
+    def tell(self, text: str) -> None:
+        """Show what is being done."""
+        self.progress.show(text)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep other processes from measuring on the device meanwhile; this one's free memory is given back."""
+        self.measurer.device.release()
+        return self.measurer.locked(self.progress)
+
+    def request(self, kind: type[Request], **fields: Any) -> Request:
+        """Make a request for a child process that runs this test alone."""
+        return kind(
+            device=self.identity.option,
+            target=self.test.target,
+            nodeids=(self.test.nodeid,),
+            peak=self.peak,
+            identifies_code=False,
+            **fields,
+        )
+
+    def start(self, request: ChildRequest) -> Child:
+        """Start a child process, which waits for its turn before it measures."""
+        return self.invocation.start(request)
+
+    def old_kernel(self, measurement: Measurement, entry: Entry) -> OldKernel | None:
+        """Return a baseline entry's kernel where it is another one than the measured; None where there is none.
+
+        Raises BandwidthError where there was one, and it is not to be had or not safe to run.
+        """
+        return None if self.find_old_kernel is None else self.find_old_kernel(measurement, entry)
+
+
+def left_to_parent(measurement: Measurement, marker: MarkerOptions, tolerance: float) -> Judged:
+    """Report a figure without a verdict. marker, tolerance: the test's and the run's own, for want of a baseline."""
+    held_to = tolerance_on(measurement.device, marker.tolerance, None, None, tolerance)
+    numbers = Numbers(figure=marker.judged_on, tolerance=held_to)
+    rule, text = "new-process", "measured for the run that started this process"
+    if measurement.invalid is not None:
+        rule, text = measurement.invalid.code, measurement.invalid.text
+    return Judged(measurement, None, Decision(Status.UNDECIDED, rule, numbers, {"text": text}))
+
 
 # A majority that agrees spares the rest of the processes asked for. To start one in vain costs less than to start it
 # late, when the memory that the others used has gone back to a hypervisor.
@@ -30,27 +134,17 @@ BEYOND_MAJORITY = 1
 WHOLE_RUN_SECONDS = 4 * 3600.0
 
 
-class FreshProcesses:
-    """Start the new processes of one test; a `Resolver`, and a context whose end ends those that still wait.
+class FreshProcesses(StartedAhead):
+    """Start the new processes of one test.
 
     They are started together and measure one by one. The device's lock is held while processes start or one measures,
     and free in between, also where those that are needed no more end. confirm: how many have to agree, at most.
     """
 
     def __init__(self, test: JudgedTest, confirm: int) -> None:
+        super().__init__(test.room, test.test.fresh_seconds)
         self._test, self._confirm = test, confirm
-        self._ahead = StartedAhead(test.room, test.test.fresh_seconds)
         self.rows: list[Mapping[str | None, FreshRow]] = []
-
-    def __enter__(self) -> FreshProcesses:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._ahead.end_waiting()
-
-    @property
-    def answers(self) -> Ask:
-        return Ask.PROCESSES
 
     def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
         """Measure again, all at once, until none needs another process or none can be had."""
@@ -79,26 +173,24 @@ class FreshProcesses:
         needed = 1 if self.rows else min(confirm, confirm // 2 + 1 + BEYOND_MAJORITY)
         request = test.request(ChildRequest, rounds_share=ROUNDS_SHARE)
         with test.alone():
-            self.rows.append(self._ahead.measured(lambda: test.start(request), needed, self._rows_by_label))
+            self.rows.append(self.measured(lambda: test.start(request), needed, self._rows_by_label))
         return {label: row.figures for label, row in self.rows[-1].items()}
 
     def _rows_by_label(self, child: Child) -> Mapping[str | None, FreshRow]:
-        begun = time.monotonic()
+        """Return what a fresh process measures validly, by label. Raises FreshProcessFailed where that is nothing."""
+        begun, peak = time.monotonic(), self._test.peak
         rows = child.rows(self._test.test.fresh_seconds)
-        return _by_label(rows, self._test.peak, time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        trouble = {row["label"]: why_no_evidence(row, peak) for row in rows}
+        valid = [row for row in rows if trouble[row["label"]] is None]
+        if not valid:
+            why = next(iter(trouble.values()), "no result")
+            raise FreshProcessFailed(f"a fresh process measured nothing valid: {why}")
+        return {row["label"]: FreshRow(metrics_of_row(row, peak), seconds) for row in valid}
 
     def of(self, label: str | None) -> tuple[FreshRow, ...]:
         """Return what each process saw of the measurement of that label."""
         return tuple(row[label] for row in self.rows if label in row)
-
-
-def _by_label(rows: list[dict[str, Any]], peak: Peak | None, seconds: float) -> dict[str | None, FreshRow]:
-    """Return what a fresh process measured validly, by label. Raises FreshProcessFailed where that is nothing."""
-    trouble = {row["label"]: why_no_evidence(row, peak) for row in rows}
-    valid = [row for row in rows if trouble[row["label"]] is None]
-    if not valid:
-        raise FreshProcessFailed(f"a fresh process measured nothing valid: {next(iter(trouble.values()), 'no result')}")
-    return {row["label"]: FreshRow(metrics_of_row(row, peak), seconds) for row in valid}
 
 
 def further_runs(

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.evidence.processes.endings import end_group
+from pytest_bandwidth.evidence.processes.start_and_end import end_group
 
 GIT_SECONDS = 600
 # What is ended may have a lock to take away.
@@ -77,7 +77,7 @@ def git(folder: Path, *args: str, seconds: float = GIT_SECONDS) -> str:
     return out
 
 
-def _run(command: list[str], seconds: float, variables: Mapping[str, str]) -> tuple[int, str, str]:
+def _run(command: list[str], seconds: float, variables: dict[str, str]) -> tuple[int, str, str]:
     """Run a command in a process group of its own, which ends in order whatever ends this call."""
     with subprocess.Popen(
         command,
@@ -86,7 +86,7 @@ def _run(command: list[str], seconds: float, variables: Mapping[str, str]) -> tu
         stderr=subprocess.PIPE,
         text=True,
         errors="surrogateescape",
-        env={**_environment(os.environ), **variables},
+        env={name: value for name, value in os.environ.items() if name not in _LEFT_OUT} | _ADDED | variables,
         start_new_session=True,
     ) as process:
         try:
@@ -126,14 +126,10 @@ def is_hash(name: str) -> bool:
 def commit_of_hash(tree: Path, digits: str) -> str:
     """Return the full hash of the one commit whose hash begins with these digits. Raises UsageError."""
     objects = git(tree, "rev-parse", f"--disambiguate={digits}").split()
-    found = [one for one in objects if one.startswith(digits) and _kind(tree, one) == "commit"]
+    found = [one for one in objects if one.startswith(digits) and git(tree, "cat-file", "-t", one).strip() == "commit"]
     if len(found) != 1:
         raise UsageError(f"found {len(found)} commits whose hash begins with {digits}, expected one")
     return found[0]
-
-
-def _kind(tree: Path, full_hash: str) -> str:
-    return git(tree, "cat-file", "-t", full_hash).strip()
 
 
 def has_file(tree: Path, commit: str, path: Path) -> bool:
@@ -237,7 +233,3 @@ def _output_of(folder: Path, *args: str) -> str | None:
 def _line(text: str) -> str:
     """Return a path that git printed: only the end of the line is no part of it."""
     return text.removesuffix("\n")
-
-
-def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in inherited.items() if name not in _LEFT_OUT} | _ADDED

@@ -21,7 +21,7 @@ from pytest_bandwidth.domain.units import drop_of_log, log_of_drop
 from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.counts import changes_of
 from pytest_bandwidth.judging.evidence import Ask, Evidence, MeasurementSetup, OldCodeComparison, setup_of
-from pytest_bandwidth.judging.limits import Limits, count_tolerance_of, figure_of, first_missed, first_unseen
+from pytest_bandwidth.judging.limits import Limits, figure_of, first_missed, first_unseen
 from pytest_bandwidth.judging.pairs import Interval, Looks, interval_of
 from pytest_bandwidth.judging.stored import SLOW_SHARE, Reference, runs_needed
 
@@ -54,7 +54,9 @@ def decide(evidence: Evidence, limits: Limits) -> Decision | Ask:
             return _invalid(invalid, evidence.why_not if decided is None else ())
     if decided is not None:
         return decided
-    return _without_entry(evidence, limits) if entry is None else _stored(evidence, limits)
+    if entry is not None:
+        return _stored(evidence, limits)
+    return Decision(Status.OK, Rule.FLOORS) if limits.floors else _without_entry(evidence)
 
 
 def _by_code(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
@@ -244,20 +246,18 @@ def _counted(evidence: Evidence, limits: Limits) -> Decision:
     if limits.writes_entry(entry):
         return Decision(Status.SAVED, Rule.WRITTEN)
     if entry is None:
-        return _without_entry(evidence, limits)
+        return _without_entry(evidence)
     return decide_counts(
         measurement.counts,
         setup_of(measurement),
         measurement.traffic,
         entry,
-        count_tolerance_of(limits.marker.tolerance, entry),
+        evidence.tolerance,
         is_same_code=evidence.is_same_code,
     )
 
 
-def _without_entry(evidence: Evidence, limits: Limits) -> Decision:
-    if limits.floors and not evidence.measurement.device.counts_only:
-        return Decision(Status.OK, Rule.FLOORS)
+def _without_entry(evidence: Evidence) -> Decision:
     baseline = evidence.baseline
     if baseline is None:
         return Decision(Status.UNDECIDED, Rule.NO_BASELINE)

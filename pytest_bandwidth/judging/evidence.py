@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, metrics_of_measurement, middle_of
 from pytest_bandwidth.domain.measured.roofline import regime_of
 from pytest_bandwidth.domain.verdict import Rule
-from pytest_bandwidth.judging.limits import Limits, tolerance_of
+from pytest_bandwidth.judging.limits import Limits, tolerance_on
 from pytest_bandwidth.judging.pairs import Pair, figure_of_pairs
 from pytest_bandwidth.judging.stored import Reference, reference_of
 
@@ -114,19 +114,13 @@ def first_evidence(
 
 
 def _first(measurement: Measurement, entry: Entry | None, baseline: Baseline | None, limits: Limits) -> Evidence:
-    tolerance = tolerance_of(limits.marker.tolerance, entry, baseline, limits.tolerance)
-    timed = measurement.gbps is not None and not measurement.device.counts_only
-    figures = metrics_of_measurement(measurement) if timed else None
+    tolerance = tolerance_on(measurement.device, limits.marker.tolerance, entry, baseline, limits.tolerance)
+    figures = metrics_of_measurement(measurement) if measurement.gbps is not None else None
     stored = None
     if entry is not None and figures is not None and (baseline is None or baseline.code_of is None):
         stored = _reference(measurement, figures, entry, limits)
     same = entry is not None and is_same_code(measurement, entry, elsewhere=bool(baseline and baseline.code_of))
     return Evidence(measurement, figures, entry, tolerance, stored, baseline, is_same_code=same)
-
-
-def of_old_code_alone(evidence: Evidence) -> Evidence:
-    """Return it for a comparison with an older commit than the baseline's runs: its figures and code say nothing."""
-    return replace(evidence, stored=None, is_same_code=False)
 
 
 def is_same_code(measurement: Measurement, entry: Entry, *, elsewhere: bool = False) -> bool:

@@ -1,19 +1,21 @@
-"""Judge the measurements of one test: gather evidence until each can be decided."""
+"""Judge the measurements of one test: gather evidence, as long as there is time, until each can be decided."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.domain.units import format_seconds, log_of_drop
 from pytest_bandwidth.domain.verdict import Decision
 from pytest_bandwidth.judging.decide import decide
 from pytest_bandwidth.judging.evidence import Ask, Evidence
 from pytest_bandwidth.judging.limits import Limits
+from pytest_bandwidth.judging.stored import SLOW_SHARE
 
 # Of a measurement's time budget, for the rounds of a new process: a test waits for two or three of them, and their
 # median is steadier than any (benchmarks/gate.py has the seconds, and what is found).
@@ -22,19 +24,12 @@ ROUNDS_SHARE = 0.75
 # depends on the pages that its processes were given more than on many rounds: five short pairs say more than three
 # long ones.
 ALTERNATE_SHARE = 0.5
+# Tests are judged one by one: what looks well leaves so much of the time to those that may come and look slow.
+SHARE_OF_UNSUSPICIOUS = 0.5
 
 Rule = Callable[[Evidence], Decision | Ask]
-
-
-class Resolver(Protocol):
-    """Get one kind of evidence for measurements that need it."""
-
-    @property
-    def answers(self) -> Ask: ...
-
-    def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
-        """Return more evidence, by key, as long as `rule` asks for it; a reason in `why_not` where there is none."""
-        ...
+# Returns more evidence, by key, as long as the rule asks for it; where there is none, the reason in `why_not`.
+Resolver = Callable[[Mapping[str, Evidence], Rule], Mapping[str, Evidence]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +61,13 @@ class Judged:
     old_sectors: Mapping[str, int] | None = None
 
 
-def judge(evidence: Mapping[str, Evidence], limits: Limits, resolvers: Sequence[Resolver] = ()) -> dict[str, Judged]:
-    """Decide each measurement, by key; resolvers are asked in order for what is missing.
+def judge(
+    evidence: Mapping[str, Evidence],
+    limits: Limits,
+    old_code: Sequence[Resolver] = (),
+    processes: Sequence[Resolver] = (),
+) -> dict[str, Judged]:
+    """Decide each measurement, by key; resolvers are asked in order for old code, or for new processes.
 
     Raises UsageError for a floor that is a share of an unknown peak.
     """
@@ -81,17 +81,47 @@ def judge(evidence: Mapping[str, Evidence], limits: Limits, resolvers: Sequence[
         if not asks:
             return {key: Judged(one.measurement, one.entry, decided[key]) for key, one in known.items()}
         # New processes last: what old code settles needs none.
-        ask = Ask.OLD_CODE if Ask.OLD_CODE in asks else Ask.PROCESSES
-        known |= _gathered({key: known[key] for key, one in ruled.items() if one is ask}, ask, rule, resolvers)
+        ask, resolvers = (Ask.OLD_CODE, old_code) if Ask.OLD_CODE in asks else (Ask.PROCESSES, processes)
+        asking = {key: known[key] for key, one in ruled.items() if one is ask}
+        for resolver in resolvers:
+            if left := {key: one for key, one in asking.items() if rule(one) is ask}:
+                asking |= resolver(left, rule)
+        known |= {key: one.without(ask) if rule(one) is ask else one for key, one in asking.items()}
 
 
-def _gathered(
-    asking: Mapping[str, Evidence], ask: Ask, rule: Rule, resolvers: Sequence[Resolver]
-) -> dict[str, Evidence]:
-    """Return all evidence of one kind that resolvers have."""
-    known = dict(asking)
-    for resolver in resolvers:
-        left = {key: one for key, one in known.items() if rule(one) is ask}
-        if left and resolver.answers is ask:
-            known |= resolver.gather(left, rule)
-    return {key: one.without(ask) if rule(one) is ask else one for key, one in known.items()}
+@dataclass(slots=True)
+class OldCodeTime:
+    """Bound the seconds that a run spends on old code, of all tests together: the most suspicious may use them all."""
+
+    limit: float
+    spent: float = 0.0
+
+    def bounded(self, resolver: Resolver) -> Resolver:
+        """Return the resolver for as long as there is time; of what there is none for, it says so."""
+
+        def gather(asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
+            allowed = {key: one for key, one in asking.items() if self._allows(one)}
+            why = f"the run's {format_seconds(self.limit)} for old code are spent (bandwidth_settle_time)"
+            refused = {
+                key: replace(one, why_not=tuple(dict.fromkeys((*one.why_not, why))))
+                for key, one in asking.items()
+                if key not in allowed
+            }
+            begun = time.monotonic()
+            try:
+                return {**refused, **(resolver(allowed, rule) if allowed else {})}
+            finally:
+                self.spent += time.monotonic() - begun
+
+        return gather
+
+    def _allows(self, evidence: Evidence) -> bool:
+        """Return whether there is time for a measurement: all of it where stored figures are silent, or show a loss."""
+        reference, figures = evidence.stored, evidence.figures
+        observed = None if reference is None or figures is None else figures.of(reference.figure)
+        is_well = (
+            reference is not None
+            and observed is not None
+            and reference.drop(observed) <= SLOW_SHARE * log_of_drop(evidence.tolerance)
+        )
+        return self.spent < self.limit * (SHARE_OF_UNSUSPICIOUS if is_well else 1.0)

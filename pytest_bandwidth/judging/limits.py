@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_bandwidth.domain import values
 from pytest_bandwidth.domain.baseline import Baseline, Entry
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.values import argument
 from pytest_bandwidth.judging.pairs import Looks
@@ -111,6 +112,10 @@ def tolerance_of(marker: float | None, entry: Entry | None, baseline: Baseline |
     return option
 
 
-def count_tolerance_of(marker: float | None, entry: Entry | None) -> float:
-    """Return the same of counts, which are exact: none is granted but the marker's or the entry's own."""
-    return tolerance_of(marker, entry, None, 0.0)
+def tolerance_on(
+    device: DeviceIdentity, marker: float | None, entry: Entry | None, baseline: Baseline | None, option: float
+) -> float:
+    """Return the same on a device; of counts, which are exact, none is granted but the marker's or the entry's own."""
+    if device.counts_only:
+        return tolerance_of(marker, entry, None, 0.0)
+    return tolerance_of(marker, entry, baseline, option)

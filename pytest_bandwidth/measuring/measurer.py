@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import platform
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from pytest_bandwidth.devices.base import Budget, Device, Workload
+from pytest_bandwidth.devices.contents import holds_whole_numbers
 from pytest_bandwidth.devices.open import open_device
+from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
-from pytest_bandwidth.domain.errors import DeviceLost, UsageError
+from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measured.measurement import INPUTS, UNMEASURED, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS, validated, with_earlier_tries
+from pytest_bandwidth.frameworks.arrays import arrays_in
+from pytest_bandwidth.frameworks.extents import Extent, span_of
+from pytest_bandwidth.frameworks.known import framework_of
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.measuring.device_lock import DeviceLock
-from pytest_bandwidth.measuring.inputs import NO_INPUTS, Inputs, inputs_of, whole_arrays
 from pytest_bandwidth.measuring.progress import Progress
-from pytest_bandwidth.measuring.software import loaded_versions
 from pytest_bandwidth.measuring.task import Task, TurnsOf, no_turns
 from pytest_bandwidth.options.settings import Settings
 
@@ -200,3 +207,90 @@ class Measurer:
         began = time.monotonic()
         time.sleep(NAP_SECONDS)  # other processes do not tell when they end
         return began
+
+
+# Libraries that launch, compile or compute; by the names of their modules.
+_LIBRARIES = ("numpy", "numba", "llvmlite", "cupy", "torch", "triton", "jax", "tinygrad")
+LONGEST_VERSION = 60
+
+
+def loaded_versions() -> dict[str, str]:
+    """Return the versions of the operating system's kernel, Python and loaded libraries, by name."""
+    found = {platform.system().lower() or "system": platform.release(), "python": platform.python_version()}
+    for name in _LIBRARIES:
+        version = getattr(sys.modules.get(name), "__version__", None) or _installed(name)
+        if isinstance(version, str):
+            found[name] = version
+    return {name: version[:LONGEST_VERSION] for name, version in found.items() if version}
+
+
+def _installed(name: str) -> str | None:
+    """Return the version of a loaded library that does not tell it itself, as tinygrad does not."""
+    if name not in sys.modules:
+        return None
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Hold a hash of what those arrays hold, None where there are none; or why that is unknown."""
+
+    digest: str | None = None
+    unknown: str | None = None
+
+    def of(self, code: MeasuredCode) -> MeasuredCode:
+        """Return the code with its inputs; without its launch where they are unknown, so that it is no code's same."""
+        if self.unknown is None:
+            return replace(code, identity=replace(code.identity, inputs=self.digest))
+        if code.identity == CodeIdentity():
+            return code
+        identity = replace(code.identity, launch=None, arguments=None)
+        return replace(code, identity=identity, unknown=f"what its index arrays hold is not known ({self.unknown})")
+
+
+NO_INPUTS = Inputs()
+
+
+def whole_arrays(given: Iterable[object], workload: Workload) -> list[Any]:
+    """Return the arrays of whole numbers among what the work is given and reads, but for those it only writes."""
+    among = (array for one in (*given, *workload.reads) for _, array in arrays_in(one, "", passing_over=True))
+    found: dict[object, Any] = {}
+    for array in among:
+        if holds_whole_numbers(array):
+            extent = _extent(array)
+            found.setdefault(id(array) if extent is None else extent, array)
+    reads, writes = map(_extents, (workload.reads, workload.writes))
+    return [array for extent, array in found.items() if not (extent in writes and not _meets(extent, reads))]
+
+
+def inputs_of(arrays: Sequence[Any], contents: Callable[[Any], str]) -> Inputs:
+    """Hash what arrays hold. contents: tells it of one."""
+    try:
+        return Inputs(digest(*map(contents, arrays)) if arrays else None)
+    except (UsageError, OutOfMemory) as error:
+        return Inputs(unknown=" ".join(str(error).split()))
+
+
+def _extents(arrays: Iterable[Any]) -> list[object]:
+    return [extent for array in arrays if (extent := _extent(array)) is not None]
+
+
+def _extent(array: Any) -> Extent | None:
+    """Return where an array lies; None where it does not tell."""
+    framework = framework_of(array)
+    try:
+        return None if framework is None else framework.extent(array, "")
+    except UsageError:
+        return None
+
+
+def _meets(extent: object, others: Iterable[object]) -> bool:
+    """Return whether an extent may share memory with any of the others."""
+    if not isinstance(extent, Extent):
+        return False
+    start, end = span_of(extent)
+    spans = [span_of(other) for other in others if isinstance(other, Extent) and other.space == extent.space]
+    return any(start < other_end and other_start < end for other_start, other_end in spans)

@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -17,19 +18,14 @@ _START_OF_LINE = "\r\x1b[2K"
 BAR_WIDTH = 30
 
 
-def begin_line(reporter: pytest.TerminalReporter) -> None:
-    """End the terminal's line where it holds text; pytest's own `ensure_newline` knows of no text after `-q`."""
-    reporter.ensure_newline()
-    writer = reporter.config.get_terminal_writer()
-    if writer.width_of_current_line:
-        writer.line()
-
-
 def write_line(config: pytest.Config, text: str) -> None:
     """Write a line of its own among pytest's; nothing where pytest has no terminal."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
-        begin_line(reporter)
+        reporter.ensure_newline()
+        # That knows of no text after `-q`.
+        if (writer := config.get_terminal_writer()).width_of_current_line:
+            writer.line()
         reporter.write_line(printable(text))
         reporter.flush()
 
@@ -38,16 +34,13 @@ class ProgressLine:
     """Write to the terminal behind pytest's output capture, over itself."""
 
     def __init__(self, config: pytest.Config) -> None:
-        reporter = config.pluginmanager.get_plugin("terminalreporter")
-        self._reporter = None if reporter is None or hasattr(config, "workerinput") else reporter
-        self._watched = self._reporter is not None and self._reporter.isatty and not os.environ.get("CI")
+        self._config = config
+        reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+        self._shows = reporter is not None and not hasattr(config, "workerinput")
+        self._watched = self._shows and reporter.isatty and not os.environ.get("CI")
         self._capture = config.pluginmanager.get_plugin("capturemanager")
         self._width = config.get_terminal_writer().fullwidth if self._watched else 0
         self._showing = False
-
-    def of_test(self, test: str) -> Progress:
-        """Return what one test's measuring and judging report to."""
-        return Progress(test, self)
 
     def show(self, test: str, text: str) -> None:
         """Show what `test` is doing, where a person watches."""
@@ -57,11 +50,9 @@ class ProgressLine:
 
     def note(self, text: str) -> None:
         """Write a line that stays, where no person watches."""
-        if not self._watched and self._reporter is not None:
+        if self._shows and not self._watched:
             with self._uncaptured():
-                begin_line(self._reporter)
-                self._reporter.write_line(printable(text))
-                self._reporter.flush()
+                write_line(self._config, text)
 
     def clear(self) -> None:
         """Take the line away, if there is one."""

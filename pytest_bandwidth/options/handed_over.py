@@ -15,7 +15,7 @@ from typing import Any
 
 # A fresh process's request (`evidence.processes.child`), and the places of a fleet's card.
 REQUEST_VARIABLE = "PYTEST_BANDWIDTH_REQUEST"
-# Set together with one of those (`evidence.processes.endings`).
+# Set together with one of those (`evidence.processes.start_and_end`).
 PARENT_VARIABLE = "PYTEST_BANDWIDTH_PARENT"
 ANCESTOR_VARIABLE = "PYTEST_BANDWIDTH_ANCESTOR"
 _WRITER = "from"

@@ -5,6 +5,7 @@ Loaded in every pytest run, so it imports nothing of weight.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.options.own_process import is_own_process
+from pytest_bandwidth.options.handed_over import ANCESTOR_VARIABLE, PARENT_VARIABLE, taken, unexpected
 from pytest_bandwidth.options.settings import Given, Option, Settings, dest, flag, options_in
 from pytest_bandwidth.registry import hooks
 
@@ -165,3 +166,32 @@ def _ini_place(config: pytest.Config, ini_name: str) -> str:
     if any(text.partition("=")[0] == ini_name for text in overridden):
         return f"-o {ini_name}"
     return f"{ini_name} in {config.inipath or 'the ini file'}"
+
+
+_TAKEN = pytest.StashKey["dict[str, Any] | None"]()
+
+
+def take(config: pytest.Config) -> bool:
+    """Take what was handed to this run, when first called; return whether it was something.
+
+    Raises ValueError, one line, for a variable that no process of the plugin's own set for this one.
+    """
+    if _TAKEN in config.stash:
+        return False
+    config.stash[_TAKEN] = None
+    config.stash[_TAKEN] = taken()
+    for name in (PARENT_VARIABLE, ANCESTOR_VARIABLE):
+        if name in os.environ and not is_own_process(config):
+            raise unexpected(name)
+    return is_own_process(config)
+
+
+def is_own_process(config: pytest.Config) -> bool:
+    """Return whether the plugin started this process, to measure for another."""
+    return config.stash.get(_TAKEN, None) is not None
+
+
+def handed(config: pytest.Config, name: str) -> dict[str, Any] | None:
+    """Return what was handed to this run by that name; None where nothing was."""
+    found: dict[str, Any] | None = (config.stash.get(_TAKEN, None) or {}).get(name)
+    return found

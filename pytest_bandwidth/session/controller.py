@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_bandwidth.options.options import places_of
-from pytest_bandwidth.options.own_process import handed
-from pytest_bandwidth.session.at_end import sent_by_worker, sent_here
+from pytest_bandwidth.options.options import handed, places_of
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.session.publishing.device_report import DeviceReport
-    from pytest_bandwidth.session.publishing.gathered import Gathered
+    from pytest_bandwidth.session.publishing.gathered import DeviceReport, Gathered
 
 
 # Options that name what a run writes.
@@ -86,14 +84,9 @@ class Controller:
         if "bandwidth_device" not in carried and "bandwidth_unjudged" not in carried:  # two of a test's three reports
             return
         rows, unjudged, missing = (carried.get(f"bandwidth_{name}") for name in ("rows", "unjudged", "missing"))
-        gathered = self._gather()
         device = json.loads(carried["bandwidth_device"]) if "bandwidth_device" in carried else None
-        if rows and device is not None:
-            gathered.add(worker, device, json.loads(rows))
-        if missing is not None and device is not None:
-            gathered.add_missing(worker, report.nodeid, device, **missing)
-        if not rows and unjudged is not None:
-            gathered.add_unjudged(worker, report.nodeid, unjudged, device)
+        told = json.loads(rows) if rows and device is not None else ()
+        self._gather().add(worker, report.nodeid, device, told, missing=missing, unjudged=unjudged)
 
     def pytest_keyboard_interrupt(self) -> None:
         """Note an interrupt; `pytest.exit` is one, too."""
@@ -160,3 +153,28 @@ class Controller:
             asked = [where for name in _FILES if (where := places.get(name, "")).startswith("--")]
             if asked:
                 terminalreporter.write_line(f"bandwidth: nothing was measured, so {' and '.join(asked)} wrote nothing")
+
+
+_SENT = "bandwidth_at_end"
+_SENT_HERE = pytest.StashKey[Mapping[str, Any]]()
+
+
+def send_at_end(config: pytest.Config, sent: Mapping[str, Any]) -> None:
+    """Hand plain data from this process to the controller, which may be itself, when its tests have run."""
+    if hasattr(config, "workerinput"):
+        # xdist sets this on a worker's config, and sends it to the controller.
+        output: dict[str, Any] = vars(config)["workeroutput"]
+        output[_SENT] = dict(sent)
+    else:
+        config.stash[_SENT_HERE] = sent
+
+
+def sent_here(config: pytest.Config) -> Mapping[str, Any] | None:
+    """Return what this process handed to `send_at_end`; None where it gave nothing."""
+    return config.stash.get(_SENT_HERE, None)
+
+
+def sent_by_worker(node: Any) -> Mapping[str, Any] | None:
+    """Return what a worker handed to `send_at_end`; None where it gave nothing, or died."""
+    output: Mapping[str, Any] = getattr(node, "workeroutput", {})
+    return output.get(_SENT)

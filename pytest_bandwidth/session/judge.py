@@ -25,14 +25,12 @@ from pytest_bandwidth.evidence.commit_pairs.pairs import CommitPairs, against_ev
 from pytest_bandwidth.evidence.commit_pairs.process import Rows, Worktrees
 from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS, RevisionCode
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision, remove_leftovers
-from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
+from pytest_bandwidth.evidence.fresh_processes import FRESH_SECONDS_LEAST, FreshProcesses, JudgedTest, MeasuredTest
 from pytest_bandwidth.evidence.git import is_shallow
-from pytest_bandwidth.evidence.judged_test import FRESH_SECONDS_LEAST, JudgedTest, MeasuredTest
-from pytest_bandwidth.evidence.old_kernel.resolver import OldKernels, why_not_loadable
+from pytest_bandwidth.evidence.old_kernel import OldKernels, why_not_loadable
 from pytest_bandwidth.evidence.processes.child import Invocation
-from pytest_bandwidth.evidence.time_budget import OldCodeTime, Timed
-from pytest_bandwidth.judging.evidence import Evidence, code_alone, first_evidence, has_code, of_old_code_alone
-from pytest_bandwidth.judging.judge import Judged, Resolver, judge
+from pytest_bandwidth.judging.evidence import Evidence, code_alone, first_evidence, has_code
+from pytest_bandwidth.judging.judge import Judged, OldCodeTime, Resolver, judge
 from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.pairs import Looks
 from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, HookedPeak, Measurer, no_hook
@@ -245,7 +243,7 @@ class Judge:
             return decide_counted(measurements, limits, there, self._revision_code.known(there), asked.alone)
         evidence = self._evidence(measurements, asked, limits)
         with FreshProcesses(asked, settings.confirm) as fresh:
-            judged = judge(evidence, limits, (*self._resolvers(asked, limits, old_kernels), fresh))
+            judged = judge(evidence, limits, self._resolvers(asked, limits, old_kernels), [fresh.gather])
             judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
         if old_kernels is not None:
             judged = {key: old_kernels.with_processes(one) for key, one in judged.items()}
@@ -259,22 +257,25 @@ class Judge:
             rows = self._revision_code.known(self._worktrees(asked.test, self.revision))
             return against_evidence(measurements, limits, self.revision, rows)
         evidence = first_evidence(measurements, self.baseline, limits)
-        return {key: of_old_code_alone(one) for key, one in evidence.items()} if self._is_anchored else evidence
+        if not self._is_anchored:
+            return evidence
+        # Of an older commit than the baseline's runs their figures and code say nothing.
+        return {key: replace(one, stored=None, is_same_code=False) for key, one in evidence.items()}
 
-    def _resolvers(self, asked: JudgedTest, limits: Limits, old_kernels: OldKernels | None) -> tuple[Resolver, ...]:
+    def _resolvers(self, asked: JudgedTest, limits: Limits, old_kernels: OldKernels | None) -> list[Resolver]:
         """Return what compares changed or unknown code with old code, the best first."""
+        kernels: list[Resolver] = [] if old_kernels is None else [old_kernels.gather]
         if self.revision is not None:
             pairs = CommitPairs(
                 AskedCommit(self.revision), asked, lambda revision, _: self._worktrees(asked.test, revision), limits
             )
-            return (pairs,) if old_kernels is None else (old_kernels, pairs)
+            return [*kernels, pairs.gather]
         if self.settings.settle == "never":
-            return ()
+            return []
         pairs = CommitPairs(self._commits, asked, partial(self._worktrees, asked.test), limits)
         if self._is_anchored:
-            return (pairs,)
-        found: tuple[Resolver, ...] = (pairs,) if old_kernels is None else (old_kernels, pairs)
-        return tuple(Timed(one, self._old_code_time) for one in found)
+            return [pairs.gather]
+        return [self._old_code_time.bounded(one) for one in (*kernels, pairs.gather)]
 
     @property
     def _is_anchored(self) -> bool:

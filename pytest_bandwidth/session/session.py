@@ -29,15 +29,14 @@ from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS
-from pytest_bandwidth.evidence.fresh_processes import further_runs
-from pytest_bandwidth.evidence.judged_test import JudgedTest, MeasuredTest, left_to_parent
+from pytest_bandwidth.evidence.fresh_processes import JudgedTest, MeasuredTest, further_runs, left_to_parent
 from pytest_bandwidth.evidence.processes.requests import request_of
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.fixture.input import checked_tags, refuse_other_devices
 from pytest_bandwidth.judging.causes import likely_causes
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.measuring.measurer import Measurer
-from pytest_bandwidth.measuring.progress import ProgressLine
+from pytest_bandwidth.measuring.progress import Progress, ProgressLine
 from pytest_bandwidth.options.errors import UserHookFailed, called_hook, named_failures
 from pytest_bandwidth.options.options import places_of, usage_error
 from pytest_bandwidth.options.reading import read_marker, settings_of
@@ -47,9 +46,8 @@ from pytest_bandwidth.read_files.of_tests import FilesOfTests
 from pytest_bandwidth.reports import wording
 from pytest_bandwidth.reports.terminal import disabled_line, header_line, uncommitted_line
 from pytest_bandwidth.reports.text_safe import printable, printable_lines, printable_sentence
-from pytest_bandwidth.session.at_end import send_at_end
-from pytest_bandwidth.session.collection.collected import COLLECTED, entries_of, key_of, reason_of
-from pytest_bandwidth.session.collection.stale_entries import by_test
+from pytest_bandwidth.session.collection import COLLECTED, by_test, entries_of, key_of, reason_of
+from pytest_bandwidth.session.controller import send_at_end
 from pytest_bandwidth.session.judge import Judge
 from pytest_bandwidth.session.publishing.environment import uncommitted_beside
 from pytest_bandwidth.session.publishing.gathered import Row, verdict_said
@@ -133,7 +131,7 @@ class BandwidthSession:
         refuse_other_devices(marker, device.identity)
         item.stash[_ROWS] = []
         device.begin_test()
-        test, line = getattr(item, "function", None), self._line.of_test(item.name)
+        test, line = getattr(item, "function", None), Progress(item.name, self._line)
         rows = NO_ROWS if judge is None else judge.rows_elsewhere(item.nodeid, item.path, self._beside(item), line)
         return Bandwidth(self._measurer, marker, item.path, line, test, rows, partial(self._files.list_for, request))
 

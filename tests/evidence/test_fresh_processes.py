@@ -14,8 +14,7 @@ from children import HANGS_SECONDS, SUPPORT, gone
 
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
-from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation
-from pytest_bandwidth.evidence.processes.waiting import Room
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation, Room
 
 # A stand-in for pytest that `python -m` finds first: it says what it does, and reports what the test wrote down.
 FRESH = """
@@ -41,7 +40,7 @@ PARENT = """
 import sys
 sys.path.remove("")  # its pytest is a stand-in, for those that it starts
 from pathlib import Path
-from pytest_bandwidth.evidence.processes.waiting import Room
+from pytest_bandwidth.evidence.processes.child import Room
 from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
 from pytest_bandwidth.evidence.processes.child import Invocation
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from repositories import git
+from repositories import committed, git
 
 from pytest_bandwidth.cli.bisect_search import described, modules_in
 from pytest_bandwidth.domain.errors import UsageError
@@ -32,9 +32,7 @@ def repo(tmp_path):
     for name in ("test_a.py", "src/k.cu", "data.bin", "baselines/gpu.yaml"):
         put(tmp_path, name)
     put(tmp_path, ".gitignore", "*.so\nbuild/\n")
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", "-A")
-    git(tmp_path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "one")
+    committed(tmp_path)
     return tmp_path
 
 

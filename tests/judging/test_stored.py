@@ -16,7 +16,7 @@ from pytest_bandwidth.domain.units import log_of_drop
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.judging.decide import decide_stored
 from pytest_bandwidth.judging.stored import prior_spread, reference_of, runs_needed, since_anchor, steadier_of_runs
-from pytest_bandwidth.judging.update import merged
+from pytest_bandwidth.outcomes.entries import merged
 
 FIVE = (1.0, 1.0, 1.0, 1.0, 1.0)
 LIMIT = log_of_drop(0.05)

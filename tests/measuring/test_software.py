@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy
 import pytest
 
-from pytest_bandwidth.measuring.software import LONGEST_VERSION, loaded_versions
+from pytest_bandwidth.measuring.measurer import LONGEST_VERSION, loaded_versions
 
 LIBRARIES = ("numba", "llvmlite", "cupy", "torch", "triton", "jax", "tinygrad")
 

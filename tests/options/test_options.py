@@ -1,4 +1,4 @@
-"""The options and the marker's arguments: their help, and that each is read."""
+"""The options and the marker's arguments: their help, that each is read, and what is kept of a command line."""
 
 import re
 from dataclasses import fields
@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from pytest_bandwidth.judging.limits import MarkerOptions
-from pytest_bandwidth.options.options import declared, marker_help
+from pytest_bandwidth.options.options import declared, marker_help, own_command
 from pytest_bandwidth.options.settings import Settings, options_in
 from pytest_bandwidth.registry import hooks
 
@@ -73,3 +73,21 @@ def test_names_of_other_plugins_and_own_ones_are_taken(pytester, file):
     ini(pytester, file, "bandwidth_of_others")
     pytester.makeconftest("def pytest_addoption(parser):\n    parser.addini('bandwidth_of_others', 'theirs')\n")
     pytester.runpytest_inprocess("-o", "bandwidth_tolerance=3%").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["/usr/bin/pytest"], "pytest"),
+        (["/lib/pytest/__main__.py", "tests"], "python -m pytest …"),
+        (["pytest", "--token=hunter2", "-k", "x", "--bandwidth-json=r.json"], "pytest … --bandwidth-json=r.json"),
+        (["pytest", "--bandwidth-device", "cpu", "secret"], "pytest --bandwidth-device cpu …"),
+        (["pytest", "--bandwidth-strict", "secret"], "pytest --bandwidth-strict …"),
+        (
+            ["pytest", "--bandwidth-history=s3://key:secret@b/h", "--bandwidth-history", "gs://b/h?secret"],
+            "pytest --bandwidth-history=s3://***@b/h --bandwidth-history gs://b/h?***",
+        ),
+    ],
+)
+def test_of_the_command_line_only_the_plugins_own_options_are_kept(given, kept):
+    assert own_command(given) == kept

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from children import HANGS_SECONDS
-from repositories import git
+from repositories import committed, git
 
 KERNEL = "from virtual_time import sleep\ndef pause():\n    sleep({})\n"
 TEST = """
@@ -37,9 +37,7 @@ def repo(slept, monkeypatch):
     slept.file("pytest.ini", "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n")
     slept.file("kern.py", KERNEL.format(0.002))
     slept.file("test_kernel.py", TEST)
-    git(slept.path, "init", "-q")
-    git(slept.path, "add", "-A")
-    git(slept.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "one")
+    committed(slept.path)
     slept.file("kern.py", KERNEL.format(0.02))
     slept.file("test_kernel.py", TEST + NEW)
     return slept
@@ -156,8 +154,7 @@ def test_no_worktree_is_left_where_pytest_is_told_to_end(repo, name):
             "    a, b", "    import os, time; open(os.environ['ASLEEP'], 'a').write('x'); time.sleep(1)\n    a, b"
         ),
     )
-    git(repo.path, "add", "-A")
-    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "two")
+    committed(repo.path, "two")
     repo.file("kern.py", KERNEL.format(0.03))
     asleep = repo.path / "asleep"
     command = [sys.executable, "-m", "pytest", "--bandwidth-against=HEAD", "--bandwidth-device=cpu"]
@@ -215,8 +212,7 @@ def test_inner():
 def test_a_test_that_starts_pytest_does_not_multiply_itself(repo):
     repo.file("test_outer.py", STARTS)
     repo.file("test_inner.py", INNER)
-    git(repo.path, "add", "-A")
-    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "starts pytest")
+    committed(repo.path, "starts pytest")
     result = repo.run("--bandwidth-against=HEAD", "test_outer.py")
     result.assert_outcomes(passed=2)
     depths = (repo.path / "depths").read_text().split()

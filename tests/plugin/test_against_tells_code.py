@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from repositories import git
+from repositories import committed
 
 pytest.importorskip("cuda.bindings", reason="NVRTC compiles here: pip install 'pytest-bandwidth[traffic]'")
 
@@ -81,12 +81,6 @@ def repo(project, monkeypatch):
     return project
 
 
-def committed(repo):
-    git(repo.path, "init", "-q")
-    git(repo.path, "add", "-A")
-    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "one")
-
-
 def judged(repo, *args):
     result = repo.run("--bandwidth-against=HEAD", "--bandwidth-json=run.json", *args)
     rows = json.loads((repo.path / "run.json").read_text())["results"]
@@ -98,7 +92,7 @@ def test_the_same_code_takes_no_measurement_but_for_floors_and_for_tests_that_us
     assert slept is repo
     repo.file("kern.py", KERN)
     repo.file("test_kernel.py", TESTS)
-    committed(repo)
+    committed(repo.path)
     rows, started, result = judged(repo)
     result.assert_outcomes(passed=3)
     assert {name: (row["status"], row["gbps"] is None) for name, row in rows.items()} == {
@@ -114,7 +108,7 @@ def test_the_same_code_takes_no_measurement_but_for_floors_and_for_tests_that_us
 def test_counts_of_the_same_code_are_taken_once_and_those_of_other_code_or_data_twice(repo):
     repo.file("test_counts.py", COUNTED.format(steps="(1, 3)"))
     repo.file("kernels.cu", KERNELS.format(factor="2.0f"))
-    committed(repo)
+    committed(repo.path)
     # Of the same name, the second gather's index is another now; scale's code is.
     repo.file("test_counts.py", COUNTED.format(steps="(1, pytest.param(32, id='3'))"))
     repo.file("kernels.cu", "// a comment\n" + KERNELS.format(factor="3.0f"))

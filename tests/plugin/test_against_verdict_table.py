@@ -7,23 +7,15 @@ other, as on a GPU.
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import re
-import subprocess
-import sys
 from dataclasses import dataclass
 
 import pytest
-from children import SUPPORT
 from repositories import committed
+from verdict_tables import BYTES, FAILS, FAILS_STRICTLY, TOLERANCE, just, rows_of_run
 
 from pytest_bandwidth.domain.statistics import t_quantile
 
-STEP = 1e-6
-TOLERANCE = 0.05
-BYTES = 100_000_000
 # docs/judging.md: probes that differ by more between the two processes of a pair saw another machine.
 EVEN_PROBES = math.exp(0.10)
 # After so many pairs a decision is made, whatever it is.
@@ -79,10 +71,6 @@ class Case:
     there: int | None = BYTES
 
 
-def just(above: bool, limit: float) -> float:
-    return limit * (1 + STEP if above else 1 - STEP)
-
-
 def scattered(reach: float) -> tuple[float, float]:
     return 100 * math.exp(-reach), 100 * math.exp(reach)
 
@@ -103,8 +91,6 @@ ONE_AFTER_THE_OTHER = {
     "uneven": Case("UNDECIDED", "unsteady", (just(True, 100 * EVEN_PROBES),), (just(True, 100 * EVEN_PROBES),)),
 }
 ALL = CASES | ONE_AFTER_THE_OTHER
-FAILS = {"REGRESSED", "MISMATCH"}
-FAILS_STRICTLY = FAILS | {"UNDECIDED"}
 # Strict runs change what fails and no verdict: cases that take no pair. test_verdict_table.py has one of each status.
 STRICTLY = ("not_there", "other_bytes")
 
@@ -154,24 +140,10 @@ def judged(folder, *names, more=(), memory_bytes=LARGE_MEMORY):
     committed(repo)
     (repo / "test_all.py").write_text(text_of_tests(there=False))
     (repo / "kern.py").write_text(kernels("here", figures))
-    command = [sys.executable, "-m", "pytest", "-p", "bandwidth", "-rA", "--bandwidth-device=cpu"]
-    command += ["--bandwidth-max-time=0.05", f"--bandwidth-tolerance={TOLERANCE}", "--bandwidth-json=run.json"]
-    command += ["--bandwidth-against=HEAD", *more, *(f"test_all.py::test_{name}" for name in names)]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{site}{os.pathsep}{SUPPORT}",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "TMPDIR": str(folder),
-        "MEMORY_BYTES": str(memory_bytes),
-    }
-    environment.pop("PYTEST_ADDOPTS", None)
-    done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True, check=False)
-    assert (repo / "run.json").is_file(), done.stdout + done.stderr
-    rows = json.loads((repo / "run.json").read_text())["results"]
-    words = {name: word for word, name in re.findall(r"^(PASSED|FAILED) test_all.py::test_(\w+)", done.stdout, re.M)}
-    assert done.returncode == ("FAILED" in words.values())
-    found = {row["nodeid"].rpartition("::test_")[2]: row for row in rows}
-    return {name: (words[name], row) for name, row in found.items()}
+    given = ("--bandwidth-against=HEAD", *more, *(f"test_all.py::test_{name}" for name in names))
+    code, rows = rows_of_run(repo, site, *given, MEMORY_BYTES=str(memory_bytes))
+    assert code == any(word == "FAILED" for word, _ in rows.values())
+    return rows
 
 
 @pytest.mark.parametrize("name", CASES)

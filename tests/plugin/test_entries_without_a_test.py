@@ -1,8 +1,12 @@
 """Entries of the baseline that no test of a run is there to measure: told, and red with strict."""
 
 import json
+import shlex
 
 import pytest
+from plugin_texts import COPY
+
+from pytest_bandwidth.cli.main import main
 
 pytestmark = [pytest.mark.in_process, pytest.mark.slow]
 
@@ -56,7 +60,11 @@ def test_a_file_that_is_skipped_hides_none(project, kind, beside):
 
 
 @pytest.mark.parametrize(
-    "less", [("-k", "takes"), ("-m", "not slow"), ("test_other.py",), ("test_other.py::test_takes",)]
+    "less",
+    [
+        *(("-k", "takes"), ("-m", "not slow"), ("--deselect=x",), ("--lf",), ("--stepwise",)),
+        *(("test_other.py",), ("test_other.py::test_takes",)),
+    ],
 )
 def test_a_selection_asks_for_no_more_than_it_names(project, less):
     project.file("test_gpu.py", SKIP)
@@ -73,6 +81,7 @@ def test_a_selection_asks_for_no_more_than_it_names(project, less):
         assert result.ret == 0
         assert not told(result, "FAILED")
         assert not told(result, "NOT MEASURED")
+        assert "no test any more" not in result.stdout.str()
 
 
 EMPTY = """
@@ -378,3 +387,42 @@ def test_a_key_that_no_file_can_have_is_told_as_any_other(project):
     result = project.run_here("--bandwidth-baseline=b.yaml")
     assert result.ret == 0
     assert told(result, "1 entry has no test any more")
+
+
+@pytest.mark.smoke
+def test_the_command_that_is_told_removes_those_that_are_gone(project, monkeypatch):
+    project.file("test_copy.py", COPY + "\ndef test_plain(): pass\n")
+    keys = ("test_copy.py::test_copy", "test_copy.py::test_copy @ large @ cold", "test_gone.py::test_it[1 @ 2]")
+    entries(project, *keys)
+    result = project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-only", "--bandwidth-json=run.json")
+    (line,) = told(result, "1 entry has no test any more")
+    remedy = "pytest-bandwidth baseline prune b.yaml 'test_gone.py::test_it[1 @ 2]'"
+    assert line == f"1 entry has no test any more; to remove: {remedy}"
+    document = json.loads((project.path / "run.json").read_text())
+    assert {"code": "absent", "text": line} in document["findings"]
+    assert {finding["code"] for finding in document["findings"]} == {"absent", "not-measured"}
+    monkeypatch.chdir(project.path)
+    assert main(shlex.split(remedy)[1:]) == 0
+    assert "no test any more" not in project.run_here("--bandwidth-baseline=b.yaml").stdout.str()
+
+
+DESELECTS = """
+import pytest
+
+@pytest.hookimpl({order})
+def pytest_collection_modifyitems(config, items):
+    config.hook.pytest_deselected(items=[item for item in items if "{left_out}" in item.name])
+    items[:] = [item for item in items if "{left_out}" not in item.name]
+"""
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("order", ["tryfirst=True", "trylast=True"])
+@pytest.mark.parametrize("left_out", ["test_it", "test_plain"])
+def test_what_others_deselect_is_not_gone(project, order, left_out):
+    text = "import pytest\n@pytest.mark.parametrize('a', ['1 @ 2'])\ndef test_it(bandwidth, a): pass\n"
+    project.file("test_k.py", text + "\ndef test_plain(): pass\n")
+    entries(project, "test_k.py::test_it[1 @ 2]", "test_never.py::test_it")
+    project.file("conftest.py", DESELECTS.format(order=order, left_out=left_out))
+    (line,) = told(project.run_here("--bandwidth-baseline=b.yaml"), "1 entry has no test any more")
+    assert line.endswith("prune b.yaml test_never.py::test_it")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from repositories import git
+from repositories import committed
 
 FILES = {
     "mypkg/__init__.py": "",
@@ -76,9 +76,7 @@ def repo(slept, monkeypatch):
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p xdist -p no:unraisableexception")
     for name, text in FILES.items():
         slept.file(name, text)
-    git(slept.path, "init", "-q")
-    git(slept.path, "add", "-A")
-    git(slept.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "one")
+    committed(slept.path)
     return slept
 
 
@@ -165,8 +163,7 @@ def test_a_relative_import_of_math_is_not_pythons(repo):
     repo.file("mypkg/tensors.py", "def kernel(x):\n    from .math import f\n    f()\n")
     repo.file("tests/test_tensors.py", "from mypkg.tensors import kernel\ndef test_it(bandwidth):\n"
               "    x = bandwidth.empty(1 << 14)\n    bandwidth(kernel, x, reads=x)\n")  # fmt: skip
-    git(repo.path, "add", "-A")
-    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "two")
+    committed(repo.path, "two")
     repo.file("mypkg/timing.py", "SECONDS = 0.02\n")
     found = rows(repo, "--bandwidth-against=HEAD", "-obandwidth_pairs=4", "--bandwidth-strict", "-k", "test_it")
     assert found["test_it"]["status"] == "REGRESSED"

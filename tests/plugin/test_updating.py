@@ -214,12 +214,10 @@ def test_what_is_told_after_the_tests_has_lines_of_its_own(project, quiet):
     project.file("test_one.py", "def test_one():\n    pass\n")
     project.file(
         "conftest.py",
-        "from pytest_bandwidth.measuring.progress import begin_line\n\n"
+        "from pytest_bandwidth.measuring.progress import write_line\n\n"
         "def pytest_sessionfinish(session):\n"
-        "    reporter = session.config.pluginmanager.get_plugin('terminalreporter')\n"
         "    for text in ('run 2', 'run 3'):\n"
-        "        begin_line(reporter)\n"
-        "        reporter.write_line(text)\n",
+        "        write_line(session.config, text)\n",
     )
     result = project.run_here(*quiet, "-p", "no:randomly")
     result.stdout.fnmatch_lines(["*[[]100%[]]", "run 2", "run 3"], consecutive=True)

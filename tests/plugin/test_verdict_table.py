@@ -9,23 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import re
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from children import SUPPORT
+from verdict_tables import BYTES, FAILS, FAILS_STRICTLY, TOLERANCE, just, rows_of_run
 
 from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.measured.validity import BUSY_PROCESSORS
 from pytest_bandwidth.domain.statistics import t_quantile
 
-STEP = 1e-6
-TOLERANCE = 0.05
-BYTES = 100_000_000
 PEAK_GBPS = 1000.0
 CODE = "what identifies the code"
 PROBE_GBPS = 100.0
@@ -96,28 +89,6 @@ class Case:
     held: str | None = None
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What became of one test: its status and rule, what pytest says, and the whole verdict for the message."""
-
-    status: str
-    rule: str
-    outcome: str
-    verdict: str
-
-
-@dataclass(frozen=True)
-class Finished:
-    """What became of one run."""
-
-    exit_status: int
-    tests: dict[str, Seen]
-
-
-def just(above: bool, limit: float) -> float:
-    return limit * (1 + STEP if above else 1 - STEP)
-
-
 CASES = {
     "ok": Case("OK", "stored", just(True, 95.0)),
     "regressed": Case("REGRESSED", "stored", just(False, 95.0)),
@@ -160,9 +131,6 @@ CASES = {
     "share_missed": Case("REGRESSED", "floor:min_relative", just(False, 97.0), marker="min_relative=0.97"),
     "peak_share_missed": Case("REGRESSED", "floor:min_utilization", just(False, 97.0), marker="min_utilization=0.097"),
 }
-# The table of docs/method.md: what fails whatever is asked, and what only --bandwidth-strict fails.
-FAILS = {"REGRESSED", "MISMATCH"}
-FAILS_STRICTLY = FAILS | {"UNDECIDED"}
 # Strict runs change what fails and no verdict: the first case of each.
 ONE_OF_EACH = tuple({(case.status, case.rule): name for name, case in reversed(CASES.items())}.values())
 # A case of each status that a comparison can end in, and takes no new process where it can be had without.
@@ -217,33 +185,10 @@ def entry(key: str, fields: dict[str, object], held: str | None) -> str:
     return f"  {key}:\n{lines}{figures}"
 
 
-def judged(folder: Path, *args: str) -> Finished:
-    """What became of each test of the project in one run."""
+def judged(folder: Path, *args: str):
+    """Return pytest's exit status, and what became of each test of the project, in one run."""
     project(folder)
-    command = [sys.executable, "-m", "pytest", "-p", "bandwidth", "-rA"]
-    command += ["--bandwidth-device=cpu", "--bandwidth-max-time=0.05", f"--bandwidth-tolerance={TOLERANCE}"]
-    command += ["--bandwidth-json=run.json", *args]
-    # Dozens of processes a run: none loads plugins that take no part.
-    # With a lock of their own for the scripted device, so that other tests may measure theirs meanwhile.
-    own = {
-        "PYTHONPATH": f"{folder / 'site'}{os.pathsep}{SUPPORT}",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "TMPDIR": str(folder),
-    }
-    environment = {**os.environ, **own}
-    environment.pop("PYTEST_ADDOPTS", None)
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert (folder / "run.json").is_file(), done.stdout + done.stderr
-    rows = json.loads((folder / "run.json").read_text())["results"]
-    outcomes = {name: word for word, name in re.findall(r"^(PASSED|FAILED) test_all.py::test_(\w+)", done.stdout, re.M)}
-    return Finished(
-        done.returncode,
-        {
-            name: Seen(row["status"], row["reason_code"], outcomes[name], json.dumps([row["reason"], row["verdict"]]))
-            for row in rows
-            for name in [row["nodeid"].rpartition("::test_")[2]]
-        },
-    )
+    return rows_of_run(folder, folder / "site", *args)
 
 
 def nodes(*names: str) -> list[str]:
@@ -251,28 +196,28 @@ def nodes(*names: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def plainly(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    return judged(tmp_path_factory.mktemp("plain"), "--bandwidth-baseline=b.yaml")
+def plainly(tmp_path_factory):
+    return judged(tmp_path_factory.mktemp("plain"), "--bandwidth-baseline=b.yaml")[1]
 
 
 @pytest.fixture(scope="module")
-def strictly(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def strictly(tmp_path_factory):
     given = ("--bandwidth-baseline=b.yaml", "--bandwidth-strict")
-    return judged(tmp_path_factory.mktemp("strict"), *given, *nodes(*ONE_OF_EACH))
+    return judged(tmp_path_factory.mktemp("strict"), *given, *nodes(*ONE_OF_EACH))[1]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_verdict_at_its_boundary(plainly, name):
-    seen, case = plainly.tests[name], CASES[name]
-    assert (seen.status, seen.rule) == (case.status, case.rule), seen.verdict
-    assert seen.outcome == ("FAILED" if case.status in FAILS else "PASSED")
+    (word, row), case = plainly[name], CASES[name]
+    assert (row["status"], row["reason_code"]) == (case.status, case.rule), [row["reason"], row["verdict"]]
+    assert word == ("FAILED" if case.status in FAILS else "PASSED")
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_strict_fails_what_could_not_be_judged(strictly, name):
-    seen, case = strictly.tests[name], CASES[name]
-    assert (seen.status, seen.rule) == (case.status, case.rule), seen.verdict
-    assert seen.outcome == ("FAILED" if case.status in FAILS_STRICTLY else "PASSED")
+    (word, row), case = strictly[name], CASES[name]
+    assert (row["status"], row["reason_code"]) == (case.status, case.rule), [row["reason"], row["verdict"]]
+    assert word == ("FAILED" if case.status in FAILS_STRICTLY else "PASSED")
 
 
 PLAIN, STRICT = (), ("--bandwidth-strict",)
@@ -290,21 +235,21 @@ PLAIN, STRICT = (), ("--bandwidth-strict",)
 def test_the_verdict_decides_the_exit_status(tmp_path, given, statuses, exit_status):
     """What fails a run fails it alone; what does not, all together."""
     expected = {ONE_BY_STATUS[status]: status for status in statuses}
-    done = judged(tmp_path, "--bandwidth-baseline=b.yaml", *given, *nodes(*expected))
-    assert {one: seen.status for one, seen in done.tests.items()} == expected
-    assert done.exit_status == exit_status
+    code, rows = judged(tmp_path, "--bandwidth-baseline=b.yaml", *given, *nodes(*expected))
+    assert {name: row["status"] for name, (_, row) in rows.items()} == expected
+    assert code == exit_status
 
 
 @pytest.mark.parametrize("strict", [PLAIN, STRICT], ids=["plain", "strict"])
 def test_what_a_run_saves_passes(tmp_path, strict):
     given = ("--bandwidth-baseline=new.yaml", "--bandwidth-update", "--bandwidth-runs=1", *strict)
-    done = judged(tmp_path, *given, *nodes("ok", "regressed"))
-    assert {(one.status, one.outcome) for one in done.tests.values()} == {("SAVED", "PASSED")}
-    assert done.exit_status == 0
+    code, rows = judged(tmp_path, *given, *nodes("ok", "regressed"))
+    assert {(row["status"], word) for word, row in rows.values()} == {("SAVED", "PASSED")}
+    assert code == 0
 
 
 @pytest.mark.parametrize("strict", [PLAIN, STRICT], ids=["plain", "strict"])
 def test_without_a_baseline_nothing_is_decided(tmp_path, strict):
-    done = judged(tmp_path, *strict, *nodes("ok"))
-    assert [(one.status, one.rule) for one in done.tests.values()] == [("UNDECIDED", "no-baseline")]
-    assert done.exit_status == bool(strict)
+    code, rows = judged(tmp_path, *strict, *nodes("ok"))
+    assert [(row["status"], row["reason_code"]) for _, row in rows.values()] == [("UNDECIDED", "no-baseline")]
+    assert code == bool(strict)

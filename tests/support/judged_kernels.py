@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
-from pytest_bandwidth.evidence.processes.waiting import Room
+from pytest_bandwidth.evidence.processes.child import Room
 from pytest_bandwidth.judging.evidence import Ask, OldCodeComparison, first_evidence
 from pytest_bandwidth.judging.judge import FreshRow
 from pytest_bandwidth.judging.judge import judge as judge_evidence
@@ -92,8 +92,6 @@ def processes(*gbps, confirm=LIMITS.confirm):
 class OldCode:
     """Old code that shows these drops, by key, one at a time; of other keys it says why there is none."""
 
-    answers = Ask.OLD_CODE
-
     def __init__(self, drops=None, why="the old code did not run: its commit is gone", **more):
         self.drops, self.why, self.more = drops or {}, why, more
         self.asked = []
@@ -117,7 +115,9 @@ class OldCode:
 
 def judged(measurements, known, *resolvers, limits=LIMITS):
     """Each measurement, judged as a run does."""
-    return judge_evidence(first_evidence(measurements, known, limits), limits, resolvers)
+    old_code = [one.gather for one in resolvers if isinstance(one, OldCode)]
+    again = [one.gather for one in resolvers if isinstance(one, Processes)]
+    return judge_evidence(first_evidence(measurements, known, limits), limits, old_code, again)
 
 
 def decided(measurement, known, *resolvers, limits=LIMITS):

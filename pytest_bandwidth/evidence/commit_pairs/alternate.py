@@ -2,7 +2,7 @@
 
 What a shared machine does changes within seconds: processes that follow each other differ by that. A child says a line
 before its first round and after each one, and waits until it is told to go on or to stop; the parent conducts. Before
-the first round it may be told what to do about its arrays (see `sharing`).
+the first round it may be told what to do about its arrays (see `orders`).
 """
 
 from __future__ import annotations
@@ -11,29 +11,27 @@ import json
 import math
 import os
 import secrets
-import selectors
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar, Literal
 
 from pytest_bandwidth.devices.activity import remember
 from pytest_bandwidth.devices.base import Call, Device, Turn
-from pytest_bandwidth.devices.shared_arrays import SharedArrays
+from pytest_bandwidth.devices.host import available_bytes
+from pytest_bandwidth.devices.shared_arrays import HUGE_PAGE_BYTES, SharedArrays
 from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
 from pytest_bandwidth.domain.statistics import precision_of_median
-from pytest_bandwidth.evidence.commit_pairs.page_exchange import ALL, ARRAYS, DONE, Both, Orders, order_of, orders
 from pytest_bandwidth.evidence.processes.child import Child, ChildResult
 from pytest_bandwidth.evidence.processes.requests import ChildRequest, Go, ParentLine
 from pytest_bandwidth.measuring.task import TurnsOf
 
 GO, STOP = "go", "stop"
 SEED_BITS = 63
-_CHUNK_BYTES = 1 << 16
 # OpenMP's threads of the process that has sampled spin for some milliseconds before they sleep. Where that was not
 # waited for, a triad on all processors lost 60 to 100 % of its rounds to them. Where they spin for long (LLVM's OpenMP:
 # 200 ms) or for ever (OMP_WAIT_POLICY=active), the other process goes on all the same.
@@ -45,6 +43,20 @@ PRECISION_OF_TOLERANCE = 1 / 6
 FINEST_PRECISION, COARSEST_PRECISION = 0.0025, 0.01
 # Fewer rounds do not tell how they scatter.
 FEWEST_TO_STOP = 8
+
+# What lines say: which arrays there are, whether those are all that the workload is given, and with which of them an
+# order was carried out.
+ARRAYS, ALL, DONE = "arrays", "all", "done"
+Work = Literal["copy", "same", "exchange"]
+# What the processes, 0 and 1, are to do at the same time; sent back is with which arrays each did it.
+Both = tuple["Order", "Order"]
+# The end tells whether those of all arrays were exchanged.
+Orders = Generator[Both, tuple[Sequence[int], Sequence[int]] | None, bool]
+# Numbers of an array in both processes, its bytes, and where the shared memory has room for it.
+_Place = tuple[tuple[int, int], int, int]
+_NOTHING: tuple[Sequence[int], Sequence[int]] = ((), ())
+# Of the free memory, what copies may take: nothing fails without them.
+FREE_SHARE = 0.25
 
 # By label, of each round that counts in both processes: the seconds that the first and the second one took.
 RoundsInTurn = Mapping[str | None, Sequence[tuple[float, float]]]
@@ -191,23 +203,9 @@ def take_turns(
     seed = secrets.randbits(SEED_BITS)
     one.start(Go(two.pid, processor, seed))
     two.start(Go(one.pid, processor, seed))
-    conductor = Conductor(memory, precision)
-    with selectors.DefaultSelector() as selector:
-        pending = {0: b"", 1: b""}
-        for side, child in enumerate(children):
-            selector.register(child.line, selectors.EVENT_READ, side)
-        while selector.get_map() and (left := ends - time.monotonic()) > 0:
-            for key, _ in selector.select(left):
-                side = key.data
-                chunk = _received(children[side])
-                if not chunk:
-                    selector.unregister(children[side].line)
-                    answers = conductor.ended(side)
-                else:
-                    *lines, pending[side] = (pending[side] + chunk).split(b"\n")
-                    answers = [answer for line in lines for answer in conductor.heard(side, _said(line))]
-                for asked, answer in answers:
-                    children[asked].tell(answer)
+    with one.line.makefile("rb") as from_one, two.line.makefile("rb") as from_two:
+        conductor = Conductor((_Side(one, from_one, ends), _Side(two, from_two, ends)), memory, precision)
+        conductor.conduct()
     first = one.result(max(0.0, ends - time.monotonic()))
     second = two.result(max(0.0, ends - time.monotonic()))
     return TurnsTaken((first, second), conductor.rounds, frozenset(conductor.shared))
@@ -227,132 +225,197 @@ def drops(rounds: RoundsInTurn) -> dict[str | None, float]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Talk with one of the two processes until the time is over."""
+
+    child: Child
+    lines: BinaryIO
+    ends: float
+
+    def tell(self, line: str) -> None:
+        self.child.tell(line)
+
+    def hear(self) -> Mapping[str, Any] | None:
+        """Return what it says next of its rounds; None once it has ended, or the time is over."""
+        with suppress(OSError):
+            while (left := self.ends - time.monotonic()) > 0:
+                self.child.line.settimeout(left)
+                line = self.lines.readline()
+                if not line.endswith(b"\n"):
+                    return None
+                with suppress(ValueError):  # another line, such as that it is ready
+                    if isinstance(said := json.loads(line), dict):
+                        return said
+        return None
+
+
 class Conductor:
     """Decide which of two processes, 0 and 1, samples next: AB BA AB …, until their ratio is precise, or both stop.
 
     Before the first round both are told where arrays that are equal lie. A process whose measurement the other one does
-    not take at the same time goes alone.
+    not take at the same time goes alone. It waits for its answer after each thing that it says.
 
     memory: the descriptor of what both have for their arrays. precision: the standard error of the ratio's median, as
     a fraction, with which a measurement has enough rounds.
     """
 
-    def __init__(self, memory: int | None = None, precision: float = FINEST_PRECISION) -> None:
-        self._memory, self._precision = memory, precision
-        self._orders: Orders | None = None
+    def __init__(self, sides: Sequence[_Side], memory: int | None = None, precision: float = FINEST_PRECISION) -> None:
+        self._sides, self._memory, self._precision = sides, memory, precision
+        # What each said last; None of one that has ended.
+        self._said: list[Mapping[str, Any] | None] = [None, None]
         self.rounds: dict[str | None, list[tuple[float, float]]] = {}
         # The labels of measurements of which all arrays lie in the same memory.
         self.shared: set[str | None] = set()
-        self._waiting: dict[int, Mapping[str, Any]] = {}
-        self._gone: set[int] = set()
-        # Whether an order was given, of those that there are, and whether they are about all arrays.
-        self._asked = self._all_told = False
-        self._sampling: int | None = None
-        # Who is still to go in this round, and what those took who went.
-        self._to_go: list[int] = []
-        self._taken: dict[int, float | None] = {}
-        self._number = 0
 
-    def heard(self, side: int, said: Mapping[str, Any] | None) -> list[tuple[int, str]]:
-        """Return whom to answer what, after a line of a side; None: a line of another kind."""
-        if said is None:
-            return []
-        self._waiting[side] = said
-        if ARRAYS in said:  # whatever came of those before
-            self._orders = None
-            self.shared.discard(said.get("label"))
-        if self._sampling == side:
-            self._sampling = None
-        if side in self._taken:
-            self._taken[side] = said.get("seconds")
-        return self._answers()
+    def conduct(self) -> None:
+        """Let both measure until both have ended."""
+        number = 0
+        self._hear(0, 1)
+        while any(said is not None for said in self._said):
+            if (both := self._together()) is None:
+                side = 1 if self._said[0] is None else 0
+                self._answer(side, STOP if (self._said[side] or {}).get("stops") else GO)
+            elif not self._lay_out(*both):
+                continue
+            elif all(said.get("stops") for said in both) or self._is_precise(both[0].get("label")):
+                self._answer_both(STOP, STOP)
+            else:
+                self._take_round(both[0].get("label"), (0, 1) if number % 2 == 0 else (1, 0))
+                number += 1
 
-    def ended(self, side: int) -> list[tuple[int, str]]:
-        """Return the same after the end of a side."""
-        self._gone.add(side)
-        self._orders = None
-        self._waiting.pop(side, None)
-        if self._sampling == side:
-            self._sampling = None
-        self._to_go, self._taken = [], {}
-        return self._answers()
-
-    def _answers(self) -> list[tuple[int, str]]:
-        if self._sampling is not None:
-            return []
-        if self._to_go:
-            return self._go(self._to_go.pop(0))
-        self._note_round()
-        if len(self._waiting) == 2:
-            one, two = self._waiting[0], self._waiting[1]
-            if one.get("label") != two.get("label"):
-                self._orders = None
-                return self._alone(0)
-            if (both := self._next_orders(one, two)) is not None:
-                self._waiting.clear()
-                return [(side, order.text()) for side, order in enumerate(both)]
-            if (one.get("stops") and two.get("stops")) or self._is_precise(one.get("label")):
-                self._waiting.clear()
-                return [(0, STOP), (1, STOP)]
-            self._to_go = [1] if self._number % 2 == 0 else [0]
-            self._taken = {0: None, 1: None}
-            self._number += 1
-            return self._go(1 - self._to_go[0])
-        if self._waiting and self._gone:
-            return self._alone(next(iter(self._waiting)))
-        return []  # the other one is on its way
-
-    def _next_orders(self, one: Mapping[str, Any], two: Mapping[str, Any]) -> Both | None:
-        """Return what both are to do about their arrays, once they have told them; None once that is done."""
-        if self._orders is None:
-            if self._memory is None or ARRAYS not in one or ARRAYS not in two:
-                return None
-            self._orders, self._asked = orders(self._memory, one[ARRAYS], two[ARRAYS]), False
-            self._all_told = bool(one.get(ALL) and two.get(ALL))
-        done = (one.get(DONE, ()), two.get(DONE, ())) if self._asked else None
-        self._asked = True
-        try:
-            return self._orders.send(done)
-        except StopIteration as end:
-            self._orders = None
-            if end.value and self._all_told:
-                self.shared.add(one.get("label"))
+    def _together(self) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+        """Return what both said, where both are at the same measurement."""
+        one, two = self._said
+        if one is None or two is None or one.get("label") != two.get("label"):
             return None
+        return one, two
+
+    def _lay_out(self, one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+        """Have both lay their arrays out, once they have told them; return whether they may sample."""
+        if self._memory is None or ARRAYS not in one or ARRAYS not in two:
+            return True
+        steps, done = orders(self._memory, one[ARRAYS], two[ARRAYS]), None
+        while True:
+            try:
+                both = steps.send(done)
+            except StopIteration as end:
+                if end.value and one.get(ALL) and two.get(ALL):
+                    self.shared.add(one.get("label"))
+                return True
+            self._answer_both(*(order.text() for order in both))
+            now = self._together()
+            if now is None or any(ARRAYS in said for said in now):  # one broke off
+                return False
+            done = now[0].get(DONE, ()), now[1].get(DONE, ())
+
+    def _take_round(self, label: str | None, order: tuple[int, int]) -> None:
+        taken: dict[int, float | None] = {}
+        for side in order:
+            self._answer(side, GO)
+            if (said := self._said[side]) is None:
+                return
+            taken[side] = said.get("seconds")
+        if (one := taken[0]) and (two := taken[1]):
+            self.rounds.setdefault(label, []).append((one, two))
 
     def _is_precise(self, label: str | None) -> bool:
         ratios = [one / two for one, two in self.rounds.get(label, ())]
         return len(ratios) >= FEWEST_TO_STOP and precision_of_median(ratios) <= self._precision
 
-    def _note_round(self) -> None:
-        one, two = self._taken.get(0), self._taken.get(1)
-        if one and two:
-            self.rounds.setdefault(self._waiting[0].get("label"), []).append((one, two))
-        self._taken = {}
+    def _answer(self, side: int, answer: str) -> None:
+        self._sides[side].tell(answer)
+        self._hear(side)
 
-    def _go(self, side: int) -> list[tuple[int, str]]:
-        del self._waiting[side]
-        self._sampling = side
-        return [(side, GO)]
+    def _answer_both(self, one: str, two: str) -> None:
+        self._sides[0].tell(one)
+        self._sides[1].tell(two)
+        self._hear(0, 1)
 
-    def _alone(self, side: int) -> list[tuple[int, str]]:
-        if self._waiting[side].get("stops"):
-            del self._waiting[side]
-            return [(side, STOP)]
-        return self._go(side)
+    def _hear(self, *sides: int) -> None:
+        for side in sides:
+            said = self._said[side] = self._sides[side].hear()
+            if said is not None and ARRAYS in said:  # whatever came of those before
+                self.shared.discard(said.get("label"))
 
 
-def _received(child: Child) -> bytes:
-    try:
-        child.line.settimeout(None)
-        return child.line.recv(_CHUNK_BYTES)
-    except OSError:
-        return b""
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Say what a process is to do with which of its arrays. places: number of the array, offset in the memory."""
+
+    work: Work
+    places: Sequence[tuple[int, int]]
+
+    def text(self) -> str:
+        """Return it as a line."""
+        return json.dumps({"work": self.work, "places": self.places})
+
+    def by(self, arrays: SharedArrays, run: Call) -> list[int]:
+        """Carry it out; return the numbers of the arrays that it was done with. run: the workload, once."""
+        if self.work == "copy":
+            return arrays.copy(self.places)
+        if self.work == "same":
+            return arrays.same(self.places, run)
+        return arrays.exchange(number for number, _ in self.places)
 
 
-def _said(line: bytes) -> Mapping[str, Any] | None:
-    """Return what a child says of its rounds; None for another line, such as that it is ready."""
-    try:
-        said = json.loads(line)
-    except ValueError:
+def order_of(line: str) -> Order | None:
+    """Return the order that a line gives; None for another line."""
+    if not line.startswith("{"):
         return None
-    return said if isinstance(said, dict) else None
+    told = json.loads(line)
+    return Order(told["work"], told["places"])
+
+
+def orders(memory: int, one: Sequence[Sequence[int]], two: Sequence[Sequence[int]]) -> Orders:
+    """Give orders, one after the other; return whether all arrays of both had their pages exchanged.
+
+    one, two: the arrays of both, each as `SharedArrays.told` has it.
+    """
+    places: list[_Place] = []
+    # Nothing lies where an earlier measurement's arrays did: processes that the test has forked may have them still.
+    end = os.fstat(memory).st_size
+    for numbers in _alike(one, two):
+        length = one[numbers[0]][-1]
+        places.append((numbers, length, end))
+        end += -(-length // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+    if not places or not _made_room(memory, sum(length for _, length, _ in places), end):
+        return False
+    # Each every other one, the largest first: nothing else that is ordered takes as long.
+    places.sort(key=lambda place: -place[1])
+    halves = places[::2], places[1::2]
+    done = (yield _order("copy", halves[0], 0), _order("copy", halves[1], 1)) or _NOTHING
+    places = [place for side, half in enumerate(halves) for place in half if place[0][side] in done[side]]
+    steps: tuple[Work, Work] = ("same", "exchange")
+    for work in steps:
+        if places:
+            done = (yield _order(work, places, 0), _order(work, places, 1)) or _NOTHING
+        places = [place for place in places if all(place[0][side] in done[side] for side in (0, 1))]
+    if not places:  # what one cannot, the other may not
+        yield Order("exchange", []), Order("exchange", [])
+    return len(places) == len(one) == len(two)
+
+
+def _made_room(memory: int, needed: int, end: int) -> bool:
+    """Let the memory end there, where so many bytes may be taken."""
+    free = available_bytes()
+    if free is not None and needed > FREE_SHARE * free:
+        return False
+    try:
+        os.ftruncate(memory, end)
+    except OSError:  # a limit of files' sizes
+        return False
+    return True
+
+
+def _order(work: Work, places: Sequence[_Place], side: int) -> Order:
+    return Order(work, [(numbers[side], at) for numbers, _, at in places])
+
+
+def _alike(one: Sequence[Any], two: Sequence[Any]) -> Iterator[tuple[int, int]]:
+    """Return the numbers of arrays of one size in both: the first with the first of that size, and so on."""
+    left = list(enumerate(two))
+    for first, array in enumerate(one):
+        at = next((place for place, (_, other) in enumerate(left) if list(other) == list(array)), None)
+        if at is not None:
+            yield first, left.pop(at)[0]

@@ -31,7 +31,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.text import listed, shown
 from pytest_bandwidth.evidence.commit_pairs.process import belongs, environment_in
 from pytest_bandwidth.evidence.commit_pairs.run_in_worktree import inside, loaded_modules
 from pytest_bandwidth.evidence.commit_pairs.worktree import (
@@ -46,8 +46,7 @@ from pytest_bandwidth.evidence.commit_pairs.worktree import (
     top_of,
 )
 from pytest_bandwidth.evidence.git import CODE_SUFFIXES, git, repository_of
-from pytest_bandwidth.evidence.processes.endings import descendant_environment, end_group, finish
-from pytest_bandwidth.evidence.processes.interpreter import python_command
+from pytest_bandwidth.evidence.processes.start_and_end import descendant_environment, end_group, finish, python_command
 from pytest_bandwidth.storage.atomic import write_whole
 from pytest_bandwidth.storage.own_folders import LOCK, cache_folder, what_is_wrong
 
@@ -125,10 +124,9 @@ def run_build(build: Build, revision: Revision, environment: Path, log: Path, se
         raise BuildFailed(f"bandwidth_build failed at {revision} with exit status {code}: {_last_errors(log)}")
     for where, old, new in zip((revision.top, "this Python environment"), before, after, strict=True):
         if changed := sorted(str(path) for path in {*old, *new} if old.get(path) != new.get(path)):
-            more = f" and {len(changed) - _FILES_NAMED} more" if len(changed) > _FILES_NAMED else ""
             raise BuildFailed(
                 f"bandwidth_build wrote into {where} at {revision}, not only into the current folder: "
-                f"{', '.join(changed[:_FILES_NAMED])}{more}; use relative paths, `pip` and `python` without a path, "
+                f"{listed(changed, _FILES_NAMED)}; use relative paths, `pip` and `python` without a path, "
                 "and build your own tree anew"
             )
 
@@ -364,10 +362,9 @@ def check_extensions(revision: Revision) -> None:
         return
     missing = sorted(file for file in loaded_modules().values() if _is_missing(file, revision))
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise UsageError(
-            f"{missing[0]}{more}: a built extension is loaded that git does not have at {revision}: set how a revision "
-            "is built in the ini file, such as bandwidth_build = pip install -e . --no-build-isolation"
+            f"{listed(missing, 1)}: a built extension is loaded that git does not have at {revision}: set how a "
+            "revision is built in the ini file, such as bandwidth_build = pip install -e . --no-build-isolation"
         )
 
 

@@ -25,7 +25,7 @@ from pytest_bandwidth.evidence.git import (
     merge_base_with_default,
     tree_of,
 )
-from pytest_bandwidth.evidence.processes.endings import signals_as_interrupts
+from pytest_bandwidth.evidence.processes.start_and_end import signals_as_interrupts
 from pytest_bandwidth.judging.evidence import Evidence
 
 LONGEST_REASON = 300

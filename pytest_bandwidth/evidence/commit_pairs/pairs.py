@@ -31,7 +31,7 @@ from pytest_bandwidth.evidence.commit_pairs.process import (
 )
 from pytest_bandwidth.evidence.commit_pairs.revision_code import runs_same_code
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
-from pytest_bandwidth.evidence.judged_test import JudgedTest
+from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.decide import decide_comparison, decide_counts, mismatch_of
@@ -45,7 +45,7 @@ from pytest_bandwidth.judging.evidence import (
     setup_of,
 )
 from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Judged, Rule
-from pytest_bandwidth.judging.limits import Limits, count_tolerance_of
+from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.pairs import Looks, Pair
 from pytest_bandwidth.outcomes.outcome import Outcome
 
@@ -160,7 +160,7 @@ class PairsTaken:
 
 @dataclass(frozen=True, slots=True)
 class CommitPairs:
-    """Compare the measurements of one test with old code in pairs of new processes; a `Resolver`.
+    """Compare the measurements of one test with old code in pairs of new processes.
 
     worktrees_at: both trees of the test, for a revision and the share of the time budget that is for rounds.
     """
@@ -169,10 +169,6 @@ class CommitPairs:
     asked: JudgedTest
     worktrees_at: Callable[[Revision, float], Worktrees]
     limits: Limits
-
-    @property
-    def answers(self) -> Ask:
-        return Ask.OLD_CODE
 
     def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
         """Take pairs for all measurements of a commit together until each is decided."""
@@ -261,7 +257,7 @@ def decide_counted(
     device_held: DeviceHeld,
 ) -> dict[str, Judged]:
     """Decide counts by those of a revision, by key: one process of it is enough, since they are the same in each."""
-    revision, tolerance = worktrees.revision, count_tolerance_of(limits.marker.tolerance, None)
+    revision, tolerance = worktrees.revision, limits.marker.tolerance or 0.0
     if all(runs_same_code(m, rows.get(m.label)) for m in measurements.values()):
         unchanged = Decision(Status.OK, Rules.CODE_UNCHANGED, facts={"revision": str(revision)})
         entries = {key: entry_of(key, [rows[m.label]], revision) for key, m in measurements.items()}

@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 import sysconfig
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ from typing import Any
 
 from pytest_bandwidth.devices.shared_arrays import shared_memory
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.evidence.commit_pairs import run_in_worktree as run_in_worktree
 from pytest_bandwidth.evidence.commit_pairs.alternate import Alternate, drops, processor_of, take_turns
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
@@ -26,8 +27,8 @@ from pytest_bandwidth.evidence.processes.child import (
     FreshProcessFailed,
     Invocation,
 )
-from pytest_bandwidth.evidence.processes.interpreter import this_python
 from pytest_bandwidth.evidence.processes.requests import ChildRequest, TellCode
+from pytest_bandwidth.evidence.processes.start_and_end import this_python
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.storage.own_folders import temporary_folder
 
@@ -87,7 +88,7 @@ class Worktrees:
 
     def codes_at_base(self, nodeids: Collection[str]) -> list[dict[str, Any]]:
         """Ask the other revision what code the named tests of the target run. Raises as `base` does."""
-        return self._of_base(lambda target: TellCode(self.device, target=target, nodeids=tuple(nodeids))).measured()
+        return self._of_base(TellCode(self.device, nodeids=tuple(nodeids))).measured()
 
     def in_turn(self, number: int, precision: float) -> MeasuredPair:
         """Measure new and old code alternately, round by round, in two processes. Raises as `head` and `base` do.
@@ -100,11 +101,7 @@ class Worktrees:
         share = _share_of(self.rounds_share, number)
         with ExitStack() as stack:
             memory = stack.enter_context(shared_memory())
-
-            def request(target: str) -> ChildRequest:
-                nodeids = (self.nodeid,)
-                return Alternate(self.device, target=target, nodeids=nodeids, rounds_share=share, shared_memory=memory)
-
+            request = Alternate(self.device, nodeids=(self.nodeid,), rounds_share=share, shared_memory=memory)
             sides = [
                 replace(side, plan={**side.plan, **addresses}, environment=_with_hash_seed(side, addresses))
                 for side in (self._of_head(request), self._of_base(request))
@@ -119,24 +116,23 @@ class Worktrees:
             return MeasuredPair(by_label(first), by_label(second), found, alike)
         return MeasuredPair(by_label(second), by_label(first), {label: -drop for label, drop in found.items()}, alike)
 
-    def _measuring(self, target: str) -> ChildRequest:
-        return ChildRequest(self.device, target=target, nodeids=(self.nodeid,), rounds_share=self.rounds_share)
+    @property
+    def _measuring(self) -> ChildRequest:
+        return ChildRequest(self.device, nodeids=(self.nodeid,), rounds_share=self.rounds_share)
 
-    def _of_head(self, request_for: Callable[[str], ChildRequest]) -> Process:
+    def _of_head(self, request: ChildRequest) -> Process:
         """Return the process for the new code: the candidate's tree, or without one the tree that pytest started in."""
         if self.candidate is not None:
-            return self._at(self.candidate, (self.revision,), request_for)
+            return self._at(self.candidate, (self.revision,), request)
         plan = _plan((self.revision.tree,), self.revision.top, {}, as_module=self.invocation.as_module)
-        request, environment = request_for(str(self.target)), dict(os.environ)
+        request, environment = replace(request, target=str(self.target)), dict(os.environ)
         return Process(plan, self.invocation, request, environment, self.timeout_seconds, self.revision, False)
 
-    def _of_base(self, request_for: Callable[[str], ChildRequest]) -> Process:
+    def _of_base(self, request: ChildRequest) -> Process:
         """Return the process that measures the other revision's tree. Raises NothingThere, ForeignImport."""
-        return self._at(self.revision, () if self.candidate is None else (self.candidate,), request_for)
+        return self._at(self.revision, () if self.candidate is None else (self.candidate,), request)
 
-    def _at(
-        self, revision: Revision, others: Sequence[Revision], request_for: Callable[[str], ChildRequest]
-    ) -> Process:
+    def _at(self, revision: Revision, others: Sequence[Revision], request: ChildRequest) -> Process:
         """Return a process for a revision's tree. It imports nothing from `others` or the user's tree."""
         target = revision.counterpart(self.target)
         if target is None:
@@ -154,7 +150,7 @@ class Worktrees:
         names = names_of_finders(revision, modules_loaded() if self.findable is None else self.findable)
         trees = (revision.top, *(other.tree for other in others))
         plan = _plan(trees, revision.tree, names, as_module=self.invocation.as_module)
-        invocation, request = invocation_at(self.invocation, revision), request_for(str(target))
+        invocation, request = invocation_at(self.invocation, revision), replace(request, target=str(target))
         return Process(
             plan, invocation, request, revision.environment(os.environ), self.timeout_seconds, revision, True
         )
@@ -208,20 +204,6 @@ class Process:
             with Child(command, self.invocation.folder, self.request, self.environment) as child:
                 yield _StartedProcess(self, child, loaded_file)
 
-    def rows_of(self, result: ChildResult) -> list[dict[str, Any]]:
-        """Return what it measured. Raises as `measured` does, but for ForeignImport."""
-        if result.rows:
-            return result.rows
-        if not self.at_base:
-            raise FreshProcessFailed(f"a fresh process {result}")
-        if result.code == _NOTHING_COLLECTED:
-            raise NothingThere(f"{self.revision} has no such test")
-        if result.code == _PASSED:
-            raise NothingThere(f"the test skips or measures nothing at {self.revision}")
-        if result.code == _TEST_FAILED:
-            raise FailsThere(f"the test fails at {self.revision}: {_last_error(result)}")
-        raise FreshProcessFailed(f"a fresh process at {self.revision} {result}")
-
 
 @dataclass(frozen=True, slots=True)
 class _StartedProcess:
@@ -235,7 +217,18 @@ class _StartedProcess:
             check_loaded_files(self._loaded(), self.process.plan, self.process.revision)
         elif result.rows:
             raise ForeignImport(f"a fresh process measured, but did not say what it loaded: it {result}")
-        return self.process.rows_of(result)
+        if result.rows:
+            return result.rows
+        revision = self.process.revision
+        if not self.process.at_base:
+            raise FreshProcessFailed(f"a fresh process {result}")
+        if result.code == _NOTHING_COLLECTED:
+            raise NothingThere(f"{revision} has no such test")
+        if result.code == _PASSED:
+            raise NothingThere(f"the test skips or measures nothing at {revision}")
+        if result.code == _TEST_FAILED:
+            raise FailsThere(f"the test fails at {revision}: {_last_error(result)}")
+        raise FreshProcessFailed(f"a fresh process at {revision} {result}")
 
     def is_laid_out(self) -> bool:
         """Return whether a process that has ended had the addresses that it was to have."""
@@ -276,15 +269,16 @@ def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revis
         strays = sorted(file for file in used if belongs(file, other, plan["environment"]))
         if strays:
             raise ForeignImport(
-                f"a process for {plan['tree']} ran code of {other}: {_listed(strays)}; nothing it measured counts. "
-                f"Reach code by relative paths or by an editable install, so that it can be had at {revision}"
+                f"a process for {plan['tree']} ran code of {other}: {listed(strays, _FILES_SHOWN)}; nothing it "
+                "measured counts. Reach code by relative paths or by an editable install, so that it can be had at "
+                f"{revision}"
             )
     roots = [plan["tree"], os.path.join(plan["tree"], "src")]
     roots += [entry for entry in loaded["path"] if run_in_worktree.inside(entry, plan["tree"])]
-    copies = sorted(name for name, file in modules.items() if _is_copy(name, file, plan["tree"], roots))
+    copies = sorted(f"{name} ({file})" for name, file in modules.items() if _is_copy(name, file, plan["tree"], roots))
     if copies:
         raise ForeignImport(
-            f"{_listed([f'{name} ({modules[name]})' for name in copies])} is an installed copy, and {revision} has its "
+            f"{listed(copies, _FILES_SHOWN)} is an installed copy, and {revision} has its "
             "own: both sides would measure the copy. Install it editable (pip install -e), or not at all"
         )
 
@@ -336,11 +330,9 @@ def invocation_at(invocation: Invocation, revision: Revision) -> Invocation:
     """Move a command line to the revision's tree: paths into the repository become paths into that tree."""
     folder = revision.counterpart(invocation.folder)
     args = tuple(_argument_at(arg, invocation.folder, revision, relative=folder is None) for arg in invocation.args)
-    if folder is None:
-        return Invocation(args, invocation.folder, invocation.as_module, invocation.extra_args)
-    while not folder.is_dir():  # a folder that the revision does not have yet
+    while folder is not None and not folder.is_dir():  # a folder that the revision does not have yet
         folder = folder.parent
-    return Invocation(args, folder, invocation.as_module, invocation.extra_args)
+    return replace(invocation, args=args, folder=folder or invocation.folder)
 
 
 def without_own_option(args: Sequence[str]) -> list[str]:
@@ -391,11 +383,6 @@ def _is_copy(name: str, file: str, tree: str, roots: Iterable[str]) -> bool:
     relative = name.replace(".", os.sep)
     places = (os.path.join(root, relative + end) for root in roots for end in (".py", f"{os.sep}__init__.py"))
     return any(os.path.isfile(place) for place in places)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _FILES_SHOWN
-    return ", ".join(names[:_FILES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _last_error(result: ChildResult) -> str:

@@ -1,7 +1,7 @@
-"""Start this run's tests in a child process: same interpreter, options, plugins and root folder.
+"""Start this run's tests in child processes: same interpreter, options, plugins and root folder.
 
-The child's plugin (`child_plugin`) collects what the request names, waits for its turn, measures, and hands its rows
-over; it judges nothing.
+A child's plugin (`child_plugin`) collects what the request names, waits for its turn, measures, and hands its rows
+over; it judges nothing. Several may be started before the first of them measures: they load at the same time.
 """
 
 from __future__ import annotations
@@ -11,23 +11,25 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_bandwidth.devices.activity import remember
+from pytest_bandwidth.domain.device import SAME_PROCESS_IDS, DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.evidence.processes.endings import (
+from pytest_bandwidth.evidence.processes.requests import ChildRequest, Go, noted_file
+from pytest_bandwidth.evidence.processes.start_and_end import (
+    WITHOUT_CURRENT_FOLDER,
     child_environment,
     descendant_environment,
     end_group,
     signals_as_interrupts,
+    this_python,
 )
-from pytest_bandwidth.evidence.processes.interpreter import WITHOUT_CURRENT_FOLDER, this_python
-from pytest_bandwidth.evidence.processes.requests import ChildRequest, Go, noted_file
 from pytest_bandwidth.options.handed_over import REQUEST_VARIABLE, hand_over
 from pytest_bandwidth.storage.own_folders import temporary_folder
 
@@ -196,3 +198,72 @@ class Child:
         except subprocess.TimeoutExpired:
             end_group(self._process, self._grace_seconds)
             return None
+
+
+# What a process takes of a GPU's memory by having opened it, generously, and the share of that memory that those which
+# wait may have.
+CONTEXT_GIB = 1.0
+WAITING_SHARE = 0.1
+MOST_ON_HOST = 8
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Say how many fresh processes may have the device open at the same time.
+
+    takes_memory: whether those that wait have memory of the device that the one which measures may need.
+    """
+
+    most: int
+    takes_memory: bool = False
+
+
+def room_on(identity: DeviceIdentity) -> Room:
+    """Return a device's room: of a GPU for one, where a process has to see itself open it to know its own number."""
+    if identity.on_host:
+        return Room(MOST_ON_HOST)
+    if identity.facts.get("other_processes") != SAME_PROCESS_IDS or identity.memory_gib is None:
+        return Room(1)
+    return Room(max(1, int(WAITING_SHARE * identity.memory_gib / CONTEXT_GIB)), takes_memory=True)
+
+
+class StartedAhead(ExitStack):
+    """Keep processes that wait for their turn. Those that still wait when this context ends are ended."""
+
+    def __init__(self, room: Room, timeout_seconds: float) -> None:
+        super().__init__()
+        self._room, self._timeout_seconds = room, timeout_seconds
+        self._waiting: list[Child] = []
+
+    def measured(self, start: Callable[[], Child], needed: int, measure: Callable[[Child], T]) -> T:
+        """Have the next one that waits measure; where none does, first start as many as are needed and have room.
+
+        Where one fails beside others that had memory which it may have needed, they are ended, and it is tried once
+        more alone. Raises what `start` and `measure` do.
+        """
+        child = self._next(start, needed)
+        alone = not self._waiting or not self._room.takes_memory
+        try:
+            return measure(child)
+        except FreshProcessFailed:
+            if alone:
+                raise
+        self.end_waiting()
+        self._room = Room(1)
+        return measure(self._next(start, 1))
+
+    def end_waiting(self) -> None:
+        """End those that wait: they were asked for what is needed no more."""
+        self._waiting = []
+        self.close()
+
+    def _next(self, start: Callable[[], Child], needed: int) -> Child:
+        if not self._waiting:
+            count = max(1, min(needed, self._room.most))
+            started = [self.enter_context(start()) for _ in range(count)]
+            for child in started:
+                child.wait_until_ready(self._timeout_seconds)
+            self._waiting = started
+        return self._waiting.pop(0)

@@ -124,7 +124,7 @@ def read_request(plain: Mapping[str, Any]) -> ChildRequest:
 
 def request_of(config: pytest.Config) -> ChildRequest | None:
     """Return the request that this run was started with; None in any other process than a child."""
-    from pytest_bandwidth.options.own_process import handed  # pytest's, which a command has no need of
+    from pytest_bandwidth.options.options import handed  # pytest's, which a command has no need of
 
     plain = handed(config, "child")
     return None if plain is None else read_request(plain)

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, TypeVar
 from pytest_bandwidth.devices.base import Device, Workload
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.evidence.judged_test import JudgedTest
-from pytest_bandwidth.evidence.old_kernel.in_child import load_old
+from pytest_bandwidth.evidence.fresh_processes import JudgedTest
+from pytest_bandwidth.evidence.old_kernel import load_old
 from pytest_bandwidth.evidence.processes.child import Child, ChildResult
 from pytest_bandwidth.evidence.processes.requests import ChildRequest, OldKernel, read_old_kernel
 from pytest_bandwidth.features.counters.dram_traffic import (

@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.measured.measurement import NOTE, Finding
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.evidence.judged_test import JudgedTest
+from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.requests import OldKernel
 from pytest_bandwidth.features.counters.counted import Counters, CountRequest
 from pytest_bandwidth.features.counters.dram_traffic import (

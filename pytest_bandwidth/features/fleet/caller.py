@@ -30,9 +30,8 @@ from pytest_bandwidth.measuring.progress import write_line
 from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error
 from pytest_bandwidth.options.reading import settings_of
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.session.publishing.device_report import DeviceReport
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
-from pytest_bandwidth.session.publishing.gathered import DeviceResults
+from pytest_bandwidth.session.publishing.gathered import DeviceReport, DeviceResults
 from pytest_bandwidth.session.publishing.publish import publish, show
 from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted
 from pytest_bandwidth.session.publishing.run_files import check_before_workers

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_bandwidth.session.publishing.device_report import DeviceReport
+from pytest_bandwidth.session.publishing.gathered import DeviceReport
 from pytest_bandwidth.storage.atomic import write_whole
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 # Ray carries its value along, and imports nothing for it there.
-from pytest_bandwidth.evidence.processes.interpreter import WITHOUT_CURRENT_FOLDER
+from pytest_bandwidth.evidence.processes.start_and_end import WITHOUT_CURRENT_FOLDER
 from pytest_bandwidth.options.handed_over import ANCESTOR_VARIABLE, REQUEST_VARIABLE, hand_over
 
 # A document of 10,000 tests; what is larger stays where it is.

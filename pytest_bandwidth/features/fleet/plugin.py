@@ -71,7 +71,7 @@ def pytest_bandwidth_finished(config: pytest.Config, reports: Sequence[DeviceRep
 
 def _places(config: pytest.Config) -> dict[str, Any] | None:
     """Return where the run of a card puts its files; None for any other run."""
-    from pytest_bandwidth.options.own_process import handed
+    from pytest_bandwidth.options.options import handed
 
     places: dict[str, Any] | None = getattr(config, "workerinput", {}).get(_OF_WORKER)
     return handed(config, "fleet") or places

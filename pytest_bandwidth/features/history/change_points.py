@@ -17,8 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.evidence.processes.endings import child_environment
-from pytest_bandwidth.evidence.processes.interpreter import python_command
+from pytest_bandwidth.evidence.processes.start_and_end import child_environment, python_command
 from pytest_bandwidth.features.history.options import MISSING
 
 # A test's values, and whether they are counts.

@@ -1,4 +1,4 @@
-"""Gather what a run's tests reported, by device.
+"""Gather what a run's tests reported, by device, and report on each device once the run is over.
 
 Under pytest-xdist's --dist=each every worker may have a device of its own; otherwise there is one.
 """
@@ -6,14 +6,19 @@ Under pytest-xdist's --dist=each every worker may have a device of its own; othe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+from pytest_bandwidth.baseline.locate import slug
 from pytest_bandwidth.domain.code.machine_code import cubin_of_text, text_of_cubin
+from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain, flat, from_plain
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable
+from pytest_bandwidth.reports.terminal import TerminalLine
+from pytest_bandwidth.reports.text_safe import printable
 
 Device = Mapping[str, Any]
 # Kind, name and serial.
@@ -89,64 +94,77 @@ class DeviceResults:
         return [row.outcome for row in self.rows if row.outcome.nodeid not in self.failed]
 
 
+@dataclass(slots=True)
+class _OfDevice:
+    """Hold what was gathered of one device.
+
+    rows: by key, with the worker that sent each. ended: what its process sent when its tests had run.
+    not_measured: why, by the entry's key. skipped: the reason of each test that skipped on it.
+    """
+
+    device: Device
+    rows: dict[str, tuple[str, Row]] = field(default_factory=dict)
+    ended: Mapping[str, Any] = field(default_factory=dict)
+    not_measured: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
 class Gathered:
     """Gather rows as tests' reports arrive; the last report of a test on a device counts."""
 
     def __init__(self) -> None:
-        self._devices: dict[_Key, Mapping[str, Any]] = {}
-        # By device, then by key: the worker, and the row.
-        self._rows: dict[_Key, dict[str, tuple[str, Row]]] = {}
-        # What the device's process sent when its tests had run.
-        self._ended: dict[_Key, Mapping[str, Any]] = {}
-        # By worker and test.
+        self._devices: dict[_Key, _OfDevice] = {}
+        # By worker and test: what tests that failed unjudged said, and what tests failed by, as their process knows it.
         self._unjudged: dict[tuple[str, str], str] = {}
-        # By device: why, by the entry's key; and the reason of each test that skipped on it.
-        self._not_measured: dict[_Key, dict[str, str]] = {}
-        self._skipped: dict[_Key, dict[str, str]] = {}
-        # What tests failed by, as the process that ran them knows it: by worker and test.
         self._failing: dict[tuple[str, str], str] = {}
         # A worker opens one device.
         self._opened: dict[str, _Key] = {}
 
-    def add(self, worker: str, device: Mapping[str, Any], rows: Sequence[Plain]) -> None:
-        """Take in the rows of one report, as plain data."""
-        key = self._opened[worker] = _key_of(device)
-        self._devices[key] = device
-        self._rows.setdefault(key, {}).update({row.outcome.key: (worker, row) for row in map(row_of, rows)})
-
-    def add_unjudged(self, worker: str, nodeid: str, said: str, device: Mapping[str, Any] | None) -> None:
-        """Take in a test that failed without rows. device: None where none was opened."""
-        self._unjudged[worker, nodeid] = said
-        if device is not None:
-            self.add(worker, device, ())
-
-    def add_missing(
-        self, worker: str, nodeid: str, device: Device, not_measured: Mapping[str, str], skipped: str | None
+    def add(
+        self,
+        worker: str,
+        nodeid: str,
+        device: Device | None,
+        rows: Sequence[Plain] = (),
+        *,
+        missing: Mapping[str, Any] | None = None,
+        unjudged: str | None = None,
     ) -> None:
-        """Take in a test that gave less than it could: entries that it left unmeasured, why it skipped."""
-        self.add(worker, device, ())
-        key = _key_of(device)
-        self._not_measured.setdefault(key, {}).update(not_measured)
-        if skipped is not None:
-            self._skipped.setdefault(key, {})[nodeid] = skipped
+        """Take in one report's plain data.
+
+        device: None where none was opened. missing: entries that the test left unmeasured, and why it skipped.
+        unjudged: what it failed with before it was judged.
+        """
+        if unjudged is not None and not rows:
+            self._unjudged[worker, nodeid] = unjudged
+        if device is None:
+            return
+        found = self._of(worker, device)
+        found.device = device
+        found.rows.update({row.outcome.key: (worker, row) for row in map(row_of, rows)})
+        if missing is not None:
+            found.not_measured.update(missing["not_measured"])
+            if missing["skipped"] is not None:
+                found.skipped[nodeid] = missing["skipped"]
 
     def add_ended(self, sent: Mapping[str, Any], worker: str = "") -> None:
         """Take in what a process sent at its end.
 
         `device`, `unmeasurable`, `failing`, `due`; of an update, `further` or `trouble`.
         """
-        key = self._opened[worker] = _key_of(sent["device"])
         self._failing.update({(worker, nodeid): said for nodeid, said in sent.get("failing", {}).items()})
-        self._devices.setdefault(key, sent["device"])
-        self._rows.setdefault(key, {})
-        self._ended[key] = sent
+        self._of(worker, sent["device"]).ended = sent
+
+    def _of(self, worker: str, device: Device) -> _OfDevice:
+        key = self._opened[worker] = device["kind"], str(device["name"]), str(device["serial"])
+        return self._devices.setdefault(key, _OfDevice(device))
 
     def failing(self, expected: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """Say of each test that has to fail by what. expected: those that were expected to, as (worker, node id)."""
-        rows = [row for rows in self._rows.values() for row in rows.values()]
         by_row = {
             (worker, row.outcome.nodeid): verdict_said(row.outcome.status)
-            for worker, row in rows
+            for one in self._devices.values()
+            for worker, row in one.rows.values()
             if row.outcome.message
         }
         return {test: said for test, said in {**self._failing, **by_row}.items() if test not in expected}
@@ -173,33 +191,32 @@ class Gathered:
         hidden: Mapping[tuple[str, str], str],
         ran: Collection[str] | None,
     ) -> DeviceResults:
-        rows = self._rows[key].values()
-        given = self._ended.get(key, {})
+        of_device = self._devices[key]
+        rows, given = of_device.rows.values(), of_device.ended
+        unjudged = {test: said for test, said in self._unjudged.items() if test in failed}
         unmeasurable = Unmeasurable(**given.get("unmeasurable", {}))
         if ran is not None:
             due = (key for nodeid, keys in given.get("due", {}).items() if nodeid not in ran for key in keys)
             not_run = dict.fromkeys(due, "its test did not run")
             unmeasurable = replace(unmeasurable, not_measured=not_run | unmeasurable.not_measured)
         return DeviceResults(
-            self._devices[key],
+            of_device.device,
             tuple(row for _, row in rows),
             frozenset(row.outcome.nodeid for worker, row in rows if (worker, row.outcome.nodeid) in failed),
             given.get("further"),
             given.get("trouble"),
-            self._unjudged_on(key, failed),
-            {**self._not_measured.get(key, {}), **unmeasurable.not_measured},
-            Counter(self._skipped.get(key, {}).values()),
+            # Those that failed in the end.
+            self._on(key, unjudged, or_alone=True),
+            {**of_device.not_measured, **unmeasurable.not_measured},
+            Counter(of_device.skipped.values()),
             unmeasurable,
-            {nodeid: said for (worker, nodeid), said in hidden.items() if self._opened.get(worker) == key},
+            self._on(key, hidden),
         )
 
-    def _unjudged_on(self, key: _Key, failed: Collection[tuple[str, str]]) -> dict[str, str]:
-        """Return those that failed in the end, on this device: all of them where there is no other."""
-        return {
-            nodeid: said
-            for (worker, nodeid), said in self._unjudged.items()
-            if (worker, nodeid) in failed and (len(self._devices) == 1 or self._opened.get(worker) == key)
-        }
+    def _on(self, key: _Key, said: Mapping[tuple[str, str], str], *, or_alone: bool = False) -> dict[str, str]:
+        """Return what tests of a device said, by node id; or_alone: all of it where there is no other device."""
+        all_of_it = or_alone and len(self._devices) == 1
+        return {nodeid: text for (worker, nodeid), text in said.items() if all_of_it or self._opened.get(worker) == key}
 
 
 def verdict_said(status: str) -> str:
@@ -207,5 +224,85 @@ def verdict_said(status: str) -> str:
     return f"its verdict {status}"
 
 
-def _key_of(device: Mapping[str, Any]) -> _Key:
-    return device["kind"], str(device["name"]), str(device["serial"])
+LONGEST_SUFFIX = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Say something of a device's run in a line of the summary; where it has a code, in the document too.
+
+    kind: a problem is what could not be done; a failure fails the run, and no test of it; a note is of no consequence;
+    a finding is for the document alone.
+    """
+
+    kind: Literal["problem", "failure", "note", "finding"]
+    text: str
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    """Report on one device, once the run is over.
+
+    name: as sentences name it among the run's devices. baseline: what it was judged by, or written to.
+    unlike: how it differs from others of its model. rows: those of the results, as far as they were written.
+    further: the update's further runs. changes: of the baseline. interrupted: a person ended the run, or the update's
+    further runs, before the baseline was updated. findings: about the run, for the document.
+    written: names of files. commands: what the CI system reads on standard output, one a line.
+    """
+
+    results: DeviceResults
+    name: str
+    baseline: str | None
+    unlike: Finding | None
+    rows: tuple[Row, ...]
+    further: Sequence[Sequence[Plain]] = ()
+    changes: tuple[TerminalLine, ...] = ()
+    interrupted: bool = False
+    findings: tuple[dict[str, str], ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    written: tuple[str, ...] = ()
+    commands: str = ""
+
+    @property
+    def device(self) -> Device:
+        return self.results.device
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Return every row's outcome."""
+        return [row.outcome for row in self.rows]
+
+    def remarks_of(self, kind: str) -> list[str]:
+        """Return the texts of the remarks of one kind."""
+        return [remark.text for remark in self.remarks if remark.kind == kind]
+
+
+def names_of(devices: Sequence[Device]) -> list[str]:
+    """Return how sentences name each device: with its serial if others have its name."""
+    return [printable(name) for name in _distinct(devices, lambda name, serial: f"{name} ({serial})")]
+
+
+def suffixes_of(devices: Sequence[Device]) -> list[str]:
+    """Return for each device a safe, unique part of a file's name: its name, and its serial where others share that."""
+    found: list[str] = []
+    for text in _distinct(devices, lambda name, serial: f"{name} {serial}"):
+        # The serial is at the end.
+        base = slug(text)[-LONGEST_SUFFIX:].strip("-")
+        suffix, others = base, 2
+        while suffix in found:
+            suffix, others = f"{base}-{others}", others + 1
+        found.append(suffix)
+    return found
+
+
+def own_file(path: Path, suffix: str) -> Path:
+    """Return a device's own file: ``run.json`` → ``run.SUFFIX.json``."""
+    return path.with_name(f"{path.stem}.{suffix}{path.suffix}")
+
+
+def _distinct(devices: Sequence[Device], with_serial: Callable[[str, str], str]) -> list[str]:
+    names = Counter(str(device["name"]) for device in devices)
+    return [
+        with_serial(str(d["name"]), str(d["serial"])) if names[str(d["name"])] > 1 else str(d["name"]) for d in devices
+    ]

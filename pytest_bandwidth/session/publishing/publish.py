@@ -1,9 +1,10 @@
-"""Publish each device after the last test: the baseline's update, the files asked for, the summary."""
+"""Publish each device after the last test: the baseline's update, files, what GitHub Actions shows, the summary."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -42,11 +43,17 @@ from pytest_bandwidth.reports.terminal import (
 )
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.wording import device_sentence
-from pytest_bandwidth.session.collection.stale_entries import elsewhere_sentence, gone_sentence, moved_sentence
-from pytest_bandwidth.session.publishing.device_report import DeviceReport, Remark, names_of, suffixes_of
+from pytest_bandwidth.session.collection import elsewhere_sentence, gone_sentence, moved_sentence
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
-from pytest_bandwidth.session.publishing.gathered import Device, DeviceResults, Row
-from pytest_bandwidth.session.publishing.github_actions import commands, is_github, write_summary
+from pytest_bandwidth.session.publishing.gathered import (
+    Device,
+    DeviceReport,
+    DeviceResults,
+    Remark,
+    Row,
+    names_of,
+    suffixes_of,
+)
 from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted
 from pytest_bandwidth.session.publishing.run_files import reporters_of, run_files, write_files
 from pytest_bandwidth.session.publishing.update import update_baselines
@@ -272,3 +279,48 @@ def _write_line(reporter: pytest.TerminalReporter, line: TerminalLine) -> None:
     for span in line:
         reporter.write(span.text, **dict.fromkeys(span.markup, True))
     reporter.write("\n")
+
+
+def is_github() -> bool:
+    """Return whether this process is a step of a GitHub Actions job.
+
+    Variables: https://docs.github.com/en/actions/reference/workflows-and-actions/variables
+    """
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def write_summary(document: Mapping[str, Any]) -> str | None:
+    """Append to the step's summary, which other commands of the step may have begun.
+
+    Returns why not, in a line: the figures are whole without it, so a run does not fail over its summary.
+    """
+    from pytest_bandwidth.reports.github import SUMMARY_BYTES_AT_MOST, job_summary
+
+    target = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not target:
+        return None
+    try:
+        with open(target, "a", encoding="utf-8") as file:
+            room = SUMMARY_BYTES_AT_MOST - file.tell()
+            file.write("\n" + job_summary(document, room))
+    except OSError as error:
+        return f"no job summary: $GITHUB_STEP_SUMMARY cannot be written: {error}"
+    return None
+
+
+def commands(document: Mapping[str, Any], rootpath: Path) -> str:
+    """Return the annotations as workflow commands, one a line, for standard output."""
+    from pytest_bandwidth.reports.github import annotations
+
+    return annotations(document, _place_in_repository(rootpath))
+
+
+def _place_in_repository(rootpath: Path) -> Callable[[str], str | None]:
+    """Return a function that names a file as GitHub does, from the checkout's root; None for one outside of it."""
+    workspace = Path(os.environ.get("GITHUB_WORKSPACE") or rootpath).resolve()
+
+    def place(file: str) -> str | None:
+        path = (rootpath / file).resolve()
+        return path.relative_to(workspace).as_posix() if path.is_relative_to(workspace) else None
+
+    return place

@@ -16,13 +16,12 @@ from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageE
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.values import brought
 from pytest_bandwidth.options.errors import called_hook, named_failures
-from pytest_bandwidth.options.options import places_of, usage_error
-from pytest_bandwidth.options.own_process import is_own_process
+from pytest_bandwidth.options.options import is_own_process, places_of, usage_error
 from pytest_bandwidth.options.reading import all_options, settings_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.columns import columns
 from pytest_bandwidth.reports.formats import Format, formats
-from pytest_bandwidth.session.publishing.device_report import own_file
+from pytest_bandwidth.session.publishing.gathered import own_file
 from pytest_bandwidth.storage.atomic import real_path, refuse_foreign, write_whole
 
 if TYPE_CHECKING:

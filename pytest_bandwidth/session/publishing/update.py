@@ -26,17 +26,15 @@ from pytest_bandwidth.evidence.git import current_commit
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
 from pytest_bandwidth.judging.stored import reference_of
-from pytest_bandwidth.judging.update import joined, merged, metric_of_update
 from pytest_bandwidth.measuring.progress import write_line
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.devices import OUTLIER, model_of
-from pytest_bandwidth.outcomes.evidence import entries_of
+from pytest_bandwidth.outcomes.entries import entries_of, joined, merged, metric_of_update
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.reports.terminal import TerminalLine, change_lines
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.session.publishing.device_report import DeviceReport, Remark
 from pytest_bandwidth.session.publishing.environment import commit_of_run, now, uncommitted_beside
-from pytest_bandwidth.session.publishing.gathered import DeviceResults, Row
+from pytest_bandwidth.session.publishing.gathered import DeviceReport, DeviceResults, Remark, Row
 from pytest_bandwidth.session.xdist import invocation_of
 
 # So many entries are named in a line.
@@ -192,10 +190,9 @@ def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_
 def _refuse_changing(pending: _Pending, keys: Sequence[str]) -> None:
     """Say which tests have ids that no later run meets again."""
     if keys:
-        more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
         text = (
             f"not saved, since the id holds {changing_part(keys[0])}, which the next run does not meet again: "
-            f"{', '.join(map(printable, keys[:MOST_NAMED]))}{more}; give the parameters ids (ids=…)"
+            f"{listed([*map(printable, keys)], MOST_NAMED)}; give the parameters ids (ids=…)"
         )
         pending.remarks.append(Remark("problem", text, "not-updated"))
 

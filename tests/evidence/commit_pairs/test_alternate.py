@@ -8,9 +8,9 @@ import socket
 import sys
 import threading
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from two_processes import memory_of
 from pytest_bandwidth.devices import activity
 from pytest_bandwidth.evidence.commit_pairs import alternate
 from pytest_bandwidth.evidence.commit_pairs.alternate import (
+    FINEST_PRECISION,
     GO,
     STOP,
     Alternate,
@@ -60,41 +61,68 @@ with open(request["report"], "w") as report:
 REQUEST = Alternate("cpu")
 
 
-def first(label="a"):
-    return {"label": label}
+class Side:
+    """One of two processes: says what `lines` give for each answer, until they end; keeps what both are told."""
+
+    def __init__(self, number, lines, log):
+        self.number, self.lines, self.log, self.answer = number, lines, log, None
+
+    def tell(self, answer):
+        self.answer = answer
+        self.log.append((self.number, json.loads(answer)["work"] if answer.startswith("{") else answer))
+
+    def hear(self):
+        try:
+            return self.lines.send(self.answer)
+        except StopIteration:
+            return None
 
 
-def taken(seconds, label="a", *, stops=False):
-    return {"label": label, "seconds": seconds, "stops": stops}
+def measures(label, *seconds, told=None, done=()):
+    """Sample until told to stop: it has enough after the last. told: its arrays; done: what it did by each order."""
+    answer = yield told or {"label": label}
+    for numbers in done:
+        answer = yield {"label": label, "done": numbers}
+    for number in count(1):
+        if answer == STOP:
+            return
+        took = seconds[min(number, len(seconds)) - 1]
+        answer = yield {"label": label, "seconds": took, "stops": number >= len(seconds)}
+
+
+def ends(said):
+    """Say this, and die."""
+    yield said
+
+
+def in_order(*parts):
+    """Say what each says, once the one before has ended."""
+    for part in parts:
+        yield from part
+
+
+def conducted(one, two, memory=None, precision=FINEST_PRECISION):
+    """Who was told what, in order, and the conductor in the end."""
+    log = []
+    conductor = Conductor((Side(0, one, log), Side(1, two, log)), memory, precision)
+    conductor.conduct()
+    return log, conductor
 
 
 def test_both_are_waited_for_and_go_in_turn_until_both_have_enough():
-    conductor = Conductor()
-    assert conductor.heard(0, first()) == []
-    assert conductor.heard(1, first()) == [(0, GO)]
-    assert conductor.heard(0, taken(2.0)) == [(1, GO)]
-    assert conductor.heard(1, taken(1.0)) == [(1, GO)], "in the second round the other one begins"
-    assert conductor.heard(1, taken(1.5, stops=True)) == [(0, GO)]
-    assert conductor.heard(0, taken(3.0)) == [(0, GO)]
-    assert conductor.heard(0, taken(4.0, stops=True)) == [(1, GO)]
-    assert conductor.heard(1, taken(2.0, stops=True)) == [(0, STOP), (1, STOP)]
-    assert conductor.rounds == {"a": [(2.0, 1.0), (3.0, 1.5), (4.0, 2.0)]}
+    log, conductor = conducted(measures("a", 2.0, 3.0, 4.0), measures("a", 1.0, 1.5))
+    goes = [0, 1, 1, 0, 0, 1]  # in the second round the other one begins
+    assert log == [*((side, GO) for side in goes), (0, STOP), (1, STOP)]
+    assert conductor.rounds == {"a": [(2.0, 1.0), (3.0, 1.5), (4.0, 1.5)]}
 
 
 @pytest.mark.parametrize(("scatter", "rounds"), [(0.0, 8), (0.05, 20)])
 def test_a_pair_ends_once_its_ratio_is_precise(scatter, rounds):
-    conductor = Conductor()
-    conductor.heard(0, first())
-    ((side, answer),) = conductor.heard(1, first())
-    went = Counter()
-    while answer == GO and went.total() < 2 * 20:
-        # The machine's pace changes by more than that from round to round, for both.
-        number = went[side]
-        seconds = 1.0 + number % 3 + (scatter * (-1) ** number if side else 0.0)
-        went[side] += 1
-        (side, answer), *_ = conductor.heard(side, taken(seconds))
-    assert went == {0: rounds, 1: rounds}
-    assert answer == (STOP if rounds < 20 else GO)
+    # The machine's pace changes by more than that from round to round, for both.
+    pace = [1.0 + number % 3 for number in range(20)]
+    scattered = [one + scatter * (-1) ** number for number, one in enumerate(pace)]
+    _, conductor = conducted(measures("a", *pace), measures("a", *scattered))
+    assert len(conductor.rounds["a"]) == rounds
 
 
 @pytest.mark.parametrize(("tolerance", "precision"), [(0.0, 0.0025), (0.03, 0.005), (0.048, 0.008), (0.5, 0.01)])
@@ -104,52 +132,32 @@ def test_rounds_are_as_precise_as_the_tolerance_asks(tolerance, precision):
 
 def test_a_coarser_pair_ends_earlier():
     def rounds_until(precision):
-        conductor, number = Conductor(precision=precision), 0
-        conductor.heard(0, first())
-        ((side, answer),) = conductor.heard(1, first())
-        while answer == GO:
-            seconds = 1.0 + (0.02 * (-1) ** (number // 2) if side else 0.0)
-            number += 1
-            (side, answer), *_ = conductor.heard(side, taken(seconds))
-        return number // 2
+        scattered = [1.0 + 0.02 * (-1) ** number for number in range(1000)]
+        _, conductor = conducted(measures("a", *[1.0] * 1000), measures("a", *scattered), precision=precision)
+        return len(conductor.rounds["a"])
 
-    assert 8 <= rounds_until(0.01) < rounds_until(0.005)
+    assert 8 <= rounds_until(0.01) < rounds_until(0.005) < 1000
 
 
 def test_a_round_that_does_not_count_in_one_counts_in_none():
-    conductor = Conductor()
-    conductor.heard(0, first())
-    conductor.heard(1, first())
-    conductor.heard(0, taken(None))
-    conductor.heard(1, taken(1.0))
+    _, conductor = conducted(measures("a", None), measures("a", 1.0))
     assert conductor.rounds == {}
 
 
 def test_what_the_other_does_not_measure_goes_alone():
-    conductor = Conductor()
-    conductor.heard(1, first("b"))
-    assert conductor.heard(0, first("a")) == [(0, GO)]
-    assert conductor.heard(0, taken(1.0, "a")) == [(0, GO)]
-    assert conductor.heard(0, taken(1.0, "a", stops=True)) == [(0, STOP)]
-    assert conductor.heard(0, first("b")) == [(0, GO)], "and meets the other one in what both measure"
-    assert conductor.heard(0, taken(1.0, "b")) == [(1, GO)]
+    one = in_order(measures("a", 1.0, 1.0), measures("b", 1.0))
+    log, conductor = conducted(one, measures("b", 2.0))
+    alone, both = [(0, GO), (0, GO), (0, STOP)], [(0, GO), (1, GO), (0, STOP), (1, STOP)]
+    assert log == alone + both, "and meets the other one in what both measure"
+    assert conductor.rounds == {"b": [(1.0, 2.0)]}
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_who_is_left_goes_on_alone(left):
+    both = [measures("a", 1.0, 1.0), ends({"label": "a"})]
+    log, conductor = conducted(*(reversed(both) if left else both))
+    assert log == [(0, GO), (1, GO), (left, GO), (left, STOP)]
     assert conductor.rounds == {}
-
-
-@pytest.mark.parametrize("before", [0, 1])
-def test_who_is_left_goes_on_alone(before):
-    conductor = Conductor()
-    conductor.heard(0, first())
-    conductor.heard(1, first())
-    if before:
-        conductor.heard(0, taken(1.0))
-    assert conductor.ended(1 if before else 0) == [(1 - before, GO)]
-    assert conductor.heard(1 - before, taken(1.0, stops=True)) == [(1 - before, STOP)]
-    assert conductor.rounds == {}
-
-
-def test_lines_of_another_kind_are_no_rounds():
-    assert Conductor().heard(0, None) == []
 
 
 def test_the_median_of_enough_rounds_counts():
@@ -177,14 +185,11 @@ def test_processes_meet_in_every_round(tmp_path):
     assert {row["pid"] for row in told} <= activity.remembered()
 
 
-def told(*arrays, label="a", all_told=True):
+def arrays_of(*arrays, label="a", all_told=True):
     return {"label": label, "arrays": arrays, "all": all_told}
 
 
-def done(*numbers):
-    return {"label": "a", "done": numbers}
-
-
+ARRAY = [100_000, 0, 102_400]
 memory_of_arrays = pytest.fixture(memory_of(0))
 
 
@@ -194,52 +199,38 @@ def memory(tmp_path):
         yield file.fileno()
 
 
-def works(answers):
-    return [(side, json.loads(answer)["work"] if answer.startswith("{") else answer) for side, answer in answers]
+def told_both(*answers):
+    return [(side, answer) for answer in answers for side in (0, 1)]
 
 
 @pytest.mark.parametrize("all_told", [True, False])
 def test_before_the_first_round_both_are_told_of_their_arrays(memory, all_told):
-    conductor, array = Conductor(memory), [100_000, 0, 102_400]
-    assert conductor.heard(1, told(array, all_told=all_told)) == []
-    assert works(conductor.heard(0, told(array))) == [(0, "copy"), (1, "copy")]
-    assert works(conductor.heard(0, done(0))) == []
-    assert works(conductor.heard(1, done())) == [(0, "same"), (1, "same")]
-    assert works(conductor.heard(1, done(0))) == []
-    assert works(conductor.heard(0, done(0))) == [(0, "exchange"), (1, "exchange")]
-    assert conductor.shared == set()
-    assert works(conductor.heard(0, done(0))) == []
-    assert works(conductor.heard(1, done(0))) == [(0, GO)]
+    one = measures("a", 1.0, told=arrays_of(ARRAY), done=[[0], [0], [0]])
+    two = measures("a", 1.0, told=arrays_of(ARRAY, all_told=all_told), done=[[], [0], [0]])
+    log, conductor = conducted(one, two, memory)
+    assert log == told_both("copy", "same", "exchange", GO, STOP)
     assert conductor.shared == ({"a"} if all_told else set())
-    assert works(conductor.heard(0, taken(1.0))) == [(1, GO)]
-    assert works(conductor.heard(1, taken(1.0))) == [(1, GO)]
 
 
-@pytest.mark.parametrize("arrays", [[], [[100_000, 0, 102_400]]])
+@pytest.mark.parametrize("arrays", [[], [ARRAY]])
 def test_without_memory_or_arrays_that_are_alike_both_go_at_once(memory, arrays):
-    conductor = Conductor(None if arrays else memory)
-    conductor.heard(0, told(*arrays))
-    assert conductor.heard(1, told(*arrays)) == [(0, GO)]
-    assert conductor.heard(0, taken(1.0)) == [(1, GO)]
+    both = (measures("a", 1.0, told=arrays_of(*arrays)) for _ in range(2))
+    log, _ = conducted(*both, None if arrays else memory)
+    assert log == told_both(GO, STOP)
 
 
 def test_who_is_left_with_an_order_goes_on_alone(memory):
-    conductor, array = Conductor(memory), [100_000, 0, 102_400]
-    conductor.heard(0, told(array))
-    conductor.heard(1, told(array))
-    assert conductor.ended(1) == []
-    assert conductor.heard(0, done(0)) == [(0, GO)]
+    one = measures("a", 1.0, told=arrays_of(ARRAY), done=[[0]])
+    log, conductor = conducted(one, ends(arrays_of(ARRAY)), memory)
+    assert log == [*told_both("copy"), (0, GO), (0, STOP)]
     assert conductor.shared == set()
 
 
 def test_an_order_that_a_side_broke_off_is_not_given_again(memory):
-    conductor, array = Conductor(memory), [100_000, 0, 102_400]
-    conductor.heard(0, told(array))
-    conductor.heard(1, told(array))
-    assert conductor.heard(0, told(array, label="b")) == [], "its workload failed, and its test went on"
-    assert conductor.heard(1, done()) == [(0, GO)]
-    assert conductor.heard(0, taken(1.0, "b", stops=True)) == [(0, STOP)]
-    assert conductor.heard(0, told(array)) == [(0, GO)]
+    """Its workload failed, and its test went on."""
+    one = in_order(ends(arrays_of(ARRAY)), measures("b", 1.0, told=arrays_of(ARRAY, label="b")), ends(arrays_of(ARRAY)))
+    log, conductor = conducted(one, measures("a", 1.0, told=arrays_of(ARRAY), done=[[]]), memory)
+    assert log == [*told_both("copy"), (0, GO), (0, STOP), (0, GO), (1, GO), (1, STOP)]
     assert conductor.shared == set()
 
 

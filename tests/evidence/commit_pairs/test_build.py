@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from children import HANGS_SECONDS
-from repositories import git
+from repositories import committed, git
 
 from pytest_bandwidth.cli.bisect_search import how_built
 from pytest_bandwidth.domain.errors import UsageError
@@ -25,9 +25,7 @@ from pytest_bandwidth.evidence.commit_pairs.worktree import CheckedOut
 
 def commit(repo, text):
     (repo / "a.txt").write_text(text)
-    git(repo, "add", "-A")
-    git(repo, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", text)
-    return git(repo, "rev-parse", "HEAD").strip()
+    return committed(repo, text)
 
 
 @pytest.fixture

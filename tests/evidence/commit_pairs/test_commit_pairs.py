@@ -30,10 +30,9 @@ from pytest_bandwidth.evidence.commit_pairs.pairs import (
 )
 from pytest_bandwidth.evidence.commit_pairs.process import FailsThere, MeasuredPair, NothingThere, by_label
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
-from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
-from pytest_bandwidth.evidence.processes.waiting import Room
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Room
 from pytest_bandwidth.judging.causes import likely_causes
-from pytest_bandwidth.judging.evidence import Ask, OldCodeComparison, setup_of
+from pytest_bandwidth.judging.evidence import OldCodeComparison, setup_of
 from pytest_bandwidth.judging.judge import judge as judge_evidence
 from pytest_bandwidth.judging.limits import Limits, MarkerOptions
 from pytest_bandwidth.judging.pairs import Looks
@@ -118,7 +117,7 @@ def judged(measurements, worktrees, rows=MappingProxyType({}), resolvers=(), lim
     evidence = against_evidence(measurements, limits, worktrees.revision, rows)
     old_code = AskedCommit(worktrees.revision)
     pairs = CommitPairs(old_code, asked_test(Room(1), alone=worktrees.held), lambda *_: worktrees, limits)
-    return judge_evidence(evidence, limits, (*resolvers, pairs))
+    return judge_evidence(evidence, limits, [*resolvers, pairs.gather])
 
 
 def judge(worktrees, labels=(None,), limits=LIMITS):
@@ -418,8 +417,6 @@ def test_only_changed_code_of_a_test_takes_pairs():
 class OldKernelOf:
     """Compares the named labels with an old kernel that is a third faster, and says why it has none of the others."""
 
-    answers = Ask.OLD_CODE
-
     def __init__(self, *labels):
         self.labels, self.asked = labels, {}
 
@@ -441,7 +438,7 @@ def test_what_an_old_kernel_decides_takes_no_pair():
     old_kernel = OldKernelOf("a")
     figures = dict.fromkeys("abc", (80.0, 100.0))
     worktrees = ScriptedWorktrees([figures], [figures])
-    decided = judged(found, worktrees, rows, [old_kernel])
+    decided = judged(found, worktrees, rows, [old_kernel.gather])
     assert {key: one.entry and one.entry.code for key, one in old_kernel.asked.items()} == {
         "a": CODE.known(),
         "b": CODE.known(),

@@ -17,7 +17,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from repositories import git
+from repositories import committed
 from two_processes import memory_of
 
 from pytest_bandwidth.evidence.commit_pairs import process as processes
@@ -67,9 +67,7 @@ class Repo:
         }.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-        git(self.path, "init", "-q")
-        git(self.path, "add", "-A")
-        git(self.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "one")
+        committed(self.path)
         self.package.write_text(kern.format(IN_THE_WORKING_TREE))
 
     def worktrees(self, *args, folder=None):
@@ -409,8 +407,7 @@ def test_a_process_that_proves_nothing_is_an_error(repo):
     repo.close()
     leaves = "\ndef pytest_unconfigure():\n    import os; os._exit(0)\n"
     (repo.path / "tests" / "conftest.py").write_text(leaves)
-    git(repo.path, "add", "tests")
-    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "two")
+    committed(repo.path, "two", "tests")
     with pytest.raises(ForeignImport, match="did not say what it loaded: it ended with exit status 0; its last lines"):
         repo.worktrees().base()
 

@@ -9,7 +9,7 @@ from textwrap import indent
 import pytest
 from children import HANGS_SECONDS, gone, wait_for
 
-from pytest_bandwidth.evidence.processes.endings import PARENT_VARIABLE
+from pytest_bandwidth.evidence.processes.start_and_end import PARENT_VARIABLE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other kernels tell no process of its parent's death")
 
@@ -113,7 +113,7 @@ def test_a_parent_that_was_gone_before_is_noticed():
         [
             sys.executable,
             "-c",
-            "from pytest_bandwidth.evidence.processes.endings import end_with_parent\n"
+            "from pytest_bandwidth.evidence.processes.start_and_end import end_with_parent\n"
             "end_with_parent()\nprint('alive')",
         ],
         env={**os.environ, PARENT_VARIABLE: "1"},
@@ -127,7 +127,7 @@ def test_a_parent_that_was_gone_before_is_noticed():
 def test_what_a_child_starts_is_not_told_of_the_childs_parent():
     code = (
         "import os\n"
-        "from pytest_bandwidth.evidence.processes.endings import PARENT_VARIABLE, end_with_parent\n"
+        "from pytest_bandwidth.evidence.processes.start_and_end import PARENT_VARIABLE, end_with_parent\n"
         "end_with_parent()\nprint(PARENT_VARIABLE in os.environ)"
     )
     environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}

@@ -12,7 +12,7 @@ import pytest
 
 import pytest_bandwidth
 from pytest_bandwidth.evidence.processes.child import Invocation
-from pytest_bandwidth.evidence.processes.interpreter import interpreter_options
+from pytest_bandwidth.evidence.processes.start_and_end import interpreter_options
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_module_is_run_with_them(tmp_path):
     (tmp_path / "flags.py").write_text(
         "import sys\ndef main(word):\n    print(word, sys.flags.optimize, sys.flags.dev_mode, sys.warnoptions[-1])\n"
     )
-    program = "from pytest_bandwidth.evidence.processes.interpreter import output_of\n"
+    program = "from pytest_bandwidth.evidence.processes.start_and_end import output_of\n"
     program += "print(output_of('flags', 'is', seconds=60))"
     flags = ["-O", "-X", "dev", "-W", "ignore"]
     assert said(flags, program, tmp_path, PYTHONPATH=str(tmp_path)).strip() == "is 1 True ignore"
@@ -73,7 +73,7 @@ def test_the_package_of_a_child_is_its_parents(tmp_path):
     copy = shutil.copytree(Path(pytest_bandwidth.__file__).parent, tmp_path / "copies" / "pytest_bandwidth")
     (copy / "where.py").write_text("def main():\n    print(__file__)\n")
     program = f"import sys\nsys.path.insert(0, {str(copy.parent)!r})\n"
-    program += "from pytest_bandwidth.evidence.processes.interpreter import output_of\n"
+    program += "from pytest_bandwidth.evidence.processes.start_and_end import output_of\n"
     program += "print(output_of('pytest_bandwidth.where', seconds=60))"
     assert said([], program, tmp_path).strip() == str(copy / "where.py")
 
@@ -89,7 +89,7 @@ def test_where_python_leaves_the_current_folder_out_itself_nothing_else_goes(tmp
 
 # All others ask `this_python` or `python_command`.
 NAMES_THE_INTERPRETER = {
-    "evidence/processes/interpreter.py": "the one way",
+    "evidence/processes/start_and_end.py": "the one way",
     "evidence/commit_pairs/run_in_worktree.py": "becomes itself once more, by its own command line",
     "features/fleet/on_node.py": "another machine's, which Ray started with options of its own",
     "features/traffic/ptx/nvrtc/process.py": "-I: isolated; this is a compiler, and nothing of a user's",

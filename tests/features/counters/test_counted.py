@@ -6,8 +6,8 @@ import pytest
 import stand_in_profilers
 from counted_device import GPU
 
-from pytest_bandwidth.evidence import judged_test
-from pytest_bandwidth.evidence.judged_test import JudgedTest, MeasuredTest
+from pytest_bandwidth.evidence import fresh_processes
+from pytest_bandwidth.evidence.fresh_processes import JudgedTest, MeasuredTest
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.features.counters import profilers
 from pytest_bandwidth.features.counters.counted import Counters, CountRequest
@@ -31,7 +31,7 @@ def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counters:
     monkeypatch.setattr(profilers, "_BESIDE_PATH", {"ncu": str(tmp_path / "none")})
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("STAND_IN", "hang")
-    monkeypatch.setattr(judged_test, "FRESH_SECONDS_LEAST", 0.2)
+    monkeypatch.setattr(fresh_processes, "FRESH_SECONDS_LEAST", 0.2)
     return Counters("ncu", GPU)
 
 

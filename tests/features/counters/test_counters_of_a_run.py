@@ -357,7 +357,7 @@ def test_an_asked_for_profiler_that_cannot_count_ends_the_run_at_its_start(gpu, 
 def test_a_profiler_that_hangs_is_ended_with_all_that_it_started(gpu, monkeypatch):
     monkeypatch.setenv("STAND_IN", "hang")
     with Path(os.environ["PYTHONPATH"].partition(os.pathsep)[0], "sitecustomize.py").open("a") as file:
-        file.write("\nfrom pytest_bandwidth.evidence import judged_test\njudged_test.FRESH_SECONDS_LEAST = 3.0\n")
+        file.write("\nfrom pytest_bandwidth.evidence import fresh_processes as f\nf.FRESH_SECONDS_LEAST = 3.0\n")
     result, row = row_of(gpu)
     result.assert_outcomes(passed=1)
     assert row["findings"][0]["text"] == "DRAM was not counted: the test under ncu did not end in 3 s"

@@ -71,7 +71,7 @@ def pytest_configure(config):
 def pytest_unconfigure(config):
     hostile = CONTROL / f"hostile-{SERIAL}"
     if IS_CARD and hostile.exists():
-        from pytest_bandwidth.options.own_process import handed
+        from pytest_bandwidth.options.options import handed
 
         Path(handed(config, "fleet")["document"]).write_bytes(hostile.read_bytes())
 """

@@ -5,7 +5,7 @@ import pytest
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.judging.stored import reference_of
-from pytest_bandwidth.judging.update import joined, merged
+from pytest_bandwidth.outcomes.entries import joined, merged
 
 
 def entry(gpu, *gbps, **fields):

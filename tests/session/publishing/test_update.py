@@ -17,9 +17,8 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.judging.stored import PRIOR_SPREAD, reference_of
-from pytest_bandwidth.judging.update import merged
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.outcomes.evidence import entries_of
+from pytest_bandwidth.outcomes.entries import entries_of, merged
 from pytest_bandwidth.outcomes.outcome import outcome_of
 from pytest_bandwidth.session.publishing.gathered import Row
 from pytest_bandwidth.session.publishing.update import update_baseline

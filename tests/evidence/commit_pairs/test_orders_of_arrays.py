@@ -7,8 +7,8 @@ import pytest
 from two_processes import memory_of
 
 from pytest_bandwidth.devices.shared_arrays import HUGE_PAGE_BYTES, SharedArrays
-from pytest_bandwidth.evidence.commit_pairs import page_exchange
-from pytest_bandwidth.evidence.commit_pairs.page_exchange import Order, order_of, orders
+from pytest_bandwidth.evidence.commit_pairs import alternate
+from pytest_bandwidth.evidence.commit_pairs.alternate import Order, order_of, orders
 
 SMALL, LARGE = [100_000, 0, 102_400], [5 << 20, 0, 6 << 20]
 
@@ -96,7 +96,7 @@ def test_nothing_is_ordered_where_there_is_no_room():
 
 @pytest.mark.parametrize(("free", "ordered"), [(4 * SMALL[2] - 1, False), (4 * SMALL[2], True), (None, True)])
 def test_nothing_is_ordered_where_memory_is_short(memory, monkeypatch, free, ordered):
-    monkeypatch.setattr(page_exchange, "available_bytes", lambda: free)
+    monkeypatch.setattr(alternate, "available_bytes", lambda: free)
     found, _ = given(memory, [SMALL], [SMALL], [([0], [0])] * 3)
     assert bool(found) == ordered
 

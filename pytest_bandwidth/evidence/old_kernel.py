@@ -3,45 +3,41 @@
 from __future__ import annotations
 
 import math
+import os
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
-from typing import Any
+from statistics import median
+from typing import Any, NoReturn
 
-from pytest_bandwidth.devices.base import Device
+from pytest_bandwidth.devices.base import Device, OldCode, Workload
 from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import INPUTS_CHANGED, identity_of_plain
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape, shape_of
-from pytest_bandwidth.domain.code.machine_code import CUBIN, CubinSource, text_of_cubin
+from pytest_bandwidth.domain.code.machine_code import CUBIN, CubinSource, cubin_of_text, text_of_cubin
 from pytest_bandwidth.domain.code.ptx import entry_of, target_of, version_of, why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
 from pytest_bandwidth.domain.device import COMPILER_SETTING
-from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost, KernelError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import metrics_of_row
+from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
-from pytest_bandwidth.domain.units import counted
+from pytest_bandwidth.domain.units import counted, format_seconds
 from pytest_bandwidth.domain.verdict import Rule as Rules
-from pytest_bandwidth.evidence.judged_test import JudgedTest
-from pytest_bandwidth.evidence.old_kernel.in_child import (
-    DROP,
-    REFUSED,
-    RESOURCES,
-    SECTORS,
-    TROUBLE,
-    MeasureWithOldKernels,
-)
-from pytest_bandwidth.evidence.processes.child import Child
-from pytest_bandwidth.evidence.processes.requests import OldKernel
-from pytest_bandwidth.evidence.processes.waiting import StartedAhead
+from pytest_bandwidth.evidence.fresh_processes import JudgedTest
+from pytest_bandwidth.evidence.processes.child import Child, StartedAhead
+from pytest_bandwidth.evidence.processes.requests import ChildRequest, OldKernel, read_old_kernel
 from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.evidence import Ask, Evidence, OldCodeComparison
 from pytest_bandwidth.judging.judge import ROUNDS_SHARE, FreshRow, Judged, Rule
 from pytest_bandwidth.judging.pairs import Looks
+from pytest_bandwidth.registry import hooks
 
 # So many processes more than the last look needs are started at most: those whose figures are invalid do not count.
 SPARE_PROCESSES = 2
@@ -49,7 +45,7 @@ _NO_CUBIN = "the driver compiled the old kernel's PTX, since its machine code co
 
 
 class OldKernels:
-    """Run old kernels of a test alternately with new ones, in new processes that measure nothing else; a `Resolver`.
+    """Run old kernels of a test alternately with new ones, in new processes that measure nothing else.
 
     old_ptx, old_cubin: give the code that entries name.
     """
@@ -57,10 +53,6 @@ class OldKernels:
     def __init__(self, test: JudgedTest, old_ptx: PtxSource, old_cubin: CubinSource, looks: Looks) -> None:
         self._test, self._old_ptx, self._old_cubin, self._looks = test, old_ptx, old_cubin, looks
         self._seen: defaultdict[str | None, _Seen] = defaultdict(_Seen)
-
-    @property
-    def answers(self) -> Ask:
-        return Ask.OLD_CODE
 
     def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
         """Run old kernels next to new ones as far as there are any; say why not of others whose code changed."""
@@ -310,3 +302,121 @@ def _kept(entry: Entry, old_cubin: CubinSource) -> bytes | None:
         return old_cubin(entry.code)
     except BandwidthError:
         return None
+
+
+# Old code that runs for longer than this, or for so many times as long as the new one where that is more, hangs.
+HANGS_SECONDS = 10.0
+HANGS_FACTOR = 100.0
+# In what is told of it in a row's `detail`.
+DROP, RESOURCES, SECTORS, TROUBLE, REFUSED = "drop", "resources", "sectors", "trouble", "refused"
+
+Report = Callable[[Sequence[Mapping[str, Any]]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureWithOldKernels(ChildRequest):
+    """Ask a child to alternate kernels with their old code, while it measures them."""
+
+    old_kernels: tuple[OldKernel, ...] = ()
+
+    @staticmethod
+    def values_of(plain: Mapping[str, Any]) -> dict[str, Any]:
+        return {**ChildRequest.values_of(plain), "old_kernels": tuple(map(read_old_kernel, plain["old_kernels"]))}
+
+    def measure(self, device: Device, workload: Workload, measure: Callable[[Workload], Measurement]) -> Measurement:
+        """Measure the workload with its old code where there is some."""
+        old = next((old for old in self.old_kernels if old.label == workload.label), None)
+        if old is None or not device.launches_old_code:
+            return measure(workload)
+        return measure_with_old_code(device, old, workload, measure, self.hand_over)
+
+
+def measure_with_old_code(
+    device: Device,
+    asked: OldKernel,
+    workload: Workload,
+    measure: Callable[[Workload], Measurement],
+    report: Report,
+) -> Measurement:
+    """Measure a workload while its old code takes turns with it; its arrays hold the new code's output then.
+
+    What came of it stands in `detail`: the drop, or the trouble, where the workload is measured alone. Where the old
+    code faults or hangs, `report` is given a row that says so and the process ends: it can measure nothing more.
+    """
+    try:
+        with _ended_if_it_hangs(asked, report):
+            old, refused = load_old(device, asked, workload)
+    except DeviceLost as error:
+        _give_up(asked, report, f"it faults: {_first_line(error)}")
+    except BandwidthError as error:
+        return measure(workload).with_detail(Rules.OLD_KERNEL, {TROUBLE: _first_line(error)})
+    try:
+        measured = measure(replace(workload, interleaved=old.calls, setup_for_all=True))
+        old.restore()
+        sectors = _sectors(asked, workload, old)
+        device.run(replace(workload, interleaved=()))
+    except DeviceLost as error:
+        _give_up(asked, report, f"where old and new take turns one of them faults: {_first_line(error)}")
+    alone = replace(measured, rounds=replace(measured.rounds, interleaved=()))
+    seen = {**_comparison_of(measured.rounds, old), SECTORS: sectors, REFUSED: refused}
+    return alone.with_detail(Rules.OLD_KERNEL, seen)
+
+
+def load_old(device: Device, asked: OldKernel, workload: Workload) -> tuple[OldCode, str | None]:
+    """Load old code from its machine code, or else its PTX; return why not from the first, where that was kept.
+
+    Raises as `Device.old_code`.
+    """
+    refused = None
+    if asked.cubin is not None:
+        try:
+            cubin = cubin_of_text(asked.cubin)
+            return device.old_code(workload, asked.old, asked.new, asked.shape, cubin), None
+        except KernelError as error:
+            if asked.needs_cubin:
+                raise
+            refused = _first_line(error)
+    return device.old_code(workload, asked.old, asked.new, asked.shape), refused
+
+
+def _comparison_of(rounds: Rounds, old: OldCode) -> Mapping[str, Any]:
+    """Return the drop, and what the compiler gave the old code."""
+    before, *as_before = rounds.interleaved or ((),)
+    now = as_before[0] if as_before else rounds.kernel_seconds
+    if not before or min(*before, *now) <= 0:
+        return {TROUBLE: "no round counted in which both ran"}
+    resources = recorded_resources(asdict(old.resources)) if old.resources is not None else {}
+    return {DROP: median(math.log(n / b) for n, b in zip(now, before, strict=True)), RESOURCES: resources}
+
+
+def _sectors(asked: OldKernel, workload: Workload, old: OldCode) -> Mapping[str, int] | None:
+    if not asked.counts or workload.launch is None or asked.shape is not None:  # a block is another piece of work then
+        return None
+    if workload.setup is not None:
+        workload.setup()
+    found: Mapping[str, int] | None = hooks().pytest_bandwidth_sectors(
+        old=asked.old, new=asked.new, launch=workload.launch, host_args=old.host_args
+    )
+    return found
+
+
+@contextmanager
+def _ended_if_it_hangs(asked: OldKernel, report: Report) -> Iterator[None]:
+    longest = max(HANGS_SECONDS, HANGS_FACTOR * asked.seconds)
+    watch = threading.Timer(longest, _give_up, (asked, report, f"it did not end in {format_seconds(longest)}"))
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
+def _give_up(asked: OldKernel, report: Report, why: str) -> NoReturn:
+    """Report why and end this process at once: to tidy up would wait for the device, or fail on its lost context."""
+    report([{"label": asked.label, "detail": {Rules.OLD_KERNEL: {TROUBLE: why}}}])
+    os._exit(1)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -9,8 +9,15 @@ from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.devices import OUTLIER
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.session.publishing.device_report import DeviceReport, names_of, own_file, suffixes_of
-from pytest_bandwidth.session.publishing.gathered import DeviceResults, Gathered, Row
+from pytest_bandwidth.session.publishing.gathered import (
+    DeviceReport,
+    DeviceResults,
+    Gathered,
+    Row,
+    names_of,
+    own_file,
+    suffixes_of,
+)
 from pytest_bandwidth.session.publishing.update import update_baselines
 
 
@@ -58,9 +65,9 @@ def row(key, gbps):
 
 def test_the_last_report_of_a_test_on_a_device_counts_whichever_worker_gave_it():
     gathered = Gathered()
-    gathered.add("gw0", device("a", "1"), [row("t", 1.0), row("u", 1.0)])
-    gathered.add("gw1", device("a", "1"), [row("t", 2.0)])
-    gathered.add("gw2", device("a", "2"), [row("t", 3.0)])
+    gathered.add("gw0", "t", device("a", "1"), [row("t", 1.0), row("u", 1.0)])
+    gathered.add("gw1", "t", device("a", "1"), [row("t", 2.0)])
+    gathered.add("gw2", "t", device("a", "2"), [row("t", 3.0)])
     one, two = gathered.results({("gw0", "t"), ("gw2", "t")})
     assert [r.gbps for r in one.outcomes] == [2.0, 1.0]
     assert (one.failed, two.failed) == (frozenset(), {"t"})
@@ -69,10 +76,10 @@ def test_the_last_report_of_a_test_on_a_device_counts_whichever_worker_gave_it()
 
 def test_a_device_of_which_nothing_was_judged_is_told_by_what_failed():
     gathered = Gathered()
-    gathered.add("gw0", device("a", "1"), [row("t", 1.0)])
-    gathered.add_unjudged("gw1", "t", "ValueError: no data", device("a", "2"))
-    gathered.add_unjudged("gw2", "u", "mended by a rerun", device("a", "3"))
-    gathered.add_unjudged("gw3", "v", "no device", None)
+    gathered.add("gw0", "t", device("a", "1"), [row("t", 1.0)])
+    gathered.add("gw1", "t", device("a", "2"), unjudged="ValueError: no data")
+    gathered.add("gw2", "u", device("a", "3"), unjudged="mended by a rerun")
+    gathered.add("gw3", "v", None, unjudged="no device")
     runs = gathered.results({("gw1", "t"), ("gw3", "v")})
     assert [(run.device["serial"], len(run.rows), run.unjudged) for run in runs] == [
         ("1", 1, {}),

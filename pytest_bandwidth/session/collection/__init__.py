@@ -1,1 +1,0 @@
-"""Match what pytest collected with a baseline's entries."""
