@@ -18,7 +18,7 @@ from pytest_bandwidth.domain.errors import BandwidthError
 
 HOSTILE = "tests/\x1b[31mred\u202e.py::test_x"
 DECLARED = [
-    *(("device",), ("selftest",), ("compare",), ("report",)),
+    *(("init",), ("device",), ("selftest",), ("compare",), ("report",)),
     *(("baseline", action) for action in ("show", "validate", "diff", "prune", "init")),
 ]
 
