@@ -69,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except (BandwidthError, OSError) as error:
-        print(f"pytest-bandwidth {options.command}: {_one_line(error)}", file=sys.stderr)
+        from pytest_bandwidth.reports.wording import with_help  # kept out of start-up
+
+        print(with_help(error, f"pytest-bandwidth {options.command}: {_one_line(error)}"), file=sys.stderr)
         return UNUSABLE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
