@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_bandwidth.options.options import add_marker, add_options, given, is_asked_for, refuse_unknown, take
+from pytest_bandwidth.options.options import (
+    add_marker,
+    add_options,
+    given,
+    is_asked_for,
+    refuse_unknown,
+    take,
+    usage_error,
+)
 from pytest_bandwidth.registry import add_features, begin_run, end_run
 from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
 
@@ -55,7 +63,7 @@ def _take_over(config: pytest.Config) -> None:
     try:
         is_ours = take(config)
     except ValueError as error:
-        raise pytest.UsageError(f"bandwidth: {error}") from None
+        raise usage_error(f"bandwidth: {error}") from None
     if is_ours:
         from pytest_bandwidth.evidence.processes.start_and_end import end_with_parent
 

@@ -23,6 +23,7 @@ FINE, REGRESSED, UNUSABLE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 _HERE = "pytest_bandwidth.cli"
 # In the order of --help; those of features follow.
 _OF_THE_CORE = (
+    Command("init", "write a first test into a repository, and what pytest and git need for it", f"{_HERE}.init"),
     Command("device", "show what the device is and what it reaches", f"{_HERE}.device"),
     Command("selftest", "measure false alarms and found drops on this machine", f"{_HERE}.selftest"),
     Command("baseline", "show, validate, diff, prune or init baseline files", f"{_HERE}.baseline"),
@@ -68,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except (BandwidthError, OSError) as error:
-        print(f"pytest-bandwidth {options.command}: {_one_line(error)}", file=sys.stderr)
+        from pytest_bandwidth.reports.wording import with_help  # kept out of start-up
+
+        print(with_help(error, f"pytest-bandwidth {options.command}: {_one_line(error)}"), file=sys.stderr)
         return UNUSABLE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -14,7 +14,7 @@ _SHORTEST_SECRET = 4
 # As a path it would be a folder named "s3:".
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _IN_TEXT = re.compile(rf"{_ADDRESS.pattern}[^\s'\"]*")
-_HELP = re.compile(rf"{re.escape(DOCUMENTATION)}/[a-z]+\.html#[a-z-]+")
+_HELP = re.compile(rf"{re.escape(DOCUMENTATION)}/[a-z]+\.html#[a-z-]+\)?")
 # In an address of Azure's, what stands before an "@" is the container.
 _AZURE = re.compile(r"(?:abfss?|wasbs?|az|adl)://")
 

@@ -60,11 +60,14 @@ def owners(hook: Any) -> tuple[type, ...]:
     return Settings, *hook.pytest_bandwidth_options()
 
 
-def usage_error(error: object) -> pytest.UsageError:
+def usage_error(error: Exception | str) -> pytest.UsageError:
     """Return the error that ends a run: a line for each of its problems, which may quote files of others."""
-    from pytest_bandwidth.reports.text_safe import printable  # kept out of start-up
+    from pytest_bandwidth.domain.errors import UsageError  # kept out of start-up
+    from pytest_bandwidth.reports.text_safe import printable
+    from pytest_bandwidth.reports.wording import with_help
 
-    return pytest.UsageError(*map(printable, str(error).splitlines()))
+    *others, last = map(printable, str(error).splitlines() or [""])
+    return pytest.UsageError(*others, with_help(UsageError() if isinstance(error, str) else error, last))
 
 
 def refuse_unknown(config: pytest.Config) -> None:

@@ -89,30 +89,30 @@ def nothing_is_judged(config: pytest.Config) -> str | None:
 def _refuse_contradictions(settings: Settings, places: Mapping[str, str]) -> None:
     """Raise pytest.UsageError, one line, for options that exclude each other. places: where each was given."""
     if settings.only and settings.skip:
-        raise pytest.UsageError(f"{places['only']} and {places['skip']} exclude each other: drop one")
+        raise usage_error(f"{places['only']} and {places['skip']} exclude each other: drop one")
     for name in ("disable", "skip"):
         if settings.strict and getattr(settings, name) and not _overrides(places[name], places["strict"]):
-            raise pytest.UsageError(
+            raise usage_error(
                 f"{places['strict']} and {places[name]} exclude each other, for nothing is judged: drop one (on the "
                 f"command line {name} goes with strict = true in the ini file, and is said)"
             )
     if settings.update and settings.update_new:
-        raise pytest.UsageError(
+        raise usage_error(
             f"{places['update']} and {places['update_new']} exclude each other, for one rewrites what the other keeps: "
             "drop one"
         )
     update = places["update" if settings.update else "update_new"] if settings.writes_baseline else ""
     if settings.writes_baseline and settings.baseline is None:
-        raise pytest.UsageError(f"{update} needs --bandwidth-baseline=PATH to write to")
+        raise usage_error(f"{update} needs --bandwidth-baseline=PATH to write to")
     if settings.writes_baseline and settings.disable:
-        raise pytest.UsageError(f"{update} needs measurements and {places['disable']} takes none: drop one")
+        raise usage_error(f"{update} needs measurements and {places['disable']} takes none: drop one")
     if settings.writes_baseline and settings.against is not None:
-        raise pytest.UsageError(f"{update} writes a baseline and {places['against']} needs none: drop one")
+        raise usage_error(f"{update} writes a baseline and {places['against']} needs none: drop one")
     # In an ini file it is the default of the runs that update.
     if places.get("runs", "").startswith("--") and not settings.writes_baseline:
-        raise pytest.UsageError(f"{places['runs']} goes with --bandwidth-update or --bandwidth-update-new")
+        raise usage_error(f"{places['runs']} goes with --bandwidth-update or --bandwidth-update-new")
     if settings.against == ANCHOR and settings.baseline is None:
-        raise pytest.UsageError(f"{places['against']}={ANCHOR} needs --bandwidth-baseline, whose entries have anchors")
+        raise usage_error(f"{places['against']}={ANCHOR} needs --bandwidth-baseline, whose entries have anchors")
 
 
 def _overrides(place: str, other: str) -> bool:

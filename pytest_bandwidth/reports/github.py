@@ -19,6 +19,7 @@ from pytest_bandwidth.storage.saved_run import RunDocument, read_document
 # https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 SUMMARY_BYTES_AT_MOST = 900_000
 ROWS_AT_MOST = 300
+FAILURES_AT_MOST = 20
 ANNOTATIONS_AT_MOST = 10
 _SIGNS = {"bad": "❌", "warn": "⚠️", "good": "✅", "plain": "✅"}
 # Whatever could mean something to Markdown, to HTML or to GitHub (mentions, references, links without markup).
@@ -121,14 +122,15 @@ def _table(run: RunDocument, outcomes: Sequence[Outcome]) -> str:
 
 
 def _said(run: RunDocument, outcomes: Iterable[Outcome]) -> list[str]:
-    """Quote what the failed tests said, below the table: sentences make poor cells."""
+    """Quote what the failed tests said, below the table, each in a fold: its first line is seen."""
     name_of = names_among(run.outcomes)
-    failed = [outcome for outcome in outcomes if run.fails(outcome)][:20]
-    lines = [
-        f"- **{markdown(one_line(name_of(outcome), 160))}** {'<br>'.join(map(markdown, message_lines(outcome)))}"
-        for outcome in failed
-    ]
-    return ["\n".join(lines)] if lines else []
+    parts = []
+    for outcome in [outcome for outcome in outcomes if run.fails(outcome)][:FAILURES_AT_MOST]:
+        first, *others = map(markdown, message_lines(outcome))
+        summary = f"<strong>{markdown(one_line(name_of(outcome), 160))}</strong> {first}"
+        text = "\n".join(others)
+        parts.append(f"<details><summary>{summary}</summary>\n\n<pre>{text}</pre>\n\n</details>")
+    return parts
 
 
 def _line(cells: Sequence[str]) -> str:

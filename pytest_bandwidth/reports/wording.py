@@ -8,6 +8,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import is_share_told
 from pytest_bandwidth.domain.measured.validity import ABOVE_PROBE, OF_OTHERS
@@ -159,6 +160,13 @@ def help_link(code: str) -> str:
 
 def help_line(code: str) -> str:
     return f"    help  {help_link(code)}"
+
+
+def with_help(error: object, said: str) -> str:
+    """Return what is said of an error with the address of what troubleshooting says about its kind, if it has one."""
+    kinds = (kind for kind in type(error).__mro__ if kind.__module__ == BandwidthError.__module__)
+    kind = next(kinds, BandwidthError)
+    return said if kind is BandwidthError else f"{said} (help: {help_link(kind.__name__.lower())})"
 
 
 def message_lines(outcome: Outcome) -> list[str]:

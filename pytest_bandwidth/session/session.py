@@ -490,7 +490,8 @@ def one_line_failures(item: pytest.Item) -> Iterator[None]:
     except BandwidthError as error:
         # A hook's failure names its place itself.
         place = "" if isinstance(error, UserHookFailed) else _place(error, error.__traceback__)
-        raise pytest.fail.Exception(printable_lines(f"{place}{error}"), pytrace=False) from None
+        said = wording.with_help(error, printable_lines(f"{place}{error}"))
+        raise pytest.fail.Exception(said, pytrace=False) from None
     except TypeError as error:
         misspelt = _MISSPELT.search(str(error))
         if misspelt is None:

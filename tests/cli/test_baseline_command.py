@@ -10,6 +10,7 @@ from statistics import stdev
 
 import pytest
 from baseline_files import write_baseline
+from command_runner import LINK
 from saved_runs import GPU, outcome, run_of, save, saved
 
 from pytest_bandwidth import baseline as baseline_files
@@ -158,7 +159,7 @@ def test_pattern_that_means_nothing_is_an_error(command, baseline):
     said = command("baseline", "show", baseline, "*[0-9]*")
     assert said.status == 2
     assert said.err.splitlines() == [
-        "pytest-bandwidth baseline: found no entry like '*[0-9]*', expected a key or a pattern with * and ?"
+        f"pytest-bandwidth baseline: found no entry like '*[0-9]*', expected a key or a pattern with * and ?{LINK}"
     ]
 
 
@@ -258,7 +259,8 @@ def test_bad_file_is_one_line_that_tells_of_the_others(command, tmp_path, action
     said = command("baseline", action, bad, "a")
     assert said.status == 2
     assert said.out == ""
-    assert re.fullmatch(rf"pytest-bandwidth baseline: {bad}:3: .*\(and 1 more: `.* validate` lists them\)\n", said.err)
+    more, link = r"\(and 1 more: `.* validate` lists them\)", r"\(help: \S+#baselineerror\)"
+    assert re.fullmatch(rf"pytest-bandwidth baseline: {bad}:3: .*{more} {link}\n", said.err)
 
 
 # diff

@@ -15,10 +15,11 @@ from saved_runs import outcome, run_of, save, saved
 from pytest_bandwidth import __version__
 from pytest_bandwidth.cli import main as cli
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.reports.wording import help_link
 
 HOSTILE = "tests/\x1b[31mred\u202e.py::test_x"
 DECLARED = [
-    *(("device",), ("selftest",), ("compare",), ("report",)),
+    *(("init",), ("device",), ("selftest",), ("compare",), ("report",)),
     *(("baseline", action) for action in ("show", "validate", "diff", "prune", "init")),
 ]
 
@@ -68,6 +69,19 @@ def test_unusable_arguments_are_one_line(command, arguments):
     assert said.err.startswith("pytest-bandwidth")
     assert len(said.err.splitlines()) == 1
     assert said.err.removesuffix("\n").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (("report", "/nowhere/x.json"), "usageerror"),
+        (("baseline", "show", "/nowhere/x.yaml"), "baselineerror"),
+        (("device", "--device", "nothing"), "deviceunavailable"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_an_error_ends_with_a_link_to_its_kind(command, arguments, kind):
+    assert command(*arguments).err.endswith(f" (help: {help_link(kind)})\n")
 
 
 def test_several_lines_of_an_error_become_one(command, monkeypatch):

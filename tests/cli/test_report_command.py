@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from command_runner import LINK
 from logs_of_ci import COMMANDS, commands_in
 from saved_runs import outcome, run_of, save
 
@@ -32,7 +33,7 @@ def test_a_chart_is_written_by_its_ending_and_name(command, run_file, tmp_path):
     pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
     said = command("report", run_file, "-o", tmp_path / "x.svg", "--chart", "no-such")
     assert said.status == 2
-    first = said.err.partition("has data for: ")[2].strip().split(", ")[0]
+    first = said.err.partition("has data for: ")[2].removesuffix(f"{LINK}\n").split(", ")[0]
     for path in (tmp_path / "named.svg", tmp_path / "first.svg"):
         chosen = ("--chart", first) if path.stem == "named" else ()
         assert command("report", run_file, "-o", path, *chosen).status == 0

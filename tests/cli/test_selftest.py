@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from command_runner import LINK
 from scripted import SCRIPTED_IDENTITY, ScriptedDevice
 
 from pytest_bandwidth.cli import selftest, selftest_processes
@@ -168,7 +169,7 @@ def test_a_process_that_gives_no_answer_ends_it(command, processes, fault, said_
 )
 def test_unusable_arguments(command, processes, arguments, expected):
     said = command("selftest", *arguments)
-    assert (said.status, said.out, said.err) == (2, "", f"pytest-bandwidth selftest: {expected}\n")
+    assert (said.status, said.out, said.err) == (2, "", f"pytest-bandwidth selftest: {expected}{LINK}\n")
     assert processes.asked == []
 
 
@@ -177,7 +178,7 @@ def test_what_measures_no_time_is_refused(command, processes, monkeypatch):
     said = command("selftest", "--device=traffic")
     assert (said.status, processes.asked) == (2, [])
     assert said.err == (
-        "pytest-bandwidth selftest: --device traffic: it measures no time; expected auto, cuda, cuda:N or cpu\n"
+        f"pytest-bandwidth selftest: --device traffic: it measures no time; expected auto, cuda, cuda:N or cpu{LINK}\n"
     )
 
 
@@ -210,7 +211,7 @@ class TestLock:
             "pytest-bandwidth selftest: scripted device was not free for 0 s and is being measured by "
             f"process {os.getpid()} ("
         )
-        assert said.err.endswith("): wait for it or end it\n")
+        assert said.err.endswith("): wait for it or end it" + LINK.replace("usageerror", "deviceunavailable") + "\n")
 
     def test_a_log_has_a_line_about_a_long_wait(self, command, processes, monkeypatch):
         del processes

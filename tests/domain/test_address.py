@@ -75,4 +75,5 @@ def test_addresses_are_equal_where_their_text_is():
 def test_a_heading_of_our_pages_is_no_secret():
     link = f"{DOCUMENTATION}/troubleshooting.html#floor"
     assert masked(f"help  {link}\nt.py:1: x") == f"help  {link}\nt.py:1: x"
+    assert masked(f"no (help: {link})") == f"no (help: {link})"
     assert masked(f"{link}?sig=secret") == f"{DOCUMENTATION}/troubleshooting.html#***"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_runner import LINK
 
 from pytest_bandwidth.options.handed_over import REQUEST_VARIABLE, hand_over, taken
 
@@ -93,4 +94,6 @@ def test_a_run_with_a_variable_left_by_others_ends_at_once(pytester, monkeypatch
     monkeypatch.setenv(name, value)
     result = pytester.runpytest_subprocess()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: bandwidth: found {name} in the environment, expected it only in*: unset it"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: bandwidth: found {name} in the environment, expected it only in*: unset it{LINK}"]
+    )

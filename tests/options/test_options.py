@@ -2,13 +2,18 @@
 
 import re
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
+from command_runner import LINK
 
+import pytest_bandwidth
+from pytest_bandwidth.domain.errors import BaselineError, Problem
 from pytest_bandwidth.judging.limits import MarkerOptions
-from pytest_bandwidth.options.options import declared, marker_help, own_command
+from pytest_bandwidth.options.options import declared, marker_help, own_command, usage_error
 from pytest_bandwidth.options.settings import Settings, options_in
 from pytest_bandwidth.registry import hooks
+from pytest_bandwidth.reports.wording import help_link
 
 
 def test_defaults_are_what_the_help_says():
@@ -16,6 +21,15 @@ def test_defaults_are_what_the_help_says():
     read = {name: dict(options_in(Settings))[name].parse(found[1]) for name, found in said.items() if found}
     assert {name: getattr(Settings(), name) for name in read} == read
     assert {"tolerance", "runs", "settle_time"} < read.keys()
+
+
+def test_an_error_that_ends_a_run_is_made_in_one_place_which_links_to_the_documentation():
+    package = Path(pytest_bandwidth.__file__).parent
+    texts = {str(file.relative_to(package)): file.read_text(encoding="utf-8") for file in package.rglob("*.py")}
+    assert [file for file, text in texts.items() if "pytest.UsageError(" in text] == ["options/options.py"]
+    assert str(usage_error("found x")) == f"found x (help: {help_link('usageerror')})"
+    two = usage_error(BaselineError([Problem("b.yaml", 1, "one"), Problem("b.yaml", 2, "two")]))
+    assert two.args == ("b.yaml:1: one", f"b.yaml:2: two (help: {help_link('baselineerror')})")
 
 
 def test_options_of_features_are_among_all():
@@ -58,14 +72,14 @@ def test_a_misspelt_name_ends_the_run_with_the_near_miss(pytester, file, name, m
     path = ini(pytester, file, name)
     result = pytester.runpytest_inprocess()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {name} in {path}: unknown; {meant}"])
+    result.stderr.fnmatch_lines([f"ERROR: {name} in {path}: unknown; {meant}{LINK}"])
 
 
 def test_a_misspelt_name_on_the_command_line_ends_the_run(pytester):
     pytester.makepyfile("def test(): pass")
     result = pytester.runpytest_inprocess("-o", "bandwidth_tolerence=3%")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: -o bandwidth_tolerence: unknown; did you mean bandwidth_tolerance?"])
+    result.stderr.fnmatch_lines([f"ERROR: -o bandwidth_tolerence: unknown; did you mean bandwidth_tolerance?{LINK}"])
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 from children import HANGS_SECONDS, wait_for
+from command_runner import LINK
 from filelock import FileLock
 from plugin_texts import COPY
 
@@ -480,4 +481,5 @@ def test_a_path_that_no_file_system_takes_is_no_internal_error(project, option):
 def test_text_without_a_kernel_is_no_file(project):
     text = "__device__ int one() { return 1; } " + "// on one line " * 20
     (said,) = failures(project, f"    bandwidth.kernel({text!r})")
-    assert said == "test_wrong.py:5: the source text holds no kernel: name the one that is meant"
+    kind = LINK.replace("usageerror", "kernelerror")
+    assert said == f"test_wrong.py:5: the source text holds no kernel: name the one that is meant{kind}"

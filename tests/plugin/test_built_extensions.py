@@ -9,6 +9,7 @@ import sys
 from importlib import metadata
 
 import pytest
+from command_runner import LINK
 from extensions import IN_PLACE, SOURCE, lay_out
 from repositories import committed, git
 
@@ -81,7 +82,7 @@ def test_a_build_that_fails_is_a_usage_error(repo):
     result = repo.run("--bandwidth-against=HEAD", "-o", "bandwidth_build=echo 'error: no compiler'; exit 1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["ERROR: bandwidth_build failed at HEAD * 'error: no compiler'; all of it is in *build.log"]
+        [f"ERROR: bandwidth_build failed at HEAD * 'error: no compiler'; all of it is in *build.log{LINK}"]
     )
 
 

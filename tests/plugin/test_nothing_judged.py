@@ -1,6 +1,7 @@
 """Runs that judge nothing say so; what is given in the ini file is named by its own name."""
 
 import pytest
+from command_runner import LINK
 
 from pytest_bandwidth.session.publishing import publish
 
@@ -84,7 +85,9 @@ def test_contradictions_name_the_ini_files_half(project):
     path = ini(project, "bandwidth_update = true")
     project.file("test_once.py", ONCE)
     result = project.run_here()
-    result.stderr.fnmatch_lines([f"ERROR: bandwidth_update in {path} needs --bandwidth-baseline=PATH to write to"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: bandwidth_update in {path} needs --bandwidth-baseline=PATH to write to{LINK}"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from command_runner import LINK
 from plugin_texts import COPY
 
 pytestmark = [pytest.mark.in_process, pytest.mark.slow, pytest.mark.usefixtures("inside")]
@@ -87,7 +88,7 @@ def test_a_peak_hook_that_raises_is_one_line(project):
     project.file("test_copy.py", COPY)
     result = project.run()
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: conftest.py:2: pytest_bandwidth_peaks raised OSError: no table"])
+    result.stderr.fnmatch_lines([f"ERROR: conftest.py:2: pytest_bandwidth_peaks raised OSError: no table{LINK}"])
 
 
 REPORTERS = """
@@ -140,7 +141,7 @@ def test_a_reporter_that_cannot_write_ends_the_run_before_its_tests(project, bod
     project.file("test_copy.py", COPY)
     result = project.run()
     assert result.ret == 4
-    result.stderr.fnmatch_lines([said])
+    result.stderr.fnmatch_lines([f"{said}{LINK}"])
 
 
 def test_a_reporter_that_fails_costs_no_result(project):
@@ -189,7 +190,7 @@ def test_one_refuses_a_device_before_any_test_runs(project, body, said):
     project.file("test_copy.py", COPY)
     result = project.run()
     assert result.ret == 4
-    result.stderr.fnmatch_lines([said])
+    result.stderr.fnmatch_lines([f"{said}{LINK}"])
     project.run("--bandwidth-disable").assert_outcomes(passed=1)
 
 
@@ -229,7 +230,7 @@ def test_a_hook_that_goes_wrong_in_a_test_fails_it_in_one_line(project, hook, sa
     project.file("test_copy.py", COPY)
     result = project.run()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([said])
+    result.stdout.fnmatch_lines([f"{said}{LINK}"])
     assert "conftest.py:1: conftest.py:1:" not in result.stdout.str()
 
 

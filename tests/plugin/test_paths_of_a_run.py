@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from command_runner import LINK
 from plugin_texts import COPY
 
 INI = """[pytest]
@@ -75,7 +76,9 @@ def test_an_output_that_cannot_be_written_is_said_before_workers_start(project):
     (project.path / "a_folder").mkdir()
     result = project.run("-n2", "--bandwidth-json=a_folder")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: --bandwidth-json: found the folder *a_folder, expected a file to write"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: --bandwidth-json: found the folder *a_folder, expected a file to write{LINK}"]
+    )
     assert not (project.path / "ran").exists()
 
 
@@ -104,7 +107,7 @@ def test_an_output_where_this_user_may_not_write_is_said_before_any_test(project
             pytest.skip("this root may not give up the right to write anywhere")
         name = option.partition("=")[0]
         said = f"ERROR: {name}: found the folder {folder}, where this user may not write, expected another"
-        assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (4, said)
+        assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (4, f"{said}{LINK}")
     assert not (project.path / "ran").exists()
 
 

@@ -1,6 +1,7 @@
 """Regime, class and bottleneck of what a user's tests measure, as the run's document tells them."""
 
 import pytest
+from command_runner import LINK
 
 TEST = """
 import numpy as np
@@ -49,5 +50,5 @@ def test_bounds_that_are_none_are_refused(project, text):
     setting(project, text)
     result = project.run_here("--co")
     assert result.ret != 0
-    expected = "*bandwidth_utilization_classes in *expected three falling shares such as '80% 60% 35%'"
+    expected = f"*bandwidth_utilization_classes in *expected three falling shares such as '80% 60% 35%'{LINK}"
     result.stderr.fnmatch_lines([expected])

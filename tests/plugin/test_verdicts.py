@@ -144,7 +144,9 @@ def test_an_xfail_of_the_entry_that_is_needed_no_longer_is_told(project):
     for names in (("load_sectors", "load_sector"), ("store_sectors", "other_count")):
         baseline.write_text(baseline.read_text().replace(*names))
     result = project.run_here(*given)
-    result.stderr.fnmatch_lines(["*found the unknown key 'load_sector' in counts, expected load_sectors"])
+    result.stderr.fnmatch_lines(
+        ["*found the unknown key 'load_sector' in counts, expected load_sectors (help: *#baselineerror)"]
+    )
 
 
 @pytest.mark.usefixtures("traffic_loaded")

@@ -70,5 +70,7 @@ def test_a_file_where_the_locks_belong_fails_a_test_in_one_line(project, monkeyp
     project.file("test_copy.py", COPY)
     result = project.run()
     result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines([rf"test_copy.py:\d+: {taken} is not a folder of this user's.*TMPDIR$"])
+    result.stdout.re_match_lines(
+        [rf"test_copy.py:\d+: {taken} is not a folder of this user's.*TMPDIR \(help: \S+#deviceunavailable\)$"]
+    )
     result.stdout.no_fnmatch_line("*Traceback*")

@@ -220,7 +220,7 @@ def test_the_reference_is_the_codes(site):
 def test_every_link_of_a_message_leads_to_a_heading_of_the_site(site):
     text = (site / "troubleshooting.html").read_text(encoding="utf-8")
     ids = set(re.findall(r'<section id="([^"]+)"', text))
-    linked = {help_link(code) for code in reason_codes() | {"declared-bytes"}}
+    linked = {help_link(code) for code in reason_codes() | errors() | {"declared-bytes", "not-measured"}}
     assert {link.removeprefix(f"{DOCUMENTATION}/troubleshooting.html#") for link in linked} - ids == set()
 
 

@@ -75,8 +75,11 @@ def test_an_index_shows_readme_with_links_to_the_site_and_the_versions_files(whe
     site, tree = f"{addresses['Documentation']}/", f"{addresses['Source']}/blob/v{metadata['Version']}/"
     pages = [f"docs/{link.removeprefix(site).removesuffix('.html')}.md" for link in links if link.startswith(site)]
     files = [link.removeprefix(tree) for link in links if link.startswith(tree)]
+    shown = re.findall(r"!\[[^]]+\]\(([^)]+)\)", metadata.get_payload())
+    pictures = [link.removeprefix(tree.replace("/blob/", "/raw/")) for link in shown]
     assert len(pages) > 10
-    assert [file for file in (*pages, *files) if not (ROOT / file).is_file()] == []
+    assert len(pictures) == 2
+    assert [file for file in (*pages, *files, *pictures) if not (ROOT / file).is_file()] == []
     assert [link for link in links if not link.startswith("https://")] == []
 
 

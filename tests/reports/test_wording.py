@@ -6,7 +6,9 @@ import pytest
 from judged_kernels import FIVE, KEY, compared, measured, processes
 from judged_kernels import decided as decide_one
 
+from pytest_bandwidth.domain import errors
 from pytest_bandwidth.domain.address import DOCUMENTATION
+from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.measured import validity
 from pytest_bandwidth.domain.measured.rounds import HELD_UP, RUN_DELAY
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
@@ -25,6 +27,7 @@ from pytest_bandwidth.reports.wording import (
     message_lines,
     reason_of,
     title_of,
+    with_help,
 )
 
 RULES = {name: rule for name, rule in vars(Rule).items() if name.isupper()}
@@ -441,6 +444,23 @@ def test_each_message_links_to_its_reason_in_the_documentation(decision, first):
 @pytest.mark.parametrize(("rule", "anchor"), [("floor:min_gbps", "floor"), ("setting:ecc", "setting")])
 def test_all_floors_and_all_settings_have_one_place_in_the_documentation(rule, anchor):
     assert help_link(rule) == f"{DOCUMENTATION}/troubleshooting.html#{anchor}"
+
+
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, BandwidthError)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not BandwidthError])
+def test_an_errors_line_ends_with_the_place_of_its_kind_in_the_documentation(kind):
+    anchor = f"{DOCUMENTATION}/troubleshooting.html#{kind.__name__.lower()}"
+    assert with_help(kind("found x"), "found x") == f"found x (help: {anchor})"
+
+
+def test_an_error_of_no_kind_has_no_such_place_and_one_of_a_feature_has_its_bases():
+    class OfAFeature(UsageError):
+        pass
+
+    assert with_help(OfAFeature(), "no").endswith("#usageerror)")
+    assert [with_help(kind(), "no") for kind in (BandwidthError, OSError)] == ["no", "no"]
 
 
 def test_a_row_says_its_message_or_its_reason():

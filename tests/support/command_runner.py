@@ -8,6 +8,10 @@ from typing import NamedTuple
 import pytest
 
 from pytest_bandwidth.cli.main import main
+from pytest_bandwidth.reports.wording import help_link
+
+# How a UsageError ends.
+LINK = f" (help: {help_link('usageerror')})"
 
 
 class Said(NamedTuple):

@@ -78,12 +78,12 @@ class FleetCaller:
         config = session.config
         settings = settings_of(config)
         if config.getoption("dist", "no") != "no":
-            raise pytest.UsageError("found --dist or -n, expected neither: the fleet has a process for each card")
+            raise usage_error("found --dist or -n, expected neither: the fleet has a process for each card")
         if settings.against is not None:
-            raise pytest.UsageError("found --bandwidth-against, expected a baseline: cards have no git history")
+            raise usage_error("found --bandwidth-against, expected a baseline: cards have no git history")
         asked = [name for name in RUNS_NOTHING if config.getoption(name, False)]
         if asked or settings.disable or settings.skip:
-            raise pytest.UsageError("found options with which nothing is measured, expected a run: use pytest itself")
+            raise usage_error("found options with which nothing is measured, expected a run: use pytest itself")
         check_before_workers(config)
         return True
 

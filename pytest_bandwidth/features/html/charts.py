@@ -117,11 +117,13 @@ def bandwidth_spec(run: RunDocument) -> Spec | None:
 
 
 def _named(run: RunDocument, points: Points) -> Spec:
-    points.sort(key=lambda p: -p["gbps"])
+    peak = run.device.peak_gbps
+    points.sort(key=lambda p: p["gbps"] / (peak or p["probe"] or p["gbps"]))
     names = unique([test_name(run.outcomes[point["row"]]) for point in points])
     points = [{**point, "name": name} for point, name in zip(points, names, strict=True)]
-    said = f"GB/s of {len(points)} measurements, the largest first"
-    legend = "bar: achieved; tick: its probe" + _peak_words(run)
+    order = f"furthest from {'the peak' if peak else 'its probe'} first"
+    said = f"GB/s of {len(points)} measurements, {order}"
+    legend = f"{order}; bar: achieved; tick: its probe{_peak_words(run)}"
     spec = base(_title(run), legend, said, 14 + 18 * len(points))
     y = _rows("name", names, grid=False)
     spec["data"] = {"values": points}

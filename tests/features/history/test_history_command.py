@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from children import HANGS_SECONDS, computes
+from command_runner import LINK
 from saved_runs import HOST, outcome, run_of, save
 
 from pytest_bandwidth.features.history.store import COLUMNS, append, reading, writing
@@ -148,7 +149,7 @@ def test_sql_prints_a_table_or_json(command, folder):
     said = command("history", folder, "--sql", "DROP VIEW history")
     assert (said.status, said.err) == (
         2,
-        "pytest-bandwidth history: --sql: found 'DROP VIEW history', expected one SELECT\n",
+        f"pytest-bandwidth history: --sql: found 'DROP VIEW history', expected one SELECT{LINK}\n",
     )
 
 
@@ -178,7 +179,7 @@ def test_a_saved_run_that_was_merged_is_not_added_again(command, tmp_path, monke
     again = command("history", tmp_path / "new", "--add", files[1])
     assert again.status == 2
     assert again.err == (
-        f"pytest-bandwidth history: {files[1]}: r1 is there already, expected a run that the history has not\n"
+        f"pytest-bandwidth history: {files[1]}: r1 is there already, expected a run that the history has not{LINK}\n"
     )
     assert len(list((tmp_path / "new").glob("*.parquet"))) == 1
 
@@ -246,7 +247,8 @@ def test_what_is_missing_is_said_in_one_line(command, folder, monkeypatch, missi
     said = command("history", folder)
     assert said.status == 2
     assert said.err == (
-        "pytest-bandwidth history: the history needs DuckDB and ruptures: pip install 'pytest-bandwidth[history]'\n"
+        "pytest-bandwidth history: the history needs DuckDB and ruptures: pip install 'pytest-bandwidth[history]'"
+        f"{LINK}\n"
     )
 
 
@@ -284,7 +286,7 @@ def test_sql_that_takes_too_long_is_ended(command, folder, monkeypatch):
     monkeypatch.setattr(reading, "ANSWER_SECONDS", 0.5)
     said = command("history", folder, "--sql", ENDLESS)
     assert (said.status, said.out) == (2, "")
-    assert said.err.endswith("--sql: found no answer in 0.5 s, expected one: ask for less\n")
+    assert said.err.endswith(f"--sql: found no answer in 0.5 s, expected one: ask for less{LINK}\n")
 
 
 def test_sql_of_more_rows_than_people_read_is_refused(command, folder, monkeypatch):
@@ -292,7 +294,7 @@ def test_sql_of_more_rows_than_people_read_is_refused(command, folder, monkeypat
     assert len(command("history", folder, "--sql", "SELECT * FROM range(10)").out.splitlines()) == 11
     said = command("history", folder, "--sql", "SELECT * FROM range(1000000000000)")
     assert (said.status, said.out) == (2, "")
-    assert said.err.endswith("--sql: found more than 10 rows, expected no more: add a LIMIT or GROUP BY\n")
+    assert said.err.endswith(f"--sql: found more than 10 rows, expected no more: add a LIMIT or GROUP BY{LINK}\n")
 
 
 # Each takes some GiB where nothing bounds it: as DuckDB has it, or as Python has the answer.
@@ -329,7 +331,7 @@ def test_sql_of_more_text_than_people_read_is_refused(command, folder, monkeypat
     monkeypatch.setattr("pytest_bandwidth.features.history.store.reading.ANSWER_CHARACTERS", 2**20)
     said = command("history", folder, "--sql", "SELECT repeat('x', 300) FROM range(10000)")
     assert said.status == 2
-    assert said.err.endswith("--sql: found more than 1 MiB of text, expected no more: ask for less\n")
+    assert said.err.endswith(f"--sql: found more than 1 MiB of text, expected no more: ask for less{LINK}\n")
 
 
 def test_ctrl_c_ends_sql_with_the_status_of_an_interrupt(folder):

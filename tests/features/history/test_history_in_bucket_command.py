@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from command_runner import LINK
 from saved_runs import outcome, run_of
 
 from pytest_bandwidth.domain.address import Address
@@ -66,7 +67,8 @@ def test_saved_runs_are_added_once(command, tmp_path):
 def test_what_cannot_be_reached_is_a_line_without_secrets(command):
     said = command("history", "nope://user:hunter2@host/history", "--by", "gpu")
     assert said.status == 2
-    assert said.err == "pytest-bandwidth history: nope://***@host/history: cannot be opened: Protocol not known: nope\n"
+    unknown = "pytest-bandwidth history: nope://***@host/history: cannot be opened: Protocol not known: nope"
+    assert said.err == f"{unknown}{LINK}\n"
     said = command("history", "s3://bucket/history?sig=hunter2", "--by", "gpu")
     assert said.status == 2
     assert said.err.startswith("pytest-bandwidth history: s3://bucket/history?***: found a query or fragment, expected")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from children import HANGS_SECONDS
+from command_runner import LINK
 from history_processes import start
 from plugin_texts import COPY
 
@@ -125,7 +126,8 @@ def test_a_bucket_that_is_not_there_is_said_and_not_made(command, url):
     said = command("history", "s3://no-such-bucket/history", "--by", "gpu")
     assert said.status == 2
     assert said.err == (
-        "pytest-bandwidth history: s3://no-such-bucket/history: cannot be listed: The specified bucket does not exist\n"
+        "pytest-bandwidth history: s3://no-such-bucket/history: cannot be listed: The specified bucket does not exist"
+        f"{LINK}\n"
     )
     with pytest.raises(UsageError, match="The specified bucket does not exist"):
         Bucket(Address("s3://no-such-bucket/history")).names()
