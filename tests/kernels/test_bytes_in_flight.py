@@ -34,7 +34,7 @@ def test_one_element_a_thread_is_not_enough_for_either():
 
 @pytest.fixture(scope="module")
 def ptx() -> str:
-    nvrtc = pytest.importorskip("pytest_bandwidth.features.traffic.ptx.nvrtc.compile")
+    nvrtc = pytest.importorskip("pytest_bandwidth.features.traffic.ptx.nvrtc")
     text = (shipped_folder() / "stream.cu").read_text(encoding="ascii")
     return str(nvrtc.compile_ptx(text, arch="sm_90", filename="stream.cu").ptx)
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from pytest_bandwidth.domain.measured.measurement import KernelResources
-from pytest_bandwidth.features.traffic.ptx.nvrtc.compile import compile_cubin, nvrtc_version
+from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_cubin, nvrtc_version
 
 ROOT = Path(__file__).parents[2]
 CUDA_SRC = ROOT / "cuda_src"

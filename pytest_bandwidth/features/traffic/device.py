@@ -34,9 +34,10 @@ from pytest_bandwidth.features.traffic.findings import (
     plain_lines,
 )
 from pytest_bandwidth.features.traffic.ptx import Program, execute, fill_untouched
-from pytest_bandwidth.features.traffic.ptx.counts import AccessFault, Execution
+from pytest_bandwidth.features.traffic.ptx.counts import Execution
+from pytest_bandwidth.features.traffic.ptx.faults import AccessFault
 from pytest_bandwidth.features.traffic.ptx.memory import flat_bytes
-from pytest_bandwidth.features.traffic.ptx.nvrtc.compile import (
+from pytest_bandwidth.features.traffic.ptx.nvrtc import (
     CubinModule,
     compile_cubin,
     compile_ptx,

@@ -12,11 +12,9 @@ from emulated_card.kernels.errors import NotSupported
 from emulated_card.kernels.variables import Variable
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.features.traffic import ptx
-from pytest_bandwidth.features.traffic.ptx.decode.kernel import decode
+from pytest_bandwidth.features.traffic.ptx.decode import decode
 from pytest_bandwidth.features.traffic.ptx.memory import REGION_SHIFT
-from pytest_bandwidth.features.traffic.ptx.parsing import parse_ptx
-from pytest_bandwidth.features.traffic.ptx.program import Kernel, Symbol
-from pytest_bandwidth.features.traffic.ptx.syntax import (
+from pytest_bandwidth.features.traffic.ptx.parsing import (
     Address,
     Block,
     Function,
@@ -25,8 +23,10 @@ from pytest_bandwidth.features.traffic.ptx.syntax import (
     Number,
     Operand,
     Vector,
+    parse_ptx,
 )
-from pytest_bandwidth.features.traffic.ptx.syntax import Module as Syntax
+from pytest_bandwidth.features.traffic.ptx.parsing import Module as Syntax
+from pytest_bandwidth.features.traffic.ptx.program import Kernel, Symbol
 
 # enum special of c/run.h, by register; SPECIAL_BASE there is the first byte of region 3.
 SPECIALS = (

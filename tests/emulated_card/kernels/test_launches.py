@@ -306,4 +306,4 @@ def test_an_unknown_entry_is_a_key_error(probe: ptx.PtxModule) -> None:
 
 def test_a_change_of_parser_or_decoder_builds_kernels_anew() -> None:
     names = {path.name for path in translator_sources()}
-    assert {"ptx.lark", "parsing.py", "kernel.py", "translate.py"} <= names
+    assert {"ptx.lark", "parsing.py", "decode.py", "translate.py"} <= names

@@ -4,14 +4,14 @@
 The figures are requests of a functional model without caches: never bytes that a DRAM moved, never time.
 """
 
-from pytest_bandwidth.features.traffic.ptx.checkers.initialisation import fill_untouched as fill_untouched
 from pytest_bandwidth.features.traffic.ptx.counts import ArrayCounts as ArrayCounts
 from pytest_bandwidth.features.traffic.ptx.counts import Execution as Execution
+from pytest_bandwidth.features.traffic.ptx.faults import fill_untouched as fill_untouched
 from pytest_bandwidth.features.traffic.ptx.launch import execute as execute
 from pytest_bandwidth.features.traffic.ptx.loading import Program as Program
-from pytest_bandwidth.features.traffic.ptx.nvrtc.compile import PtxModule as PtxModule
-from pytest_bandwidth.features.traffic.ptx.nvrtc.compile import compile_cubin as compile_cubin
-from pytest_bandwidth.features.traffic.ptx.nvrtc.compile import compile_ptx as compile_ptx
-from pytest_bandwidth.features.traffic.ptx.nvrtc.compile import nvrtc_version as nvrtc_version
+from pytest_bandwidth.features.traffic.ptx.nvrtc import PtxModule as PtxModule
+from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_cubin as compile_cubin
+from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_ptx as compile_ptx
+from pytest_bandwidth.features.traffic.ptx.nvrtc import nvrtc_version as nvrtc_version
 
 load = Program  # as docs/traffic.md calls it

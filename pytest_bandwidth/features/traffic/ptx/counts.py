@@ -1,10 +1,20 @@
-"""Hold what an execution counted and found, as values."""
+"""Count what every access asks of memory, per instruction: sectors, patterns, bank passes, distinct bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+import numpy as np
+
+from pytest_bandwidth.features.traffic.ptx import loops
+from pytest_bandwidth.features.traffic.ptx.faults import AccessFault, Checker
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, least, spread
+from pytest_bandwidth.features.traffic.ptx.memory import Access, Region, View
+from pytest_bandwidth.features.traffic.ptx.program import Site
+
+# ---- values ----------------------------------------------------------------------------------------------------------
 
 Pattern = Literal["coalesced", "misaligned", "strided", "random", "broadcast"]
 
@@ -122,25 +132,6 @@ class ArrayCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class AccessFault:
-    """Describe something wrong that a thread did.
-
-    code: ``out-of-bounds``, ``misaligned``, ``uninitialised``, ``race``, ``read-only``, ``barrier`` or ``trap``.
-    threads: how many accesses of this line did the same to the same array.
-    """
-
-    code: str
-    text: str
-    array: str
-    block: str
-    thread: str
-    address: int
-    file: str
-    line: int
-    threads: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class Execution:
     """Hold the counts of one kernel launch. Results are in the arrays that were passed.
 
@@ -177,3 +168,227 @@ class Execution:
         1 without divergence or partly filled warps.
         """
         return self.thread_instructions / (32 * self.warp_instructions) if self.warp_instructions else None
+
+
+# ---- counting --------------------------------------------------------------------------------------------------------
+
+_PATTERNS: tuple[tuple[Pattern, int], ...] = (
+    ("coalesced", loops.COALESCED),
+    ("misaligned", loops.MISALIGNED),
+    ("strided", loops.STRIDED),
+    ("random", loops.RANDOM),
+    ("broadcast", loops.BROADCAST),
+)
+Place = tuple[str, int]
+Toucher = tuple[Place, str]
+_BITS = 8
+_CHUNK = 1 << 22
+
+
+class DistinctBytes:
+    """Keep one bit per region, per granule, and per source line and kind of access, in planes of eight bits.
+
+    granule_bytes: the narrowest global access of the kernel;
+    aligned accesses touch whole granules, so counts are exact.
+    """
+
+    def __init__(self, granule_bytes: int, sites: Sequence[Site]) -> None:
+        self._granule = granule_bytes
+        self._places: list[Place] = [(site.file, site.line) for site in sites]
+        self._bits: dict[Region, dict[Toucher, int]] = {}
+        self._planes: dict[Region, list[Array]] = {}
+        self._extents: dict[Region, tuple[int, int]] = {}
+        self._found: dict[tuple[Region, int, int, int], Array] = {}
+
+    def mark(self, access: Access) -> None:
+        region = access.region
+        bits = self._bits.setdefault(region, {})
+        planes = self._planes.setdefault(region, [])
+        bit = bits.setdefault((self._places[access.site], access.kind), len(bits))
+        if bit // _BITS == len(planes):
+            planes.append(np.zeros((1, -(-region.nbytes // self._granule)), np.uint8))
+        first, end = self._extents.get(region, (region.nbytes, 0))
+        self._extents[region] = min(first, access.first), max(end, access.end)
+        self._found.clear()
+        offset, mask = least(access.offset, access.mask)
+        count = max(1, access.width // self._granule)
+        loops.mark(planes[bit // _BITS], 0, 0, offset // self._granule, mask, count, 1 << bit % _BITS)
+
+    def read(self, region: Region, start: int, nbytes: int) -> int:
+        """Count the bytes of a part of a region that were loaded or updated."""
+        return self._count(region, lambda toucher: toucher[1] != "store", start, nbytes)
+
+    def written(self, region: Region, start: int, nbytes: int) -> int:
+        """Count the bytes of a part of a region that were stored or updated."""
+        return self._count(region, lambda toucher: toucher[1] != "load", start, nbytes)
+
+    def touched(self, kind: str, places: Iterable[Place]) -> int:
+        """Count the bytes of all regions that one kind of access (``load``, ``store`` …) at these lines touched."""
+        wanted = {(place, kind) for place in places}
+        return sum(self._count(region, wanted.__contains__, 0, region.nbytes) for region in self._bits)
+
+    def _count(self, region: Region, wanted: Callable[[Toucher], bool], start: int, nbytes: int) -> int:
+        chosen: dict[int, int] = {}
+        for toucher, bit in self._bits.get(region, {}).items():
+            if wanted(toucher):
+                chosen[bit // _BITS] = chosen.get(bit // _BITS, 0) | 1 << bit % _BITS
+        first, end = self._extents.get(region, (0, 0))
+        low, high = max(start, first) // self._granule, -(-min(start + nbytes, end) // self._granule)
+        if not chosen or low >= high:
+            return 0
+        if len(chosen) == 1:
+            ((plane, bits),) = chosen.items()
+            granules = int(self._histogram(region, plane, low, high)[(np.arange(256) & bits) != 0].sum())
+        else:
+            granules = self._count_in_several(region, chosen, low, high)
+        return min(granules * self._granule, nbytes)
+
+    def _histogram(self, region: Region, plane: int, low: int, high: int) -> Array:
+        """Count how many granules of a part have which bits set; one look serves all questions about them."""
+        key = (region, plane, low, high)
+        if key not in self._found:
+            self._found[key] = loops.histogram(self._planes[region][plane][0, low:high])
+        return self._found[key]
+
+    def _count_in_several(self, region: Region, chosen: dict[int, int], low: int, high: int) -> int:
+        granules = 0
+        for begin in range(low, high, _CHUNK):
+            part = slice(begin, min(begin + _CHUNK, high))
+            seen: Array = np.zeros(part.stop - begin, np.bool_)
+            for plane, bits in chosen.items():
+                seen |= (self._planes[region][plane][0, part] & np.uint8(bits)) != 0
+            granules += int(np.count_nonzero(seen))
+        return granules
+
+
+class TrafficCounter(Checker):
+    """Count accesses. granule_bytes: the narrowest global access of the kernel. sites: its instructions."""
+
+    def __init__(self, granule_bytes: int, sites: Sequence[Site]) -> None:
+        self._sites = sites
+        self._distinct = DistinctBytes(granule_bytes, sites)
+        self._global: dict[tuple[int, str], Array] = {}
+        self._shared: dict[tuple[int, str], Array] = {}
+        self._local: dict[tuple[int, str], Array] = {}
+        self._branches: dict[int, Array] = {}
+        self._widths: dict[int, int] = {}
+
+    def see(self, access: Access) -> None:
+        self._widths[access.site] = access.width
+        kind = access.region.kind
+        if kind == "global":
+            self._see_global(access)
+        elif kind == "shared":
+            self._see_shared(access)
+        elif kind == "local":
+            lanes = np.count_nonzero(self._spread(access)[1]) * self._repeat(access)
+            self._local.setdefault((access.site, access.kind), np.zeros(1, np.int64))[0] += lanes
+
+    def branch(self, site: int, warps: int, divergent: int) -> None:
+        self._branches.setdefault(site, np.zeros(2, np.int64))[:] += (warps, divergent)
+
+    def _see_global(self, access: Access) -> None:
+        counts = self._global.setdefault((access.site, access.kind), np.zeros(loops.COUNTS, np.int64))
+        offset, mask = self._spread(access)
+        loops.count_sectors(offset, mask, access.width, self._repeat(access), counts)
+        self._distinct.mark(access)
+
+    def _see_shared(self, access: Access) -> None:
+        offset, mask = self._spread(access)
+        found = loops.count_bank_passes(offset, mask, access.width, self._repeat(access))
+        self._shared.setdefault((access.site, access.kind), np.zeros(4, np.int64))[:] += found
+
+    def _spread(self, access: Access) -> tuple[Array, Array]:
+        """Spread offsets and mask over all threads, and over all blocks only where blocks differ."""
+        shape = (max(access.offset.shape[0], access.mask.shape[0]), self.geometry.lanes)
+        return spread(access.offset, shape), spread(access.mask, shape)
+
+    def _repeat(self, access: Access) -> int:
+        rows: int = max(access.offset.shape[0], access.mask.shape[0])
+        return self.geometry.rows // rows
+
+    # Results
+
+    def lines(self) -> tuple[LineCounts, ...]:
+        by_line: dict[tuple[str, int], list[int]] = {}
+        for number in self._seen():
+            by_line.setdefault((self._sites[number].file, self._sites[number].line), []).append(number)
+        return tuple(LineCounts(file, line, self._sum(by_line[file, line])) for file, line in sorted(by_line))
+
+    def total(self) -> Counts:
+        return self._sum(self._seen())
+
+    def figures(self) -> Array:
+        """Total what tells blocks apart: per kind of access its requests, sectors (or bank passes) and threads."""
+        total = np.zeros(9)
+        for (_, kind), counts in self._global.items():
+            places = [loops.REQUESTS, loops.SECTORS, loops.LANES]
+            total[{"load": slice(0, 3), "store": slice(3, 6), "atomic": slice(3, 6)}[kind]] += counts[places]
+        for found in self._shared.values():
+            total[6:9] += found[[0, 1, 3]]
+        return total
+
+    def arrays(self, regions: Sequence[Region]) -> tuple[ArrayCounts, ...]:
+        """Count the distinct bytes of each array argument, and of each module variable that was touched."""
+        found: list[ArrayCounts] = []
+        for region in regions:
+            for view in region.views or (View(region.name, (), 0, region.nbytes),):
+                read = self._distinct.read(region, view.start, view.nbytes)
+                written = self._distinct.written(region, view.start, view.nbytes)
+                if view.arguments or read or written:
+                    found.append(ArrayCounts(view.name, view.arguments, view.nbytes, read, written))
+        return tuple(sorted(found, key=lambda counts: (not counts.arguments, counts.arguments)))
+
+    def bytes_read(self, regions: Sequence[Region]) -> int:
+        """Count the distinct bytes read over all allocations, those that two arguments share once."""
+        return sum(self._distinct.read(region, 0, region.nbytes) for region in regions)
+
+    def bytes_written(self, regions: Sequence[Region]) -> int:
+        return sum(self._distinct.written(region, 0, region.nbytes) for region in regions)
+
+    def _seen(self) -> list[int]:
+        tables = (self._global, self._shared, self._local)
+        return sorted({site for table in tables for site, _ in table} | set(self._branches))
+
+    def _sum(self, sites: Sequence[int]) -> Counts:
+        branches = sum((self._branches[s] for s in sites if s in self._branches), np.zeros(2, np.int64))
+        return Counts(
+            loads=self._accesses(sites, "load"),
+            stores=self._accesses(sites, "store"),
+            atomics=self._accesses(sites, "atomic"),
+            shared_loads=self._shared_counts(sites, "load"),
+            shared_stores=self._shared_counts(sites, "store"),
+            shared_atomics=self._shared_counts(sites, "atomic"),
+            local_loads=self._local_counts(sites, "load"),
+            local_stores=self._local_counts(sites, "store"),
+            branches=int(branches[0]),
+            divergent_branches=int(branches[1]),
+        )
+
+    def _accesses(self, sites: Sequence[int], kind: str) -> AccessCounts:
+        found = {site: self._global[site, kind] for site in sites if (site, kind) in self._global}
+        if not found:
+            return AccessCounts()
+        total = np.sum(list(found.values()), axis=0)
+        strides = [c for c in found.values() if c[loops.STRIDED]]
+        stride = int(max(strides, key=lambda c: c[loops.STRIDED])[loops.STRIDE]) if strides else None
+        return AccessCounts(
+            accesses=int(total[loops.LANES]),
+            requests=int(total[loops.REQUESTS]),
+            bytes_requested=sum(int(c[loops.LANES]) * self._widths[site] for site, c in found.items()),
+            bytes_distinct=self._distinct.touched(kind, {(self._sites[s].file, self._sites[s].line) for s in found}),
+            sectors=int(total[loops.SECTORS]),
+            ideal_sectors=int(total[loops.IDEAL_SECTORS]),
+            requests_by_pattern={name: int(total[place]) for name, place in _PATTERNS if total[place]},
+            stride_bytes=stride,
+        )
+
+    def _shared_counts(self, sites: Sequence[int], kind: str) -> SharedCounts:
+        found: Mapping[int, Array] = {site: self._shared[site, kind] for site in sites if (site, kind) in self._shared}
+        requests, passes, least_passes, lanes = (int(sum(c[i] for c in found.values())) for i in range(4))
+        asked = sum(int(c[3]) * self._widths[site] for site, c in found.items())
+        return SharedCounts(lanes, requests, asked, passes, least_passes)
+
+    def _local_counts(self, sites: Sequence[int], kind: str) -> LocalCounts:
+        found = {site: int(self._local[site, kind][0]) for site in sites if (site, kind) in self._local}
+        return LocalCounts(sum(found.values()), sum(lanes * self._widths[site] for site, lanes in found.items()))

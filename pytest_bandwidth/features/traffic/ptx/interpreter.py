@@ -16,10 +16,9 @@ import numpy as np
 
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.traffic.ptx.checkers.faults import FaultLog
-from pytest_bandwidth.features.traffic.ptx.checkers.happens_before import HappensBefore
-from pytest_bandwidth.features.traffic.ptx.checkers.traffic import TrafficCounter
-from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, Mask, spread, warps_with
+from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
+from pytest_bandwidth.features.traffic.ptx.faults import FaultLog
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, Mask, exchange, spread, warps_with
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.program import (
     Atomic,
@@ -39,7 +38,7 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     WarpStep,
     Write,
 )
-from pytest_bandwidth.features.traffic.ptx.warp import exchange
+from pytest_bandwidth.features.traffic.ptx.races import HappensBefore
 
 # A step of few threads takes as long as one of some hundred, and counts as one against the limit: a kernel whose blocks
 # wait for each other for ever is stopped in minutes, not in days.

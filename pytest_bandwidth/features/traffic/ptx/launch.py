@@ -13,18 +13,15 @@ from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.kernel_signature import parameter_names
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic.ptx.arguments import Arguments, place_arguments
-from pytest_bandwidth.features.traffic.ptx.checkers.faults import BoundsChecker, FaultLog
-from pytest_bandwidth.features.traffic.ptx.checkers.happens_before import HappensBefore
-from pytest_bandwidth.features.traffic.ptx.checkers.initialisation import InitialisationChecker, untouched
-from pytest_bandwidth.features.traffic.ptx.checkers.races import GlobalRaceChecker, SharedRaceChecker
-from pytest_bandwidth.features.traffic.ptx.checkers.traffic import TrafficCounter
-from pytest_bandwidth.features.traffic.ptx.counts import Execution
+from pytest_bandwidth.features.traffic.ptx.counts import Execution, TrafficCounter
+from pytest_bandwidth.features.traffic.ptx.faults import BoundsChecker, FaultLog, InitialisationChecker, untouched
 from pytest_bandwidth.features.traffic.ptx.interpreter import BatchInterpreter, Tally
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Dim, Geometry
 from pytest_bandwidth.features.traffic.ptx.loading import Program
 from pytest_bandwidth.features.traffic.ptx.memory import LOCAL_REGION, SHARED_REGION, Memory, Region, flat_bytes
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.program import Kernel, Symbol
+from pytest_bandwidth.features.traffic.ptx.races import GlobalRaceChecker, HappensBefore, SharedRaceChecker
 
 Progress = Callable[[str], None]
 
@@ -136,8 +133,8 @@ class _Run:
         self._checkers = (
             self._traffic,
             InitialisationChecker(self._faults, kernel.granule_bytes, _written(self._arrays, uninitialised)),
-            SharedRaceChecker(self._faults, kernel.granule_bytes),
-            GlobalRaceChecker(self._faults, kernel.granule_bytes),
+            SharedRaceChecker(self._faults, kernel.granule_bytes, self._order),
+            GlobalRaceChecker(self._faults, kernel.granule_bytes, self._order),
         )
         self._tally = tally
         self._last_progress = clock.monotonic()
@@ -185,7 +182,7 @@ class _Run:
         self._faults.begin(geometry)
         self._order.begin(geometry)
         for checker in self._checkers:
-            checker.begin(geometry, self._order)
+            checker.begin(geometry)
         unit = MemoryUnit(self._memory, geometry, self._checkers, self._bounds)
         BatchInterpreter(
             kernel, geometry, unit, self._order, self._traffic, self._faults, self._tally, self._arguments

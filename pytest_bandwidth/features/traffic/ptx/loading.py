@@ -11,16 +11,14 @@ import numpy as np
 
 from pytest_bandwidth.domain.code.kernel_signature import source_name
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
-from pytest_bandwidth.features.traffic.ptx.decode.kernel import decode
-from pytest_bandwidth.features.traffic.ptx.decode.layout import parameters_of
-from pytest_bandwidth.features.traffic.ptx.decode.operands import element_bytes
+from pytest_bandwidth.features.traffic.ptx.decode import decode
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.memory import FIRST_VARIABLE_REGION, Region, RegionKind, region_base
-from pytest_bandwidth.features.traffic.ptx.nvrtc.compile import PtxModule
+from pytest_bandwidth.features.traffic.ptx.nvrtc import PtxModule
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES
-from pytest_bandwidth.features.traffic.ptx.parsing import parse_ptx
+from pytest_bandwidth.features.traffic.ptx.operands import element_bytes, parameters_of
+from pytest_bandwidth.features.traffic.ptx.parsing import Number, Variable, parse_ptx
 from pytest_bandwidth.features.traffic.ptx.program import Kernel, Parameter, Symbol, readable_name
-from pytest_bandwidth.features.traffic.ptx.syntax import Number, Variable
 
 
 class Program:

@@ -7,10 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.checkers import Checker
-from pytest_bandwidth.features.traffic.ptx.checkers.faults import BoundsChecker
+from pytest_bandwidth.features.traffic.ptx import loops
+from pytest_bandwidth.features.traffic.ptx.faults import BoundsChecker, Checker
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, spread
-from pytest_bandwidth.features.traffic.ptx.loops import transfer
 from pytest_bandwidth.features.traffic.ptx.memory import REGION_SHIFT, WINDOWS, Access, Memory, Region, region_base
 from pytest_bandwidth.features.traffic.ptx.opcodes import halves
 from pytest_bandwidth.features.traffic.ptx.program import Atomic, Load, Store
@@ -71,10 +70,10 @@ class MemoryUnit:
             return
         data = region.typed(step.dtype)
         if step.dtype.kind == "f":
-            transfer.atomic_float(data, region.block_step, region.thread_step, place, mask, value, old)
+            loops.atomic_float(data, region.block_step, region.thread_step, place, mask, value, old)
         else:
-            code = transfer.ATOMIC_CODES[step.operation]
-            transfer.atomic_integer(data, region.block_step, region.thread_step, place, mask, code, value, other, old)
+            code = loops.ATOMIC_CODES[step.operation]
+            loops.atomic_integer(data, region.block_step, region.thread_step, place, mask, code, value, other, old)
 
     def _check(self, access: Access) -> None:
         for checker in self._checkers:
@@ -90,7 +89,7 @@ class MemoryUnit:
         if start:
             address = address + start
         shape = np.broadcast_shapes(address.shape, lanes.shape)
-        low, high, together, count = transfer.span(spread(address, shape), spread(lanes, shape))
+        low, high, together, count = loops.span(spread(address, shape), spread(lanes, shape))
         if count == 0:
             return
         if low >> REGION_SHIFT == high >> REGION_SHIFT:
@@ -136,7 +135,7 @@ class MemoryUnit:
         values = []
         for element in range(step.count):
             out = np.empty(index.shape, unsigned)
-            transfer.gather(data, region.block_step, region.thread_step, index, mask, element, out)
+            loops.gather(data, region.block_step, region.thread_step, index, mask, element, out)
             values.append(out.view(step.dtype))
         return values
 
@@ -152,7 +151,7 @@ class MemoryUnit:
         mask, data = spread(access.mask, shape), region.typed(unsigned)
         for element, value in enumerate(access.values):
             stored = spread(value.view(unsigned), shape)
-            transfer.scatter(data, region.block_step, region.thread_step, index, mask, element, stored)
+            loops.scatter(data, region.block_step, region.thread_step, index, mask, element, stored)
 
 
 def _update_halves(

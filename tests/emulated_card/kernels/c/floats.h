@@ -1,4 +1,4 @@
-/* binary32 and binary64, as the interpreter's opcodes/floats.py and rounding.py have them. */
+/* binary32 and binary64, as the interpreter's opcodes/floats.py has them. */
 #pragma once
 
 #include <float.h>

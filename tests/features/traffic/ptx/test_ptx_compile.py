@@ -17,9 +17,9 @@ from ptx_sources import ENDLESS_TEMPLATES, run
 
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.features.traffic import ptx
-from pytest_bandwidth.features.traffic.ptx.nvrtc import compile as compiling
-from pytest_bandwidth.features.traffic.ptx.nvrtc.process import _POOL, _Child
-from pytest_bandwidth.features.traffic.ptx.nvrtc.server import MEMORY_BYTES
+from pytest_bandwidth.features.traffic.ptx import nvrtc as compiling
+from pytest_bandwidth.features.traffic.ptx.nvrtc import _POOL, _Child
+from pytest_bandwidth.features.traffic.ptx.nvrtc_server import MEMORY_BYTES
 from pytest_bandwidth.features.traffic.ptx.parsing import parse_ptx
 
 # Not in the cache of programs that other tests share: it has to be compiled here.
@@ -91,8 +91,8 @@ def test_a_compiler_takes_no_more_memory_than_the_machine_allows() -> None:
     text = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_AS, ({allowed}, {allowed}))
-from pytest_bandwidth.features.traffic.ptx.nvrtc import compile as compiling
-from pytest_bandwidth.features.traffic.ptx.nvrtc.process import _POOL, ask
+from pytest_bandwidth.features.traffic.ptx import nvrtc as compiling
+from pytest_bandwidth.features.traffic.ptx.nvrtc import _POOL, ask
 ask({{}})
 print(resource.prlimit(_POOL.take()._process.pid, resource.RLIMIT_AS)[0])
 """

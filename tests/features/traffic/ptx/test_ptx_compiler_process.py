@@ -10,7 +10,7 @@ from typing import Any
 
 from children import HANGS_SECONDS
 
-from pytest_bandwidth.features.traffic.ptx.nvrtc.process import _SERVER
+from pytest_bandwidth.features.traffic.ptx.nvrtc import _SERVER
 
 TWICE = """
 template <typename T> __global__ void twice(T* x) { *x *= 2; }

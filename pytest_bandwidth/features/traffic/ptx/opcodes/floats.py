@@ -1,21 +1,189 @@
-"""Compute binary32 and binary64 opcodes.
+"""Compute binary32 and binary64 opcodes, in every rounding mode.
 
-Correctly rounded operations are exact in every rounding mode (see `rounding`). The ``.approx`` ones, which hardware
-computes to a few units in the last place, are computed here to within one: results may differ from a GPU's by its own
-error. NaNs are NaNs; their payloads are not modelled.
+The ``.approx`` ones, which hardware computes to a few units in the last place, are computed here to within one: results
+may differ from a GPU's by its own error. NaNs are NaNs; their payloads are not modelled.
+
+Directed rounding and fused multiply-add, which neither NumPy nor Python 3.10 has, are compiled by Numba as NumPy
+ufuncs. A directed result is the nearest one, moved by one place where the exact rounding error (by error-free
+transformations: Dekker 1971, Knuth; for fma Boldo and Muller 2011, "Exact and approximated error of the FMA") says that
+it lies on the wrong side. Those are exact as long as nothing under- or overflows in binary64, so directed binary64
+results near its limits may be off by one place.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
-from pytest_bandwidth.features.traffic.ptx.opcodes import rounding
+from pytest_bandwidth.features.traffic.ptx.loops import cached
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Choice, Meaning
-from pytest_bandwidth.features.traffic.ptx.opcodes.rounding import MODES
+
+NEAREST, ZERO, DOWN, UP = 0, 1, 2, 3
+MODES = {"rn": NEAREST, "rz": ZERO, "rm": DOWN, "rp": UP}
+
+
+def _generate_fma(_typing: Any, a: Any, b: Any, c: Any) -> Any:
+    """Emit LLVM's fma: the host's instruction where it has one, else the C library's exact routine."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return a(a, b, c), generate
+
+
+# Numba types little of itself; these names are used as it documents them.
+_fma: Any = intrinsic(_generate_fma)
+_vectorize: Any = numba.vectorize
+_njit: Any = numba.njit
+
+
+def _ufunc(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile at the first call, then take Numba's cache on disk."""
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.cache
+        def compiled() -> Any:
+            return cached(_vectorize, signatures, function)
+
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            return compiled()(*arguments)
+
+        return call
+
+    return wrap
+
+
+f32, f64, i64 = types.float32, types.float64, types.int64
+
+
+@_ufunc(f32(f32, f32, f32), f64(f64, f64, f64))
+def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
+    return _fma(a, b, c)
+
+
+def _inline(function: Callable[..., Any]) -> Any:
+    return _njit(function, inline="always")
+
+
+@_inline
+def _two_sum_error(a: Any, b: Any, total: Any) -> Any:
+    """Compute the error of Knuth's TwoSum: total + error = a + b exactly."""
+    virtual = total - a
+    return (a - (total - virtual)) + (b - virtual)
+
+
+@_inline
+def _zero(a: Any, b: Any, mode: Any) -> Any:
+    """Return the sum of a and b where it is exactly 0: of unlike signs it is −0 downwards and +0 otherwise (IEEE 754,
+    §6.3).
+    """
+    if math.copysign(1.0, a) == math.copysign(1.0, b):
+        return math.copysign(0.0, a)
+    return -0.0 if mode == DOWN else 0.0
+
+
+@_inline
+def _directed(nearest: Any, error: Any, mode: Any, infinity: Any) -> Any:
+    """Move `nearest` one place where `error` = exact − nearest shows it on the wrong side for the mode.
+
+    infinity: of the type of `nearest`.
+    """
+    if error < 0 and (mode == DOWN or (mode == ZERO and nearest > 0)):
+        return np.nextafter(nearest, -infinity)
+    if error > 0 and (mode == UP or (mode == ZERO and nearest < 0)):
+        return np.nextafter(nearest, infinity)
+    return nearest
+
+
+@_ufunc(f32(f64, f64, i64))
+def narrow_directed(value: Any, error: Any, mode: Any) -> Any:
+    """Narrow value + error (|error| ≤ ulp(value) ÷ 2, both binary64) to binary32 in the given direction."""
+    nearest = np.float32(value)
+    if value != value or np.isinf(value):
+        return nearest
+    difference = value - np.float64(nearest) if not np.isinf(nearest) else -np.float64(nearest)
+    if difference == 0:
+        difference = error
+    return _directed(nearest, difference, mode, np.float32(np.inf))
+
+
+@_ufunc(f32(f32, f32, f32, i64))
+def fma32_directed(a: Any, b: Any, c: Any, mode: Any) -> Any:
+    product = np.float64(a) * np.float64(b)  # 24 + 24 bits: exact
+    addend = np.float64(c)
+    total = product + addend
+    nearest = np.float32(total)
+    if total != total or np.isinf(total):
+        return nearest
+    difference = total - np.float64(nearest) if not np.isinf(nearest) else -np.float64(nearest)
+    if difference == 0:
+        difference = _two_sum_error(product, addend, total)
+    if total == 0 and difference == 0:
+        return np.float32(_zero(product, addend, mode))
+    return _directed(nearest, difference, mode, np.float32(np.inf))
+
+
+@_ufunc(f64(f64, f64, f64, i64))
+def fma64_directed(a: Any, b: Any, c: Any, mode: Any) -> Any:
+    nearest = _fma(a, b, c)
+    if nearest != nearest or math.isinf(a) or math.isinf(b) or math.isinf(c):
+        return nearest
+    if math.isinf(nearest):
+        error = -nearest
+    else:
+        product = a * b
+        low = _fma(a, b, -product)
+        alpha1 = c + low
+        alpha2 = _two_sum_error(c, low, alpha1)
+        beta1 = product + alpha1
+        beta2 = _two_sum_error(product, alpha1, beta1)
+        gamma = (beta1 - nearest) + beta2
+        error = gamma + alpha2
+        if nearest == 0 and error == 0:
+            return _zero(product, c, mode)
+    return _directed(nearest, error, mode, np.inf)
+
+
+@_ufunc(f64(f64, f64, i64))
+def add64_directed(a: Any, b: Any, mode: Any) -> Any:
+    nearest = a + b
+    if nearest != nearest or math.isinf(a) or math.isinf(b):
+        return nearest
+    if nearest == 0:
+        return _zero(a, b, mode)
+    error = -nearest if math.isinf(nearest) else _two_sum_error(a, b, nearest)
+    return _directed(nearest, error, mode, np.inf)
+
+
+@_ufunc(f64(f64, f64, i64))
+def divide64_directed(a: Any, b: Any, mode: Any) -> Any:
+    nearest = a / b if b != 0 else (np.nan if a == 0 or a != a else math.copysign(np.inf, a) * math.copysign(1.0, b))
+    if nearest != nearest or math.isinf(a) or math.isinf(b) or b == 0:
+        return nearest
+    # The remainder a − q·b is exact in one fma; its sign over b's is the error's.
+    error = -nearest if math.isinf(nearest) else _fma(-nearest, b, a) * math.copysign(1.0, b)
+    return _directed(nearest, error, mode, np.inf)
+
+
+@_ufunc(f64(f64, i64))
+def sqrt64_directed(a: Any, mode: Any) -> Any:
+    nearest = math.sqrt(a) if a >= 0 else np.nan
+    if not nearest > 0 or math.isinf(nearest):
+        return a if a == 0 else nearest
+    error = _fma(-nearest, nearest, a)
+    return _directed(nearest, error, mode, np.inf)
+
+
+# ---- opcodes ---------------------------------------------------------------------------------------------------------
 
 
 def flush(a: Array) -> Array:
@@ -48,54 +216,54 @@ def arithmetic(name: str) -> Callable[[Choice], Meaning]:
 
     def meaning(choice: Choice) -> Meaning:
         mode = MODES[choice.get("rnd", "rn")]
-        return modified(choice, nearest if mode == rounding.NEAREST else _directed(name, mode))
+        return modified(choice, nearest if mode == NEAREST else _in_direction(name, mode))
 
     return meaning
 
 
-def _directed(name: str, mode: int) -> Meaning:
+def _in_direction(name: str, mode: int) -> Meaning:
     def compute(a: Array, b: Array | None = None) -> Array:
         single = a.dtype == np.float32
         wide = np.float64
         x = a.astype(wide)
         y = None if b is None else b.astype(wide)
         if name == "sqrt":
-            return _narrow_root(x, mode) if single else rounding.sqrt64_directed(a, mode)
+            return _narrow_root(x, mode) if single else sqrt64_directed(a, mode)
         if y is None or b is None:
             raise TypeError(f"{name} takes two operands")
         if name == "sub":
             y = -y
         if name in ("add", "sub"):
             if single:
-                return rounding.fma32_directed(a, np.float32(1), y.astype(np.float32), mode)
-            return rounding.add64_directed(x, y, mode)
+                return fma32_directed(a, np.float32(1), y.astype(np.float32), mode)
+            return add64_directed(x, y, mode)
         if name == "mul":
             # The addend is a zero of the product's sign, so that the sign of an exact zero stays.
             zero = np.copysign(a.dtype.type(0), np.copysign(a.dtype.type(1), a) * np.copysign(a.dtype.type(1), b))
-            return (rounding.fma32_directed if single else rounding.fma64_directed)(a, b, zero, mode)
+            return (fma32_directed if single else fma64_directed)(a, b, zero, mode)
         if single:
             quotient = x / y
-            remainder = rounding.fused_multiply_add(-quotient, y, x)
+            remainder = fused_multiply_add(-quotient, y, x)
             error = np.where(np.isfinite(remainder), np.sign(remainder) * np.sign(y), 0.0)
-            return rounding.narrow_directed(quotient, error, mode)
-        return rounding.divide64_directed(x, y, mode)
+            return narrow_directed(quotient, error, mode)
+        return divide64_directed(x, y, mode)
 
     return compute
 
 
 def _narrow_root(x: Array, mode: int) -> Array:
     root = np.sqrt(x)
-    remainder = rounding.fused_multiply_add(-root, root, x)
-    return rounding.narrow_directed(root, np.where(np.isfinite(remainder), np.sign(remainder), 0.0), mode)
+    remainder = fused_multiply_add(-root, root, x)
+    return narrow_directed(root, np.where(np.isfinite(remainder), np.sign(remainder), 0.0), mode)
 
 
 def fused(choice: Choice) -> Meaning:
-    """Compute fma and mad: one rounding."""
+    """Compute fma and mad: one"""
     mode = MODES[choice.get("rnd", "rn")]
-    if mode == rounding.NEAREST:
-        return modified(choice, rounding.fused_multiply_add)
+    if mode == NEAREST:
+        return modified(choice, fused_multiply_add)
     single = "f32" in choice.values()
-    directed = rounding.fma32_directed if single else rounding.fma64_directed
+    directed = fma32_directed if single else fma64_directed
     return modified(choice, lambda a, b, c: directed(a, b, c, mode))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.opcodes import bits, conversions, floats, halves, integers, logic
+from pytest_bandwidth.features.traffic.ptx.opcodes import conversions, floats, halves, integers, logic
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Choice, Form, Meaning, Table
 
 
@@ -68,20 +68,20 @@ BIT_OPERATIONS = [
     Form("or.bptype", "bptype <- bptype bptype", same(np.bitwise_or)),
     Form("xor.bptype", "bptype <- bptype bptype", same(np.bitwise_xor)),
     Form("not.bptype", "bptype <- bptype", same(np.invert)),
-    Form("cnot.btype", "btype <- btype", same(bits.conditional_not)),
-    Form("lop3.b32", "b32 <- b32 b32 b32 u32", same(bits.logic3)),
-    Form("shl.btype", "btype <- btype u32", same(bits.shift_left)),
-    Form("shr.ctype", "ctype <- ctype u32", same(bits.shift_right)),
-    Form("shf.leftright.clampwrap.b32", "b32 <- b32 b32 u32", bits.funnel_shift),
-    Form("popc.b3264", "u32 <- b3264", same(bits.population_count)),
-    Form("clz.b3264", "u32 <- b3264", same(bits.count_leading_zeros)),
-    Form("brev.b3264", "b3264 <- b3264", same(bits.reverse)),
-    Form("bfind[.shiftamt].i3264", "u32 <- i3264", bits.find_leading),
-    Form("bfe.i3264", "i3264 <- i3264 u32 u32", same(bits.extract_field)),
-    Form("bfi.b3264", "b3264 <- b3264 b3264 u32 u32", same(bits.insert_field)),
-    Form("prmt.b32[.pmode]", "b32 <- b32 b32 u32", bits.permute_bytes),
-    Form("bmsk.clampwrap.b32", "b32 <- u32 u32", bits.bit_mask),
-    Form("szext.clampwrap.i32", "i32 <- i32 u32", bits.sign_extend),
+    Form("cnot.btype", "btype <- btype", same(logic.conditional_not)),
+    Form("lop3.b32", "b32 <- b32 b32 b32 u32", same(logic.logic3)),
+    Form("shl.btype", "btype <- btype u32", same(logic.shift_left)),
+    Form("shr.ctype", "ctype <- ctype u32", same(logic.shift_right)),
+    Form("shf.leftright.clampwrap.b32", "b32 <- b32 b32 u32", logic.funnel_shift),
+    Form("popc.b3264", "u32 <- b3264", same(logic.population_count)),
+    Form("clz.b3264", "u32 <- b3264", same(logic.count_leading_zeros)),
+    Form("brev.b3264", "b3264 <- b3264", same(logic.reverse)),
+    Form("bfind[.shiftamt].i3264", "u32 <- i3264", logic.find_leading),
+    Form("bfe.i3264", "i3264 <- i3264 u32 u32", same(logic.extract_field)),
+    Form("bfi.b3264", "b3264 <- b3264 b3264 u32 u32", same(logic.insert_field)),
+    Form("prmt.b32[.pmode]", "b32 <- b32 b32 u32", logic.permute_bytes),
+    Form("bmsk.clampwrap.b32", "b32 <- u32 u32", logic.bit_mask),
+    Form("szext.clampwrap.i32", "i32 <- i32 u32", logic.sign_extend),
 ]
 
 FLOAT_ARITHMETIC = [

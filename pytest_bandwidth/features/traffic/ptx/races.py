@@ -15,12 +15,98 @@ from typing import Literal
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.checkers import Checker
-from pytest_bandwidth.features.traffic.ptx.checkers.faults import FaultLog
-from pytest_bandwidth.features.traffic.ptx.checkers.happens_before import HappensBefore
-from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, spread
-from pytest_bandwidth.features.traffic.ptx.loops import races
+from pytest_bandwidth.features.traffic.ptx import loops
+from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, spread, warps_with
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region
+
+NEVER = np.iinfo(np.int64).max
+
+
+class HappensBefore:
+    """Track what orders the accesses of a batch: barriers in blocks and warps, fences and atomics between blocks.
+
+    It counts the barriers that were passed, and keeps what blocks published to each other.
+
+    block_epoch: barriers passed, int64 (1 or rows, 1). warp_epoch: warp barriers passed, int64 (1 or rows, warps).
+
+    Between blocks, a fence followed by an atomic publishes what a block did before; an atomic of another block after
+    that receives it. Which address the atomics use is not looked at, so some races through unrelated atomics go unseen.
+
+    State is kept for blocks of batches that met a fence or an atomic, whatever the grid; batches come in rising order.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._known = np.zeros(0, np.int64)
+        self._published = np.zeros(0, np.int64)
+        self._received = np.zeros(0, np.int64)
+        self._fenced = np.zeros(0, np.bool_)
+        self._clock = 0
+        self._geometry: Geometry | None = None
+        self.block_epoch: Array = np.zeros((1, 1), np.int64)
+        self.warp_epoch: Array = np.zeros((1, 1), np.int64)
+
+    def begin(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+        self.block_epoch = np.zeros((1, 1), np.int64)
+        self.warp_epoch = np.zeros((1, geometry.lanes // 32), np.int64)
+
+    def block_barrier(self, rows: Array) -> None:
+        """Pass a block barrier. rows: bool (1 or rows, 1), the blocks whose threads all passed."""
+        self.block_epoch = self.block_epoch + (1 if rows.all() else rows)
+
+    def warp_barrier(self, lanes: Array) -> None:
+        self.warp_epoch = self.warp_epoch + warps_with(lanes)
+
+    def fence(self, lanes: Array) -> None:
+        slots = self._slots_with(lanes)  # first: it may make room
+        self._fenced[slots] = True
+
+    def atomic(self, lanes: Array) -> None:
+        """Order the blocks' atomics: each receives what those before it published."""
+        slots = self._slots_with(lanes)
+        times = self._clock + np.arange(len(slots))
+        self._clock += len(slots)
+        self._received[slots] = times
+        publishing = self._fenced[slots]
+        self._published[slots[publishing]] = np.minimum(self._published[slots[publishing]], times[publishing])
+
+    def between(self, earlier: Array, later: Array) -> Array:
+        """Tell where what block `earlier` published reached block `later`; False where `earlier` is negative (several
+        blocks).
+        """
+        published = self._look_up(self._published, earlier, NEVER)
+        return (published < self._look_up(self._received, later, -1)) & (earlier >= 0)
+
+    def _look_up(self, state: Array, blocks: Array, otherwise: int) -> Array:
+        known = self._known[: self._count]
+        if not len(known):
+            return np.full(blocks.shape, otherwise, np.int64)
+        slots = np.minimum(np.searchsorted(known, blocks), len(known) - 1)
+        return np.where(known[slots] == blocks, state[slots], otherwise)
+
+    def _slots_with(self, lanes: Array) -> Array:
+        """Return where the state of the batch's blocks with any of these lanes is kept."""
+        if self._geometry is None:
+            return np.zeros(0, np.int64)
+        blocks = self._geometry.blocks
+        if not self._count or self._known[self._count - 1] < blocks[0]:
+            self._make_room(len(blocks))
+            self._known[self._count : self._count + len(blocks)] = blocks
+            self._count += len(blocks)
+        slots = np.arange(self._count - len(blocks), self._count)
+        rows = lanes.any(axis=1)
+        return slots if len(rows) == 1 and rows[0] else slots[spread(rows, (self._geometry.rows,))]
+
+    def _make_room(self, blocks: int) -> None:
+        more = max(0, self._count + blocks - len(self._known))
+        if more:
+            more = max(more, len(self._known))  # doubled, so that each block is copied twice at most
+            self._known = np.concatenate((self._known, np.zeros(more, np.int64)))
+            self._published = np.concatenate((self._published, np.full(more, NEVER, np.int64)))
+            self._received = np.concatenate((self._received, np.full(more, -1, np.int64)))
+            self._fenced = np.concatenate((self._fenced, np.zeros(more, np.bool_)))
 
 
 class _RaceChecker(Checker):
@@ -28,8 +114,8 @@ class _RaceChecker(Checker):
 
     kind: Literal["shared", "global"]
 
-    def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int]) -> None:
-        self._faults = faults
+    def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int], order: HappensBefore) -> None:
+        self._faults, self._order = faults, order
         self._granule = granule_bytes.get(self.kind, 1)
         self._hits: dict[tuple[int, int], Array] = {}
 
@@ -65,13 +151,13 @@ class _RaceChecker(Checker):
 class SharedRaceChecker(_RaceChecker):
     kind = "shared"
 
-    def begin(self, geometry: Geometry, order: HappensBefore) -> None:
-        super().begin(geometry, order)
+    def begin(self, geometry: Geometry) -> None:
+        super().begin(geometry)
         self._writers: Array | None = None
         self._readers: Array | None = None
 
     def _conflicts(self, access: Access) -> Array | None:
-        geometry, order = self.geometry, self.order
+        geometry, order = self.geometry, self._order
         granules = -(-access.region.nbytes // self._granule)
         if self._writers is None or self._readers is None:
             self._writers, self._readers = np.zeros((1, granules), np.int64), np.zeros((1, granules), np.int64)
@@ -81,7 +167,7 @@ class SharedRaceChecker(_RaceChecker):
             self._readers = np.repeat(self._readers, rows, axis=0)
         shape = (rows, geometry.lanes)
         hit = self._zeros(shape)
-        found = races.race_between_threads(
+        found = loops.race_between_threads(
             self._writers,
             self._readers,
             spread(access.offset // self._granule, shape),
@@ -104,10 +190,10 @@ class SharedRaceChecker(_RaceChecker):
             return
         word = int(hit[tuple(np.argwhere(hits)[0])])
         who, site = word & 4095, (word >> 12) & 0x3FFF
-        if who == races.MANY_WARPS:
+        if who == loops.MANY_WARPS:
             other = "several threads"
-        elif who >= races.WARP_OF_READERS:
-            other = f"several threads of warp {who - races.WARP_OF_READERS}"
+        elif who >= loops.WARP_OF_READERS:
+            other = f"several threads of warp {who - loops.WARP_OF_READERS}"
         else:
             other = f"thread {self.geometry.thread_name(who - 1)}"
         self._add(access, hits, f"{other} accessed at {self._faults.line_of(site)} with no barrier between")
@@ -116,8 +202,8 @@ class SharedRaceChecker(_RaceChecker):
 class GlobalRaceChecker(_RaceChecker):
     kind = "global"
 
-    def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int]) -> None:
-        super().__init__(faults, granule_bytes)
+    def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int], order: HappensBefore) -> None:
+        super().__init__(faults, granule_bytes, order)
         self._shadows: dict[Region, tuple[Array, Array]] = {}
 
     def _conflicts(self, access: Access) -> Array | None:
@@ -131,7 +217,7 @@ class GlobalRaceChecker(_RaceChecker):
             mask = mask.any(axis=1, keepdims=True)  # threads of a block that read one place are alike, blocks are not
         shape = (geometry.rows, geometry.lanes if access.kind == "store" else offset.shape[1])
         hit = self._zeros(shape)
-        found = races.race_between_blocks(
+        found = loops.race_between_blocks(
             writers,
             readers,
             spread(offset // self._granule, shape),
@@ -144,7 +230,7 @@ class GlobalRaceChecker(_RaceChecker):
         return hit if found else None
 
     def _report(self, access: Access, hit: Array) -> None:
-        hits = (hit != 0) & ~self.order.between(hit - 1, spread(self.geometry.blocks[:, None], hit.shape))
+        hits = (hit != 0) & ~self._order.between(hit - 1, spread(self.geometry.blocks[:, None], hit.shape))
         if access.kind == "store" and hits.any():
             hits &= ~benign(access, hits)
         if not hits.any():

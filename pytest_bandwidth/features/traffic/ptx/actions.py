@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.decode.operands import Here
 from pytest_bandwidth.features.traffic.ptx.memory import (
     FIRST_VARIABLE_REGION,
     LOCAL_REGION,
@@ -19,6 +18,8 @@ from pytest_bandwidth.features.traffic.ptx.memory import (
     WINDOWS,
 )
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, chosen
+from pytest_bandwidth.features.traffic.ptx.operands import Here
+from pytest_bandwidth.features.traffic.ptx.parsing import Address, Name, Operand, Vector
 from pytest_bandwidth.features.traffic.ptx.program import (
     Atomic,
     Barrier,
@@ -36,7 +37,6 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     WarpStep,
     Write,
 )
-from pytest_bandwidth.features.traffic.ptx.syntax import Address, Name, Operand, Vector
 
 SPACES: dict[str, Space] = {
     "global": "global",

@@ -1,1 +1,0 @@
-"""Decode parsed PTX into kernels whose steps name registers by index: `kernel.decode`, and what it needs."""

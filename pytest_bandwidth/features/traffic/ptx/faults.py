@@ -1,0 +1,253 @@
+"""Find accesses out of bounds, misaligned or read-only, which are not carried out, and reads of what was never written.
+
+Checkers look on while a kernel runs. The first fault of each kind, line and array is described, the others are counted.
+
+An empty array is filled with a pattern that depends on the place (`fill_untouched`); at a launch, whatever 16-byte
+piece still shows it counts as never written, by a kernel or by NumPy.
+A value that happens to equal the pattern is 2⁻¹²⁸ likely.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.traffic.ptx import loops
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, spread
+from pytest_bandwidth.features.traffic.ptx.memory import Access, Region, flat_bytes
+from pytest_bandwidth.features.traffic.ptx.program import Site, readable_name
+
+_VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
+_OF_NO_ADDRESS = ("barrier", "trap")
+_PIECE = 16
+_CHUNK_WORDS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class AccessFault:
+    """Describe something wrong that a thread did.
+
+    code: ``out-of-bounds``, ``misaligned``, ``uninitialised``, ``race``, ``read-only``, ``barrier`` or ``trap``.
+    threads: how many accesses of this line did the same to the same array.
+    """
+
+    code: str
+    text: str
+    array: str
+    block: str
+    thread: str
+    address: int
+    file: str
+    line: int
+    threads: int = 1
+
+
+class Checker(ABC):
+    """Look on in one batch of blocks; see every access inside its bounds, before it happens."""
+
+    geometry: Geometry
+
+    def begin(self, geometry: Geometry) -> None:
+        """Begin a new batch of blocks: shared and local memory are fresh."""
+        self.geometry = geometry
+
+    @abstractmethod
+    def see(self, access: Access) -> None: ...
+
+
+class FaultLog:
+    _geometry: Geometry
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self._sites = sites
+        self._found: dict[tuple[str, int, str], AccessFault] = {}
+
+    def begin(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+
+    def add(self, code: str, site: int, region: Region | None, hits: Array, offset: Array, sentence: str) -> None:
+        """Add a fault. hits: bool, broadcastable to (rows, lanes); offset: bytes in the region. The sentence follows
+        the thread's name.
+        """
+        geometry = self._geometry
+        shape = np.broadcast_shapes(hits.shape, offset.shape)
+        everywhere = spread(hits, shape)
+        row, lane = (int(place) for place in np.argwhere(everywhere)[0])
+        place = int(spread(offset, shape)[row, lane])
+        array = "" if region is None else region.describe(place)
+        where = self._sites[site]
+        threads = (
+            int(np.count_nonzero(everywhere)) * (geometry.rows // shape[0]) * (1 if shape[1] > 1 else geometry.threads)
+        )
+        key = (code, where.line or -where.ptx_line, array)
+        if key in self._found:
+            self._found[key] = replace(self._found[key], threads=self._found[key].threads + threads)
+            return
+        block, thread = geometry.block_name(int(geometry.blocks[row])), geometry.thread_name(lane)
+        address = place if region is None else region.base + place
+        spot = f"{where.file}:{where.line}" if where.line else f"PTX line {where.ptx_line}"
+        what = sentence.format(array=array or "no array", place=place)
+        at = "" if code in _OF_NO_ADDRESS else f" (address {address:#x})"
+        text = f"{spot}: thread {thread} of block {block} {what}{at}"
+        self._found[key] = AccessFault(code, text, array, block, thread, address, where.file, where.line, threads)
+
+    def line_of(self, site: int) -> str:
+        where = self._sites[site]
+        return f"line {where.line}" if where.line else f"PTX line {where.ptx_line}"
+
+    @property
+    def faults(self) -> tuple[AccessFault, ...]:
+        return tuple(self._found.values())
+
+
+class BoundsChecker:
+    def __init__(self, faults: FaultLog) -> None:
+        self._faults = faults
+
+    def check(self, site: int, kind: str, region: Region | None, offset: Array, mask: Array, width: int) -> Array:
+        """Return the mask without the lanes whose access is a fault. Called only where some lane's may be."""
+        verb = _VERBS[kind]
+        if region is None:
+            self._report("out-of-bounds", site, None, mask, offset, f"{verb} {width} bytes that belong to no array")
+            return np.zeros((1, 1), np.bool_)
+        outside = (offset < 0) | (offset > region.nbytes - width)
+        if region.kind == "shared" or region.kind == "local":
+            outside = outside | ~self._in_a_variable(region, offset, width)
+        misaligned = (offset & (width - 1)) != 0
+        inside = f"{{array}}, which has {region.nbytes} bytes" if region.kind == "global" else "{array}"
+        inside += self._dynamic_shared(region, offset, mask & outside)
+        self._report(
+            "out-of-bounds", site, region, mask & outside, offset, f"{verb} {width} bytes at byte {{place}} of {inside}"
+        )
+        self._report(
+            "misaligned",
+            site,
+            region,
+            mask & ~outside & misaligned,
+            offset,
+            f"{verb} {width} bytes at byte {{place}} of {{array}}, which is no multiple of {width}",
+        )
+        bad = outside | misaligned
+        if kind != "load" and not region.writable:
+            self._report("read-only", site, region, mask & ~bad, offset, f"{verb} {{array}}, which is read-only")
+            return np.zeros((1, 1), np.bool_)
+        return mask & ~bad
+
+    def _report(self, code: str, site: int, region: Region | None, hits: Array, offset: Array, sentence: str) -> None:
+        if hits.any():
+            self._faults.add(code, site, region, hits, offset, sentence)
+
+    @staticmethod
+    def _dynamic_shared(region: Region, offset: Array, hits: Array) -> str:
+        """Say what the launch gives of dynamic shared memory, where that is what the first of the hits is beyond."""
+        dynamic = region.symbols[-1] if region.kind == "shared" else None
+        if dynamic is None or not hits.any():
+            return ""
+        shape = np.broadcast_shapes(hits.shape, offset.shape)
+        if spread(offset, shape)[spread(hits, shape)][0] < dynamic.address:
+            return ""
+        given = f"only {dynamic.size} bytes" if dynamic.size else "none"
+        return f": {readable_name(dynamic.name)} is dynamic shared memory, and the launch gives {given} (shared_mem=)"
+
+    @staticmethod
+    def _in_a_variable(region: Region, offset: Array, width: int) -> Array:
+        inside = np.zeros((1, 1), np.bool_)
+        for symbol in region.symbols:
+            inside = inside | ((offset >= symbol.address) & (offset + width <= symbol.address + symbol.size))
+        return inside
+
+
+def fill_untouched(array: Array) -> None:
+    """Fill an array that owns its memory, of any dtype, with the pattern that stands for "never written"."""
+    if array.base is not None:
+        raise UsageError("fill_untouched: found a view, expected an array that owns its memory; copy it first")
+    data, _ = flat_bytes(array)
+    for start in range(0, data.size, _CHUNK_WORDS * 8):
+        piece = data[start : start + _CHUNK_WORDS * 8]
+        piece[:] = _pattern(start // 8, -(-piece.size // 8)).view(np.uint8)[: piece.size]
+
+
+def untouched(array: Array) -> Array:
+    """Tell per byte of the array's allocation whether it still shows the pattern, in pieces of 16: bool of (bytes,)."""
+    data, _ = flat_bytes(array)
+    same = np.zeros(data.size, np.bool_)
+    for start in range(0, data.size, _CHUNK_WORDS * 8):
+        piece = data[start : start + _CHUNK_WORDS * 8]
+        expected = _pattern(start // 8, -(-piece.size // 8)).view(np.uint8)[: piece.size]
+        equal = piece == expected
+        whole = equal.size // _PIECE * _PIECE
+        pieces = equal[:whole].reshape(-1, _PIECE).all(axis=1)
+        same[start : start + whole] = np.repeat(pieces, _PIECE)
+        same[start + whole : start + equal.size] = equal[whole:].all() if equal.size - whole >= 4 else False
+    return same
+
+
+def _pattern(first_word: int, words: int) -> Array:
+    """Compute SplitMix64's finaliser of each word's number (Steele, Lea and Flood 2014), little-endian uint64."""
+    z = np.arange(first_word + 1, first_word + 1 + words, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (z ^ (z >> np.uint64(31))).astype("<u8")
+
+
+class InitialisationChecker(Checker):
+    """Flag what was written. written: per global region that was declared empty, uint8 flags of (1, bytes),
+    1 where initialised.
+    """
+
+    def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int], written: Mapping[Region, Array]) -> None:
+        self._faults = faults
+        self._granules = granule_bytes
+        self._written = dict(written)
+        self._windows: dict[Region, Array] = {}
+
+    def begin(self, geometry: Geometry) -> None:
+        super().begin(geometry)
+        self._windows = {}
+
+    def see(self, access: Access) -> None:
+        region = access.region
+        if region.kind == "shared" or region.kind == "local":
+            self._see_window(access)
+        elif region in self._written:
+            self._check(access, self._written[region], 1, *least(access.offset, access.mask))
+
+    def _see_window(self, access: Access) -> None:
+        """Check an access of shared or local memory. Flags have one row as long as all blocks (or, for local memory,
+        all threads) did the same.
+        """
+        region, geometry = access.region, self.geometry
+        granule = self._granules.get(region.kind, 1)
+        flags = self._windows.get(region)
+        if flags is None:
+            flags = self._windows[region] = np.zeros((1, -(-region.nbytes // granule)), np.uint8)
+        offset, mask = access.offset, access.mask
+        columns = max(offset.shape[1], mask.shape[1])
+        if region.thread_step:  # local: a row each, unless the whole block does the same at one place
+            alike = offset.shape == (1, 1) and mask.shape == (1, 1)
+            alike = alike or (offset.shape == (1, 1) and bool((mask == geometry.present).all()))
+        else:
+            alike = offset.shape[0] == 1 and mask.shape[0] == 1
+        if not alike and len(flags) == 1 and len(region.data) > 1:
+            flags = self._windows[region] = np.repeat(flags, len(region.data), axis=0)
+        if len(flags) == 1:
+            self._check(access, flags, granule, *least(offset, mask))
+            return
+        shape = (geometry.rows, geometry.lanes if region.thread_step else columns)
+        self._check(access, flags, granule, spread(offset, shape), spread(mask, shape))
+
+    def _check(self, access: Access, flags: Array, granule: int, offset: Array, mask: Array) -> None:
+        count = max(1, access.width // granule)
+        block_step, thread_step = (0, 0) if len(flags) == 1 else (access.region.block_step, access.region.thread_step)
+        places = offset // granule
+        if access.kind != "store":
+            hit = np.zeros(offset.shape, np.bool_)
+            if loops.find_unmarked(flags, block_step, thread_step, places, mask, count, hit):
+                sentence = "reads {array} at byte {place}, where nothing was written before"
+                self._faults.add("uninitialised", access.site, access.region, hit & access.mask, offset, sentence)
+        if access.kind != "load":
+            loops.mark(flags, block_step, thread_step, places, mask, count, 1)

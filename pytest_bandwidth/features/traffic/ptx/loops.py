@@ -1,0 +1,444 @@
+"""Run what NumPy cannot express without many passes as loops over lanes, compiled by Numba.
+
+Lanes stand in arrays of shape (blocks, threads), threads padded to whole warps of 32; arrays that do not differ between
+blocks, or between threads, have one row or one column and are broadcast by the caller.
+`mask` tells which lanes take part.
+
+Compiled with exactly the signatures that are needed, at the first call, and kept on disk.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+WARP = 32
+_TUPLE: Any = types.Tuple  # Numba types little of itself
+U8, I32, I64, U64, BOOL = types.uint8, types.int32, types.int64, types.uint64, types.boolean
+
+
+def given(kind: Any) -> Any:
+    """Type a plane that is only read; NumPy's broadcasts are read-only, and any layout will do."""
+    return types.Array(kind, 2, "A", readonly=True)
+
+
+def plane(kind: Any) -> Any:
+    return types.Array(kind, 2, "A")
+
+
+def memory(kind: Any) -> Any:
+    """Type memory that users own: its start may suit no element wider than theirs."""
+    return types.Array(kind, 2, "A", aligned=False)
+
+
+def seen(kind: Any) -> Any:
+    """Type memory that users own and that is only read."""
+    return types.Array(kind, 2, "A", readonly=True, aligned=False)
+
+
+def row(kind: Any) -> Any:
+    return types.Array(kind, 1, "C")
+
+
+def four(kind: Any) -> Any:
+    return _TUPLE((kind, kind, kind, kind))
+
+
+def cached(decorate: Any, signatures: Sequence[Any], function: Callable[..., Any], **options: Any) -> Any:
+    """Apply Numba's decorator with its cache on disk; without it where no folder can be written to."""
+    try:
+        return decorate(list(signatures), cache=True, **options)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        return decorate(list(signatures), **options)(function)
+
+
+def compiled(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile a function with exactly these signatures when it is first called."""
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.cache
+        def ready() -> Any:
+            return cached(njit, signatures, function, error_model="numpy")
+
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            return ready()(*arguments)
+
+        return call
+
+    return wrap
+
+
+# ---- addresses, bytes and flags --------------------------------------------------------------------------------------
+
+
+@compiled(four(U64)(given(U64), given(BOOL)))
+def span(address: Any, mask: Any) -> Any:
+    """Return the lowest and the highest address of the lanes that take part, the OR of all, and how many they are."""
+    low, high, together, lanes = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0), np.uint64(0), 0
+    for b in range(address.shape[0]):
+        for t in range(address.shape[1]):
+            if mask[b, t]:
+                value = address[b, t]
+                low, high = min(low, value), max(high, value)
+                together |= value
+                lanes += 1
+    return low, high, together, np.uint64(lanes)
+
+
+_UNSIGNED = (types.uint8, types.uint16, types.uint32, types.uint64)
+
+
+@compiled(*(types.void(seen(k), I64, I64, given(I64), given(BOOL), I64, plane(k)) for k in _UNSIGNED))
+def gather(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, plus: Any, out: Any) -> None:
+    """Set out[b, t] = data[b·block_step + t·thread_step, index + plus]; 0 where a lane takes no part."""
+    for b in range(out.shape[0]):
+        for t in range(out.shape[1]):
+            # Not as one expression: Numba would unify uint64 and the literal's int64 to float64.
+            if mask[b, t]:
+                out[b, t] = data[b * block_step + t * thread_step, index[b, t] + plus]
+            else:
+                out[b, t] = 0
+
+
+@compiled(*(types.void(memory(k), I64, I64, given(I64), given(BOOL), I64, given(k)) for k in _UNSIGNED))
+def scatter(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, plus: Any, values: Any) -> None:
+    """Set data[…] = values; of lanes that store to one place the last wins."""
+    for b in range(index.shape[0]):
+        for t in range(index.shape[1]):
+            if mask[b, t]:
+                data[b * block_step + t * thread_step, index[b, t] + plus] = values[b, t]
+
+
+@compiled(types.void(plane(U8), I64, I64, given(I64), given(BOOL), I64, U8))
+def mark(flags: Any, block_step: Any, thread_step: Any, granule: Any, mask: Any, count: Any, bits: Any) -> None:
+    """Set `bits` in `count` flags from each lane's granule on."""
+    for b in range(granule.shape[0]):
+        for t in range(granule.shape[1]):
+            if mask[b, t]:
+                row, first = b * block_step + t * thread_step, granule[b, t]
+                for place in range(count):
+                    flags[row, first + place] |= bits
+
+
+@compiled(I64(plane(U8), I64, I64, given(I64), given(BOOL), I64, plane(BOOL)))
+def find_unmarked(flags: Any, block_step: Any, thread_step: Any, granule: Any, mask: Any, count: Any, hit: Any) -> int:
+    """Count the lanes that touch a granule whose flag is not set, and set `hit` for them."""
+    found = 0
+    for b in range(granule.shape[0]):
+        for t in range(granule.shape[1]):
+            hit[b, t] = False
+            if mask[b, t]:
+                row, first = b * block_step + t * thread_step, granule[b, t]
+                for place in range(count):
+                    if flags[row, first + place] == 0:
+                        hit[b, t] = True
+                if hit[b, t]:
+                    found += 1
+    return found
+
+
+@compiled(row(I64)(row(U8)))
+def histogram(values: Any) -> Any:
+    """Count how often each of the 256 values occurs."""
+    counts = np.zeros(256, np.int64)
+    for place in range(values.shape[0]):
+        counts[values[place]] += 1
+    return counts
+
+
+# ---- atomics, one lane after the other -------------------------------------------------------------------------------
+
+_ATOMIC_TYPES = (types.uint32, types.int32, types.uint64, types.int64, types.float32, types.float64)
+AND, OR, XOR, EXCHANGE, ADD, INCREMENT, DECREMENT, MINIMUM, MAXIMUM, COMPARE_AND_SWAP = range(10)
+ATOMIC_CODES = dict(zip(("and", "or", "xor", "exch", "add", "inc", "dec", "min", "max", "cas"), range(10), strict=True))
+
+
+def _signature(kind: Any, *operands: Any) -> Any:
+    return types.void(memory(kind), I64, I64, given(I64), given(BOOL), *operands, plane(kind))
+
+
+@compiled(*(_signature(kind, I64, given(kind), given(kind)) for kind in _ATOMIC_TYPES[:4]))
+def atomic_integer(
+    data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, code: Any, value: Any, other: Any, old: Any
+) -> None:
+    """Read, modify and write lane after lane, blocks and threads in order; `old` gets what was there before."""
+    one, zero = data.dtype.type(1), data.dtype.type(0)  # literals would turn uint64 into float64
+    for b in range(index.shape[0]):
+        for t in range(index.shape[1]):
+            if not mask[b, t]:
+                continue
+            row, place = b * block_step + t * thread_step, index[b, t]
+            was, x = data[row, place], value[b, t]
+            new = x
+            if code == AND:
+                new = was & x
+            elif code == OR:
+                new = was | x
+            elif code == XOR:
+                new = was ^ x
+            elif code == ADD:
+                new = was + x
+            elif code == INCREMENT:
+                new = was + one if was < x else zero
+            elif code == DECREMENT:
+                new = x if was == zero or was > x else was - one
+            elif code == MINIMUM:
+                new = min(was, x)
+            elif code == MAXIMUM:
+                new = max(was, x)
+            elif code == COMPARE_AND_SWAP:
+                new = other[b, t] if was == x else was
+            old[b, t] = was
+            data[row, place] = new
+
+
+@compiled(*(_signature(kind, given(kind)) for kind in _ATOMIC_TYPES[4:]))
+def atomic_float(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, value: Any, old: Any) -> None:
+    """Do as `atomic_integer` does, for add, the only operation that floats have."""
+    for b in range(index.shape[0]):
+        for t in range(index.shape[1]):
+            if mask[b, t]:
+                row, place = b * block_step + t * thread_step, index[b, t]
+                was = data[row, place]
+                old[b, t] = was
+                data[row, place] = was + value[b, t]
+
+
+# ---- sectors and patterns of global memory, passes over the banks of shared memory -----------------------------------
+
+# Places in the vector that `count_sectors` fills.
+REQUESTS, SECTORS, IDEAL_SECTORS, LANES = 0, 1, 2, 3
+COALESCED, MISALIGNED, STRIDED, RANDOM, BROADCAST = 4, 5, 6, 7, 8
+STRIDE, STRIDE_VOTES = 9, 10
+COUNTS = 11
+
+
+@compiled(types.void(given(I64), given(BOOL), I64, I64, row(I64)))
+def count_sectors(offset: Any, mask: Any, width: Any, repeat: Any, counts: Any) -> None:
+    """Add up, over every warp that takes part, its request's sectors and its access pattern.
+
+    offset: byte offset from a 32-byte boundary. width: bytes per lane. repeat: how many blocks each row stands for.
+    A sector is 32 bytes of memory, aligned; the ideal number is that of the distinct bytes asked for, packed.
+    """
+    lanes = np.empty(WARP, np.int64)
+    for b in range(offset.shape[0]):
+        for first_lane in range(0, offset.shape[1], WARP):
+            n = 0
+            for t in range(first_lane, first_lane + WARP):
+                if mask[b, t]:
+                    lanes[n] = offset[b, t]
+                    n += 1
+            if n == 0:
+                continue
+            unit, same, rising = True, True, True
+            for i in range(1, n):
+                delta = lanes[i] - lanes[i - 1]
+                unit &= delta == width
+                same &= delta == 0
+                rising &= delta >= 0
+            # The commonest step between neighbouring lanes (Boyer and Moore's majority vote), before lanes are sorted.
+            step, votes = 0, 0
+            if not unit and not same:
+                for i in range(1, n):
+                    delta = lanes[i] - lanes[i - 1]
+                    if delta != 0:
+                        if votes == 0:
+                            step, votes = delta, 1
+                        elif delta == step:
+                            votes += 1
+                        else:
+                            votes -= 1
+                agreeing, moving = 0, 0
+                for i in range(1, n):
+                    delta = lanes[i] - lanes[i - 1]
+                    moving += delta != 0
+                    agreeing += delta == step
+                if agreeing * 4 < moving * 3:
+                    step = 0
+            if not rising:
+                for i in range(1, n):
+                    value, j = lanes[i], i
+                    while j > 0 and lanes[j - 1] > value:
+                        lanes[j] = lanes[j - 1]
+                        j -= 1
+                    lanes[j] = value
+            sectors, distinct, last_sector, last_byte = 0, 0, np.int64(-1), lanes[0]
+            for i in range(n):
+                first, last = lanes[i] >> 5, (lanes[i] + width - 1) >> 5
+                if i == 0:
+                    last_sector = first - 1
+                sectors += max(0, last - max(first - 1, last_sector))
+                last_sector = max(last_sector, last)
+                end = lanes[i] + width
+                distinct += max(0, end - max(lanes[i], last_byte))
+                last_byte = max(last_byte, end)
+            ideal = (distinct + 31) >> 5
+            if same and n > 1:
+                kind = BROADCAST
+            elif sectors == ideal:
+                kind = COALESCED
+            elif unit or step == width:
+                kind = MISALIGNED
+            elif step != 0:
+                kind = STRIDED
+                if counts[STRIDE_VOTES] == 0:
+                    counts[STRIDE], counts[STRIDE_VOTES] = step, 1
+                elif counts[STRIDE] == step:
+                    counts[STRIDE_VOTES] += 1
+                else:
+                    counts[STRIDE_VOTES] -= 1
+            else:
+                kind = RANDOM
+            counts[kind] += repeat
+            counts[REQUESTS] += repeat
+            counts[SECTORS] += sectors * repeat
+            counts[IDEAL_SECTORS] += ideal * repeat
+            counts[LANES] += n * repeat
+
+
+@compiled(four(I64)(given(I64), given(BOOL), I64, I64))
+def count_bank_passes(offset: Any, mask: Any, width: Any, repeat: Any) -> Any:
+    """Count requests, passes over the 32 four-byte banks of shared memory, passes without any conflict, and lanes.
+
+    A bank serves one 4-byte word a pass, to any number of lanes. 8-byte accesses go by half warps, 16-byte ones by
+    quarters (CUDA C++ Programming Guide, compute capability 5.x and later).
+    """
+    requests, passes, least, lanes = 0, 0, 0, 0
+    group = WARP if width <= 4 else WARP * 4 // width
+    words = np.empty(WARP * 4, np.int64)
+    depth = np.zeros(WARP, np.int64)
+    for b in range(offset.shape[0]):
+        for first_warp_lane in range(0, offset.shape[1], WARP):
+            active = False
+            for first_lane in range(first_warp_lane, first_warp_lane + WARP, group):
+                n = 0
+                for t in range(first_lane, first_lane + group):
+                    if mask[b, t]:
+                        lanes += repeat
+                        for word in range(offset[b, t] >> 2, (offset[b, t] + width + 3) >> 2):
+                            known = False
+                            for i in range(n - 1, -1, -1):
+                                if words[i] == word:
+                                    known = True
+                                    break
+                            if not known:
+                                words[n] = word
+                                n += 1
+                if n == 0:
+                    continue
+                active = True
+                depth[:] = 0
+                for i in range(n):
+                    depth[words[i] & 31] += 1
+                passes += depth.max() * repeat
+                least += repeat
+            requests += repeat * active
+    return requests, passes, least, lanes
+
+
+# ---- shadows that tell which accesses nothing orders -----------------------------------------------------------------
+
+# Threads as the shared-memory shadow codes them, beyond thread number + 1.
+WARP_OF_READERS, MANY_WARPS = 1025, 1100
+
+
+@compiled(I64(plane(I64), plane(I64), given(I64), given(BOOL), I64, I64, I64, given(I64), given(I64), plane(I64)))
+def race_between_threads(
+    writers: Any,
+    readers: Any,
+    granule: Any,
+    mask: Any,
+    count: Any,
+    stores: Any,
+    site: Any,
+    epoch: Any,
+    warp_epoch: Any,
+    hit: Any,
+) -> int:
+    """Update the shadow of shared memory and count the lanes whose access no barrier orders.
+
+    A shadow word is barrier epoch · 2⁴⁴ + warp epoch · 2²⁶ + site · 2¹² + thread + 1. `hit`, all 0 before, gets the
+    word that an access conflicts with. Two accesses of one block conflict if one of them writes, no block barrier came
+    between, and, for threads of one warp, no warp barrier either.
+    """
+    found = 0
+    for b in range(granule.shape[0]):
+        for t in range(granule.shape[1]):
+            if not mask[b, t]:
+                continue
+            conflict = 0
+            warp = t >> 5
+            now, warp_now = epoch[b, 0], warp_epoch[b, warp]
+            own = (now << 44) | (warp_now << 26) | (site << 12) | (t + 1)
+            for g in range(granule[b, t], granule[b, t] + count):
+                previous = writers[b, g]
+                who = previous & 4095
+                unordered = (who - 1) >> 5 != warp or ((previous >> 26) & 0x3FFFF) == warp_now
+                if who != 0 and who != t + 1 and (previous >> 44) == now and unordered:
+                    conflict = previous
+                previous = readers[b, g]
+                who = previous & 4095
+                current = who != 0 and (previous >> 44) == now
+                if stores:
+                    if current and who != t + 1:
+                        if who == MANY_WARPS:
+                            conflict = previous
+                        else:
+                            other = (who - 1) >> 5 if who < WARP_OF_READERS else who - WARP_OF_READERS
+                            if other != warp or ((previous >> 26) & 0x3FFFF) == warp_now:
+                                conflict = previous
+                    writers[b, g] = own
+                elif not current or who == t + 1:
+                    readers[b, g] = own
+                elif who != MANY_WARPS:
+                    other = (who - 1) >> 5 if who < WARP_OF_READERS else who - WARP_OF_READERS
+                    if other != warp:
+                        readers[b, g] = (previous & ~4095) | MANY_WARPS
+                    elif ((previous >> 26) & 0x3FFFF) == warp_now:
+                        readers[b, g] = (previous & ~4095) | (WARP_OF_READERS + warp)
+                    else:
+                        readers[b, g] = own
+            if conflict != 0:
+                hit[b, t] = conflict
+                found += 1
+    return found
+
+
+@compiled(I64(row(I32), row(I32), given(I64), given(BOOL), I64, I64, given(I64), plane(I64)))
+def race_between_blocks(
+    writers: Any, readers: Any, granule: Any, mask: Any, count: Any, stores: Any, block: Any, hit: Any
+) -> int:
+    """Update the shadow of global memory and count the lanes that conflict with another block. Nothing orders two
+    blocks of a launch. Shadows hold block + 1, readers also −1 for several.
+
+    `hit`, all 0 before, gets the block that an access conflicts with plus one, or −1 for several.
+    """
+    found = 0
+    for b in range(granule.shape[0]):
+        own = block[b, 0] + 1
+        for t in range(granule.shape[1]):
+            if not mask[b, t]:
+                continue
+            conflict = 0
+            for g in range(granule[b, t], granule[b, t] + count):
+                if writers[g] != 0 and writers[g] != own:
+                    conflict = writers[g]
+                if stores:
+                    if readers[g] != 0 and readers[g] != own:
+                        conflict = readers[g]
+                    writers[g] = own
+                elif readers[g] == 0:
+                    readers[g] = own
+                elif readers[g] != own:
+                    readers[g] = -1
+            if conflict != 0:
+                hit[b, t] = conflict
+                found += 1
+    return found
