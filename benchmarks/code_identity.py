@@ -35,7 +35,7 @@ from pytest_bandwidth.domain.code.kernel_signature import source_name
 from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, compile_ptx
 from pytest_bandwidth.read_files.listing import AskingTest, ReadFiles
 from pytest_bandwidth.read_files.opened import OpenedFiles
-from pytest_bandwidth.suite.host_kernels.table import HOST_KERNELS
+from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
 
 
 def milliseconds(call: Callable[[], object], repeat: int) -> float:

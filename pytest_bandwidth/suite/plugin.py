@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 @hookimpl
 def pytest_bandwidth_host_kernels() -> list[HostKernel]:
     """Add twins of the kernels of cuda_src/."""
-    from pytest_bandwidth.suite.host_kernels.table import HOST_KERNELS
+    from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
 
     return list(HOST_KERNELS.values())

@@ -1,18 +1,21 @@
-"""Check each operation on fresh random input with poisoned output, then measure it."""
+"""Check each operation on fresh input with poisoned output, against NumPy in higher precision; then measure it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.measured.roofline import BOTTLENECK_FOUND, access_sentence
+from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
-from pytest_bandwidth.suite.access_cost import bottleneck_finding
-from pytest_bandwidth.suite.correctness import calls_of, wrong_at_full_size, wrong_at_small_sizes
-from pytest_bandwidth.suite.operations import Case, KernelStep, Operation, Sizes
+from pytest_bandwidth.suite.operations import Case, KernelStep, Operation, Sizes, poison, wrong_results
+from pytest_bandwidth.suite.operations.model import beside, on_host
 from pytest_bandwidth.suite.selection import Profile, Selected, selected
+from pytest_bandwidth.suite.traffic_models import warp_sectors
 
 # What the arrays hold, by which results are paired; `Operation.precision` is what the kernel computes in.
 PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16"}
@@ -97,6 +100,122 @@ def _as_one(calls: list[Callable[[], object]]) -> Callable[[], object]:
             call()
 
     return run
+
+
+# ---- checking --------------------------------------------------------------------------------------------------------
+
+# References are worked out on the host in float64, which takes longer than any kernel: of work that moves more
+# than this, the sizes of `Operation.small` are compared, and at the size itself that nothing was left unwritten.
+COMPARED_BYTES: dict[Profile, int] = {"quick": 8 * 2**20, "full": 256 * 2**20}
+
+
+def wrong_at_small_sizes(bandwidth: Bandwidth, operation: Operation, dtype: str) -> list[str]:
+    """Return a line per result that is not its reference, at sizes that break kernels: 0, 1, odd, past a block."""
+    lines = []
+    for sizes in operation.small:
+        case = operation.prepare(bandwidth, dtype, sizes)
+        _run_poisoned(bandwidth, case)
+        lines += [f"{_shown(sizes)}: {line}" for line in wrong_results(case)]
+    return lines
+
+
+def wrong_at_full_size(
+    bandwidth: Bandwidth, operation: Operation, dtype: str, case: Case, profile: Profile
+) -> list[str]:
+    """Return one line per wrong result of the case that is going to be measured; see `COMPARED_BYTES`.
+
+    Nothing on the traffic device, where executing a case is measuring it.
+    """
+    if bandwidth.device == "traffic":
+        return []
+    _run_poisoned(bandwidth, case)
+    if case.traffic.bytes_moved <= COMPARED_BYTES[profile]:
+        return wrong_results(case)
+    poisoned_by_design = _kept_poison(bandwidth, operation, dtype)
+    return [
+        f"{name}: {count} of {array.size} elements were not written"
+        for name, array in case.results.items()
+        if name not in poisoned_by_design and (count := _count_nan(bandwidth, array))
+    ]
+
+
+def _count_nan(bandwidth: Bandwidth, array: Any) -> int:
+    # What a copy from the device filled lies on the host, and CuPy takes no NumPy arrays.
+    xp = np if isinstance(array, np.ndarray) else bandwidth.xp
+    with beside(array):
+        return int(xp.isnan(array).sum())
+
+
+def calls_of(bandwidth: Bandwidth, case: Case) -> list[Callable[[], object]]:
+    """Bind the steps of a case as callables, unmeasured."""
+    return [
+        bandwidth.bind(bandwidth.kernel(step.file, step.kernel), step.grid, step.block, step.args)
+        if isinstance(step, KernelStep)
+        else step.call
+        for step in case.steps
+    ]
+
+
+def _run_poisoned(bandwidth: Bandwidth, case: Case) -> None:
+    poison(case)
+    for call in calls_of(bandwidth, case):
+        call()
+
+
+def _kept_poison(bandwidth: Bandwidth, operation: Operation, dtype: str) -> set[str]:
+    """Name the results that keep poison by design: sink of a read, gaps of a strided write, other tokens of a cache."""
+    expected = operation.prepare(bandwidth, dtype, operation.small[-1]).expected()
+    return {name for name, reference in expected.items() if np.isnan(on_host(reference)).any()}
+
+
+def _shown(sizes: Sizes) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in sizes.items())
+
+
+# ---- the order of accesses, by a model; the traffic device counts instead --------------------------------------------
+
+# What a processor fetches at a time (x86-64 and most Arm servers).
+LINE_BYTES = 64
+# A permutation puts neighbours anywhere: as far apart as lanes of a large stride.
+FAR_APART = 4096
+# Which side of an operation is out of order, and the word for it.
+_SIDES = {
+    "strided_read": ("reads", "strided"),
+    "strided_write": ("writes", "strided"),
+    "misaligned": ("reads", "misaligned"),
+    "gather": ("reads", "random"),
+    "transpose": ("writes", "strided"),
+}
+# On the host a cache puts the others' lines together: a transpose's are completed by the rows that follow.
+_SIDES_ON_THE_HOST = ("strided_read", "strided_write", "gather")
+
+
+def bottleneck_finding(name: str, version: str, dtype: str, sizes: Sizes, device_kind: str) -> Finding | None:
+    """Return the finding of an operation whose accesses ask for more than they need; None for all others.
+
+    On a GPU by the sectors of a warp request, on the host by cache lines.
+    """
+    if name not in _SIDES or version == "tiled":
+        return None
+    verb, pattern = _SIDES[name]
+    stride, offset = _order(name, sizes)
+    sentence = None
+    if device_kind == "cuda":
+        factor = warp_sectors(dtype, stride=stride, offset=offset) / warp_sectors(dtype)
+        sentence = access_sentence(verb, pattern, factor)
+    elif device_kind == "cpu" and name in _SIDES_ON_THE_HOST:
+        factor = min(stride, LINE_BYTES // bytes_per_element(dtype))
+        sentence = access_sentence(verb, pattern, factor, "bytes")
+    return None if sentence is None else Finding(BOTTLENECK_FOUND, sentence)
+
+
+def _order(name: str, sizes: Sizes) -> tuple[int, int]:
+    """Return stride and offset, in elements, of what the lanes of a warp access."""
+    if name == "misaligned":
+        return 1, sizes["offset"]
+    if name == "transpose":
+        return sizes["rows"], 0
+    return sizes.get("stride", FAR_APART), 0
 
 
 def _tell(bandwidth: Bandwidth, chosen: Selected, sizes: Sizes) -> None:

@@ -8,11 +8,15 @@ import pytest
 from test_operations_table import HostArrays
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.suite.access_cost import bottleneck_finding
-from pytest_bandwidth.suite.correctness import wrong_at_full_size, wrong_at_small_sizes
 from pytest_bandwidth.suite.operations import OPERATIONS, CallStep, poison
 from pytest_bandwidth.suite.operations.model import on_host
-from pytest_bandwidth.suite.test_operations import DOUBLED_BYTES, doubled_case
+from pytest_bandwidth.suite.test_operations import (
+    DOUBLED_BYTES,
+    bottleneck_finding,
+    doubled_case,
+    wrong_at_full_size,
+    wrong_at_small_sizes,
+)
 
 
 class Host(HostArrays):

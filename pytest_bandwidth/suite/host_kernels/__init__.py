@@ -1,1 +1,137 @@
-"""Do on the host, with Numba, what the shipped CUDA kernels do."""
+"""List the host twins of the shipped CUDA kernels by name, with what each takes and how large its arrays have to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+from pytest_bandwidth.devices.cpu.kernels import HostKernel
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.suite.host_kernels import access, attention, matmul, norms, stream
+
+# Suffix of a name, element type, type that it is computed in. Wide versions ask for 16 bytes at a time, which is what
+# a vectorised host kernel does anyway.
+FLOATS = (("f32", "f32", "f32"), ("f16", "f16", "f32"))
+ALL = (*FLOATS, ("f64", "f64", "f64"))
+WIDE = (*ALL, ("f32x4", "f32", "f32"), ("f16x8", "f16", "f32"))
+INDEXED = [(index, tuple((f"{suffix}_{index}", *types) for suffix, *types in FLOATS)) for index in ("i32", "i64")]
+
+
+def _family(
+    name: str,
+    function: Callable[..., Any],
+    signature: str,
+    extents: str | Callable[..., Sequence[int]],
+    versions: Sequence[Sequence[str]] = FLOATS,
+    **options: Any,
+) -> Iterator[HostKernel]:
+    """Yield a kernel for each version. In the signature T is the element type and W the type that it is computed in.
+
+    extents: as text, for each array a product of sizes, such as ``rows·cols``.
+    """
+    needed = _products(extents) if isinstance(extents, str) else extents
+    for suffix, element, arithmetic in versions:
+        typed = signature.replace(":T", f":{element}").replace(":W", f":{arithmetic}")
+        yield HostKernel(f"{name}_{suffix}", function, typed, needed, **options)
+
+
+def _products(text: str) -> Callable[..., Sequence[int]]:
+    def extents(**sizes: int) -> list[int]:
+        return [prod(1 if name == "1" else sizes[name] for name in product.split("·")) for product in text.split()]
+
+    return extents
+
+
+def _reach(stride: int, n: int) -> int:
+    """Return the number of elements up to the last one that n steps of a stride touch."""
+    return (n - 1) * stride + 1 if n else 0
+
+
+def _q4_bytes(elements: int) -> int:
+    return -(-elements // matmul.Q4_ELEMENTS) * matmul.Q4_BYTES
+
+
+def _q4_product(m: int, n: int, k: int) -> Sequence[int]:
+    return m * n, m * k, n * _q4_bytes(k)
+
+
+def _decoded(batch: int, query_heads: int, kv_heads: int, d: int, tokens: int, capacity: int) -> Sequence[int]:
+    del tokens  # the caches have room for `capacity` of them, and what is past that is ignored
+    if batch and query_heads and (kv_heads == 0 or query_heads % kv_heads):
+        raise UsageError(f"query_heads is {query_heads}, expected a multiple of kv_heads, which is {kv_heads}")
+    result, cache = batch * query_heads * d, batch * kv_heads * capacity * d
+    return result, result, cache, cache
+
+
+def _split(batch: int, query_heads: int, *, splits: int, d: int, **sizes: int) -> Sequence[int]:
+    ranges = batch * query_heads * splits
+    return ranges * d, ranges, ranges, *_decoded(batch, query_heads, d=d, **sizes)[1:]
+
+
+_ONE_TO_ONE, _MATRIX = "out:T* in:T* n:i64", "out:T* in:T* rows:i64 cols:i64"
+_FUSED = "out:T* in:T* bias:f32 probability:f32 seed:u32 n:i64"
+_STRIDED, _OFFSET = "out:T* in:T* stride:i64 n:i64", "out:T* in:T* offset:i64 n:i64"
+_GATHER = "out:T* in:T* index:{}* length:i64 n:i64"
+_NORM = "out:T* in:T* gamma:T* beta:T* epsilon:f32 rows:i64 cols:i64"
+_GEMM, _LINEAR = "c:T* a:T* b:T* m:i64 n:i64 k:i64", "y:T* x:T* w:T* m:i64 n:i64 k:i64"
+_PACKED = "y:T* x:T* blocks:u8* m:i64 n:i64 k:i64"
+_SCORES = "s:T* q:T* k:T* scale:f32 heads:i64 n:i64 d:i64"
+_OUTPUT = "o:T* p:T* v:T* heads:i64 n:i64 d:i64"
+_FLASH = "o:T* q:T* k:T* v:T* scale:f32 heads:i64 n:i64 d:i64"
+_CACHE = "q:T* k_cache:T* v_cache:T* scale:f32 batch:i64 query_heads:i64 kv_heads:i64 d:i64 tokens:i64 capacity:i64"
+_NEW = "k_cache:T* v_cache:T* k_new:T* v_new:T* position:i64 batch:i64 kv_heads:i64 tokens:i64 d:i64 capacity:i64"
+_PARTIALS = "partial_result:f32* partial_max:f32* partial_sum:f32*"
+_COMBINE = f"out:T* {_PARTIALS} heads:i64 d:i64 splits:i64"
+_OF_CACHE, _OF_NEW = "batch·kv_heads·capacity·d", "batch·kv_heads·tokens·d"
+_OF_COMBINE = "heads·d heads·splits·d heads·splits heads·splits"
+
+_FAMILIES: tuple[Iterator[HostKernel], ...] = (
+    _family("read", stream.read, "sink:W* in:T* never:W n:i64", "1 n", WIDE),
+    _family("write", stream.write, "out:T* value:W n:i64", "n", WIDE),
+    _family("copy", stream.copy, _ONE_TO_ONE, "n n", WIDE, bits=True),
+    _family("scale", stream.scale, "out:T* in:T* scalar:W n:i64", "n n", WIDE),
+    _family("add", stream.add, "out:T* a:T* b:T* n:i64", "n n n", WIDE),
+    _family("triad", stream.triad, "a:T* b:T* c:T* scalar:W n:i64", "n n n", WIDE),
+    _family("sum", stream.sum_all, "partials:W* in:T* n:i64", "blocks n", WIDE, takes_blocks=True),
+    _family("dot", stream.dot, "partials:W* a:T* b:T* n:i64", "blocks n n", WIDE, takes_blocks=True),
+    _family("bias", stream.bias, "out:T* in:T* bias:f32 n:i64", "n n"),
+    _family("relu", stream.relu, _ONE_TO_ONE, "n n"),
+    _family("dropout", stream.dropout, "out:T* in:T* probability:f32 seed:u32 n:i64", "n n"),
+    _family("bias_relu_dropout", stream.bias_relu_dropout, _FUSED, "n n"),
+    _family("cos", stream.cos, _ONE_TO_ONE, "n n"),
+    _family("cos_cos", stream.cos_cos, _ONE_TO_ONE, "n n"),
+    _family("intensity_fma", stream.intensity_fma, "out:T* in:T* factor:W addend:W repeats:i32 n:i64", "n n", ALL),
+    _family("intensity_add", stream.intensity_add, "out:T* in:T* addend:W repeats:i32 n:i64", "n n", ALL),
+    _family("strided_read", access.strided_read, _STRIDED, lambda stride, n: (n, _reach(stride, n)), bits=True),
+    _family("strided_write", access.strided_write, _STRIDED, lambda stride, n: (_reach(stride, n), n), bits=True),
+    _family("misaligned", access.misaligned, _OFFSET, lambda offset, n: (n, n + offset if n else 0), bits=True),
+    *(_family("gather", access.gather, _GATHER.format(i), "n length n", types, bits=True) for i, types in INDEXED),
+    _family("transpose_naive", access.transpose_naive, _MATRIX, "rows·cols rows·cols", bits=True),
+    _family("transpose_tiled", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),
+    _family("softmax_naive", norms.softmax_naive, _MATRIX, "rows·cols rows·cols"),
+    _family("softmax_online", norms.softmax_online, _MATRIX, "rows·cols rows·cols"),
+    _family("softmax_staged", norms.softmax_staged, _MATRIX, "rows·cols rows·cols"),
+    _family("layer_norm_naive", norms.layer_norm_naive, _NORM, "rows·cols rows·cols cols cols"),
+    _family("layer_norm_staged", norms.layer_norm_staged, _NORM, "rows·cols rows·cols cols cols"),
+    _family("logsumexp_fused", norms.logsumexp_fused, _MATRIX, "rows rows·cols"),
+    _family("row_max", norms.row_max, "max:T* in:T* rows:i64 cols:i64", "rows rows·cols"),
+    _family("exp_shifted", norms.exp_shifted, "out:T* in:T* max:T* rows:i64 cols:i64", "rows·cols rows·cols rows"),
+    _family("row_log_sum", norms.row_log_sum, "out:T* exps:T* max:T* rows:i64 cols:i64", "rows rows·cols rows"),
+    _family("gemm_naive", matmul.gemm_naive, _GEMM, "m·n m·k k·n"),
+    _family("gemm_tiled", matmul.gemm_tiled, _GEMM, "m·n m·k k·n"),
+    _family("gemm_blocked", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
+    _family("linear_gemv", matmul.linear, _LINEAR, "m·n m·k k·n"),
+    _family("linear_gemm", matmul.linear, _LINEAR, "m·n m·k k·n"),
+    _family("q4_0_gemv", matmul.q4_0_product, _PACKED, _q4_product),
+    _family("q4_0_gemm", matmul.q4_0_product, _PACKED, _q4_product),
+    _family("q4_0_dequantize", matmul.q4_0_dequantize, "out:T* blocks:u8* n:i64", lambda n: (n, _q4_bytes(n))),
+    _family("attention_scores", attention.attention_scores, _SCORES, "heads·n·n heads·n·d heads·n·d"),
+    _family("attention_output", attention.attention_output, _OUTPUT, "heads·n·d heads·n·n heads·n·d"),
+    _family("attention_flash", attention.attention_flash, _FLASH, "heads·n·d heads·n·d heads·n·d heads·n·d"),
+    _family("kv_append", attention.kv_append, _NEW, f"{_OF_CACHE} {_OF_CACHE} {_OF_NEW} {_OF_NEW}", bits=True),
+    _family("kv_decode", attention.kv_decode, f"out:T* {_CACHE}", _decoded),
+    _family("kv_decode_split", attention.kv_decode_split, f"{_PARTIALS} {_CACHE} splits:i64", _split),
+    _family("kv_decode_combine", attention.kv_decode_combine, _COMBINE, _OF_COMBINE),
+)
+HOST_KERNELS: dict[str, HostKernel] = {kernel.name: kernel for family in _FAMILIES for kernel in family}

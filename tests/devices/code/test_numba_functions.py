@@ -155,7 +155,7 @@ SHIPPED = """
 import sys
 sys.path[:0] = sys.argv[1:]
 from pytest_bandwidth.devices.code.numba_functions import function_digest
-from pytest_bandwidth.suite.host_kernels.table import HOST_KERNELS
+from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
 for name, kernel in HOST_KERNELS.items():
     print(name, function_digest(kernel.function))
 """

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_folder
-from pytest_bandwidth.suite.host_kernels.table import HOST_KERNELS
+from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
 
 # What the measuring of a GPU needs for itself.
 NOT_FOR_TESTS = {"probe.cu"}

@@ -143,7 +143,7 @@ def least(offset: Array, mask: Array) -> tuple[Array, Array]:
     return offset, spread(mask, offset.shape)
 
 
-# ---- exchange inside a warp: shuffles, votes, matches and reductions (PTX ISA, §9.7.9 and §9.7.13) --------------------
+# ---- exchange inside a warp: shuffles, votes, matches and reductions (PTX ISA, §9.7.9 and §9.7.13) -------------------
 
 ALL_LANES = np.uint32(0xFFFFFFFF)
 
