@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 from pytest_bandwidth.devices.datasheets import DATASHEETS
@@ -64,13 +62,8 @@ def plain_lines(execution: Execution) -> dict[str, Any]:
 def floor_seconds(execution: Execution) -> dict[str, float]:
     """Model floor times, by card: distinct bytes ÷ datasheet peak. No kernel of these bytes is faster there."""
     moved = execution.bytes_read + execution.bytes_written
-    return {card: moved / gbps / 1e9 for card, gbps in _peaks().items()}
-
-
-@cache
-def _peaks() -> Mapping[str, float]:
-    """Return the modelled cards' datasheet peaks, in GB/s; every launch asks for them."""
-    return {card: sheet.gbps for card in MODELLED_CARDS for sheet in DATASHEETS if re.fullmatch(sheet.name, card)}
+    sheets = ((card, sheet) for card in MODELLED_CARDS for sheet in DATASHEETS if re.fullmatch(sheet.name, card))
+    return {card: moved / sheet.gbps / 1e9 for card, sheet in sheets}
 
 
 def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Finding, ...]:

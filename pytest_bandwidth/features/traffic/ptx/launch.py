@@ -14,11 +14,11 @@ from pytest_bandwidth.domain.code.kernel_signature import parameter_names
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic.ptx.arguments import Arguments, place_arguments
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, TrafficCounter
-from pytest_bandwidth.features.traffic.ptx.faults import BoundsChecker, FaultLog, InitialisationChecker, untouched
+from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, InitialisationChecker, untouched
 from pytest_bandwidth.features.traffic.ptx.interpreter import BatchInterpreter, Tally
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Dim, Geometry
 from pytest_bandwidth.features.traffic.ptx.loading import Program
-from pytest_bandwidth.features.traffic.ptx.memory import LOCAL_REGION, SHARED_REGION, Memory, Region, flat_bytes
+from pytest_bandwidth.features.traffic.ptx.memory import LOCAL_REGION, SHARED_REGION, Region, flat_bytes
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.program import Kernel, Symbol
 from pytest_bandwidth.features.traffic.ptx.races import GlobalRaceChecker, HappensBefore, SharedRaceChecker
@@ -123,11 +123,10 @@ class _Run:
     ) -> None:
         self._program, self._kernel, self._extents = program, kernel, extents
         self._shared_bytes = shared_bytes
-        self._memory = Memory((*program.variables, *arguments.regions))
+        self._regions = {region.number: region for region in (*program.variables, *arguments.regions)}
         self._arguments = {index: arguments.value(*place) for index, place in kernel.arguments.items()}
         self._arrays = tuple(region for region in arguments.regions if region.kind == "global")
         self._faults = FaultLog(kernel.sites)
-        self._bounds = BoundsChecker(self._faults)
         self._traffic = TrafficCounter(kernel.granule_bytes.get("global", 1), kernel.sites)
         self._order = HappensBefore()
         self._checkers = (
@@ -177,13 +176,12 @@ class _Run:
     def _batch(self, numbers: Array) -> None:
         kernel, extents = self._kernel, self._extents
         geometry = Geometry(extents.grid, extents.block, numbers, self._shared_bytes, kernel.static_shared_bytes)
-        for region in self._windows(geometry):
-            self._memory.add(region)
+        self._regions |= {region.number: region for region in self._windows(geometry)}
         self._faults.begin(geometry)
         self._order.begin(geometry)
         for checker in self._checkers:
             checker.begin(geometry)
-        unit = MemoryUnit(self._memory, geometry, self._checkers, self._bounds)
+        unit = MemoryUnit(self._regions, geometry, self._checkers, self._faults)
         BatchInterpreter(
             kernel, geometry, unit, self._order, self._traffic, self._faults, self._tally, self._arguments
         ).run()

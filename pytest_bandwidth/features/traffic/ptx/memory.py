@@ -7,7 +7,6 @@ still seen to belong to it, and is aligned as cudaMalloc aligns (256 bytes and m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,7 +18,6 @@ from pytest_bandwidth.features.traffic.ptx.program import Symbol, readable_name
 
 REGION_SHIFT = 40
 ORIGIN = 1 << (REGION_SHIFT - 1)
-MAX_REGION_BYTES = ORIGIN
 
 SHARED_REGION = 1
 LOCAL_REGION = 2
@@ -96,21 +94,6 @@ class Region:
                 return name
         before = [(start + size, name) for start, size, name in places if start + size <= offset]
         return max(before)[1] if before else self.name
-
-
-class Memory:
-    """Find regions by their number."""
-
-    def __init__(self, regions: Iterable[Region] = ()) -> None:
-        self.regions = {region.number: region for region in regions}
-
-    def add(self, region: Region) -> None:
-        if region.nbytes > MAX_REGION_BYTES:
-            raise ValueError(f"{region.name} has {region.nbytes} bytes, expected at most {MAX_REGION_BYTES}")
-        self.regions[region.number] = region
-
-    def at(self, address: int) -> Region | None:
-        return self.regions.get(address >> REGION_SHIFT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
 from pytest_bandwidth.features.traffic.ptx import loops
-from pytest_bandwidth.features.traffic.ptx.faults import BoundsChecker, Checker
+from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog, within_bounds
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, spread
-from pytest_bandwidth.features.traffic.ptx.memory import REGION_SHIFT, WINDOWS, Access, Memory, Region, region_base
+from pytest_bandwidth.features.traffic.ptx.memory import REGION_SHIFT, WINDOWS, Access, Region, region_base
 from pytest_bandwidth.features.traffic.ptx.opcodes import halves
-from pytest_bandwidth.features.traffic.ptx.program import Atomic, Load, Store
-from pytest_bandwidth.features.traffic.ptx.program import Memory as MemoryStep
+from pytest_bandwidth.features.traffic.ptx.program import Atomic, Load, Memory, Store
 
 Kind = Literal["load", "store", "atomic"]
 
 
 class MemoryUnit:
-    """Carry out the loads, stores and atomics of one batch."""
+    """Carry out the loads, stores and atomics of one batch. regions: by the number that is in an address."""
 
-    def __init__(self, memory: Memory, geometry: Geometry, checkers: Sequence[Checker], bounds: BoundsChecker) -> None:
-        self._memory = memory
+    def __init__(
+        self, regions: Mapping[int, Region], geometry: Geometry, checkers: Sequence[Checker], faults: FaultLog
+    ) -> None:
+        self._regions = regions
         self._shape = (geometry.rows, geometry.lanes)
         self._checkers = checkers
-        self._bounds = bounds
+        self._faults = faults
 
     def load(self, step: Load, address: Array, lanes: Array) -> list[Array]:
         """Return one array per element of the access, of the smallest shape that holds it;
@@ -80,7 +81,7 @@ class MemoryUnit:
             checker.see(access)
 
     def _accesses(
-        self, step: MemoryStep, kind: Kind, address: Array, lanes: Array, values: tuple[Array, ...] = ()
+        self, step: Memory, kind: Kind, address: Array, lanes: Array, values: tuple[Array, ...] = ()
     ) -> Iterator[Access]:
         """Cut the access by region, without the lanes that the bounds forbid."""
         start = np.uint64((step.offset + WINDOWS.get(step.space, 0)) & 0xFFFFFFFFFFFFFFFF)
@@ -100,20 +101,20 @@ class MemoryUnit:
             parts = [(int(number), lanes & (region_of == number)) for number in here]
         whole = len(parts) == 1
         for number, mask in parts:
-            region = self._memory.regions.get(number)
+            region = self._regions.get(number)
             base = region_base(number)
             offset = (address - np.uint64(base)).view(np.int64)
             first, end = int(low) - base, int(high) - base + step.width
             if region is None or not whole or not self._fits(step, kind, region, first, end, int(together)):
                 place = address.view(np.int64) if region is None else offset
-                mask = self._bounds.check(step.site, kind, region, place, mask, step.width)
+                mask = within_bounds(self._faults, step.site, kind, region, place, mask, step.width)
                 if region is None or not mask.any():
                     continue
                 first, end = max(first, 0), min(end, region.nbytes)
             yield Access(step.site, kind, region, offset, mask, step.width, first, end, values, step.ordered)
 
     @staticmethod
-    def _fits(step: MemoryStep, kind: Kind, region: Region, first: int, end: int, together: int) -> bool:
+    def _fits(step: Memory, kind: Kind, region: Region, first: int, end: int, together: int) -> bool:
         """Tell whether every lane is inside the region (inside one variable of it), aligned and allowed."""
         if together & (step.width - 1) or (kind != "load" and not region.writable):
             return False

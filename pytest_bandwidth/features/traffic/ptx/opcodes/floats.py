@@ -281,10 +281,6 @@ def approximate(function: Callable[[Array], Array]) -> Callable[[Choice], Meanin
     return lambda choice: modified(choice, lambda a: function(a.astype(np.float64)).astype(a.dtype))
 
 
-def exponential(choice: Choice) -> Meaning:
-    return modified(choice, lambda a: np.exp2(a))
-
-
 def approximate_double(function: Callable[[Array], Array]) -> Callable[[Choice], Meaning]:
     """Compute rcp and rsqrt.approx.ftz.f64 on the upper word only; the lower word of operand and result is 0."""
 
@@ -296,12 +292,9 @@ def approximate_double(function: Callable[[Array], Array]) -> Callable[[Choice],
     return lambda _: compute
 
 
-def absolute(choice: Choice) -> Meaning:
-    return modified(choice, np.abs)
-
-
-def negative(choice: Choice) -> Meaning:
-    return modified(choice, np.negative)
+def elementwise(function: Callable[[Array], Array]) -> Callable[[Choice], Meaning]:
+    """Compute abs, neg and ex2 in their own format."""
+    return lambda choice: modified(choice, function)
 
 
 def minmax(name: str) -> Callable[[Choice], Meaning]:

@@ -82,6 +82,11 @@ def _flushed(choice: Choice, value: Array, kind: str) -> Array:
     return np.where(np.abs(value) < 2.0**-14, np.copysign(value.dtype.type(0), value), value)
 
 
+def _opened(choice: Choice, kind: str, *sources: Array) -> list[Array]:
+    """Convert operands to binary32, after .ftz."""
+    return [_flushed(choice, widen(source, kind), kind) for source in sources]
+
+
 def arithmetic(operation: Meaning) -> Callable[[Choice], Meaning]:
     """Compute an operation of one rounding on halves, through binary32."""
 
@@ -89,8 +94,7 @@ def arithmetic(operation: Meaning) -> Callable[[Choice], Meaning]:
         kind = half_kind(choice)
 
         def compute(*sources: Array) -> Array:
-            wide = (_flushed(choice, widen(source, kind), kind) for source in sources)
-            result = _finished(choice, operation(*wide))
+            result = _finished(choice, operation(*_opened(choice, kind, *sources)))
             return _flushed(choice, narrow(result, kind), kind)
 
         return on_halves(kind, compute)
@@ -103,7 +107,7 @@ def fused(choice: Choice) -> Meaning:
     kind = half_kind(choice)
 
     def compute(a: Array, b: Array, c: Array) -> Array:
-        x, y, z = (_flushed(choice, widen(source, kind), kind).astype(np.float64) for source in (a, b, c))
+        x, y, z = (source.astype(np.float64) for source in _opened(choice, kind, a, b, c))
         product = x * y
         total = _finished(choice, _odd_sum(product, z))
         return _flushed(choice, narrow(total, kind), kind)
@@ -158,7 +162,7 @@ def minmax(name: str) -> Callable[[Choice], Meaning]:
         pick = floats.minmax(name)(choice)
 
         def compute(*sources: Array) -> Array:
-            return narrow(pick(*(_flushed(choice, widen(source, kind), kind) for source in sources)), kind)
+            return narrow(pick(*_opened(choice, kind, *sources)), kind)
 
         return on_halves(kind, compute)
 
@@ -171,7 +175,7 @@ def compare(choice: Choice) -> Meaning:
     test = floats.FLOAT_COMPARISONS[choice["fcmp"]]
 
     def single(a: Array, b: Array) -> Array:
-        return test(_flushed(choice, widen(a, kind), kind), _flushed(choice, widen(b, kind), kind))
+        return test(*_opened(choice, kind, a, b))
 
     if not kind.endswith("x2"):
         return single
@@ -190,7 +194,7 @@ def set_halves(choice: Choice) -> Meaning:
     test = floats.FLOAT_COMPARISONS[choice["fcmp"]]
 
     def compute(a: Array, b: Array) -> Array:
-        truth = test(_flushed(choice, widen(a, kind), kind), _flushed(choice, widen(b, kind), kind))
+        truth = test(*_opened(choice, kind, a, b))
         if result.startswith(("f16", "bf16")):
             one = np.uint16(0x3F80) if result.startswith("bf16") else np.uint16(0x3C00)
             bits = np.where(truth, one, np.uint16(0)).astype(np.uint16)
