@@ -273,11 +273,8 @@ def attention_standard(
     matrices, n, d = count("batch", batch) * count("heads", heads), count("n", n), count("d", d)
     scores = _repeat(gemm(n, n, d, dtype, tile=tile), matrices)
     weighted = _repeat(gemm(n, d, n, dtype, tile=tile), matrices)
-    normalised = softmax(matrices * n, n, dtype, row_reads=row_reads)
-    unpriced = Traffic(
-        normalised.bytes_read, normalised.bytes_written, 0, normalised.requested_read, normalised.requested_written
-    )
-    return scores + unpriced + weighted
+    normalised = replace(softmax(matrices * n, n, dtype, row_reads=row_reads), flop=0)
+    return scores + normalised + weighted
 
 
 def attention_flash(batch: int, heads: int, n: int, d: int, dtype: Any, *, query_tile: int | None = None) -> Traffic:
@@ -286,13 +283,8 @@ def attention_flash(batch: int, heads: int, n: int, d: int, dtype: Any, *, query
     query_tile: queries that one block answers together; K and V are then asked for once per query tile,
     (2 + 2·⌈N/query_tile⌉)·B·H·N·D·s in all, most of it met by caches.
     """
-    matrices, n, d, s = (
-        count("batch", batch) * count("heads", heads),
-        count("n", n),
-        count("d", d),
-        bytes_per_element(dtype),
-    )
-    tensor = matrices * n * d * s
+    matrices, n, d = count("batch", batch) * count("heads", heads), count("n", n), count("d", d)
+    tensor = matrices * n * d * bytes_per_element(dtype)
     flop = 4 * matrices * n * n * d
     if query_tile is None:
         return Traffic(3 * tensor, tensor, flop)

@@ -28,6 +28,7 @@ from pytest_bandwidth.devices.cpu.simd import (
     total,
     whole_lines,
 )
+from pytest_bandwidth.devices.cpu.streams import sum_of
 from pytest_bandwidth.suite.host_kernels.simd_math import exponential, larger, largest
 
 Array = Any
@@ -51,23 +52,6 @@ def row_largest(x: Array, start: int, cols: int) -> Any:
     found = largest(larger(m0, m1))
     while c < cols:
         found = larger(get(x, start + c), found)
-        c += 1
-    return found
-
-
-@inlined
-def row_sum(x: Array, start: int, cols: int) -> Any:
-    """Return Σ x."""
-    lanes = lanes_of(x)
-    s0, s1 = spread(ZERO), spread(ZERO)
-    c = 0
-    while c + 2 * lanes <= cols:
-        s0 = s0 + load(x, start + c)
-        s1 = s1 + load(x, start + c + lanes)
-        c += 2 * lanes
-    found = total(s0 + s1)
-    while c < cols:
-        found += get(x, start + c)
         c += 1
     return found
 
@@ -237,7 +221,7 @@ def layer_norm_naive(
     for part in prange(parts):
         for row in range(rows * part // parts, rows * (part + 1) // parts):
             start = row * cols
-            mean = row_sum(x, start, cols) / np.float32(cols)
+            mean = sum_of(x, start, start + cols, ZERO) / np.float32(cols)
             factor = _inverse_deviation(_row_squares(x, start, cols, mean), cols, epsilon)
             _write_normalised(out, x, start, start, cols, mean, factor, gamma, beta)
         fence()
@@ -264,7 +248,7 @@ def layer_norm_staged(
         stage = scratch(STAGED_COLS, np.float32)
         for row in range(rows * part // parts, rows * (part + 1) // parts):
             start = row * cols
-            mean = row_sum(x, start, cols) / np.float32(cols)
+            mean = sum_of(x, start, start + cols, ZERO) / np.float32(cols)
             if cols <= STAGED_COLS:
                 _stage_row(stage, x, start, cols)
                 factor = _inverse_deviation(_row_squares(stage, 0, cols, mean), cols, epsilon)
@@ -306,4 +290,4 @@ def row_log_sum(parts: int, out: Array, exps: Array, shift: Array, rows: int, co
     """Write out[row] = shift[row] + ln Σ exps."""
     for part in prange(parts):
         for row in range(rows * part // parts, rows * (part + 1) // parts):
-            put(out, row, get(shift, row) + np.log(row_sum(exps, row * cols, cols)))
+            put(out, row, get(shift, row) + np.log(sum_of(exps, row * cols, (row + 1) * cols, ZERO)))
