@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.suite.operations import OPERATIONS, CallStep, Case, KernelStep, Tolerance, poison, wrong_results
@@ -18,18 +19,8 @@ DEFINED = re.compile(r'extern "C" __global__ void (\w+)\(')
 
 class HostArrays:
     xp = np
-
-    def __init__(self):
-        self._generator = np.random.default_rng()
-
-    def random(self, shape, dtype):
-        kind = np.dtype(dtype)
-        if kind.kind == "u":
-            return self._generator.integers(0, np.iinfo(kind).max, shape, kind, endpoint=True)
-        return (1 + self._generator.random(shape) * 0.99).astype(kind)
-
-    def empty(self, shape, dtype):
-        return np.empty(shape, dtype)
+    random = RandomSource().array
+    empty = staticmethod(empty_array)
 
 
 EVERY = [pytest.param(o, dtype, id=f"{o.title}-{dtype}") for o in OPERATIONS for dtype in o.dtypes]
@@ -38,21 +29,6 @@ ON_THE_HOST = [p for p in EVERY if "cpu" in p.values[0].devices]
 
 def prepared(operation, dtype, sizes):
     return operation.prepare(HostArrays(), dtype, sizes)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("read", "write", "copy", "scale", "add", "triad", "dot", "sum"),
-        *("bias_relu_dropout", "cos_cos", "intensity_fma", "intensity_add"),
-        *("strided_read", "strided_write", "misaligned", "gather", "broadcast", "transpose"),
-        *("softmax", "layer_norm", "logsumexp", "gemm", "attention", "kv_append", "kv_decode"),
-        *("q4_0_dequantize", "q4_0_gemv", "q4_0_gemm"),
-        *("host_to_device", "device_to_host", "device_to_device", "peer_to_peer"),
-    ],
-)
-def test_every_operation_is_there(name):
-    assert name in {operation.name for operation in OPERATIONS}
 
 
 @pytest.mark.parametrize(

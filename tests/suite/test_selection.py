@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from test_operations_table import HostArrays
 
-from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array
 from pytest_bandwidth.devices.open import timed_on
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.suite.operations import OPERATIONS
@@ -91,12 +91,6 @@ def test_each_half_precision_test_has_its_single_precision_twin_of_the_same_size
         only_single = [one for one in sizes["float32"] if one not in sizes["float16"]]
         # The host's array library has no product of halves.
         assert {title for title, _ in only_single} == ({"gemm-library"} if kind == "cpu" else set())
-
-
-class HostArrays:
-    xp = np
-    random = RandomSource(1).array
-    empty = staticmethod(empty_array)
 
 
 @pytest.mark.parametrize("test", list(selected("quick", "traffic")), ids=lambda test: test.id)

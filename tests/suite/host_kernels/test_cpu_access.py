@@ -2,10 +2,7 @@
 
 import numpy as np
 import pytest
-from host_launch import SIZES, STORED, Guarded, numbers, run
-
-# Halves are compiled apart, which takes as long again.
-SUFFIXES = ("f32", pytest.param("f16", marks=pytest.mark.slow))
+from host_launch import SIZES, STORED, SUFFIXES, Guarded, numbers, run
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -2,17 +2,12 @@
 
 import numpy as np
 import pytest
-from host_launch import STORED, Guarded, numbers, run
+from host_launch import STORED, SUFFIXES, Guarded, numbers, run
 
-# Halves are compiled apart, which takes as long again.
-SUFFIXES = ("f32", pytest.param("f16", marks=pytest.mark.slow))
+from pytest_bandwidth.suite.operations import references
+
 TOLERANCE = {"f32": 5e-6, "f16": 4e-3}
 SHAPES = ((1, 1, 1), (2, 5, 16), (3, 33, 40), (1, 70, 128), (0, 4, 8), (2, 0, 8))
-
-
-def softmax(x):
-    e = np.exp(x - x.max(axis=-1, keepdims=True)) if x.size else x
-    return e / e.sum(axis=-1, keepdims=True)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -23,17 +18,17 @@ def test_standard_and_flash_attention(suffix):
         scores, output, flash = (
             Guarded(size, STORED[suffix], 1) for size in (heads * n * n, heads * n * d, heads * n * d)
         )
-        wide = [x.reshape(heads, n, d).astype(np.float64) for x in (q, k, v)]
+        wide = [references.wide(x).reshape(heads, n, d) for x in (q, k, v)]
         wanted_scores = float(scale) * wide[0] @ wide[1].transpose(0, 2, 1)
 
         run("attention.cu", f"attention_scores_{suffix}", scores.array, q, k, scale, heads, n, d)
         found = scores.check().reshape(heads, n, n)
         np.testing.assert_allclose(found, wanted_scores, rtol=0, atol=TOLERANCE[suffix] * 16)
 
-        weights = softmax(wanted_scores).astype(STORED[suffix])
+        weights = references.softmax(wanted_scores).astype(STORED[suffix])
         run("attention.cu", f"attention_output_{suffix}", output.array, weights.reshape(-1), v, heads, n, d)
         run("attention.cu", f"attention_flash_{suffix}", flash.array, q, k, v, scale, heads, n, d)
-        wanted = softmax(wanted_scores) @ wide[2]
+        wanted = references.attention(*wide)
         for result in (output.check(), flash.check()):
             np.testing.assert_allclose(result.reshape(heads, n, d), wanted, rtol=0, atol=TOLERANCE[suffix])
 
@@ -66,22 +61,13 @@ def test_append_leaves_out_what_falls_past_the_capacity(suffix, position):
             assert cache.check().tobytes() == wanted.tobytes()
 
 
-def decoded(q, k, v, scale, query_heads, kv_heads, tokens):
-    """q (batch, query_heads, d); k and v (batch, kv_heads, capacity, d)."""
-    k, v = (np.repeat(x[:, :, :tokens].astype(np.float64), query_heads // kv_heads, axis=1) for x in (k, v))
-    if k.shape[2] == 0:
-        return np.zeros(q.shape)
-    weights = softmax(scale * np.einsum("bhd,bhtd->bht", q.astype(np.float64), k))
-    return np.einsum("bht,bhtd->bhd", weights, v)
-
-
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("tokens", [0, 1, 7, 20, 25])
 def test_decode_whole_and_split(suffix, tokens):
     batch, query_heads, kv_heads, d, capacity, splits = 2, 6, 2, 72, 20, 3
     q = numbers(batch * query_heads * d, STORED[suffix], 1)
     k, v = (numbers(batch * kv_heads * capacity * d, STORED[suffix], seed, offset=1) for seed in (2, 3))
-    scale, sizes = np.float32(0.2), (batch, query_heads, kv_heads, d, tokens, capacity)
+    scale, sizes = np.float32(1 / np.sqrt(d)), (batch, query_heads, kv_heads, d, tokens, capacity)
     whole, combined = (Guarded(q.size, STORED[suffix], 1) for _ in range(2))
     heads = batch * query_heads
     partial = [Guarded(size, np.float32, 1) for size in (heads * splits * d, heads * splits, heads * splits)]
@@ -92,7 +78,7 @@ def test_decode_whole_and_split(suffix, tokens):
     run("kvcache.cu", f"kv_decode_combine_{suffix}", combined.array, *results, heads, d, splits)
 
     caches = (x.reshape(batch, kv_heads, capacity, d) for x in (k, v))
-    wanted = decoded(q.reshape(batch, query_heads, d), *caches, 0.2, query_heads, kv_heads, tokens)
+    wanted = references.kv_decode(q.reshape(batch, query_heads, d), *caches, min(tokens, capacity))
     for found in (whole.check(), combined.check()):
         np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=0, atol=TOLERANCE[suffix])
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from host_launch import STORED, Guarded, numbers, run
+from host_launch import STORED, SUFFIXES, Guarded, numbers, run
 
-# Halves are compiled apart, which takes as long again.
-SUFFIXES = ("f32", pytest.param("f16", marks=pytest.mark.slow))
+from pytest_bandwidth.suite.operations import references
+
 SHAPES = ((0, 3, 2), (2, 3, 0), (1, 1, 1), (4, 16, 8), (5, 17, 33), (33, 40, 70), (1, 64, 130), (70, 5, 3))
 
 
@@ -30,7 +30,7 @@ def test_linear(suffix, name):
 
 
 def check(out, a, b, suffix):
-    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    wanted = references.gemm(a, b)
     atol = 2e-6 * max(a.shape[1], 1) if suffix == "f32" else 1e-3 * np.abs(wanted).max(initial=1.0)
     np.testing.assert_allclose(out.check().reshape(wanted.shape), wanted, rtol=0, atol=atol)
 
@@ -42,8 +42,7 @@ def packed(rows, k, seed=5):
     blocks = generator.integers(0, 256, (rows, blocks_per_row, 18), np.uint8)
     scales = generator.uniform(-0.2, 0.2, (rows, blocks_per_row)).astype(np.float16)
     blocks[:, :, :2] = scales[:, :, None].view(np.uint8)
-    nibbles = np.concatenate([blocks[:, :, 2:] & 15, blocks[:, :, 2:] >> 4], axis=2).astype(np.float64)
-    weights = (nibbles - 8) * scales[:, :, None].astype(np.float64)
+    weights = references.q4_0_dequantize(blocks.reshape(-1, 18), 2 * blocks.size)
     return blocks.reshape(-1), weights.reshape(rows, blocks_per_row * 32)[:, :k]
 
 

@@ -2,18 +2,13 @@
 
 import numpy as np
 import pytest
-from host_launch import STORED, Guarded, numbers, run
+from host_launch import STORED, SUFFIXES, Guarded, numbers, run
 
-# Halves are compiled apart, which takes as long again.
-SUFFIXES = ("f32", pytest.param("f16", marks=pytest.mark.slow))
+from pytest_bandwidth.suite.operations import references
+
 # Rows shorter than a line, rows whose lines begin anywhere, and one that no stage holds.
 SHAPES = ((0, 5), (1, 1), (7, 3), (5, 16), (3, 100), (2, 1000), (9, 257), (1, 9001))
 TOLERANCE = {"f32": 3e-6, "f16": 2e-3}
-
-
-def softmax(x):
-    e = np.exp(x - x.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -23,7 +18,7 @@ def test_softmax(suffix, version):
         x = numbers(rows * cols, STORED[suffix], spread=20)
         out = Guarded(rows * cols, STORED[suffix], 1)
         run("softmax.cu", f"softmax_{version}_{suffix}", out.array, x, rows, cols)
-        wanted = softmax(x.reshape(rows, cols).astype(np.float64))
+        wanted = references.softmax(x.reshape(rows, cols))
         np.testing.assert_allclose(out.check().reshape(rows, cols), wanted, rtol=TOLERANCE[suffix], atol=1e-7)
 
 
@@ -49,9 +44,7 @@ def test_layer_norm(suffix, version, mean):
         gamma, beta = numbers(cols, STORED[suffix], 2, offset=1), numbers(cols, STORED[suffix], 3, offset=3)
         out = Guarded(rows * cols, STORED[suffix], 1)
         run("layernorm.cu", f"layer_norm_{version}_{suffix}", out.array, x, gamma, beta, np.float32(1e-3), rows, cols)
-        wide = x.reshape(rows, cols).astype(np.float64)
-        normal = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-3) if rows else wide
-        wanted = normal * gamma.astype(np.float64) + beta.astype(np.float64)
+        wanted = references.layer_norm(x.reshape(rows, cols), gamma, beta, 1e-3)
         # Around a mean of 100, a float32 has 1.5e-5 to give.
         atol = (1e-4 if mean and suffix == "f32" else TOLERANCE[suffix]) * 4
         np.testing.assert_allclose(out.check().reshape(rows, cols), wanted, rtol=0, atol=atol)
@@ -67,9 +60,8 @@ def test_logsumexp_fused_and_unfused(suffix):
         run("logsumexp.cu", f"row_max_{suffix}", top.array, x, rows, cols)
         run("logsumexp.cu", f"exp_shifted_{suffix}", exps.array, x, top.array, rows, cols)
         run("logsumexp.cu", f"row_log_sum_{suffix}", unfused.array, exps.array, top.array, rows, cols)
-        wide = x.reshape(rows, cols).astype(np.float64)
         np.testing.assert_array_equal(top.check(), x.reshape(rows, cols).max(axis=1, initial=-65504))
-        wanted = np.log(np.exp(wide).sum(axis=1))
+        wanted = references.logsumexp(x.reshape(rows, cols))
         exps.check()
         for found in (fused.check(), unfused.check()):
             np.testing.assert_allclose(found, wanted, rtol=TOLERANCE[suffix], atol=TOLERANCE[suffix] * 4)
@@ -79,7 +71,7 @@ def test_logsumexp_of_a_row_whose_maximum_comes_late_shrinks_what_was_summed_bef
     x = np.linspace(-30, 30, 10_000, dtype=np.float32)
     out = np.empty(1, np.float32)
     run("logsumexp.cu", "logsumexp_fused_f32", out, x, 1, x.size)
-    assert out[0] == pytest.approx(np.log(np.exp(x.astype(np.float64)).sum()), rel=1e-6)
+    assert out[0] == pytest.approx(references.logsumexp(x), rel=1e-6)
 
 
 def test_logsumexp_of_no_columns_is_minus_infinity():

@@ -1,0 +1,309 @@
+"""Bytes and FLOP of every operation against figures worked out by hand or published, and what the models accept."""
+
+import numpy as np
+import pytest
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element
+from pytest_bandwidth.suite import traffic_models as traffic
+
+N = 1000
+
+# ---- the value itself ------------------------------------------------------------------------------------------------
+
+
+def test_moved_is_read_plus_written_and_intensity_is_flop_per_byte_moved():
+    model = Traffic(bytes_read=300, bytes_written=100, flop=800)
+    assert model.bytes_moved == 400
+    assert model.arithmetic_intensity == 2.0
+    assert Traffic(0, 0, flop=5).arithmetic_intensity is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"bytes_read": -1, "bytes_written": 0},
+        {"bytes_read": 1.0, "bytes_written": 0},
+        {"bytes_read": True, "bytes_written": 0},
+        {"bytes_read": 0, "bytes_written": 0, "flop": -1},
+        {"bytes_read": 0, "bytes_written": 0, "requested_read": -1},
+        {"bytes_read": 0, "bytes_written": 0, "requested_written": 2.5},
+    ],
+)
+def test_only_whole_non_negative_numbers_are_counts(fields):
+    with pytest.raises(UsageError, match="expected a whole number that is not negative"):
+        Traffic(**fields)
+
+
+def test_launches_add_up_and_a_missing_request_count_falls_back_to_distinct_bytes():
+    first = Traffic(10, 20, 1, requested_read=100)
+    second = Traffic(1, 2, 3)
+    assert first + second == Traffic(11, 22, 4, requested_read=101, requested_written=None)
+    assert second + second == Traffic(2, 4, 6)
+    assert (second.bytes_requested, first.bytes_requested) == (3, 120)
+
+
+class _Itemsize:
+    def __init__(self, itemsize):
+        self.itemsize = itemsize
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        *(("float32", 4), ("float16", 2), ("bfloat16", 2), ("float64", 8), ("int8", 1)),
+        *((np.float16, 2), (np.dtype("float64"), 8), (_Itemsize(3), 3)),
+    ],
+)
+def test_a_dtype_is_a_name_or_has_an_itemsize(dtype, expected):
+    assert bytes_per_element(dtype) == expected
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float31", "", None, 4, _Itemsize(0), _Itemsize(-4), _Itemsize("4"), _Itemsize(True)]
+)
+def test_anything_else_is_no_dtype(dtype):
+    with pytest.raises(UsageError, match="expected one of float64"):
+        bytes_per_element(dtype)
+
+
+@pytest.mark.parametrize("n", [-1, 1.5, "8", True, None])
+def test_a_size_is_a_whole_number(n):
+    with pytest.raises(UsageError, match=r"n is .* expected a whole number of at least 0"):
+        traffic.copy(n, "float32")
+
+
+def test_numpy_integers_are_sizes_and_give_plain_ints():
+    model = traffic.copy(np.int64(3), "float32")
+    assert model == Traffic(12, 12)
+    assert type(model.bytes_read) is int
+
+
+def test_sizes_past_two_to_the_31_do_not_wrap():
+    assert traffic.triad(np.int32(2**31 - 1), "float64").bytes_moved == 3 * 8 * (2**31 - 1)
+    assert traffic.gemm(2**17, 2**17, 2**17, "float32").flop == 2**52
+
+
+# ---- n elements in a row ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "elements_read", "elements_written", "flop_per_element"),
+    [
+        (traffic.read, 1, 0, 0),
+        (traffic.write, 0, 1, 0),
+        (traffic.copy, 1, 1, 0),
+        (traffic.scale, 1, 1, 1),
+        (traffic.add, 2, 1, 1),
+        (traffic.triad, 2, 1, 2),
+        (traffic.dot, 2, 0, 2),
+        (traffic.reduce_sum, 1, 0, 1),
+    ],
+)
+@pytest.mark.parametrize(("dtype", "s"), [("float32", 4), ("float16", 2), ("bfloat16", 2), ("float64", 8)])
+def test_streams_move_whole_arrays(model, elements_read, elements_written, flop_per_element, dtype, s):
+    assert model(N, dtype) == Traffic(elements_read * N * s, elements_written * N * s, flop_per_element * N)
+    assert model(0, dtype) == Traffic(0, 0, 0)
+
+
+def test_partial_sums_count_where_they_are_declared():
+    assert traffic.reduce_sum(N, "float16", partials=8) == Traffic(2000, 32, 1000)
+    assert traffic.dot(N, "float64", partials=8, partial_dtype="float64") == Traffic(16000, 64, 2000)
+
+
+@pytest.mark.parametrize("operations", [2, 3])
+def test_fusing_a_chain_saves_a_factor_of_its_length(operations):
+    unfused, fused = (traffic.pointwise_chain(N, operations, "float32", fused=fused) for fused in (False, True))
+    assert (unfused.bytes_moved, fused.bytes_moved) == (2 * operations * N * 4, 2 * N * 4)
+    assert unfused.flop == fused.flop == operations * N
+
+
+def test_a_chain_has_at_least_one_operation():
+    with pytest.raises(UsageError, match="operations is 0"):
+        traffic.pointwise_chain(N, 0, "float32", fused=True)
+
+
+def test_the_intensity_sweep_adds_work_and_no_bytes():
+    assert traffic.intensity_sweep(N, 16, "float32") == Traffic(4000, 4000, 32_000)
+    assert traffic.intensity_sweep(N, 16, "float32", fma=False) == Traffic(4000, 4000, 16_000)
+    assert traffic.intensity_sweep(N, 0, "float32").flop == 0
+    # 19.5 TFLOP/s over 1.5 TB/s: 13 FLOP per byte, 4 FMAs for each.
+    assert traffic.intensity_sweep(N, 52, "float32").arithmetic_intensity == pytest.approx(19.5 / 1.5)
+
+
+# ---- orders of access ------------------------------------------------------------------------------------------------
+
+
+def test_gather_reads_its_indices_too():
+    assert traffic.gather(N, "float32") == Traffic(8000, 4000)
+    assert traffic.gather(N, "float16", "int64") == Traffic(10_000, 2000)
+
+
+def test_a_broadcast_moves_one_element_and_requests_all():
+    assert traffic.broadcast(N, "float32") == Traffic(4, 4000, 0, 4000, 4000)
+    assert traffic.broadcast(0, "float32").bytes_moved == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "pattern", "sectors"),
+    [
+        ("float32", {}, 4),
+        ("float16", {}, 2),
+        ("float64", {}, 8),
+        ("float32", {"offset": 1}, 5),
+        ("float32", {"offset": 8}, 4),
+        ("float32", {"stride": 2}, 8),
+        ("float32", {"stride": 8}, 32),
+        ("float32", {"stride": 4096}, 32),
+        ("float32", {"stride": 0}, 1),
+        ("float64", {"stride": 2, "offset": 1}, 16),
+        ("float32", {"lanes": 0}, 0),
+    ],
+)
+def test_sectors_of_a_warp_request(dtype, pattern, sectors):
+    assert traffic.warp_sectors(dtype, **pattern) == sectors
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------
+
+
+def test_softmax_moves_each_element_twice_and_asks_once_more_for_each_pass():
+    model, naive = (traffic.softmax(64, 1024, "float32", row_reads=reads) for reads in (1, 3))
+    n = 64 * 1024
+    assert (model.bytes_moved, naive.bytes_moved, naive.bytes_requested) == (2 * n * 4, 2 * n * 4, 4 * n * 4)
+    assert model.flop == 5 * n
+
+
+def test_layer_norm_also_reads_two_rows_of_parameters():
+    model = traffic.layer_norm(64, 1024, "float16")
+    assert model.bytes_moved == 2 * 64 * 1024 * 2 + 2 * 1024 * 2
+    assert model.flop == 10 * 64 * 1024
+    assert model.requested_read == 64 * 1024 * 2 + 64 * 2 * 1024 * 2
+    assert traffic.layer_norm(0, 1024, "float32").bytes_moved == 0
+
+
+def test_fused_logsumexp_reads_once_where_max_exp_and_sum_pass_four_times():
+    rows, cols = 16, 4096
+    one_pass, results = rows * cols * 4, rows * 4
+    assert traffic.logsumexp(rows, cols, "float32", fused=True) == Traffic(one_pass, results, 3 * rows * cols)
+    unfused = traffic.logsumexp(rows, cols, "float32", fused=False)
+    assert unfused == Traffic(3 * one_pass + 2 * results, one_pass + 2 * results, 3 * rows * cols)
+
+
+# ---- products --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "flop_per_byte"), [(64, 10.7), (256, 42.7), (1024, 170.7), (2048, 341.3), (4096, 682.7)])
+def test_square_float32_gemm_has_an_intensity_of_a_sixth_of_its_side(n, flop_per_byte):
+    intensity = traffic.gemm(n, n, n, "float32").arithmetic_intensity
+    assert intensity == pytest.approx(n / 6)
+    assert intensity == pytest.approx(flop_per_byte, abs=0.05)
+
+
+def test_both_ways_of_counting_a_2048_gemm_differ_by_the_reported_factor():
+    model = traffic.gemm(2048, 2048, 2048, "float32", tile=32)
+    assert model.bytes_moved == 3 * 2048**2 * 4
+    assert model.requested_read == 2 * 2048**3 // 32 * 4
+    # 10 GB/s by distinct bytes, 429 by requested ones, in one run: both are rounded figures.
+    assert model.bytes_requested / model.bytes_moved * 10 == pytest.approx(429, rel=0.01)
+
+
+def test_requested_bytes_of_ragged_tiles_follow_the_loads_that_are_made():
+    # 33 rows are 2 tiles of 32, 5 columns are 1: A is asked for once, B twice.
+    assert traffic.gemm(33, 5, 7, "float32", tile=32).requested_read == (33 * 7 * 1 + 7 * 5 * 2) * 4
+    assert traffic.gemm(33, 5, 7, "float32", tile=(64, 2)).requested_read == (33 * 7 * 3 + 7 * 5 * 1) * 4
+    assert traffic.gemm(6, 10, 14, "float16", tile=1).requested_read == 2 * 6 * 10 * 14 * 2
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 4, 4), (4, 0, 4), (4, 4, 0)])
+def test_an_empty_dimension_reads_nothing_for_it(m, n, k):
+    model = traffic.gemm(m, n, k, "float32", tile=2)
+    assert model.bytes_read == model.requested_read == 0
+    assert model.bytes_written == m * n * 4
+    assert model.flop == 0
+
+
+def test_linear_is_a_gemm_whose_weights_are_read_once_per_row_group():
+    assert traffic.linear(5, 7, 9, "float32", rows_together=2) == Traffic(
+        (5 * 9 + 7 * 9) * 4, 5 * 7 * 4, 2 * 5 * 7 * 9, (5 * 9 * 7 + 7 * 9 * 3) * 4, 5 * 7 * 4
+    )
+
+
+# ---- attention and its cache -----------------------------------------------------------------------------------------
+
+
+def test_attention_with_and_without_its_scores_in_memory():
+    b, h, n, d = 2, 3, 128, 64
+    standard = traffic.attention_standard(b, h, n, d, "float32")
+    flash = traffic.attention_flash(b, h, n, d, "float16", query_tile=32)
+    assert standard.bytes_moved == (4 * b * h * n * d + 4 * b * h * n * n) * 4
+    assert flash.bytes_moved == 4 * b * h * n * d * 2
+    assert flash.bytes_requested == (2 + 2 * 4) * b * h * n * d * 2
+    assert standard.flop == flash.flop == 4 * b * h * n * n * d
+
+
+def test_requests_of_standard_attention_are_those_of_its_three_launches():
+    b, h, n, d = 1, 2, 64, 32
+    model = traffic.attention_standard(b, h, n, d, "float32", tile=32, row_reads=2)
+    scores, softmax_reads = 2 * n * d * 2 * 4, 2 * n * n * 4
+    output = (n * n * 1 + n * d * 2) * 4
+    assert model.requested_read == b * h * (scores + softmax_reads + output)
+
+
+def test_appending_to_the_kv_cache_reads_and_writes_keys_and_values():
+    half = 2 * 2 * 16 * 4 * 64 * 2
+    assert traffic.kv_cache_append(2, 16, 4, 64, "float16") == Traffic(half, half, 0)
+
+
+def test_decoding_reads_the_cache_once_whatever_the_number_of_query_heads():
+    b, tokens, hq, hkv, d, s = 2, 1024, 14, 2, 64, 2
+    model = traffic.kv_cache_read(b, tokens, hq, hkv, d, "float16")
+    assert model.bytes_moved == 2 * b * tokens * hkv * d * s + 2 * b * hq * d * s
+    assert model.flop == 4 * b * tokens * hq * d
+    naive = traffic.kv_cache_read(b, tokens, hq, hkv, d, "float16", query_loads=4)
+    assert naive.bytes_moved == model.bytes_moved
+    assert naive.requested_read == 2 * b * tokens * hq * d * s + 4 * b * hq * d * s
+
+
+def test_query_heads_share_whole_groups_of_kv_heads():
+    with pytest.raises(UsageError, match="query_heads is 14, expected a multiple of the 4 kv_heads"):
+        traffic.kv_cache_read(1, 8, 14, 4, 64, "float16")
+
+
+# ---- weights of four bits --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "expected"), [(0, 0), (1, 18), (32, 18), (33, 36), (4096, 2304)])
+def test_q4_0_stores_32_weights_in_18_bytes(n, expected):
+    assert traffic.q4_0_bytes(n) == expected
+    assert traffic.q4_0_dequantize(n, "float32") == Traffic(expected, 4 * n, n, expected, 4 * n)
+
+
+def test_threads_that_share_a_q4_0_block_each_ask_for_its_scale():
+    one, sixteen = (traffic.q4_0_dequantize(64, "float32", scale_loads=loads) for loads in (1, 16))
+    assert one.bytes_moved == sixteen.bytes_moved
+    assert (one.requested_read, sixteen.requested_read) == (2 * 18, 2 * (16 + 16 * 2))
+    fused = traffic.q4_0_fused(16, 4, 64, "float32", rows_together=8, scale_loads=8)
+    assert fused.requested_read == 2 * 4 * 2 * (16 + 8 * 2) + 16 * 64 * 4 * 4
+
+
+def test_fused_q4_0_moves_fifteen_times_less_weight_traffic_at_float32():
+    n, k = 4864, 896
+    # Without the activations: what is left is the weights'.
+    separate = traffic.q4_0_separate(1, n, k, "float32").bytes_moved - (k + n) * 4
+    fused = traffic.q4_0_fused(1, n, k, "float32").bytes_moved - (k + n) * 4
+    assert fused == n * k * 18 // 32
+    assert separate == n * k * 18 // 32 + 2 * n * k * 4
+    assert separate / fused == pytest.approx(15.2, abs=0.05)
+
+
+def test_fused_and_separate_q4_0_compute_the_same():
+    fused, separate = (f(8, 64, 32, "float16") for f in (traffic.q4_0_fused, traffic.q4_0_separate))
+    assert fused.flop == separate.flop == 2 * 8 * 64 * 32
+    assert fused.bytes_moved == (8 * 32 + 8 * 64) * 2 + 64 * 18
+
+
+@pytest.mark.parametrize("model", [traffic.q4_0_fused, traffic.q4_0_separate])
+def test_rows_of_q4_0_weights_are_whole_blocks(model):
+    with pytest.raises(UsageError, match="k is 33, expected a multiple of 32"):
+        model(1, 4, 33, "float32")
