@@ -151,7 +151,7 @@ def calls_of(bandwidth: Bandwidth, case: Case) -> list[Callable[[], object]]:
     return [
         bandwidth.bind(bandwidth.kernel(step.file, step.kernel), step.grid, step.block, step.args)
         if isinstance(step, KernelStep)
-        else step.call
+        else step
         for step in case.steps
     ]
 

@@ -8,7 +8,6 @@ with ``case = operation.prepare(bandwidth, dtype, sizes)``: poison its results, 
 from pytest_bandwidth.suite.operations import access, attention, matmul, rows, stream
 from pytest_bandwidth.suite.operations.model import (
     Arrays,
-    CallStep,
     Case,
     KernelStep,
     Operation,
@@ -30,7 +29,6 @@ OPERATIONS: tuple[Operation, ...] = (
 __all__ = [
     "OPERATIONS",
     "Arrays",
-    "CallStep",
     "Case",
     "KernelStep",
     "Operation",

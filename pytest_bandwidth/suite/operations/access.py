@@ -18,7 +18,6 @@ from pytest_bandwidth.suite.operations.model import (
     FLOATS,
     SUFFIX,
     Arrays,
-    CallStep,
     Case,
     Operation,
     Sizes,
@@ -134,8 +133,8 @@ def _within() -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         source, out = centred(arrays, sizes["n"], dtype), arrays.empty(sizes["n"], dtype)
         xp = arrays.xp  # by itself: it tells what the copy does
-        step = CallStep(lambda: xp.copyto(out, source), (source,), (out,))
-        return case_of((step,), traffic.copy(sizes["n"], dtype), {"out": out}, (source,), lambda host: host)
+        calls = (lambda: xp.copyto(out, source),)
+        return case_of(calls, traffic.copy(sizes["n"], dtype), {"out": out}, (source,), lambda host: host)
 
     shapes = vector_shapes(lambda dtype: 2 * bytes_per_element(dtype))
     small, devices = sizes_of("n", 1, 1001), frozenset({"cuda", "cpu"})
@@ -161,7 +160,7 @@ def _host_to_device(*, pinned: bool) -> Operation:
 
         # As the device's memory sees it.
         moved = traffic.write(n, dtype)
-        return case_of((CallStep(call, (), (out,)),), moved, {"out": out}, (host,), lambda sent: sent)
+        return case_of((call,), moved, {"out": out}, (host,), lambda sent: sent)
 
     return _link("host_to_device", "pinned" if pinned else "pageable", prepare)
 
@@ -175,7 +174,7 @@ def _device_to_host(*, pinned: bool) -> Operation:
             source.get(out=host, stream=xp.cuda.get_current_stream(), blocking=False)
 
         moved = traffic.read(n, dtype)
-        return case_of((CallStep(call, (source,), ()),), moved, {"host": host}, (source,), lambda sent: sent)
+        return case_of((call,), moved, {"host": host}, (source,), lambda sent: sent)
 
     return _link("device_to_host", "pinned" if pinned else "pageable", prepare)
 
@@ -199,7 +198,7 @@ def _peer_to_peer() -> Operation:
 
         # Over the link, counted once.
         moved = traffic.read(n, dtype)
-        return case_of((CallStep(call, (source,), ()),), moved, {"out": out}, (source,), lambda sent: sent)
+        return case_of((call,), moved, {"out": out}, (source,), lambda sent: sent)
 
     return _link("peer_to_peer", "library", prepare)
 

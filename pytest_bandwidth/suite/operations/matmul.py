@@ -15,7 +15,6 @@ from pytest_bandwidth.suite.operations.model import (
     ROUNDING,
     SUFFIX,
     Arrays,
-    CallStep,
     Case,
     KernelStep,
     Operation,
@@ -71,9 +70,9 @@ def _library_gemm(dtypes: tuple[str, ...], *devices: str) -> Operation:
         _check_product(arrays.xp)
         a, b, c = centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype), arrays.empty((m, n), dtype)
         xp = arrays.xp  # by itself: it tells what the product does
-        step = CallStep(lambda: xp.matmul(a, b, out=c), (a, b), (c,))
+        calls = (lambda: xp.matmul(a, b, out=c),)
         moved, tolerance = traffic.gemm(m, n, k, dtype), product_tolerance(k, dtype)
-        return case_of((step,), moved, {"c": c}, (a, b), references.gemm, tolerance)
+        return case_of(calls, moved, {"c": c}, (a, b), references.gemm, tolerance)
 
     small, computes = tuple(sizes for sizes in SMALL_GEMM if all(sizes.values())), {"float16": "fp16-tensor"}
     shapes = INFERENCE + SQUARE

@@ -47,13 +47,7 @@ class KernelStep:
     writes: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CallStep:
-    """Describe one call of the device's array library instead of a kernel; `reads` and `writes` as for a launch."""
-
-    call: Callable[[], object]
-    reads: tuple[Any, ...]
-    writes: tuple[Any, ...]
+Call = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +65,12 @@ EXACT = Tolerance()
 class Case:
     """Hold an operation on arrays that exist: run `steps` in order, then `results` should equal `expected()`.
 
-    traffic: of all steps together. results: the arrays that hold the outcome, by name. expected: computes the reference
-    from host copies of the inputs, so that it is called before or after the run alike.
+    steps: launches, or calls of the device's array library. traffic: of all of them together. results: the arrays that
+    hold the outcome, by name. expected: computes the reference from host copies of the inputs, so that it is called
+    before or after the run alike.
     """
 
-    steps: tuple[KernelStep | CallStep, ...]
+    steps: tuple[KernelStep | Call, ...]
     traffic: Traffic
     results: Mapping[str, Any]
     expected: Callable[[], Mapping[str, NDArray[Any]]]
@@ -203,7 +198,7 @@ def launch(
 
 
 def case_of(
-    steps: Sequence[KernelStep | CallStep],
+    steps: Sequence[KernelStep | Call],
     moved: Traffic,
     results: Mapping[str, Any],
     inputs: Sequence[Any],
