@@ -1,4 +1,4 @@
-"""Whole kernels against NumPy: what CUDA C++ and its headers lead to, and programs of many kinds."""
+"""Whole programs against NumPy and plain Python: what CUDA C++ and its headers lead to, and random control flow."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from exact_opcodes import fp8_value
 from ptx_sources import ARCHITECTURES, program, run
+from random_kernels import THREADS, VARIABLES, interpret, random_kernel
 
 from pytest_bandwidth.features.traffic import ptx
 
@@ -886,3 +887,18 @@ def test_every_eight_bit_float_and_back(arch: str) -> None:
     values = [float(fp8_value(code, "e4m3x2")) for code in range(128)]
     np.testing.assert_array_equal(wide, [*values, *(-value for value in values)])
     np.testing.assert_array_equal(back & 127, np.arange(256) & 127)
+
+
+# ---- random programs of nested, divergent control flow, thread by thread against their syntax tree --------------------
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_control_flow(seed: int) -> None:
+    kernel = random_kernel(seed)
+    data, out = kernel.data, np.zeros_like(kernel.data)
+    execution = run(kernel.text, "k", (1,), (THREADS,), out, data, arch=kernel.arch)
+    for thread in range(THREADS):
+        v = {name: int(data[i, thread]) for i, name in enumerate(VARIABLES)} | {"t": thread}
+        interpret(kernel.body, v)
+        assert [v[n] for n in VARIABLES] == out[:, thread].tolist(), f"thread {thread}, {VARIABLES}\n{kernel.text}"
+    assert execution.counts.stores.requests == len(VARIABLES) * 2  # all threads have met again at the end
