@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.features.traffic.ptx.counts import Execution
+from pytest_bandwidth.features.traffic.ptx.decode import Program
 from pytest_bandwidth.features.traffic.ptx.faults import fill_untouched
 from pytest_bandwidth.features.traffic.ptx.launch import execute
-from pytest_bandwidth.features.traffic.ptx.loading import Program
 from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_ptx
 from pytest_bandwidth.suite.operations import Case, KernelStep
 

@@ -6,9 +6,9 @@ The figures are requests of a functional model without caches: never bytes that 
 
 from pytest_bandwidth.features.traffic.ptx.counts import ArrayCounts as ArrayCounts
 from pytest_bandwidth.features.traffic.ptx.counts import Execution as Execution
+from pytest_bandwidth.features.traffic.ptx.decode import Program as Program
 from pytest_bandwidth.features.traffic.ptx.faults import fill_untouched as fill_untouched
 from pytest_bandwidth.features.traffic.ptx.launch import execute as execute
-from pytest_bandwidth.features.traffic.ptx.loading import Program as Program
 from pytest_bandwidth.features.traffic.ptx.nvrtc import PtxModule as PtxModule
 from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_cubin as compile_cubin
 from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_ptx as compile_ptx

@@ -94,7 +94,6 @@ def test_a_compiler_takes_no_more_memory_than_the_machine_allows() -> None:
     text = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_AS, ({allowed}, {allowed}))
-from pytest_bandwidth.features.traffic.ptx import nvrtc as compiling
 from pytest_bandwidth.features.traffic.ptx.nvrtc import _POOL, ask
 ask({{}})
 print(resource.prlimit(_POOL.take()._process.pid, resource.RLIMIT_AS)[0])

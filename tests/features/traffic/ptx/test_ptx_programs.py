@@ -889,7 +889,7 @@ def test_every_eight_bit_float_and_back(arch: str) -> None:
     np.testing.assert_array_equal(back & 127, np.arange(256) & 127)
 
 
-# ---- random programs of nested, divergent control flow, thread by thread against their syntax tree --------------------
+# ---- random programs of nested, divergent control flow, thread by thread against their syntax tree -------------------
 
 
 @pytest.mark.parametrize("seed", range(24))
