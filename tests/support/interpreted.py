@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.numpy_arrays import RandomSource
 from pytest_bandwidth.features.traffic.ptx.counts import Execution
 from pytest_bandwidth.features.traffic.ptx.decode import Program
 from pytest_bandwidth.features.traffic.ptx.faults import fill_untouched
@@ -29,16 +30,12 @@ class FreshArrays:
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = int(np.random.SeedSequence().entropy) % 2**32 if seed is None else seed
-        self._generator = np.random.default_rng(self.seed)
+        self._source = RandomSource(self.seed)
         self.untouched: list[Any] = []
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        kind: np.dtype[Any] = np.dtype(dtype)
-        if kind.kind == "u":
-            return self._generator.integers(0, np.iinfo(kind).max, shape, kind, endpoint=True)
-        mantissa_bits = np.finfo(kind).nmant
-        fractions = self._generator.integers(0, 2**mantissa_bits, shape, np.uint64)
-        return (1 + fractions / 2.0**mantissa_bits).astype(kind)
+        # A copy, exactly as large: whatever lies beyond it is out of bounds.
+        return np.array(self._source.array(shape, dtype))
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
         array = np.empty(shape, dtype)
