@@ -178,18 +178,8 @@ class BatchInterpreter:
         for step in block.steps:
             if isinstance(step, Compute):
                 self._compute(step, mask.lanes)
-            elif isinstance(step, Load):
-                self._load(step, mask.lanes)
-            elif isinstance(step, Store):
-                self._store(step, mask.lanes)
-            elif isinstance(step, Atomic):
-                self._atomic(step, mask.lanes)
-            elif isinstance(step, WarpStep):
-                self._between_lanes(step, mask.lanes)
-            elif isinstance(step, WarpBarrier):
-                self.order.warp_barrier(self._registers.guarded(step.guard, mask.lanes))
-            elif isinstance(step, Fence):
-                self.order.fence(self._registers.guarded(step.guard, mask.lanes))
+            else:
+                self._act(step, self._registers.guarded(step.guard, mask.lanes))
         self._leave(block, number, mask)
 
     # Steps
@@ -205,29 +195,24 @@ class BatchInterpreter:
         for target, part in zip(step.targets, result, strict=False):
             self._registers.write(target, part, lanes, guarded)
 
-    def _load(self, step: Load, lanes: Array) -> None:
-        lanes = self._registers.guarded(step.guard, lanes)
-        values = self.memory.load(step, self._registers.read(step.sources[0]), lanes)
-        for target, value in zip(step.targets, values, strict=True):
-            self._registers.write(target, value, lanes, step.guard is not None)
-
-    def _store(self, step: Store, lanes: Array) -> None:
-        address, *values = (self._registers.read(source) for source in step.sources)
-        self.memory.store(step, address, tuple(values), self._registers.guarded(step.guard, lanes))
-
-    def _atomic(self, step: Atomic, lanes: Array) -> None:
-        lanes = self._registers.guarded(step.guard, lanes)
-        address, *operands = (self._registers.read(source) for source in step.sources)
-        if lanes.any():
-            self.order.atomic(lanes)
-        old = self.memory.atomic(step, address, tuple(operands), lanes)
-        for target, value in zip(step.targets, old, strict=False):
-            self._registers.write(target, value, lanes, step.guard is not None)
-
-    def _between_lanes(self, step: WarpStep, lanes: Array) -> None:
-        lanes = self._registers.guarded(step.guard, lanes)
+    def _act(self, step: Step, lanes: Array) -> None:
+        """Access memory, exchange values or order accesses, for the lanes that the step's guard leaves."""
         sources = tuple(self._registers.read(source) for source in step.sources)
-        results = exchange(step.name, step.mode, sources, lanes, self._shape)
+        results: Iterable[Array] = ()
+        if isinstance(step, Load):
+            results = self.memory.load(step, sources[0], lanes)
+        elif isinstance(step, Store):
+            self.memory.store(step, sources[0], sources[1:], lanes)
+        elif isinstance(step, Atomic):
+            if lanes.any():
+                self.order.atomic(lanes)
+            results = self.memory.atomic(step, sources[0], sources[1:], lanes)
+        elif isinstance(step, WarpStep):
+            results = exchange(step.name, step.mode, sources, lanes, self._shape)
+        elif isinstance(step, WarpBarrier):
+            self.order.warp_barrier(lanes)
+        elif isinstance(step, Fence):
+            self.order.fence(lanes)
         for target, result in zip(step.targets, results, strict=False):
             self._registers.write(target, result, lanes, step.guard is not None)
 
@@ -238,7 +223,7 @@ class BatchInterpreter:
         if end is None:
             self._go(block.following, mask)
         elif isinstance(end, Barrier):
-            self._hold(number, mask)
+            self._join(self._waiting, number, mask)
         elif isinstance(end, Exit):
             self._exit(end, block, mask)
         elif isinstance(end, Branch) and end.sources:
@@ -247,10 +232,12 @@ class BatchInterpreter:
             self._branch(end, block, mask)
 
     def _go(self, number: int | None, mask: Mask) -> None:
-        if number is None:
-            return
-        there = self._ready.get(number)
-        self._ready[number] = mask if there is None else Mask(there.lanes | mask.lanes, self.geometry)
+        if number is not None:
+            self._join(self._ready, number, mask)
+
+    def _join(self, groups: dict[int, Mask], number: int, mask: Mask) -> None:
+        there = groups.get(number)
+        groups[number] = mask if there is None else Mask(there.lanes | mask.lanes, self.geometry)
 
     def _split(self, guard: Guard, mask: Mask) -> tuple[Mask | None, Mask | None]:
         """Return the lanes for which the guard holds and the others; None for none, the same mask for all."""
@@ -312,10 +299,6 @@ class BatchInterpreter:
             self._go(block.following, staying)
 
     # Barriers
-
-    def _hold(self, number: int, mask: Mask) -> None:
-        there = self._waiting.get(number)
-        self._waiting[number] = mask if there is None else Mask(there.lanes | mask.lanes, self.geometry)
 
     def _pass_barriers(self) -> None:
         """Let every block go on whose threads all wait at one barrier; any other one is stuck.
