@@ -1,0 +1,225 @@
+"""Every operation by its twins on the host: its reference at any size and alignment, and nothing written beside."""
+
+from math import prod
+
+import numpy as np
+import pytest
+from host_launch import SIZES, STORED, SUFFIXES, Guarded, cpu, numbers, run
+
+from pytest_bandwidth.devices.numpy_arrays import RandomSource
+from pytest_bandwidth.suite.operations import OPERATIONS, poison, references, wrong_results
+from pytest_bandwidth.suite.operations.model import sizes_of
+
+# Beside the sizes that break kernels, those around lines of 16 and of 32 elements, and of four of them.
+LENGTHS = (15, 16, 17, 64, 128, 4099)
+MORE = {
+    "n": sizes_of("n", *LENGTHS),
+    "n stride": sizes_of("n stride", *((n, 7) for n in LENGTHS)),
+    "n offset": sizes_of("n offset", *((n, 13) for n in LENGTHS)),
+    "n repeats": sizes_of("n repeats", *((n, 17) for n in LENGTHS)),
+    "rows cols": sizes_of("rows cols", (5, 16), (16, 16), (9, 64), (17, 100), (128, 1), (1, 128), (1, 9001)),
+    "m n k": sizes_of("m n k", (4, 16, 32), (5, 17, 96), (33, 40, 64)),
+    "batch heads n d": sizes_of("batch heads n d", (1, 2, 5, 16), (1, 3, 33, 40)),
+}
+LAUNCHED = [operation for operation in OPERATIONS if "traffic" in operation.devices]
+# Halves of the others take as long to compile as all else.
+QUICK_HALVES = ("stream.cu", "reductions.cu", "intensity.cu")
+
+
+class Arrays:
+    """Give input from the third element of a line on, and guarded output from the `offset`-th on."""
+
+    xp = np
+
+    def __init__(self, offset):
+        self._offset = offset
+        self._source = RandomSource()
+        self.guarded = []
+
+    def random(self, shape, dtype):
+        values = self._source.array(shape, dtype)
+        whole = cpu().empty(values.size + 3, dtype)
+        whole[3:] = values.reshape(-1)
+        return whole[3:].reshape(values.shape)
+
+    def empty(self, shape, dtype):
+        sizes = (shape,) if isinstance(shape, int) else shape
+        self.guarded.append(Guarded(prod(sizes), dtype, self._offset))
+        return self.guarded[-1].array.reshape(sizes)
+
+
+def cases():
+    for operation in LAUNCHED:
+        for dtype in operation.dtypes:
+            (file, *_) = (step.file for step in operation.prepare(Arrays(0), dtype, operation.small[-1]).steps)
+            marks = [pytest.mark.slow] if dtype == "float16" and file not in QUICK_HALVES else []
+            yield pytest.param(operation, dtype, id=f"{operation.title}-{dtype}", marks=marks)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 5])
+@pytest.mark.parametrize(("operation", "dtype"), cases())
+def test_an_operation_gives_its_reference(operation, dtype, offset):
+    for sizes in (*operation.small, *MORE.get(" ".join(operation.small[0]), ())):
+        arrays = Arrays(offset)
+        case = operation.prepare(arrays, dtype, sizes)
+        poison(case)
+        for step in case.steps:
+            run(step.file, step.kernel, *step.args, blocks=step.grid[0])
+        assert not wrong_results(case), dict(sizes)
+        for array in arrays.guarded:
+            array.check()
+
+
+# ---- what no operation asks for --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("index", ["i32", "i64"])
+@pytest.mark.parametrize("length", [0, 1, 5000])
+def test_gather_gives_zero_outside(suffix, index, length):
+    x = numbers(length, STORED[suffix])
+    for n in SIZES:
+        where = np.random.default_rng(n).integers(-3, length + 3, n).astype(np.int32 if index == "i32" else np.int64)
+        where[:1] = np.iinfo(where.dtype).min
+        out = Guarded(n, STORED[suffix], 3)
+        run("access.cu", f"gather_{suffix}_{index}", out.array, x, where, length, n)
+        inside = (where >= 0) & (where < length)
+        wanted = np.zeros(n, STORED[suffix])
+        wanted[inside] = x[where[inside]]
+        np.testing.assert_array_equal(out.check(), wanted)
+
+
+@pytest.mark.parametrize("version", ["naive", "online", "staged"])
+def test_softmax_of_rows_without_a_finite_maximum_is_nan(version):
+    x = np.ones((4, 40), np.float32)
+    x[0], x[1, 3], x[2, 39] = -np.inf, np.inf, np.nan
+    out = np.empty_like(x)
+    run("softmax.cu", f"softmax_{version}_f32", out, x, 4, 40)
+    assert np.isnan(out[0]).any()
+    assert np.isnan(out[1]).any()
+    assert np.isnan(out[2]).all()
+    np.testing.assert_allclose(out[3], 1 / 40, rtol=1e-6)
+
+
+@pytest.mark.parametrize("version", ["naive", "staged"])
+def test_layer_norm_around_a_mean_of_a_hundred(version):
+    x = numbers(9 * 257, np.float32) + np.float32(100)
+    gamma, beta = numbers(257, np.float32, 2, offset=1), numbers(257, np.float32, 3, offset=3)
+    out = Guarded(x.size, np.float32, 1)
+    run("layernorm.cu", f"layer_norm_{version}_f32", out.array, x, gamma, beta, np.float32(1e-3), 9, 257)
+    wanted = references.layer_norm(x.reshape(9, 257), gamma, beta, 1e-3)
+    # There a float32 has 1.5e-5 to give.
+    np.testing.assert_allclose(out.check().reshape(9, 257), wanted, rtol=0, atol=4e-4)
+
+
+def test_logsumexp_of_a_row_whose_maximum_comes_late_shrinks_what_was_summed_before():
+    x = np.linspace(-30, 30, 10_000, dtype=np.float32)
+    out = np.empty(1, np.float32)
+    run("logsumexp.cu", "logsumexp_fused_f32", out, x, 1, x.size)
+    assert out[0] == pytest.approx(references.logsumexp(x), rel=1e-6)
+
+
+def test_logsumexp_of_no_columns_is_minus_infinity():
+    out = np.empty(3, np.float32)
+    with np.errstate(divide="ignore"):
+        run("logsumexp.cu", "logsumexp_fused_f32", out, np.empty(0, np.float32), 3, 0)
+    assert np.isneginf(out).all()
+
+
+# Without rows, columns or terms, and terms that end within a line and within a block of weights.
+SHAPES = ((0, 3, 2), (2, 3, 0), (1, 1, 1), (4, 16, 8), (5, 17, 33), (33, 40, 70), (1, 64, 130), (70, 5, 3))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("name", ["linear_gemv", "linear_gemm"])
+def test_linear(suffix, name):
+    for m, n, k in SHAPES:
+        x, w = numbers(m * k, STORED[suffix], 1, offset=1), numbers(n * k, STORED[suffix], 2, offset=3)
+        out = Guarded(m * n, STORED[suffix], 1)
+        run("q4_0.cu", f"{name}_{suffix}", out.array, x, w, m, n, k)
+        check(out, x.reshape(m, k), w.reshape(n, k).T, suffix)
+
+
+def check(out, a, b, suffix):
+    wanted = references.gemm(a, b)
+    atol = 2e-6 * max(a.shape[1], 1) if suffix == "f32" else 1e-3 * np.abs(wanted).max(initial=1.0)
+    np.testing.assert_allclose(out.check().reshape(wanted.shape), wanted, rtol=0, atol=atol)
+
+
+def packed(rows, k, seed=5):
+    """Random blocks for `rows` rows of k weights, and the weights they stand for."""
+    blocks_per_row = -(-k // 32)
+    generator = np.random.default_rng(seed)
+    blocks = generator.integers(0, 256, (rows, blocks_per_row, 18), np.uint8)
+    scales = generator.uniform(-0.2, 0.2, (rows, blocks_per_row)).astype(np.float16)
+    blocks[:, :, :2] = scales[:, :, None].view(np.uint8)
+    weights = references.q4_0_dequantize(blocks.reshape(-1, 18), 2 * blocks.size)
+    return blocks.reshape(-1), weights.reshape(rows, blocks_per_row * 32)[:, :k]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("name", ["q4_0_gemv", "q4_0_gemm"])
+def test_product_with_packed_weights(suffix, name):
+    for m, n, k in SHAPES:
+        x = numbers(m * k, STORED[suffix], 1, offset=1)
+        blocks, weights = packed(n, k)
+        out = Guarded(m * n, STORED[suffix], 1)
+        run("q4_0.cu", f"{name}_{suffix}", out.array, x, blocks, m, n, k)
+        check(out, x.reshape(m, k), weights.T, suffix)
+
+
+def test_flash_attention_gives_nan_where_the_cuda_kernel_has_no_room():
+    q = numbers(3 * 129, np.float32)
+    out = np.zeros_like(q)
+    run("attention.cu", "attention_flash_f32", out, q, q, q, np.float32(1), 1, 3, 129)
+    assert np.isnan(out).all()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("position", [0, 3, 8, 20])
+def test_append_leaves_out_what_falls_past_the_capacity(suffix, position):
+    for batch, heads, tokens, d, capacity in ((2, 3, 4, 40, 10), (1, 1, 0, 8, 4), (2, 2, 5, 128, 12)):
+        matrices = batch * heads
+        k_new, v_new = (numbers(matrices * tokens * d, STORED[suffix], seed) for seed in (1, 2))
+        k_cache, v_cache = (Guarded(matrices * capacity * d, STORED[suffix], 1) for _ in range(2))
+        before = k_cache.array.copy()
+        run(
+            "kvcache.cu",
+            f"kv_append_{suffix}",
+            *(k_cache.array, v_cache.array, k_new, v_new),
+            *(position, batch, heads, tokens, d, capacity),
+        )
+        fitting = max(0, min(tokens, capacity - position))
+        for cache, new in ((k_cache, k_new), (v_cache, v_new)):
+            wanted = before.reshape(matrices, capacity, d).copy()
+            wanted[:, position : position + fitting] = new.reshape(matrices, tokens, d)[:, :fitting]
+            assert cache.check().tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("tokens", [0, 1, 7, 20, 25])
+def test_decode_whole_and_split(suffix, tokens):
+    batch, query_heads, kv_heads, d, capacity, splits = 2, 6, 2, 72, 20, 3
+    q = numbers(batch * query_heads * d, STORED[suffix], 1)
+    k, v = (numbers(batch * kv_heads * capacity * d, STORED[suffix], seed, offset=1) for seed in (2, 3))
+    scale, sizes = np.float32(1 / np.sqrt(d)), (batch, query_heads, kv_heads, d, tokens, capacity)
+    whole, combined = (Guarded(q.size, STORED[suffix], 1) for _ in range(2))
+    heads = batch * query_heads
+    partial = [Guarded(size, np.float32, 1) for size in (heads * splits * d, heads * splits, heads * splits)]
+
+    run("kvcache.cu", f"kv_decode_{suffix}", whole.array, q, k, v, scale, *sizes)
+    run("kvcache.cu", f"kv_decode_split_{suffix}", *(p.array for p in partial), q, k, v, scale, *sizes, splits)
+    results = [p.check() for p in partial]
+    run("kvcache.cu", f"kv_decode_combine_{suffix}", combined.array, *results, heads, d, splits)
+
+    caches = (x.reshape(batch, kv_heads, capacity, d) for x in (k, v))
+    wanted = references.kv_decode(q.reshape(batch, query_heads, d), *caches, min(tokens, capacity))
+    for found in (whole.check(), combined.check()):
+        np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=0, atol=5e-6 if suffix == "f32" else 4e-3)
+
+
+def test_decode_gives_nan_where_the_cuda_kernel_has_no_room():
+    q, cache = numbers(2 * 129, np.float32), numbers(2 * 4 * 129, np.float32)
+    out = np.zeros_like(q)
+    run("kvcache.cu", "kv_decode_f32", out, q, cache, cache, np.float32(1), 1, 2, 2, 129, 4, 4)
+    assert np.isnan(out).all()
