@@ -7,7 +7,7 @@ import pytest
 from host_launch import SIZES, STORED, SUFFIXES, Guarded, cpu, numbers, run
 
 from pytest_bandwidth.devices.numpy_arrays import RandomSource
-from pytest_bandwidth.suite.operations import OPERATIONS, poison, references, wrong_results
+from pytest_bandwidth.suite.operations import OPERATIONS, poison, references, stream, wrong_results
 from pytest_bandwidth.suite.operations.model import sizes_of
 
 # Beside the sizes that break kernels, those around lines of 16 and of 32 elements, and of four of them.
@@ -21,9 +21,18 @@ MORE = {
     "m n k": sizes_of("m n k", (4, 16, 32), (5, 17, 96), (33, 40, 64)),
     "batch heads n d": sizes_of("batch heads n d", (1, 2, 5, 16), (1, 3, 33, 40)),
 }
-LAUNCHED = [operation for operation in OPERATIONS if "traffic" in operation.devices]
-# Halves of the others take as long to compile as all else.
-QUICK_HALVES = ("stream.cu", "reductions.cu", "intensity.cu")
+# Halves are compiled apart, and take long but for these.
+QUICK_HALVES = [o for o in stream.OPERATIONS if o.name not in ("bias_relu_dropout", "cos_cos")]
+EVERY = [
+    pytest.param(
+        *(operation, dtype),
+        id=f"{operation.title}-{dtype}",
+        marks=[pytest.mark.slow] if dtype == "float16" and operation not in QUICK_HALVES else [],
+    )
+    for operation in OPERATIONS
+    if "traffic" in operation.devices
+    for dtype in operation.dtypes
+]
 
 
 class Arrays:
@@ -48,16 +57,8 @@ class Arrays:
         return self.guarded[-1].array.reshape(sizes)
 
 
-def cases():
-    for operation in LAUNCHED:
-        for dtype in operation.dtypes:
-            (file, *_) = (step.file for step in operation.prepare(Arrays(0), dtype, operation.small[-1]).steps)
-            marks = [pytest.mark.slow] if dtype == "float16" and file not in QUICK_HALVES else []
-            yield pytest.param(operation, dtype, id=f"{operation.title}-{dtype}", marks=marks)
-
-
 @pytest.mark.parametrize("offset", [0, 1, 5])
-@pytest.mark.parametrize(("operation", "dtype"), cases())
+@pytest.mark.parametrize(("operation", "dtype"), EVERY)
 def test_an_operation_gives_its_reference(operation, dtype, offset):
     for sizes in (*operation.small, *MORE.get(" ".join(operation.small[0]), ())):
         arrays = Arrays(offset)

@@ -331,6 +331,11 @@ extern "C" __global__ void jump(int* out) {
 """
 
 
+def control(name: str, grid: int, block: int, *args: object, arch: str = "sm_90") -> None:
+    instances = program(CONTROL, arch, ("scale<double, 3>", "scale<int, 2>"), ("--device-int128",))
+    assert not ptx.execute(instances, name, (grid,), (block,), args).faults
+
+
 def case(x: int, i: int) -> int:
     def collatz(n: int) -> int:
         steps = 0
@@ -356,19 +361,14 @@ def case(x: int, i: int) -> int:
 def test_switches_loops_calls_and_local_arrays(arch: str) -> None:
     data = np.random.default_rng(1).integers(0, 9, 700).astype(np.int32)
     out = np.zeros(700, np.int32)
-    ptx.execute(
-        program(CONTROL, arch, ("scale<double, 3>",), ("--device-int128",)), "cases", (6,), (128,), (out, data, 700)
-    )
+    control("cases", 6, 128, out, data, 700, arch=arch)
     np.testing.assert_array_equal(out, [case(int(x), i) for i, x in enumerate(data)])
 
 
 @every_architecture
 def test_jump_tables_with_fall_through(arch: str) -> None:
     out = np.zeros(96, np.int32)
-    execution = ptx.execute(
-        program(CONTROL, arch, ("scale<double, 3>",), ("--device-int128",)), "jump", (1,), (96,), (out,)
-    )
-    assert execution.faults == ()
+    control("jump", 1, 96, out, arch=arch)
     rules = [
         lambda y: (y + 1) * 2,
         lambda y: y * 2,
@@ -387,9 +387,7 @@ def test_64_and_128_bit_integers(arch: str) -> None:
     data = np.random.default_rng(1).integers(-(2**62), 2**62, 128)
     data[64:72] = [1, -1, 3, -7, 2**31, 2**33, -(2**40), 12345]
     out = np.zeros((8, 64), np.int64)
-    ptx.execute(
-        program(CONTROL, arch, ("scale<double, 3>",), ("--device-int128",)), "long_words", (1,), (64,), (out, data)
-    )
+    control("long_words", 1, 64, out, data, arch=arch)
 
     def wrapped(values: list[int]) -> np.ndarray:
         return np.array([v & (2**64 - 1) for v in values], np.uint64).view(np.int64)
@@ -410,10 +408,9 @@ def test_64_and_128_bit_integers(arch: str) -> None:
 
 
 def test_template_kernels_by_expression_and_by_name() -> None:
-    instances = program(CONTROL, "sm_90", ("scale<double, 3>", "scale<int, 2>"), ("--device-int128",))
     doubles, integers = np.ones(32), np.ones(32, np.int32)
-    ptx.execute(instances, "scale<double, 3>", (1,), (32,), (doubles, np.float64(2)))
-    ptx.execute(instances, "scale<int, 2>", (1,), (32,), (integers, 5))
+    control("scale<double, 3>", 1, 32, doubles, np.float64(2))
+    control("scale<int, 2>", 1, 32, integers, 5)
     assert set(doubles) == {6.0}
     assert set(integers) == {10}
 
