@@ -1,4 +1,8 @@
-"""Whole programs against NumPy and plain Python: what CUDA C++ and its headers lead to, and random control flow."""
+"""Whole programs against NumPy and plain Python: what CUDA C++ and its headers lead to, and random control flow.
+
+What a single opcode does is compared in test_ptx_opcodes.py and actions/, in every spelling. Here a program shows what
+those cannot: that the compiler's output is read, and that threads part, wait and meet as they should.
+"""
 
 from __future__ import annotations
 
@@ -603,60 +607,6 @@ def test_convolution_with_a_halo(arch: str) -> None:
 
 
 @old_and_new
-def test_argmax_packed_into_an_atomic(arch: str) -> None:
-    text = r"""
-    extern "C" __global__ void argmax(unsigned long long* best, const float* in, int n) {
-        int i = blockIdx.x * blockDim.x + threadIdx.x;
-        if (i >= n) return;
-        unsigned bits = __float_as_uint(in[i]);
-        bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-        atomicMax(best, (unsigned long long)bits << 32 | (unsigned)i);
-    }"""
-    x, best = generator().standard_normal(3000).astype(np.float32), np.zeros(1, np.uint64)
-    run(text, "argmax", (12,), (256,), best, x, 3000, arch=arch)
-    assert int(best[0]) & 0xFFFFFFFF == int(x.argmax())
-
-
-@old_and_new
-def test_mandelbrot(arch: str) -> None:
-    text = r"""
-    extern "C" __global__ void mandelbrot(int* out, double left, double top, double step, int limit) {
-        int px = blockIdx.x * blockDim.x + threadIdx.x, py = blockIdx.y * blockDim.y + threadIdx.y;
-        double cx = left + px * step, cy = top + py * step, x = 0, y = 0;
-        int n = 0;
-        while (n < limit && x * x + y * y <= 4.0) {
-            double t = x * x - y * y + cx;
-            y = 2 * x * y + cy;
-            x = t;
-            n++;
-        }
-        out[py * gridDim.x * blockDim.x + px] = n;
-    }"""
-    out = np.zeros((32, 64), np.int32)
-    run(
-        text,
-        "mandelbrot",
-        (8, 4),
-        (8, 8),
-        out,
-        np.float64(-2),
-        np.float64(-1),
-        np.float64(0.05),
-        60,
-        arch=arch,
-        compile_options=("--fmad=false",),
-    )
-    expected = np.zeros_like(out)
-    for py in range(32):
-        for px in range(64):
-            cx, cy, x, y, n = -2 + px * 0.05, -1 + py * 0.05, 0.0, 0.0, 0
-            while n < 60 and x * x + y * y <= 4:
-                x, y, n = x * x - y * y + cx, 2 * x * y + cy, n + 1
-            expected[py, px] = n
-    np.testing.assert_array_equal(out, expected)
-
-
-@old_and_new
 def test_colour_to_grey(arch: str) -> None:
     text = r"""
     struct Pixel { unsigned char r, g, b; };
@@ -668,48 +618,6 @@ def test_colour_to_grey(arch: str) -> None:
     execution = run(text, "grey", (8,), (128,), out, image, 1000, arch=arch)
     np.testing.assert_array_equal(out, image.astype(np.int64) @ [77, 150, 29] >> 8)
     assert execution.bytes_read == 3000
-
-
-@old_and_new
-def test_quantisation_and_byte_dot_products(arch: str) -> None:
-    text = r"""
-    __device__ int quantised(float x, float scale) { return max(-127, min(127, __float2int_rn(x * scale))); }
-    extern "C" __global__ void dots(int* out, signed char* q, const float* a, const int* b, float scale, int quads) {
-        int row = blockIdx.x * blockDim.x + threadIdx.x, sum = 0;
-        for (int k = 0; k < quads; k++) {
-            char4 v;
-            const float* p = a + (row * quads + k) * 4;
-            v.x = quantised(p[0], scale); v.y = quantised(p[1], scale);
-            v.z = quantised(p[2], scale); v.w = quantised(p[3], scale);
-            ((char4*)q)[row * quads + k] = v;
-            sum = __dp4a(*(int*)&v, b[k], sum);
-        }
-        out[row] = sum;
-    }"""
-    a = (generator().standard_normal((64, 20)) * 2).astype(np.float32)
-    b = generator().integers(-128, 128, 20).astype(np.int8)
-    out, q = np.zeros(64, np.int32), np.zeros((64, 20), np.int8)
-    run(text, "dots", (2,), (32,), out, q, a, b.view(np.int32), np.float32(50), 5, arch=arch)
-    expected = np.clip(np.rint(a * np.float32(50)), -127, 127).astype(np.int64)
-    np.testing.assert_array_equal(q, expected)
-    np.testing.assert_array_equal(out, expected @ b.astype(np.int64))
-
-
-@old_and_new
-def test_compaction_by_ballots(arch: str) -> None:
-    text = r"""
-    extern "C" __global__ void keep(int* out, int* count, const int* in, int n, int above) {
-        int i = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x & 31, base = 0;
-        bool chosen = i < n && in[i] > above;
-        unsigned ballot = __ballot_sync(~0u, chosen);
-        if (lane == 0) base = atomicAdd(count, __popc(ballot));
-        base = __shfl_sync(~0u, base, 0);
-        if (chosen) out[base + __popc(ballot & ((1u << lane) - 1))] = in[i];
-    }"""
-    data = generator().integers(0, 100, 999).astype(np.int32)
-    out, count = np.zeros(999, np.int32), np.zeros(1, np.int32)
-    run(text, "keep", (8,), (128,), out, count, data, 999, 70, arch=arch)
-    np.testing.assert_array_equal(out[: count[0]], data[data > 70])
 
 
 @old_and_new
@@ -841,31 +749,6 @@ def test_scan_that_looks_back_at_other_blocks(arch: str) -> None:
     out, sums, ready = np.zeros(1000, np.int32), np.zeros(8, np.int32), np.zeros(8, np.int32)
     run(text, "scan", (8,), (128,), out, data, sums, ready, np.int32(1000), arch=arch)
     np.testing.assert_array_equal(out, np.cumsum(data))
-
-
-@old_and_new
-def test_tiles_of_a_warp_that_decide_for_themselves(arch: str) -> None:
-    """Rows of eight, four to a warp: each votes and elects by its own mask, in one instruction with the others."""
-    text = r"""
-    extern "C" __global__ void rows(int* first, int* any, unsigned* same, const int* in, int n) {
-        int row = (blockIdx.x * blockDim.x + threadIdx.x) / 8, rank = threadIdx.x & 7;
-        if (row >= n) return;
-        unsigned mask = 0xffu << (threadIdx.x & 24);
-        int x = in[row * 8 + rank];
-        unsigned large = __ballot_sync(mask, x > 90);
-        any[row * 8 + rank] = __any_sync(mask, x > 95) - __all_sync(mask, x > 10);
-        same[row * 8 + rank] = __match_any_sync(mask, x / 25) >> (threadIdx.x & 24);
-        if (rank == 0) first[row] = large ? __ffs(large) - 1 - (threadIdx.x & 24) : -1;
-    }"""
-    data = generator().integers(0, 100, (21, 8)).astype(np.int32)
-    first, any_, same = np.zeros(21, np.int32), np.zeros((21, 8), np.int32), np.zeros((21, 8), np.uint32)
-    run(text, "rows", (3,), (64,), first, any_, same, data, np.int32(21), arch=arch)
-    large = data > 90
-    np.testing.assert_array_equal(first, np.where(large.any(1), large.argmax(1), -1))
-    decided = (data > 95).any(1).astype(int) - (data > 10).all(1)
-    np.testing.assert_array_equal(any_, np.repeat(decided[:, None], 8, axis=1))
-    alike = data[:, :, None] // 25 == data[:, None, :] // 25
-    np.testing.assert_array_equal(same, (alike << np.arange(8)).sum(axis=2))
 
 
 @old_and_new
