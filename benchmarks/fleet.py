@@ -27,7 +27,7 @@ sys.path[:0] = [str(HERE.parent / "tests" / "support")]
 
 def write_documents(folder: Path, cards: int, tests: int, samples: int) -> None:
     """Write a saved run for each card; the last is 10 % slower."""
-    from saved_runs import GPU, outcome, run_of
+    from run_documents import GPU, outcome, run_of
 
     from pytest_bandwidth.domain.device import device_plain
     from pytest_bandwidth.reports.documents import render_json

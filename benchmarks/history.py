@@ -85,7 +85,7 @@ TESTS_AT_MOST = 200
 
 def fill(folder: Path, runs: int, tests: int) -> list[float]:
     """Append the runs; return the seconds of each append."""
-    from saved_runs import outcome, run_of
+    from run_documents import outcome, run_of
 
     from pytest_bandwidth.features.history.store import append
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 from children import HANGS_SECONDS, wait_for
 from filelock import FileLock
-from plugin_texts import COPY
+from user_project import COPY
 
 pytestmark = pytest.mark.in_process
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from plugin_texts import COPY
+from user_project import COPY
 
 INI = """[pytest]
 addopts = -p no:randomly -p no:hypothesispytest -p no:benchmark

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from documented import PAGES, ROOT
-from making import HERE, copy_of_repository, run
+from repositories import HERE, copy_of_repository, run
 
 from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.reports.wording import help_link

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from full_disks import file_size_limit
-from saved_runs import outcome, run_of
+from run_documents import outcome, run_of
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.exports.forms import FORMS

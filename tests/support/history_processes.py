@@ -14,7 +14,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path[:0] = [{support!r}]
 from pytest_bandwidth.domain.address import Address, is_address
-from saved_runs import outcome, run_of
+from run_documents import outcome, run_of
 from pytest_bandwidth.features.history.store import append, files, writing
 writing.RUNS_BEFORE_MERGE = {runs_before_merge}
 

@@ -1,7 +1,7 @@
 """ncu's table, and broken ones: a value, or an error of one line."""
 
 import pytest
-from profiler_outputs import (
+from stand_in_profilers import (
     APPLICATION_CRASHED,
     APPLICATION_FAILED,
     BASE_UNITS,

@@ -1,7 +1,7 @@
 """rocprofv3's tables, of both ages, and broken ones: a value, or an error of one line."""
 
 import pytest
-from profiler_outputs import FLUSH, NEW_COLUMNS, OLD_COLUMNS, mutated, rocprof, told_of
+from stand_in_profilers import FLUSH, NEW_COLUMNS, OLD_COLUMNS, mutated, rocprof, told_of
 
 from pytest_bandwidth.features.counters.dram_traffic import CountersFailed
 from pytest_bandwidth.features.counters.rocprofv3_csv import parse

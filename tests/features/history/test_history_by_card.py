@@ -9,7 +9,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
-from saved_runs import GPU, outcome, run_of
+from run_documents import GPU, outcome, run_of
 
 from pytest_bandwidth.features.history.cards import CardDay, cards_of, with_levels
 from pytest_bandwidth.features.history.store import append, writing

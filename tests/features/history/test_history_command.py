@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from children import HANGS_SECONDS, computes
-from saved_runs import HOST, outcome, run_of, save
+from run_documents import HOST, outcome, run_of, save
 
 from pytest_bandwidth.features.history.store import COLUMNS, append, reading, writing
 

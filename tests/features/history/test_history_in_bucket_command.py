@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from saved_runs import outcome, run_of
+from run_documents import outcome, run_of
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.features.history.store import append

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from children import HANGS_SECONDS
 from history_processes import start
-from plugin_texts import COPY
+from user_project import COPY
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError

@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from plugin_texts import COPY
+from user_project import COPY
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.features.history import store as history

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 from history_pages import page_of, point, trend
-from hostile_texts import HOSTILE
+from hostile import HOSTILE
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import page as history_html

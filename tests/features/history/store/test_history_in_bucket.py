@@ -11,7 +11,7 @@ import history_processes
 import pytest
 from children import HANGS_SECONDS
 from history_processes import start
-from saved_runs import outcome, run_of
+from run_documents import outcome, run_of
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError

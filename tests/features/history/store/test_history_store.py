@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from saved_runs import outcome, run_of
+from run_documents import outcome, run_of
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history.store import COLUMNS, History, append, ask, reading, writing
