@@ -241,7 +241,7 @@ def test_the_architectures_rooms_are_import_linters(site):
 
 
 def test_pages_list_every_column_and_operation(site):
-    from pytest_bandwidth.features.history.store import COLUMNS
+    from pytest_bandwidth.features.history.table import COLUMNS
     from pytest_bandwidth.suite.operations import OPERATIONS
 
     history, kernels = ((site / name).read_text(encoding="utf-8") for name in ("history.html", "kernels.html"))

@@ -8,7 +8,7 @@ from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
-from history_pages import page_of, point, trend
+from histories import page_of, point, trend
 from hostile import HOSTILE
 
 from pytest_bandwidth.domain.errors import UsageError

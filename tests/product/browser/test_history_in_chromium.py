@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from chromium import DESKTOP, PHONE
-from history_pages import page_of, trend
+from histories import page_of, trend
 from hostile import HOSTILE
 from test_report_accessibility import axe, violations
 
