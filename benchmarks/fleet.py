@@ -27,7 +27,7 @@ sys.path[:0] = [str(HERE.parent / "tests" / "support")]
 
 def write_documents(folder: Path, cards: int, tests: int, samples: int) -> None:
     """Write a saved run for each card; the last is 10 % slower."""
-    from saved_runs import GPU, outcome, run_of
+    from run_documents import GPU, outcome, run_of
 
     from pytest_bandwidth.domain.device import device_plain
     from pytest_bandwidth.reports.documents import render_json
@@ -57,8 +57,7 @@ def _varied(row: Any, factor: float, samples: int, random_: random.Random) -> An
 def merge(folder: Path) -> None:
     """Merge the folder's documents as the command does; print seconds, memory and sizes."""
     from pytest_bandwidth.features.fleet.cards import Card, Returned
-    from pytest_bandwidth.features.fleet.overview import fleet_document, fleet_json
-    from pytest_bandwidth.features.fleet.page import render_fleet
+    from pytest_bandwidth.features.fleet.overview import fleet_document, fleet_json, render_fleet
     from pytest_bandwidth.features.fleet.returned import read_result
     from pytest_bandwidth.outcomes.devices import unlike_others
     from pytest_bandwidth.session.publishing.gathered import names_of

@@ -85,9 +85,9 @@ TESTS_AT_MOST = 200
 
 def fill(folder: Path, runs: int, tests: int) -> list[float]:
     """Append the runs; return the seconds of each append."""
-    from saved_runs import outcome, run_of
+    from run_documents import outcome, run_of
 
-    from pytest_bandwidth.features.history.store import append
+    from pytest_bandwidth.features.history.writing import append
 
     random_, begin, seconds = random.Random(1), datetime(2024, 1, 1, tzinfo=timezone.utc), []
     rows = [outcome(f"tests/test_suite.py::test_operation[{i}-plain-float32]", 700.0) for i in range(tests)]
@@ -111,9 +111,9 @@ def _varied(row: Any, probe: float, random_: random.Random) -> Any:
 
 def fill_fleet(folder: Path, cards: int, nights: int, tests: int) -> None:
     """Write every night as a merge would, sorted by test, and the last one run by run."""
-    from pytest_bandwidth.features.history.store.columns import FORM
-    from pytest_bandwidth.features.history.store.database import copy_to, database
-    from pytest_bandwidth.features.history.store.writing import ROWS_OF_GROUP
+    from pytest_bandwidth.features.history.reading import database
+    from pytest_bandwidth.features.history.table import FORM
+    from pytest_bandwidth.features.history.writing import ROWS_OF_GROUP, copy_to
 
     columns = ", ".join(f'({MADE_UP.get(name, "NULL")})::{type_} AS "{name}"' for name, type_ in FORM)
     # Two even figures from 0 to 1 by hashes, so that every machine makes the same rows.

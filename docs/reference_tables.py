@@ -23,7 +23,7 @@ from pytest_bandwidth import hooks as specifications
 from pytest_bandwidth.cli.main import commands, main
 from pytest_bandwidth.domain.measured.comparison import Comparison, Ratio
 from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.features.history.store import COLUMNS
+from pytest_bandwidth.features.history.table import COLUMNS
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.options.options import declared

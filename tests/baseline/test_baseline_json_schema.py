@@ -13,8 +13,7 @@ import jsonschema
 import pytest
 import write_json_schema
 import yaml
-from baseline_files import render
-from baseline_strategies import baselines
+from baseline_files import baselines, render
 from hypothesis import HealthCheck, given, settings
 from test_baseline_hostile import mutated
 

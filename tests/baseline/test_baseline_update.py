@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from baseline_files import write_baseline
-from baseline_strategies import baselines, entries_with
+from baseline_files import baselines, entries_with, write_baseline
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -11,7 +11,7 @@ from statistics import stdev
 import pytest
 from baseline_files import write_baseline
 from command_runner import LINK
-from saved_runs import GPU, outcome, run_of, save, saved
+from run_documents import GPU, outcome, run_of, save, saved
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.cli import baseline_diff

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from children import HANGS_SECONDS
-from saved_runs import outcome, run_of, save, saved
+from run_documents import outcome, run_of, save, saved
 
 from pytest_bandwidth import __version__
 from pytest_bandwidth.cli import main as cli

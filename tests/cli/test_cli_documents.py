@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 from baseline_files import write_baseline
-from saved_runs import GPU, outcome, run_of, save, saved
+from run_documents import GPU, outcome, run_of, save, saved
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.outcomes.outcome import Outcome

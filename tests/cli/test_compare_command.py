@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from saved_runs import BYTES, GPU, HOST, MODEL, outcome, run_of, save, saved
+from run_documents import BYTES, GPU, HOST, MODEL, outcome, run_of, save, saved
 
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.traffic import Traffic

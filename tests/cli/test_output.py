@@ -6,9 +6,9 @@ import stat
 
 import pytest
 from full_disks import file_size_limit
-from saved_runs import outcome, run_of, save
+from run_documents import outcome, run_of, save
 
-from pytest_bandwidth.features.history.store import append
+from pytest_bandwidth.features.history.writing import append
 from pytest_bandwidth.reports.tables import aligned
 
 KEY = "tests/test_a.py::test_copy"

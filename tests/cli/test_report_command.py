@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from command_runner import LINK
-from logs_of_ci import COMMANDS, commands_in
-from saved_runs import outcome, run_of, save
+from hostile import COMMANDS, commands_in
+from run_documents import outcome, run_of, save
 
 KEY = "tests/test_a.py::test_copy"
 

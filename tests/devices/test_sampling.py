@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from in_turn import InTurn
 from scripted import ScriptedDevice, dropped, except_at, repeat, then
+from two_processes import InTurn
 
 from pytest_bandwidth.devices import sampling
 from pytest_bandwidth.devices.base import Budget, Sample, Workload

@@ -9,8 +9,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
-from asked_tests import asked_test
 from children import HANGS_SECONDS, SUPPORT, gone
+from judged_kernels import asked_test
 
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
@@ -45,7 +45,7 @@ from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
 from pytest_bandwidth.evidence.processes.child import Invocation
 
 sys.path.append(sys.argv[1])
-from asked_tests import asked_test
+from judged_kernels import asked_test
 
 invocation = Invocation((), Path.cwd(), as_module=True)
 with FreshProcesses(asked_test(Room(8), invocation.start, seconds=600.0), 2) as processes:

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from functools import partial
 
 import pytest
-from asked_tests import asked_test
+from judged_kernels import asked_test
 from scripted import ScriptedDevice, repeat
 
 from pytest_bandwidth.devices.base import Budget, OldCode, Workload

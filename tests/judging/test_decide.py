@@ -5,7 +5,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from entries_of_shares import at, reference
 from judged_kernels import (
     CODE,
     EDITED,
@@ -14,10 +13,12 @@ from judged_kernels import (
     LIMITS,
     LIMITS_10,
     OF_CODE,
+    at,
     baseline,
     compared,
     evidence,
     measured,
+    reference,
 )
 
 from pytest_bandwidth.domain.baseline import Entry

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from entries_of_shares import entry
 from judged_kernels import (
     CODE,
     EDITED,
@@ -18,6 +17,7 @@ from judged_kernels import (
     baseline,
     compared,
     decided,
+    entry,
     evidence,
     measured,
     processes,

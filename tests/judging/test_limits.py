@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from entries_of_shares import at
+from judged_kernels import at
 
 from pytest_bandwidth.judging.limits import MarkerOptions, figure_of, first_missed, first_unseen, floor_of, floors_of
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import median
 
 import pytest
-from entries_of_shares import reference
+from judged_kernels import reference
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.statistics import t_quantile

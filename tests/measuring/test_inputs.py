@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from bandwidths import bandwidth_on
+from user_project import bandwidth_on
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.measuring import measurer

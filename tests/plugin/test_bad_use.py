@@ -9,7 +9,7 @@ import pytest
 from children import HANGS_SECONDS, wait_for
 from command_runner import LINK
 from filelock import FileLock
-from plugin_texts import COPY
+from user_project import COPY
 
 pytestmark = pytest.mark.in_process
 

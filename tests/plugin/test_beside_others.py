@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from children import HANGS_SECONDS
-from plugin_texts import COPY
+from user_project import COPY
 
 # Fails and is measured again, in new processes.
 SLOW = COPY.replace("def test", "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test")

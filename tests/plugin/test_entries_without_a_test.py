@@ -4,7 +4,7 @@ import json
 import shlex
 
 import pytest
-from plugin_texts import COPY
+from user_project import COPY
 
 from pytest_bandwidth.cli.main import main
 

@@ -4,7 +4,7 @@ import json
 from datetime import datetime
 
 import pytest
-from plugin_texts import COPY
+from user_project import COPY
 
 pytestmark = pytest.mark.smoke
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from logs_of_ci import COMMANDS, commands_in
+from hostile import COMMANDS, commands_in
 
 pytestmark = [pytest.mark.in_process, pytest.mark.slow]
 

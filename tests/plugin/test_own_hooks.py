@@ -4,7 +4,7 @@ import json
 
 import pytest
 from command_runner import LINK
-from plugin_texts import COPY
+from user_project import COPY
 
 pytestmark = [pytest.mark.in_process, pytest.mark.slow, pytest.mark.usefixtures("inside")]
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from command_runner import LINK
-from plugin_texts import COPY
+from user_project import COPY
 
 INI = """[pytest]
 addopts = -p no:randomly -p no:hypothesispytest -p no:benchmark

@@ -8,7 +8,7 @@ import signal
 import numpy
 import pytest
 from children import HANGS_SECONDS, gone, wait_for
-from plugin_texts import COPY
+from user_project import COPY
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.reports.summary import summary_of_run

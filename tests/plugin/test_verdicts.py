@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from plugin_texts import COPY
+from user_project import COPY
 
 # How many fresh processes run: where two agree, the third is spared.
 COUNTED = "[23]"

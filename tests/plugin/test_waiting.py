@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from children import HANGS_SECONDS
-from plugin_texts import COPY
+from user_project import COPY
 
 from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.measuring.device_lock import DeviceLock

@@ -10,7 +10,7 @@ import sys
 import pytest
 import yaml
 from documented import BLOCKS, ROOT
-from making import clean_environment
+from repositories import clean_environment
 
 ACTION = yaml.safe_load((ROOT / ".github/actions/bandwidth/action.yml").read_text(encoding="utf-8"))
 MEASURE, COMMENT = ACTION["runs"]["steps"]

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from documented import ROOT, commands_in_text
-from making import run
+from repositories import run
 
 # Arguments that make it short, and a pattern of its output.
 SMALLEST = {

@@ -10,7 +10,7 @@ import sys
 import pytest
 from children import SUPPORT
 from documented import ROOT
-from making import HERE, run
+from repositories import HERE, run
 
 # A device on which each launch takes 3 ms. What a phase of the demo meets there stands in WORLD, by the phase's name.
 SITE = """

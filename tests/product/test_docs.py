@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from documented import PAGES, ROOT
-from making import HERE, copy_of_repository, run
+from repositories import HERE, copy_of_repository, run
 
 from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.reports.wording import help_link
@@ -241,7 +241,7 @@ def test_the_architectures_rooms_are_import_linters(site):
 
 
 def test_pages_list_every_column_and_operation(site):
-    from pytest_bandwidth.features.history.store import COLUMNS
+    from pytest_bandwidth.features.history.table import COLUMNS
     from pytest_bandwidth.suite.operations import OPERATIONS
 
     history, kernels = ((site / name).read_text(encoding="utf-8") for name in ("history.html", "kernels.html"))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from documented import BLOCKS, ROOT, commands, commands_in_text
-from making import HERE, copy_of_repository, run
+from repositories import HERE, copy_of_repository, run
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.devices.cuda.device import open_cuda

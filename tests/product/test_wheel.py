@@ -10,7 +10,7 @@ from email.parser import Parser
 
 import pytest
 from documented import ROOT, installations
-from making import run
+from repositories import run
 
 INSTALLATIONS = installations()
 # The tutorial's: what it names is what a laptop without a GPU needs.

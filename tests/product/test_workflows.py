@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from making import run
+from repositories import run
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

@@ -7,7 +7,7 @@ import io
 from dataclasses import replace
 
 import run_documents
-from plugin_texts import COPY
+from user_project import COPY
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measured.measurement import Measurement

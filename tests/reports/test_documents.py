@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 
 import pytest
 import run_documents
-from hostile_documents import hostile_document
+from hostile import hostile_document
 from scripted import ScriptedDevice, dropped, except_at, repeat
 
 from pytest_bandwidth.devices.base import Budget, Workload

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plugin_texts import COPY
+from user_project import COPY
 
 from pytest_bandwidth.reports.formats import formats
 

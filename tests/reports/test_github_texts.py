@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 import run_documents
-from hostile_documents import hostile_document
-from hostile_texts import HOSTILE
+from hostile import HOSTILE, hostile_document
 from markdown_it import MarkdownIt
 
 from pytest_bandwidth.outcomes.outcome import Outcome

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 from full_disks import file_size_limit
-from saved_runs import outcome, run_of
+from run_documents import outcome, run_of
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.exports.forms import FORMS
-from pytest_bandwidth.features.exports.timings import timed_run
+from pytest_bandwidth.features.exports.forms import FORMS, timed_run
 from pytest_bandwidth.reports.formats import JSON, formats
 from pytest_bandwidth.storage.atomic import NotOnDisk, refuse_foreign, replacing, write_whole
 from pytest_bandwidth.storage.saved_run import read_document

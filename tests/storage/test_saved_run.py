@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from saved_runs import outcome, run_of, save
+from run_documents import outcome, run_of, save
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.storage.saved_run import VALUES_OF_A_SMALL_ONE, load_run, parsed, read_document

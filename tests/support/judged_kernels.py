@@ -1,9 +1,10 @@
 """A kernel whose measurements, baseline, old code and new processes are the given figures, for tests of the rule."""
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
-
-from asked_tests import asked_test
+from pathlib import Path
+from types import SimpleNamespace
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.code.identity import CodeIdentity
@@ -20,6 +21,7 @@ from pytest_bandwidth.judging.evidence import Ask, OldCodeComparison, first_evid
 from pytest_bandwidth.judging.judge import FreshRow
 from pytest_bandwidth.judging.judge import judge as judge_evidence
 from pytest_bandwidth.judging.limits import Limits, MarkerOptions
+from pytest_bandwidth.judging.stored import reference_of
 
 KEY = "tests/test_a.py::test_copy"
 OTHER = f"{KEY} @ b"
@@ -123,3 +125,37 @@ def judged(measurements, known, *resolvers, limits=LIMITS):
 def decided(measurement, known, *resolvers, limits=LIMITS):
     """The decision on one measurement."""
     return judged({KEY: measurement}, known, *resolvers, limits=limits)[KEY].decision
+
+
+def asked_test(room, start=None, alone=nullcontext, seconds=60.0):
+    """A judged test, where only how its new processes are started counts.
+
+    room: for how many processes; start: takes a request, gives a process; alone: the device's lock.
+    """
+    return SimpleNamespace(
+        room=room,
+        start=start,
+        alone=alone,
+        peak=None,
+        tell=lambda _: None,
+        test=SimpleNamespace(fresh_seconds=seconds, file=Path("t.py")),
+        request=lambda kind, **fields: kind("cpu", **fields),
+    )
+
+
+# ---- entries and figures by their shares of a probe of 100 GB/s ------------------------------------------------------
+
+
+def entry(*relatives, **more):
+    runs = tuple(Run(gbps=100 * r, probe_gbps=100.0) for r in relatives)
+    return Entry("t.py::t", gbps=100.0, runs=runs, **more)
+
+
+def reference(*relatives, figure="relative"):
+    found = reference_of(entry(*relatives), figure, on_host=False)
+    assert found is not None
+    return found
+
+
+def at(share):
+    return Metrics(gbps=100 * share, relative=share, probe_gbps=100.0)

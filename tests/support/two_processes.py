@@ -1,10 +1,14 @@
-"""Memory for the arrays of two processes in turn, where the system has what they take."""
+"""Two processes in turn: memory for their arrays, where the system has what they take; a stand-in for one of them."""
+
+from __future__ import annotations
 
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,3 +37,23 @@ def _can_exchange() -> bool:
     version = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2])
     denied = _OF_SHARED_MEMORY.is_file() and "[deny]" in _OF_SHARED_MEMORY.read_text(encoding="ascii")
     return version >= _OLDEST_LINUX and not denied
+
+
+class InTurn:
+    """Hold another process whose rounds take no time, and with which this one has enough after so many."""
+
+    def __init__(self, rounds: int) -> None:
+        self.left = rounds
+        self.touched: Sequence[Any] = ()
+
+    @contextmanager
+    def begin(self, run: Callable[[], object], touched: Sequence[Any]) -> Iterator[InTurn]:
+        run()
+        self.touched = touched
+        yield self
+
+    def taken(self, seconds: float | None, *, stops: bool) -> bool:
+        del seconds
+        assert not stops
+        self.left -= 1
+        return self.left == 0

@@ -1,4 +1,4 @@
-"""Set up a user's project in a temporary folder, run by real pytest processes on the host's memory."""
+"""Set up a user's project in a temporary folder, run by real pytest processes on the host; or one fixture alone."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import virtual_time
@@ -16,10 +17,25 @@ import pytest_bandwidth.session.session  # noqa: F401  # loaded for what it load
 from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.devices.host import Caches
 from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.fixture.bandwidth import Bandwidth
+from pytest_bandwidth.judging.limits import MarkerOptions
+from pytest_bandwidth.measuring.measurer import Measurer
+from pytest_bandwidth.measuring.task import Task
+from pytest_bandwidth.options.settings import Settings
 
 # Before each sample four times the cache is read, which takes longer than all the rest of a small measurement.
 SMALL_CACHE = Caches(l3=1 << 20)
 QUICK = ("--bandwidth-device=cpu", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=5")
+COPY = """
+import numpy as np
+
+def test_copy(bandwidth):
+    a = bandwidth.random(1 << 16, "float32")
+    b = bandwidth.empty(1 << 16, "float32")
+    result = bandwidth(np.copyto, b, a, reads=a, writes=b)
+    assert (a == b).all()
+    assert result.bytes_moved == 2 * a.nbytes
+"""
 
 
 class Project:
@@ -115,3 +131,12 @@ def slept(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: p
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
     monkeypatch.setattr("pytest_bandwidth.measuring.measurer.open_device", virtual_time.open_device)
     return project
+
+
+def bandwidth_on(device: str, folder: Path) -> Bandwidth:
+    """Return what measures on the device by a few short samples; files it leaves lie in the folder."""
+    measurer = Measurer(Settings(), folder, Task(device))
+    if device == "cpu":
+        with patch("pytest_bandwidth.devices.cpu.device.read_caches", lambda: SMALL_CACHE):
+            assert measurer.device  # opened
+    return Bandwidth(measurer, MarkerOptions(max_time=0.01, min_samples=3), folder / "test_it.py")

@@ -33,49 +33,50 @@ from pytest_bandwidth.features.counters.judging import (
     judged_uncounted,
     judged_without_counts,
 )
-from pytest_bandwidth.features.counters.options import CountersOptions
 from pytest_bandwidth.features.counters.profilers import REPORT_SUFFIX
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.options.options import places_of
-from pytest_bandwidth.options.reading import options_of
 from pytest_bandwidth.session.publishing.run_files import check_writable
 
 _COUNTERS = pytest.StashKey[Counters]()
 
 
-def check_profiler(config: pytest.Config, identity: DeviceIdentity) -> None:
+def check_profiler(config: pytest.Config, asked: str, identity: DeviceIdentity) -> None:
     """Raise UsageError where a profiler was asked for by name and cannot count."""
-    asked = options_of(config, CountersOptions).counters
     if asked in ("auto", "off"):
         return
     try:
-        _counters(config, identity).check()
+        _counters(config, asked, identity).check()
     except CountersFailed as error:
         raise UsageError(f"--bandwidth-counters: {error}") from None
 
 
-def count_and_profile(config: pytest.Config, test: JudgedTest, judged: dict[str, Judged]) -> None:
-    """Replace what was judged by the same with counters, and with a report on what is REGRESSED."""
-    options = options_of(config, CountersOptions)
+def count_and_profile(
+    config: pytest.Config, asked: str, reports: Path | None, test: JudgedTest, judged: dict[str, Judged]
+) -> None:
+    """Replace what was judged by the same with counters, and with a report on what is REGRESSED.
+
+    asked, reports: as `--bandwidth-counters` and `--bandwidth-profile` say.
+    """
     # On a GPU alone, unless a profiler was asked for by name.
-    is_counted = options.counters != "off" and (options.counters != "auto" or test.identity.on_gpu)
+    is_counted = asked != "off" and (asked != "auto" or test.identity.on_gpu)
     for key, one in judged.items():
         if is_counted:
-            count = partial(_count, _counters(config, test.identity), test, one.measurement.label)
+            count = partial(_count, _counters(config, asked, test.identity), test, one.measurement.label)
             judged[key] = _judged(one, test, count) if test.is_judged else _measured(one, count)
         elif test.is_judged:
             judged[key] = judged_uncounted(one, test.test.marker.max_dram_ratio)
-    if options.profile is None or not test.is_judged:
+    if reports is None or not test.is_judged:
         return
     for key, one in judged.items():
         if one.decision.status is Status.REGRESSED:
-            report = options.profile / f"{file_name(key, test.identity.serial)}{REPORT_SUFFIX}"
-            judged[key] = _profiled(one, _counters(config, test.identity), test, report)
+            report = reports / f"{file_name(key, test.identity.serial)}{REPORT_SUFFIX}"
+            judged[key] = _profiled(one, _counters(config, asked, test.identity), test, report)
 
 
-def _counters(config: pytest.Config, identity: DeviceIdentity) -> Counters:
+def _counters(config: pytest.Config, asked: str, identity: DeviceIdentity) -> Counters:
     if _COUNTERS not in config.stash:
-        config.stash[_COUNTERS] = Counters(options_of(config, CountersOptions).counters, identity)
+        config.stash[_COUNTERS] = Counters(asked, identity)
     return config.stash[_COUNTERS]
 
 

@@ -1,10 +1,17 @@
-"""Plug hardware counters in: the options, what counts and profiles a judged test, and the columns."""
+"""Plug hardware counters in: the options, what counts and profiles a judged test, and the columns.
+
+Loaded in every pytest run, so it imports nothing of weight.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_bandwidth.domain import values
 from pytest_bandwidth.hooks import hookimpl
+from pytest_bandwidth.options.settings import option
 
 if TYPE_CHECKING:
     import pytest
@@ -13,11 +20,24 @@ if TYPE_CHECKING:
     from pytest_bandwidth.hooks import Column, Judged, JudgedTest, Reporter
 
 
+@dataclass(frozen=True)
+class CountersOptions:
+    """Hold the options."""
+
+    counters: str = option(
+        "NAME",
+        "count DRAM traffic once after each test: auto, ncu, rocprofv3 or off (default: off)",
+        values.one_of("auto", "ncu", "rocprofv3", "off"),
+        "off",
+    )
+    profile: Path | None = option(
+        "DIR", "run REGRESSED tests once under ncu --set full, and write its reports to this folder", values.path
+    )
+
+
 @hookimpl
 def pytest_bandwidth_options() -> type:
     """Add `--bandwidth-counters` and `--bandwidth-profile`."""
-    from pytest_bandwidth.features.counters.options import CountersOptions
-
     return CountersOptions
 
 
@@ -26,7 +46,7 @@ def pytest_bandwidth_start(config: pytest.Config, identity: DeviceIdentity) -> N
     """Refuse a profiler that was asked for by name and cannot count."""
     from pytest_bandwidth.features.counters.evidence import check_profiler
 
-    check_profiler(config, identity)
+    check_profiler(config, _options(config).counters, identity)
 
 
 @hookimpl
@@ -34,16 +54,14 @@ def pytest_bandwidth_judged(config: pytest.Config, test: JudgedTest, judged: dic
     """Count what DRAM moves for each measurement, judge by that, and profile what is REGRESSED."""
     from pytest_bandwidth.features.counters.evidence import count_and_profile
 
-    count_and_profile(config, test, judged)
+    options = _options(config)
+    count_and_profile(config, options.counters, options.profile, test, judged)
 
 
 @hookimpl
 def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:
     """Check the folder of profilers' reports before any test runs."""
-    from pytest_bandwidth.features.counters.options import CountersOptions
-    from pytest_bandwidth.options.reading import options_of
-
-    folder = options_of(config, CountersOptions).profile
+    folder = _options(config).profile
     if folder is None:
         return []
     from pytest_bandwidth.features.counters.evidence import ProfileFolder
@@ -57,3 +75,9 @@ def pytest_bandwidth_columns() -> list[Column]:
     from pytest_bandwidth.features.counters.columns import COLUMNS
 
     return list(COLUMNS)
+
+
+def _options(config: pytest.Config) -> CountersOptions:
+    from pytest_bandwidth.options.reading import options_of
+
+    return options_of(config, CountersOptions)

@@ -15,9 +15,8 @@ from pathlib import Path
 from pytest_bandwidth.devices.base import CLOSING_KERNEL, COUNTED_RANGE
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.features.counters import ncu_csv, rocprofv3_csv
+from pytest_bandwidth.features.counters import tables
 from pytest_bandwidth.features.counters.dram_traffic import CountersFailed, DramTraffic
-from pytest_bandwidth.features.counters.table import MOST_CHARACTERS
 
 NCU, ROCPROFV3 = "ncu", "rocprofv3"
 REPORT_SUFFIX = ".ncu-rep"
@@ -38,7 +37,7 @@ class Ncu:
     """Count by Nsight Compute. executable: the user's own; metrics: the chip's."""
 
     executable: str
-    metrics: ncu_csv.Metrics
+    metrics: tables.Metrics
     name: str = NCU
 
     def command(self, folder: Path, program: Sequence[str]) -> list[str]:
@@ -53,7 +52,7 @@ class Ncu:
 
     def traffic(self, folder: Path) -> DramTraffic:
         """Return the sums over the range's kernels. Raises CountersFailed."""
-        return ncu_csv.parse(
+        return tables.ncu_traffic(
             _text(folder / "ncu.csv", "ncu wrote no output: run it by hand (ncu --version)"), self.metrics
         )
 
@@ -74,7 +73,7 @@ class Rocprofv3:
 
     def command(self, folder: Path, program: Sequence[str]) -> list[str]:
         return [
-            *(self.executable, "--pmc", rocprofv3_csv.READ, rocprofv3_csv.WRITTEN),
+            *(self.executable, "--pmc", tables.ROCPROFV3_READ, tables.ROCPROFV3_WRITTEN),
             *("--output-format", "csv", "-d", str(folder), "-o", "counted", "--"),
             *program,
         ]
@@ -89,7 +88,7 @@ class Rocprofv3:
                 else "it writes none for a counter that this GPU lacks (rocprofv3 --list-avail names those that it has)"
             )
             raise CountersFailed(f"rocprofv3 wrote {len(files)} tables of counters, expected one: {why}")
-        return rocprofv3_csv.parse(_text(files[0], "rocprofv3's table cannot be read"), CLOSING_KERNEL)
+        return tables.rocprofv3_traffic(_text(files[0], "rocprofv3's table cannot be read"), CLOSING_KERNEL)
 
 
 Profiler = Ncu | Rocprofv3
@@ -109,7 +108,7 @@ def profiler_of(asked: str, identity: DeviceIdentity) -> Profiler:
         raise CountersFailed(f"found {asked}, expected {wanted} for {identity.name}")
     if wanted == ROCPROFV3:
         return Rocprofv3(found(ROCPROFV3, "install ROCm's rocprofiler-sdk"))
-    metrics = ncu_csv.metrics_of(str(identity.facts.get("compute_capability")))
+    metrics = tables.metrics_of(str(identity.facts.get("compute_capability")))
     slice_name = identity.settings.get("mig", "")
     if slice_name not in _NO_MIG:
         raise CountersFailed(
@@ -135,7 +134,7 @@ class Reporter:
 
     def check_log(self, log: Path) -> None:
         """Raise CountersFailed, one line with the remedy, for an error that ncu noted or for no kernel."""
-        ncu_csv.refuse_what_failed(_text(log, "ncu wrote no report, and says nothing: run it by hand (ncu --version)"))
+        tables.refuse_what_failed(_text(log, "ncu wrote no report, and says nothing: run it by hand (ncu --version)"))
 
 
 def reporter_of(identity: DeviceIdentity) -> Reporter:
@@ -173,7 +172,7 @@ def why_not_permitted(driver_parameters: str, own_status: str) -> str | None:
 
 def check_version(said: str, path: str) -> None:
     """Raise CountersFailed where ``ncu --version`` tells too old a release, or none at all."""
-    version = _VERSION.search(said[:MOST_CHARACTERS])
+    version = _VERSION.search(said[: tables.MOST_CHARACTERS])
     if version is None:
         raise CountersFailed(f"{path} --version says {shown(said.strip())}, expected Nsight Compute's version")
     release = int(version[1]), int(version[2])
@@ -218,6 +217,6 @@ def _text(path: Path, missing: str) -> str:
     """Return a profiler's output. Raises CountersFailed where there is none, or it has no end."""
     try:
         with path.open(encoding="utf-8", errors="replace", newline="") as file:
-            return file.read(MOST_CHARACTERS + 1)
+            return file.read(tables.MOST_CHARACTERS + 1)
     except OSError:
         raise CountersFailed(missing) from None

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from pytest_bandwidth.cli.output import refuse_own_input, write_output
 from pytest_bandwidth.domain.units import counted
-from pytest_bandwidth.features.exports.forms import FORMS, columns_of
-from pytest_bandwidth.features.exports.timings import refuse_devices, refuse_doubles, timed_run
+from pytest_bandwidth.features.exports.forms import FORMS, columns_of, refuse_devices, refuse_doubles, timed_run
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.atomic import refuse_foreign
 from pytest_bandwidth.storage.saved_run import load_run, read_document

@@ -6,7 +6,8 @@ Exit status 0: fine; 1: a test failed on some card; 2: unusable input; 3: some c
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,11 +15,18 @@ from typing import Any, TypeVar
 from pytest_bandwidth.cli.main import INTERRUPTED, UNUSABLE
 from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_count, parse_positive
 from pytest_bandwidth.reports.formats import JSON
 from pytest_bandwidth.storage.atomic import HTML, FileForm, refuse_foreign
 
 Number = TypeVar("Number", int, float)
+# Ray's own names, without those of what it ships: --chdir is for that. https://docs.ray.io/en/latest/ray-core/handling-dependencies.html
+ENVIRONMENTS = ("pip", "uv", "conda", "py_executable", "image_uri", "container")
+BESIDE = ("env_vars", "config")
+CONTAINERS = ("image_uri", "container")
+TEXTS = ("py_executable", "image_uri")
+LARGEST_BYTES = 2**20
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +72,6 @@ def run(options: argparse.Namespace) -> int:
 
     from pytest_bandwidth.features.fleet.caller import FleetCaller
     from pytest_bandwidth.features.fleet.cluster import MISSING
-    from pytest_bandwidth.features.fleet.runtime_env import read_runtime_env
     from pytest_bandwidth.session.publishing.run_files import check_writable
 
     if options.output is not None:
@@ -95,12 +102,9 @@ def _form(output: Path) -> FileForm:
 
 
 def _rendered(document: Mapping[str, Any], output: Path) -> str:
-    if _form(output) is HTML:
-        from pytest_bandwidth.features.fleet.page import render_fleet
+    from pytest_bandwidth.features.fleet.overview import fleet_json, render_fleet
 
-        return render_fleet(document)
-    from pytest_bandwidth.features.fleet.overview import fleet_json
-
+    return render_fleet(document) if _form(output) is HTML else fleet_json(document)
     return fleet_json(document)
 
 
@@ -109,3 +113,59 @@ def _parsed(option: str, text: str, parse: Callable[[str], Number]) -> Number:
         return parse(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None
+
+
+def read_runtime_env(path: Path, *, ships_folder: bool) -> dict[str, Any]:
+    """Return what the file says. ships_folder: whether Ray ships the current folder, which no container takes.
+
+    Raises UsageError for what is no runtime_env, or one that Ray would refuse on every node.
+    """
+    content: Any
+    try:
+        data = path.read_bytes()[: LARGEST_BYTES + 1]
+        content = json.loads(data) if len(data) <= LARGEST_BYTES else None
+    except OSError as error:
+        raise UsageError(f"--runtime-env {path}: cannot be read: {error.strerror}, expected JSON") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--runtime-env {path}: found no JSON ({shown(str(error))}), expected an object") from None
+    fault = next(_faults(content, ships_folder=ships_folder), None)
+    if fault is not None:
+        raise UsageError(f"--runtime-env {path}: {fault}")
+    return dict(content)
+
+
+def _faults(content: Any, *, ships_folder: bool) -> Iterator[str]:
+    if not isinstance(content, dict):
+        yield 'found no object, expected one like {"pip": ["numpy"]}'
+    for name in content:
+        if name not in (*ENVIRONMENTS, *BESIDE):
+            yield f"found {shown(name)}, expected some of {', '.join((*ENVIRONMENTS, *BESIDE))}"
+    for name in TEXTS:
+        if name in content and not (isinstance(content[name], str) and content[name]):
+            yield f"found {name} {shown(content[name])}, expected a text"
+    for text in _texts(content):
+        # Ray hangs on some of these, and prints the others.
+        if not text.isprintable():
+            yield f"found {shown(text)}, expected no control characters"
+    variables = content.get("env_vars", {})
+    if not isinstance(variables, dict) or any(not name or "=" in name for name in variables):
+        yield f"found env_vars {shown(variables)}, expected values by variable's name"
+    chosen = [name for name in ENVIRONMENTS if name in content]
+    if len(chosen) > 1:
+        yield f"found {' and '.join(chosen)}, expected one of them"
+    if ships_folder and any(name in CONTAINERS for name in chosen):
+        yield (
+            f"found {chosen[0]}, which takes no folder from Ray, expected --chdir DIR with it: "
+            "the checkout in the container"
+        )
+
+
+def _texts(content: object) -> Iterator[str]:
+    """Yield the texts of a document, names included."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, dict):
+        yield from _texts([*content, *content.values()])
+    elif isinstance(content, list):
+        for value in content:
+            yield from _texts(value)

@@ -7,7 +7,10 @@ caller alone writes baselines, histories and reports.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_bandwidth.hooks import Command, hookimpl
@@ -45,11 +48,26 @@ def pytest_bandwidth_given(config: pytest.Config, options: dict[str, Given]) -> 
 
 @hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Set the process of a card up, before any test is collected."""
-    if (places := _places(config)) is not None:
-        from pytest_bandwidth.features.fleet.card_process import configure_card
+    """Set the process of a card up, before any test is collected: it ends on an interrupt."""
+    if (places := _places(config)) is None:
+        return
+    config.pluginmanager.register(CurrentTest(Path(places["current"])))
+    # Ray's threads block signals, and its processes ignore some: what they start inherits that.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
-        configure_card(config, places["current"])
+
+class CurrentTest:
+    """Note, as a plugin of pytest, the test that runs, for the caller's table."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        # A table is not worth a failed test: the disk may be full.
+        with suppress(OSError):
+            self._file.write_text(nodeid, encoding="utf-8", errors="replace")
 
 
 @hookimpl(optionalhook=True)
@@ -60,13 +78,25 @@ def pytest_configure_node(node: Any) -> None:
 
 @hookimpl
 def pytest_bandwidth_finished(config: pytest.Config, reports: Sequence[DeviceReport]) -> None:
-    """Write what the caller needs for its update, and the document does not hold."""
-    if (places := _places(config)) is not None:
-        from pytest_bandwidth.features.fleet.card_process import write_evidence
-        from pytest_bandwidth.options.reading import settings_of
+    """Write what the caller's update is made of beyond the document: further whole runs, markers, code to keep."""
+    if (places := _places(config)) is None:
+        return
+    from pytest_bandwidth.options.reading import settings_of
 
-        if settings_of(config).writes_baseline:
-            write_evidence(reports, places["evidence"])
+    if not settings_of(config).writes_baseline:
+        return
+    import json
+    from dataclasses import asdict
+
+    from pytest_bandwidth.storage.atomic import write_whole
+
+    for report in reports:
+        evidence = {
+            "further": report.further,
+            "asked": {row.outcome.key: asdict(row.asked) for row in report.rows},
+            "code": {row.outcome.key: row.code_plain() for row in report.rows},
+        }
+        write_whole(Path(places["evidence"]), json.dumps(evidence).encode())
 
 
 def _places(config: pytest.Config) -> dict[str, Any] | None:

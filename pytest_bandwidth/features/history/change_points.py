@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.evidence.processes.start_and_end import child_environment, python_command
-from pytest_bandwidth.features.history.options import MISSING
+from pytest_bandwidth.features.history import MISSING
 
 # A test's values, and whether they are counts.
 Asked = tuple[Sequence[float], bool]

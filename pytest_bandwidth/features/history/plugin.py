@@ -1,15 +1,26 @@
-"""Plug the history in: the command, the option, and what appends a run."""
+"""Plug the history in: the command, the option, and what appends a run.
+
+Loaded in every pytest run, so it imports nothing of weight.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from pytest_bandwidth.domain.values import path
+from pytest_bandwidth.features.history import MISSING
 from pytest_bandwidth.hooks import Command, hookimpl
+from pytest_bandwidth.options.settings import option
 
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_bandwidth.hooks import Reporter
+    from pytest_bandwidth.domain.address import Address
+    from pytest_bandwidth.hooks import Outcome, Reporter
 
 
 @hookimpl
@@ -22,20 +33,70 @@ def pytest_bandwidth_commands() -> list[Command]:
 @hookimpl
 def pytest_bandwidth_options() -> type:
     """Add `--bandwidth-history`."""
-    from pytest_bandwidth.features.history.options import HistoryOptions
-
     return HistoryOptions
 
 
 @hookimpl
 def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:
     """Append the run where `--bandwidth-history` says."""
-    from pytest_bandwidth.features.history.options import HistoryOptions
     from pytest_bandwidth.options.reading import options_of
 
     place = options_of(config, HistoryOptions).history
-    if place is None:
-        return []
-    from pytest_bandwidth.features.history.reporter import HistoryReporter
+    return [] if place is None else [HistoryReporter(config, place)]
 
-    return [HistoryReporter(config, place)]
+
+def _place(text: str) -> Path | Address:
+    from pytest_bandwidth.domain.address import Address, is_address
+
+    if text.startswith("memory://"):
+        raise ValueError(f"found {text[:40]!r}, which ends with this process, expected a folder or a bucket")
+    place = Address(text) if is_address(text) else path(text)
+    if importlib.util.find_spec("duckdb") is None:
+        raise ValueError(MISSING)
+    return place
+
+
+@dataclass(frozen=True)
+class HistoryOptions:
+    """Hold the option."""
+
+    history: Path | Address | None = option(
+        "PATH", "append the run to the history in this folder or bucket", _place, writes=True
+    )
+
+
+class HistoryReporter:
+    """Append each device's results. place: the folder or bucket, as the option names it."""
+
+    def __init__(self, config: pytest.Config, place: Path | Address) -> None:
+        from pytest_bandwidth.options.options import places_of
+
+        self._place, self._given_by = place, places_of(config)["history"]
+        self._at = config.invocation_params.dir / place
+
+    def check(self) -> None:
+        """Raise UsageError where the folder cannot be written, or the bucket not listed."""
+        from pytest_bandwidth.domain.errors import UsageError
+        from pytest_bandwidth.features.history.bucket import Bucket
+        from pytest_bandwidth.session.publishing.run_files import check_writable
+
+        if isinstance(self._at, Path):
+            check_writable(self._given_by, self._at, a_file=False)
+            return
+        try:
+            Bucket(self._at).names()
+        except UsageError as error:
+            raise UsageError(f"{self._given_by}: {error}") from None
+
+    def write(self, document: Mapping[str, Any], outcomes: Sequence[Outcome], suffix: str | None) -> list[str]:
+        """Append one device's results, and return the name of their file; nothing where nothing was measured."""
+        from pytest_bandwidth.domain.errors import BandwidthError, UsageError
+        from pytest_bandwidth.features.history.writing import append
+
+        del suffix  # the run's id holds it
+        if not outcomes:
+            return []
+        try:
+            return [str(self._place / append(self._at, document, outcomes).name)]
+        except (OSError, BandwidthError) as error:
+            raise UsageError(f"{self._place} was not appended to: {error}") from None

@@ -11,8 +11,8 @@ from pytest_bandwidth.cli.output import print_json, terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import cards as of_cards
 from pytest_bandwidth.features.history.change_points import Search
-from pytest_bandwidth.features.history.store import History, append, ask, known_runs
-from pytest_bandwidth.features.history.store.queries import card_days_in, names_in, series_in, tests_in
+from pytest_bandwidth.features.history.queries import card_days_in, names_in, series_in, tests_in
+from pytest_bandwidth.features.history.reading import History, ask, known_runs
 from pytest_bandwidth.features.history.trend import (
     COMMIT_HEADINGS,
     FIGURE_WORDS,
@@ -27,6 +27,7 @@ from pytest_bandwidth.features.history.trend import (
     trend_plain,
     with_levels,
 )
+from pytest_bandwidth.features.history.writing import append
 from pytest_bandwidth.reports.tables import aligned
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.atomic import HTML

@@ -1,22 +1,34 @@
-"""Plug the HTML summary and the charts in: the option, the formats."""
+"""Plug the HTML summary and the charts in: the option, the formats.
+
+Loaded in every pytest run, so it imports nothing of weight.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pytest_bandwidth.domain.values import path
 from pytest_bandwidth.hooks import hookimpl
+from pytest_bandwidth.options.settings import option
 
 if TYPE_CHECKING:
     from pytest_bandwidth.hooks import Format
 
 
+@dataclass(frozen=True)
+class HtmlOptions:
+    """Hold the option."""
+
+    html: Path | None = option("FILE", "write a page with tables and charts", path, writes=True)
+
+
 @hookimpl
 def pytest_bandwidth_options() -> type:
     """Add `--bandwidth-html`."""
-    from pytest_bandwidth.features.html.options import HtmlOptions
-
     return HtmlOptions
 
 
@@ -26,9 +38,8 @@ def pytest_bandwidth_formats() -> list[Format]:
     from pytest_bandwidth.hooks import Format
     from pytest_bandwidth.storage.atomic import HTML
 
-    option, further = "bandwidth_html", HTML.endings[1:]
     return [
-        Format("html", _page, HTML.begins, option, further_endings=further, in_folder=True),
+        Format("html", _page, HTML.begins, "bandwidth_html", further_endings=HTML.endings[1:], in_folder=True),
         Format("svg", partial(_chart, "svg"), r"<svg ", draws=True),
         Format("png", partial(_chart, "png"), r"\x89PNG", draws=True),
     ]

@@ -1,9 +1,10 @@
-"""Open one of tinygrad's backends, make sure that it computes, and identify what it computes on."""
+"""Know tinygrad: open one of its backends, make sure that it computes, and identify it; and know its tensors."""
 
 from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
@@ -11,7 +12,9 @@ from typing import Any
 
 from pytest_bandwidth.devices.host import memory_bytes, processor_name, serial
 from pytest_bandwidth.domain.device import DeviceIdentity, Fact
-from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.domain.errors import DeviceUnavailable, UsageError
+from pytest_bandwidth.frameworks.base import Framework
+from pytest_bandwidth.frameworks.extents import Extent
 
 OLDEST = (0, 13)
 EXPECTED = "expected tinygrad:BACKEND or tinygrad:BACKEND:N with a backend such as METAL, AMD, NV, CUDA, CPU or PYTHON"
@@ -168,3 +171,52 @@ def _metal_name(opened: Any) -> str:
 def _architecture(opened: Any) -> str | None:
     found = getattr(opened, "arch", None)
     return found[:LONGEST_NAME] if isinstance(found, str) and found else None
+
+
+# ---- tensors ---------------------------------------------------------------------------------------------------------
+
+# Those of its backends that compute, or only count, in the host's memory.
+HOST_DEVICES = ON_HOST | {COUNTS_ALONE}
+
+
+class Tinygrad(Framework):
+    """Know tinygrad's tensors, which are recipes until they are realized."""
+
+    name = "tinygrad"
+    computes_later = True
+    known_to_devices = False
+    is_lazy = True
+    own_device = "--bandwidth-device=tinygrad:BACKEND with its backend"
+
+    def __init__(self, tinygrad: Any) -> None:
+        self._tinygrad = tinygrad
+
+    def owns(self, value: object) -> bool:
+        return isinstance(value, getattr(self._tinygrad, "Tensor", ()))
+
+    def extent(self, array: Any, path: str) -> Extent:
+        if not self.is_made(array):
+            raise UsageError(f"{path} is not realized: each run would make it anew; call {path}.realize() before")
+        if isinstance(array.device, tuple):
+            raise UsageError(f"{path} lies on {len(array.device)} devices, expected a tensor on one, or the bytes")
+        if not array.uop.has_buffer_identity():
+            raise UsageError(
+                f"{path} is a view, of which tinygrad does not tell where it lies: expected contiguous().realize() of "
+                "it, or the bytes"
+            )
+        return Extent(("tinygrad", id(array.uop.base)), 0, (int(array.nbytes()),), (1,), 1)
+
+    def is_on_host(self, array: Any) -> bool:
+        devices = array.device if isinstance(array.device, tuple) else (array.device,)
+        return all(str(device).partition(":")[0] in HOST_DEVICES for device in devices)
+
+    def is_made(self, array: Any) -> bool:
+        return bool(array.uop.is_realized)
+
+    def wait(self, arrays: Sequence[Any]) -> None:
+        self._tinygrad.Tensor.realize(*arrays)
+        for device in {one for a in arrays for one in (a.device if isinstance(a.device, tuple) else (a.device,))}:
+            self._tinygrad.Device[device].synchronize()
+
+    def kernels_run(self) -> int | None:
+        return int(self._tinygrad.GlobalCounters.kernel_count)

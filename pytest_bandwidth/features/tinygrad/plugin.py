@@ -38,7 +38,7 @@ def pytest_bandwidth_explain(
 
 
 def _framework(module: Any) -> Any:
-    from pytest_bandwidth.features.tinygrad.arrays import Tinygrad
+    from pytest_bandwidth.features.tinygrad.backend import Tinygrad
 
     return Tinygrad(module)
 

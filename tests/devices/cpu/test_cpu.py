@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from in_turn import InTurn
+from two_processes import InTurn
 
 from pytest_bandwidth.devices.base import Budget, Device, KernelSource, Launch, TimedDevice, Workload
 from pytest_bandwidth.devices.cpu.device import CpuDevice

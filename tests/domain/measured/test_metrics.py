@@ -1,7 +1,7 @@
 """Which of a measurement's two figures is judged."""
 
 import pytest
-from entries_of_shares import at, entry
+from judged_kernels import at, entry
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.measured.metrics import choose_metric, metrics_of_run, steadier_metric

@@ -9,7 +9,7 @@ from itertools import count
 from types import MappingProxyType
 
 import pytest
-from asked_tests import asked_test
+from judged_kernels import asked_test
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from profiler_outputs import FLUSH, HELD_BY_OTHERS, NO_KERNEL, NOT_PERMITTED, TRIAD, rocprof, wide
+from stand_in_profilers import FLUSH, HELD_BY_OTHERS, NO_KERNEL, NOT_PERMITTED, TRIAD, rocprof, wide
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.features.counters import profilers

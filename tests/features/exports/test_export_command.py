@@ -13,12 +13,11 @@ import jsonschema
 import pytest
 import yaml
 from documented import BLOCKS, ROOT, words
-from hostile_texts import HOSTILE
-from logs_of_ci import COMMANDS, commands_in
-from saved_runs import GPU, HOST, outcome, run_of, save
+from hostile import COMMANDS, HOSTILE, commands_in
+from run_documents import GPU, HOST, outcome, run_of, save
 
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.features.exports.timings import METRICS
+from pytest_bandwidth.features.exports.forms import METRICS
 from pytest_bandwidth.outcomes.outcome import Outcome
 
 COPY, SUM = "tests/test_a.py::test_copy[64-float32]", 'tests/test_a.py::test_sum @ "odd\\, =1+1 ü'

@@ -36,6 +36,7 @@ from pathlib import Path
 sys.path.insert(0, os.environ["FLEET_SUPPORT"])
 import pytest_bandwidth.devices.open as opening
 from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.options.options import handed
 
 CONTROL = Path(os.environ["FLEET_CONTROL"])
 SERIAL = f"{os.environ.get('FLEET_NODE')}-{os.environ.get('CUDA_VISIBLE_DEVICES')}"
@@ -58,7 +59,7 @@ opening.open_device = scripted
 
 def pytest_configure(config):
     global IS_CARD
-    IS_CARD = "pytest_bandwidth.features.fleet.card_process" in sys.modules
+    IS_CARD = handed(config, "fleet") is not None
     if IS_CARD:
         with (CONTROL / "pids").open("a") as log:
             print(os.getpid(), file=log)
@@ -71,8 +72,6 @@ def pytest_configure(config):
 def pytest_unconfigure(config):
     hostile = CONTROL / f"hostile-{SERIAL}"
     if IS_CARD and hostile.exists():
-        from pytest_bandwidth.options.options import handed
-
         Path(handed(config, "fleet")["document"]).write_bytes(hostile.read_bytes())
 """
 TESTS = f"""

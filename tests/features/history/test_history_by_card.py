@@ -9,11 +9,12 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
-from saved_runs import GPU, outcome, run_of
+from run_documents import GPU, outcome, run_of
 
+from pytest_bandwidth.features.history import queries as stored_cards
+from pytest_bandwidth.features.history import writing
 from pytest_bandwidth.features.history.cards import CardDay, cards_of, with_levels
-from pytest_bandwidth.features.history.store import append, writing
-from pytest_bandwidth.features.history.store import queries as stored_cards
+from pytest_bandwidth.features.history.writing import append
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")

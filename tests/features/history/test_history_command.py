@@ -15,9 +15,12 @@ from pathlib import Path
 import pytest
 from children import HANGS_SECONDS, computes
 from command_runner import LINK
-from saved_runs import HOST, outcome, run_of, save
+from run_documents import HOST, outcome, run_of, save
 
-from pytest_bandwidth.features.history.store import COLUMNS, append, reading, writing
+from pytest_bandwidth.domain.address import Address
+from pytest_bandwidth.features.history import reading, writing
+from pytest_bandwidth.features.history.table import COLUMNS
+from pytest_bandwidth.features.history.writing import append
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
@@ -312,8 +315,8 @@ LARGE_ANSWERS = [
 @pytest.mark.parametrize("question", LARGE_ANSWERS)
 def test_sql_of_a_large_answer_ends_in_bounded_memory(folder, question):
     program = (
-        "import pathlib, resource, sys\nfrom pytest_bandwidth.features.history.store import database\n"
-        "from pytest_bandwidth.cli.main import main\ndatabase.PROCESS_MEMORY_AT_MOST = 2**29\n"
+        "import pathlib, resource, sys\nfrom pytest_bandwidth.features.history import reading\n"
+        "from pytest_bandwidth.cli.main import main\nreading.PROCESS_MEMORY_AT_MOST = 2**29\n"
         "status = main(sys.argv[1:])\n"
         "assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY\n"
         # Not ru_maxrss, which begins at the memory of the process that forked.
@@ -328,7 +331,7 @@ def test_sql_of_a_large_answer_ends_in_bounded_memory(folder, question):
 
 
 def test_sql_of_more_text_than_people_read_is_refused(command, folder, monkeypatch):
-    monkeypatch.setattr("pytest_bandwidth.features.history.store.reading.ANSWER_CHARACTERS", 2**20)
+    monkeypatch.setattr(reading, "ANSWER_CHARACTERS", 2**20)
     said = command("history", folder, "--sql", "SELECT repeat('x', 300) FROM range(10000)")
     assert said.status == 2
     assert said.err.endswith(f"--sql: found more than 1 MiB of text, expected no more: ask for less{LINK}\n")
@@ -352,3 +355,66 @@ def test_headings_of_sql_are_cleaned_as_cells_are(command, folder):
     heading = said.out.splitlines()[0]
     assert heading.isprintable()
     assert heading.split() == [r"a\x1b[31m\u202e", "#", "#[error]b"]
+
+
+class TestAddress:
+    """As with a folder, and no secret of the address is shown."""
+
+    @pytest.fixture(autouse=True)
+    def own_cache(self, tmp_path, monkeypatch):
+        pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    @pytest.fixture
+    def url(self, tmp_path) -> str:
+        """8 runs of 4 commits."""
+        url = f"file://{tmp_path}/bucket/history"
+        for number in range(8):
+            row = outcome(COPY, 700.0 + number)
+            append(Address(url), run_of(row, environment=at(number)), [row])
+        return url
+
+    def test_trends_pages_and_questions_are_those_of_a_folder(self, command, url, tmp_path):
+        assert command("history", url).out.startswith(f"{COPY}  on  Imaginary GPU\n8 runs of 4 commits")
+        assert "8 runs of 4 commits" in command("history", f"{url}/", COPY).out
+        (trend,) = json.loads(command("history", url, "--json").out)["trends"]
+        assert len(trend["runs"]) == 8
+        assert command("history", url, "-o", tmp_path / "page.html").status == 0
+        assert COPY in (tmp_path / "page.html").read_text()
+        assert command("history", url, "--sql", "SELECT count(*) AS n FROM history").out.split() == ["n", "8"]
+
+    def test_a_question_reads_the_history_and_nothing_else(self, command, url, tmp_path):
+        (tmp_path / "cache" / "secret.csv").parent.mkdir()
+        (tmp_path / "cache" / "secret.csv").write_text("a\n1\n")
+        said = command("history", url, "--sql", f"FROM read_csv('{tmp_path}/cache/secret.csv')")
+        assert said.status == 2
+        assert "--sql: Permission Error" in said.err
+
+    def test_saved_runs_are_added_once(self, command, tmp_path):
+        url = f"file://{tmp_path}/new/history"
+        file = save(tmp_path / "run.json", run_of(outcome(COPY, 700.0), environment=at(0)))
+        said = command("history", url, "--add", file)
+        assert (said.status, said.err.startswith("added ")) == (0, True)
+        said = command("history", url, "--add", file)
+        assert said.status == 2
+        assert "is there already, expected a run that the history has not" in said.err
+
+    @pytest.mark.parametrize(
+        ("address", "told"),
+        [
+            (
+                "nope://user:hunter2@host/history",
+                "nope://***@host/history: cannot be opened: Protocol not known: nope",
+            ),
+            ("s3://bucket/history?sig=hunter2", "s3://bucket/history?***: found a query or fragment, expected"),
+        ],
+    )
+    def test_what_cannot_be_reached_is_a_line_without_secrets(self, command, address, told):
+        said = command("history", address, "--by", "gpu")
+        assert (said.status, said.err.count("\n")) == (2, 1)
+        assert said.err.startswith(f"pytest-bandwidth history: {told}")
+
+    def test_a_history_without_runs_names_its_address(self, command, tmp_path):
+        said = command("history", f"file://{tmp_path}/none", "--by", "gpu")
+        assert said.status == 2
+        assert f"history: file://{tmp_path}/none: found no runs, expected a folder" in said.err

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 import pytest
 from children import HANGS_SECONDS
 from command_runner import LINK
-from history_processes import start
-from plugin_texts import COPY
+from histories import finished, start
+from user_project import COPY
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history.store import Bucket, known_runs
+from pytest_bandwidth.features.history.bucket import Bucket
+from pytest_bandwidth.features.history.reading import known_runs
 
 for _module in ("duckdb", "ruptures", "s3fs", "moto.server"):
     pytest.importorskip(
@@ -71,12 +72,6 @@ def names_in(url: str) -> list[str]:
     import s3fs
 
     return sorted(name.rpartition("/")[2] for name in s3fs.S3FileSystem(use_listings_cache=False).ls(url))
-
-
-def finished(process) -> list[str]:
-    out, err = process.communicate(timeout=HANGS_SECONDS)
-    assert (err, process.returncode) == ("", 0)
-    return out.split()
 
 
 @pytest.mark.processes

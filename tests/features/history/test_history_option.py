@@ -4,10 +4,10 @@ import json
 import sys
 
 import pytest
-from plugin_texts import COPY
+from user_project import COPY
 
 from pytest_bandwidth.domain.address import Address
-from pytest_bandwidth.features.history import store as history
+from pytest_bandwidth.features.history.reading import ask
 
 pytestmark = pytest.mark.in_process
 
@@ -17,7 +17,7 @@ SECRET_URL = "faulty://user:hunter2@host/history"
 
 
 def rows(folder, query="SELECT run_id, test, device_kind, gbps, relative, samples FROM history ORDER BY 1"):
-    return history.ask(folder, lambda opened: opened.rows(query))
+    return ask(folder, lambda opened: opened.rows(query))
 
 
 def test_each_run_is_appended(project):
@@ -66,7 +66,7 @@ def test_a_missing_extra_is_told_before_any_test_runs(project, monkeypatch):
 
 
 class TestAddress:
-    """In the place of the folder; tests/features/history/store has what a bucket can do."""
+    """In the place of the folder; test_history_in_bucket.py has what a bucket can do."""
 
     @pytest.fixture(autouse=True)
     def own_cache(self, project, monkeypatch):

@@ -8,8 +8,8 @@ from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
-from history_pages import page_of, point, trend
-from hostile_texts import HOSTILE
+from histories import page_of, point, trend
+from hostile import HOSTILE
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import page as history_html

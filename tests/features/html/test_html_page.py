@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import run_documents
-from hostile_documents import hostile_document
+from hostile import hostile_document
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.verdict import Status

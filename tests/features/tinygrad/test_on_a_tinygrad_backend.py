@@ -73,7 +73,6 @@ def test_a_kernel_that_does_its_work_many_times_is_found(project):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("tinygrad:NULL", r"found tinygrad:NULL, which runs no kernel and so takes no time; expected tinygrad:BACKEND"),
         ("tinygrad:NONE", r"found tinygrad:NONE, which is no backend of tinygrad's; expected tinygrad:BACKEND"),
         ("tinygrad:", r"found 'tinygrad:', expected auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic"),
         ("tinygrad:CPU:x", r"found 'tinygrad:CPU:x', expected auto"),

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from chromium import DESKTOP, PHONE
-from history_pages import page_of, trend
-from hostile_texts import HOSTILE
+from histories import page_of, trend
+from hostile import HOSTILE
 from test_report_accessibility import axe, violations
 
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from chromium import PHONE
-from hostile_documents import hostile_document
-from hostile_texts import HOSTILE
+from hostile import HOSTILE, hostile_document
 
 from pytest_bandwidth.features.html import page as html_module
 from pytest_bandwidth.features.html.page import render_html

@@ -13,8 +13,7 @@ from datetime import date, datetime, time, timedelta
 from itertools import groupby
 
 from pytest_bandwidth.features.history.cards import CardDay
-from pytest_bandwidth.features.history.store.database import quoted
-from pytest_bandwidth.features.history.store.reading import History, Row
+from pytest_bandwidth.features.history.reading import History, Row, quoted
 from pytest_bandwidth.features.history.trend import Point, Series
 from pytest_bandwidth.outcomes.devices import FEWEST_DEVICES
 from pytest_bandwidth.storage.schema_check import LARGEST, SMALLEST

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import stat
 from pathlib import Path
 
-import history_processes
 import pytest
-from children import HANGS_SECONDS
-from history_processes import start
-from saved_runs import outcome, run_of
+from histories import runs_in
+from run_documents import outcome, run_of
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history.store import Bucket, append, ask, files, known_runs, writing
-from pytest_bandwidth.features.history.store import bucket as bucket_module
+from pytest_bandwidth.features.history import bucket as bucket_module
+from pytest_bandwidth.features.history import files, writing
+from pytest_bandwidth.features.history.bucket import Bucket
+from pytest_bandwidth.features.history.reading import known_runs
+from pytest_bandwidth.features.history.writing import append
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[bucket]'")
 pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
 
 from faulty_store import FaultyStore
-
-ROWS_OF_RUN = 2
 
 
 @pytest.fixture(autouse=True)
@@ -53,12 +51,6 @@ def faulty(store, monkeypatch) -> Address:
 def add(place: Address, run_id: str, *names: str) -> Address:
     rows = [outcome(f"test_a.py::{name}", 700.0) for name in names or ("test_one", "test_two")]
     return append(place, run_of(*rows, run_id=run_id, environment={"started_at": "2026-01-01T00:00:00Z"}), rows)
-
-
-def runs_in(place: Address) -> list[str]:
-    """Ids of the runs, each as often as it has rows ÷ ROWS_OF_RUN; reads every value."""
-    rows = ask(place, lambda history: history.rows("SELECT run_id, test, gbps FROM history"))
-    return sorted(run_id for run_id, _, _ in rows)[::ROWS_OF_RUN]
 
 
 def copy_of(cache: Path) -> Path:
@@ -458,41 +450,3 @@ class TestMerging:
         FaultyStore.faults["get_file"] = gone
         with pytest.raises(UsageError, match=rf"\Afaulty://{store}: changes faster than it can be read"):
             runs_in(faulty)
-
-
-class TestProcesses:
-    """Real processes, each with a copy of its own, as on machines of their own."""
-
-    def finished(self, process) -> list[str]:
-        out, err = process.communicate(timeout=HANGS_SECONDS)
-        assert err == ""
-        assert process.returncode == 0
-        return out.split()
-
-    @pytest.mark.parametrize("own_copies", [True, False], ids=["four machines", "one machine"])
-    def test_writers_and_mergers_at_once_lose_nothing(self, address, store, tmp_path, own_copies):
-        writers = [
-            start(address.url, f"w{i}", 12, runs_before_merge=5, cache=tmp_path / f"cache{i}" if own_copies else None)
-            for i in range(4)
-        ]
-        seen = 0
-        while any(writer.poll() is None for writer in writers):
-            if store.is_dir() and list(store.glob("*.parquet")):
-                runs = runs_in(address)
-                assert len(set(runs)) == len(runs) >= seen
-                seen = len(runs)
-        told = [run_id for writer in writers for run_id in self.finished(writer)]
-        assert len(told) == 48
-        assert runs_in(address) == sorted(told)
-        assert list(store.glob("merged-*"))
-
-    def test_one_killed_between_merging_and_removing_leaves_each_run_once(self, address, store):
-        fault = history_processes.MERGED_AND_NOT_REMOVED_FROM_BUCKET
-        killed = start(address.url, "a", 5, runs_before_merge=5, fault=fault)
-        killed.communicate(timeout=HANGS_SECONDS)
-        assert killed.returncode == -signal.SIGKILL
-        assert (len(list(store.glob("merged-*"))), len(list(store.glob("a-*")))) == (1, 5)
-        assert runs_in(address) == [f"a-{i:04d}" for i in range(5)]
-        self.finished(start(address.url, "b", 1, runs_before_merge=5))
-        assert [file.name for file in store.glob("[ab]-*")] == ["b-0000.parquet"]
-        assert len(runs_in(address)) == 6

@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import format_bytes
-from pytest_bandwidth.features.history.store.files import (
+from pytest_bandwidth.features.history.files import (
     LISTINGS_AT_MOST,
     check_count,
     check_file,

@@ -1,15 +1,17 @@
-"""Name what ncu counts on a chip, and parse what it writes with ``--csv --page raw``: a table of a row for each kernel.
+"""Parse what profilers write of counters, defensively: tables of one width, numbers with their units, all bounded.
 
-Which chip has which names, and that all of a chip's are counted in one pass, CUPTI's host library tells without a GPU
-(tests/features/counters/test_metric_names.py). Around the table, and in it, stand lines of the profiler's own, which
-begin with ``==``.
+ncu writes with ``--csv --page raw`` a row for each kernel; around the table, and in it, stand lines of its own, which
+begin with ``==``. rocprofv3 writes a row for each dispatch and counter, in whatever columns its release has.
 """
 
 from __future__ import annotations
 
+import csv
+import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.features.counters.dram_traffic import (
@@ -20,8 +22,88 @@ from pytest_bandwidth.features.counters.dram_traffic import (
     NoKernelCounted,
     summed,
 )
-from pytest_bandwidth.features.counters.table import TableFault, checked_width, number_of, positions, rows_of, table_of
 
+MOST_CHARACTERS = 64 * 2**20
+MOST_ROWS = 200_000
+MOST_CELLS = 2_000
+LARGEST = 2.0**62
+# With separators of thousands or without; ncu has no others whatever the locale.
+_NUMBER = re.compile(r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,20})(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?")
+_FEWER = "measure fewer kernels at once"
+
+
+class TableFault(CountersFailed):
+    """Raised for what no table of a profiler holds; `table_of` says whose table it is, and what to do.
+
+    remedy: that of this fault; "" where another release of the profiler may have a table that can be read.
+    """
+
+    def __init__(self, found: str, remedy: str = "") -> None:
+        super().__init__(found)
+        self.remedy = remedy
+
+
+@contextmanager
+def table_of(program: str, text: str, product: str) -> Iterator[None]:
+    """Name the program in what is wrong with its table, with the remedy. product: what it is installed with.
+
+    Raises CountersFailed for it, and for a text that is too long.
+    """
+    try:
+        if len(text) > MOST_CHARACTERS:
+            raise TableFault(f"found {len(text)} characters, expected at most {MOST_CHARACTERS}", _FEWER)
+        yield
+    except TableFault as fault:
+        remedy = fault.remedy or f"try another release of {product}, or --bandwidth-counters=off"
+        raise CountersFailed(f"{program}'s table: {fault}; {remedy}") from None
+
+
+def rows_of(lines: Iterable[str]) -> list[list[str]]:
+    """Return the cells of every line that is not blank. Raises TableFault for what is no CSV, or too much."""
+    rows: list[list[str]] = []
+    try:
+        for row in csv.reader(lines, strict=True):
+            if row:
+                rows.append(row)
+            if len(rows) > MOST_ROWS or len(row) > MOST_CELLS:
+                raise TableFault(f"found more than {MOST_ROWS} rows or {MOST_CELLS} columns, expected fewer", _FEWER)
+    except csv.Error as error:
+        raise TableFault(f"found a line that is no CSV ({error}), expected the profiler's table") from None
+    return rows
+
+
+def checked_width(row: Sequence[str], header: Sequence[str]) -> None:
+    """Raise TableFault unless a row has the header's columns."""
+    if len(row) != len(header):
+        raise TableFault(
+            f"found a row of {len(row)} cells ({shown(','.join(row))}), expected the header's {len(header)}"
+        )
+
+
+def positions(header: Sequence[str], names: Iterable[str]) -> dict[str, int]:
+    """Return where each column stands. Raises TableFault where one is missing or there twice."""
+    found: dict[str, int] = {}
+    for name in names:
+        if header.count(name) != 1:
+            number = "no" if name not in header else "more than one"
+            raise TableFault(f"found {number} column {name!r} in {shown(','.join(header))}, expected one")
+        found[name] = header.index(name)
+    return found
+
+
+def number_of(text: str, what: str) -> float:
+    """Return a number that is not negative. Raises TableFault for anything else; what: names it there."""
+    stripped = text.strip()
+    value = float(stripped.replace(",", "")) if _NUMBER.fullmatch(stripped) else math.nan
+    if not 0 <= value <= LARGEST:
+        raise TableFault(f"found {what} {shown(text)}, expected a number that is not negative")
+    return value
+
+
+# ---- ncu's -----------------------------------------------------------------------------------------------------------
+
+# Which chip has which names, and that all of a chip's are counted in one pass, CUPTI's host library tells without a GPU
+# (tests/features/counters/test_metric_names.py).
 TIME = "gpu__time_duration.sum"
 L2_READ, L2_WRITTEN = "lts__t_sectors_op_read.sum", "lts__t_sectors_op_write.sum"
 # Volta is the first that Nsight Compute's metrics of these names know.
@@ -93,7 +175,7 @@ def metrics_of(capability: str) -> Metrics:
     return Metrics(f"dram__bytes_{op}read.sum", f"dram__bytes_{op}write.sum", l2)
 
 
-def parse(text: str, metrics: Metrics) -> DramTraffic:
+def ncu_traffic(text: str, metrics: Metrics) -> DramTraffic:
     """Return what all kernels in the output moved.
 
     Raises CountersFailed, one line with the remedy: ncu's own error, no kernel, a value that is missing or no number,
@@ -188,3 +270,77 @@ def _value(kernel: _Kernel, name: str, units: Mapping[str, float]) -> float:
     if unit.strip() not in units:
         raise TableFault(f"found {name} in {shown(unit)}, expected one of {', '.join(units)}")
     return number_of(text, name) * units[unit.strip()]
+
+
+# ---- rocprofv3's -----------------------------------------------------------------------------------------------------
+
+ROCPROFV3_READ, ROCPROFV3_WRITTEN = "FETCH_SIZE", "WRITE_SIZE"
+# ROCm's counter definitions divide the bytes by 1024.
+KB = 1024
+_NEEDED = ("Dispatch_Id", "Kernel_Name", "Counter_Name", "Counter_Value")
+_TIMES = ("Start_Timestamp", "End_Timestamp")
+
+
+@dataclass(slots=True)
+class _Dispatch:
+    name: str
+    counters: dict[str, float] = field(default_factory=dict)
+    nanoseconds: float | None = None
+
+
+def rocprofv3_traffic(text: str, between: str) -> DramTraffic:
+    """Return what the kernels moved that were dispatched between the last two of the kernel called `between`.
+
+    Raises CountersFailed, one line: no table, no such two, no kernel between them, a counter that is missing or no
+    number.
+    """
+    with table_of("rocprofv3", text, "ROCm's rocprofiler-sdk"):
+        rows = rows_of(text.splitlines())
+        if not rows:
+            raise CountersFailed(
+                "rocprofv3 wrote an empty file: this ROCm may not know its counters FETCH_SIZE, WRITE_SIZE"
+            )
+        dispatches = _dispatches(rows[0], rows[1:])
+    ends = [number for number, one in dispatches.items() if _plain_name(one.name) == between][-2:]
+    if len(ends) < 2:
+        raise CountersFailed(f"rocprofv3 wrote {len(ends)} dispatches of {between}, expected one on either side")
+    work = [dispatches[number] for number in dispatches if ends[0] < number < ends[1]]
+    if not work:
+        raise NoKernelCounted("rocprofv3 saw no kernel of the workload: it launches none on this GPU")
+    seconds = [one.nanoseconds for one in work]
+    known = [value for value in seconds if value is not None]
+    return summed(
+        [KernelDram(one.name, _bytes(one, ROCPROFV3_READ), _bytes(one, ROCPROFV3_WRITTEN)) for one in work],
+        "rocprofv3",
+        sum(known) / 1e9 if len(known) == len(seconds) else None,
+    )
+
+
+def _dispatches(header: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[float, _Dispatch]:
+    """Return the dispatches in their order, by number."""
+    at = positions(header, _NEEDED)
+    times = positions(header, _TIMES) if set(_TIMES) <= set(header) else None
+    found: dict[float, _Dispatch] = {}
+    for row in rows:
+        checked_width(row, header)
+        number = number_of(row[at["Dispatch_Id"]], "Dispatch_Id")
+        one = found.setdefault(number, _Dispatch(row[at["Kernel_Name"]]))
+        counter = row[at["Counter_Name"]]
+        if one.name != row[at["Kernel_Name"]] or counter in one.counters:
+            raise TableFault(f"found {shown(counter)} of dispatch {number:.0f} twice, expected it once")
+        one.counters[counter] = number_of(row[at["Counter_Value"]], counter)
+        if times is not None:
+            start, end = (number_of(row[times[name]], name) for name in _TIMES)
+            one.nanoseconds = max(0.0, end - start)
+    return dict(sorted(found.items()))
+
+
+def _bytes(one: _Dispatch, counter: str) -> int:
+    if counter not in one.counters:
+        raise CountersFailed(f"rocprofv3 wrote no {counter} for kernel {shown(one.name)}: this GPU or ROCm has none")
+    return round(one.counters[counter] * KB)
+
+
+def _plain_name(name: str) -> str:
+    """Return a kernel's name without its parameters, and without the ending of its descriptor."""
+    return name.partition("(")[0].strip().removesuffix(".kd")

@@ -1,13 +1,29 @@
-"""The file of --runtime-env: what is handed to Ray, and what is refused before a node hears of it."""
+"""What is wrong before Ray is used is one line, not a traceback: its import, an address, the file of --runtime-env."""
 
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.fleet.runtime_env import read_runtime_env
+from pytest_bandwidth.features.fleet.cluster import Cluster
+from pytest_bandwidth.features.fleet.command import read_runtime_env
+
+
+@pytest.mark.parametrize("port", ["99999", "9" * 5000])
+def test_a_port_that_is_none(port):
+    with pytest.raises(UsageError, match=r"found port 9+, expected 65535 at most"):
+        Cluster(f"localhost:{port}", None)
+
+
+def test_what_ray_raises_when_it_is_imported_is_told(tmp_path, monkeypatch):
+    (tmp_path / "ray.py").write_text("raise KeyError('libamd_smi.so')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    with pytest.raises(UsageError, match=r"Ray is installed and cannot be imported: KeyError: 'libamd_smi\.so'; try"):
+        Cluster("auto", None)
 
 
 @pytest.mark.parametrize(

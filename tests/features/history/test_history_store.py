@@ -11,12 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from saved_runs import outcome, run_of
+from run_documents import outcome, run_of
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history.store import COLUMNS, History, append, ask, reading, writing
-from pytest_bandwidth.features.history.store import database as checking
-from pytest_bandwidth.features.history.store.queries import names_in, series_in
+from pytest_bandwidth.features.history import reading, writing
+from pytest_bandwidth.features.history.queries import names_in, series_in
+from pytest_bandwidth.features.history.reading import History, ask
+from pytest_bandwidth.features.history.table import COLUMNS
+from pytest_bandwidth.features.history.writing import append
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 
@@ -288,7 +290,7 @@ def test_a_bad_file_is_named_in_one_line(folder, kind, name):
 
 
 def test_more_rows_than_any_history_has_are_refused_before_they_are_read(folder, monkeypatch):
-    monkeypatch.setattr(checking, "ROWS_AT_MOST", 1000)
+    monkeypatch.setattr(reading, "ROWS_AT_MOST", 1000)
     add(folder, run_id="good")
     rows = f"FROM '{folder / 'good.parquet'}' SELECT *"
     duckdb.sql(f"COPY (SELECT h.* FROM ({rows}) h, range(1000)) TO '{folder / 'zzz.parquet'}' (FORMAT parquet)")

@@ -1,6 +1,6 @@
 """Keep the history's folder: list the files that belong to it, and add one whole or not at all.
 
-A run is one file, named by its id, and is never changed. Many of them are merged into one now and then: `merging`.
+A run is one file, named by its id, and is never changed. Many are merged into one now and then: `writing.merge`.
 """
 
 from __future__ import annotations

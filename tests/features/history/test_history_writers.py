@@ -1,4 +1,4 @@
-"""Several processes at one history, and processes that are killed at it."""
+"""Several processes at one history, in a folder or a bucket, and processes that are killed at it."""
 
 from __future__ import annotations
 
@@ -6,46 +6,54 @@ import signal
 import time
 from pathlib import Path
 
-import history_processes
+import histories
 import pytest
 from children import HANGS_SECONDS
-from history_processes import start
+from histories import ROWS_OF_RUN, finished, runs_in, start
 
+from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history.store import ask, reading
-from pytest_bandwidth.features.history.store.database import Moved
+from pytest_bandwidth.features.history import reading
+from pytest_bandwidth.features.history.reading import Moved, Place, ask
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 
-ROWS_OF_RUN = 2
+
+@pytest.fixture(params=["folder", "bucket"])
+def place(request, tmp_path, monkeypatch) -> Place:
+    """A folder, or a bucket on this machine's disk, whose copy this user has."""
+    if request.param == "folder":
+        return tmp_path / "history"
+    pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Address(f"file://{tmp_path}/history")
 
 
-def runs_in(folder: Path) -> list[str]:
-    """Ids of the runs, each as often as it has rows ÷ ROWS_OF_RUN; reads every value."""
-    rows = ask(folder, lambda history: history.rows("SELECT run_id, test, gbps FROM history"))
-    found = sorted(run_id for run_id, _, _ in rows)
-    return found[::ROWS_OF_RUN]
+@pytest.fixture
+def url(place) -> str:
+    """The place, as a process is told it."""
+    return place.url if isinstance(place, Address) else str(place)
 
 
-def finished(process) -> list[str]:
-    out, err = process.communicate(timeout=HANGS_SECONDS)
-    assert err == ""
-    assert process.returncode == 0
-    return out.split()
-
-
-def test_writers_at_once_lose_nothing_and_readers_meanwhile_see_whole_runs(tmp_path):
+@pytest.mark.parametrize(
+    ("place", "own_copies"),
+    [("folder", False), ("bucket", True), ("bucket", False)],
+    indirect=["place"],
+    ids=["folder", "bucket of four machines", "bucket of one machine"],
+)
+def test_writers_at_once_lose_nothing_and_readers_meanwhile_see_whole_runs(place, url, tmp_path, own_copies):
     folder = tmp_path / "history"
-    writers = [start(folder, f"w{i}", 12, runs_before_merge=5) for i in range(4)]
+    caches = [tmp_path / f"cache{i}" if own_copies else None for i in range(4)]
+    writers = [start(url, f"w{i}", 12, runs_before_merge=5, cache=cache) for i, cache in enumerate(caches)]
     seen = 0
     while any(writer.poll() is None for writer in writers):
         if folder.is_dir() and list(folder.glob("*.parquet")):
-            runs = runs_in(folder)
+            runs = runs_in(place)
             assert len(set(runs)) == len(runs) >= seen
             seen = len(runs)
     told = [run_id for writer in writers for run_id in finished(writer)]
     assert len(told) == 48
-    assert runs_in(folder) == sorted(told)
+    assert runs_in(place) == sorted(told)
     assert list(folder.glob("merged-*"))
 
 
@@ -66,9 +74,7 @@ def test_a_reader_tries_again_for_as_long_as_files_are_merged_under_its_hands(tm
         ask(folder, asks)
 
 
-@pytest.mark.parametrize(
-    "fault", [history_processes.HALF_WRITTEN, history_processes.NOT_YET_NAMED], ids=["half written", "not yet named"]
-)
+@pytest.mark.parametrize("fault", [histories.HALF_WRITTEN, histories.NOT_YET_NAMED], ids=["half written", "unnamed"])
 def test_a_writer_killed_in_mid_write_leaves_a_history_without_its_run(tmp_path, fault):
     folder = tmp_path / "history"
     assert finished(start(folder, "good", 1)) == ["good-0000"]
@@ -81,16 +87,18 @@ def test_a_writer_killed_in_mid_write_leaves_a_history_without_its_run(tmp_path,
     assert runs_in(folder) == ["good-0000", "next-0000"]
 
 
-def test_a_process_killed_between_merging_and_removing_leaves_each_run_once(tmp_path):
-    folder = tmp_path / "history"
-    killed = start(folder, "a", 5, runs_before_merge=5, fault=history_processes.MERGED_AND_NOT_REMOVED)
+def test_a_process_killed_between_merging_and_removing_leaves_each_run_once(place, url, tmp_path):
+    folder, is_folder = tmp_path / "history", isinstance(place, Path)
+    fault = histories.MERGED_AND_NOT_REMOVED if is_folder else histories.MERGED_AND_NOT_REMOVED_FROM_BUCKET
+    killed = start(url, "a", 5, runs_before_merge=5, fault=fault)
     killed.communicate(timeout=HANGS_SECONDS)
     assert killed.returncode == -signal.SIGKILL
     assert (len(list(folder.glob("merged-*"))), len(list(folder.glob("a-*")))) == (1, 5)
-    assert runs_in(folder) == [f"a-{i:04d}" for i in range(5)]
-    finished(start(folder, "b", 1, runs_before_merge=5))
-    assert list(folder.glob("[ab]-*")) == []
-    assert len(runs_in(folder)) == 6
+    assert runs_in(place) == [f"a-{i:04d}" for i in range(5)]
+    finished(start(url, "b", 1, runs_before_merge=5))
+    # Of a bucket only the oldest are merged, so many at a time.
+    assert [file.name for file in folder.glob("[ab]-*")] == ([] if is_folder else ["b-0000.parquet"])
+    assert len(runs_in(place)) == 6
 
 
 def test_whatever_the_moment_of_the_kill_what_was_said_to_be_written_is(tmp_path):

@@ -15,18 +15,19 @@ from filelock import FileLock, Timeout
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history.store.bucket import Bucket, fetch_all, locked_copy
-from pytest_bandwidth.features.history.store.columns import COLUMNS, columns_of, run_id_of
-from pytest_bandwidth.features.history.store.database import (
+from pytest_bandwidth.features.history.bucket import Bucket, fetch_all, locked_copy
+from pytest_bandwidth.features.history.files import add, is_merged, listing, name_of_merged, name_of_run, sweep
+from pytest_bandwidth.features.history.reading import (
     Moved,
+    Place,
     check_files,
-    copy_to,
     database,
+    first_line,
+    quoted,
     rows_of,
     runs_in,
 )
-from pytest_bandwidth.features.history.store.files import add, is_merged, listing, name_of_merged, name_of_run, sweep
-from pytest_bandwidth.features.history.store.reading import Place
+from pytest_bandwidth.features.history.table import COLUMNS, columns_of, run_id_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.storage.atomic import real_path
 from pytest_bandwidth.storage.own_folders import temporary_folder
@@ -149,3 +150,21 @@ def _merged(
 def _copy(connection: DuckDBPyConnection, runs: Sequence[Path], target: Path) -> None:
     query = f"{rows_of(runs)} ORDER BY test, started_at"
     copy_to(connection, query, target, rows_of_group=ROWS_OF_GROUP)
+
+
+def copy_to(
+    connection: DuckDBPyConnection,
+    query: str,
+    file: Path,
+    values: Sequence[object] = (),
+    *,
+    rows_of_group: int = 122_880,
+) -> None:
+    """Write what a query finds as one Parquet file. Raises UsageError where it cannot be written."""
+    import duckdb
+
+    form = f"(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false, ROW_GROUP_SIZE {rows_of_group})"
+    try:
+        connection.execute(f"COPY ({query}) TO {quoted(str(file))} {form}", list(values))
+    except duckdb.Error as error:
+        raise UsageError(f"{file.parent}: cannot be written to: {first_line(error)}") from None

@@ -1,0 +1,127 @@
+"""Make up trends of a history and the page that shows them; start real processes that append to one, or die at it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from children import HANGS_SECONDS, SUPPORT
+
+from pytest_bandwidth.domain.address import Address
+from pytest_bandwidth.features.history.page import render_history
+from pytest_bandwidth.features.history.reading import ask
+from pytest_bandwidth.features.history.trend import Point, Trend, with_levels
+
+BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def point(number: int, **changes) -> Point:
+    known = {
+        "run_id": f"r{number}",
+        "at": BEGIN + timedelta(hours=6 * number),
+        "commit": f"c{number // 2}",
+        "uncommitted": False,
+        "serial": "GPU-1",
+        "status": "OK",
+        "judged_on": "relative",
+        "gbps": 900.0 - 50 * (number >= 10),
+        "relative": 0.9 - 0.05 * (number >= 10),
+        "sectors": None,
+    }
+    return Point(**{**known, **changes})
+
+
+def trend(count: int = 20, starts=(10,), test="tests/t.py::test_copy", device="Imaginary GPU", **changes) -> Trend:
+    points = tuple(point(i, **changes) for i in range(count))
+    return with_levels(Trend(test, "cuda", device, points, "relative"), [s for s in starts if s < count])
+
+
+def page_of(trends: list[Trend]) -> str:
+    return render_history(trends, lambda: trends)
+
+
+ROWS_OF_RUN = 2
+_APPEND = """
+import os, signal, sys
+from pathlib import Path
+sys.path[:0] = [{support!r}]
+from pytest_bandwidth.domain.address import Address, is_address
+from run_documents import outcome, run_of
+from pytest_bandwidth.features.history import files, writing
+writing.RUNS_BEFORE_MERGE = {runs_before_merge}
+
+def die(*_args, **_kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+{fault}
+place = Address({folder!r}) if is_address({folder!r}) else Path({folder!r})
+for i in range({runs}):
+    rows = [outcome("test_a.py::test_one", 700.0 + i), outcome("test_a.py::test_two", 500.0)]
+    run = run_of(*rows, run_id=f"{name}-{{i:04d}}", environment={{"started_at": f"2026-01-01T00:00:{{i % 60:02d}}Z"}})
+    writing.append(place, run, rows)
+    print(run["run_id"], flush=True)
+"""
+# What is done to the process before it appends.
+HALF_WRITTEN = """
+from pytest_bandwidth.features.history import writing
+def half(connection, query, file, values=(), **_):
+    file.write_bytes(b"PAR1 and then")
+    die()
+writing.copy_to = half
+"""
+NOT_YET_NAMED = "files.os.replace = die"
+MERGED_AND_NOT_REMOVED = """
+add = writing.add
+def add_and_die(target, write):
+    add(target, write)
+    if target.name.startswith("merged-"):
+        die()
+writing.add = add_and_die
+"""
+MERGED_AND_NOT_REMOVED_FROM_BUCKET = """
+from pytest_bandwidth.features.history.bucket import Bucket
+Bucket.remove = die
+"""
+
+
+def start(
+    folder: Path | str,
+    name: str,
+    runs: int,
+    *,
+    runs_before_merge: int = 200,
+    fault: str = "",
+    cache: Path | None = None,
+) -> subprocess.Popen:
+    """Start a process that appends `runs` runs and prints the id of each when it is in the history.
+
+    folder: or an address. cache: the folder of its user's copies, as on a machine of its own.
+    """
+    script = _APPEND.format(
+        support=str(SUPPORT),
+        runs_before_merge=runs_before_merge,
+        fault=fault,
+        runs=runs,
+        name=name,
+        folder=str(folder),
+    )
+    environment = os.environ if cache is None else {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    return subprocess.Popen(
+        [sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def finished(process: subprocess.Popen) -> list[str]:
+    """Wait for the end of a process of `start`'s, which is a good one; return the ids that it printed."""
+    out, err = process.communicate(timeout=HANGS_SECONDS)
+    assert (err, process.returncode) == ("", 0)
+    return out.split()
+
+
+def runs_in(place: Path | Address) -> list[str]:
+    """Return ids of the runs of two rows, each as often as it has rows ÷ ROWS_OF_RUN; reads every value."""
+    rows = ask(place, lambda history: history.rows("SELECT run_id, test, gbps FROM history"))
+    return sorted(run_id for run_id, _, _ in rows)[::ROWS_OF_RUN]
