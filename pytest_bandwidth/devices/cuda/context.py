@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_bandwidth.devices.cuda.amdsmi import open_amdsmi
 from pytest_bandwidth.devices.cuda.errors import ContextGuard, no_cupy, no_device, no_such_index, one_line
 from pytest_bandwidth.devices.cuda.health import FINGERPRINT_BYTES, Ownership, Uses, find_ownership
 from pytest_bandwidth.devices.cuda.identity import CudaFacts, read_facts
-from pytest_bandwidth.devices.cuda.management import ManagedGpu
-from pytest_bandwidth.devices.cuda.nvml import open_nvml
+from pytest_bandwidth.devices.cuda.management import ManagedGpu, open_amdsmi, open_nvml
 from pytest_bandwidth.devices.cuda.runtime import CupyRuntime
 from pytest_bandwidth.devices.kernel_source import shipped_folder
 from pytest_bandwidth.domain.errors import DeviceUnavailable

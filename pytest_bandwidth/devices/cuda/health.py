@@ -14,8 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_bandwidth.devices.activity import remembered
-from pytest_bandwidth.devices.cuda import amdsmi, nvml
-from pytest_bandwidth.devices.cuda.management import GpuReading, ManagedGpu, ProcessUse
+from pytest_bandwidth.devices.cuda.management import (
+    AMD_SLOWDOWNS,
+    NVML_SLOWDOWNS,
+    GpuReading,
+    ManagedGpu,
+    ProcessUse,
+)
 from pytest_bandwidth.domain.device import ECC, SAME_PROCESS_IDS, SLOWDOWN, Conditions
 from pytest_bandwidth.domain.measured.measurement import Finding
 
@@ -86,7 +91,7 @@ def ecc_finding(before: GpuReading, after: GpuReading) -> Finding | None:
 def slowdown_finding(event_reasons: Iterable[str]) -> Finding | None:
     """Report clocks held down by heat or power supply; a power cap is no finding."""
     seen = set(event_reasons)
-    slowing = [reason for reason in (*nvml.SLOWDOWNS, *amdsmi.SLOWDOWNS) if reason in seen]
+    slowing = [reason for reason in (*NVML_SLOWDOWNS, *AMD_SLOWDOWNS) if reason in seen]
     if not slowing:
         return None
     return Finding(

@@ -8,8 +8,8 @@ import pytest
 from gpu_model import CudaError, Gpu, model_cupy, skip_beside_a_gpu
 
 from pytest_bandwidth.devices.cuda import context
-from pytest_bandwidth.devices.cuda.amdsmi import MISSING
 from pytest_bandwidth.devices.cuda.device import open_cuda
+from pytest_bandwidth.devices.cuda.management import MISSING
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
 

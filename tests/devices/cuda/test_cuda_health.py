@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.devices.cuda.health import LOOK_BACK_SECONDS, Health, Ownership, ecc_finding, slowdown_finding
-from pytest_bandwidth.devices.cuda.management import GpuReading, ProcessUse
-from pytest_bandwidth.devices.cuda.nvml import decode_event_reasons
+from pytest_bandwidth.devices.cuda.management import GpuReading, ProcessUse, decode_event_reasons
 
 BUSY = GpuReading(1755.0, 2619.0, 61.0, 412.0, ("software power cap",), 0)
 

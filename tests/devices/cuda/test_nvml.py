@@ -8,8 +8,13 @@ from gpu_model import Gpu, opened_model
 
 from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
-from pytest_bandwidth.devices.cuda.management import ProcessUse
-from pytest_bandwidth.devices.cuda.nvml import SLOWDOWNS, NvmlGpu, decode_event_reasons, open_nvml
+from pytest_bandwidth.devices.cuda.management import (
+    NVML_SLOWDOWNS,
+    NvmlGpu,
+    ProcessUse,
+    decode_event_reasons,
+    open_nvml,
+)
 from pytest_bandwidth.domain.traffic import Traffic
 
 pynvml = pytest.importorskip("pynvml")
@@ -71,7 +76,7 @@ def test_the_bits_are_those_of_the_library() -> None:
 def test_the_slowdowns_are_those_of_the_library() -> None:
     names = ("SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown", "HwSlowdown")
     bits = sum(getattr(pynvml, f"nvmlClocksEventReason{name}") for name in names)
-    assert decode_event_reasons(bits) == SLOWDOWNS
+    assert decode_event_reasons(bits) == NVML_SLOWDOWNS
 
 
 def test_identity_of_a_whole_gpu() -> None:
