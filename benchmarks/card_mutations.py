@@ -94,7 +94,7 @@ BUGS = (
     ),
     Bug(
         "clock unit",
-        f"{CUDA}/clock.py",
+        f"{CUDA}/health.py",
         "nanoseconds[long_enough]) * 1e3)",
         "nanoseconds[long_enough]))",
         ("gpu/test_gpu_clocks.py::test_warm_up_takes_time_and_the_clock_is_counted",),

@@ -34,7 +34,6 @@ from pytest_bandwidth.devices.base import (
 from pytest_bandwidth.devices.code.launch import Addresses, with_launch
 from pytest_bandwidth.devices.contents import contents_text, host_contents
 from pytest_bandwidth.devices.cuda.calibration import calibrate, load, settle
-from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_low, nominal_clock_mhz, sm_clock_low
 from pytest_bandwidth.devices.cuda.code import DeviceSums, RawKernelCodes, library_versions, numbers_of, settings_of
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
 from pytest_bandwidth.devices.cuda.errors import mute_lost_context
@@ -44,7 +43,15 @@ from pytest_bandwidth.devices.cuda.graphs import (
     launches_in_graph,
     rotated_arguments,
 )
-from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
+from pytest_bandwidth.devices.cuda.health import (
+    Health,
+    clocks_disagree,
+    ecc_finding,
+    memory_clock_low,
+    nominal_clock_mhz,
+    slowdown_finding,
+    sm_clock_low,
+)
 from pytest_bandwidth.devices.cuda.identity import arithmetic_peak, choose_peak, datasheet_flops, join_identity
 from pytest_bandwidth.devices.cuda.kernels import (
     compile_kernel,

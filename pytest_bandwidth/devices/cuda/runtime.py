@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from pytest_bandwidth.devices.base import COUNTED_RANGE
-from pytest_bandwidth.devices.cuda.clock import clock_from_stamps, shortest_interval_ns
 from pytest_bandwidth.devices.cuda.errors import ContextGuard
+from pytest_bandwidth.devices.cuda.health import clock_from_stamps, shortest_interval_ns
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.errors import UsageError
 

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from pytest_bandwidth.devices.base import Call, Sample
-from pytest_bandwidth.devices.cuda.clock import RECOVERY_SECONDS, throttled
+from pytest_bandwidth.devices.cuda.health import RECOVERY_SECONDS, throttled
 from pytest_bandwidth.devices.cuda.runtime import GpuRuntime
 from pytest_bandwidth.domain.device import LAUNCH_BLOCKING, NOT_HELD
 from pytest_bandwidth.domain.measured.measurement import Finding

@@ -4,7 +4,7 @@ import pytest
 from gpu_model import EVENT_SECONDS, L2_BYTES, Gpu
 
 from pytest_bandwidth.devices.base import Sample
-from pytest_bandwidth.devices.cuda.clock import USUAL_OF_SAMPLES
+from pytest_bandwidth.devices.cuda.health import USUAL_OF_SAMPLES
 from pytest_bandwidth.devices.cuda.timing import BLOCK_SECONDS, Timer, launch_blocking, needs_flush
 
 
