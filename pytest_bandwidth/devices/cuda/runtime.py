@@ -1,7 +1,4 @@
-"""Declare the few things that timing asks of CUDA, one small interface, and do them with CuPy.
-
-Everything above this line of code is ordinary Python that a model of a GPU can stand in for.
-"""
+"""Do the few things that timing asks of CUDA, with CuPy: streams, events, a full cache, a blocked stream, clocks."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -27,47 +24,8 @@ NEVER = 0x5EED5EED
 MAPPED = 2  # cudaHostAllocMapped, hipHostMallocMapped
 
 
-class GpuRuntime(Protocol):
-    """Declare what `Timer` and `calibrate` need. A stream is what `stream` returns; events and tickets are opaque."""
-
-    def now(self) -> float:
-        """Return monotonic seconds of the host."""
-
-    def pause(self, seconds: float) -> None:
-        """Give the device no work for so long, by which a throttled one recovers."""
-
-    def stream(self, stream: Any) -> Any:
-        """Convert a stream of any library into the runtime's own; None is the current one. Raises UsageError."""
-
-    def using(self, stream: Any) -> AbstractContextManager[Any]:
-        """Make a stream the current one, inside a with block."""
-
-    def event(self) -> Any: ...
-    def record(self, event: Any, stream: Any) -> None: ...
-    def wait_event(self, event: Any) -> None: ...
-    def seconds_between(self, start: Any, end: Any) -> float: ...
-    def wait_device(self) -> None:
-        """Wait until nothing runs on any stream."""
-
-    def flush(self, stream: Any, written_share: float) -> None:
-        """Queue what leaves the cache full of other data, of which that share has still to be written to memory."""
-
-    def block(self, stream: Any, seconds: float) -> int:
-        """Launch a kernel that blocks the stream until `unblock`, or for so many seconds; return its ticket."""
-
-    def unblock(self, ticket: int) -> None: ...
-    def timed_out(self, ticket: int) -> bool:
-        """Return whether the blocking kernel ended by its time-out. Ask when the stream is idle."""
-
-    def stamp(self, stream: Any, which: int) -> None:
-        """Note all multiprocessors' cycle counters: 0 before the work, 1 after it."""
-
-    def sm_clock_mhz(self) -> float | None:
-        """Return the real clock rate between the last two stamps; None where they are too close, or not to be had."""
-
-
 class CupyRuntime:
-    """Use CUDA through CuPy, on one device.
+    """Use CUDA through CuPy, on one device: what `Timer` needs. A stream is what `stream` returns.
 
     module: the compiled cuda_src/probe.cu. cache_bytes: size of the last cache before memory.
     """
@@ -104,12 +62,15 @@ class CupyRuntime:
         self._load_kernels()
 
     def now(self) -> float:
+        """Return monotonic seconds of the host."""
         return clock.perf_counter()
 
     def pause(self, seconds: float) -> None:
-        clock.sleep(seconds)  # nothing but time without work brings a throttled clock back
+        """Give the device no work for so long: nothing else brings a throttled clock back."""
+        clock.sleep(seconds)
 
     def stream(self, stream: Any) -> Any:
+        """Convert a stream of any library into CuPy's; None is the current one. Raises UsageError."""
         if stream is None:
             return self._cupy.cuda.get_current_stream()
         if isinstance(stream, self._cupy.cuda.Stream):
@@ -117,6 +78,7 @@ class CupyRuntime:
         return external_stream(self._cupy, stream_pointer(stream), self._index, stream)
 
     def using(self, stream: Any) -> AbstractContextManager[Any]:
+        """Make a stream the current one, inside a with block."""
         if stream == self._cupy.cuda.get_current_stream():
             return nullcontext()
         current: AbstractContextManager[Any] = stream
@@ -135,9 +97,11 @@ class CupyRuntime:
         return float(self._cupy.cuda.get_elapsed_time(start, end)) / 1e3
 
     def wait_device(self) -> None:
+        """Wait until nothing runs on any stream."""
         self._runtime.deviceSynchronize()
 
     def flush(self, stream: Any, written_share: float) -> None:
+        """Queue what leaves the cache full of other data, of which that share has still to be written to memory."""
         size = FLUSH_CACHES * self._cache_bytes
         if size == 0:
             return
@@ -163,6 +127,7 @@ class CupyRuntime:
         )
 
     def block(self, stream: Any, seconds: float) -> int:
+        """Launch a kernel that blocks the stream until `unblock`, or for so many seconds; return its ticket."""
         self._ticket += 1
         self._launch_blocking(stream, self._ticket, seconds)
         return self._ticket
@@ -171,9 +136,11 @@ class CupyRuntime:
         self._flags[0] = ticket
 
     def timed_out(self, ticket: int) -> bool:
+        """Return whether the blocking kernel ended by its time-out. Ask when the stream is idle."""
         return bool(self._flags[1] == ticket)
 
     def stamp(self, stream: Any, which: int) -> None:
+        """Note all multiprocessors' cycle counters: 0 before the work, 1 after it."""
         if self._hip:
             return
         if which == 0:
@@ -181,6 +148,7 @@ class CupyRuntime:
         self._launch(self._stamp, stream, (self._sm_count, 1), (self._stamps[which], np.uint32(self._slots)))
 
     def sm_clock_mhz(self) -> float | None:
+        """Return the real clock rate between the last two stamps; None where they are too close, or not to be had."""
         if self._hip:
             return None
         before, after = self._stamps.get()

@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_bandwidth.devices.base import Call, Sample, Workload
 from pytest_bandwidth.devices.cuda.health import RECOVERY_SECONDS, throttled
-from pytest_bandwidth.devices.cuda.runtime import GpuRuntime
+from pytest_bandwidth.devices.cuda.runtime import CupyRuntime
 from pytest_bandwidth.domain.device import LAUNCH_BLOCKING, NOT_HELD
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding
@@ -64,7 +64,7 @@ class Timer:
     it. known_empty_seconds: what `empty_seconds` found, for all measurements; None before it was asked.
     """
 
-    runtime: GpuRuntime
+    runtime: CupyRuntime
     may_block: bool = True
     blocked: bool = True
     cold: bool = True
@@ -185,8 +185,8 @@ def _nothing() -> None:
 
 
 # Before the samples, runs of the work itself tell how to time it: on which stream, whether to block that, for how long.
-# They also compile the work, load its kernels and fill the frameworks' memory pools; a kernel that is loaded only behind
-# a blocking kernel would wait for it.
+# They also compile the work, load its kernels and fill the frameworks' memory pools; a kernel that is loaded only
+# behind a blocking kernel would wait for it.
 PLAIN_RUNS = 3
 BLOCKED_RUNS = 3
 # Work this long is run once, not three times: what it would tell better is small beside it.
