@@ -11,8 +11,7 @@ from stat import S_ISREG
 from types import ModuleType
 from typing import Any
 
-from pytest_bandwidth.devices.code.cubin import code_of_file
-from pytest_bandwidth.devices.code.elf import CUDA, MAGIC, read_elf
+from pytest_bandwidth.devices.code.cubin import CUDA, MAGIC, code_of_file, read_elf
 from pytest_bandwidth.devices.code.fatbin import CONTAINER, SECTIONS, kernels_of
 from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, normal_form_of_all, ptx_digest
