@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.activity import ActivityWatch
 from pytest_bandwidth.devices.base import (
     Budget,
     Call,
@@ -36,7 +35,7 @@ from pytest_bandwidth.devices.cpu.probes import (
     buffer_reader,
     numba_threads,
 )
-from pytest_bandwidth.devices.host import identify, read_caches
+from pytest_bandwidth.devices.host import ActivityWatch, identify, read_caches
 from pytest_bandwidth.devices.host_timing import CacheEviction, RunDelay, StackPlaces
 from pytest_bandwidth.devices.numpy_arrays import Allocate, RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.sampling import measure_timed

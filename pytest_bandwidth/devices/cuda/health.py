@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.activity import remembered
 from pytest_bandwidth.devices.cuda.management import (
     AMD_SLOWDOWNS,
     NVML_SLOWDOWNS,
@@ -27,6 +26,7 @@ from pytest_bandwidth.devices.cuda.management import (
     ManagedGpu,
     ProcessUse,
 )
+from pytest_bandwidth.devices.host import remembered
 from pytest_bandwidth.domain.device import (
     ECC,
     MEMORY_CLOCK,

@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar
 
-from pytest_bandwidth.devices.activity import remember
 from pytest_bandwidth.devices.base import Call, Device, Turn
+from pytest_bandwidth.devices.host import remember
 from pytest_bandwidth.devices.shared_arrays import SharedArrays
 from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
 from pytest_bandwidth.domain.statistics import precision_of_median

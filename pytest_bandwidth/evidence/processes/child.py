@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pytest_bandwidth.devices.activity import remember
+from pytest_bandwidth.devices.host import remember
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.evidence.processes.endings import (
     child_environment,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_bandwidth.devices import activity
+from pytest_bandwidth.devices import host
 from pytest_bandwidth.devices.cuda.health import (
     FINGERPRINT_BYTES,
     Ownership,
@@ -71,12 +71,12 @@ def test_a_child_started_later_is_ours_as_well() -> None:
 
 def test_a_child_that_has_ended_is_still_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     # NVML names it for up to a second more.
-    monkeypatch.setattr(activity, "_ours", set())
+    monkeypatch.setattr(host, "_ours", set())
     ownership = find_ownership({}, {os.getpid(): 1}, nothing_grew, environ={})
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
     assert active_others([ProcessUse(child.pid, 99)], ownership) == (ProcessUse(child.pid, 99),)
-    activity.remember(child.pid)
+    host.remember(child.pid)
     assert active_others([ProcessUse(child.pid, 99)], ownership) == ()
 
 
