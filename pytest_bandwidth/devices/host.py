@@ -342,12 +342,17 @@ def clock_mhz(root: Path = Path("/")) -> float | None:
     return sum(clocks) / len(clocks) if clocks else None
 
 
+def process_stat(stat: Path) -> tuple[str, list[str]]:
+    """Return a process's name, and the fields behind it (man 5 proc_pid_stat). Raises OSError, ValueError."""
+    text = stat.read_text(encoding="utf-8", errors="replace")
+    # The name is in parentheses and may hold any character, so it ends at the last one.
+    start, end = text.index("("), text.rindex(")")
+    return text[start + 1 : end], text[end + 2 :].split()
+
+
 def _process_seconds(stat: Path, ticks: int) -> tuple[str, float] | None:
     try:
-        text = stat.read_text(encoding="utf-8", errors="replace")
-        # The name is in parentheses and may hold any character, so it ends at the last one (man 5 proc_pid_stat).
-        name = text[text.index("(") + 1 : text.rindex(")")]
-        fields = text[text.rindex(")") + 2 :].split()
+        name, fields = process_stat(stat)
         return "".join(c for c in name if c.isprintable()), (int(fields[11]) + int(fields[12])) / ticks
     except (OSError, ValueError, IndexError):
         return None  # it ended meanwhile

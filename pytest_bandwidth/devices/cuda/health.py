@@ -26,7 +26,7 @@ from pytest_bandwidth.devices.cuda.management import (
     ManagedGpu,
     ProcessUse,
 )
-from pytest_bandwidth.devices.host import remembered
+from pytest_bandwidth.devices.host import process_stat, remembered
 from pytest_bandwidth.domain.device import (
     ECC,
     MEMORY_CLOCK,
@@ -259,9 +259,7 @@ def parents_of_all(proc: Path = Path("/proc")) -> dict[int, int]:
     parents: dict[int, int] = {}
     for stat in proc.glob("[0-9]*/stat"):
         try:
-            # The second field is the program's name in brackets, which may hold spaces and brackets itself.
-            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
-            parents[int(stat.parent.name)] = int(fields[1])
+            parents[int(stat.parent.name)] = int(process_stat(stat)[1][1])
         except (OSError, ValueError, IndexError):
             continue  # it ended meanwhile
     return parents
