@@ -23,8 +23,8 @@ from pytest_bandwidth.devices.cuda.errors import one_line
 from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.code.kernel_signature import held_by_value
-from pytest_bandwidth.domain.code.ptx import entry_of
 from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest
+from pytest_bandwidth.domain.code.stored_kernel import entry_of
 
 # NVRTC looks for quoted includes beside the source, too; CuPy compiles in a new folder, where nothing lies.
 _NOWHERE = "/dev/null/kernel.cu"

@@ -75,8 +75,7 @@ from pytest_bandwidth.devices.numpy_arrays import (
 )
 from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.code.identity import MeasuredCode
-from pytest_bandwidth.domain.code.launch_shape import LaunchShape
-from pytest_bandwidth.domain.code.ptx import Version
+from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, Version
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError, UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, NoReturn
 
 from pytest_bandwidth.devices.base import Device, OldCode, Workload
-from pytest_bandwidth.domain.code.machine_code import cubin_of_text
+from pytest_bandwidth.domain.code.stored_kernel import cubin_of_text
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost, KernelError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pytest_bandwidth.devices.base import Launch
-from pytest_bandwidth.domain.code.ptx import entry_of
+from pytest_bandwidth.domain.code.stored_kernel import entry_of
 from pytest_bandwidth.domain.errors import BandwidthError, KernelError
 
 # Evenly spread over the grid.

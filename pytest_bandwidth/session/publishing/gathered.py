@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pytest_bandwidth.domain.code.machine_code import cubin_of_text, text_of_cubin
+from pytest_bandwidth.domain.code.stored_kernel import cubin_of_text, text_of_cubin
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain, flat, from_plain
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable

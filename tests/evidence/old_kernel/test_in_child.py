@@ -8,8 +8,7 @@ import pytest
 from scripted import ScriptedDevice, repeat
 
 from pytest_bandwidth.devices.base import Budget, OldCode, Workload
-from pytest_bandwidth.domain.code.launch_shape import LaunchShape
-from pytest_bandwidth.domain.code.machine_code import text_of_cubin
+from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, text_of_cubin
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.evidence.old_kernel import in_child
