@@ -10,9 +10,8 @@ from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.contents import holds_whole_numbers
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
-from pytest_bandwidth.frameworks.arrays import arrays_in
-from pytest_bandwidth.frameworks.extents import Extent, span_of
-from pytest_bandwidth.frameworks.known import framework_of
+from pytest_bandwidth.frameworks.arrays import arrays_in, framework_of
+from pytest_bandwidth.frameworks.base import Extent, span_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.tinygrad.backend import COUNTS_ALONE, ON_HOST
-from pytest_bandwidth.frameworks.base import Framework
-from pytest_bandwidth.frameworks.extents import Extent
+from pytest_bandwidth.frameworks.base import Extent, Framework
 
 # Those of its backends that compute, or only count, in the host's memory.
 HOST_DEVICES = ON_HOST | {COUNTS_ALONE}
