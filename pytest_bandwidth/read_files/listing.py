@@ -21,8 +21,7 @@ from typing import Any, cast
 import pytest
 
 from pytest_bandwidth.devices.kernel_source import included_names
-from pytest_bandwidth.domain.code.file_list import FileList, is_installed
-from pytest_bandwidth.domain.code.identity import DIGITS, digest
+from pytest_bandwidth.domain.code.identity import DIGITS, FileList, digest, is_installed
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.read_files.imports import LARGEST_SOURCE_BYTES, Imports, imports_of_file
 from pytest_bandwidth.read_files.opened import Noted, OpenedFiles, Signature, signature_of, watching

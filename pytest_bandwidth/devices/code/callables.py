@@ -22,8 +22,7 @@ from pytest_bandwidth.devices.code.launch import (
     nowhere,
 )
 from pytest_bandwidth.devices.code.walk import Unknown, Walk
-from pytest_bandwidth.domain.code.file_list import is_installed
-from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
+from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest, is_installed
 
 # Containers that a callable is looked for in; anything else is handed over as it is.
 _CONTAINERS = (list, tuple, set, frozenset)
