@@ -19,8 +19,8 @@ import numpy as np
 from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.code.cubin import kernel_code, machine_code
 from pytest_bandwidth.devices.contents import Sums, added, sums_of
-from pytest_bandwidth.devices.cuda.errors import one_line
 from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
+from pytest_bandwidth.devices.cuda.runtime import one_line
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.code.kernel_signature import held_by_value
 from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest

@@ -35,7 +35,6 @@ from pytest_bandwidth.devices.code.launch import Addresses, with_launch
 from pytest_bandwidth.devices.contents import contents_text, host_contents
 from pytest_bandwidth.devices.cuda.code import DeviceSums, RawKernelCodes, library_versions, numbers_of, settings_of
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
-from pytest_bandwidth.devices.cuda.errors import mute_lost_context
 from pytest_bandwidth.devices.cuda.graphs import (
     captured_launches,
     captured_run,
@@ -65,6 +64,7 @@ from pytest_bandwidth.devices.cuda.kernels import (
 )
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
+from pytest_bandwidth.devices.cuda.runtime import mute_lost_context
 from pytest_bandwidth.devices.cuda.timing import Timer, calibrate, launch_blocking, load, needs_flush, settle
 from pytest_bandwidth.devices.numpy_arrays import (
     WHOLE_KINDS,

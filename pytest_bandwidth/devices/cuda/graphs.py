@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from pytest_bandwidth.devices.base import Call
-from pytest_bandwidth.devices.cuda.errors import CAPTURING, one_line, status_of
+from pytest_bandwidth.devices.cuda.runtime import CAPTURING, one_line, status_of
 from pytest_bandwidth.devices.cuda.timing import CACHES_TO_BE_COLD
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import format_bytes

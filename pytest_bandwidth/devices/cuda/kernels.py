@@ -11,7 +11,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.arguments import SHARED_BYTES_FOR_ALL, ArrayWorld, checked_arguments, checked_shape
 from pytest_bandwidth.devices.base import Call, KernelSource, Launch
-from pytest_bandwidth.devices.cuda.errors import one_line, status_of
+from pytest_bandwidth.devices.cuda.runtime import one_line, status_of
 from pytest_bandwidth.devices.kernel_source import headers_digest, include_folders, kernel_names, options_of
 from pytest_bandwidth.domain.code.kernel_signature import held_by_value
 from pytest_bandwidth.domain.code.stored_kernel import Version, entry_of, in_version, newest_version, version_of

@@ -1,8 +1,12 @@
-"""Do the few things that timing asks of CUDA, with CuPy: streams, events, a full cache, a blocked stream, clocks."""
+"""Do the few things that timing asks of CUDA, with CuPy: streams, events, a full cache, a blocked stream, clocks.
+
+Its errors are told apart by what can be done: no memory, a lost context, or the user's own mistake.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
@@ -11,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.base import COUNTED_RANGE
-from pytest_bandwidth.devices.cuda.errors import ContextGuard
 from pytest_bandwidth.devices.cuda.health import clock_from_stamps, shortest_interval_ns
 from pytest_bandwidth.domain.clock import clock
-from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
 
 CLOCK_CHANGES = 8
 FLUSH_THREADS = 256
@@ -22,6 +25,116 @@ FLUSH_THREADS = 256
 FLUSH_CACHES = 3
 NEVER = 0x5EED5EED
 MAPPED = 2  # cudaHostAllocMapped, hipHostMallocMapped
+# Errors after which every call in the process fails until it ends: "the process must be terminated and relaunched"
+# (CUDA Runtime API, cudaError). HIP uses the same numbers for those it has.
+STICKY: dict[int, str] = {
+    214: "an uncorrectable ECC error",
+    220: "an uncorrectable NVLink error",
+    700: "a kernel read or wrote outside its arrays",
+    702: "a kernel ran longer than the display watchdog allows",
+    709: "the context was destroyed",
+    710: "an assert in a kernel failed",
+    714: "a kernel overran its stack",
+    715: "a kernel ran an illegal instruction",
+    716: "a kernel used a misaligned address",
+    717: "a kernel used an address of the wrong space",
+    718: "a kernel's program counter left its code",
+    719: "a kernel failed",
+}
+# cudaErrorStreamCaptureUnsupported to cudaErrorStreamCaptureWrongThread: a call that a stream's capture does not allow.
+CAPTURING = range(900, 909)
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return CUDA's number of an error that CuPy raised (runtime or driver); None for any other."""
+    status = getattr(error, "status", None)
+    return status if isinstance(status, int) and not isinstance(status, bool) else None
+
+
+def one_line(error: BaseException, limit: int = 300) -> str:
+    """Join an error's text into one line, cut where it grows long."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= limit else f"{text[:limit]} …"
+
+
+def mute_lost_context() -> None:
+    """Say nothing more of a lost context, to be called where Python ends: CuPy's kernels cannot be destroyed in it."""
+    unraisable, uncaught = sys.unraisablehook, sys.excepthook
+
+    def is_sticky(error: BaseException | None) -> bool:
+        return error is not None and status_of(error) in STICKY
+
+    sys.unraisablehook = lambda told: None if is_sticky(told.exc_value) else unraisable(told)
+    sys.excepthook = lambda kind, error, trace: None if is_sticky(error) else uncaught(kind, error, trace)
+
+
+class ContextGuard:
+    """Watch everything that touches the GPU, and remember when the context is lost.
+
+    synchronize: waits for the device; raises what CUDA has to report.
+    out_of_memory: the exceptions that mean that an allocation failed.
+    """
+
+    def __init__(self, synchronize: Callable[[], Any], out_of_memory: tuple[type[BaseException], ...]) -> None:
+        self._synchronize = synchronize
+        self._out_of_memory = out_of_memory
+        self.lost: str | None = None
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Run a block of work. Raises DeviceLost where it poisons the context, or an earlier one did.
+
+        Whatever else the block raises passes through: it is the user's own. But a framework's own words for a sticky
+        error are found out by asking CUDA itself.
+        """
+        self._refuse_if_lost()
+        try:
+            yield
+        except DeviceLost:
+            raise
+        except Exception as error:
+            self._note_if_sticky(error)
+            if status_of(error) in CAPTURING:
+                raise UsageError(
+                    f"a stream is recording a graph, and nothing can be waited for meanwhile ({one_line(error)}): end "
+                    "its capture first (an earlier test may have begun it), and measure the graph's launch"
+                ) from None
+            raise
+
+    @contextmanager
+    def allocation(self, what: str) -> Iterator[None]:
+        """Run an allocation of ours. Raises OutOfMemory, with what it was for."""
+        try:
+            yield
+        except self._out_of_memory as error:
+            raise OutOfMemory(
+                f"{what} does not fit the GPU's memory ({one_line(error)}): use smaller arrays, or free some"
+            ) from None
+
+    def _refuse_if_lost(self) -> None:
+        if self.lost is not None:
+            raise DeviceLost(self.lost)
+
+    def _note_if_sticky(self, error: BaseException) -> None:
+        culprit: BaseException | None = error
+        if status_of(error) not in STICKY:
+            culprit = self._ask_device()
+        if culprit is None:
+            return
+        status = status_of(culprit)
+        why = STICKY.get(status, "the context does not answer") if status is not None else "the context does not answer"
+        self.lost = self.lost or (
+            f"the GPU context is lost, {why} ({one_line(culprit)}): nothing more can be measured in this process; "
+            "run the test alone under compute-sanitizer to find the place"
+        )
+        raise DeviceLost(self.lost) from error
+
+    def _ask_device(self) -> BaseException | None:
+        try:
+            self._synchronize()
+        except RuntimeError as error:  # what CuPy's errors of runtime and driver are
+            return error if status_of(error) in STICKY else None
+        return None
 
 
 class CupyRuntime:
