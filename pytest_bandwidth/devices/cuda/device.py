@@ -35,12 +35,6 @@ from pytest_bandwidth.devices.code.launch import Addresses, with_launch
 from pytest_bandwidth.devices.contents import contents_text, host_contents
 from pytest_bandwidth.devices.cuda.code import DeviceSums, RawKernelCodes, library_versions, numbers_of, settings_of
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
-from pytest_bandwidth.devices.cuda.graphs import (
-    captured_launches,
-    captured_run,
-    launches_in_graph,
-    rotated_arguments,
-)
 from pytest_bandwidth.devices.cuda.health import (
     Health,
     clocks_disagree,
@@ -52,14 +46,18 @@ from pytest_bandwidth.devices.cuda.health import (
 )
 from pytest_bandwidth.devices.cuda.identity import arithmetic_peak, choose_peak, datasheet_flops, join_identity
 from pytest_bandwidth.devices.cuda.kernels import (
+    captured_launches,
+    captured_run,
     compile_kernel,
     host_copies,
     keep_arrays,
     kernel_of_cubin,
     kernel_of_ptx,
     kernel_resources,
+    launches_in_graph,
     newest_ptx,
     prepared_call,
+    rotated_arguments,
     why_not_loaded,
 )
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
