@@ -39,19 +39,13 @@ def compile_options(source: KernelSource) -> tuple[str, ...]:
     return (*options, f"-D{HEADERS_MACRO}={headers_digest(source.text, folders)}") if folders else options
 
 
-def expressions_for(source: KernelSource) -> tuple[str, ...]:
-    """Return the names that the C++ compiler has to spell out: the given ones, or a template kernel's own."""
-    if source.name_expressions:
-        return source.name_expressions
-    return (source.name,) if "<" in source.name else ()
-
-
 def compile_kernel(cupy: Any, source: KernelSource) -> Any:
     """Return a cupy.RawKernel, compiled.
 
     Raises KernelError with the compiler's log, or with the kernels that do exist.
     """
-    expressions = expressions_for(source)
+    # The names that the C++ compiler has to spell out: the given ones, or a template kernel's own.
+    expressions = source.name_expressions or ((source.name,) if "<" in source.name else ())
     try:
         return _function(cupy, source, expressions)
     except cupy.cuda.driver.CUDADriverError as error:
@@ -172,17 +166,6 @@ def _refuse_negative(shared_bytes: int) -> None:
         raise UsageError(f"shared memory is {shared_bytes} bytes, expected 0 or more")
 
 
-def blocks_per_sm(cupy: Any, kernel: Any, threads: int, shared_bytes: int = 0) -> int | None:
-    """Return how many blocks of a kernel one multiprocessor holds at once, by registers, shared memory and threads.
-
-    None under HIP, for which CuPy has a function that always fails (cupy_backends/hip/cupy_hip.h).
-    """
-    if cupy.cuda.runtime.is_hip:
-        return None
-    ask = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
-    return int(ask(kernel.kernel.ptr, threads, shared_bytes))
-
-
 def kernel_resources(cupy: Any, launch: Launch, threads_per_sm: int) -> KernelResources | None:
     """Return what the compiler gave the kernel, and the shape and occupancy of this launch.
 
@@ -192,7 +175,10 @@ def kernel_resources(cupy: Any, launch: Launch, threads_per_sm: int) -> KernelRe
     if not isinstance(kernel, cupy.RawKernel):
         return None
     threads = launch.block[0] * launch.block[1] * launch.block[2]
-    blocks = blocks_per_sm(cupy, kernel, threads, launch.shared_bytes)
+    blocks = None
+    if not cupy.cuda.runtime.is_hip:  # for HIP CuPy has a function that always fails (cupy_backends/hip/cupy_hip.h)
+        ask = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+        blocks = int(ask(kernel.kernel.ptr, threads, launch.shared_bytes))
     return KernelResources(
         registers=kernel.num_regs,
         local_bytes=kernel.local_size_bytes,
