@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from pytest_bandwidth.devices.base import (
 )
 from pytest_bandwidth.devices.code.launch import Addresses, with_launch
 from pytest_bandwidth.devices.contents import contents_text, host_contents
-from pytest_bandwidth.devices.cuda.code import DeviceSums, RawKernelCodes, library_versions, numbers_of, settings_of
+from pytest_bandwidth.devices.cuda.code import RawKernelCodes, device_sums, library_versions, numbers_of, settings_of
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
 from pytest_bandwidth.devices.cuda.health import (
     Health,
@@ -132,7 +132,7 @@ class CudaDevice(TimedDevice):
         self._driver = known.driver_version
         self._measured: Workload | None = None
         self._in_graph: int | None = None  # launches in the graph that each sample replays; None = no graph
-        self._sums = DeviceSums(self._cupy, opened.module.get_function("sum_words"), facts.sm_count)
+        self._sums = partial(device_sums, self._cupy, opened.module.get_function("sum_words"), facts.sm_count)
         self._seed, self._whole_seed = int.from_bytes(os.urandom(8), "little"), 0
 
     @property
