@@ -129,7 +129,7 @@ class NvmlGpu:
             ecc=_on_off(self._first("nvmlDeviceGetEccMode"), "unsupported"),
             persistence=_on_off(self._read("nvmlDeviceGetPersistenceMode"), None),
             virtual=_NVML_VIRTUALIZATION.get(self._read("nvmlDeviceGetVirtualizationMode") or 0, "unknown"),
-            power_limit_w=_thousandth(self._read("nvmlDeviceGetEnforcedPowerLimit")),
+            power_limit_w=_scaled(self._read("nvmlDeviceGetEnforcedPowerLimit"), 1e3),
             pcie_generation=self._read("nvmlDeviceGetCurrPcieLinkGeneration"),
             pcie_width=self._read("nvmlDeviceGetCurrPcieLinkWidth"),
         )
@@ -143,7 +143,7 @@ class NvmlGpu:
             sm_clock_mhz=self._read("nvmlDeviceGetClockInfo", n.NVML_CLOCK_SM),
             memory_clock_mhz=self._read("nvmlDeviceGetClockInfo", n.NVML_CLOCK_MEM),
             temperature_c=self._read("nvmlDeviceGetTemperature", n.NVML_TEMPERATURE_GPU),
-            power_w=_thousandth(self._read("nvmlDeviceGetPowerUsage")),
+            power_w=_scaled(self._read("nvmlDeviceGetPowerUsage"), 1e3),
             event_reasons=decode_event_reasons(bits) if bits is not None else (),
             uncorrected_ecc_errors=self._read(
                 "nvmlDeviceGetTotalEccErrors", n.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, n.NVML_VOLATILE_ECC
@@ -209,17 +209,15 @@ class NvmlGpu:
             return None
 
 
-def open_nvml(pci_bus_id: str, mig_uuid: str | None = None, pynvml: Any = None) -> NvmlGpu | str:
+def open_nvml(pci_bus_id: str, mig_uuid: str | None = None) -> NvmlGpu | str:
     """Return the GPU at a PCI bus id (``0000:3b:00.0``), or the reason in words why NVML cannot be asked.
 
     mig_uuid: ``MIG-…`` of the slice in use, where CUDA runs on one.
-    pynvml: the module of that name; imported where not given.
     """
-    if pynvml is None:
-        try:
-            pynvml = importlib.import_module("pynvml")
-        except ImportError:
-            return "the module pynvml is missing: pip install nvidia-ml-py"
+    try:
+        pynvml = importlib.import_module("pynvml")
+    except ImportError:
+        return "the module pynvml is missing: pip install nvidia-ml-py"
     try:
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
@@ -244,8 +242,8 @@ def _on_off(value: Any, unknown: Any) -> Any:
     return unknown if value is None else ("on" if value else "off")
 
 
-def _thousandth(value: int | None) -> float | None:
-    return None if value is None else value / 1000
+def _scaled(value: int | None, unit: float) -> float | None:
+    return None if value is None else value / unit
 
 
 # Times that a limit held clocks down, since the driver was loaded (amdsmi.h, amdsmi_gpu_metrics_t; MI300 and newer).
@@ -275,7 +273,7 @@ class AmdSmiGpu:
     _names: dict[int, str] = field(default_factory=dict)
 
     def identity(self) -> GpuIdentity:
-        clocks, static = self.amdsmi.AmdSmiClkType, self._read("amdsmi_get_pcie_info", "pcie_static")
+        clocks = self.amdsmi.AmdSmiClkType
         virtual = getattr(self._read("amdsmi_get_gpu_virtualization_mode", "mode"), "name", "HOST")
         return GpuIdentity(
             name=self._read("amdsmi_get_gpu_asic_info", "market_name"),
@@ -285,11 +283,11 @@ class AmdSmiGpu:
             max_memory_clock_mhz=self._read("amdsmi_get_clock_info", "max_clk", clocks.MEM),
             memory_bus_width_bits=self._read("amdsmi_get_gpu_vram_info", "vram_bit_width"),
             mig=self._partition(),
-            ecc=self._ecc(),
+            ecc=_on_off(self._read("amdsmi_get_gpu_ecc_enabled"), "unsupported"),
             virtual=_AMD_VIRTUALIZATION.get(virtual, "unknown"),
-            power_limit_w=_millionth(self._read("amdsmi_get_power_cap_info", "power_cap")),
-            pcie_generation=_known((static or {}).get("pcie_interface_version")),
-            pcie_width=self._read_of("amdsmi_get_pcie_info", "pcie_metric", "pcie_width"),
+            power_limit_w=_scaled(self._read("amdsmi_get_power_cap_info", "power_cap"), 1e6),
+            pcie_generation=self._pcie("pcie_static", "pcie_interface_version"),
+            pcie_width=self._pcie("pcie_metric", "pcie_width"),
         )
 
     def reading(self) -> GpuReading:
@@ -339,10 +337,6 @@ class AmdSmiGpu:
         named = [part for part in parts if part]
         return "unsupported" if all(part in _WHOLE for part in named) else " ".join(named)
 
-    def _ecc(self) -> str:
-        blocks = self._read("amdsmi_get_gpu_ecc_enabled")
-        return "unsupported" if blocks is None else ("on" if blocks else "off")
-
     def _reasons(self) -> tuple[str, ...]:
         metrics = self._read("amdsmi_get_gpu_metrics_info") or {}
         now = {name: value for name in _RESIDENCIES if (value := _known(metrics.get(name))) is not None}
@@ -353,8 +347,8 @@ class AmdSmiGpu:
             reason for name, reason in _RESIDENCIES.items() if now.get(name, 0) > before.get(name, now.get(name, 0))
         )
 
-    def _read_of(self, function: str, group: str, name: str) -> Any:
-        return _known((self._read(function, group) or {}).get(name))
+    def _pcie(self, group: str, name: str) -> Any:
+        return _known((self._read("amdsmi_get_pcie_info", group) or {}).get(name))
 
     def _read(self, function: str, name: str | None = None, *args: Any) -> Any:
         """Return what a function says, or one name of it; None where it says nothing."""
@@ -387,7 +381,3 @@ def open_amdsmi(pci_bus_id: str) -> AmdSmiGpu | str:
 
 def _known(value: Any) -> Any:
     return None if value in ("N/A", "") else value
-
-
-def _millionth(value: int | None) -> float | None:
-    return None if value is None else value / 1e6
