@@ -43,6 +43,7 @@ STICKY: dict[int, str] = {
 }
 # cudaErrorStreamCaptureUnsupported to cudaErrorStreamCaptureWrongThread: a call that a stream's capture does not allow.
 CAPTURING = range(900, 909)
+LONGEST_TOLD = 300
 
 
 def status_of(error: BaseException) -> int | None:
@@ -51,10 +52,10 @@ def status_of(error: BaseException) -> int | None:
     return status if isinstance(status, int) and not isinstance(status, bool) else None
 
 
-def one_line(error: BaseException, limit: int = 300) -> str:
+def one_line(error: BaseException) -> str:
     """Join an error's text into one line, cut where it grows long."""
     text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= limit else f"{text[:limit]} …"
+    return text if len(text) <= LONGEST_TOLD else f"{text[:LONGEST_TOLD]} …"
 
 
 def mute_lost_context() -> None:
@@ -320,14 +321,14 @@ class CupyRuntime:
         self.wait_device()
 
 
-def persisting_reset(load: Callable[[str], Any] = ctypes.CDLL) -> Callable[[], object]:
+def persisting_reset() -> Callable[[], object]:
     """Return what makes lines of L2 that an access policy keeps ordinary ones again; does nothing where there is none.
 
     Such lines survive a flush, however much other data it reads (CUDA C++ Programming Guide, "L2 Access Property").
     By the driver, since CuPy's runtime has no such call.
     """
     try:
-        reset: Callable[[], object] = load("libcuda.so.1").cuCtxResetPersistingL2Cache
+        reset: Callable[[], object] = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache
     except (OSError, AttributeError):  # a driver from before CUDA 11
         return _no_reset
     return reset
