@@ -19,13 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.cuda.management import (
-    AMD_SLOWDOWNS,
-    NVML_SLOWDOWNS,
-    GpuReading,
-    ManagedGpu,
-    ProcessUse,
-)
+from pytest_bandwidth.devices.cuda.management import AMD_SLOWDOWNS, NVML_SLOWDOWNS, GpuReading, ManagedGpu, ProcessUse
 from pytest_bandwidth.devices.host import process_stat, remembered
 from pytest_bandwidth.domain.device import (
     ECC,
@@ -207,7 +201,6 @@ def memory_clock_low(found_mhz: float | None, largest_mhz: float | None) -> Find
         f"{MEMORY_CLOCK_SHARE * 100:.0f} % of its maximum of {largest_mhz:.0f}: GB/s, the probe's too, are those of "
         "slower memory (a clock that was set, a power state, heat); `nvidia-smi -q -d CLOCK,PERFORMANCE` shows which",
     )
-
 
 
 # A desktop's compositor holds the GPU at a few per cent for ever; below this nobody counts as busy.
