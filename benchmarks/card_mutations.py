@@ -94,7 +94,7 @@ BUGS = (
     ),
     Bug(
         "clock unit",
-        f"{CUDA}/clock.py",
+        f"{CUDA}/health.py",
         "nanoseconds[long_enough]) * 1e3)",
         "nanoseconds[long_enough]))",
         ("gpu/test_gpu_clocks.py::test_warm_up_takes_time_and_the_clock_is_counted",),
@@ -108,7 +108,7 @@ BUGS = (
     ),
     Bug(
         "error swallowed",
-        f"{CUDA}/errors.py",
+        f"{CUDA}/runtime.py",
         "            self._note_if_sticky(error)\n            if status_of(error) in CAPTURING:",
         "            return\n            if status_of(error) in CAPTURING:",
         ("gpu/test_gpu_kernels.py::test_an_illegal_access_loses_the_device_once_and_for_all",),

@@ -29,10 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.activity import ActivityWatch
 from pytest_bandwidth.devices.base import Budget, Launch, Workload
 from pytest_bandwidth.devices.cpu.device import CpuDevice
-from pytest_bandwidth.devices.host import read_caches
+from pytest_bandwidth.devices.host import ActivityWatch, read_caches
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.suite.host_kernels import stream

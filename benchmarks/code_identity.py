@@ -26,14 +26,14 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.code.cubin import kernel_code
+from pytest_bandwidth.devices.code.functions import function_digest
 from pytest_bandwidth.devices.code.launch import launch_digest
-from pytest_bandwidth.devices.code.numba_functions import function_digest
 from pytest_bandwidth.devices.contents import sums_of
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes
 from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, shipped_folder
 from pytest_bandwidth.domain.code.kernel_signature import source_name
 from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, compile_ptx
-from pytest_bandwidth.read_files.listing import AskingTest, ReadFiles
+from pytest_bandwidth.read_files.listing import ReadFiles
 from pytest_bandwidth.read_files.opened import OpenedFiles
 from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
 
@@ -105,14 +105,14 @@ def files(repeat: int) -> tuple[float, float]:
         test.write_text(f"from big import {modules[-1]}\n")
         sys.path.insert(0, name)
         importlib.import_module("test_big")
-        asking = AskingTest("test_big.py::test", str(test), (), ())
+        asking = "test_big.py::test", str(test), (), ()
 
         def listed() -> ReadFiles:
             return ReadFiles(OpenedFiles(name), ["test_*.py"])
 
         read = listed()
-        first = milliseconds(lambda: read.list_of(asking), 1)
-        return first, milliseconds(lambda: read.list_of(asking), repeat)
+        first = milliseconds(lambda: read.list_of(*asking), 1)
+        return first, milliseconds(lambda: read.list_of(*asking), repeat)
 
 
 def line(what: str, found: dict[str, float]) -> str:

@@ -91,7 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         begin_to_collect(config)
     if given(config):
-        from pytest_bandwidth.read_files.of_tests import Attributing
+        from pytest_bandwidth.read_files.listing import Attributing
 
         config.pluginmanager.register(Attributing(), "bandwidth-files")
     if not hasattr(config, "workerinput"):

@@ -19,11 +19,9 @@ from pytest_bandwidth.baseline.locate import files_in, is_folder, is_named_as_ba
 from pytest_bandwidth.baseline.reader import read
 from pytest_bandwidth.baseline.runs import ATTRIBUTES, SUFFIX, path_of
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.code.file_list import file_list_of
-from pytest_bandwidth.domain.code.identity import DIGITS, digest
-from pytest_bandwidth.domain.code.machine_code import CUBIN, LARGEST_BYTES
-from pytest_bandwidth.domain.code.ptx_diff import access_changes, ptx_diff
+from pytest_bandwidth.domain.code.identity import DIGITS, digest, file_list_of
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, ptx_digest
+from pytest_bandwidth.domain.code.stored_kernel import CUBIN, LARGEST_BYTES, access_changes, ptx_diff
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, Problem
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.text import listed

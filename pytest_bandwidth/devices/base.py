@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pytest_bandwidth.domain.code.identity import MeasuredCode
-from pytest_bandwidth.domain.code.launch_shape import LaunchShape
-from pytest_bandwidth.domain.code.ptx import Version
+from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, Version
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement

@@ -63,10 +63,10 @@ def host_contents(array: Any) -> str:
         raise UsageError(f"a {type(array).__name__} cannot be read ({error})") from None
 
 
-def sums_of(array: np.ndarray[Any, Any], *, most_seconds: float = MOST_SECONDS, start: int = 0) -> Sums:
+def sums_of(array: np.ndarray[Any, Any], *, start: int = 0) -> Sums:
     """Add up an array's words, each mixed with its place: s₁ = Σ mᵢ and s₂ = Σ (2 i + 1) mᵢ, modulo 2⁶⁴.
 
-    The last word is filled up with zeros. start: the first word's place. Raises UsageError after so many seconds.
+    The last word is filled up with zeros. start: the first word's place. Raises UsageError after MOST_SECONDS.
     """
     if array.dtype.hasobject:
         raise UsageError("an array of Python's objects has no contents of its own")
@@ -78,11 +78,11 @@ def sums_of(array: np.ndarray[Any, Any], *, most_seconds: float = MOST_SECONDS, 
     tail = data[whole * _WORD_BYTES :]
     if tail.size:
         parts.append((start + whole, np.frombuffer(tail.tobytes().ljust(_WORD_BYTES, b"\0"), np.uint64)))
-    deadline = time.monotonic() + most_seconds
+    deadline = time.monotonic() + MOST_SECONDS
 
     def add(part: tuple[int, np.ndarray[Any, Any]]) -> Sums:
         if time.monotonic() > deadline:
-            raise UsageError(f"hashing {format_bytes(array.nbytes)} of indices takes longer than {most_seconds:g} s")
+            raise UsageError(f"hashing {format_bytes(array.nbytes)} of indices takes longer than {MOST_SECONDS:g} s")
         return _sums_from(*part)
 
     if len(parts) < 2:

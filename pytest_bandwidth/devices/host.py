@@ -1,4 +1,4 @@
-"""Identify the host: processor, memory, caches, and how much of it this process may use.
+"""Tell what host this is, how much of it this process may use, and what else uses it.
 
 Linux tells through /proc and /sys; elsewhere what Python's standard library knows is used, and cache sizes are unknown.
 """
@@ -9,13 +9,14 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 
-from pytest_bandwidth.domain.device import DeviceIdentity, Fact
+from pytest_bandwidth.domain.clock import clock
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact
 
 _SIZE = re.compile(r"(\d+)([KMG]?)")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -235,3 +236,159 @@ def _reclaimed(stat: Path, keys: Collection[str]) -> int:
 
 def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+
+
+# Less than this share of one processor is the background of any system.
+WORTH_TELLING_SHARE = 0.05
+MOST_TOLD = 3
+HYPERVISOR = "hypervisor"
+# man 5 proc_pid_comm: 15 bytes and a zero.
+KERNEL_NAME_LENGTH = 15
+LONGEST_NAME = 64
+# Many hosts have thousands of processes; looking at more would cost more than it tells.
+MOST_PROCESSES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Hold the processor seconds used up to a moment: by each other process (name and id), and by the hypervisor."""
+
+    at: float = 0.0
+    by_process: Mapping[tuple[int, str], float] = field(default_factory=dict)
+    stolen: float | None = None
+
+
+class ActivityWatch:
+    """Tell what others did since it was last asked."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._before = self._read()
+
+    def restart(self) -> None:
+        """Leave out what was used so far."""
+        self._before = self._read()
+
+    def conditions(self) -> Conditions:
+        """Return the host's state; `others` as ``name (process id): 0.83 processors`` since the last call."""
+        before, now = self._before, self._read()
+        self._before = now
+        shares = shares_between(before, now)
+        return Conditions(
+            sm_clock_mhz=clock_mhz(self._root),
+            others=told({_whole_name(self._root / "proc", who): share for who, share in shares.items()}),
+            others_processors=sum(shares.values()) if now.by_process else None,
+            stolen_processors=None if now.stolen is None else shares.get(HYPERVISOR, 0.0),
+            load_average=_load_average(),
+        )
+
+    def _read(self) -> Activity:
+        proc = self._root / "proc"
+        ticks = _ticks_per_second()
+        if ticks is None or not (proc / "stat").is_file():
+            return Activity(clock.monotonic())
+        by_process = {}
+        own = {os.getpid(), *remembered()}
+        entries = [entry.name for entry in os.scandir(proc) if entry.name.isdigit()][:MOST_PROCESSES]
+        for name in entries:
+            seconds = _process_seconds(proc / name / "stat", ticks)
+            if seconds is not None and int(name) not in own:
+                by_process[(int(name), seconds[0])] = seconds[1]
+        return Activity(clock.monotonic(), by_process, _stolen_seconds(proc / "stat", ticks))
+
+
+def shares_between(before: Activity, after: Activity) -> dict[str, float]:
+    """Return processors used meanwhile, by whom: each other process, and the hypervisor."""
+    elapsed = after.at - before.at
+    if elapsed <= 0:
+        return {}
+    shares = {
+        f"{name} ({pid})": (seconds - before.by_process.get((pid, name), seconds)) / elapsed
+        for (pid, name), seconds in after.by_process.items()
+    }
+    if after.stolen is not None and before.stolen is not None:
+        shares[HYPERVISOR] = (after.stolen - before.stolen) / elapsed
+    return {who: share for who, share in shares.items() if share > 0}
+
+
+def told(shares: Mapping[str, float]) -> tuple[str, ...]:
+    """Name the busiest that are worth telling, busiest first."""
+    busiest = sorted(((share, who) for who, share in shares.items() if share >= WORTH_TELLING_SHARE), reverse=True)
+    return tuple(f"{who}: {share:.2f} processors" for share, who in busiest[:MOST_TOLD])
+
+
+def _whole_name(proc: Path, who: str) -> str:
+    """Return ``name (process id)`` with the program's whole name: the kernel keeps 15 characters of it."""
+    name, _, number = who.rpartition(" (")
+    if len(name) < KERNEL_NAME_LENGTH:
+        return who
+    try:
+        command = (proc / number.rstrip(")") / "cmdline").read_bytes()[:4096]
+    except OSError:
+        return who
+    whole = Path(command.split(b"\0", 1)[0].decode(errors="replace")).name
+    printable = "".join(c for c in whole if c.isprintable())[:LONGEST_NAME]
+    return f"{printable} ({number}" if printable.startswith(name) else who
+
+
+def clock_mhz(root: Path = Path("/")) -> float | None:
+    """Return the mean clock of the processors where the system scales it and tells; a virtual machine does not."""
+    clocks = []
+    for path in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"):
+        try:
+            clocks.append(int(path.read_text(encoding="ascii")) / 1000)
+        except (OSError, ValueError):
+            continue
+    return sum(clocks) / len(clocks) if clocks else None
+
+
+def process_stat(stat: Path) -> tuple[str, list[str]]:
+    """Return a process's name, and the fields behind it (man 5 proc_pid_stat). Raises OSError, ValueError."""
+    text = stat.read_text(encoding="utf-8", errors="replace")
+    # The name is in parentheses and may hold any character, so it ends at the last one.
+    start, end = text.index("("), text.rindex(")")
+    return text[start + 1 : end], text[end + 2 :].split()
+
+
+def _process_seconds(stat: Path, ticks: int) -> tuple[str, float] | None:
+    try:
+        name, fields = process_stat(stat)
+        return "".join(c for c in name if c.isprintable()), (int(fields[11]) + int(fields[12])) / ticks
+    except (OSError, ValueError, IndexError):
+        return None  # it ended meanwhile
+
+
+def _stolen_seconds(stat: Path, ticks: int) -> float | None:
+    try:
+        # cpu user nice system idle iowait irq softirq steal … (man 5 proc_stat)
+        return int(stat.read_text(encoding="ascii").split("\n", 1)[0].split()[8]) / ticks
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _ticks_per_second() -> int | None:
+    try:
+        return os.sysconf("SC_CLK_TCK")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _load_average() -> float | None:
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return None
+
+
+# The processes that are no others: those that this one started, and one that takes turns with it. A GPU's driver still
+# names one as busy for a while after it ended.
+_ours: set[int] = set()
+
+
+def remember(pid: int) -> None:
+    """Count a process as ours from now on, when it has ended as well."""
+    _ours.add(pid)
+
+
+def remembered() -> frozenset[int]:
+    return frozenset(_ours)

@@ -18,10 +18,19 @@ from pytest_bandwidth.devices.base import Device, OldCode, Workload
 from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import INPUTS_CHANGED, identity_of_plain
-from pytest_bandwidth.domain.code.launch_shape import LaunchShape, shape_of
-from pytest_bandwidth.domain.code.machine_code import CUBIN, CubinSource, cubin_of_text, text_of_cubin
-from pytest_bandwidth.domain.code.ptx import entry_of, target_of, version_of, why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
+from pytest_bandwidth.domain.code.stored_kernel import (
+    CUBIN,
+    CubinSource,
+    LaunchShape,
+    cubin_of_text,
+    entry_of,
+    shape_of,
+    target_of,
+    text_of_cubin,
+    version_of,
+    why_not_interchangeable,
+)
 from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost, KernelError
 from pytest_bandwidth.domain.measured.measurement import Measurement

@@ -1,17 +1,211 @@
-"""Find arrays in nested containers, and tell which framework they belong to and where in memory they lie."""
+"""Find arrays in nested containers, and tell which framework they belong to and where in memory they lie.
+
+Known are arrays of NumPy, PyTorch, JAX, of libraries that tell where arrays lie, and of frameworks that plug in.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, ValuesView
 from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+from math import prod
 from types import GeneratorType
 from typing import Any
 
+import numpy as np
+
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.frameworks.extents import Extent, distinct_bytes
-from pytest_bandwidth.frameworks.known import framework_of
+from pytest_bandwidth.frameworks.base import Extent, Framework, distinct_bytes
+from pytest_bandwidth.registry import hooks
+
+
+class NumPy(Framework):
+    """Know NumPy's arrays; its scalars are none."""
+
+    name = "NumPy"
+
+    def owns(self, value: object) -> bool:
+        return isinstance(value, np.ndarray)
+
+    def extent(self, array: Any, path: str) -> Extent:
+        if array.dtype.hasobject:
+            raise UsageError(f"{path} holds Python objects, whose bytes lie elsewhere: expected numbers, or the bytes")
+        return Extent("host", array.ctypes.data, array.shape, array.strides, array.itemsize)
+
+    def is_on_host(self, array: Any) -> bool:
+        del array
+        return True
+
+    def as_numpy(self, array: Any) -> Any:
+        return array
+
+
+class OfInterface(Framework):
+    """Know arrays of any library that tells where they lie: on a GPU, as CuPy's and Numba's do, or in host memory."""
+
+    def __init__(self, library: str, space: str) -> None:
+        self.name, self._space = library, space
+        self._interface = "__cuda_array_interface__" if space == "cuda" else "__array_interface__"
+
+    def owns(self, value: object) -> bool:
+        return hasattr(type(value), self._interface) and not isinstance(value, np.generic)
+
+    def extent(self, array: Any, path: str) -> Extent:
+        del path
+        return _of_interface(self._space, getattr(array, self._interface))
+
+    def is_on_host(self, array: Any) -> bool:
+        del array
+        return self._space == "host"
+
+    def as_numpy(self, array: Any) -> Any:
+        return np.asarray(array) if self._space == "host" else None
+
+
+def _of_interface(space: str, interface: Any) -> Extent:
+    shape = tuple(map(int, interface["shape"]))
+    size = np.dtype(interface["typestr"]).itemsize
+    strides = interface.get("strides") or tuple(size * prod(shape[place + 1 :]) for place in range(len(shape)))
+    address = (interface.get("data") or (0, False))[0]
+    return Extent(space, int(address or 0), shape, tuple(map(int, strides)), size)
+
+
+class Torch(Framework):
+    """Know PyTorch's tensors."""
+
+    name = "PyTorch"
+    # On a GPU it computes later, but in the order of a stream that events can be recorded on.
+    own_graphs = "torch.cuda.graph"
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+
+    def owns(self, value: object) -> bool:
+        return isinstance(value, getattr(self._torch, "Tensor", ()))
+
+    def extent(self, array: Any, path: str) -> Extent:
+        if not self.is_made(array):
+            raise UsageError(f"{path} is a meta or fake tensor, which has no memory: expected one that holds numbers")
+        if array.requires_grad and self._torch.is_grad_enabled():
+            raise UsageError(
+                f"{path} requires grad: each run would record a graph, and keep what the declaration does not tell; "
+                "expected it detached, or the call under torch.no_grad()"
+            )
+        if array.is_nested:
+            raise UsageError(f"{path} is a nested tensor, whose rows lie apart: expected a strided one, or the bytes")
+        if array.layout is not self._torch.strided or type(array).__name__ == "FunctionalTensor":
+            raise UsageError(f"{path} is a tensor of layout {array.layout}, expected a strided one, or the bytes")
+        size = array.element_size()
+        strides = tuple(stride * size for stride in array.stride())
+        space = "host" if array.device.type == "cpu" else str(array.device)
+        return Extent(space, array.data_ptr(), tuple(array.shape), strides, size)
+
+    def is_on_host(self, array: Any) -> bool:
+        return str(array.device.type) == "cpu"
+
+    def stream(self, array: Any) -> Any:
+        return self._torch.cuda.current_stream(array.device) if array.device.type == "cuda" else None
+
+    def is_made(self, array: Any) -> bool:
+        return not (array.is_meta or _is_fake(array))
+
+    def as_numpy(self, array: Any) -> Any:
+        try:
+            return array.detach().numpy()
+        except (RuntimeError, TypeError):  # on a device, or of a type that NumPy has not
+            return None
+
+
+def _is_fake(array: Any) -> bool:
+    fake = sys.modules.get("torch._subclasses.fake_tensor")
+    return fake is not None and isinstance(array, fake.FakeTensor)
+
+
+class Jax(Framework):
+    """Know JAX's arrays."""
+
+    name = "JAX"
+    computes_later = True
+
+    def __init__(self, jax: Any) -> None:
+        self._jax = jax
+
+    def owns(self, value: object) -> bool:
+        return isinstance(value, getattr(self._jax, "Array", ()))
+
+    def extent(self, array: Any, path: str) -> Extent:
+        if isinstance(array, self._jax.core.Tracer):
+            raise UsageError(f"{path} is a tracer of a JAX transformation: measure the compiled function from outside")
+        if array.is_deleted():
+            raise UsageError(f"{path} is a JAX array whose buffer was deleted or donated: make it anew before the call")
+        if len(array.devices()) > 1:
+            raise UsageError(f"{path} lies on {len(array.devices())} devices, expected an array on one, or the bytes")
+        nbytes = int(array.nbytes)
+        try:
+            address, space = int(array.unsafe_buffer_pointer()), str(next(iter(array.devices())))
+        except (AttributeError, RuntimeError, TypeError, ValueError):  # random keys, say, have no buffer of their own
+            address, space = 0, f"JAX array {id(array)}"
+        return Extent(space, address, (nbytes,), (1,), 1)
+
+    def is_on_host(self, array: Any) -> bool:
+        return all(device.platform == "cpu" for device in array.devices())
+
+    def is_made(self, array: Any) -> bool:
+        return not isinstance(array, self._jax.core.Tracer) and not array.is_deleted()
+
+    def wait(self, arrays: Sequence[Any]) -> None:
+        self._jax.block_until_ready(arrays)
+
+    def as_numpy(self, array: Any) -> Any:
+        try:
+            return np.from_dlpack(array)
+        except (RuntimeError, TypeError, ValueError, BufferError, AttributeError):
+            return None
+
+
+Makers = Mapping[str, Callable[[Any], Framework]]
+# By the name of the module that has to be loaded; those that a process never imports are never asked.
+_OF_THE_CORE: Makers = {"torch": Torch, "jax": Jax}
+_NUMPY = NumPy()
+
+
+def loaded_frameworks() -> dict[str, Framework]:
+    """Return the frameworks that this process has loaded, by their modules' names."""
+    makers = _makers(hooks())
+    found = {name: make(sys.modules[name]) for name, make in makers.items() if sys.modules.get(name) is not None}
+    for name, framework in found.items():
+        if not isinstance(framework, Framework):
+            raise UsageError(
+                f"pytest_bandwidth_frameworks: found {shown(framework)}, made of {name}, expected a Framework"
+            )
+    return found
+
+
+def framework_of(value: object) -> Framework | None:
+    """Return the framework whose array the value is; None for anything that is no array."""
+    if _NUMPY.owns(value):
+        return _NUMPY
+    for framework in loaded_frameworks().values():
+        if framework.owns(value):
+            return framework
+    library = type(value).__module__.partition(".")[0]
+    return next((one for space in ("cuda", "host") if (one := OfInterface(library, space)).owns(value)), None)
+
+
+@lru_cache(maxsize=1)
+def _makers(plugged: Any) -> Makers:
+    """Return what makes frameworks of modules; asked for each value, so the hook is called once for a run."""
+    found = plugged.pytest_bandwidth_frameworks()
+    for makers in found:
+        if not isinstance(makers, Mapping) or not all(map(callable, makers.values())):
+            raise UsageError(
+                f"pytest_bandwidth_frameworks: found {shown(makers)}, expected a dictionary: "
+                "by a module's name, what makes a Framework of it"
+            )
+    return {name: make for makers in (_OF_THE_CORE, *found) for name, make in makers.items()}
+
 
 # A container that is larger, or nested deeper, is no list of arrays; one that holds itself is as deep as one likes.
 MOST_VISITED = 100_000

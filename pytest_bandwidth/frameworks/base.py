@@ -1,12 +1,38 @@
-"""Say what is asked of a framework about its arrays, for frameworks that plug in, too."""
+"""Say what is asked of a framework about its arrays, for frameworks that plug in, too: above all, where each lies.
+
+By that the distinct bytes of arrays are counted: views may share memory, and each byte counts once.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
 from typing import Any
 
-from pytest_bandwidth.frameworks.extents import Extent
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.units import format_bytes
+
+# Strided views that overlap are marked cell by cell, a byte for each.
+MOST_CELLS = 2**28
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Say where an array's elements lie: address of the first, sizes and strides in bytes, bytes of an element.
+
+    space: the memory that the address belongs to, such as a device; what lies in different ones never overlaps.
+    """
+
+    space: Hashable
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
 
 
 class Framework(ABC):
@@ -60,3 +86,112 @@ class Framework(ABC):
     def as_numpy(self, array: Any) -> Any:
         """Return a host array as a view of NumPy's; None where it cannot be had without a copy."""
         del array
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Hold an extent as blocks without gaps: the first one's start, their length, and how often they repeat."""
+
+    start: int
+    length: int
+    repeats: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length + sum((size - 1) * stride for size, stride in self.repeats)
+
+    @property
+    def overlaps_itself(self) -> bool:
+        """Return whether two blocks may share bytes, as those of sliding windows do."""
+        span = self.length
+        for size, stride in self.repeats:
+            if stride < span:
+                return True
+            span += (size - 1) * stride
+        return False
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all blocks, where none overlap."""
+        return self.length * prod(size for size, _ in self.repeats)
+
+
+def span_of(extent: Extent) -> tuple[int, int]:
+    """Return an extent's first address, and the one after its last."""
+    reaches = [(size - 1) * stride for size, stride in zip(extent.shape, extent.strides, strict=True) if size]
+    start = extent.address + sum(reach for reach in reaches if reach < 0)
+    if not prod(extent.shape):
+        return start, start
+    return start, extent.address + sum(reach for reach in reaches if reach > 0) + extent.itemsize
+
+
+def distinct_bytes(extents: Iterable[Extent]) -> int:
+    """Return the bytes that lie in any of the extents, each once.
+
+    Elements that a stride of 0 repeats are in memory once. Raises UsageError where too much overlaps to be counted.
+    """
+    spaces: dict[Hashable, set[_Blocks]] = {}
+    for extent in extents:
+        if prod(extent.shape) * extent.itemsize:
+            spaces.setdefault(extent.space, set()).add(_blocks(extent))
+    return sum(_union(group) for found in spaces.values() for group in _connected(found))
+
+
+def _blocks(extent: Extent) -> _Blocks:
+    start, length = extent.address, extent.itemsize
+    dimensions: list[tuple[int, int]] = []
+    for size, stride in zip(extent.shape, extent.strides, strict=True):
+        if stride < 0:
+            start += (size - 1) * stride
+        if size > 1 and stride:
+            dimensions.append((abs(stride), size))
+    repeats: list[tuple[int, int]] = []
+    for stride, size in sorted(dimensions):
+        if not repeats and stride <= length:
+            length += (size - 1) * stride
+        else:
+            repeats.append((size, stride))
+    return _Blocks(start, length, tuple(repeats))
+
+
+def _connected(found: Iterable[_Blocks]) -> Iterator[list[_Blocks]]:
+    """Part them into groups whose spans, from first byte to last, do not meet."""
+    group: list[_Blocks] = []
+    end = 0
+    for blocks in sorted(found, key=lambda one: (one.start, one.end)):
+        if group and blocks.start >= end:
+            yield group
+            group = []
+        group.append(blocks)
+        end = max(end, blocks.end) if len(group) > 1 else blocks.end
+    if group:
+        yield group
+
+
+def _union(group: Sequence[_Blocks]) -> int:
+    start, end = group[0].start, max(blocks.end for blocks in group)
+    whole = any(not blocks.repeats and blocks.start == start and blocks.end == end for blocks in group)
+    if whole or not any(blocks.repeats for blocks in group):
+        return end - start
+    if len(group) == 1 and not group[0].overlaps_itself:
+        return group[0].nbytes
+    return _marked(group, start, end)
+
+
+def _marked(group: Sequence[_Blocks], start: int, end: int) -> int:
+    """Mark what the blocks cover, in cells of the largest size that all of them are made of."""
+    steps = [step for b in group for step in (b.start - start, b.length, *(stride for _, stride in b.repeats))]
+    cell = gcd(*steps)
+    cells = (end - start) // cell
+    if cells > MOST_CELLS:
+        raise UsageError(
+            f"views with gaps overlap in {format_bytes(end - start)} of memory, too much to count byte by byte: "
+            "declare the bytes"
+        )
+    marks = np.zeros(cells, np.bool_)
+    for b in group:
+        first = marks[(b.start - start) // cell :]
+        shape = (*(size for size, _ in b.repeats), b.length // cell)
+        strides = (*(stride // cell for _, stride in b.repeats), 1)
+        as_strided(first, shape, strides)[...] = True
+    return int(np.count_nonzero(marks)) * cell

@@ -15,9 +15,8 @@ import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding
-from pytest_bandwidth.frameworks.arrays import arrays_in
+from pytest_bandwidth.frameworks.arrays import arrays_in, framework_of, loaded_frameworks
 from pytest_bandwidth.frameworks.base import Framework
-from pytest_bandwidth.frameworks.known import framework_of, loaded_frameworks
 
 # Paths of arrays, arrays, and their frameworks.
 Found = list[tuple[str, Any, Framework]]

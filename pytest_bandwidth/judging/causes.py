@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import SHAPE_CHANGED, identity_of_plain
-from pytest_bandwidth.domain.code.launch_shape import LaunchShape, changes, shape_of
+from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, shape_changes, shape_of
 from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.units import format_gbps, format_percent
@@ -92,7 +92,7 @@ def _code_changes(measurement: Measurement, entry: Entry, resources: Mapping[str
     """Say what changed in code and launch; the launch's shape by its figures, where both are recorded."""
     said = list(measurement.code.changes_since(identity_of_plain(entry.code)))
     then, now = shape_of(entry.resources), shape_of(resources)
-    shape = [] if then is None or now is None else changes(then, now)
+    shape = [] if then is None or now is None else shape_changes(then, now)
     if shape:
         said = [one for one in said if one != SHAPE_CHANGED] + [f"the launch changed: {', '.join(shape)}"]
     return said

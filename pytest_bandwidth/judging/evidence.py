@@ -8,7 +8,7 @@ from enum import Enum
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.code.identity import identity_of_plain
-from pytest_bandwidth.domain.code.launch_shape import shape_of
+from pytest_bandwidth.domain.code.stored_kernel import shape_of
 from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, metrics_of_measurement, middle_of

@@ -23,9 +23,8 @@ from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measured.measurement import INPUTS, UNMEASURED, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS, validated, with_earlier_tries
-from pytest_bandwidth.frameworks.arrays import arrays_in
-from pytest_bandwidth.frameworks.extents import Extent, span_of
-from pytest_bandwidth.frameworks.known import framework_of
+from pytest_bandwidth.frameworks.arrays import arrays_in, framework_of
+from pytest_bandwidth.frameworks.base import Extent, span_of
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.progress import Progress

@@ -10,20 +10,21 @@ import platform
 import stat
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, cast
 
+import pytest
+
 from pytest_bandwidth.devices.kernel_source import included_names
-from pytest_bandwidth.domain.code.file_list import FileList, is_installed
-from pytest_bandwidth.domain.code.identity import DIGITS, digest
+from pytest_bandwidth.domain.code.identity import DIGITS, FileList, digest, is_installed
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.read_files.imports import LARGEST_SOURCE_BYTES, Imports, imports_of_file
-from pytest_bandwidth.read_files.opened import Noted, OpenedFiles, Signature, signature_of
+from pytest_bandwidth.read_files.opened import Noted, OpenedFiles, Signature, signature_of, watching
 
 LARGEST_FILE_BYTES = 256 * 2**20
 MOST_FILES = 20_000
@@ -48,19 +49,6 @@ class FilesUnknown(Exception):
     """Raised where files cannot tell what a test runs; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class AskingTest:
-    """Hold what of a test decides which files are its own.
-
-    plugins: files of the user's that pytest loaded for it: each conftest.py above it, and plugins.
-    """
-
-    nodeid: str
-    file: str
-    fixtures: Sequence[str]
-    plugins: Sequence[str]
-
-
 @dataclass(slots=True)
 class ReadFiles:
     """List the files of tests. patterns: of the names of test modules, as pytest collects them."""
@@ -78,17 +66,20 @@ class ReadFiles:
     def root(self) -> str:
         return self.opened.root
 
-    def list_of(self, test: AskingTest) -> FileList:
-        """Return the files that a test depends on. Raises FilesUnknown."""
+    def list_of(self, nodeid: str, test_file: str, fixtures: Collection[str], plugins: Iterable[str]) -> FileList:
+        """Return the files that a test depends on. Raises FilesUnknown.
+
+        plugins: files of the user's that pytest loaded for it: each conftest.py above it, and plugins.
+        """
         loaded = _Loaded(self.opened, self._is_users)
-        starts = map(self.opened.normal, (test.file, *test.plugins))
+        starts = map(self.opened.normal, (test_file, *plugins))
         modules, dynamic = self._reached([*starts, *self._unreached(loaded)], loaded)
         if dynamic:
             modules |= set(self._whole_tree())
         noted = Noted()
         noted.add(self.opened.of_test)
         for (name, base), of_fixture in self.opened.by_fixture.items():
-            if name in test.fixtures and test.nodeid.startswith(base):
+            if name in fixtures and nodeid.startswith(base):
                 noted.add(of_fixture)
         for file in modules:
             for name in loaded.names.get(file, ()):
@@ -439,3 +430,52 @@ def _identity_of_distribution(folder: str, version: str) -> str | None:
     except (OSError, ValueError, AttributeError):
         return version
     return f"{version} {digest(*sorted(lines))[:8]}"
+
+
+class Attributing:
+    """Tell when a test begins, and when a fixture is set up: pytest's hooks."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        if (files := watching()) is not None:
+            files.begin_test()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
+        files = watching()
+        if files is None:
+            return (yield)
+        with files.fixture(fixturedef.argname, fixturedef.baseid):
+            return (yield)
+
+
+class FilesOfTests:
+    """List the files of a run's tests."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @cached_property
+    def _read(self) -> ReadFiles | None:
+        opened = watching()
+        return None if opened is None else ReadFiles(opened, self._config.getini("python_files"))
+
+    def list_for(self, request: pytest.FixtureRequest) -> FileList | None:
+        """Return what a test depends on; None where nothing noted its files. Raises FilesUnknown."""
+        if self._read is None:
+            return None
+        item = request.node
+        file = str(item.path)
+        return self._read.list_of(item.nodeid, file, request.fixturenames, self._plugins(file))
+
+    def _plugins(self, test_file: str) -> list[str]:
+        """Return the files of plugins; of the conftest.py files those that are above the test."""
+        found = []
+        for plugin in self._config.pluginmanager.get_plugins():
+            file = getattr(plugin, "__file__", None) if isinstance(plugin, ModuleType) else None
+            if not isinstance(file, str):
+                continue
+            folder, name = os.path.split(os.path.abspath(file))
+            if name != "conftest.py" or test_file.startswith(os.path.join(folder, "")):
+                found.append(file)
+        return found

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from pytest_bandwidth.domain.code.file_list import is_installed
+from pytest_bandwidth.domain.code.identity import is_installed
 
 _PACKAGE = __name__.partition(".")[0]
 _MACHINERY = frozenset({"_pytest", "pytest", "pluggy", "xdist", "execnet", "coverage"})

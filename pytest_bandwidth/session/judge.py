@@ -14,8 +14,8 @@ from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_files import needed_cubin, needed_files, needed_ptx
 from pytest_bandwidth.devices.base import Device
 from pytest_bandwidth.domain.baseline import Baseline
-from pytest_bandwidth.domain.code.machine_code import CubinSource
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource
+from pytest_bandwidth.domain.code.stored_kernel import CubinSource
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import BaselineError, UsageError
 from pytest_bandwidth.domain.measured.measurement import Measurement

@@ -42,7 +42,7 @@ from pytest_bandwidth.options.options import places_of, usage_error
 from pytest_bandwidth.options.reading import read_marker, settings_of
 from pytest_bandwidth.outcomes.outcome import Plain, outcome_of
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable
-from pytest_bandwidth.read_files.of_tests import FilesOfTests
+from pytest_bandwidth.read_files.listing import FilesOfTests
 from pytest_bandwidth.reports import wording
 from pytest_bandwidth.reports.terminal import disabled_line, header_line, uncommitted_line
 from pytest_bandwidth.reports.text_safe import printable, printable_lines, printable_sentence

@@ -16,8 +16,8 @@ from run_documents import GPU, outcome, run_of, save, saved
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.cli import baseline_diff
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
-from pytest_bandwidth.domain.code.ptx_diff import MOST_LINES
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
+from pytest_bandwidth.domain.code.stored_kernel import MOST_LINES
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.judging.decide import decide_stored
 from pytest_bandwidth.judging.stored import prior_spread, reference_of

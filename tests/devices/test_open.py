@@ -8,7 +8,6 @@ import pytest
 from pytest_bandwidth.devices.open import checked_name, open_device, timed_on
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
-DEVICES = "pytest_bandwidth.devices"
 # A device of a user's own, in a conftest.py: it counts how often callables are called.
 CALLS = """
 import numpy as np

@@ -12,8 +12,7 @@ from scripted import ScriptedDevice, repeat
 
 from pytest_bandwidth.devices.base import Budget, OldCode, Workload
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.code.launch_shape import LaunchShape
-from pytest_bandwidth.domain.code.machine_code import text_of_cubin
+from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, text_of_cubin
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError
 from pytest_bandwidth.domain.measured.measurement import Measurement

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.frameworks import extents
-from pytest_bandwidth.frameworks.extents import Extent, distinct_bytes
+from pytest_bandwidth.frameworks import base
+from pytest_bandwidth.frameworks.base import Extent, distinct_bytes
 
 
 def extent_of(array):
@@ -68,7 +68,7 @@ def test_the_same_address_on_two_devices_is_two_places():
 
 
 def test_too_much_to_mark_is_refused(monkeypatch):
-    monkeypatch.setattr(extents, "MOST_CELLS", 100)
+    monkeypatch.setattr(base, "MOST_CELLS", 100)
     assert distinct_bytes(map(extent_of, (X[:, ::2],))) == 64 * 16 * 4  # nothing overlaps: reckoned
     with pytest.raises(UsageError, match=r"views with gaps overlap in 8\.\d+ kB of memory.*declare the bytes"):
         distinct_bytes(map(extent_of, (X[:, ::2], X[:, ::4])))

@@ -16,7 +16,7 @@ from gpu_work import COPY, measured, quiet
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice, open_cuda
 from pytest_bandwidth.devices.kernel_source import shipped_folder
-from pytest_bandwidth.domain.code.ptx import in_version
+from pytest_bandwidth.domain.code.stored_kernel import in_version
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelError, OutOfMemory, UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from pytest_bandwidth.read_files import imports, listing
-from pytest_bandwidth.read_files.listing import AskingTest, FilesUnknown, ReadFiles
+from pytest_bandwidth.read_files.listing import FilesUnknown, ReadFiles
 from pytest_bandwidth.read_files.opened import OpenedFiles
 
 FILES = {
@@ -57,7 +57,7 @@ class Case:
 
     def list(self, file="test_it.py", fixtures=()):
         plugins = [str(self.root / "conftest.py")]
-        return self.read.list_of(AskingTest(f"{file}::test", str(self.root / file), fixtures, plugins))
+        return self.read.list_of(f"{file}::test", str(self.root / file), fixtures, plugins)
 
     def files(self, *args, **keywords):
         return set(self.list(*args, **keywords).files)
@@ -151,7 +151,7 @@ def test_a_file_is_parsed_once_in_each_state(case, monkeypatch):
     assert len(parsed) == len(first)
     case.load("plugged")
     assert case.files() == first | {"plugged.py"}
-    assert ReadFiles(case.opened, ["test_*.py"]).list_of(AskingTest("", str(case.root / "test_it.py"), (), ()))
+    assert ReadFiles(case.opened, ["test_*.py"]).list_of("", str(case.root / "test_it.py"), (), ())
     assert len(parsed) == len(first) + 1
     case.file("test_it.py", "from own import used  # once more\n")
     case.files()
@@ -171,7 +171,7 @@ def test_a_root_behind_a_link_is_the_same_root(case, tmp_path_factory):
     link.symlink_to(case.root)
     through = ReadFiles(OpenedFiles(str(link)), ["test_*.py"])
     file = str(link / "test_it.py")
-    found = through.list_of(AskingTest("test_it.py::test", file, (), [str(link / "conftest.py")]))
+    found = through.list_of("test_it.py::test", file, (), [str(link / "conftest.py")])
     assert found == case.list()
 
 

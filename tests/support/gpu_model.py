@@ -21,10 +21,9 @@ import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.cuda.context import Opened
-from pytest_bandwidth.devices.cuda.errors import ContextGuard
 from pytest_bandwidth.devices.cuda.health import Ownership
 from pytest_bandwidth.devices.cuda.identity import CudaFacts
-from pytest_bandwidth.devices.cuda.runtime import CupyRuntime
+from pytest_bandwidth.devices.cuda.runtime import ContextGuard, CupyRuntime
 
 LAUNCH_SECONDS = 5e-6
 EVENT_SECONDS = 1e-6

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.base import BoundLaunch, Device
+from pytest_bandwidth.devices.code.functions import function_digest, known_function
 from pytest_bandwidth.devices.code.given import launched_as
 from pytest_bandwidth.devices.code.launch import (
     NO_ADDRESSES,
@@ -20,11 +21,8 @@ from pytest_bandwidth.devices.code.launch import (
     identifying_arguments,
     nowhere,
 )
-from pytest_bandwidth.devices.code.numba_functions import function_digest
-from pytest_bandwidth.devices.code.python_functions import known_function
 from pytest_bandwidth.devices.code.walk import Unknown, Walk
-from pytest_bandwidth.domain.code.file_list import is_installed
-from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
+from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest, is_installed
 
 # Containers that a callable is looked for in; anything else is handed over as it is.
 _CONTAINERS = (list, tuple, set, frozenset)

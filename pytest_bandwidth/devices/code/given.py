@@ -11,9 +11,8 @@ from stat import S_ISREG
 from types import ModuleType
 from typing import Any
 
-from pytest_bandwidth.devices.code.cubin import code_of_file
-from pytest_bandwidth.devices.code.elf import CUDA, MAGIC, read_elf
-from pytest_bandwidth.devices.code.fatbin import CONTAINER, SECTIONS, kernels_of
+from pytest_bandwidth.devices.code.cubin import CUDA, MAGIC, code_of_file, read_elf
+from pytest_bandwidth.devices.code.fatbin import CONTAINER, LARGEST_PTX, SECTIONS, kernels_of
 from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, normal_form_of_all, ptx_digest
 from pytest_bandwidth.domain.errors import UsageError
@@ -22,7 +21,6 @@ from pytest_bandwidth.domain.text import shown
 
 # Larger files are known by their bytes, line numbers included.
 LARGEST_READ = 2**28
-LARGEST_PTX = 2**22
 FILES_KEPT = 64
 # Machine code, by the name of its format: NVIDIA's, AMD's.
 _MACHINE_CODE = ("cubin", "hsaco")

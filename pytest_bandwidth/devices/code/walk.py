@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.code.file_list import is_installed
-from pytest_bandwidth.domain.code.identity import digest
+from pytest_bandwidth.domain.code.identity import digest, is_installed
 
 STANDARD = frozenset({"math", "cmath", "operator", "_operator"})
 _DISPATCHER = type(np.sum)

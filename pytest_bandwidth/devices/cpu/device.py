@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.activity import ActivityWatch
 from pytest_bandwidth.devices.base import (
     Budget,
     Call,
@@ -25,9 +24,8 @@ from pytest_bandwidth.devices.base import (
     TimedDevice,
     Workload,
 )
+from pytest_bandwidth.devices.code.functions import function_digest
 from pytest_bandwidth.devices.code.launch import with_launch
-from pytest_bandwidth.devices.code.numba_functions import function_digest
-from pytest_bandwidth.devices.cpu.ceilings import attained_flops, empty_call_seconds
 from pytest_bandwidth.devices.cpu.kernels import HostKernel, host_kernels
 from pytest_bandwidth.devices.cpu.probes import (
     ELEMENT,
@@ -37,7 +35,7 @@ from pytest_bandwidth.devices.cpu.probes import (
     buffer_reader,
     numba_threads,
 )
-from pytest_bandwidth.devices.host import identify, read_caches
+from pytest_bandwidth.devices.host import ActivityWatch, identify, read_caches
 from pytest_bandwidth.devices.host_timing import CacheEviction, RunDelay, StackPlaces
 from pytest_bandwidth.devices.numpy_arrays import Allocate, RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.sampling import measure_timed
@@ -52,6 +50,12 @@ from pytest_bandwidth.domain.traffic import Traffic
 
 # Of a function that does nothing, caches cold before each: 3 ms for 8 MiB of cache, a twentieth of a second at most.
 COLD_CALLS = 16
+# A product that the caches hold, of 0.27 GFLOP: a few milliseconds, long enough for every thread to join in.
+PRODUCT_SIDE = 512
+TRIES = 7
+EMPTY_CALLS = 64
+# Halves are computed with in single precision on the host.
+_DTYPES = {"fp64": "float64", "fp32": "float32", "fp16": "float32", "bf16": "float32"}
 NO_TWIN = "CUDA kernels need a CUDA or traffic device; on the host only those with a twin run"
 EXTRA_MISSING = "kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'"
 
@@ -147,7 +151,8 @@ class CpuDevice(TimedDevice):
 
     def peak_flops(self, precision: str) -> float | None:
         """Measure what a matrix product reaches here, once: no datasheet tells for this machine."""
-        return attained_flops(precision)
+        dtype = _DTYPES.get(precision)
+        return None if dtype is None else _product_flops(dtype)
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Sample the workload beside its probe. Raises OutOfMemory, and whatever the workload raises."""
@@ -210,7 +215,8 @@ class CpuDevice(TimedDevice):
 
     @cached_property
     def _dispatch_seconds(self) -> float:
-        return empty_call_seconds(self._operate)
+        self._operate()  # compiles
+        return min(_seconds(self._operate) for _ in range(EMPTY_CALLS))  # busy processors only add to it
 
     def _numpy_probe(self) -> Finding | None:
         if self._threads is not None:
@@ -220,3 +226,19 @@ class CpuDevice(TimedDevice):
             "without Numba the probe is NumPy's own operation on one thread, so relative is a share of that, "
             "not of what the memory can do: pip install 'pytest-bandwidth[cpu]'",
         )
+
+
+@cache
+def _product_flops(dtype: str) -> float:
+    """Return FLOP/s of NumPy's matrix product, the best of a few."""
+    generator = np.random.default_rng(1)
+    a, b = (generator.random((PRODUCT_SIDE, PRODUCT_SIDE)).astype(dtype) for _ in range(2))
+    c = np.empty_like(a)
+    best = min(_seconds(lambda: np.matmul(a, b, out=c)) for _ in range(TRIES))
+    return 2 * PRODUCT_SIDE**3 / best
+
+
+def _seconds(call: Call) -> float:
+    started = clock.perf_counter_ns()
+    call()
+    return (clock.perf_counter_ns() - started) * 1e-9

@@ -19,12 +19,12 @@ import numpy as np
 from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.code.cubin import kernel_code, machine_code
 from pytest_bandwidth.devices.contents import Sums, added, sums_of
-from pytest_bandwidth.devices.cuda.errors import one_line
 from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
+from pytest_bandwidth.devices.cuda.runtime import one_line
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.code.kernel_signature import held_by_value
-from pytest_bandwidth.domain.code.ptx import entry_of
 from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest
+from pytest_bandwidth.domain.code.stored_kernel import entry_of
 
 # NVRTC looks for quoted includes beside the source, too; CuPy compiles in a new folder, where nothing lies.
 _NOWHERE = "/dev/null/kernel.cu"
@@ -175,36 +175,26 @@ THREADS, BLOCKS_PER_SM = 256, 8
 _WORD_BYTES = 8
 
 
-class DeviceSums:
-    """Add up the words of CuPy's arrays as `devices.contents.sums_of` does those of NumPy's.
+def device_sums(cupy: Any, kernel: Any, sm_count: int, array: Any) -> Sums:
+    """Add up the words of CuPy's array as `devices.contents.sums_of` does those of NumPy's; work on it has to be done.
 
-    kernel: ``sum_words`` of cuda_src/probe.cu.
+    kernel: ``sum_words`` of cuda_src/probe.cu. A view with gaps, or off a word's boundary, is copied.
     """
-
-    def __init__(self, cupy: Any, kernel: Any, sm_count: int) -> None:
-        self._cupy, self._kernel, self._most_blocks = cupy, kernel, BLOCKS_PER_SM * sm_count
-
-    def __call__(self, array: Any) -> Sums:
-        """Return an array's sums; work on it has to be done. A view with gaps, or off a word's boundary, is copied."""
-        if not (array.flags.c_contiguous or array.flags.f_contiguous):
-            array = self._cupy.ascontiguousarray(array)
-        data = (array.T if not array.flags.c_contiguous else array).reshape(-1).view(np.uint8)
-        if data.data.ptr % _WORD_BYTES:
-            data = data.copy()
-        count = data.size // _WORD_BYTES
-        tail = bytes(data[count * _WORD_BYTES :].get())
-        blocks = max(1, min(-(-count // THREADS), self._most_blocks))
-        sums = self._cupy.zeros((blocks, 2), np.uint64)
-        if count:
-            words = data[: count * _WORD_BYTES].view(np.uint64)
-            self._kernel((blocks,), (THREADS,), (words, sums, np.int64(count)))
-        first, second = (int(total) for total in sums.get().sum(axis=0, dtype=np.uint64))
-        return added([(first, second), _of_tail(tail, count)])
-
-
-def _of_tail(tail: bytes, place: int) -> Sums:
-    """Return the sums of the bytes after the last whole word, which `sums_of` fills up with zeros."""
-    return sums_of(np.frombuffer(tail, np.uint8), start=place) if tail else (0, 0)
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+        array = cupy.ascontiguousarray(array)
+    data = (array.T if not array.flags.c_contiguous else array).reshape(-1).view(np.uint8)
+    if data.data.ptr % _WORD_BYTES:
+        data = data.copy()
+    count = data.size // _WORD_BYTES
+    tail = bytes(data[count * _WORD_BYTES :].get())
+    blocks = max(1, min(-(-count // THREADS), BLOCKS_PER_SM * sm_count))
+    sums = cupy.zeros((blocks, 2), np.uint64)
+    if count:
+        words = data[: count * _WORD_BYTES].view(np.uint64)
+        kernel((blocks,), (THREADS,), (words, sums, np.int64(count)))
+    first, second = (int(total) for total in sums.get().sum(axis=0, dtype=np.uint64))
+    # The bytes after the last whole word are filled up with zeros.
+    return added([(first, second), sums_of(np.frombuffer(tail, np.uint8), start=count) if tail else (0, 0)])
 
 
 # cuBLAS tells its version only to who has started it, which takes long. Every one that may be found is named.

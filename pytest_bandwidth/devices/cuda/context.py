@@ -8,13 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_bandwidth.devices.cuda.amdsmi import open_amdsmi
-from pytest_bandwidth.devices.cuda.errors import ContextGuard, no_cupy, no_device, no_such_index, one_line
 from pytest_bandwidth.devices.cuda.health import FINGERPRINT_BYTES, Ownership, Uses, find_ownership
-from pytest_bandwidth.devices.cuda.identity import CudaFacts, read_facts
-from pytest_bandwidth.devices.cuda.management import ManagedGpu
-from pytest_bandwidth.devices.cuda.nvml import open_nvml
-from pytest_bandwidth.devices.cuda.runtime import CupyRuntime
+from pytest_bandwidth.devices.cuda.identity import CudaFacts, read_facts, version_text
+from pytest_bandwidth.devices.cuda.management import ManagedGpu, open_amdsmi, open_nvml
+from pytest_bandwidth.devices.cuda.runtime import ContextGuard, CupyRuntime, one_line, status_of
 from pytest_bandwidth.devices.kernel_source import shipped_folder
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
@@ -25,6 +22,11 @@ _OF_NVRTC = (
 _OF_HIPRTC = (
     "CuPy compiles with hiprtc, and asks hipcc for its headers: install the ROCm that CuPy's wheel was made for"
 )
+
+INSUFFICIENT_DRIVER = 35
+NO_DEVICE = 100
+INSTEAD = "use --bandwidth-device=cpu or traffic"
+EXTRAS = "pip install 'pytest-bandwidth[cuda13]' (cuda12 for a driver older than 580, rocm for an AMD GPU)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,40 @@ def _check_index(cupy: Any, index: int) -> None:
         raise no_device(error, driver, needed, visible, bool(runtime.is_hip)) from None
     if not 0 <= index < count:
         raise no_such_index(index, count, visible)
+
+
+def no_cupy(error: ImportError) -> DeviceUnavailable:
+    """Tell that CuPy does not import: not installed, or its libraries are missing."""
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "cupy":
+        return DeviceUnavailable(f"the cuda device needs CuPy, which is not installed: {EXTRAS}")
+    return DeviceUnavailable(f"CuPy does not import ({one_line(error)}): reinstall it, {EXTRAS}")
+
+
+def no_device(
+    error: BaseException, driver_version: int, runtime_version: int, visible: str | None, hip: bool = False
+) -> DeviceUnavailable:
+    """Tell why CUDA cannot be used here. Versions as CUDA gives them (13020 = 13.2; driver 0 = none installed)."""
+    status = status_of(error)
+    if hip:
+        return DeviceUnavailable(f"ROCm shows no GPU ({one_line(error)}): {INSTEAD}")
+    if driver_version == 0:
+        return DeviceUnavailable(f"no NVIDIA driver on this machine: install one, or {INSTEAD}")
+    if status == INSUFFICIENT_DRIVER or driver_version // 1000 < runtime_version // 1000:
+        return DeviceUnavailable(
+            f"the NVIDIA driver is too old: it supports CUDA {version_text(driver_version)}, "
+            f"CuPy needs {version_text(runtime_version)}: update the driver, or {EXTRAS}"
+        )
+    if status == NO_DEVICE:
+        hidden = f" (CUDA_VISIBLE_DEVICES is {visible!r})" if visible is not None else ""
+        return DeviceUnavailable(f"the driver shows no GPU{hidden}: {INSTEAD}")
+    return DeviceUnavailable(f"CUDA does not start: {one_line(error)}")
+
+
+def no_such_index(index: int, count: int, visible: str | None) -> DeviceUnavailable:
+    """Tell that cuda:N is past the last GPU."""
+    listed = f" under CUDA_VISIBLE_DEVICES={visible}" if visible is not None else ""
+    there_is = "there is 1 GPU, cuda:0" if count == 1 else f"there are {count} GPUs, cuda:0 to cuda:{count - 1}"
+    return DeviceUnavailable(f"no device cuda:{index}: {there_is}{listed}")
 
 
 def _version(ask: Callable[[], int]) -> int:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -33,33 +33,37 @@ from pytest_bandwidth.devices.base import (
 )
 from pytest_bandwidth.devices.code.launch import Addresses, with_launch
 from pytest_bandwidth.devices.contents import contents_text, host_contents
-from pytest_bandwidth.devices.cuda.calibration import calibrate, load, settle
-from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_low, nominal_clock_mhz, sm_clock_low
-from pytest_bandwidth.devices.cuda.code import DeviceSums, RawKernelCodes, library_versions, numbers_of, settings_of
+from pytest_bandwidth.devices.cuda.code import RawKernelCodes, device_sums, library_versions, numbers_of, settings_of
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
-from pytest_bandwidth.devices.cuda.errors import mute_lost_context
-from pytest_bandwidth.devices.cuda.graphs import (
-    captured_launches,
-    captured_run,
-    launches_in_graph,
-    rotated_arguments,
+from pytest_bandwidth.devices.cuda.health import (
+    Health,
+    clocks_disagree,
+    ecc_finding,
+    memory_clock_low,
+    nominal_clock_mhz,
+    slowdown_finding,
+    sm_clock_low,
 )
-from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
 from pytest_bandwidth.devices.cuda.identity import arithmetic_peak, choose_peak, datasheet_flops, join_identity
 from pytest_bandwidth.devices.cuda.kernels import (
+    captured_launches,
+    captured_run,
     compile_kernel,
     host_copies,
     keep_arrays,
     kernel_of_cubin,
     kernel_of_ptx,
     kernel_resources,
+    launches_in_graph,
     newest_ptx,
     prepared_call,
+    rotated_arguments,
     why_not_loaded,
 )
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
-from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, needs_flush
+from pytest_bandwidth.devices.cuda.runtime import mute_lost_context
+from pytest_bandwidth.devices.cuda.timing import Timer, calibrate, launch_blocking, load, needs_flush, settle
 from pytest_bandwidth.devices.numpy_arrays import (
     WHOLE_KINDS,
     checked_array_shape,
@@ -69,8 +73,7 @@ from pytest_bandwidth.devices.numpy_arrays import (
 )
 from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.code.identity import MeasuredCode
-from pytest_bandwidth.domain.code.launch_shape import LaunchShape
-from pytest_bandwidth.domain.code.ptx import Version
+from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, Version
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError, UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
@@ -129,7 +132,7 @@ class CudaDevice(TimedDevice):
         self._driver = known.driver_version
         self._measured: Workload | None = None
         self._in_graph: int | None = None  # launches in the graph that each sample replays; None = no graph
-        self._sums = DeviceSums(self._cupy, opened.module.get_function("sum_words"), facts.sm_count)
+        self._sums = partial(device_sums, self._cupy, opened.module.get_function("sum_words"), facts.sm_count)
         self._seed, self._whole_seed = int.from_bytes(os.urandom(8), "little"), 0
 
     @property

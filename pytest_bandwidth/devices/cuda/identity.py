@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_bandwidth.devices.cuda.errors import hip_version_text, version_text
 from pytest_bandwidth.devices.cuda.management import GpuIdentity
 from pytest_bandwidth.devices.datasheets import DATASHEETS, Datasheet
 from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity, Fact, Peak
@@ -166,6 +165,16 @@ def _facts(facts: CudaFacts, nvml: GpuIdentity) -> dict[str, Fact]:
         "pcie_width": nvml.pcie_width,
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def version_text(version: int) -> str:
+    """Format a version of CUDA: 13020 → 13.2."""
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def hip_version_text(version: int) -> str:
+    """Format a version of HIP: 70051831 → 7.0.51831."""
+    return f"{version // 10_000_000}.{version // 100_000 % 100}.{version % 100_000}"
 
 
 def _decoded(value: Any) -> str:

@@ -1,8 +1,13 @@
-"""Compile a kernel's text or load its old code, make it ready to launch, and tell what the compiler made of it."""
+"""Compile a kernel's text or load its old code, make it ready to launch, and tell what the compiler made of it.
+
+Also capture launches, or a callable's run, into a CUDA graph.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,12 +16,14 @@ import numpy as np
 
 from pytest_bandwidth.devices.arguments import SHARED_BYTES_FOR_ALL, ArrayWorld, checked_arguments, checked_shape
 from pytest_bandwidth.devices.base import Call, KernelSource, Launch
-from pytest_bandwidth.devices.cuda.errors import one_line, status_of
+from pytest_bandwidth.devices.cuda.runtime import CAPTURING, one_line, status_of
+from pytest_bandwidth.devices.cuda.timing import CACHES_TO_BE_COLD
 from pytest_bandwidth.devices.kernel_source import headers_digest, include_folders, kernel_names, options_of
 from pytest_bandwidth.domain.code.kernel_signature import held_by_value
-from pytest_bandwidth.domain.code.ptx import Version, entry_of, in_version, newest_version, version_of
+from pytest_bandwidth.domain.code.stored_kernel import Version, entry_of, in_version, newest_version, version_of
 from pytest_bandwidth.domain.errors import KernelError, UsageError
 from pytest_bandwidth.domain.measured.measurement import KernelResources
+from pytest_bandwidth.domain.units import format_bytes
 
 NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND, hipErrorNotFound: the module has no such function
 LONGEST_LOG = 6000
@@ -32,19 +39,13 @@ def compile_options(source: KernelSource) -> tuple[str, ...]:
     return (*options, f"-D{HEADERS_MACRO}={headers_digest(source.text, folders)}") if folders else options
 
 
-def expressions_for(source: KernelSource) -> tuple[str, ...]:
-    """Return the names that the C++ compiler has to spell out: the given ones, or a template kernel's own."""
-    if source.name_expressions:
-        return source.name_expressions
-    return (source.name,) if "<" in source.name else ()
-
-
 def compile_kernel(cupy: Any, source: KernelSource) -> Any:
     """Return a cupy.RawKernel, compiled.
 
     Raises KernelError with the compiler's log, or with the kernels that do exist.
     """
-    expressions = expressions_for(source)
+    # The names that the C++ compiler has to spell out: the given ones, or a template kernel's own.
+    expressions = source.name_expressions or ((source.name,) if "<" in source.name else ())
     try:
         return _function(cupy, source, expressions)
     except cupy.cuda.driver.CUDADriverError as error:
@@ -165,17 +166,6 @@ def _refuse_negative(shared_bytes: int) -> None:
         raise UsageError(f"shared memory is {shared_bytes} bytes, expected 0 or more")
 
 
-def blocks_per_sm(cupy: Any, kernel: Any, threads: int, shared_bytes: int = 0) -> int | None:
-    """Return how many blocks of a kernel one multiprocessor holds at once, by registers, shared memory and threads.
-
-    None under HIP, for which CuPy has a function that always fails (cupy_backends/hip/cupy_hip.h).
-    """
-    if cupy.cuda.runtime.is_hip:
-        return None
-    ask = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
-    return int(ask(kernel.kernel.ptr, threads, shared_bytes))
-
-
 def kernel_resources(cupy: Any, launch: Launch, threads_per_sm: int) -> KernelResources | None:
     """Return what the compiler gave the kernel, and the shape and occupancy of this launch.
 
@@ -185,7 +175,10 @@ def kernel_resources(cupy: Any, launch: Launch, threads_per_sm: int) -> KernelRe
     if not isinstance(kernel, cupy.RawKernel):
         return None
     threads = launch.block[0] * launch.block[1] * launch.block[2]
-    blocks = blocks_per_sm(cupy, kernel, threads, launch.shared_bytes)
+    blocks = None
+    if not cupy.cuda.runtime.is_hip:  # for HIP CuPy has a function that always fails (cupy_backends/hip/cupy_hip.h)
+        ask = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+        blocks = int(ask(kernel.kernel.ptr, threads, launch.shared_bytes))
     return KernelResources(
         registers=kernel.num_regs,
         local_bytes=kernel.local_size_bytes,
@@ -278,8 +271,7 @@ def keep_arrays(cupy: Any, arrays: Iterable[Any]) -> Call:
 
     Those that are the same memory are copied once. Raises CuPy's OutOfMemory.
     """
-    by_place = {(array.data.ptr, array.nbytes): array for array in arrays if array.nbytes}
-    copies = [(array, cupy.cuda.alloc(array.nbytes)) for array in by_place.values()]
+    copies = [(array, cupy.cuda.alloc(array.nbytes)) for array in _by_place(arrays).values()]
     for array, copy in copies:
         copy.copy_from_device(array.data, array.nbytes)
 
@@ -288,6 +280,11 @@ def keep_arrays(cupy: Any, arrays: Iterable[Any]) -> Call:
             array.data.copy_from_device(copy, array.nbytes)
 
     return restore
+
+
+def _by_place(arrays: Iterable[Any]) -> dict[tuple[int, int], Any]:
+    """Return arrays by address and bytes: the same memory once."""
+    return {(array.data.ptr, array.nbytes): array for array in arrays if array.nbytes}
 
 
 def host_copies(cupy: Any, args: Sequence[Any], is_array: Callable[[Any], bool]) -> tuple[Any, ...]:
@@ -307,3 +304,145 @@ def host_copies(cupy: Any, args: Sequence[Any], is_array: Callable[[Any], bool])
         return copies[place].view(array.dtype).reshape(array.shape)
 
     return tuple(copied(arg) if is_array(arg) else arg for arg in args)
+
+
+# From a graph several launches of a kernel run on arrays of their own, or a callable runs once. So both find the caches
+# cold: launches that of each other, a run that of the replay before, as any sample.
+# A graph holds so many launches, fewer where their data are many caches' worth.
+MOST_LAUNCHES = 32
+FEWEST_LAUNCHES = 2
+# Of the memory that is free, the copies of the arrays take no more than this share: the probe wants some, too.
+LARGEST_SHARE = 0.5
+# CUDA's allocations begin at multiples of it (CUDA C++ Programming Guide, "Device Memory Accesses": at least 256).
+ALIGNMENT = 512
+
+
+def launches_in_graph(data_bytes: int, cache_bytes: int) -> int:
+    """Return how many launches of so much data a graph holds: enough to pass through the cache, within limits."""
+    wanted = -(-CACHES_TO_BE_COLD * cache_bytes // max(data_bytes, 1))
+    return min(MOST_LAUNCHES, max(FEWEST_LAUNCHES, wanted))
+
+
+def rotated_arguments(
+    cupy: Any, args: Sequence[Any], is_array: Callable[[Any], bool], count: int, free_bytes: int
+) -> list[tuple[Any, ...]]:
+    """Return a launch's arguments so many times, the arrays copied for each but the first.
+
+    An array that is given twice stays one, and begins as far into a line as the original. Raises UsageError where
+    arrays overlap otherwise, which no copies would, or the copies leave too little memory; CuPy's OutOfMemory.
+    """
+    by_place = _by_place(filter(is_array, args))
+    for (start, size), (following, _) in pairwise(sorted(by_place)):
+        if following < start + size:
+            raise UsageError(
+                "graph=True: two of the arrays overlap, so that each launch of a graph cannot have its own: "
+                "measure it without"
+            )
+    needed = (count - 1) * sum(size for _, size in by_place)
+    if needed > LARGEST_SHARE * free_bytes:
+        raise UsageError(
+            f"graph=True: {count} launches on arrays of their own take {format_bytes(needed)} more, of "
+            f"{format_bytes(free_bytes)} that are free: measure it without, so much work outlasts its launch"
+        )
+    sets = [tuple(args)]
+    for _ in range(count - 1):
+        copies = {place: _copy(cupy, array) for place, array in by_place.items()}
+        sets.append(tuple(copies[a.data.ptr, a.nbytes] if is_array(a) and a.nbytes else a for a in args))
+    return sets
+
+
+def captured_launches(cupy: Any, calls: Sequence[Call]) -> Any:
+    """Return a graph of the calls, one after the other. Raises UsageError, with CUDA's reason, where it takes none.
+
+    Each call has run before: what loads or compiles at its first launch could not be captured. None may allocate: the
+    memory would be another's by the time of the replay.
+    """
+    _refuse_hip(cupy)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with _refusing("the launch", "it waits, or copies to the host"):
+        return _captured(cupy, stream, calls, _no_memory, None)
+
+
+def captured_run(cupy: Any, call: Call, stream: Any) -> Callable[[Any], object]:
+    """Return what replays a graph of one run of the call on a stream that it is given, and returns what that returned.
+
+    stream: where it is captured, made current meanwhile. What the call allocates with CuPy comes from a pool that only
+    the graph has. Raises UsageError, with CUDA's reason, where the call cannot be captured.
+    """
+    _refuse_hip(cupy)
+    pool, returned = cupy.cuda.MemoryPool(), []
+    with stream, cupy.cuda.using_allocator(pool.malloc):
+        call()  # fills the pool: while it is captured nothing can be allocated
+        stream.synchronize()
+    reasons = (
+        "it waits, copies to the host, uses the default stream, calls a library such as cuBLAS, leaves another stream "
+        "at work, or allocates anew or outside of CuPy's pool"
+    )
+    with _refusing("the callable", reasons):
+        # Not as CuPy does by itself: that lets memory be allocated which is given back before the replay.
+        mode = cupy.cuda.runtime.streamCaptureModeThreadLocal
+        graph = _captured(cupy, stream, [lambda: returned.append(call())], pool.malloc, mode)
+
+    def replay(target: Any, _kept: object = pool) -> object:
+        graph.launch(target)
+        return returned[0]
+
+    return replay
+
+
+def _refuse_hip(cupy: Any) -> None:
+    if cupy.cuda.runtime.is_hip:
+        raise UsageError("graph=True: CuPy captures no graphs under HIP: measure it without")
+
+
+@contextmanager
+def _refusing(what: str, reasons: str) -> Iterator[None]:
+    """Raise UsageError where CUDA does not allow what is done while a stream is captured."""
+    try:
+        yield
+    except Exception as error:
+        # A user's callable raises by way of an error that names it.
+        culprit = next((one for one in (error, error.__cause__) if one is not None and _is_of_capture(one)), None)
+        if culprit is None:
+            raise
+        # Which one, where several are sampled beside one another: the error that names it says.
+        which = getattr(error, "what", what)
+        raise UsageError(
+            f"graph=True: CUDA does not capture {which} ({one_line(culprit)}): {reasons}; measure it without"
+        ) from None
+
+
+def _is_of_capture(error: BaseException) -> bool:
+    """Return whether CUDA refuses something while a stream is captured, or CuPy, which has no number for that."""
+    status = status_of(error)
+    if status is not None:
+        return status in CAPTURING
+    is_cupys = isinstance(error, (RuntimeError, NotImplementedError))
+    return is_cupys and any(words in str(error) for words in ("is capturing", "stream capture"))
+
+
+def _captured(cupy: Any, stream: Any, calls: Sequence[Call], allocate: Callable[[int], Any], mode: int | None) -> Any:
+    with stream, cupy.cuda.using_allocator(allocate):
+        stream.begin_capture(mode)
+        try:
+            for call in calls:
+                call()
+        except BaseException:
+            with suppress(RuntimeError):  # a capture that failed ends with an error of its own
+                stream.end_capture()
+            raise
+        return stream.end_capture()
+
+
+def _no_memory(size: int) -> Any:
+    raise UsageError(
+        f"graph=True: the launch allocates {format_bytes(size)}, which would be another's when the graph is "
+        "replayed: measure it without"
+    )
+
+
+def _copy(cupy: Any, array: Any) -> Any:
+    shift = array.data.ptr % ALIGNMENT
+    place = cupy.cuda.alloc(array.nbytes + shift) + shift
+    place.copy_from_device(array.data, array.nbytes)
+    return cupy.ndarray(array.shape, array.dtype, memptr=place, strides=array.strides)

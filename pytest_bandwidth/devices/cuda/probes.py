@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.base import Probe
-from pytest_bandwidth.devices.cuda.errors import ContextGuard
+from pytest_bandwidth.devices.cuda.runtime import ContextGuard
 from pytest_bandwidth.domain.errors import OutOfMemory
 from pytest_bandwidth.domain.traffic import READ, WRITE, Mix, Traffic, nearest_mix
 

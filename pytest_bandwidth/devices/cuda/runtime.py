@@ -1,23 +1,23 @@
-"""Declare the few things that timing asks of CUDA, one small interface, and do them with CuPy.
+"""Do the few things that timing asks of CUDA, with CuPy: streams, events, a full cache, a blocked stream, clocks.
 
-Everything above this line of code is ordinary Python that a model of a GPU can stand in for.
+Its errors are told apart by what can be done: no memory, a lost context, or the user's own mistake.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from pytest_bandwidth.devices.base import COUNTED_RANGE
-from pytest_bandwidth.devices.cuda.clock import clock_from_stamps, shortest_interval_ns
-from pytest_bandwidth.devices.cuda.errors import ContextGuard
+from pytest_bandwidth.devices.cuda.health import clock_from_stamps, shortest_interval_ns
 from pytest_bandwidth.domain.clock import clock
-from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
 
 CLOCK_CHANGES = 8
 FLUSH_THREADS = 256
@@ -25,49 +25,121 @@ FLUSH_THREADS = 256
 FLUSH_CACHES = 3
 NEVER = 0x5EED5EED
 MAPPED = 2  # cudaHostAllocMapped, hipHostMallocMapped
+# Errors after which every call in the process fails until it ends: "the process must be terminated and relaunched"
+# (CUDA Runtime API, cudaError). HIP uses the same numbers for those it has.
+STICKY: dict[int, str] = {
+    214: "an uncorrectable ECC error",
+    220: "an uncorrectable NVLink error",
+    700: "a kernel read or wrote outside its arrays",
+    702: "a kernel ran longer than the display watchdog allows",
+    709: "the context was destroyed",
+    710: "an assert in a kernel failed",
+    714: "a kernel overran its stack",
+    715: "a kernel ran an illegal instruction",
+    716: "a kernel used a misaligned address",
+    717: "a kernel used an address of the wrong space",
+    718: "a kernel's program counter left its code",
+    719: "a kernel failed",
+}
+# cudaErrorStreamCaptureUnsupported to cudaErrorStreamCaptureWrongThread: a call that a stream's capture does not allow.
+CAPTURING = range(900, 909)
+LONGEST_TOLD = 300
 
 
-class GpuRuntime(Protocol):
-    """Declare what `Timer` and `calibrate` need. A stream is what `stream` returns; events and tickets are opaque."""
+def status_of(error: BaseException) -> int | None:
+    """Return CUDA's number of an error that CuPy raised (runtime or driver); None for any other."""
+    status = getattr(error, "status", None)
+    return status if isinstance(status, int) and not isinstance(status, bool) else None
 
-    def now(self) -> float:
-        """Return monotonic seconds of the host."""
 
-    def pause(self, seconds: float) -> None:
-        """Give the device no work for so long, by which a throttled one recovers."""
+def one_line(error: BaseException) -> str:
+    """Join an error's text into one line, cut where it grows long."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= LONGEST_TOLD else f"{text[:LONGEST_TOLD]} …"
 
-    def stream(self, stream: Any) -> Any:
-        """Convert a stream of any library into the runtime's own; None is the current one. Raises UsageError."""
 
-    def using(self, stream: Any) -> AbstractContextManager[Any]:
-        """Make a stream the current one, inside a with block."""
+def mute_lost_context() -> None:
+    """Say nothing more of a lost context, to be called where Python ends: CuPy's kernels cannot be destroyed in it."""
+    unraisable, uncaught = sys.unraisablehook, sys.excepthook
 
-    def event(self) -> Any: ...
-    def record(self, event: Any, stream: Any) -> None: ...
-    def wait_event(self, event: Any) -> None: ...
-    def seconds_between(self, start: Any, end: Any) -> float: ...
-    def wait_device(self) -> None:
-        """Wait until nothing runs on any stream."""
+    def is_sticky(error: BaseException | None) -> bool:
+        return error is not None and status_of(error) in STICKY
 
-    def flush(self, stream: Any, written_share: float) -> None:
-        """Queue what leaves the cache full of other data, of which that share has still to be written to memory."""
+    sys.unraisablehook = lambda told: None if is_sticky(told.exc_value) else unraisable(told)
+    sys.excepthook = lambda kind, error, trace: None if is_sticky(error) else uncaught(kind, error, trace)
 
-    def block(self, stream: Any, seconds: float) -> int:
-        """Launch a kernel that blocks the stream until `unblock`, or for so many seconds; return its ticket."""
 
-    def unblock(self, ticket: int) -> None: ...
-    def timed_out(self, ticket: int) -> bool:
-        """Return whether the blocking kernel ended by its time-out. Ask when the stream is idle."""
+class ContextGuard:
+    """Watch everything that touches the GPU, and remember when the context is lost.
 
-    def stamp(self, stream: Any, which: int) -> None:
-        """Note all multiprocessors' cycle counters: 0 before the work, 1 after it."""
+    synchronize: waits for the device; raises what CUDA has to report.
+    out_of_memory: the exceptions that mean that an allocation failed.
+    """
 
-    def sm_clock_mhz(self) -> float | None:
-        """Return the real clock rate between the last two stamps; None where they are too close, or not to be had."""
+    def __init__(self, synchronize: Callable[[], Any], out_of_memory: tuple[type[BaseException], ...]) -> None:
+        self._synchronize = synchronize
+        self._out_of_memory = out_of_memory
+        self.lost: str | None = None
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Run a block of work. Raises DeviceLost where it poisons the context, or an earlier one did.
+
+        Whatever else the block raises passes through: it is the user's own. But a framework's own words for a sticky
+        error are found out by asking CUDA itself.
+        """
+        self._refuse_if_lost()
+        try:
+            yield
+        except DeviceLost:
+            raise
+        except Exception as error:
+            self._note_if_sticky(error)
+            if status_of(error) in CAPTURING:
+                raise UsageError(
+                    f"a stream is recording a graph, and nothing can be waited for meanwhile ({one_line(error)}): end "
+                    "its capture first (an earlier test may have begun it), and measure the graph's launch"
+                ) from None
+            raise
+
+    @contextmanager
+    def allocation(self, what: str) -> Iterator[None]:
+        """Run an allocation of ours. Raises OutOfMemory, with what it was for."""
+        try:
+            yield
+        except self._out_of_memory as error:
+            raise OutOfMemory(
+                f"{what} does not fit the GPU's memory ({one_line(error)}): use smaller arrays, or free some"
+            ) from None
+
+    def _refuse_if_lost(self) -> None:
+        if self.lost is not None:
+            raise DeviceLost(self.lost)
+
+    def _note_if_sticky(self, error: BaseException) -> None:
+        culprit: BaseException | None = error
+        if status_of(error) not in STICKY:
+            culprit = self._ask_device()
+        if culprit is None:
+            return
+        status = status_of(culprit)
+        why = STICKY.get(status, "the context does not answer") if status is not None else "the context does not answer"
+        self.lost = self.lost or (
+            f"the GPU context is lost, {why} ({one_line(culprit)}): nothing more can be measured in this process; "
+            "run the test alone under compute-sanitizer to find the place"
+        )
+        raise DeviceLost(self.lost) from error
+
+    def _ask_device(self) -> BaseException | None:
+        try:
+            self._synchronize()
+        except RuntimeError as error:  # what CuPy's errors of runtime and driver are
+            return error if status_of(error) in STICKY else None
+        return None
 
 
 class CupyRuntime:
-    """Use CUDA through CuPy, on one device.
+    """Use CUDA through CuPy, on one device: what `Timer` needs. A stream is what `stream` returns.
 
     module: the compiled cuda_src/probe.cu. cache_bytes: size of the last cache before memory.
     """
@@ -104,12 +176,15 @@ class CupyRuntime:
         self._load_kernels()
 
     def now(self) -> float:
+        """Return monotonic seconds of the host."""
         return clock.perf_counter()
 
     def pause(self, seconds: float) -> None:
-        clock.sleep(seconds)  # nothing but time without work brings a throttled clock back
+        """Give the device no work for so long: nothing else brings a throttled clock back."""
+        clock.sleep(seconds)
 
     def stream(self, stream: Any) -> Any:
+        """Convert a stream of any library into CuPy's; None is the current one. Raises UsageError."""
         if stream is None:
             return self._cupy.cuda.get_current_stream()
         if isinstance(stream, self._cupy.cuda.Stream):
@@ -117,6 +192,7 @@ class CupyRuntime:
         return external_stream(self._cupy, stream_pointer(stream), self._index, stream)
 
     def using(self, stream: Any) -> AbstractContextManager[Any]:
+        """Make a stream the current one, inside a with block."""
         if stream == self._cupy.cuda.get_current_stream():
             return nullcontext()
         current: AbstractContextManager[Any] = stream
@@ -135,9 +211,11 @@ class CupyRuntime:
         return float(self._cupy.cuda.get_elapsed_time(start, end)) / 1e3
 
     def wait_device(self) -> None:
+        """Wait until nothing runs on any stream."""
         self._runtime.deviceSynchronize()
 
     def flush(self, stream: Any, written_share: float) -> None:
+        """Queue what leaves the cache full of other data, of which that share has still to be written to memory."""
         size = FLUSH_CACHES * self._cache_bytes
         if size == 0:
             return
@@ -163,6 +241,7 @@ class CupyRuntime:
         )
 
     def block(self, stream: Any, seconds: float) -> int:
+        """Launch a kernel that blocks the stream until `unblock`, or for so many seconds; return its ticket."""
         self._ticket += 1
         self._launch_blocking(stream, self._ticket, seconds)
         return self._ticket
@@ -171,9 +250,11 @@ class CupyRuntime:
         self._flags[0] = ticket
 
     def timed_out(self, ticket: int) -> bool:
+        """Return whether the blocking kernel ended by its time-out. Ask when the stream is idle."""
         return bool(self._flags[1] == ticket)
 
     def stamp(self, stream: Any, which: int) -> None:
+        """Note all multiprocessors' cycle counters: 0 before the work, 1 after it."""
         if self._hip:
             return
         if which == 0:
@@ -181,6 +262,7 @@ class CupyRuntime:
         self._launch(self._stamp, stream, (self._sm_count, 1), (self._stamps[which], np.uint32(self._slots)))
 
     def sm_clock_mhz(self) -> float | None:
+        """Return the real clock rate between the last two stamps; None where they are too close, or not to be had."""
         if self._hip:
             return None
         before, after = self._stamps.get()
@@ -239,14 +321,14 @@ class CupyRuntime:
         self.wait_device()
 
 
-def persisting_reset(load: Callable[[str], Any] = ctypes.CDLL) -> Callable[[], object]:
+def persisting_reset() -> Callable[[], object]:
     """Return what makes lines of L2 that an access policy keeps ordinary ones again; does nothing where there is none.
 
     Such lines survive a flush, however much other data it reads (CUDA C++ Programming Guide, "L2 Access Property").
     By the driver, since CuPy's runtime has no such call.
     """
     try:
-        reset: Callable[[], object] = load("libcuda.so.1").cuCtxResetPersistingL2Cache
+        reset: Callable[[], object] = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache
     except (OSError, AttributeError):  # a driver from before CUDA 11
         return _no_reset
     return reset

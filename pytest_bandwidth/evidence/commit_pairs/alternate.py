@@ -20,9 +20,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, BinaryIO, ClassVar, Literal
 
-from pytest_bandwidth.devices.activity import remember
 from pytest_bandwidth.devices.base import Call, Device, Turn
-from pytest_bandwidth.devices.host import available_bytes
+from pytest_bandwidth.devices.host import available_bytes, remember
 from pytest_bandwidth.devices.shared_arrays import HUGE_PAGE_BYTES, SharedArrays
 from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
 from pytest_bandwidth.domain.statistics import precision_of_median

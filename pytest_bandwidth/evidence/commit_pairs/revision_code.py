@@ -9,10 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pytest_bandwidth.domain.code.file_list import LARGEST_LIST_BYTES
-from pytest_bandwidth.domain.code.identity import CodeIdentity, digest, identity_of_plain
-from pytest_bandwidth.domain.code.machine_code import LARGEST_BYTES, cubin_of_text
+from pytest_bandwidth.domain.code.identity import LARGEST_LIST_BYTES, CodeIdentity, digest, identity_of_plain
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
+from pytest_bandwidth.domain.code.stored_kernel import LARGEST_BYTES, cubin_of_text
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import INPUTS, Measurement
 from pytest_bandwidth.evidence.commit_pairs.process import Rows, Worktrees

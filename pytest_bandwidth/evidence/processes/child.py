@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from pytest_bandwidth.devices.activity import remember
+from pytest_bandwidth.devices.host import remember
 from pytest_bandwidth.domain.device import SAME_PROCESS_IDS, DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.evidence.processes.requests import ChildRequest, Go, noted_file

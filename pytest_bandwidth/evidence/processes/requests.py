@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from pytest_bandwidth.devices.base import Device
-from pytest_bandwidth.domain.code.launch_shape import LaunchShape
+from pytest_bandwidth.domain.code.stored_kernel import LaunchShape
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.measuring.task import Task, TurnsOf, no_turns
 from pytest_bandwidth.storage.atomic import write_whole

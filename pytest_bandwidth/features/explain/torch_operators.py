@@ -9,9 +9,8 @@ from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.explanation import Explanation, Operator, Wording
-from pytest_bandwidth.frameworks.arrays import arrays_in, located
-from pytest_bandwidth.frameworks.extents import Extent, distinct_bytes
-from pytest_bandwidth.frameworks.known import framework_of
+from pytest_bandwidth.frameworks.arrays import arrays_in, framework_of, located
+from pytest_bandwidth.frameworks.base import Extent, distinct_bytes
 
 # Make an array and write nothing to it.
 _ALLOCATE = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.domain.code.identity import digest
-from pytest_bandwidth.domain.code.machine_code import cubin_of_text
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
+from pytest_bandwidth.domain.code.stored_kernel import cubin_of_text
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import escaped
 from pytest_bandwidth.domain.units import counted, format_bytes, format_seconds

@@ -13,8 +13,7 @@ from typing import Any
 from pytest_bandwidth.devices.host import memory_bytes, processor_name, serial
 from pytest_bandwidth.domain.device import DeviceIdentity, Fact
 from pytest_bandwidth.domain.errors import DeviceUnavailable, UsageError
-from pytest_bandwidth.frameworks.base import Framework
-from pytest_bandwidth.frameworks.extents import Extent
+from pytest_bandwidth.frameworks.base import Extent, Framework
 
 OLDEST = (0, 13)
 EXPECTED = "expected tinygrad:BACKEND or tinygrad:BACKEND:N with a backend such as METAL, AMD, NV, CUDA, CPU or PYTHON"

@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.traffic import differ
 from pytest_bandwidth.domain.units import counted, format_bytes
 from pytest_bandwidth.features.tinygrad.backend import Tinygrad
 from pytest_bandwidth.frameworks.arrays import arrays_in, located
-from pytest_bandwidth.frameworks.extents import distinct_bytes
+from pytest_bandwidth.frameworks.base import distinct_bytes
 
 # In a measurement's `detail`.
 KERNELS = "tinygrad"

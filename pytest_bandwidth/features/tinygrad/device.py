@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.activity import ActivityWatch
 from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Workload, run_untimed
-from pytest_bandwidth.devices.host import read_caches
+from pytest_bandwidth.devices.host import ActivityWatch, read_caches
 from pytest_bandwidth.devices.host_timing import CacheEviction, RunDelay
 from pytest_bandwidth.devices.numpy_arrays import Array, RandomSource, checked_array_shape, resolve_dtype
 from pytest_bandwidth.devices.sampling import measure_timed

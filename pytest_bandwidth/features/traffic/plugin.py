@@ -53,7 +53,7 @@ def pytest_bandwidth_sectors(
 
 def _sectors_of(text: str, launch: Launch, args: tuple[Any, ...]) -> int:
     """Return loads', stores' and atomics' sectors, a block's share of all those that ran."""
-    from pytest_bandwidth.domain.code.ptx import entry_of
+    from pytest_bandwidth.domain.code.stored_kernel import entry_of
     from pytest_bandwidth.domain.errors import KernelError
     from pytest_bandwidth.features.traffic import ptx
 

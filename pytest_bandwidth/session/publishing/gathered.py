@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pytest_bandwidth.baseline.locate import slug
-from pytest_bandwidth.domain.code.machine_code import cubin_of_text, text_of_cubin
+from pytest_bandwidth.domain.code.stored_kernel import cubin_of_text, text_of_cubin
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain, flat, from_plain

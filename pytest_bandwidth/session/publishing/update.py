@@ -16,7 +16,7 @@ from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.locate import is_folder
 from pytest_bandwidth.domain.baseline import Baseline, Entry, changing_part
 from pytest_bandwidth.domain.code.identity import digest
-from pytest_bandwidth.domain.code.machine_code import CUBIN
+from pytest_bandwidth.domain.code.stored_kernel import CUBIN
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, identity_of
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.text import listed

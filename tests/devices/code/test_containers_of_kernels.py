@@ -13,8 +13,7 @@ import pytest
 from nvcc import nvcc
 
 from pytest_bandwidth.devices.code import fatbin
-from pytest_bandwidth.devices.code.cubin import code_of_file
-from pytest_bandwidth.devices.code.elf import MAGIC
+from pytest_bandwidth.devices.code.cubin import MAGIC, code_of_file
 from pytest_bandwidth.devices.code.fatbin import kernels_of, unpacked_lz4, unpacked_zstd
 from pytest_bandwidth.devices.code.given import digest_of_code, digest_of_file, library_of
 from pytest_bandwidth.domain.code.identity import digest

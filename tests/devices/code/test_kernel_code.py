@@ -78,6 +78,31 @@ CHANGED = {
     "a volatile access": SOURCE.replace("const float* in", "const volatile float* in"),
 }
 
+# What `assert` and `printf` only say is no code: it changes with each line above.
+HEAD = 'extern "C" __global__ void kernel(const float* in, float* out, int n) {\n'
+SAID = f"""{HEAD}    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    assert(i < n && "in range");
+    if (in[i] < 0) printf("negative %d in " __FILE__ "\\n", i);
+    out[i] = in[i] + 7;
+    assert(out[i] > 0); assert(n > 5);
+    for (int k = 0; k < n; ++k) {{ assert(in[k] < 9); out[k] += 3; }}
+}}
+"""
+SAID_UNCHANGED = {
+    "a comment above": f"// first\n{SAID}",
+    "many lines above": "\n" * 70_000 + SAID,
+    "a comment between": SAID.replace("    out[i] =", "    // now\n    out[i] ="),
+    "another text of printf": SAID.replace("negative %d in", "%d is below zero:"),
+}
+SAID_CHANGED = {
+    "a constant": SAID.replace("+ 7", "+ 8"),
+    "a constant and lines": f"\n{SAID.replace('+ 7', '+ 8')}",
+    "what is asserted": SAID.replace("assert(n > 5)", "assert(n > 6)"),
+    "an assertion more": SAID.replace("assert(n > 5)", "assert(n > 5); assert(n < 500)"),
+    "an assertion less": SAID.replace("assert(n > 5);", ""),
+    "what is printed": SAID.replace('"\\n", i);', '"\\n", n);'),
+}
+
 
 @functools.lru_cache(None)
 def code(text: str, arch: str, options: tuple[str, ...] = (), filename: str = "kernel.cu") -> CodeIdentity:
@@ -86,20 +111,24 @@ def code(text: str, arch: str, options: tuple[str, ...] = (), filename: str = "k
     return kernel_code(module.ptx, cubin.data, "kernel").identity
 
 
+def table(source, edits):
+    return [pytest.param(source, edited, id=edit) for edit, edited in edits.items()]
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("edit", UNCHANGED)
-def test_an_edit_that_changes_no_code_leaves_its_identity(edit, arch):
-    before, after = code(SOURCE, arch), code(UNCHANGED[edit], arch)
-    assert UNCHANGED[edit] != SOURCE
+@pytest.mark.parametrize(("source", "edited"), [*table(SOURCE, UNCHANGED), *table(SAID, SAID_UNCHANGED)])
+def test_an_edit_that_changes_no_code_leaves_its_identity(source, edited, arch):
+    before, after = code(source, arch), code(edited, arch)
+    assert edited != source
     assert None not in (before.ptx, before.sass)
     assert after == before
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("edit", CHANGED)
-def test_an_edit_that_changes_code_changes_its_identity(edit, arch):
-    assert CHANGED[edit] != SOURCE
-    before, after = code(SOURCE, arch), code(CHANGED[edit], arch)
+@pytest.mark.parametrize(("source", "edited"), [*table(SOURCE, CHANGED), *table(SAID, SAID_CHANGED)])
+def test_an_edit_that_changes_code_changes_its_identity(source, edited, arch):
+    assert edited != source
+    before, after = code(source, arch), code(edited, arch)
     assert after.ptx not in (None, before.ptx)
     assert after.sass not in (None, before.sass)
 
@@ -129,6 +158,7 @@ def test_options_change_the_code_or_do_not(arch):
     assert code(SOURCE, arch, ("-DUNUSED=1", "-lineinfo")) == before
     assert code(SOURCE, arch, filename="a/longer name of another_file.cu") == before
     assert code(SOURCE, arch, filename='a "quoted" {folder; }/kernel.cu') == before
+    assert code(SAID, arch, filename="a/much longer folder/of_another.cu") == code(SAID, arch)
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -160,6 +190,63 @@ def test_the_normal_form_is_a_module_that_does_and_asks_for_the_same():
         execution = execute(program, "kernel", (4,), (256,), (source, out, np.int32(1000)))
         results.append((out.tobytes(), execution.counts, execution.faults))
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_macros_of_the_file_are_texts_where_they_are_asserted_or_a_format(arch):
+    said = 'assert(n > 5 && __LINE__ > 0 && "in " __FILE__);', 'printf("in " __FILE__ " %d\\n", n);'
+    for text in said:
+        source = f"{HEAD}    {text}\n}}\n"
+        assert code(f"\n{source}", arch, filename="another/of_another.cu") == code(source, arch)
+
+
+def test_another_kernel_that_asserts_leaves_ptx_what_it_is():
+    """Of the machine code it changes where the addresses of texts lie."""
+    other = "__global__ void other(int* x) { assert(*x); }\n"
+    assert code(other + SAID, "sm_90").ptx == code(SAID, "sm_90").ptx
+
+
+USED_ELSEWHERE = {
+    "the line is a number": (f"{HEAD}    out[0] = in[__LINE__ % n];\n    assert(n > 1);\n}}\n", "\n"),
+    "the line is read from memory": (
+        f"{HEAD}    int line = __LINE__; out[1] = line; __assertfail(__FILE__, __FILE__, line, __FILE__, 1);\n}}\n",
+        "\n",
+    ),
+    "the text is data": (
+        f'{HEAD}    const char* text = "// "; printf(text); for (int k = 0; k < n; ++k) out[k] = text[k & 1];\n}}\n',
+        "/",
+    ),
+    "the text is chosen": (
+        f'{HEAD}    const char* text = n > 3 ? "// " : "//"; printf(text);\n}}\n',
+        "/",
+    ),
+    "the user's own function of that name": (
+        'extern "C" __device__ __noinline__ int vprintf(const char* f, void* b) { return f[1] + *(int*)b; }\n'
+        f'{HEAD}    out[0] = printf("// ", n);\n}}\n',
+        "/",
+    ),
+    "the line is printed": (f'{HEAD}    printf("%d", __LINE__);\n}}\n', "\n"),
+    "the file is printed": (f'{HEAD}    printf("%s", __FILE__);\n}}\n', '#line 1 "moved.cu"\n'),
+}
+
+
+@pytest.mark.parametrize("case", USED_ELSEWHERE)
+def test_what_goes_elsewhere_is_code(case):
+    """A text, or a line, that anything but such a call may see is never left out."""
+    source, more = USED_ELSEWHERE[case]
+    edited = source.replace('"// "', '"/- "') if more == "/" else more + source
+    assert edited != source
+    assert code(edited, "sm_90").ptx not in (None, code(source, "sm_90").ptx)
+
+
+def test_the_normal_form_without_texts_is_a_module():
+    module = normal_form(compile_ptx(SAID).ptx, "kernel")
+    assert module is not None
+    assert module.said.lines == {3, 6, 7}
+    assert "114, 97, 110, 103, 101" not in module.text  # "range"
+    again = normal_form(module.text, "kernel")
+    assert again is not None
+    assert (again.text, again.said.lines) == (module.text, {0})
 
 
 def test_what_a_module_says_of_its_language_is_no_part_of_its_hash():

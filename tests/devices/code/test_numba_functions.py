@@ -16,7 +16,7 @@ from numba.core.typing.templates import builtin_registry
 from numba.extending import overload
 
 from pytest_bandwidth.devices.code.callables import callable_code
-from pytest_bandwidth.devices.code.numba_functions import function_digest
+from pytest_bandwidth.devices.code.functions import function_digest
 from pytest_bandwidth.domain.code.identity import UNKNOWN_CODE
 
 SOURCE = '''
@@ -154,7 +154,7 @@ def test_what_numba_pickled_for_its_cache_keeps_its_identity():
 SHIPPED = """
 import sys
 sys.path[:0] = sys.argv[1:]
-from pytest_bandwidth.devices.code.numba_functions import function_digest
+from pytest_bandwidth.devices.code.functions import function_digest
 from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
 for name, kernel in HOST_KERNELS.items():
     print(name, function_digest(kernel.function))

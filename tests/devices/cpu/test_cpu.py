@@ -113,15 +113,6 @@ def test_a_short_callable_is_sampled_beside_one_that_does_nothing(device):
     assert device.measure(called, replace(SHORT, turns=InTurn(1)), silent).detail == {}
 
 
-def test_setup_runs_before_each_sample_and_untimed(device):
-    seen = []
-    x = device.random(100, "float32")
-    workload = Workload(lambda: seen.append("run"), Traffic(x.nbytes, 0), setup=lambda: seen.append("setup"))
-    device.measure(workload, SHORT, silent)
-    assert seen[::2] == ["setup"] * (len(seen) // 2)
-    assert seen[1::2] == ["run"] * (len(seen) // 2)
-
-
 def test_what_the_workload_raises_comes_through_and_the_next_can_be_measured(device):
     def fail():
         raise RuntimeError("of the workload")

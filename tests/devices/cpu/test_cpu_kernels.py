@@ -41,93 +41,71 @@ def test_a_launch_that_fits_runs():
     triad(n=0)
 
 
-class TestRefused:
-    def test_a_bare_float_with_the_remedy(self):
-        with pytest.raises(UsageError, match=r"argument 4 \(float scalar\).* write np.float32\(3.0\)"):
-            triad(scalar=3.0)
+OFF_ITS_BOUNDARY = np.ones(4 * N + 4, np.uint8)[1 : 4 * N + 1].view(np.float32)
 
-    @pytest.mark.parametrize("scalar", [np.float64(3), 3, np.int32(3), True, "3", None.__class__])
-    def test_any_other_type_of_scalar(self, scalar):
-        with pytest.raises(UsageError, match=r"argument 4 .*expected np.float32"):
-            triad(scalar=scalar)
 
-    @pytest.mark.parametrize("wrong", [array(dtype="float64"), array(dtype="float16"), array(dtype="int32")])
-    def test_another_dtype(self, wrong):
-        with pytest.raises(UsageError, match=r"argument 2 \(float\* b\) is an array of .*, expected float32"):
-            triad(b=wrong)
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"scalar": 3.0}, r"argument 4 \(float scalar\).* write np.float32\(3.0\)"),
+        *(
+            ({"scalar": scalar}, "argument 4 .*expected np.float32")
+            for scalar in (np.float64(3), 3, np.int32(3), True, "3", None.__class__)
+        ),
+        *(
+            ({"b": array(dtype=dtype)}, r"argument 2 \(float\* b\) is an array of .*, expected float32")
+            for dtype in ("float64", "float16", "int32")
+        ),
+        *(({"b": b}, "argument 2 .*expected a NumPy array") for b in ([1.0] * N, 1.0, None.__class__, "array")),
+        ({"b": array(2 * N)[::2]}, "argument 2 .*not contiguous.*ascontiguousarray"),
+        ({"b": OFF_ITS_BOUNDARY}, "argument 2"),
+        *(({x: array(N - 1)}, rf"{x} has 31 elements, expected at least 32 for n = 32") for x in "abc"),
+        ({"n": -1}, "n is -1, expected 0 or more"),
+        *(({"n": n}, "argument 5") for n in (32.0, True, "32", None)),
+        ({"n": 2**63}, "does not fit long long"),
+    ],
+)
+def test_what_a_kernel_would_misread_is_refused(given, said):
+    with pytest.raises(UsageError, match=said):
+        triad(**given)
 
-    @pytest.mark.parametrize("wrong", [[1.0] * N, 1.0, None.__class__, "array"])
-    def test_what_is_no_array(self, wrong):
-        with pytest.raises(UsageError, match=r"argument 2 .*expected a NumPy array"):
-            triad(b=wrong)
 
-    def test_an_array_with_gaps(self):
-        with pytest.raises(UsageError, match=r"argument 2 .*not contiguous.*ascontiguousarray"):
-            triad(b=array(2 * N)[::2])
+LEAST = "expected at least"
 
-    def test_an_array_off_its_elements_boundary(self):
-        with pytest.raises(UsageError, match="argument 2"):
-            triad(b=np.ones(4 * N + 4, np.uint8)[1 : 4 * N + 1].view(np.float32))
 
-    @pytest.mark.parametrize("which", ["a", "b", "c"])
-    def test_an_array_one_element_too_small(self, which):
-        with pytest.raises(UsageError, match=rf"{which} has 31 elements, expected at least 32 for n = 32"):
-            triad(**{which: array(N - 1)})
+@pytest.mark.parametrize(
+    ("file", "name", "args", "said"),
+    [
+        (
+            *("stream.cu", "copy_f32", (array(), array())),
+            r"copy_f32 got 2 arguments, expected 3: float\* out, float\* in, long long n",
+        ),
+        ("pointwise.cu", "dropout_f32", (array(), array(), np.float32(0.5), -1, N), "does not fit unsigned int"),
+        ("kvcache.cu", "kv_decode_f32", (*[array(1000)] * 4, np.float32(1), 1, 3, 2, 8, 4, 4), "multiple of kv_heads"),
+        ("access.cu", "strided_read_f32", (array(), array(62), 2, N), LEAST),
+        ("access.cu", "strided_write_f32", (array(62), array(), 2, N), LEAST),
+        ("access.cu", "misaligned_f32", (array(), array(34), 3, N), LEAST),
+        ("access.cu", "gather_f32_i32", (array(), array(9), array(dtype="int32"), 10, N), LEAST),
+        ("transpose.cu", "transpose_tiled_f32", (array(), array(), 6, 6), LEAST),
+        ("softmax.cu", "softmax_staged_f32", (array(), array(), 3, 11), LEAST),
+        ("layernorm.cu", "layer_norm_naive_f32", (array(), array(), array(7), array(8), np.float32(1), 4, 8), LEAST),
+        ("logsumexp.cu", "logsumexp_fused_f32", (array(3), array(), 4, 8), LEAST),
+        ("gemm.cu", "gemm_blocked_f32", (array(), array(), array(), 4, 8, 9), LEAST),
+        ("q4_0.cu", "q4_0_dequantize_f32", (array(33), array(18, "uint8"), 33), LEAST),
+        ("q4_0.cu", "q4_0_gemv_f32", (array(), array(), array(35, "uint8"), 1, 2, 32), LEAST),
+        ("attention.cu", "attention_flash_f32", (array(), array(), array(31), array(), np.float32(1), 1, 4, 8), LEAST),
+        ("kvcache.cu", "kv_append_f32", (array(), array(31), array(), array(), 0, 1, 1, 4, 8, 4), LEAST),
+        ("kvcache.cu", "kv_decode_combine_f32", (array(), array(64), array(7), array(8), 4, 8, 2), LEAST),
+    ],
+)
+def test_what_does_not_fit_a_kernel_of_any_family_is_refused(file, name, args, said):
+    with pytest.raises(UsageError, match=said):
+        run(file, name, *args)
 
-    def test_a_negative_size(self):
-        with pytest.raises(UsageError, match=r"n is -1, expected 0 or more"):
-            triad(n=-1)
 
-    @pytest.mark.parametrize("n", [32.0, True, "32", None])
-    def test_a_size_that_is_no_whole_number(self, n):
-        with pytest.raises(UsageError, match="argument 5"):
-            triad(n=n)
-
-    def test_a_size_that_does_not_fit(self):
-        with pytest.raises(UsageError, match="does not fit long long"):
-            triad(n=2**63)
-
-    def test_a_wrong_number_of_arguments_names_the_right_ones(self):
-        with pytest.raises(
-            UsageError, match=r"copy_f32 got 2 arguments, expected 3: float\* out, float\* in, long long n"
-        ):
-            run("stream.cu", "copy_f32", array(), array())
-
-    def test_fewer_partial_sums_than_blocks(self):
-        with pytest.raises(UsageError, match=r"partials has 3 elements, expected at least 4 for n = 32, blocks = 4"):
-            run("reductions.cu", "sum_f32", array(3), array(), N, blocks=4)
-
-    def test_a_seed_that_is_negative(self):
-        with pytest.raises(UsageError, match="does not fit unsigned int"):
-            run("pointwise.cu", "dropout_f32", array(), array(), np.float32(0.5), -1, N)
-
-    def test_query_heads_that_share_no_whole_number(self):
-        cache = array(1000)
-        with pytest.raises(UsageError, match="multiple of kv_heads"):
-            run("kvcache.cu", "kv_decode_f32", cache, cache, cache, cache, np.float32(1), 1, 3, 2, 8, 4, 4)
-
-    @pytest.mark.parametrize(
-        ("file", "name", "args"),
-        [
-            ("access.cu", "strided_read_f32", (array(), array(62), 2, N)),
-            ("access.cu", "strided_write_f32", (array(62), array(), 2, N)),
-            ("access.cu", "misaligned_f32", (array(), array(34), 3, N)),
-            ("access.cu", "gather_f32_i32", (array(), array(9), array(dtype="int32"), 10, N)),
-            ("transpose.cu", "transpose_tiled_f32", (array(), array(), 6, 6)),
-            ("softmax.cu", "softmax_staged_f32", (array(), array(), 3, 11)),
-            ("layernorm.cu", "layer_norm_naive_f32", (array(), array(), array(7), array(8), np.float32(1), 4, 8)),
-            ("logsumexp.cu", "logsumexp_fused_f32", (array(3), array(), 4, 8)),
-            ("gemm.cu", "gemm_blocked_f32", (array(), array(), array(), 4, 8, 9)),
-            ("q4_0.cu", "q4_0_dequantize_f32", (array(33), array(18, "uint8"), 33)),
-            ("q4_0.cu", "q4_0_gemv_f32", (array(), array(), array(35, "uint8"), 1, 2, 32)),
-            ("attention.cu", "attention_flash_f32", (array(), array(), array(31), array(), np.float32(1), 1, 4, 8)),
-            ("kvcache.cu", "kv_append_f32", (array(), array(31), array(), array(), 0, 1, 1, 4, 8, 4)),
-            ("kvcache.cu", "kv_decode_combine_f32", (array(), array(64), array(7), array(8), 4, 8, 2)),
-        ],
-    )
-    def test_too_small_an_array_in_every_family(self, file, name, args):
-        with pytest.raises(UsageError, match=r"expected at least"):
-            run(file, name, *args)
+def test_fewer_partial_sums_than_blocks():
+    with pytest.raises(UsageError, match=r"partials has 3 elements, expected at least 4 for n = 32, blocks = 4"):
+        run("reductions.cu", "sum_f32", array(3), array(), N, blocks=4)
 
 
 def test_something_else_than_a_kernel():

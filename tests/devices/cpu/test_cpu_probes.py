@@ -192,28 +192,16 @@ def operations():
 
 
 @pytest.mark.parametrize("operation", list(operations()), ids=lambda o: o.name)
-class TestOperations:
-    """Both kinds do the same."""
-
-    def test_write(self, operation):
-        out = np.zeros(1003, ELEMENT)
-        operation.write(out)
-        assert (out == 1).all()
-
-    def test_copy(self, operation):
-        x, out = np.arange(1003, dtype=ELEMENT), np.zeros(1003, ELEMENT)
-        operation.copy(out, x)
-        np.testing.assert_array_equal(out, x)
-
-    def test_add(self, operation):
-        x, out = np.arange(1003, dtype=ELEMENT), np.zeros(1003, ELEMENT)
-        operation.add(out, x, x)
-        np.testing.assert_array_equal(out, 2 * x)
-
-    def test_read_changes_nothing(self, operation):
-        x = np.arange(1003, dtype=ELEMENT)
-        operation.read(x)
-        np.testing.assert_array_equal(x, np.arange(1003))
+def test_both_kinds_of_operations_do_the_same(operation):
+    x, out = np.arange(1003, dtype=ELEMENT), np.zeros(1003, ELEMENT)
+    operation.write(out)
+    assert (out == 1).all()
+    operation.copy(out, x)
+    np.testing.assert_array_equal(out, x)
+    operation.add(out, x, x)
+    np.testing.assert_array_equal(out, 2 * x)
+    operation.read(x)
+    np.testing.assert_array_equal(x, np.arange(1003))
 
 
 def test_the_buffer_that_makes_caches_cold_is_touched_and_read_from_end_to_end():

@@ -8,9 +8,17 @@ from typing import Any
 import amd_smi
 import pytest
 
-from pytest_bandwidth.devices.cuda.amdsmi import MISSING, SLOWDOWNS, THROTTLED, AmdSmiGpu, open_amdsmi
 from pytest_bandwidth.devices.cuda.health import slowdown_finding
-from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading, ProcessUse
+from pytest_bandwidth.devices.cuda.management import (
+    AMD_SLOWDOWNS,
+    MISSING,
+    THROTTLED,
+    AmdSmiGpu,
+    GpuIdentity,
+    GpuReading,
+    ProcessUse,
+    open_amdsmi,
+)
 
 UNTOLD = {8: 2**8 - 1, 16: 2**16 - 1, 32: 2**32 - 1, 64: 2**64 - 1}
 RESIDENCIES = ("prochot", "socket_thm", "vr_thm", "hbm_thm", "ppt")
@@ -91,7 +99,7 @@ def test_what_held_clocks_down_between_two_readings(
     assert gpu.reading().event_reasons == ()  # held down at some time since the driver was loaded
     amd_smi.fill(monkeypatch, "amdsmi_get_gpu_metrics_info", **{**counters, f"{limit}_residency_acc": 1001})
     (reason,) = gpu.reading().event_reasons
-    assert (slowdown_finding([reason]) is not None) == (limit != "ppt") == (reason in SLOWDOWNS)
+    assert (slowdown_finding([reason]) is not None) == (limit != "ppt") == (reason in AMD_SLOWDOWNS)
     assert gpu.reading().event_reasons == ()
 
 

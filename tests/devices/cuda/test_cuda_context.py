@@ -8,8 +8,9 @@ import pytest
 from gpu_model import CudaError, Gpu, model_cupy, skip_beside_a_gpu
 
 from pytest_bandwidth.devices.cuda import context
-from pytest_bandwidth.devices.cuda.amdsmi import MISSING
+from pytest_bandwidth.devices.cuda.context import no_cupy, no_device, no_such_index
 from pytest_bandwidth.devices.cuda.device import open_cuda
+from pytest_bandwidth.devices.cuda.management import MISSING
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
 
@@ -32,8 +33,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_importing_loads_neither_cupy_nor_pynvml() -> None:
     code = (
-        "import sys, pytest_bandwidth.devices.cuda.device, pytest_bandwidth.devices.cuda.nvml;"
-        "import pytest_bandwidth.devices.cuda.amdsmi;"
+        "import sys, pytest_bandwidth.devices.cuda.device, pytest_bandwidth.devices.cuda.management;"
         "import pytest_bandwidth.devices.cuda.identity;"
         "print([m for m in ('cupy', 'pynvml', 'amdsmi', 'torch', 'numba') if m in sys.modules])"
     )
@@ -142,3 +142,43 @@ def test_an_amd_gpu_is_looked_for_in_amd_smi_alone(cupy: Any, monkeypatch: pytes
     assert "nvml" not in said
     assert said["amdsmi"] == MISSING
     assert said["other_processes"] == "not watched: no management library"
+
+
+def test_missing_cupy_names_the_extras() -> None:
+    text = str(no_cupy(ModuleNotFoundError("No module named 'cupy'", name="cupy")))
+    assert "not installed" in text
+    assert "pytest-bandwidth[cuda13]" in text
+
+
+def test_a_cupy_that_does_not_import_is_told_apart_from_none() -> None:
+    text = str(no_cupy(ImportError("libcudart.so.12: cannot open\nshared object file")))
+    assert "does not import" in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("status", "driver", "runtime", "visible", "expected"),
+    [
+        (35, 0, 13020, None, "no NVIDIA driver"),
+        (35, 12040, 13020, None, "too old: it supports CUDA 12.4, CuPy needs 13.2"),
+        (3, 12040, 13020, None, "too old"),
+        (100, 13000, 13000, None, "shows no GPU"),
+        (100, 13000, 13000, "", "CUDA_VISIBLE_DEVICES is ''"),
+        (999, 13000, 13000, None, "CUDA does not start"),
+    ],
+)
+def test_why_there_is_no_device(status: int, driver: int, runtime: int, visible: str | None, expected: str) -> None:
+    text = str(no_device(CudaError(status), driver, runtime, visible))
+    assert expected in text
+    assert "\n" not in text
+
+
+def test_rocm_is_not_told_to_install_an_nvidia_driver() -> None:
+    text = str(no_device(CudaError(100, "hipErrorNoDevice"), 0, 0, None, hip=True))
+    assert "ROCm" in text
+    assert "NVIDIA" not in text
+
+
+def test_a_wrong_index_says_which_there_are() -> None:
+    assert "cuda:0 to cuda:3" in str(no_such_index(4, 4, None))
+    assert "there is 1 GPU, cuda:0 under CUDA_VISIBLE_DEVICES=2" in str(no_such_index(2, 1, "2"))

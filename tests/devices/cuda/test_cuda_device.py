@@ -16,7 +16,7 @@ from gpu_model import (
     opened_model,
 )
 
-from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, TimedDevice, Workload
+from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading, ProcessUse
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
@@ -53,10 +53,6 @@ def made(gpu: Gpu, nvml: Any = None, **facts: Any) -> CudaDevice:
 
 def quiet(_: str) -> None:
     pass
-
-
-def test_it_is_a_timed_device(gpu: Gpu) -> None:
-    assert isinstance(made(gpu), TimedDevice)
 
 
 def test_a_measurement_end_to_end(gpu: Gpu) -> None:
@@ -183,13 +179,6 @@ def test_a_busy_other_process_makes_it_invalid(gpu: Gpu) -> None:
     assert found.invalid is not None
     assert found.invalid.code == "others"
     assert "4711" in found.invalid.text
-
-
-def test_more_than_the_peak_is_invalid(gpu: Gpu) -> None:
-    device = made(gpu, name="NVIDIA GeForce RTX 4090")
-    found = device.measure(Workload(lambda: gpu.launch(1e-5), Traffic(10**8, 0)), QUICK, quiet)
-    assert found.invalid is not None
-    assert found.invalid.code == "above-peak"
 
 
 def test_skipped_cycles_and_memory_errors_are_findings(gpu: Gpu) -> None:

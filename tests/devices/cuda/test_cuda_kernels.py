@@ -16,6 +16,7 @@ from pytest_bandwidth.devices.cuda.kernels import (
     compile_kernel,
     compile_options,
     kernel_resources,
+    launches_in_graph,
     missing_kernel,
     prepared_call,
 )
@@ -80,3 +81,14 @@ def test_hip_gives_the_shared_memory_that_it_has_without_being_asked() -> None:
 
 def test_a_kernel_of_another_kind_has_no_resources() -> None:
     assert kernel_resources(model_cupy(Gpu()), launch(lambda *_: None), threads_per_sm=2048) is None
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("data", "cache", "launches"),
+    [(64 * 1024, 50 * MIB, 32), (0, 50 * MIB, 32), (50 * MIB, 50 * MIB, 16), (10**9, 50 * MIB, 2), (1024, 0, 2)],
+)
+def test_enough_pass_through_the_cache_within_limits(data: int, cache: int, launches: int) -> None:
+    assert launches_in_graph(data, cache) == launches

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from gpu_model import ModelOutOfMemory
 
-from pytest_bandwidth.devices.cuda.errors import ContextGuard
 from pytest_bandwidth.devices.cuda.probes import (
     SMALLEST_BYTES,
     ProbeCall,
@@ -13,6 +12,7 @@ from pytest_bandwidth.devices.cuda.probes import (
     moved_bytes,
     vectors_per_array,
 )
+from pytest_bandwidth.devices.cuda.runtime import ContextGuard
 from pytest_bandwidth.domain.errors import OutOfMemory
 from pytest_bandwidth.domain.traffic import ADD, COPY, READ, WRITE, Mix, Traffic
 

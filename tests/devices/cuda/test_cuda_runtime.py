@@ -1,4 +1,4 @@
-"""Every library's stream as a pointer."""
+"""Every library's stream as a pointer, and errors that lose a context or do not."""
 
 import ctypes
 import gc
@@ -6,9 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gpu_model import CudaError, ModelOutOfMemory
 
-from pytest_bandwidth.devices.cuda.runtime import external_stream, stream_pointer
-from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.devices.cuda.runtime import ContextGuard, external_stream, stream_pointer
+from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
 
 
 class Protocol:
@@ -89,3 +90,51 @@ def test_a_foreign_stream_is_not_destroyed_with_cupys_view_of_it() -> None:
     # Destroying it would fail here, and on a GPU crash: 0x77 is no stream. Either shows as an unraisable exception.
     del stream
     gc.collect()
+
+
+def guard(*, then: BaseException | None = None) -> ContextGuard:
+    def synchronize() -> None:
+        if then is not None:
+            raise then
+
+    return ContextGuard(synchronize, (ModelOutOfMemory,))
+
+
+def test_a_users_own_error_passes_through() -> None:
+    with pytest.raises(ZeroDivisionError), guard().watch():
+        raise ZeroDivisionError
+
+
+def test_a_sticky_error_loses_the_device_for_good() -> None:
+    watched = guard()
+    with pytest.raises(DeviceLost, match="outside its arrays"), watched.watch():
+        raise CudaError(700, "an illegal memory access was encountered")
+    with pytest.raises(DeviceLost, match="outside its arrays"), watched.watch():
+        pytest.fail("nothing may run on a lost device")
+
+
+def test_another_librarys_words_for_it_are_checked_with_cuda_itself() -> None:
+    watched = guard(then=CudaError(719))
+    with pytest.raises(DeviceLost), watched.watch():
+        raise RuntimeError("CUDA error: unspecified launch failure")
+    assert watched.lost is not None
+
+
+def test_an_error_that_leaves_the_context_usable_is_not_sticky() -> None:
+    watched = guard(then=CudaError(1))
+    with pytest.raises(ValueError, match="mine"), watched.watch():
+        raise ValueError("mine")
+    assert watched.lost is None
+
+
+def test_interruption_passes_through_unexamined() -> None:
+    watched = guard(then=CudaError(700))
+    with pytest.raises(KeyboardInterrupt), watched.watch():
+        raise KeyboardInterrupt
+    assert watched.lost is None
+
+
+def test_running_out_of_memory_says_for_what() -> None:
+    expected = pytest.raises(OutOfMemory, match=r"the probe .* does not fit.*smaller arrays")
+    with expected, guard().allocation("the probe (12 bytes)"):
+        raise ModelOutOfMemory("out")

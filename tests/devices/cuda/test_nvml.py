@@ -1,15 +1,22 @@
 """NVML: what is read, what may be missing, and the reason when nothing can be."""
 
+import sys
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from gpu_model import Gpu, opened_model
 
 from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
-from pytest_bandwidth.devices.cuda.management import ProcessUse
-from pytest_bandwidth.devices.cuda.nvml import SLOWDOWNS, NvmlGpu, decode_event_reasons, open_nvml
+from pytest_bandwidth.devices.cuda.management import (
+    NVML_SLOWDOWNS,
+    NvmlGpu,
+    ProcessUse,
+    decode_event_reasons,
+    open_nvml,
+)
 from pytest_bandwidth.domain.traffic import Traffic
 
 pynvml = pytest.importorskip("pynvml")
@@ -39,10 +46,15 @@ class Library:
         return call
 
 
-def opened(**answers: Any) -> NvmlGpu:
-    gpu = open_nvml("0000:3b:00.0", pynvml=Library(**answers))
+def opened_with(library: Library, mig_uuid: str | None = None) -> NvmlGpu:
+    with patch.dict(sys.modules, {"pynvml": library}):
+        gpu = open_nvml("0000:3b:00.0", mig_uuid)
     assert isinstance(gpu, NvmlGpu)
     return gpu
+
+
+def opened(**answers: Any) -> NvmlGpu:
+    return opened_with(Library(**answers))
 
 
 def test_every_bit_of_the_event_reasons_has_its_name() -> None:
@@ -71,7 +83,7 @@ def test_the_bits_are_those_of_the_library() -> None:
 def test_the_slowdowns_are_those_of_the_library() -> None:
     names = ("SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown", "HwSlowdown")
     bits = sum(getattr(pynvml, f"nvmlClocksEventReason{name}") for name in names)
-    assert decode_event_reasons(bits) == SLOWDOWNS
+    assert decode_event_reasons(bits) == NVML_SLOWDOWNS
 
 
 def test_identity_of_a_whole_gpu() -> None:
@@ -117,9 +129,7 @@ def test_a_mig_slice_has_its_own_name_and_uuid() -> None:
         nvmlDeviceGetUUID=lambda handle: "MIG-2" if handle == "slice" else "GPU-1",
         nvmlDeviceGetMigMode=[1, 1],
     )
-    gpu = open_nvml("0000:3b:00.0", "MIG-2", library)
-    assert isinstance(gpu, NvmlGpu)
-    found = gpu.identity()
+    found = opened_with(library, "MIG-2").identity()
     assert (found.name, found.uuid, found.mig) == ("NVIDIA A100 MIG 1g.5gb", "MIG-2", "1g.5gb")
 
 
@@ -127,9 +137,7 @@ def test_mig_without_a_visible_slice_is_still_mig() -> None:
     library = Library(
         nvmlDeviceGetHandleByUUID=pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND), nvmlDeviceGetMigMode=[1, 1]
     )
-    gpu = open_nvml("0000:3b:00.0", "MIG-2", library)
-    assert isinstance(gpu, NvmlGpu)
-    assert gpu.identity().mig == "enabled"
+    assert opened_with(library, "MIG-2").identity().mig == "enabled"
 
 
 def test_a_reading() -> None:
@@ -208,7 +216,7 @@ def _refuse() -> None:
 
 
 def test_without_the_module_the_reason_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     reason = open_nvml("0000:3b:00.0")
     assert isinstance(reason, str)
     assert "nvidia-ml-py" in reason
@@ -253,10 +261,8 @@ def test_a_whole_measurement_changes_no_clock_and_no_setting(answering: bool) ->
         "nvmlDeviceGetProcessUtilization": [],
     }
     library = Untouched(**answers if answering else {})
-    nvml = open_nvml("0000:01:00.0", pynvml=library)
-    assert isinstance(nvml, NvmlGpu)
     gpu = Gpu()
-    device = CudaDevice(opened_model(gpu, nvml))
+    device = CudaDevice(opened_model(gpu, opened_with(library)))
     task = Workload(lambda: gpu.launch(1e-3), Traffic(400_000, 400_000))
     found = device.measure(task, Budget(8, 0.05), lambda _: None)
     device.release()

@@ -1,5 +1,6 @@
 """When two measurements are of the same code, and what is said to have changed where they are not."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,9 @@ from pytest_bandwidth.domain.code.identity import (
     DIGITS,
     UNKNOWN_CODE,
     CodeIdentity,
+    FileList,
     digest,
+    file_list_of,
     identity_of_plain,
     is_digest,
 )
@@ -120,3 +123,45 @@ def test_a_digest_tells_lists_of_parts_apart():
 
 def test_what_a_later_version_adds_is_left_out():
     assert identity_of_plain({"ptx": "p", "hip": "h", "sass": 3}) == CodeIdentity(ptx="p")
+
+
+A, B = "a" * 32, "b" * 32
+THEN = FileList({"x.py": A, "y.py": A}, {"numpy": "2.0", "$SIZE": "unset"})
+
+
+def test_a_list_comes_back_from_its_text():
+    assert file_list_of(THEN.text()) == THEN
+    assert THEN.name() == digest(THEN.text())
+    assert is_digest(THEN.name())
+    assert FileList({"y.py": A, "x.py": A}, dict(reversed(THEN.versions.items()))).name() == THEN.name()
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (THEN, ()),
+        (FileList({"x.py": B, "y.py": A}, THEN.versions), ("x.py changed",)),
+        (FileList({"y.py": A}, THEN.versions), ("x.py is gone",)),
+        (FileList({**THEN.files, "z\n.cu": A}, THEN.versions), ("z\n.cu is new",)),
+        (FileList(THEN.files, {"numpy": "2.1", "$SIZE": "unset"}), ("numpy 2.0 → 2.1",)),
+        (FileList(THEN.files, {"$SIZE": "unset"}), ("numpy 2.0 → not installed",)),
+    ],
+)
+def test_changes_name_files_and_versions(now, said):
+    assert now.changes_since(THEN) == said
+    assert (now.name() == THEN.name()) is (said == ())
+    assert file_list_of(now.text()) == now
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "null", "{}", '{"files": {}}', '{"files": [], "versions": {}}', "{", "\x00"),
+        *(json.dumps({"files": {"a": found}, "versions": {}}) for found in (1, None, "short", [A])),
+        json.dumps({"files": {}, "versions": {"numpy": 2}}),
+        json.dumps({"files": {}, "versions": {}, "more": {}}),
+    ],
+)
+def test_anything_else_is_refused(text):
+    with pytest.raises(ValueError, match=r"found no list of files|Expecting"):
+        file_list_of(text)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from two_processes import memory_of
 
-from pytest_bandwidth.devices import activity
+from pytest_bandwidth.devices import host
 from pytest_bandwidth.evidence.commit_pairs import alternate
 from pytest_bandwidth.evidence.commit_pairs.alternate import (
     FINEST_PRECISION,
@@ -36,7 +36,7 @@ from pytest_bandwidth.evidence.processes.requests import ParentLine
 # A process that measures what it is told to: labels, each with the seconds of its rounds; it has enough after the last.
 SAMPLES = """
 import json, os, sys
-from pytest_bandwidth.devices.activity import remembered
+from pytest_bandwidth.devices.host import remembered
 from pytest_bandwidth.evidence.processes.requests import ParentLine
 from pytest_bandwidth.evidence.commit_pairs.alternate import turns_of
 
@@ -182,7 +182,7 @@ def test_processes_meet_in_every_round(tmp_path):
     assert [result.rows[0]["took"] for result in (one, two)] == [{"a": 3, "b": 1}] * 2
     told = [result.rows[0] for result in (one, two)]
     assert [row["beside"] for row in told] == [[told[1]["pid"]], [told[0]["pid"]]]
-    assert {row["pid"] for row in told} <= activity.remembered()
+    assert {row["pid"] for row in told} <= host.remembered()
 
 
 def arrays_of(*arrays, label="a", all_told=True):

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity
-from pytest_bandwidth.domain.code.machine_code import text_of_cubin
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
+from pytest_bandwidth.domain.code.stored_kernel import text_of_cubin
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement

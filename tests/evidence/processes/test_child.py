@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from children import HANGS_SECONDS, gone, wait_for
 
-from pytest_bandwidth.devices import activity
+from pytest_bandwidth.devices import host
 from pytest_bandwidth.domain.device import SAME_PROCESS_IDS, DeviceIdentity, Peak
 from pytest_bandwidth.evidence.processes.child import (
     MOST_ON_HOST,
@@ -72,9 +72,9 @@ def test_child_gets_options_request_and_no_input(tmp_path):
 
 
 def test_a_child_is_remembered_as_ours(tmp_path, monkeypatch):
-    monkeypatch.setattr(activity, "_ours", set())
+    monkeypatch.setattr(host, "_ours", set())
     rows_of(invocation(tmp_path, REPORTS))
-    assert len(activity.remembered()) == 1
+    assert len(host.remembered()) == 1
 
 
 def test_what_the_child_said_is_in_the_message(tmp_path):

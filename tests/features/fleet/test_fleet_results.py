@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_bandwidth.domain.code.machine_code import text_of_cubin
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
+from pytest_bandwidth.domain.code.stored_kernel import text_of_cubin
 from pytest_bandwidth.features.fleet.cards import Card, Lost, Returned
 from pytest_bandwidth.features.fleet.overview import fleet_document, fleet_json, table
 from pytest_bandwidth.features.fleet.returned import interrupted, read_result

@@ -1,19 +1,26 @@
-"""What a stored kernel's PTX says of how it may be launched."""
+"""What is stored of a kernel says how it may be launched, and how it changed."""
 
 from __future__ import annotations
 
 import pytest
 
-from pytest_bandwidth.domain.code.ptx import (
+from pytest_bandwidth.domain.code import stored_kernel
+from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
+from pytest_bandwidth.domain.code.stored_kernel import (
+    ONLY_REGISTERS,
+    LaunchShape,
     PtxEntry,
+    access_changes,
     entry_of,
     in_version,
     newest_version,
+    ptx_diff,
+    shape_changes,
+    shape_of,
     target_of,
     version_of,
     why_not_interchangeable,
 )
-from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 
 MODULE = ".version 9.5\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n"
 HEAD = ".version 9.5\n.target sm_90\n.address_size 64\n"
@@ -117,3 +124,106 @@ def test_only_the_parameters_sizes_have_to_agree():
     said = why_not_interchangeable(wider, POINTERS)
     assert said == "it takes parameters of 8, 8, 8 bytes, the new one parameters of 8, 8, 4 bytes"
     assert "parameters of no bytes" in (why_not_interchangeable(kernel(), POINTERS) or "")
+
+
+OLD = """.target sm_90
+.visible .entry k()
+{
+.reg .f32 %f<5>;
+ld.global.nc.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];
+add.f32 %f5, %f1, %f2;
+add.f32 %f6, %f5, %f3;
+st.global.f32 [%rd2], %f6;
+ret;
+}
+"""
+
+
+def test_only_what_changed_is_shown_with_some_lines_around():
+    new = OLD.replace("add.f32 %f6, %f5, %f3;", "mul.f32 %f6, %f5, 0f40400000;")
+    assert ptx_diff(OLD, new).splitlines() == [
+        "@@ line 4 → 4 @@",
+        "  .reg .f32 %f<5>;",
+        "  ld.global.nc.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];",
+        "  add.f32 %f5, %f1, %f2;",
+        "- add.f32 %f6, %f5, %f3;",
+        "+ mul.f32 %f6, %f5, 0f40400000;",
+        "  st.global.f32 [%rd2], %f6;",
+        "  ret;",
+        "  }",
+    ]
+
+
+def test_registers_of_other_numbers_make_no_difference():
+    renumbered = OLD.replace("%f6", "%f16").replace("%rd2", "%rd7")
+    assert ptx_diff(OLD, renumbered) == ONLY_REGISTERS
+    assert ptx_diff(OLD, OLD) == ""
+    inserted = renumbered.replace("ret;", "bar.sync 0;\nret;")
+    assert [line for line in ptx_diff(OLD, inserted).splitlines() if line[0] in "+-"] == ["+ bar.sync 0;"]
+
+
+def test_a_diff_of_thousands_of_lines_is_cut_and_takes_no_minutes():
+    long = "\n".join(f"add.f32 %f{i}, %f{i}, 0f{i:08x};" for i in range(20_000))
+    lines = ptx_diff(long, long.replace("add", "mul")).splitlines()
+    assert len(lines) == stored_kernel.MOST_LINES + 1
+    assert lines[-1] == f"… {40_001 - stored_kernel.MOST_LINES} more lines"
+
+
+def test_a_line_of_any_length_is_cut():
+    table = ".global .b8 t[9999] = {" + "1, " * 9999 + "1};"
+    (line,) = [line for line in ptx_diff(OLD, table + "\n" + OLD).splitlines() if line[0] in "+-"]
+    assert line == f"+ {table}"[: stored_kernel.LONGEST_LINE] + "…"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("v4.f32", "v2.f32", "in its code, loads of 64 bits 0 → 1, loads of 128 bits 1 → 0"),
+        (
+            "st.global.f32",
+            "st.volatile.global.v2.f64",
+            "in its code, stores of 32 bits 1 → 0, stores of 128 bits 0 → 1",
+        ),
+        ("ld.global.nc.v4.f32", "ld.global.L1::no_allocate.nc.v4.f32", None),
+        ("ld.global.nc.v4.f32", "ld.shared.v4.f32", "in its code, loads of 128 bits 1 → 0"),
+        ("add.f32", "mul.f32", None),
+    ],
+)
+def test_accesses_to_global_memory_are_counted_by_width(before, after, said):
+    assert before in OLD
+    assert access_changes(OLD, OLD.replace(before, after)) == said
+
+
+FLAT = LaunchShape((4096, 1, 1), (256, 1, 1))
+DEEP = LaunchShape((8, 4, 2), (32, 1, 4), 49152)
+
+
+@pytest.mark.parametrize(
+    ("shape", "recorded"),
+    [
+        (FLAT, {"grid_x": 4096, "block_x": 256}),
+        (DEEP, {"grid_x": 8, "grid_y": 4, "grid_z": 2, "block_x": 32, "block_z": 4, "dynamic_shared_bytes": 49152}),
+        (LaunchShape((1, 1, 1), (1, 1, 1)), {"grid_x": 1, "block_x": 1}),
+    ],
+)
+def test_it_is_read_back_as_it_was_recorded(shape, recorded):
+    assert shape.recorded() == recorded
+    assert shape_of({"registers": 32, **recorded}) == shape
+
+
+@pytest.mark.parametrize("recorded", [{}, {"registers": 32}, {"grid_x": 8}, {"block_x": 8}])
+def test_what_was_not_recorded_is_not_guessed(recorded):
+    assert shape_of(recorded) is None
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "said"),
+    [
+        (FLAT, FLAT, []),
+        (FLAT, FLAT._replace(block=(128, 1, 1)), ["block 256 → 128"]),
+        (FLAT, DEEP._replace(shared_bytes=0), ["grid 4,096 → 8 × 4 × 2", "block 256 → 32 × 1 × 4"]),
+        (FLAT, FLAT._replace(shared_bytes=1024), ["dynamic shared memory 0 → 1,024 B a block"]),
+    ],
+)
+def test_only_what_changed_is_said(then, now, said):
+    assert shape_changes(then, now) == said
