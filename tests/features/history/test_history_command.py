@@ -404,7 +404,7 @@ class TestAddress:
         [
             (
                 "nope://user:hunter2@host/history",
-                "nope://***@host/history: cannot be opened: Protocol not known: nope",
+                f"nope://***@host/history: cannot be opened: Protocol not known: nope{LINK}\n",
             ),
             ("s3://bucket/history?sig=hunter2", "s3://bucket/history?***: found a query or fragment, expected"),
         ],

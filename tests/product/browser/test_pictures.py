@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import run_documents
 from chromium import CHROMIUM, end_without
 from documented import ROOT
-from making import run
+from repositories import run
 
 MOST_BYTES = 120_000
 
