@@ -97,7 +97,7 @@ def test_a_conftest_adds_a_device_that_counts(pytester):
     pytester.runpytest_subprocess(*options, "--bandwidth-strict").assert_outcomes(passed=1)
     wrong = pytester.runpytest_subprocess("--bandwidth-device=calls:x")
     wrong.stderr.fnmatch_lines(
-        ["*found 'calls:x', expected auto, cuda, cuda:N, cpu, calls:N, tinygrad:METAL or traffic"]
+        ["*found 'calls:x', expected auto, cuda, cuda:N, cpu, calls:N, tinygrad:METAL or traffic (help: *"]
     )
 
 
@@ -196,4 +196,4 @@ def test_a_device_of_a_conftest_that_is_none_is_told_in_one_line(pytester, opene
     pytester.makepyfile("def test_nothing(bandwidth): pass\n")
     result = pytester.runpytest_subprocess("--bandwidth-device=npu")
     assert result.ret == 4
-    result.stderr.fnmatch_lines([f"ERROR: the device npu: {said}"])
+    result.stderr.fnmatch_lines([f"ERROR: the device npu: {said} (help: *"])
