@@ -94,7 +94,7 @@ class TestAddress:
         project.file("test_copy.py", COPY + "    open('ran', 'w').close()\n")
         result = project.run_here("--bandwidth-history=nope://user:hunter2@host/history")
         result.stderr.fnmatch_lines(
-            ["ERROR: --bandwidth-history: nope://[*][*][*]@host/history: cannot be opened: Protocol not known: nope"]
+            ["ERROR: --bandwidth-history: nope://[*][*][*]@host/history: cannot be opened: Protocol not known: nope (help: *"]
         )
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         assert not (project.path / "ran").exists()
