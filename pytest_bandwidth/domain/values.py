@@ -12,10 +12,6 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.domain.units import parse_fraction, parse_gbps, parse_positive
-
 Parser = Callable[[str], Any]
 Kind = TypeVar("Kind")
 
@@ -69,8 +65,20 @@ def one_of(*words: str) -> Callable[[str], str]:
 figure = one_of("relative", "gbps")
 seconds = positive(86_400, "seconds, more than 0 and at most 86400")
 processors = positive(10**6, "a number of processors, more than 0")
-# In GB/s or with a unit; and below 1, such as 0.05 or 5%.
-gbps, fraction = parse_gbps, parse_fraction
+
+
+def gbps(text: str) -> float:
+    """Parse a bandwidth, in GB/s or with a unit."""
+    from pytest_bandwidth.domain.units import parse_gbps
+
+    return parse_gbps(text)
+
+
+def fraction(text: str) -> float:
+    """Parse a fraction below 1, such as 0.05 or 5%."""
+    from pytest_bandwidth.domain.units import parse_fraction
+
+    return parse_fraction(text)
 
 
 def positive_fraction(text: str) -> float:
@@ -83,6 +91,8 @@ def positive_fraction(text: str) -> float:
 
 def ratio(text: str) -> float:
     """Parse a ratio over 0 that may pass 1."""
+    from pytest_bandwidth.domain.units import parse_positive
+
     value = parse_positive(text)
     if value > 1000:
         raise ValueError(f"found {text[:40]!r}, expected a ratio of at most 1000, such as 1.1")
@@ -141,6 +151,9 @@ def brought(name: str, found: Iterable[object], kind: type[Kind], called: str | 
 
     name: of the code that returned them. called: what the items are, where the type does not say it.
     """
+    from pytest_bandwidth.domain.errors import UsageError
+    from pytest_bandwidth.domain.text import shown
+
     items: list[Kind] = []
     expected = f"expected a list of {called or kind.__name__}"
     for one in found:

@@ -24,7 +24,9 @@ def test_costs_no_heavy_module_where_it_is_not_used(project, monkeypatch, ini):
         pytest.importorskip("duckdb")
     project.file("pytest.ini", f"[pytest]\n{ini}\n")  # without the project's own options
     project.file("test_plain.py", "def test_plain(): pass\n")
-    heavy = HEAVY if ini else (*HEAVY, "pytest_bandwidth.judging")  # an option's value is checked at once
+    # An option's value is checked at once.
+    used = [f"pytest_bandwidth.{name}" for name in ("judging", "domain.errors", "domain.text", "domain.units")]
+    heavy = HEAVY if ini else (*HEAVY, *used)
     project.file(
         "conftest.py",
         f"import sys\ndef pytest_unconfigure():\n    print('HEAVY', [n for n in {heavy!r} if n in sys.modules])\n",
