@@ -93,9 +93,8 @@ class TestAddress:
     def test_what_cannot_be_reached_is_told_before_any_test_runs(self, project):
         project.file("test_copy.py", COPY + "    open('ran', 'w').close()\n")
         result = project.run_here("--bandwidth-history=nope://user:hunter2@host/history")
-        result.stderr.fnmatch_lines(
-            ["ERROR: --bandwidth-history: nope://[*][*][*]@host/history: cannot be opened: Protocol not known: nope (help: *"]
-        )
+        unknown = "nope://[*][*][*]@host/history: cannot be opened: Protocol not known: nope"
+        result.stderr.fnmatch_lines([f"ERROR: --bandwidth-history: {unknown} (help: *"])
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         assert not (project.path / "ran").exists()
 
