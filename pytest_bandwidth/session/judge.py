@@ -200,6 +200,11 @@ class Judge:
     def prepare(self) -> None:
         """Open the device and read the baseline now, so that what is wrong is said before any test runs."""
         self.measurer.prepare()
+        if self._is_anchored and self._identity.counts_only and not self.settings.disable:
+            raise UsageError(
+                f"--bandwidth-against: found {ANCHOR} with a device that only counts, expected a revision: "
+                "--bandwidth-against=REV"
+            )
         remove_leftovers()
         _ = self.baseline
         self._refuse_shallow_clone()

@@ -95,6 +95,13 @@ def test_counts_of_random_accesses_are_the_same_in_every_run_whichever_tests_run
     assert row["detail"]["loads"]["sectors_per_request"] > 16, "random"
 
 
+def test_what_only_counts_has_no_anchor_and_says_so(counted):
+    result = counted.run_here("--bandwidth-against=anchor")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    expected = "expected a revision: --bandwidth-against=REV"
+    result.stderr.fnmatch_lines([f"*found anchor with a device that only counts, {expected}*"])
+
+
 def test_a_strided_read_fails_with_line_and_pattern(counted):
     counted.file("scale.cu", KERNEL.replace("INDEX", "i * 8 % n"))
     result = counted.run_here("--bandwidth-json=run.json")
