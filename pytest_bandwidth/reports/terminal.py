@@ -207,7 +207,9 @@ def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verb
     for (status, _), outcomes in shared.items():
         told[status] += 1
         if verbose or told[status] <= MOST_REASONS:
-            who = printable(name_of(outcomes[0])) if len(outcomes) == 1 else f"{len(outcomes)} tests"
+            tests = len({outcome.nodeid for outcome in outcomes})
+            many = counted(len(outcomes), "test" if tests == len(outcomes) else "measurement")
+            who = printable(name_of(outcomes[0])) if len(outcomes) == 1 else many
             reason = printable(in_a_line(outcomes[0].reason))
             lines.append((Span(status, MARKUP[Status(status)]), Span(f" {who}: {reason}")))
             lines.append((Span(printable(help_line(outcomes[0].reason_code)), ("light",)),))

@@ -12,6 +12,7 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import is_share_told
 from pytest_bandwidth.domain.measured.validity import ABOVE_PROBE, OF_OTHERS
+from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import (
     counted,
     digits,
@@ -33,6 +34,7 @@ _SHARE_OF_FLOOR = {"min_utilization": "of peak", "min_relative": "of the probe"}
 # A failure's message has no more lines; what is cut stands in the documents.
 MOST_LINES = 12
 COUNTS_SHOWN = 3
+OTHERS_SHOWN = 10
 _OTHER_DATA = "the code is the baseline's, so the test's data are others"
 _SINGULAR = {"bandwidth": "bandwidth and no runs", "counts": "counts"}
 # What a verdict is about, in two or three words, by its rule.
@@ -49,8 +51,8 @@ _DETAILS = {
     Rule.UNSTEADY: "disturbed",
     Rule.NOT_RERUN: "could not re-run",
     Rule.NO_BASELINE: "no baseline",
-    Rule.NO_ENTRY: "no baseline",
-    Rule.EMPTY_ENTRY: "no baseline",
+    Rule.NO_ENTRY: "no entry",
+    Rule.EMPTY_ENTRY: "empty entry",
     Rule.CODE_ALONE: "other device's baseline",
     Rule.NOT_THERE: "not in that revision",
     Rule.NOT_WRITTEN: "not saved",
@@ -121,13 +123,15 @@ class Context:
     """Say what a failure's message needs besides the decision.
 
     causes: likely ones, the most telling first. command: accepts the new figure when pasted into a shell; None where
-    nothing is to be accepted. place: ``file:line`` of the test. profile: the path of a profiler's report.
+    nothing is to be accepted. place: ``file:line`` of the test, or of the call. label: of the measurement, where its
+    test has several. profile: the path of a profiler's report.
     against_revision: whether the test was compared with a revision in place of a baseline.
     """
 
     causes: tuple[str, ...] = ()
     command: str | None = None
     place: str | None = None
+    label: str | None = None
     profile: str | None = None
     against_revision: bool = False
 
@@ -149,7 +153,7 @@ def failure_message(
         rows.append(remedy)
     rows.append(("help", help_link(decision.rule)))
     width = max(len(label) for label, _ in rows)
-    lines = [title_of(decision), *(f"    {label:{width}}  {in_a_line(text)}" for label, text in rows)]
+    lines = [title_of(decision, context.label), *(f"    {label:{width}}  {in_a_line(text)}" for label, text in rows)]
     return "\n".join(lines if context.place is None else [*lines, f"{context.place}: {decision.status}"])
 
 
@@ -176,24 +180,28 @@ def message_lines(outcome: Outcome) -> list[str]:
     return [one_line(first, 500), *(clean(line, 500) for line in others)]
 
 
-def untouched_message(measurement: Measurement, place: str | None = None) -> str | None:
+def untouched_message(measurement: Measurement, context: Context) -> str | None:
     """Return why a test fails with `strict` where its kernel touches fewer bytes than are declared; else None."""
-    declared = measurement.traffic
+    place, declared = context.place, measurement.traffic
     for verb, said in (("read", declared.bytes_read), ("written", declared.bytes_written)):
         seen = measurement.counts.get(f"distinct_bytes_{verb}")
         if seen is not None and seen < said:
-            less = f"{seen:,} of the {said:,} bytes that are declared {verb}"
-            text = f"the kernel touches {less}: declare what one run has to move, or let the kernel do all of its work"
-            lines = [text, help_line("declared-bytes")]
+            less = f"the kernel{_at(context.label)} touches {seen:,} of the {said:,} bytes that are declared {verb}"
+            advice = "declare what one run has to move, or let the kernel do all of its work"
+            lines = [f"{less}: {advice}", help_line("declared-bytes")]
             return "\n".join(lines if place is None else [*lines, f"{place}: declared bytes"])
     return None
 
 
-def title_of(decision: Decision) -> str:
-    """Return the first line of a failure: ``REGRESSED: 25.5 % slower than the old code (tolerance 3 %)``."""
+def title_of(decision: Decision, label: str | None = None) -> str:
+    """Return the first line of a failure: ``REGRESSED @ stats: 25.5 % slower than the old code (tolerance 3 %)``."""
     detail = detail_of(decision.status, decision.rule, {"high": decision.numbers.high, "facts": decision.facts})
     named = f" ({detail})" if decision.status in (Status.UNDECIDED, Status.OK) and detail else ""
-    return f"{decision.status}{named}: {in_a_line(sentence_of(decision))}"
+    return f"{decision.status}{_at(label)}{named}: {in_a_line(sentence_of(decision))}"
+
+
+def _at(label: str | None) -> str:
+    return f" @ {label}" if label else ""
 
 
 def in_a_line(text: str) -> str:
@@ -309,6 +317,9 @@ def _without_entry(decision: Decision) -> str:
     path, code_of = decision.facts.get("path"), decision.facts.get("code_of")
     if code_of:
         return f"{path}, the baseline of {code_of}, has no code of this test"
+    if others := decision.facts.get("others"):
+        name, has = decision.facts["name"], [f"'{other}'" for other in others]
+        return f"{path} has no entry '{name}', it has {listed(has, OTHERS_SHOWN)}"
     return f"{path} has no entry of this test"
 
 

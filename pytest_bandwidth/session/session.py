@@ -349,6 +349,9 @@ class BandwidthSession:
         old_ptx, old_files = (None, None) if old is None else (old.ptx, old.files)
         for key, one in judged.items():
             message = None
+            if one.decision.rule == Rule.NO_ENTRY and (others := self._entries_of(item)):
+                facts = {**one.decision.facts, "name": _in_file(key), "others": sorted(map(_in_file, others))}
+                one = replace(one, decision=replace(one.decision, facts=facts))
             change = code_change(one.measurement, one.entry, old_ptx, old_files)
             if change.unknown is not None:
                 one = replace(one, measurement=one.measurement.with_finding(Finding(CODE_DIFF, change.unknown)))
@@ -357,16 +360,22 @@ class BandwidthSession:
                     XPASS, f"its entry's xfail ({one.entry.xfail}) is needed no longer: remove it there", NOTE
                 )
                 one = replace(one, measurement=one.measurement.with_finding(told))
-            place = f"{file}:{line + 1}" if line is not None else file
+            label, at = one.measurement.label, None if line is None else line + 1
+            called_at = fixture.lines.get(label) if len(judged) > 1 else None
+            place = file if at is None else f"{file}:{called_at or at}"
+            context = wording.Context(place=place, label=label if len(judged) > 1 else None)
             if one.decision.status.fails(strict=self._strict):
                 against = self._settings.against is not None
                 causes = _causes(one)
                 causes = (*causes[:1], change.accesses, *causes[1:]) if causes and change.accesses else causes
                 causes = tuple(change.files if c == CODE_CHANGED and change.files else c for c in causes)
-                context = wording.Context(causes, self._update_command(item), place, one.profile, against)
+                command = self._update_command(item)
+                context = replace(
+                    context, causes=causes, command=command, profile=one.profile, against_revision=against
+                )
                 message = wording.failure_message(one.measurement, one.decision, one.entry, context)
             elif self._strict:
-                message = wording.untouched_message(one.measurement, place)
+                message = wording.untouched_message(one.measurement, context)
             if message is not None:
                 failures[key] = message = printable_lines(message)
                 self.note_failed(item, verdict_said(one.decision.status))
@@ -379,7 +388,7 @@ class BandwidthSession:
                 entry=one.entry,
                 message=message,
                 file=file,
-                line=None if line is None else line + 1,
+                line=at,
                 tags=checked_tags(fixture.tags),
                 class_bounds=self._settings.utilization_classes or CLASS_BOUNDS,
                 fresh=one.fresh,
@@ -408,6 +417,11 @@ class BandwidthSession:
             if places.get(name, "").startswith("-")
         )
         return f"pytest {shlex.quote(item.nodeid)}{options} --bandwidth-update"
+
+
+def _in_file(key: str) -> str:
+    """Return a key without its file."""
+    return key.partition("::")[2]
 
 
 _AS_IT_SHOULD = (Status.OK, Status.IMPROVED)

@@ -123,6 +123,15 @@ def test_the_remedy_against_others_on_the_host_is_told_once():
     assert not any("bandwidth_busy_processors" in line for line in shown([*on_gpu, *throttled]))
 
 
+@pytest.mark.parametrize(("nodeids", "said"), [(("a", "b"), "2 tests"), (("a", "a"), "2 measurements")])
+def test_what_shares_a_reason_is_counted_as_what_it_is(nodeids, said):
+    alike = [
+        replace(outcome, nodeid=nodeid, status="UNDECIDED", reason_code="too-noisy", reason="noise")
+        for nodeid, outcome in zip(nodeids, run_documents.outcomes(2), strict=True)
+    ]
+    assert f"UNDECIDED {said}: noise" in shown(alike)
+
+
 def test_the_last_line_of_a_failed_process_is_told():
     reason = "5 % below; a fresh process ended with exit status 4; its last lines:\n  many\n  no such option"
     outcome = replace(run_documents.outcomes(1)[0], status="UNDECIDED", reason_code="not-rerun", reason=reason)

@@ -200,15 +200,22 @@ DECISIONS = [
     (Decision(Status.UNDECIDED, Rule.NO_BASELINE), "UNDECIDED (no baseline): no baseline was given: measured only"),
     (
         Decision(Status.UNDECIDED, Rule.NO_ENTRY, facts={"path": "b.yaml"}),
-        "UNDECIDED (no baseline): b.yaml has no entry of this test",
+        "UNDECIDED (no entry): b.yaml has no entry of this test",
+    ),
+    (
+        Decision(
+            *(Status.UNDECIDED, Rule.NO_ENTRY),
+            facts={"path": "b.yaml", "name": "test_t @ copi", "others": ["test_t @ copy", "test_t @ add"]},
+        ),
+        "UNDECIDED (no entry): b.yaml has no entry 'test_t @ copi', it has 'test_t @ copy', 'test_t @ add'",
     ),
     (
         Decision(Status.UNDECIDED, Rule.NO_ENTRY, facts={"path": "b.yaml", "code_of": "That card"}),
-        "UNDECIDED (no baseline): b.yaml, the baseline of That card, has no code of this test",
+        "UNDECIDED (no entry): b.yaml, the baseline of That card, has no code of this test",
     ),
     (
         Decision(Status.UNDECIDED, Rule.EMPTY_ENTRY, facts={"lacks": "bandwidth"}),
-        "UNDECIDED (no baseline): the baseline's entry holds no bandwidth and no runs",
+        "UNDECIDED (empty entry): the baseline's entry holds no bandwidth and no runs",
     ),
     (
         Decision(Status.UNDECIDED, Rule.CODE_ALONE, facts={"code_of": "That card"}),

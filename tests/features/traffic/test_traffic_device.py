@@ -122,6 +122,35 @@ def test_a_strided_read_fails_with_line_and_pattern(counted):
     assert row["message"] in result.stdout.str()
 
 
+TWICE = """
+import numpy as np
+
+def test_scale(bandwidth):
+    n = 1 << 14
+    x, y = bandwidth.random(n, "float32"), bandwidth.empty(n, "float32")
+    scale = bandwidth.kernel("scale.cu", "scale")
+    for label in ("stats", "sums"):
+        args = (y, x, np.float32(2), np.int32(n))
+        bandwidth.launch(scale, n // 256, 256, args, reads=READ, writes=y, label=label)
+"""
+
+
+def test_a_failure_names_its_measurement_where_the_test_has_several(counted):
+    counted.file("test_scale.py", TWICE.replace("READ", "x"))
+    counted.run_here("--bandwidth-update").assert_outcomes(passed=1)
+    counted.file("scale.cu", KERNEL.replace("INDEX", "i * 8 % n"))
+    result = counted.run_here()
+    result.stdout.fnmatch_lines(["REGRESSED @ stats: 8×*", "*.py:10: REGRESSED", "REGRESSED @ sums: *"])
+    counted.file("scale.cu", KERNEL.replace("INDEX", "i"))
+    counted.file("test_scale.py", TWICE.replace("READ", "4 * n + 32"))
+    untouched = counted.run_here("--bandwidth-update", "--bandwidth-strict")
+    untouched.stdout.fnmatch_lines(["the kernel @ sums touches 65,536 of *", "test_scale.py:10: declared bytes"])
+    counted.file("test_scale.py", TWICE.replace("READ", "x").replace("stats", "stat"))
+    unknown = counted.run_here()
+    expected = "t.yaml has no entry 'test_scale @ stat', it has 'test_scale', 'test_scale @ stats', *"
+    unknown.stdout.fnmatch_lines([f"UNDECIDED test_scale.py::test_scale @ stat: {expected}"])
+
+
 def test_better_access_is_an_improvement(counted):
     counted.file("scale.cu", KERNEL.replace("INDEX", "i * 33 % n"))  # each element once, in another order
     counted.run_here("--bandwidth-update").assert_outcomes(passed=1)
