@@ -8,6 +8,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import is_share_told
@@ -35,6 +36,7 @@ _SHARE_OF_FLOOR = {"min_utilization": "of peak", "min_relative": "of the probe"}
 MOST_LINES = 12
 COUNTS_SHOWN = 3
 OTHERS_SHOWN = 10
+BY_COMPILER = f"setting:{COMPILER_SETTING}"
 _OTHER_DATA = "the code is the baseline's, so the test's data are others"
 _SINGULAR = {"bandwidth": "bandwidth and no runs", "counts": "counts"}
 # What a verdict is about, in two or three words, by its rule.
@@ -106,6 +108,8 @@ def _advice(decision: Decision) -> tuple[str, ...]:
 
 def observation(measurement: Measurement) -> str:
     """Write what was seen: moved 805 MB in 2.91 ms: 277 GB/s (62 % of peak)."""
+    if measurement.device.counts_only:
+        return _declared_and_touched(measurement)
     moved = f"moved {format_bytes(measurement.bytes_moved)}"
     if measurement.seconds is None or measurement.gbps is None:
         return moved
@@ -116,6 +120,20 @@ def observation(measurement: Measurement) -> str:
     if measurement.relative is not None and measurement.probe_gbps is not None and is_share_told(measurement.relative):
         shares.append(f"{format_percent(measurement.relative, 1)} of the probe's {format_gbps(measurement.probe_gbps)}")
     return f"{seen} ({', '.join(shares)})" if shares else seen
+
+
+def _declared_and_touched(measurement: Measurement) -> str:
+    """Write ``declared 524 kB read, 2.05 kB written; touched 262 kB read, 2.05 kB written``."""
+    declared = {"read": measurement.traffic.bytes_read, "written": measurement.traffic.bytes_written}
+    both = (("declared", declared), ("touched", _touched(measurement)))
+    rows = ((what, ", ".join(f"{format_bytes(n)} {verb}" for verb, n in found.items())) for what, found in both)
+    return "; ".join(f"{what} {figures}" for what, figures in rows if figures)
+
+
+def _touched(measurement: Measurement) -> dict[str, int]:
+    """Return the distinct bytes read and written; none where not counted, or of some of the grid's blocks alone."""
+    known = {} if measurement.detail.get("sample_spread") is not None else measurement.counts
+    return {verb: known[name] for verb in ("read", "written") if (name := f"distinct_bytes_{verb}") in known}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +158,8 @@ def failure_message(
     measurement: Measurement, decision: Decision, entry: Entry | None, context: Context = Context()
 ) -> str:
     """Write the message of a failing test: verdict, number and limit first, then aligned facts, cause and remedy."""
-    rows = [] if decision.rule == Rule.COUNTS else [("measured", observation(measurement))]
+    seen = "bytes" if measurement.device.counts_only else "measured"
+    rows = [] if decision.rule == Rule.COUNTS else [(seen, observation(measurement))]
     rows += _fact_rows(measurement, decision, entry)
     if context.causes:
         rows.append(("likely cause", "; ".join(context.causes)))
@@ -182,9 +201,9 @@ def message_lines(outcome: Outcome) -> list[str]:
 
 def untouched_message(measurement: Measurement, context: Context) -> str | None:
     """Return why a test fails with `strict` where its kernel touches fewer bytes than are declared; else None."""
-    place, declared = context.place, measurement.traffic
+    place, declared, touched = context.place, measurement.traffic, _touched(measurement)
     for verb, said in (("read", declared.bytes_read), ("written", declared.bytes_written)):
-        seen = measurement.counts.get(f"distinct_bytes_{verb}")
+        seen = touched.get(verb)
         if seen is not None and seen < said:
             less = f"the kernel{_at(context.label)} touches {seen:,} of the {said:,} bytes that are declared {verb}"
             advice = "declare what one run has to move, or let the kernel do all of its work"
@@ -225,6 +244,9 @@ def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, st
     if "remedy" in decision.facts:
         return "accept it", decision.facts["remedy"]
     by_update = rule in _BY_UPDATE or "about" in decision.facts  # a feature's evidence, which baselines hold
+    if rule == BY_COMPILER:
+        update = "update the baseline" if context.command is None else f"update the baseline: {context.command}"
+        return "remedy", f"pin {_nvrtc_package(decision.facts['there'])}, or {update}"
     if (status in (Status.REGRESSED, Status.MISMATCH) and by_update) or rule.startswith("setting:"):
         if context.against_revision:
             return "accept it", "in review: --bandwidth-against stores nothing that could be updated"
@@ -236,6 +258,11 @@ def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, st
     if rule in OF_OTHERS or rule == Rule.UNSTEADY:
         return "remedy", "quiet the machine and run again"
     return None
+
+
+def _nvrtc_package(version: str) -> str:
+    """Return how pip is asked for a version of NVRTC; each of CUDA 12 is in a package of its own name."""
+    return f"nvidia-cuda-nvrtc{'-cu12' if version.startswith('12.') else ''}=={version}.*"
 
 
 _BY_UPDATE = (
@@ -488,7 +515,9 @@ def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str,
     if len(changes) > COUNTS_SHOWN:
         name, text = rows[-1]
         rows[-1] = (name, f"{text}; and {counted(len(changes) - COUNTS_SHOWN, 'more count')}")
-    if (line := worst_line(measurement.detail.get("lines", ()))) is not None:
+    lines = measurement.detail.get("lines", ())
+    conflicts = bool(changes) and changes[0][0] == "bank_conflicts"
+    if (line := (conflicting_line if conflicts else worst_line)(lines)) is not None:
         rows.append(("at", line))
     if decision.facts.get("pattern"):
         rows.append(("baseline", str(decision.facts["pattern"])))
@@ -511,6 +540,16 @@ def worst_line(lines: Sequence[Mapping[str, Any]]) -> str | None:
             if wasted > 0 and (worst is None or wasted > worst[0]):
                 worst = (wasted, text)
     return None if worst is None else worst[1]
+
+
+def conflicting_line(lines: Sequence[Mapping[str, Any]]) -> str | None:
+    """Say which line has most of the bank conflicts, as ``K.cu:12, 100 % of the bank conflicts``."""
+    worst = max(lines, key=lambda line: line.get("bank_conflicts", 0), default=None)
+    total = sum(line.get("bank_conflicts", 0) for line in lines)
+    if worst is None or not total:
+        return None
+    share = format_percent(worst["bank_conflicts"] / total)
+    return f"{worst['file']}:{worst['line']}, {share} of the bank conflicts"
 
 
 def _moved(drop: float, other: str) -> str:

@@ -430,7 +430,8 @@ _AS_IT_SHOULD = (Status.OK, Status.IMPROVED)
 def _causes(judged: Judged) -> tuple[str, ...]:
     """Return likely causes of a verdict that fails: what differs from what it was compared with."""
     rule, facts = judged.decision.rule, judged.decision.facts
-    if "remedy" in facts:  # what the marker limits is compared with nothing
+    # What the marker limits is compared with nothing; another compiler makes other code of the same source.
+    if "remedy" in facts or rule == wording.BY_COMPILER:
         return ()
     of_feature = "about" in facts
     old = judged.old_resources if rule == Rule.OLD_KERNEL or of_feature else None

@@ -375,6 +375,11 @@ def test_the_remedy_is_of_the_rule(rule, status, label, text):
     assert rows_of(decision)[label] == text
 
 
+def test_another_compiler_is_pinned_or_accepted():
+    remedy = rows_of(mismatch("setting:nvrtc", "nvrtc", "13.0", "13.5"))["remedy"]
+    assert remedy == f"pin nvidia-cuda-nvrtc==13.5.*, or update the baseline: {LONG.command}"
+
+
 @pytest.mark.parametrize(("own", "text"), [({}, LONG.command), ({"remedy": "raise the limit"}, "raise the limit")])
 def test_a_features_evidence_is_accepted_by_an_update_or_by_its_own_remedy(own, text):
     decision = Decision(Status.REGRESSED, "dram", facts={"text": "more", "about": "DRAM bytes", **own})

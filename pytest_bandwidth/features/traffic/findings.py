@@ -50,7 +50,8 @@ def plain_lines(execution: Execution) -> dict[str, Any]:
         "lines": [
             {"file": line.file, "line": line.line, **_line(line.counts)}
             for line in execution.lines
-            if line.counts.loads.requests or line.counts.stores.requests or line.counts.atomics.requests
+            if any(kind.requests for kind in (line.counts.loads, line.counts.stores, line.counts.atomics))
+            or line.counts.bank_conflicts
         ],
         "arrays": [
             {"name": a.name, "nbytes": a.nbytes, "bytes_read": a.bytes_read, "bytes_written": a.bytes_written}

@@ -122,6 +122,35 @@ def test_a_strided_read_fails_with_line_and_pattern(counted):
     assert row["message"] in result.stdout.str()
 
 
+TRANSPOSE = """extern "C" __global__ void scale(float* out, const float* in, float s, int n)
+{
+    __shared__ float tile[32][WIDTH];
+    int row = threadIdx.x / 32, column = threadIdx.x % 32;
+    for (int k = row; k < 32; k += 8)
+        tile[k][column] = in[(blockIdx.x * 32 + k) * 32 % n + column];
+    __syncthreads();
+    for (int k = row; k < 32; k += 8)
+        out[(blockIdx.x * 32 + k) * 32 % n + column] = s * tile[column][k];
+}
+"""
+
+
+def test_bank_conflicts_have_their_source_line(counted):
+    counted.file("test_scale.py", TEST.replace("n // 256", "n // 1024"))
+    counted.file("scale.cu", TRANSPOSE.replace("WIDTH", "33"))
+    counted.run_here("--bandwidth-update").assert_outcomes(passed=1)
+    counted.file("scale.cu", TRANSPOSE.replace("WIDTH", "32"))
+    result = counted.run_here()
+    result.stdout.fnmatch_lines(
+        [
+            "REGRESSED: bank conflicts 0 → 15,872",
+            "    bank conflicts  15,872, was 0",
+            "    at              scale.cu:9, 100 % of the bank conflicts",
+        ],
+        consecutive=True,
+    )
+
+
 TWICE = """
 import numpy as np
 
@@ -181,7 +210,14 @@ def test_another_compiler_is_not_comparable_where_it_made_other_ptx(counted):
     file.write_text(re.sub(r'"ptx":"\w{32}"', f'"ptx":"{"a" * 32}"', file.read_text()))
     result = counted.run_here()
     result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines([r".*MISMATCH: nvrtc is [\d.]+, was 12\.0"])
+    result.stdout.re_match_lines(
+        [
+            r".*MISMATCH: nvrtc is [\d.]+, was 12\.0",
+            r"    bytes   declared 65\.5 kB read, 65\.5 kB written; touched 65\.5 kB read, 65\.5 kB written",
+            r"    remedy  pin nvidia-cuda-nvrtc-cu12==12\.0\.\*, or update the baseline: pytest .* --bandwidth-update",
+        ],
+        consecutive=True,
+    )
 
 
 def test_architectures_are_devices_of_their_own(counted):
@@ -279,6 +315,7 @@ def test_a_sample_of_blocks_counts_for_the_whole_grid(counted):
     assert row["method"] == "ptx, 4 blocks"
     assert row["counts"]["load_sectors"] == (1 << 14) * 4 // 32, "all blocks are alike, so scaling is exact"
     assert (row["detail"]["blocks"], row["detail"]["blocks_run"], row["detail"]["sample_spread"]) == (64, 4, 0.0)
+    counted.run_here("--bandwidth-strict").assert_outcomes(passed=1)  # some blocks touch less than is declared
 
 
 def test_findings_are_shown_where_the_body_failed(counted):
