@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_bandwidth.baseline.locate import check_device, devices_at, find_code, find_file, keys_at, load_all
+from pytest_bandwidth.baseline.locate import check_device, find_code, find_file, keys_at, load_all, refuse_other_devices
 from pytest_bandwidth.baseline.reader import read
 from pytest_bandwidth.baseline.update import Merge, init, remove, take_new, update
 from pytest_bandwidth.domain.baseline import Baseline
@@ -17,13 +17,13 @@ __all__ = [
     "SCHEMA_FILE",
     "Merge",
     "check_device",
-    "devices_at",
     "find_code",
     "find_file",
     "init",
     "keys_at",
     "load",
     "load_all",
+    "refuse_other_devices",
     "remove",
     "take_new",
     "update",

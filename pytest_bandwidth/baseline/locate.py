@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from os.path import exists, isdir  # of a path that cannot be searched, or that no file system takes, Path's raise
 from pathlib import Path
 
@@ -115,10 +115,20 @@ def find_code(folder: Path, device: DeviceIdentity) -> Path | None:
     return file if most else None
 
 
-def devices_at(path: Path) -> tuple[str, ...]:
-    """Return the devices that a folder's files name, each once; none for a file. Raises BaselineError."""
-    headers = [read_device(file) for file in files_at(path)] if is_folder(path) else []
-    return tuple(dict.fromkeys(header.name for header in headers if header is not None))
+def refuse_other_devices(path: Path, identity: DeviceIdentity) -> None:
+    """Raise BaselineError for a folder whose files name devices, none of them this run's."""
+    headers = filter(None, map(read_device, files_at(path) if is_folder(path) else ()))
+    if others := {header.name: header for header in headers}:
+        raise BaselineError(
+            f"{path}: found baselines of {', '.join(others)}, expected one of {identity.name}, this run's device: "
+            f"write it with --bandwidth-update{_or_choose(others.values(), identity)}"
+        )
+
+
+def _or_choose(devices: Iterable[BaselineDevice], identity: DeviceIdentity) -> str:
+    """Advise to choose a device as the files', where all are of other kinds than the run's."""
+    kinds = dict.fromkeys(device.kind for device in devices if not device.is_of_kind(identity))
+    return f", or choose {' or '.join(f'--bandwidth-device={kind}' for kind in kinds)}" if kinds else ""
 
 
 def keys_at(path: Path) -> list[str]:
@@ -163,7 +173,7 @@ def check_device(baseline: Baseline, identity: DeviceIdentity) -> None:
         baseline.path or "baseline",
         device.line or 1,
         f"found a baseline of {_described(device)}, expected one of this run's device, {ours}: "
-        "name that device's file, or a folder with one file per device",
+        f"name that device's file, or a folder with one file per device{_or_choose([device], identity)}",
     )
 
 

@@ -21,6 +21,8 @@ _KERNEL = re.compile(
     r"(?:__launch_bounds__\s*\([^()]*\)\s*)?([A-Za-z_]\w*)\s*\("
 )
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
+# PTX names its version first, after comments.
+_PTX = re.compile(r"^[ \t]*\.version[ \t]+\d", re.MULTILINE)
 LARGEST_SOURCE_BYTES = 16 * 2**20
 
 
@@ -101,6 +103,8 @@ def read_source(
     else:
         file, shipped = _find(Path(source), folders)
         text = _read(file)
+    if _PTX.search(text):
+        raise KernelError(f"kernel: found PTX in {file or 'the text'}, expected CUDA C++: a .cu file, or its text")
     if name is None:
         names = kernel_names(text)
         if len(names) != 1:

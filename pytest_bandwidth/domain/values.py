@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import field
+from os.path import isfile  # of a name that no file system takes, Path's raises
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -143,6 +144,8 @@ def path(text: str) -> Path:
         raise ValueError(
             f"found the address {masked(text)!r}, expected a path: mount it, or copy what was written there"
         )
+    if text.endswith("/") and isfile(text.rstrip("/")):
+        raise ValueError(f"found the file {shown(text.rstrip('/'))} with a slash behind it, expected a folder")
     return Path(text)
 
 

@@ -146,12 +146,8 @@ class Judge:
         if not exists(file):
             if self.settings.writes_baseline or not self._needs_baseline:
                 return None
-            others = baseline_files.devices_at(self.settings.baseline) if self.settings.baseline else ()
-            if others:
-                raise BaselineError(
-                    f"{self.settings.baseline}: found baselines of {', '.join(others)}, expected one of "
-                    f"{self._identity.name}, this run's device: write it with --bandwidth-update"
-                )
+            if self.settings.baseline is not None:
+                baseline_files.refuse_other_devices(self.settings.baseline, self._identity)
             raise BaselineError(
                 f"no baseline file {file}: check --bandwidth-baseline (bandwidth_baseline in the ini file), "
                 "or write it with --bandwidth-update"

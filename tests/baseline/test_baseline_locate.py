@@ -153,6 +153,8 @@ def test_another_devices_baseline_is_refused(device: BaselineDevice | None, fits
     assert device is not None
     assert device.name in str(caught.value)
     assert "'NVIDIA A100-SXM4-80GB' (80 GiB, cuda)" in str(caught.value)
+    other_kind = device.kind not in (None, A100.kind)
+    assert str(caught.value).endswith(f", or choose --bandwidth-device={device.kind}") is other_kind
     assert len(str(caught.value).splitlines()) == 1
 
 

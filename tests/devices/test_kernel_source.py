@@ -15,6 +15,7 @@ from pytest_bandwidth.domain.errors import KernelError
         (b"x.cu", r"kernel: found b'x\.cu', expected a file's name"),
         (" ", r"kernel: found ' ', expected a file's name"),
         (".", r"kernel: found the folder .*, expected a file of CUDA C\+\+ text"),
+        ("//\n\n.version 8.3\n.target sm_90\n", r"kernel: found PTX in the text, expected CUDA C\+\+: a \.cu file"),
         ("nope.cu", r"no kernel file 'nope\.cu' in .*; shipped files are .*stream\.cu"),
     ],
 )

@@ -192,7 +192,9 @@ def test_what_cannot_be_written_is_an_error_of_the_run(project):
     project.file("test_taken.py", "def test_taken():\n    open('taken', 'w').close()\n")
     result = project.run_here("--bandwidth-json=taken/run.json")
     assert result.ret != 0
-    result.stdout.fnmatch_lines(["ERROR: taken/run.json was not written: *"])
+    result.stdout.fnmatch_lines(
+        ["ERROR: taken/run.json was not written: File exists; choose another place with *-json"]
+    )
 
 
 def test_a_baseline_that_cannot_be_written_is_told_by_its_rows(project):

@@ -169,7 +169,13 @@ def test_a_folder_without_this_devices_file_names_those_that_it_has(project):
     project.run_here(*given, "--bandwidth-update").assert_outcomes(passed=1)
     result = project.run_here("--bandwidth-baseline=folder", "--bandwidth-device=traffic:sm_90")
     expected = "expected one of traffic sm_90, this run's device"
-    result.stderr.fnmatch_lines([f"ERROR: *folder: found baselines of traffic sm_80, {expected}*"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: *folder: found baselines of traffic sm_80, {expected}: write it with * (help*"]
+    )
+    forgotten = project.run_here("--bandwidth-baseline=folder", "--bandwidth-device=cpu")
+    forgotten.stderr.fnmatch_lines(
+        ["ERROR: *: write it with --bandwidth-update, or choose --bandwidth-device=traffic (help*"]
+    )
 
 
 def test_files_that_were_asked_for_and_not_written_are_told(project):

@@ -174,7 +174,10 @@ def write_files(
                 raise UsageError(f"the format {file.format.kind!r} returned {shown(content)}, expected text or bytes")
             target.parent.mkdir(parents=True, exist_ok=True)
             write_whole(target, content.encode() if isinstance(content, str) else content, keep=True)
-        except (OSError, BandwidthError) as error:
+        except OSError as error:
+            why = f"{error.strerror}; choose another place with {file.option}"
+            problems.append(f"{file.path} was not written: {why}")
+        except BandwidthError as error:
             problems.append(f"{file.path} was not written: {error}")
         else:
             written.append(str(file.path))
