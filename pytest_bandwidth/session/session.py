@@ -361,7 +361,7 @@ class BandwidthSession:
                 )
                 one = replace(one, measurement=one.measurement.with_finding(told))
             label, at = one.measurement.label, None if line is None else line + 1
-            called_at = fixture.lines.get(label) if len(judged) > 1 else None
+            called_at = fixture.called_at.get(label) if len(judged) > 1 else None
             place = file if at is None else f"{file}:{called_at or at}"
             context = wording.Context(place=place, label=label if len(judged) > 1 else None)
             if one.decision.status.fails(strict=self._strict):
