@@ -145,7 +145,7 @@ def path(text: str) -> Path:
             f"found the address {masked(text)!r}, expected a path: mount it, or copy what was written there"
         )
     if text.endswith("/") and isfile(text.rstrip("/")):
-        raise ValueError(f"found the file {shown(text.rstrip('/'))} with a slash behind it, expected a folder")
+        raise ValueError(f"found {text[:40]!r}, which is a file, expected a folder")
     return Path(text)
 
 

@@ -49,7 +49,7 @@ def test_an_output_that_cannot_be_written_is_said_before_any_test(project):
         ("--bandwidth-json=a_folder", "--bandwidth-json: found the folder *a_folder, expected a file to write"),
         ("--bandwidth-html=a_file/x.html", "--bandwidth-html: found the file *a_file, expected a folder"),
         ("--bandwidth-json=", "--bandwidth-json: found nothing, expected a path"),
-        ("--bandwidth-baseline=a_file/", "--bandwidth-baseline: found the file 'a_file' with a slash behind it, *"),
+        ("--bandwidth-baseline=a_file/", "--bandwidth-baseline: found 'a_file/', which is a file, expected a folder"),
         ("--bandwidth-json=s3://b/h", "--bandwidth-json: found the address 's3://b/h', expected a path"),
         ("--bandwidth-json=test_copy.py", "--bandwidth-json: found *test_copy.py with the ending .py, expected .json"),
         ("--bandwidth-csv=run.json", "--bandwidth-csv: found *run.json with the ending .json, expected .csv"),
