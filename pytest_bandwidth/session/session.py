@@ -360,10 +360,10 @@ class BandwidthSession:
                     XPASS, f"its entry's xfail ({one.entry.xfail}) is needed no longer: remove it there", NOTE
                 )
                 one = replace(one, measurement=one.measurement.with_finding(told))
-            label, at = one.measurement.label, None if line is None else line + 1
-            called_at = fixture.called_at.get(label) if len(judged) > 1 else None
+            at, several, label = None if line is None else line + 1, len(judged) > 1, one.measurement.label
+            called_at = fixture.called_at.get(label) if several else None
             place = file if at is None else f"{file}:{called_at or at}"
-            context = wording.Context(place=place, label=label if len(judged) > 1 else None)
+            context = wording.Context(place=place, label=label if several else None)
             if one.decision.status.fails(strict=self._strict):
                 against = self._settings.against is not None
                 causes = _causes(one)

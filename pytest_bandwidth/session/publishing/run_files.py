@@ -175,7 +175,7 @@ def write_files(
             target.parent.mkdir(parents=True, exist_ok=True)
             write_whole(target, content.encode() if isinstance(content, str) else content, keep=True)
         except OSError as error:
-            why = f"{error.strerror}; choose another place with {file.option}"
+            why = f"{error.strerror or error}; choose another place with {file.option}"
             problems.append(f"{file.path} was not written: {why}")
         except BandwidthError as error:
             problems.append(f"{file.path} was not written: {error}")
