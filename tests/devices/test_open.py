@@ -184,12 +184,29 @@ def test_a_device_of_a_conftest_is_opened_again_in_new_processes(pytester):
     ("opened", "said"),
     [
         ("None", "opening it returned None, expected a Device"),
+        ("Own(None)", "found the identity None, expected a DeviceIdentity"),
+        (
+            "Own(DeviceIdentity('gpu', 'a', None, 's'))",
+            "found identity.kind='gpu', expected 'npu', as its DeviceType *",
+        ),
+        (
+            "Own(DeviceIdentity('npu', 'a', None, 's', timed_on='gpu'))",
+            "found identity.timed_on='gpu', expected 'host', as its DeviceType has it",
+        ),
+        (
+            "Own(DeviceIdentity('npu', 'a', '8 GiB', 's'))",
+            "found identity.memory_bytes='8 GiB', expected a number of bytes or None",
+        ),
+        ("Own(DeviceIdentity('npu', 'a', None, 7))", "found identity.serial=7, expected text"),
         ("Device()", "opening it raised TypeError: Can't instantiate abstract class Device *"),
     ],
 )
 def test_a_device_of_a_conftest_that_is_none_is_told_in_one_line(pytester, opened, said):
     pytester.makeconftest(
-        "from pytest_bandwidth.hooks import Device, DeviceType\n"
+        "from pytest_bandwidth.hooks import Device, DeviceIdentity, DeviceType\n"
+        "class Own(Device):\n"
+        "    xp = random = empty = nbytes = measure = identity = None\n"
+        "    def __init__(self, identity): self.identity = identity\n"
         "def pytest_bandwidth_devices():\n"
         f"    return [DeviceType('npu', lambda variant: {opened}, 'host', 'npu')]\n"
     )
