@@ -1,4 +1,8 @@
-"""Specify the plugin's own hooks, which a conftest.py, another plugin or a feature implements."""
+"""Specify the plugin's own hooks, which a conftest.py, another plugin or a feature implements.
+
+A feature is a module that an entry point of the group `pytest_bandwidth.features` names. Its hooks need `@hookimpl`,
+since commands call them without pytest. Those of a conftest.py, and of a plugin of the group `pytest11`, need no mark.
+"""
 
 from __future__ import annotations
 
