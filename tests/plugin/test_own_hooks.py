@@ -194,10 +194,17 @@ def test_one_refuses_a_device_before_any_test_runs(project, body, said):
     project.run("--bandwidth-disable").assert_outcomes(passed=1)
 
 
+COLUMN = "from pytest_bandwidth.hooks import Column; return [Column('rows', '', id, "
+KEY = "pytest_bandwidth_columns: found the column"
+
+
 @pytest.mark.parametrize(
     ("hook", "said"),
     [
         ("columns(): return {'rows': 1}", "pytest_bandwidth_columns: found {'rows': 1}, expected a list of Column: *"),
+        (f"columns(): {COLUMN}outputs='csv')]", f"{KEY} 'rows' with outputs='csv', expected a tuple of terminal, *"),
+        (f"columns(): {COLUMN}outputs=['json'])]", f"{KEY} 'rows' with outputs=?'json'?, expected a tuple of *"),
+        (f"columns(): {COLUMN})] * 2", f"{KEY} 'rows' twice, expected a key of its own*"),
         ("formats(): return ['md']", "pytest_bandwidth_formats: found 'md' in its list, expected a list of Format: *"),
         ("devices(): return 7", "pytest_bandwidth_devices: found 7, expected a list of DeviceType: *"),
         ("reporters(): return 3", "pytest_bandwidth_reporters: found 3, expected a list of Reporter: *"),
