@@ -110,7 +110,8 @@ def pytest_bandwidth_commands() -> list[Command]:
 def pytest_bandwidth_columns() -> list[Column]:
     """Add columns to the tables of the terminal, Markdown, HTML and CSV.
 
-    A column takes its figure from a result, an `Outcome`: a test puts figures of its own into `bandwidth.tags`.
+    A column takes its figure from a result, an `Outcome`: a test puts figures of its own into `bandwidth.tags`. They
+    belong to the test: each of its measurements has them all.
 
     Example::
 
