@@ -83,8 +83,13 @@ def changes_of(
     )
 
 
-def pattern_of(detail: Mapping[str, Any]) -> str:
-    """Describe loads and stores as a baseline entry keeps them: ``loads coalesced, stores strided (32 bytes)``."""
+def pattern_of(detail: Mapping[str, Any]) -> str | None:
+    """Describe loads and stores as a baseline entry keeps them: ``loads coalesced, stores strided (32 bytes)``.
+
+    None where no accesses of memory were counted.
+    """
+    if not detail.keys() & {"loads", "stores"}:
+        return None
     parts = [
         f"{kind} {detail[kind]['pattern']}" for kind in ("loads", "stores") if detail.get(kind, {}).get("requests")
     ]

@@ -191,7 +191,8 @@ def test_floors_of_time_say_nothing_where_no_time_is_measured(known, writes, rul
 def test_patterns_are_of_what_was_accessed():
     some, none = {"requests": 4, "pattern": "coalesced"}, {"requests": 0, "pattern": "none"}
     assert pattern_of({"loads": some, "stores": none}) == "loads coalesced"
-    assert pattern_of({}) == "no global access"
+    assert pattern_of({"loads": none, "stores": none}) == "no global access"
+    assert pattern_of({}) is None
 
 
 def test_counts_of_a_device_that_is_plugged_in_are_costs():
