@@ -4,6 +4,7 @@ import importlib.util
 import sys
 
 import pytest
+from hook_examples import example_of
 
 from pytest_bandwidth.devices.open import checked_name, open_device, timed_on
 from pytest_bandwidth.domain.errors import DeviceUnavailable
@@ -99,6 +100,43 @@ def test_a_conftest_adds_a_device_that_counts(pytester):
     wrong.stderr.fnmatch_lines(
         ["*found 'calls:x', expected auto, cuda, cuda:N, cpu, calls:N, tinygrad:METAL or traffic (help: *"]
     )
+
+
+COUNTED = """
+import numpy as np
+
+def once():
+    pass
+
+def twice():
+    once()
+
+def test_each(bandwidth):
+    found = bandwidth.compare({"once": once, "twice": twice}, reads=8)
+    assert [found[name].counts for name in ("once", "twice")] == [{"calls": 1}, {"calls": 2}]
+    assert [found[name].value for name in ("once", "twice")] == [None, None]
+
+def test_none_of_the_plugins_own(bandwidth):
+    ready = []
+    assert bandwidth(len, "text", reads=8, setup=lambda: ready.append(1)).counts == {"calls": 0}
+    assert bandwidth(twice, reads=8, label="twice").counts == {"calls": 2}
+    assert len(ready) == 4
+"""
+
+
+def test_the_example_of_a_device_counts_each_callable_by_itself(pytester):
+    pytester.makeconftest(example_of("devices"))
+    pytester.makepyfile(COUNTED)
+    options = ("--bandwidth-device=calls", "--bandwidth-baseline=b.yaml", "-v")
+    result = pytester.runpytest_subprocess(*options, "--bandwidth-update")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["bandwidth: calls of Python; counts, measures no time*", "+ *each @ twice  2 calls"])
+    assert not {"sectors", "request", "–"} & set(result.stdout.str().replace("/", " ").split())
+    assert "pattern" not in (pytester.path / "b.yaml").read_text()
+    pytester.makepyfile(COUNTED.replace("    once()", "    once(), once()"))
+    worse = pytester.runpytest_subprocess(*options)
+    worse.stdout.fnmatch_lines(["    likely cause  the code changed"])
+    assert "the kernel's code" not in worse.stdout.str()
 
 
 def test_the_marker_asks_for_a_device_of_a_conftest(pytester):
