@@ -71,9 +71,18 @@ def fixture_entries() -> str:
 
 
 def hook_entries() -> str:
-    """Describe every hook of `pytest_bandwidth.hooks`, in the order of the file."""
+    """Describe every hook of `pytest_bandwidth.hooks`, in the order of the file, then the types that they use."""
     found = [(name, value) for name, value in vars(specifications).items() if name.startswith("pytest_bandwidth_")]
-    return "\n".join(_entry(name, "__call__", value, skipped=0) for name, value in found)
+    parts = [_entry(name, "__call__", value, skipped=0) for name, value in found]
+    for name in specifications._TYPES:
+        value = getattr(specifications, name)
+        if not inspect.isclass(value):
+            parts.append(_entry(name, "__call__", value, skipped=0))
+            continue
+        parts.append(f"### `{name}`\n\n{inspect.getdoc(value)}\n")
+        if value is not Measurement:  # above
+            parts += [_entry(name, member, of) for member, of in _public(value) if inspect.getdoc(of)]
+    return "\n".join(parts)
 
 
 def history_table() -> str:

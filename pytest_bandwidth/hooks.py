@@ -1,4 +1,8 @@
-"""Specify the plugin's own hooks, which a conftest.py, another plugin or a feature implements."""
+"""Specify the plugin's own hooks, which a conftest.py, another plugin or a feature implements.
+
+A feature is a module that an entry point of the group `pytest_bandwidth.features` names. Its hooks need `@hookimpl`,
+since commands call them without pytest. Those of a conftest.py, and of a plugin of the group `pytest11`, need no mark.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +110,8 @@ def pytest_bandwidth_commands() -> list[Command]:
 def pytest_bandwidth_columns() -> list[Column]:
     """Add columns to the tables of the terminal, Markdown, HTML and CSV.
 
-    A column takes its figure from a result, an `Outcome`: a test puts figures of its own into `bandwidth.tags`.
+    A column takes its figure from a result, an `Outcome`: a test puts figures of its own into `bandwidth.tags`. They
+    belong to the test: each of its measurements has them all.
 
     Example::
 
@@ -152,7 +157,9 @@ def pytest_bandwidth_given(config: pytest.Config, options: dict[str, Given]) -> 
 def pytest_bandwidth_formats() -> list[Format]:
     """Add kinds of files that a run's document is written as.
 
-    `pytest-bandwidth report` writes those of features, too.
+    A `Format` makes a file's content of the document alone, so `pytest-bandwidth report` writes those of features, too.
+    What writes several files, or takes the results themselves, is a `Reporter`. A format of a kind of the core's
+    (``json``, ``csv``, ``md``) takes its place.
 
     Example::
 
@@ -162,11 +169,12 @@ def pytest_bandwidth_formats() -> list[Format]:
             parser.addoption("--team-report", metavar="FILE")
 
         def slowest(document):
-            rows = sorted(document["results"], key=lambda row: row["gbps"] or 0.0)
-            return "# Slowest first\\n" + "".join(f"- {row['key']}: {row['gbps']:.0f} GB/s\\n" for row in rows)
+            timed = [row for row in document["results"] if row["gbps"] is not None]  # a counting device has none
+            rows = sorted(timed, key=lambda row: row["gbps"])
+            return "Slowest first\\n" + "".join(f"- {row['key']}: {row['gbps']:.1f} GB/s\\n" for row in rows)
 
         def pytest_bandwidth_formats():
-            return [Format("md", slowest, begins="# Slowest", option="team_report")]
+            return [Format("txt", slowest, begins="Slowest first", option="team_report")]
     """
 
 
@@ -174,19 +182,28 @@ def pytest_bandwidth_formats() -> list[Format]:
 def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:
     """Add reporters of this run. Return an empty list if nobody asked for their files.
 
+    `write` is called for each device: its `suffix` is None where there is one. `utilization` is what was measured, of
+    invalid results as well; `valid_utilization` is None there.
+
     Example::
 
-        class Slowest:
+        from pathlib import Path
+        from pytest_bandwidth.hooks import UsageError
+
+        class Lowest:
             def check(self):
-                pass
+                if not Path("shares").is_dir():
+                    raise UsageError("found no folder shares, expected one: mkdir shares")
 
             def write(self, document, outcomes, suffix):
-                worst = min(outcomes, key=lambda outcome: outcome.utilization or 1.0)
-                Path("slowest.txt").write_text(worst.nodeid)
-                return ["slowest.txt"]
+                known = [outcome for outcome in outcomes if outcome.valid_utilization is not None]
+                rows = sorted(known, key=lambda outcome: outcome.valid_utilization)
+                path = Path("shares", f"lowest-{suffix or 'device'}.txt")
+                path.write_text("".join(f"{outcome.nodeid}\\n" for outcome in rows))
+                return [str(path)]
 
         def pytest_bandwidth_reporters(config):
-            return [Slowest()]
+            return [Lowest()]
     """
 
 
@@ -240,12 +257,45 @@ def pytest_bandwidth_devices() -> list[DeviceType]:
     `TimedDevice`, which returns `measure_timed(self, workload, budget, progress)`. It is opened again, by its
     identity's `kind` and `variant`, in each process that the plugin starts.
 
-    Example::
+    Example, which counts the calls of Python functions::
 
-        from pytest_bandwidth.hooks import DeviceType
+        import sys
+        from dataclasses import replace
+        import numpy as np
+        from pytest_bandwidth.hooks import Device, DeviceIdentity, DeviceType, Measurement, Rounds
+
+        class Calls(Device):
+            xp, identity = np, DeviceIdentity("calls", "calls of Python", None, "any", timed_on="nothing")
+
+            def random(self, shape, dtype):
+                return np.random.default_rng(0).random(shape).astype(dtype)
+
+            def empty(self, shape, dtype):
+                return np.empty(shape, dtype)
+
+            def nbytes(self, array):
+                return array.nbytes
+
+            def count(self, workload):
+                self.run(workload)  # the first time, more of the plugin's own functions run
+                if workload.setup is not None:
+                    workload.setup()
+                events = []
+                sys.setprofile(lambda frame, event, argument: events.append(event))
+                try:
+                    workload.call()
+                finally:
+                    sys.setprofile(None)
+                return events.count("call")
+
+            def measure(self, workload, budget, progress):
+                nothing = replace(workload, call=workload.nothing)  # one call itself
+                calls = self.count(workload) - self.count(nothing) + 1
+                what = (workload.label, workload.traffic, self.identity, "sys.setprofile", Rounds(stop="counted"))
+                return Measurement(*what, counts={"calls": calls})
 
         def pytest_bandwidth_devices():
-            return [DeviceType("npu", lambda variant: Npu(int(variant or 0)), "host", "npu:N", r"[0-9]+")]
+            return [DeviceType("calls", lambda variant: Calls(), "nothing", "calls")]
     """
 
 

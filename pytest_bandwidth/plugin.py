@@ -19,7 +19,7 @@ from pytest_bandwidth.options.options import (
     take,
     usage_error,
 )
-from pytest_bandwidth.registry import add_features, begin_run, end_run
+from pytest_bandwidth.registry import FeatureFailed, add_features, begin_run, end_run
 from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
 
 if TYPE_CHECKING:
@@ -43,7 +43,10 @@ _BODY = pytest.StashKey[_Body]()
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    add_features(pluginmanager)
+    try:
+        add_features(pluginmanager)
+    except FeatureFailed as error:
+        raise usage_error(str(error)) from None
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:

@@ -1,7 +1,7 @@
 """Find the features, and call their hooks: those of pytest's run where one goes on, else those of the command line.
 
 A feature is a module that an entry point of the group `pytest_bandwidth.features` names. It implements hooks of
-`pytest_bandwidth.hooks`. Standard library and pluggy only.
+`pytest_bandwidth.hooks`. Of weight it imports pluggy alone.
 """
 
 from __future__ import annotations
@@ -18,18 +18,41 @@ GROUP = "pytest_bandwidth.features"
 _RUNS: list[pluggy.PluginManager] = []
 
 
+class FeatureFailed(Exception):
+    """Raised where a feature cannot be used: one line that names it and its distribution."""
+
+
 def hooks() -> pluggy.HookRelay:
     """Return the hooks of the innermost run of pytest, conftest.py files included, else of the features alone."""
     return (_RUNS[-1] if _RUNS else _without_pytest()).hook
 
 
 def add_features(manager: pluggy.PluginManager) -> None:
-    """Register every feature as ``bandwidth-NAME``, which pytest's ``-p no:bandwidth-NAME`` leaves out."""
+    """Register every feature as ``bandwidth-NAME``, which pytest's ``-p no:bandwidth-NAME`` leaves out.
+
+    Raises FeatureFailed.
+    """
     manager.add_hookspecs(import_module("pytest_bandwidth.hooks"))
     for found in _features():
         name = f"bandwidth-{found.name}"
         if not manager.is_blocked(name) and not manager.has_plugin(name):
-            manager.register(found.load(), name)
+            manager.register(_loaded(found), name)
+
+
+def _loaded(feature: EntryPoint) -> object:
+    """Return a feature's module. Raises FeatureFailed where it cannot be imported or a hook lacks its mark."""
+    name = f"feature {feature.name}"
+    if feature.dist is not None:
+        name += f" (distribution {feature.dist.name} {feature.dist.version})"
+    try:
+        module: object = feature.load()
+    except Exception as error:  # whatever a module of others raises
+        text = " ".join(str(error).split())[:400]
+        raise FeatureFailed(f"{name}: importing it raised {type(error).__name__}: {text}") from error
+    for hook, value in vars(module).items():
+        if hook.startswith("pytest_bandwidth_") and callable(value) and not hasattr(value, "pytest_impl"):
+            raise FeatureFailed(f"{name}: found {hook} without a mark, expected @hookimpl before it")
+    return module
 
 
 def _features() -> Iterator[EntryPoint]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from fnmatch import fnmatch
 
 import pytest
 
@@ -75,6 +76,32 @@ def test_a_distribution_of_ones_own_adds_an_option(with_ranked, tmp_path):
     assert ran.returncode == 0, ran.stdout
     wrong = said(with_ranked, "-m", "pytest", "--bandwidth-rank=x", str(tmp_path / "test_rank.py"))
     assert "--bandwidth-rank: invalid literal for int()" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said_of_it"),
+    [
+        (
+            "@hookimpl\ndef pytest_bandwidth_commands",
+            "def pytest_bandwidth_commands",
+            "found pytest_bandwidth_commands *",
+        ),
+        (
+            "from dataclasses",
+            "import nowhere\nfrom dataclasses",
+            "importing it raised ModuleNotFoundError: No module *",
+        ),
+    ],
+)
+def test_a_feature_that_cannot_be_used_is_one_line(with_ranked, tmp_path, old, new, said_of_it):
+    (tmp_path / "ranked" / "feature.py").write_text(FEATURE.replace(old, new))
+    line = f"feature ranked (distribution ranked 1.0): {said_of_it}"
+    by_command = said(with_ranked, "-m", "pytest_bandwidth.cli", "report", "run.json")
+    assert fnmatch(by_command.stderr, f"pytest-bandwidth: {line}\n"), by_command.stderr
+    assert (by_command.returncode, by_command.stderr.count("\n")) == (2, 1)
+    run = said(with_ranked, "-m", "pytest", "--co", str(tmp_path))
+    assert fnmatch(run.stderr, f"ERROR: {line}\n*"), run.stderr
+    assert (run.returncode, "Traceback" in run.stderr) == (4, False)
 
 
 def test_commands_do_not_load_pytest():

@@ -14,7 +14,7 @@ from typing import NoReturn
 from pytest_bandwidth import __version__
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError
 from pytest_bandwidth.hooks import Command
-from pytest_bandwidth.registry import hooks
+from pytest_bandwidth.registry import FeatureFailed, hooks
 from pytest_bandwidth.reports.text_safe import printable
 
 # Exit statuses, the same for every command (bisect has one more); the last two as a shell gives them for signals 2, 13.
@@ -45,7 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _Parser(prog="pytest-bandwidth", description=__doc__)
     parser.add_argument("--version", action="version", version=f"pytest-bandwidth {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    known = commands()
+    try:
+        known = commands()
+    except FeatureFailed as error:
+        parser.exit(UNUSABLE, f"{parser.prog}: {_one_line(error)}\n")
     for one in known.values():
         # Each command's module is small; what is heavy is imported when it runs.
         module = import_module(one.module)

@@ -84,7 +84,9 @@ class Workload:
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
     spoilt: asked after each sample, why it does not count; None = it does.
     graph: time it from a CUDA graph, of several launches or of one run of a callable, where the device has such.
-    nothing: calls a function that does nothing in the way that `call` calls the user's, for devices that compare both.
+    nothing: calls an empty function through the frames by which `call` calls the user's; either has more of them the
+    first time. A host compares both times. A device that counts what Python runs takes away what this counts: the
+    frames differ between versions of the plugin. None for a launch, and on a GPU.
     """
 
     call: Call

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import NoneType
 from typing import TYPE_CHECKING
 
-from pytest_bandwidth.domain.device import DeviceType, TimedOn
+from pytest_bandwidth.domain.device import DeviceIdentity, DeviceType, TimedOn
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.values import brought
@@ -72,6 +74,7 @@ def _opened_plugged(name: str, of_type: DeviceType, variant: str) -> Device:
 
     try:
         opened = of_type.open(variant)
+        identity = opened.identity if isinstance(opened, Device) else None
     except BandwidthError:
         raise
     except Exception as error:
@@ -79,7 +82,30 @@ def _opened_plugged(name: str, of_type: DeviceType, variant: str) -> Device:
         raise DeviceUnavailable(f"the device {name}: opening it raised {type(error).__name__}: {text}") from error
     if not isinstance(opened, Device):
         raise DeviceUnavailable(f"the device {name}: opening it returned {shown(opened)}, expected a Device")
+    if (wrong := _misreported(identity, of_type)) is not None:
+        raise DeviceUnavailable(f"the device {name}: {wrong}")
     return opened
+
+
+def _misreported(identity: object, of_type: DeviceType) -> str | None:
+    """Say what a plugged-in device tells wrongly of itself: baselines and documents need it. None if all is right."""
+    if not isinstance(identity, DeviceIdentity):
+        return f"found the identity {shown(identity)}, expected a DeviceIdentity"
+    for what in ("kind", "timed_on"):
+        found, expected = getattr(identity, what), getattr(of_type, what)
+        if found != expected:
+            return f"found identity.{what}={shown(found)}, expected {expected!r}, as its DeviceType has it"
+    for what, types, named in _REPORTED:
+        if not isinstance(found := getattr(identity, what), types):
+            return f"found identity.{what}={shown(found)}, expected {named}"
+    return None
+
+
+_REPORTED: tuple[tuple[str, tuple[type, ...], str], ...] = (
+    *((what, (str,), "text") for what in ("name", "serial", "variant")),
+    *((what, (Mapping,), "a mapping") for what in ("settings", "facts")),
+    ("memory_bytes", (int, NoneType), "a number of bytes or None"),
+)
 
 
 def _open_cuda(index: str) -> Device:

@@ -47,12 +47,13 @@ Change = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class CountChanges:
-    """Hold how counts differ from known ones; a cost that either side lacks is in none.
+    """Hold how counts differ from known ones.
 
     risen: costs that rose by more than the tolerance; within: those that rose by less. fallen: costs that fell.
     less_work: the first count of distinct bytes that fell below what was touched before and what is declared, with
     what is declared: a kernel that skips a part of its work asks for less in every count, which is no gain.
     ungated: sectors that the kernel asks for, or a plugged-in device's counts, which the known counts lack.
+    uncounted: costs that are known and were not counted.
     """
 
     risen: tuple[Change, ...] = ()
@@ -60,6 +61,7 @@ class CountChanges:
     fallen: tuple[Change, ...] = ()
     less_work: tuple[str, int, int, int] | None = None
     ungated: tuple[str, ...] = ()
+    uncounted: tuple[str, ...] = ()
 
 
 def changes_of(
@@ -77,11 +79,17 @@ def changes_of(
         fallen=tuple(one for one in both if one[2] < one[1]),
         less_work=_less_work(counts, known, declared),
         ungated=tuple(name for name in (*_SECTORS, *plugged) if counts.get(name) and name not in known),
+        uncounted=tuple(name for name in known if name not in counts and (name in COSTS or name not in COUNT_NAMES)),
     )
 
 
-def pattern_of(detail: Mapping[str, Any]) -> str:
-    """Describe loads and stores as a baseline entry keeps them: ``loads coalesced, stores strided (32 bytes)``."""
+def pattern_of(detail: Mapping[str, Any]) -> str | None:
+    """Describe loads and stores as a baseline entry keeps them: ``loads coalesced, stores strided (32 bytes)``.
+
+    None where no accesses of memory were counted.
+    """
+    if not detail.keys() & {"loads", "stores"}:
+        return None
     parts = [
         f"{kind} {detail[kind]['pattern']}" for kind in ("loads", "stores") if detail.get(kind, {}).get("requests")
     ]

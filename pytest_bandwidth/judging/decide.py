@@ -133,8 +133,9 @@ def decide_counts(
         return Decision(Status.REGRESSED, Rule.COUNTS, numbers, {**facts, "changes": changes.risen})
     if changes.less_work is not None:
         return Decision(Status.MISMATCH, Rule.LESS_WORK, numbers, {"change": changes.less_work})
-    if changes.ungated:
-        return Decision(Status.UNDECIDED, Rule.UNGATED, numbers, {"lacks": changes.ungated})
+    if changes.ungated or changes.uncounted:
+        lacks = {"lacks": changes.ungated, "uncounted": changes.uncounted}
+        return Decision(Status.UNDECIDED, Rule.UNGATED, numbers, lacks)
     if changes.fallen:
         return Decision(Status.IMPROVED, Rule.COUNTS, numbers, {**facts, "changes": changes.fallen})
     rule = Rule.CODE_UNCHANGED if is_same_code and not changes.within else Rule.COUNTS

@@ -69,7 +69,7 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, run: Run) -> Entr
         counts=dict(last.counts),
         # Where processes ran different code (generated anew, say), the entry is of none of it.
         code=dict(last.code_identity) if all(o.code_identity == last.code_identity for o in found) else {},
-        extra={"pattern": pattern_of(last.detail)} if last.counts else {},
+        extra={"pattern": pattern} if last.counts and (pattern := pattern_of(last.detail)) else {},
         runs=tuple(
             replace(
                 run,

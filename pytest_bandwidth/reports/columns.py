@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent, format_seconds
 from pytest_bandwidth.domain.values import brought
 from pytest_bandwidth.outcomes.outcome import Outcome
@@ -19,6 +21,7 @@ from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.values import number, text
 
 Output = Literal["terminal", "markdown", "html", "csv", "details", "notes"]
+_OUTPUTS = get_args(Output)
 TABLES: tuple[Output, ...] = ("terminal", "markdown", "html", "csv")
 # The change is drawn in units of the allowed drop, so that leaving the band looks alike in every row.
 # The axis reaches to three times of it on either side.
@@ -100,7 +103,16 @@ def columns(output: Output) -> list[Column]:
 def added_columns() -> list[Column]:
     """Return the columns of features and users, as they are. Raises UsageError for what is none."""
     # pluggy gives the last registered first.
-    return brought("pytest_bandwidth_columns", reversed(hooks().pytest_bandwidth_columns()), Column)
+    added = brought("pytest_bandwidth_columns", reversed(hooks().pytest_bandwidth_columns()), Column)
+    known = {column.key for column in CORE}
+    for column in added:
+        found = f"pytest_bandwidth_columns: found the column {shown(column.key)}"
+        if column.key in known:
+            raise UsageError(f"{found} twice, expected a key of its own")
+        if not isinstance(column.outputs, (tuple, list)) or not set(column.outputs) <= set(_OUTPUTS):
+            raise UsageError(f"{found} with outputs={column.outputs!r}, expected a tuple of {', '.join(_OUTPUTS)}")
+        known.add(column.key)
+    return added
 
 
 def _lenient(column: Column) -> Column:

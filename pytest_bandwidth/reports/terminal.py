@@ -13,6 +13,7 @@ from pytest_bandwidth.domain.measured.validity import OF_OTHERS
 from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import counted, digits, format_gbps
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.judging.counts import COUNT_NAMES, called
 from pytest_bandwidth.judging.stored import since_anchor
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import shared_causes
@@ -95,7 +96,7 @@ def header_line(
         else "peak unknown: shares are of the probe's GB/s"
     )
     if timed_on == "nothing":
-        peak = "counts requests, measures no time"
+        peak = "counts, measures no time"
     judged_by = baseline or "none (measuring only)"
     return printable(f"bandwidth: {device}; {peak}; baseline: {judged_by}")
 
@@ -346,7 +347,7 @@ def _counted_changes(changes: Sequence[Change]) -> str:
 
 
 def _change(before: Entry | None, after: Entry) -> float | None:
-    """Return by which share an entry's figure rose: its GB/s, or its sectors; None where one side has no figure."""
+    """Return by which share an entry's figure rose: its GB/s, or what it counts; None where one side has no figure."""
     old, new = (None if before is None else _entry_figure(before)), _entry_figure(after)
     return new / old - 1 if old and new else None
 
@@ -366,13 +367,17 @@ def _afresh(before: Entry | None, after: Entry) -> bool:
 
 
 def _entry_figure(entry: Entry) -> float | None:
-    if entry.counts:
-        return entry.counts.get("load_sectors", 0) + entry.counts.get("store_sectors", 0)
-    return entry.gbps
+    return sum(_shown_counts(entry).values()) if entry.counts else entry.gbps
+
+
+def _shown_counts(entry: Entry) -> dict[str, int]:
+    """Return the sectors that are loaded and stored; of a plugged-in device whatever it counts."""
+    plugged = {called(name): count for name, count in entry.counts.items() if name not in COUNT_NAMES}
+    return plugged or {"sectors": entry.counts.get("load_sectors", 0) + entry.counts.get("store_sectors", 0)}
 
 
 def _change_line(before: Entry | None, after: Entry) -> TerminalLine:
-    figure, unit = _entry_figure(after), "sectors" if after.counts else "GB/s"
+    figure, unit = _entry_figure(after), " + ".join(_shown_counts(after)) if after.counts else "GB/s"
     text = "" if figure is None else f"{_entry_digits(after)} {unit}"
     runs = "" if after.counts else f" ({counted(len(after.runs), 'run')})"
     if before is None:

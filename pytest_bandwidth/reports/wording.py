@@ -397,6 +397,8 @@ def _less_work(decision: Decision) -> str:
 
 
 def _ungated(decision: Decision) -> str:
+    if uncounted := decision.facts.get("uncounted"):
+        return f"counted no {' and no '.join(map(called, uncounted))}, which the entry has"
     return f"the entry's counts hold no {' and no '.join(decision.facts.get('lacks', ()))}, so that nothing gates them"
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.baseline.code_files import code_change
-from pytest_bandwidth.domain.code.identity import CODE_CHANGED
+from pytest_bandwidth.domain.code.identity import CODE_CHANGED, FUNCTION_CHANGED
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, NOTE, XPASS, Finding
@@ -368,7 +368,8 @@ class BandwidthSession:
                 against = self._settings.against is not None
                 causes = _causes(one)
                 causes = (*causes[:1], change.accesses, *causes[1:]) if causes and change.accesses else causes
-                causes = tuple(change.files if c == CODE_CHANGED and change.files else c for c in causes)
+                changed = (CODE_CHANGED, FUNCTION_CHANGED)
+                causes = tuple(change.files if c in changed and change.files else c for c in causes)
                 command = self._update_command(item)
                 context = replace(
                     context, causes=causes, command=command, profile=one.profile, against_revision=against

@@ -4,6 +4,7 @@ import importlib.util
 import sys
 
 import pytest
+from hook_examples import example_of
 
 from pytest_bandwidth.devices.open import checked_name, open_device, timed_on
 from pytest_bandwidth.domain.errors import DeviceUnavailable
@@ -92,13 +93,50 @@ def test_a_conftest_adds_a_device_that_counts(pytester):
     options = ("--bandwidth-device=calls:7", "--bandwidth-baseline=b.yaml")
     result = pytester.runpytest_subprocess(*options, "--bandwidth-update")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["bandwidth: calls of 7; counts requests, measures no time*"])
+    result.stdout.fnmatch_lines(["bandwidth: calls of 7; counts, measures no time*"])
     assert "kind: calls" in (pytester.path / "b.yaml").read_text()
     pytester.runpytest_subprocess(*options, "--bandwidth-strict").assert_outcomes(passed=1)
     wrong = pytester.runpytest_subprocess("--bandwidth-device=calls:x")
     wrong.stderr.fnmatch_lines(
         ["*found 'calls:x', expected auto, cuda, cuda:N, cpu, calls:N, tinygrad:METAL or traffic (help: *"]
     )
+
+
+COUNTED = """
+import numpy as np
+
+def once():
+    pass
+
+def twice():
+    once()
+
+def test_each(bandwidth):
+    found = bandwidth.compare({"once": once, "twice": twice}, reads=8)
+    assert [found[name].counts for name in ("once", "twice")] == [{"calls": 1}, {"calls": 2}]
+    assert [found[name].value for name in ("once", "twice")] == [None, None]
+
+def test_none_of_the_plugins_own(bandwidth):
+    ready = []
+    assert bandwidth(len, "text", reads=8, setup=lambda: ready.append(1)).counts == {"calls": 0}
+    assert bandwidth(twice, reads=8, label="twice").counts == {"calls": 2}
+    assert len(ready) == 4
+"""
+
+
+def test_the_example_of_a_device_counts_each_callable_by_itself(pytester):
+    pytester.makeconftest(example_of("devices"))
+    pytester.makepyfile(COUNTED)
+    options = ("--bandwidth-device=calls", "--bandwidth-baseline=b.yaml", "-v")
+    result = pytester.runpytest_subprocess(*options, "--bandwidth-update")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["bandwidth: calls of Python; counts, measures no time*", "+ *each @ twice  2 calls"])
+    assert not {"sectors", "request", "–"} & set(result.stdout.str().replace("/", " ").split())
+    assert "pattern" not in (pytester.path / "b.yaml").read_text()
+    pytester.makepyfile(COUNTED.replace("    once()", "    once(), once()"))
+    worse = pytester.runpytest_subprocess(*options)
+    worse.stdout.fnmatch_lines(["    likely cause  the code changed"])
+    assert "the kernel's code" not in worse.stdout.str()
 
 
 def test_the_marker_asks_for_a_device_of_a_conftest(pytester):
@@ -184,12 +222,29 @@ def test_a_device_of_a_conftest_is_opened_again_in_new_processes(pytester):
     ("opened", "said"),
     [
         ("None", "opening it returned None, expected a Device"),
+        ("Own(None)", "found the identity None, expected a DeviceIdentity"),
+        (
+            "Own(DeviceIdentity('gpu', 'a', None, 's'))",
+            "found identity.kind='gpu', expected 'npu', as its DeviceType *",
+        ),
+        (
+            "Own(DeviceIdentity('npu', 'a', None, 's', timed_on='gpu'))",
+            "found identity.timed_on='gpu', expected 'host', as its DeviceType has it",
+        ),
+        (
+            "Own(DeviceIdentity('npu', 'a', '8 GiB', 's'))",
+            "found identity.memory_bytes='8 GiB', expected a number of bytes or None",
+        ),
+        ("Own(DeviceIdentity('npu', 'a', None, 7))", "found identity.serial=7, expected text"),
         ("Device()", "opening it raised TypeError: Can't instantiate abstract class Device *"),
     ],
 )
 def test_a_device_of_a_conftest_that_is_none_is_told_in_one_line(pytester, opened, said):
     pytester.makeconftest(
-        "from pytest_bandwidth.hooks import Device, DeviceType\n"
+        "from pytest_bandwidth.hooks import Device, DeviceIdentity, DeviceType\n"
+        "class Own(Device):\n"
+        "    xp = random = empty = nbytes = measure = identity = None\n"
+        "    def __init__(self, identity): self.identity = identity\n"
         "def pytest_bandwidth_devices():\n"
         f"    return [DeviceType('npu', lambda variant: {opened}, 'host', 'npu')]\n"
     )

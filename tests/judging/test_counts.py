@@ -51,7 +51,21 @@ def test_what_rose_outweighs_what_fell_and_is_all_that_is_named():
 
 def test_what_costs_nothing_and_what_was_not_known_is_not_judged():
     assert beside(load_requests=10**6, local_bytes=64).status is Status.OK
-    assert judge({"load_sectors": 100}).status is Status.OK, "stores are no longer counted"
+
+
+@pytest.mark.parametrize(
+    ("counts", "known", "uncounted"),
+    [
+        ({}, {"calls": 5}, ("calls",)),
+        ({"calls": 5}, {"calls": 5, "frames": 0}, ("frames",)),
+        ({"load_sectors": 100}, KNOWN, ("store_sectors", "bank_conflicts")),
+        ({"load_sectors": 100}, {"load_sectors": 100, "load_requests": 4}, ()),
+    ],
+)
+def test_what_is_no_longer_counted_is_not_green(counts, known, uncounted):
+    found = judge(counts, known)
+    assert found.facts.get("uncounted", ()) == uncounted
+    assert found.rule == (Rule.UNGATED if uncounted else Rule.COUNTS)
 
 
 @pytest.mark.parametrize(("count", "ungated"), [(0, False), (1, True)])
@@ -177,7 +191,8 @@ def test_floors_of_time_say_nothing_where_no_time_is_measured(known, writes, rul
 def test_patterns_are_of_what_was_accessed():
     some, none = {"requests": 4, "pattern": "coalesced"}, {"requests": 0, "pattern": "none"}
     assert pattern_of({"loads": some, "stores": none}) == "loads coalesced"
-    assert pattern_of({}) == "no global access"
+    assert pattern_of({"loads": none, "stores": none}) == "no global access"
+    assert pattern_of({}) is None
 
 
 def test_counts_of_a_device_that_is_plugged_in_are_costs():

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from command_runner import LINK
+from hook_examples import example_of
 from user_project import COPY
 
 pytestmark = [pytest.mark.in_process, pytest.mark.slow, pytest.mark.usefixtures("inside")]
@@ -194,10 +195,17 @@ def test_one_refuses_a_device_before_any_test_runs(project, body, said):
     project.run("--bandwidth-disable").assert_outcomes(passed=1)
 
 
+COLUMN = "from pytest_bandwidth.hooks import Column; return [Column('rows', '', id, "
+KEY = "pytest_bandwidth_columns: found the column"
+
+
 @pytest.mark.parametrize(
     ("hook", "said"),
     [
         ("columns(): return {'rows': 1}", "pytest_bandwidth_columns: found {'rows': 1}, expected a list of Column: *"),
+        (f"columns(): {COLUMN}outputs='csv')]", f"{KEY} 'rows' with outputs='csv', expected a tuple of terminal, *"),
+        (f"columns(): {COLUMN}outputs=['json'])]", f"{KEY} 'rows' with outputs=?'json'?, expected a tuple of *"),
+        (f"columns(): {COLUMN})] * 2", f"{KEY} 'rows' twice, expected a key of its own*"),
         ("formats(): return ['md']", "pytest_bandwidth_formats: found 'md' in its list, expected a list of Format: *"),
         ("devices(): return 7", "pytest_bandwidth_devices: found 7, expected a list of DeviceType: *"),
         ("reporters(): return 3", "pytest_bandwidth_reporters: found 3, expected a list of Reporter: *"),
@@ -232,6 +240,21 @@ def test_a_hook_that_goes_wrong_in_a_test_fails_it_in_one_line(project, hook, sa
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f"{said}{LINK}"])
     assert "conftest.py:1: conftest.py:1:" not in result.stdout.str()
+
+
+def test_the_examples_of_column_format_and_reporter_run(project):
+    examples = map(example_of, ("columns", "formats", "reporters"))
+    project.file("conftest.py", "\n".join(examples))
+    project.file("test_copy.py", COPY + "    bandwidth.tags.update(rows=np.int64(1234), width=np.float32(0.5))\n")
+    result = project.run("--team-report=team.txt", "--bandwidth-csv=run.csv")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: found no folder shares, expected one: mkdir shares*"])
+    (project.path / "shares").mkdir()
+    result = project.run("--team-report=team.txt", "--bandwidth-csv=run.csv", "--bandwidth-json=run.json")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["  rows 1,234", "wrote team.txt", "wrote *lowest-device.txt"])
+    assert (project.path / "team.txt").read_text().startswith("Slowest first\n- test_copy.py::test_copy: ")
+    assert json.loads((project.path / "run.json").read_text())["results"][0]["tags"] == {"rows": 1234, "width": 0.5}
 
 
 def test_a_column_that_raises_costs_no_report(project):

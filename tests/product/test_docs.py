@@ -215,6 +215,7 @@ def test_the_reference_is_the_codes(site):
     offered = [name for name in vars(Bandwidth) if not name.startswith("_")]
     assert [name for name in offered if f"bandwidth.{name}" not in text] == []
     assert [name for name in vars(specifications) if name.startswith("pytest_bandwidth_") and name not in text] == []
+    assert [name for name in specifications._TYPES if f"\n{name}" not in text] == []
 
 
 def test_every_link_of_a_message_leads_to_a_heading_of_the_site(site):

@@ -407,4 +407,9 @@ def test_counts_are_told_as_before_and_after():
         "+ t[2]  32 sectors",
         "~ t[10]  1,024 → 2,048 sectors, +100.0 %",
     ]
+    plugged = [Entry("t", counts={"function_calls": calls}) for calls in (4, 5)]
+    assert changed((None, plugged[1]), tuple(plugged))[1:] == [
+        "+ t  5 function calls",
+        "~ t  4 → 5 function calls, +25.0 %",
+    ]
     assert changed((counts("t", 8), counts("t", 8)))[0] == "baseline b.yaml: 0 new, 1 updated, 1 of them as before"

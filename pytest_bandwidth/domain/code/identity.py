@@ -78,7 +78,7 @@ class CodeIdentity:
         changed = self._changed(then)
         said = []
         if changed & _OF_SOURCE:
-            said.append(CODE_CHANGED)
+            said.append(CODE_CHANGED if "ptx" in changed else FUNCTION_CHANGED)
         elif (rebuilt := self.rebuilt_since(then)) is not None:
             said.append(rebuilt)
         if "launch" in changed:
@@ -102,7 +102,7 @@ class CodeIdentity:
         return {name for name in here.keys() & there.keys() if here[name] != there[name]}
 
 
-CODE_CHANGED = "the kernel's code changed"
+CODE_CHANGED, FUNCTION_CHANGED = "the kernel's code changed", "the code changed"
 # Hashes that change with the source; machine code does so without, too.
 _OF_SOURCE = {"ptx", "function"}
 INPUTS_CHANGED = "the contents of an index array changed"

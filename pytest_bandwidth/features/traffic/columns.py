@@ -31,9 +31,9 @@ def line_accesses_of(detail: Plain) -> list[tuple[str, Plain]]:
 
 def _sectors(outcome: Outcome) -> str | None:
     """Write loads and stores: 4.0 + 4.0."""
-    if not outcome.counts:
-        return None
     found = [number(mapping(outcome.detail, kind), "sectors_per_request") for kind in ("loads", "stores")]
+    if found == [None, None]:
+        return None
     return " + ".join("–" if value is None else f"{value:.1f}" for value in found)
 
 
