@@ -51,8 +51,13 @@ def test_a_point_tells_its_run_and_changes_are_named(open_page: Open, history: s
     page = open_page(history).page
     scroll_through(page)
     assert page.locator("figure").first.get_by_text("−5.6 % at c5").count() == 1
-    page.locator("figure").first.locator(".mark-symbol.role-mark path").first.hover(force=True)
-    tip = page.locator(".tip")
+    point, tip = page.locator("figure").first.locator(".mark-symbol.role-mark path").first, page.locator(".tip")
+    for _ in range(20):  # a chart that is still drawn moves the point away from the pointer
+        page.mouse.move(0, 0)
+        point.hover(force=True)
+        if tip.is_visible():
+            break
+        page.wait_for_timeout(200)
     tip.wait_for()
     assert "of probe" in tip.inner_text()
     assert "OK" in tip.inner_text()
