@@ -101,8 +101,10 @@ def spent(kept: Tally, drops: Sequence[float]) -> Iterator[str]:
 
 
 def wait_until(moment: datetime) -> None:
-    """Let the baseline become as old as `--age` asks: the claim is about a baseline of another hour."""
-    time.sleep(max((moment - datetime.now(timezone.utc)).total_seconds(), 0))
+    """Wait until the baseline is as old as `--age` asks, or until a round of `--over` is due."""
+    time.sleep(  # the time of day is what is waited for
+        max((moment - datetime.now(timezone.utc)).total_seconds(), 0)
+    )
 
 
 def main() -> None:

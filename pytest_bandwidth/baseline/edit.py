@@ -272,7 +272,10 @@ def _with_value(own: list[str], one: _Field, text: str, beside: Sequence[tuple[i
 
 @dataclass(slots=True)
 class _Field:
-    """Say where a field stands in a block: its lines, where its key begins and ends, and its value. From 0."""
+    """Locate a field of an entry in its text. Lines and columns count from 0.
+
+    first, column: where the key begins; key_end: the column behind it. value, end: where the value begins and ends.
+    """
 
     name: str
     first: int

@@ -33,7 +33,7 @@ def files_at(path: Path) -> list[Path]:
 
 
 def load_all(path: Path) -> list[Baseline]:
-    """Load the baselines at a path. Raises BaselineError for the first that is bad, UsageError where there is none."""
+    """Load the baselines at a path. Raises BaselineError for the first bad file, UsageError if there is no file."""
     return [baseline_files.load(file) for file in files_at(path)]
 
 
@@ -196,7 +196,7 @@ def _unmeasured(path: Path, baselines: Sequence[Baseline], runs: Sequence[Path],
 
 
 def _remove(plan: _Pruned) -> _Pruned:
-    """Remove a plan's entries, and every file of code that no baseline beside the file names any more."""
+    """Remove a plan's entries, then the code files that no baseline in the folder names."""
     removed = [change.key for change in baseline_files.remove(Path(plan.path), plan.keys).removed] if plan.keys else []
     return _Pruned(plan.path, removed, plan.kept, len(prune_code(Path(plan.path))))
 

@@ -166,7 +166,7 @@ class Bisection:
     skipped: list[str] = field(default_factory=list)
 
     def candidates(self) -> list[str]:
-        """Return the commits besides the bad one that may be the first bad one, the one that halves them best first."""
+        """Return the commits still in question, without the known bad one; the best one to test next comes first."""
         lines = git(self.top, "rev-list", "--bisect-all", self.bad, *(f"^{good}" for good in self.good))
         commits = [line.partition(" ")[0] for line in lines.splitlines()]
         return [commit for commit in commits if commit != self.bad]

@@ -230,7 +230,7 @@ def _entry(key: str, setup: MeasurementSetup, **seen: Any) -> Entry:
 
 
 def _nothing_valid(where: str) -> Decision:
-    """Return the verdict of a test of which one side holds no valid measurement."""
+    """Return UNDECIDED for a test that one side did not measure validly."""
     return Decision(Status.UNDECIDED, Rule.NOTHING_VALID, facts={"text": where})
 
 

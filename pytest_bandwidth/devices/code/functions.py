@@ -52,7 +52,7 @@ LARGEST_ARRAY_BYTES = 2**20
 
 
 def function_digest(function: object) -> str | None:
-    """Hash a Numba function for the host; None where it is none, or what decides its code cannot be told."""
+    """Hash a Numba function for the host; None for anything else, or if it depends on what cannot be hashed."""
     if not is_dispatcher(function):
         return None
     import llvmlite.binding
@@ -117,7 +117,7 @@ class _CompiledWalk(Walk):
         return f"{type(value).__qualname__} {value}" if _is_type(value) else super()._attribute(value)
 
     def _own(self, value: Any) -> Iterator[str]:
-        """Yield the same of what is the user's."""
+        """Yield what identifies a value of the user's. Compiled code must not depend on it: raises Unknown."""
         raise Unknown(value)
 
 

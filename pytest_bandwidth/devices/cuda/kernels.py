@@ -405,7 +405,7 @@ def _refusing(what: str, reasons: str) -> Iterator[None]:
         culprit = next((one for one in (error, error.__cause__) if one is not None and _is_of_capture(one)), None)
         if culprit is None:
             raise
-        # Which one, where several are sampled beside one another: the error that names it says.
+        # Where several callables are sampled alternately, the error names the one that failed.
         which = getattr(error, "what", what)
         raise UsageError(
             f"graph=True: CUDA does not capture {which} ({one_line(culprit)}): {reasons}; measure it without"

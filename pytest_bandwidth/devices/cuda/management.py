@@ -161,7 +161,7 @@ class NvmlGpu:
         try:
             samples = self._unguarded(name, since_us)
         except self.pynvml.NVMLError as error:
-            # No sample since then means that nobody used it (pynvml raises "success" for an empty list).
+            # Both mean an empty list: no process used the GPU. pynvml raises "success" for it.
             nothing = (self.pynvml.NVML_ERROR_NOT_FOUND, self.pynvml.NVML_SUCCESS)
             return () if error.value in nothing else None
         if samples is None:
