@@ -80,7 +80,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: end_run(config.pluginmanager))
     add_marker(config)
     refuse_unknown(config)
-    if given(config):
+    is_given = bool(given(config))
+    if is_given:
         from pytest_bandwidth.options.reading import settings_of
 
         settings_of(config)  # a mistake is told now, whether or not bandwidth tests turn up
@@ -89,11 +90,11 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_bandwidth.evidence.processes.child_plugin import configure_child
 
         configure_child(config)
-    elif given(config):
+    elif is_given:
         from pytest_bandwidth.session.collection import begin_to_collect
 
         begin_to_collect(config)
-    if given(config):
+    if is_given:
         from pytest_bandwidth.read_files.listing import Attributing
 
         config.pluginmanager.register(Attributing(), "bandwidth-files")

@@ -41,18 +41,20 @@ def add_features(manager: pluggy.PluginManager) -> None:
 
 def _loaded(feature: EntryPoint) -> object:
     """Return a feature's module. Raises FeatureFailed where it cannot be imported or a hook lacks its mark."""
-    name = f"feature {feature.name}"
-    if feature.dist is not None:
-        name += f" (distribution {feature.dist.name} {feature.dist.version})"
     try:
         module: object = feature.load()
     except Exception as error:  # whatever a module of others raises
         text = " ".join(str(error).split())[:400]
-        raise FeatureFailed(f"{name}: importing it raised {type(error).__name__}: {text}") from error
+        raise _failed(feature, f"importing it raised {type(error).__name__}: {text}") from error
     for hook, value in vars(module).items():
         if hook.startswith("pytest_bandwidth_") and callable(value) and not hasattr(value, "pytest_impl"):
-            raise FeatureFailed(f"{name}: found {hook} without a mark, expected @hookimpl before it")
+            raise _failed(feature, f"found {hook} without a mark, expected @hookimpl before it")
     return module
+
+
+def _failed(feature: EntryPoint, why: str) -> FeatureFailed:
+    of = "" if feature.dist is None else f" (distribution {feature.dist.name} {feature.dist.version})"
+    return FeatureFailed(f"feature {feature.name}{of}: {why}")
 
 
 def _features() -> Iterator[EntryPoint]:
