@@ -239,7 +239,7 @@ class Arena:
         tolerance: str,
         modes: Sequence[str] = (OURS,),
     ) -> None:
-        self.folder = folder
+        self.folder, self.baseline = folder, folder / "ours.yaml"
         self._kernels = tuple(kernels)
         self._kept = kept
         self._tolerance, self._modes = f"--bandwidth-tolerance={tolerance}", tuple(modes)
@@ -248,16 +248,18 @@ class Arena:
         (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
         (folder / ".gitignore").write_text(IGNORED)
         self._write(0.0, edited=False)
+        if (folder / ".git").is_dir():
+            return
         for given in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "The code of the baselines")):
             subprocess.run(["git", *AUTHOR, *given], cwd=folder, check=True)
 
     def take_baselines(self) -> None:
-        baseline = self.folder / "ours.yaml"
-        baseline.unlink(missing_ok=True)
+        self.baseline.unlink(missing_ok=True)
         self._write(0.0, edited=False)
         for _ in range(BASELINE_TRIES):  # a disturbed measurement is not saved
             code, text, _ = self._pytest("ours", "--bandwidth-update-new", "--bandwidth-runs=5")
-            if baseline.is_file() and all(f"test_ours[{kernel}]" in baseline.read_text() for kernel in self._kernels):
+            saved = self.baseline.read_text() if self.baseline.is_file() else ""
+            if all(f"test_ours[{kernel}]" in saved for kernel in self._kernels):
                 break
         else:
             raise SystemExit(f"not every kernel has a baseline; pytest ended with {code}:\n{text}")

@@ -2,14 +2,16 @@
 
     python benchmarks/gate.py                                # short: unchanged, edited and 10 % slower, once each
     python benchmarks/gate.py --judged 40 --dropped 8        # 440 unchanged rows: hours
-    python benchmarks/gate.py --judged 37 --edited 8 --dropped 4 --mode strict --renew 37 --age 120   # an old baseline
+    python benchmarks/gate.py --judged 0 --folder kept       # a baseline to be used later, and the same on another day:
+    python benchmarks/gate.py --judged 37 --edited 8 --dropped 4 --mode strict --folder kept
     python benchmarks/gate.py --judged 4 --neighbour memory --neighbour builds
     python benchmarks/gate.py --judged 8 --drop 3% --tolerance 2% --kernel triad --kernel sum
 
 It works as in CI: in a git repository, by default and with --bandwidth-strict, each run in a new process
 (benchmarks/arena.py has the kernels, and how they are edited and slowed). The baseline has five runs of this plugin and
-one saved run of pytest-benchmark, without neighbours; the script renews it after ten rounds. Unchanged code has the
-baseline's hash. Edited code does the same in the same time, so that pairs of processes must decide.
+one saved run of pytest-benchmark, without neighbours; the script renews it after ten rounds, unless a folder keeps
+it. Unchanged code has the baseline's hash. Edited code does the same in the same time, so that pairs of processes must
+decide.
 
 A row is one kernel in one run of pytest. "Failed" counts the tests that pytest failed, whatever their status, and
 "found" those that failed as REGRESSED. "Undecided" counts UNDECIDED and MISMATCH, and "passed" the slowed tests that
@@ -101,7 +103,7 @@ def spent(kept: Tally, drops: Sequence[float]) -> Iterator[str]:
 
 
 def wait_until(moment: datetime) -> None:
-    """Wait until the baseline is as old as `--age` asks, or until a round of `--over` is due."""
+    """Wait until a round of `--over` is due."""
     time.sleep(  # the time of day is what is waited for
         max((moment - datetime.now(timezone.utc)).total_seconds(), 0)
     )
@@ -117,8 +119,8 @@ def main() -> None:
     parser.add_argument("--tolerance", default="5%")
     parser.add_argument("--mib", type=int, default=128, help="MiB of each array (default: 128)")
     parser.add_argument("--over", type=float, default=0, metavar="MINUTES", help="spread the rounds over this time")
-    parser.add_argument("--age", type=float, default=0, metavar="MINUTES", help="wait so long after each baseline")
     parser.add_argument("--renew", type=int, default=10, metavar="ROUNDS", help="rounds of a baseline (default: 10)")
+    parser.add_argument("--folder", type=Path, help="keep repository and baseline here, and use those that are there")
     parser.add_argument("--mode", action="append", choices=tuple(MODES), help="default: both")
     parser.add_argument("--compared", type=int, help="rounds that pytest-benchmark judges, too (default: all)")
     parser.add_argument("--neighbour", action="append", choices=tuple(KINDS), help="run one a round, in turn")
@@ -130,17 +132,21 @@ def main() -> None:
     kernels = options.kernel or list(KERNELS)
     kept = Tally()
     begun = datetime.now(timezone.utc)
-    with tempfile.TemporaryDirectory() as folder, signals_as_interrupts():
+    with tempfile.TemporaryDirectory() as temporary, signals_as_interrupts():
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         given = {"mib": options.mib, "kernels": kernels, "tolerance": options.tolerance}
         neighbours = options.neighbour or ["none"]
         modes = [MODES[name] for name in options.mode or MODES]
-        arena = Arena(Path(folder), kept, **given, modes=modes)
+        arena = Arena(folder.resolve(), kept, **given, modes=modes)
+        if options.folder and not arena.baseline.is_file():
+            arena.take_baselines()
+        taken = datetime.fromtimestamp(arena.baseline.stat().st_mtime, timezone.utc) if options.folder else None
         try:
             for i in range(options.judged):
                 wait_until(begun + timedelta(minutes=options.over * i / options.judged))
-                if i % options.renew == 0:
+                if not options.folder and i % options.renew == 0:
                     arena.take_baselines()
-                    wait_until(datetime.now(timezone.utc) + timedelta(minutes=options.age))
                 asked = rounds_of(drops[:1] * evenly(i, options.judged, edited))
                 asked += [(EDITED, drop) for drop in drops[1:] * evenly(i, options.judged, dropped)]
                 compare = evenly(i, options.judged, compared)
@@ -155,6 +161,8 @@ def main() -> None:
         except KeyboardInterrupt:
             print("ended by a signal: so far", file=sys.stderr)
     ended = datetime.now(timezone.utc)
+    if taken:
+        print(f"the baseline is of {taken:%Y-%m-%d %H:%M} UTC")
     print(f"{begun:%Y-%m-%d %H:%M} to {ended:%H:%M} UTC, {platform.processor() or platform.machine()}, ", end="")
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}; tolerance {options.tolerance}, ", end="")
     print(f"arrays of {options.mib} MiB\n")
