@@ -10,14 +10,26 @@ from emulated_card.kernels.errors import NotSupported
 from emulated_card.kernels.lanes import BlockWriter
 from emulated_card.kernels.module import SPECIALS, special_at
 from emulated_card.kernels.registers import match_of
-from pytest_bandwidth.features.traffic.ptx.program import Atomic, Load, Memory, Step, Store, WarpStep
+from pytest_bandwidth.features.traffic.ptx.program import (
+    Atomic,
+    CopyStore,
+    GroupProduct,
+    Load,
+    Memory,
+    Step,
+    Store,
+    WarpStep,
+)
 
 _SPACES = {"global": "GLOBAL", "generic": "GENERIC", "const": "CONSTANT"}
+_MATRICES = ("mma", "ldmatrix", "stmatrix")
 CHECK = "if (UNLIKELY(k->status)) goto leave;"
 
 
 def write_call(writer: BlockWriter, step: Step) -> None:
     """Write a step that ends the loop over lanes, and begin the next with what it gave."""
+    if isinstance(step, (CopyStore, GroupProduct)) or (isinstance(step, WarpStep) and step.name in _MATRICES):
+        raise NotSupported(f"{writer.kernel.sites[step.site].opcode}, which the emulated card does not translate")
     if isinstance(step, Load):
         _load(writer, step)
     elif isinstance(step, Store):

@@ -283,7 +283,7 @@ def entry(body: str, declared: str = "") -> str:
 @pytest.mark.parametrize(
     ("body", "named"),
     [
-        ("wgmma.fence.sync.aligned;", "wgmma.fence.sync.aligned"),
+        ("tcgen05.wait::ld.sync.aligned;", "tcgen05.wait::ld.sync.aligned"),
         ("mov.u32 %r, %pm0;", "%pm0"),
         ("tex.1d.v4.f32.s32 {%r, %r, %r, %r}, [%rd, {%r}];", "tex.1d.v4.f32.s32"),
     ],

@@ -6,10 +6,15 @@ Parameters with a name are registers, of the launch or of an inlined call.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.domain.errors import NotOnThisDevice
+from pytest_bandwidth.features.traffic.ptx import matrices
+from pytest_bandwidth.features.traffic.ptx.lanes import EXCHANGES
 from pytest_bandwidth.features.traffic.ptx.memory import (
     FIRST_VARIABLE_REGION,
     LOCAL_REGION,
@@ -25,8 +30,12 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Barrier,
     Branch,
     Compute,
+    CopyGroup,
+    CopyStore,
     Exit,
     Fence,
+    GroupProduct,
+    Guard,
     Load,
     Nothing,
     Read,
@@ -186,6 +195,7 @@ def between_lanes(here: Here) -> Sequence[Step]:
             targets=tuple(here.write(n, kind) for n, kind in zip(names, here.match.results, strict=False)),
             name=str(here.match.form.meaning),
             mode=mode,
+            function=partial(EXCHANGES[str(here.match.form.meaning)], mode),
         )
     ]
 
@@ -282,16 +292,171 @@ def atomic(here: Here) -> Sequence[Step]:
             targets=tuple(here.write(item, kind) for item in results),
             operation=operation,
             type=kind,
+            releases=chosen(here.choice, "order", "rorder") in ("release", "acq_rel"),
             **_access(here, kind, count, offset),
         )
     ]
 
 
-def _access(here: Here, kind: str, count: int, offset: int) -> dict[str, Any]:
+def asynchronous_copy(here: Here) -> Sequence[Step]:
+    """Decode cp.async: a load from global memory and a store to shared memory.
+
+    Its optional last operand says how many bytes are read: all of them, or none, and zeros are stored.
+    """
+    to, start, size, *read_bytes = here.operands
+    nbytes = getattr(size, "value", 0)
+    if nbytes not in ((16,) if here.choice["cpcache"] == "cg" else (4, 8, 16)) or len(read_bytes) > 1:
+        here.refuse()
+    b32, file, placed = DTYPES["b32"], here.context.file, here.placed()
+    site, guard, words = placed["site"], placed["guard"], [file.new() for _ in range(nbytes // 4)]
+    zero = Read(file.constant(0, b32), b32)
+    steps: list[Step] = [Compute(site=site, function=_identity, sources=(zero,), targets=(Write(w),)) for w in words]
+    if read_bytes:
+        guard, step = _narrowed(here, site, guard, here.read(read_bytes[0], "u32"), _reads_all(nbytes))
+        steps.append(step)
+    read, offset = _place(here, start)
+    access = _access(here, "b32", len(words), offset, "global")
+    steps.append(Load(site=site, guard=guard, sources=(read,), targets=tuple(map(Write, words)), **access))
+    read, offset = _place(here, to)
+    access = _access(here, "b32", len(words), offset, "shared")
+    return [*steps, CopyStore(**placed, sources=(read, *(Read(word, b32) for word in words)), **access)]
+
+
+def _reads_all(nbytes: int) -> Callable[[Any], Any]:
+    def reads(size: Any) -> Any:
+        if ((size != 0) & (size != nbytes)).any():
+            raise NotOnThisDevice(f"cp.async reads some of its {nbytes} bytes, which the traffic device does not model")
+        return size != 0
+
+    return reads
+
+
+def _narrowed(
+    here: Here, site: int, guard: Guard | None, source: Read, holds: Callable[[Any], Any]
+) -> tuple[Guard, Step]:
+    """Return a guard that holds where `guard` does and `holds` is true of the source, and the step that computes it."""
+    both, sources = here.context.file.new(), [source]
+    if guard is not None:
+        sources.append(Read(guard.register, DTYPES["pred"], False, guard.negated))
+
+    def function(value: Any, held: Any = True) -> Any:
+        return holds(value) & held
+
+    return Guard(both, False), Compute(site=site, function=function, sources=tuple(sources), targets=(Write(both),))
+
+
+def copy_group(here: Here) -> Sequence[Step]:
+    commits, groups = here.match.form.meaning == "copies committed", None
+    if here.match.form.syntax.endswith("wait_group"):
+        groups = int(getattr(here.operands[0], "value", -1))
+    return [CopyGroup(**here.placed(), commits=commits, left=groups)]
+
+
+def matrix_load(here: Here) -> Sequence[Step]:
+    """Decode ldmatrix: each lane reads a row of 16 bytes, then the lanes of a warp exchange them."""
+    target, start = here.operands
+    placed, count, guard, steps, words = _rows_of_matrices(here)
+    targets = target.items if isinstance(target, Vector) else (target,)
+    if len(targets) != count:
+        here.refuse()
+    read, offset = _place(here, start)
+    access = _access(here, "b32", 4, offset, "shared")
+    steps.append(Load(site=placed["site"], guard=guard, sources=(read,), targets=tuple(map(Write, words)), **access))
+    spread = partial(matrices.distributed, count, "trans" in here.choice)
+    sources = tuple(Read(word, DTYPES["b32"]) for word in words)
+    writes = tuple(here.write(one, "b32") for one in targets)
+    return [*steps, WarpStep(**placed, sources=sources, targets=writes, name="ldmatrix", mode="", function=spread)]
+
+
+def matrix_store(here: Here) -> Sequence[Step]:
+    """Decode stmatrix: the lanes of a warp exchange, then each stores a row of 16 bytes."""
+    start, value = here.operands
+    placed, count, guard, steps, words = _rows_of_matrices(here)
+    values = value.items if isinstance(value, Vector) else (value,)
+    if len(values) != count:
+        here.refuse()
+    gather = partial(matrices.collected, "trans" in here.choice)
+    sources, writes = tuple(here.read(one, "b32") for one in values), tuple(map(Write, words))
+    steps.append(WarpStep(**placed, sources=sources, targets=writes, name="stmatrix", mode="", function=gather))
+    read, offset = _place(here, start)
+    access = _access(here, "b32", 4, offset, "shared")
+    rows = (read, *(Read(word, DTYPES["b32"]) for word in words))
+    return [*steps, Store(site=placed["site"], guard=guard, sources=rows, **access)]
+
+
+def _rows_of_matrices(here: Here) -> tuple[dict[str, Any], int, Guard | None, list[Step], list[int]]:
+    """Return site and guard; how many matrices; the guard of lanes that have a row; the steps to it; a row's words."""
+    placed, count, file = here.placed(), int(here.choice["matrices"][1:]), here.context.file
+    guard, steps = placed["guard"], []
+    if count < 4:
+        lane = Read(file.special("%laneid"), DTYPES["u32"])
+        guard, step = _narrowed(here, placed["site"], guard, lane, lambda lane: lane < 8 * count)
+        steps.append(step)
+    return placed, count, guard, steps, [file.new() for _ in range(4)]
+
+
+def matrix_product(here: Here) -> Sequence[Step]:
+    """Decode mma.sync of 16 × 8 results."""
+    depth, left, right = matrices.depth_of(here.choice["mshape"]), here.choice["mleft"], here.choice["mright"]
+    result = here.choice["mresult"]
+    saturates = "satfinite" in here.choice
+    if not matrices.exists(depth, left, right, result, here.choice["maccumulated"]) or (saturates and result != "s32"):
+        here.refuse()
+    held = [list(one.items) if isinstance(one, Vector) else [one] for one in here.operands]
+    blocks = depth * matrices.BITS[left] // 128
+    if [len(one) for one in held] != [2 if result == "f16" else 4, 2 * blocks, blocks, 2 if result == "f16" else 4]:
+        here.refuse()
+    kind = "f32" if result == "f32" else "b32"
+    given = [here.read(one, "b32") for one in (*held[1], *held[2])] + [here.read(one, kind) for one in held[3]]
+    if result == "s32":
+        given[len(given) - 4 :] = [replace(one, dtype=DTYPES["s32"]) for one in given[-4:]]
+    targets = tuple(here.write(one, kind) for one in held[0])
+    function = partial(matrices.product, depth, left, right, "saturated" if saturates else result)
+    step = WarpStep(**here.placed(), sources=tuple(given), targets=targets, name="mma", mode="", function=function)
+    return [step]
+
+
+def group_product(here: Here) -> Sequence[Step]:
+    """Decode wgmma.mma_async. It is done at once: its wait for the result changes nothing here."""
+    left, right, result = (here.choice[name] for name in ("mleft", "mright", "mresult"))
+    columns, depth = (int(part) for part in here.choice["gshape"].removeprefix("m64n").split("k"))
+    held, a, b, adds, *numbers = here.operands
+    registers = list(held.items) if isinstance(held, Vector) else []
+    signs = [getattr(one, "value", None) for one in numbers]
+    in_registers = isinstance(a, Vector)
+    if (
+        not matrices.exists(depth, left, right, result, result)
+        or depth * matrices.BITS[left] != 256
+        or len(registers) != columns // 8 * (2 if result == "f16" else 4)
+        or not set(signs[:2]) <= {1, -1}
+        or len(signs) not in ((0,) if result == "s32" else (2, 3) if in_registers else (2, 4))
+        or not set(signs[2:]) <= ({0, 1} if matrices.BITS[left] == 16 else {0})
+    ):
+        here.refuse()
+    kind = {"s32": "s32", "f32": "f32"}.get(result, "b32")
+    given = [here.read(one, "b32") for one in a.items] if isinstance(a, Vector) else [here.read(a, "u64")]
+    sums = tuple(here.read(one, kind) for one in registers)
+    turned = [False, *map(bool, signs[2:])][-2:] if len(signs) > 2 else [False, False]
+    return [
+        GroupProduct(
+            **here.placed(),
+            sources=(here.read(adds, "pred"), *sums, *given, here.read(b, "u64")),
+            targets=tuple(here.write(one, kind) for one in registers),
+            columns=columns,
+            depth=depth,
+            kinds=(left, right, result),
+            transposed=(turned[0], turned[1]),
+            negative=signs[:2] in ([1, -1], [-1, 1]),
+            **_access(here, "b32", 4, 0, "shared"),
+        )
+    ]
+
+
+def _access(here: Here, kind: str, count: int, offset: int, space: Space | None = None) -> dict[str, Any]:
     dtype = DTYPES[kind]
     named = "global" if here.match.form.base == "ldu" else chosen(here.choice, "space", "stspace", "aspace")
-    space = SPACES.get(named, "generic")
-    granules = here.context.granules
+    space = space or SPACES.get(named, "generic")
+    granules, order = here.context.granules, chosen(here.choice, "lorder", "sorder", "order", "rorder")
     for name in ("global", "shared", "local") if space == "generic" else (space,):
         granules[name] = min(granules.get(name, 16), dtype.itemsize)
     return {
@@ -299,7 +464,8 @@ def _access(here: Here, kind: str, count: int, offset: int) -> dict[str, Any]:
         "dtype": dtype,
         "count": count,
         "offset": offset,
-        "ordered": chosen(here.choice, "lorder", "sorder", "order", "rorder") in _ORDERED,
+        "ordered": order in _ORDERED,
+        "fresh": order in (*_ORDERED, "volatile"),
     }
 
 
@@ -338,6 +504,13 @@ ACTIONS: dict[str, Callable[[Here], Sequence[Step]]] = {
     "warp reduction": between_lanes,
     "active mask": between_lanes,
     "nothing": nothing,
+    "asynchronous copy": asynchronous_copy,
+    "copies committed": copy_group,
+    "copies awaited": copy_group,
+    "matrix load": matrix_load,
+    "matrix store": matrix_store,
+    "matrix product": matrix_product,
+    "product of a warp group": group_product,
     "load": load,
     "store": store,
     "atomic": atomic,

@@ -2,7 +2,8 @@
 
 Threads that are at the same block of code form a group. The group of the smallest rank runs to the end of its block,
 then joins whatever group waits where it goes next; so threads that parted meet again, and a warp executes exactly what
-it would alone. Barriers hold groups back until whole blocks have arrived.
+it would alone. Barriers hold groups back until whole blocks have arrived. A group that waits in a loop for what others
+store gives way to them.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     BasicBlock,
     Branch,
     Compute,
+    CopyGroup,
     Exit,
     Fence,
+    GroupProduct,
     Guard,
     Kernel,
     Load,
@@ -66,6 +69,10 @@ class Registers:
         self._kept = 0
         for registers in live:
             self._kept |= registers
+
+    def held(self, register: int) -> Array | None:
+        """Return what a register holds, of whatever type; None where it was never written."""
+        return self._values[register]
 
     def read(self, source: Read) -> Array:
         value = self._values[source.register]
@@ -136,6 +143,18 @@ class Tally:
         )
 
 
+def _polls(step: Step) -> bool:
+    """Return whether it looks at memory that other threads may change meanwhile."""
+    return (isinstance(step, Atomic) and bool(step.targets)) or (isinstance(step, Load) and step.fresh)
+
+
+def _alike(before: dict[int, Mask] | None, now: dict[int, Mask]) -> bool:
+    """Return whether the same lanes are at the same blocks."""
+    if before is None or before.keys() != now.keys():
+        return False
+    return all(np.array_equal(before[number].lanes, mask.lanes) for number, mask in now.items())
+
+
 @dataclass(eq=False)
 class BatchInterpreter:
     """Run one batch: its registers, its groups, its barriers. arguments: the registers of parameters."""
@@ -154,20 +173,40 @@ class BatchInterpreter:
         self._registers = Registers(self.kernel, self.geometry, arguments)
         self._ready: dict[int, Mask] = {}
         self._waiting: dict[int, Mask] = {}
+        # Groups that came around a loop in which they look at memory, with nothing changed for them.
+        self._polling: dict[int, Mask] = {}
+        self._arrived: dict[int, tuple[Array, list[Array | None]]] = {}
+        self._polls = [any(map(_polls, block.steps)) for block in self.kernel.blocks]
+        self._polled = False
 
     def run(self) -> None:
         self._ready = {0: Mask(self.geometry.present, self.geometry)}
         blocks = self.kernel.blocks
+        before: dict[int, Mask] | None = None
         with np.errstate(all="ignore"):
-            while self._ready or self._waiting:
-                if not self._ready:
-                    self._pass_barriers()
-                    continue
-                number = min(self._ready, key=lambda n: blocks[n].rank)
-                mask = self._ready.pop(number)
-                elsewhere = (*self._ready, *(self._after(n) for n in self._waiting))
-                self._registers.keep(blocks[other].live for other in elsewhere)
-                self._run_block(blocks[number], number, mask)
+            while self._ready or self._waiting or self._polling:
+                if self._ready:
+                    number = min(self._ready, key=lambda n: blocks[n].rank)
+                    mask = self._ready.pop(number)
+                    elsewhere = (*self._ready, *self._polling, *(self._after(n) for n in self._waiting))
+                    self._registers.keep(blocks[other].live for other in elsewhere)
+                    self._run_block(blocks[number], number, mask)
+                elif self._polling and not _alike(before, self._polling):
+                    before, self._ready, self._polling = dict(self._polling), self._polling, {}
+                elif self._pass_barriers():
+                    before = None
+                else:
+                    self._refuse_to_wait()
+
+    def _refuse_to_wait(self) -> NoReturn:
+        """Raise UsageError: all threads that are left wait for what none of them stores."""
+        block = self.kernel.blocks[min(self._polling)]
+        site = self.kernel.sites[next(step.site for step in (*block.steps, block.end) if step is not None)]
+        at = f" at {site.file}:{site.line}" if site.line else ""
+        raise UsageError(
+            f"kernel {self.kernel.name} waits for ever{at}: no thread that runs stores what it waits for; this device "
+            "runs some blocks after others, which may not wait for later ones"
+        )
 
     def _after(self, number: int) -> int:
         following = self.kernel.blocks[number].following
@@ -175,6 +214,7 @@ class BatchInterpreter:
 
     def _run_block(self, block: BasicBlock, number: int, mask: Mask) -> None:
         self.tally.add(block, mask)
+        self._polled |= self._polls[number]
         for step in block.steps:
             if isinstance(step, Compute):
                 self._compute(step, mask.lanes)
@@ -199,20 +239,29 @@ class BatchInterpreter:
         """Access memory, exchange values or order accesses, for the lanes that the step's guard leaves."""
         sources = tuple(self._registers.read(source) for source in step.sources)
         results: Iterable[Array] = ()
-        if isinstance(step, Load):
+        if isinstance(step, GroupProduct):
+            results = self.memory.group_product(step, sources, lanes)
+        elif isinstance(step, Load):
             results = self.memory.load(step, sources[0], lanes)
         elif isinstance(step, Store):
             self.memory.store(step, sources[0], sources[1:], lanes)
         elif isinstance(step, Atomic):
             if lanes.any():
+                if step.releases:
+                    self.order.fence(lanes)
                 self.order.atomic(lanes)
             results = self.memory.atomic(step, sources[0], sources[1:], lanes)
         elif isinstance(step, WarpStep):
-            results = exchange(step.name, step.mode, sources, lanes, self._shape)
+            results = exchange(step.function, sources, lanes, self._shape)
         elif isinstance(step, WarpBarrier):
             self.order.warp_barrier(lanes)
         elif isinstance(step, Fence):
             self.order.fence(lanes)
+        elif isinstance(step, CopyGroup):
+            if step.commits:
+                self.memory.copies.commit(lanes)
+            else:
+                self.memory.copies.wait(lanes, step.left)
         for target, result in zip(step.targets, results, strict=False):
             self._registers.write(target, result, lanes, step.guard is not None)
 
@@ -231,9 +280,25 @@ class BatchInterpreter:
         else:
             self._branch(end, block, mask)
 
-    def _go(self, number: int | None, mask: Mask) -> None:
-        if number is not None:
-            self._join(self._ready, number, mask)
+    def _go(self, number: int | None, mask: Mask, rank: int = -1) -> None:
+        """Let lanes go on at a block. rank: of the block that they come from, where they jump."""
+        if number is None:
+            return
+        comes_round = self._polled and self.kernel.blocks[number].rank <= rank
+        self._join(self._polling if comes_round and self._nothing_changed(number, mask) else self._ready, number, mask)
+
+    def _nothing_changed(self, number: int, mask: Mask) -> bool:
+        """Return whether the same lanes have come to the loop's beginning with the same registers before."""
+        live = self.kernel.blocks[number].live
+        now = [self._registers.held(register) for register in range(live.bit_length()) if live >> register & 1]
+        lanes, then = self._arrived.get(number, (None, []))
+        self._arrived[number], self._polled = (mask.lanes, now), False
+        if lanes is None or not np.array_equal(lanes, mask.lanes):
+            return False
+        return all(
+            a is b or (a is not None and b is not None and bool(((a == b) | ~mask.lanes).all()))
+            for a, b in zip(then, now, strict=True)
+        )
 
     def _join(self, groups: dict[int, Mask], number: int, mask: Mask) -> None:
         there = groups.get(number)
@@ -252,12 +317,12 @@ class BatchInterpreter:
 
     def _branch(self, end: Step, block: BasicBlock, mask: Mask) -> None:
         if end.guard is None:
-            self._go(block.branch[0], mask)
+            self._go(block.branch[0], mask, block.rank)
             return
         taken, rest = self._split(end.guard, mask)
         self.traffic.branch(end.site, mask.warps, self._divided(taken, rest))
         if taken is not None:
-            self._go(block.branch[0], taken)
+            self._go(block.branch[0], taken, block.rank)
         if rest is not None:
             self._go(block.following, rest)
 
@@ -300,11 +365,14 @@ class BatchInterpreter:
 
     # Barriers
 
-    def _pass_barriers(self) -> None:
-        """Let every block go on whose threads all wait at one barrier; any other one is stuck.
-        Called when no group can run.
+    def _pass_barriers(self) -> bool:
+        """Let every block go on whose threads all wait at one barrier; one whose threads wait at several is stuck.
+
+        Called when no group can run. Return whether there is any: blocks that still poll memory have to go on first.
         """
         waiting, self._waiting = self._waiting, {}
+        if self._polling:
+            waiting = self._without_polling_blocks(waiting)
         if len(waiting) > 1:
             self._report_stuck(waiting)
         for number, mask in waiting.items():
@@ -315,6 +383,19 @@ class BatchInterpreter:
                 self._reduce(end, mask, waiting)
             self.order.block_barrier(mask.lanes.any(axis=1, keepdims=True))
             self._go(block.following, mask)
+        return bool(waiting)
+
+    def _without_polling_blocks(self, waiting: dict[int, Mask]) -> dict[int, Mask]:
+        """Return the groups without the blocks of which some thread polls; those go on waiting."""
+        polls = np.zeros((self.geometry.rows, 1), np.bool_)
+        for mask in self._polling.values():
+            polls |= mask.lanes.any(axis=1, keepdims=True)
+        passing: dict[int, Mask] = {}
+        for number, mask in waiting.items():
+            for lanes, groups in ((mask.lanes & ~polls, passing), (mask.lanes & polls, self._waiting)):
+                if lanes.any():
+                    groups[number] = Mask(lanes, self.geometry)
+        return passing
 
     def _report_stuck(self, waiting: dict[int, Mask]) -> None:
         """Report blocks whose threads wait at different barriers: undefined in CUDA (often a hang);

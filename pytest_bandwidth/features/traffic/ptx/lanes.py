@@ -149,19 +149,20 @@ ALL_LANES = np.uint32(0xFFFFFFFF)
 
 
 def exchange(
-    name: str, mode: str, sources: tuple[Array, ...], active: Array, shape: tuple[int, int]
+    function: Callable[..., tuple[Array, ...]], sources: tuple[Array, ...], active: Array, shape: tuple[int, int]
 ) -> tuple[Array, ...]:
     """Return the results of a warp instruction, each over `shape` or one row of it.
 
-    sources: the operands in the opcode's order, the membership mask last. active: bool, the lanes that execute it. A
-    lane gets what those of its own mask contribute: parts of a warp may exchange at the same time, each among itself.
+    function: is given the lanes that execute it, bool, and the operands, each of shape (rows, warps, 32).
+    sources: the operands in the opcode's order, the membership mask last where it has one: a lane gets what those of
+    its own mask contribute, and parts of a warp may exchange at the same time, each among itself.
     shape: (rows, lanes) of the batch.
     """
     rows = max(len(array) for array in (*sources, active))
     whole = (rows, shape[1])
     warps = (rows, shape[1] // WARP, WARP)
     operands = tuple(spread(source, whole).reshape(warps) for source in sources)
-    results = _EXCHANGES[name](mode, spread(active, whole).reshape(warps), *operands)
+    results = function(spread(active, whole).reshape(warps), *operands)
     return tuple(spread(result, warps).reshape(whole) for result in results)
 
 
@@ -242,7 +243,8 @@ def _reduce(mode: str, active: Array, value: Array, members: Array) -> tuple[Arr
     return (result,)
 
 
-_EXCHANGES: dict[str, Callable[..., tuple[Array, ...]]] = {
+# By the action's name in the opcode table; each is given its modifier first.
+EXCHANGES: dict[str, Callable[..., tuple[Array, ...]]] = {
     "shuffle": _shuffle,
     "vote": _vote,
     "ballot": _ballot,

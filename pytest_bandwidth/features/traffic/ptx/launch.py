@@ -13,6 +13,7 @@ from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.kernel_signature import parameter_names
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic.ptx.arguments import Arguments, place_arguments
+from pytest_bandwidth.features.traffic.ptx.copies import AsyncCopies
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.decode import Program
 from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, InitialisationChecker, untouched
@@ -87,7 +88,8 @@ def execute(
     _check(kernel, extents, shared_bytes, program.compiled.arch)
     if blocks is None:
         _check_size(kernel, extents, max_thread_instructions)
-    names = parameter_names(program.compiled.source, kernel.name, len(kernel.parameters))
+    compiled = program.compiled
+    names = compiled.parameters or parameter_names(compiled.source, kernel.name, len(kernel.parameters))
     arguments = place_arguments(kernel.name, kernel.parameters, names, args)
     tally = Tally(kernel, max_thread_instructions, max_seconds)
     run = _Run(program, kernel, extents, shared_bytes, arguments, uninitialised, tally)
@@ -129,11 +131,14 @@ class _Run:
         self._faults = FaultLog(kernel.sites)
         self._traffic = TrafficCounter(kernel.granule_bytes.get("global", 1), kernel.sites)
         self._order = HappensBefore()
+        shared_races = SharedRaceChecker(self._faults, kernel.granule_bytes, self._order)
+        self._copies = AsyncCopies(self._faults, shared_races)
         self._checkers = (
             self._traffic,
             InitialisationChecker(self._faults, kernel.granule_bytes, _written(self._arrays, uninitialised)),
-            SharedRaceChecker(self._faults, kernel.granule_bytes, self._order),
+            shared_races,
             GlobalRaceChecker(self._faults, kernel.granule_bytes, self._order),
+            self._copies,
         )
         self._tally = tally
         self._last_progress = clock.monotonic()
@@ -181,7 +186,7 @@ class _Run:
         self._order.begin(geometry)
         for checker in self._checkers:
             checker.begin(geometry)
-        unit = MemoryUnit(self._regions, geometry, self._checkers, self._faults)
+        unit = MemoryUnit(self._regions, geometry, self._checkers, self._faults, self._copies)
         BatchInterpreter(
             kernel, geometry, unit, self._order, self._traffic, self._faults, self._tally, self._arguments
         ).run()

@@ -434,6 +434,7 @@ def race_between_blocks(
                     if readers[g] != 0 and readers[g] != own:
                         conflict = readers[g]
                     writers[g] = own
+                    readers[g] = 0  # who comes after the readers as well comes after the writer
                 elif readers[g] == 0:
                     readers[g] = own
                 elif readers[g] != own:

@@ -7,12 +7,15 @@ from typing import Literal
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx import loops
+from pytest_bandwidth.domain.errors import NotOnThisDevice
+from pytest_bandwidth.features.traffic.ptx import loops, matrices
+from pytest_bandwidth.features.traffic.ptx.copies import AsyncCopies
+from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog, within_bounds
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, spread
 from pytest_bandwidth.features.traffic.ptx.memory import REGION_SHIFT, WINDOWS, Access, Region, region_base
 from pytest_bandwidth.features.traffic.ptx.opcodes import halves
-from pytest_bandwidth.features.traffic.ptx.program import Atomic, Load, Memory, Store
+from pytest_bandwidth.features.traffic.ptx.program import Atomic, CopyStore, GroupProduct, Load, Memory, Store
 
 Kind = Literal["load", "store", "atomic"]
 
@@ -21,9 +24,15 @@ class MemoryUnit:
     """Carry out the loads, stores and atomics of one batch. regions: by the number that is in an address."""
 
     def __init__(
-        self, regions: Mapping[int, Region], geometry: Geometry, checkers: Sequence[Checker], faults: FaultLog
+        self,
+        regions: Mapping[int, Region],
+        geometry: Geometry,
+        checkers: Sequence[Checker],
+        faults: FaultLog,
+        copies: AsyncCopies,
     ) -> None:
         self._regions = regions
+        self.copies = copies
         self._shape = (geometry.rows, geometry.lanes)
         self._checkers = checkers
         self._faults = faults
@@ -34,7 +43,7 @@ class MemoryUnit:
         """
         results: list[Array] | None = None
         for access in self._accesses(step, "load", address, lanes):
-            self._check(access)
+            self._check(access, counted=not isinstance(step, GroupProduct))
             values = self._gather(access, step)
             if results is None:
                 results = values
@@ -46,6 +55,45 @@ class MemoryUnit:
         for access in self._accesses(step, "store", address, lanes, values):
             self._check(access)
             self._scatter(access, step)
+            if isinstance(step, CopyStore):
+                self.copies.issue(access)
+
+    def group_product(self, step: GroupProduct, sources: tuple[Array, ...], lanes: Array) -> list[Array]:
+        """Return the registers of a warp group's product, of (rows, lanes)."""
+        if self._shape[1] % matrices.GROUP_LANES:
+            raise NotOnThisDevice("wgmma in a block of no whole warp groups of 128 threads is not modelled")
+        left, right, result = step.kinds
+        adds, *words = (spread(source, self._shape) for source in sources)
+        registers = step.columns // 8 * (2 if result == "f16" else 4)
+        held, given, descriptor = words[:registers], words[registers:-1], words[-1]
+        warps = (self._shape[0], -1, matrices.GROUP_LANES // 32, 32)
+        if len(given) == 1:
+            a = self._matrix(step, given[0], matrices.GROUP_ROWS, left, step.transposed[0], lanes)
+        else:
+            rows = matrices.sixteen_rows(tuple(word.reshape(warps) for word in given), left)
+            a = rows.reshape(*rows.shape[:2], matrices.GROUP_ROWS, step.depth)
+        b = self._matrix(step, descriptor, step.columns, right, step.transposed[1], lanes)
+        c = tuple(np.where(adds, word, word.dtype.type(0)).reshape(warps) for word in held)
+        return [word.reshape(self._shape) for word in matrices.added(-a if step.negative else a, b, c, result)]
+
+    def _matrix(
+        self, step: GroupProduct, descriptor: Array, extent: int, kind: str, transposed: bool, lanes: Array
+    ) -> Array:
+        """Read a matrix from shared memory: (rows, groups, extent, depth)."""
+        groups = (self._shape[0], self._shape[1] // matrices.GROUP_LANES)
+        first = descriptor.reshape(*groups, matrices.GROUP_LANES)[..., 0]
+        nbytes = step.depth * matrices.BITS[kind] // 8
+        places = matrices.chunk_addresses(first, extent, nbytes, transposed)
+        parts = []
+        for begin in range(0, places.shape[-1], matrices.GROUP_LANES):
+            some = places[..., begin : begin + matrices.GROUP_LANES]
+            missing = matrices.GROUP_LANES - some.shape[-1]
+            wide = np.pad(some, ((0, 0), (0, 0), (0, missing)))
+            reads = np.arange(self._shape[1])[None] % matrices.GROUP_LANES < some.shape[-1]
+            found = self.load(step, wide.reshape(self._shape).astype(np.uint64), lanes & reads)
+            words = np.stack([spread(word, self._shape) for word in found], axis=-1)
+            parts.append(words.reshape(*groups, matrices.GROUP_LANES, 4)[..., : some.shape[-1], :])
+        return matrices.from_chunks(np.concatenate(parts, axis=-2).view(np.uint32), kind, extent, transposed)
 
     def atomic(self, step: Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
         """Return what was there before each lane's update;
@@ -76,9 +124,11 @@ class MemoryUnit:
             code = loops.ATOMIC_CODES[step.operation]
             loops.atomic_integer(data, region.block_step, region.thread_step, place, mask, code, value, other, old)
 
-    def _check(self, access: Access) -> None:
+    def _check(self, access: Access, counted: bool = True) -> None:
+        """Show an access to the checkers. counted: not what tensor cores read themselves, in no request of a warp."""
         for checker in self._checkers:
-            checker.see(access)
+            if counted or not isinstance(checker, TrafficCounter):
+                checker.see(access)
 
     def _accesses(
         self, step: Memory, kind: Kind, address: Array, lanes: Array, values: tuple[Array, ...] = ()

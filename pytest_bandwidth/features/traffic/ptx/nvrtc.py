@@ -63,7 +63,8 @@ class PtxModule:
     nvrtc_version: ``13.4``; the PTX text changes with it, so baselines record it.
     lowered: mangled kernel name of each name expression (``scale<float>`` → ``_Z5scaleIfEvPT_``).
     filename: how the source text is called in messages and source lines.
-    log: what the compiler said, empty where it said nothing. source: the CUDA text, for the names of parameters.
+    log: what the compiler said, empty where it said nothing. source: the CUDA text, for the names of parameters;
+    parameters: these names, where the text is not CUDA's.
     """
 
     ptx: str
@@ -73,6 +74,7 @@ class PtxModule:
     log: str = ""
     filename: str = "kernel.cu"
     source: str = ""
+    parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

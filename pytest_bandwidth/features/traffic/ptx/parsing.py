@@ -156,7 +156,7 @@ def parse_ptx(ptx: str) -> Module:
     """
     if len(ptx) > MAX_PTX_BYTES:
         raise KernelError(f"the PTX is {len(ptx)} bytes long, expected at most {MAX_PTX_BYTES}; split the module")
-    skeleton, bodies = _cut_bodies(ptx)
+    skeleton, bodies = _cut_bodies(_INLINE_ASM.sub(_of_one_line, ptx))
     module: Module = _parse(skeleton, "start")
     texts = iter(bodies)
     functions = []
@@ -164,6 +164,16 @@ def parse_ptx(ptx: str) -> Module:
         text = next(texts, None) if function.is_defined else None
         functions.append(function if text is None else replace(function, parse=partial(_parse, text, "body")))
     return replace(module, functions=tuple(functions))
+
+
+_INLINE_ASM = re.compile(r"(?<=// begin inline asm\n)(?:.*\n)*?(?=.*// end inline asm)")
+_LOC = re.compile(r"\.loc\b.*")
+
+
+def _of_one_line(asm: re.Match[str]) -> str:
+    """Give all of an inline assembly the source line of its beginning: LLVM counts on from there, line by line."""
+    first, newline, rest = asm[0].partition("\n")
+    return first + newline + _LOC.sub("", rest)
 
 
 def _parse(text: str, start: str) -> Any:

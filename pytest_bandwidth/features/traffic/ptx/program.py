@@ -73,7 +73,8 @@ class Compute(Step):
 class Memory(Step):
     """Access `count` consecutive elements of `dtype` at the first source plus `offset` bytes.
 
-    ordered: relaxed, acquire or release: synchronisation, which races do not count.
+    ordered: relaxed, acquire or release: synchronisation, which races do not count. fresh: ordered or volatile, so that
+    a loop may wait for another value.
     """
 
     space: Space
@@ -81,6 +82,7 @@ class Memory(Step):
     count: int
     offset: int
     ordered: bool = False
+    fresh: bool = False
 
     @property
     def width(self) -> int:
@@ -97,21 +99,57 @@ class Store(Memory): ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopyStore(Store):
+    """Store to shared memory what an asynchronous copy has loaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyGroup(Step):
+    """Commit asynchronous copies to a group (`left` is None and `commits`), or wait until `left` groups are left.
+
+    left: None in a wait for all.
+    """
+
+    commits: bool
+    left: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupProduct(Load):
+    """Multiply matrices as a warp group does; those in shared memory are read 16 bytes a lane.
+
+    sources: whether to add to the result; registers of the result; A as registers, or its descriptor; B's descriptor.
+    columns, depth: of the product. kinds: types of A, B and the result. transposed: A and B. negative: A·B is.
+    """
+
+    columns: int
+    depth: int
+    kinds: tuple[str, str, str]
+    transposed: tuple[bool, bool]
+    negative: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Atomic(Memory):
     """Update memory atomically: `operation` and PTX `type` as in the opcode; sources after the first are its operands;
-    no target for red.
+    no target for red. releases: it is a fence for what was stored before, too.
     """
 
     operation: str
     type: str
+    releases: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarpStep(Step):
-    """Exchange values between the lanes of a warp; `name` and `mode` as in the opcode (``shuffle``, ``down``)."""
+    """Exchange values between the lanes of a warp; `name` and `mode` as in the opcode (``shuffle``, ``down``).
+
+    function: see `lanes.exchange`.
+    """
 
     name: str
-    mode: str = ""
+    mode: str
+    function: Callable[..., tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from ptx_sources import GEMM, REDUCTION, SOFTMAX, TRANSPOSES, line_of, run
 
+from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic import ptx
 
 
@@ -218,3 +219,76 @@ def test_threads_at_different_barriers_are_reported() -> None:
     """
     faults = run(text, "apart", (1,), (64,), np.zeros(64, np.int32), faulty=True).faults
     assert "barrier" in {fault.code for fault in faults}
+
+
+# ---- blocks that wait for others -------------------------------------------------------------------------------------
+
+HANDED_OVER = r"""
+extern "C" __global__ void handed(int* out, int* data, volatile int* flag) {
+    int last = gridDim.x - 1, me = blockIdx.x;
+    if (me == WRITER) {
+        data[threadIdx.x] = threadIdx.x + 1;
+        FENCE
+        __syncthreads();
+        if (threadIdx.x == 0) atomicExch((int*)flag, 1);
+    } else {
+        if (threadIdx.x == 0) while (atomicAdd((int*)flag, 0) == 0) {}
+        __syncthreads();
+        FENCE
+        out[me * blockDim.x + threadIdx.x] = data[threadIdx.x];
+    }
+}
+"""
+LOCKED = r"""
+extern "C" __global__ void locked(int* total, int* lock) {
+    if (threadIdx.x == 0) {
+        while (atomicCAS(lock, 0, 1) != 0) {}
+        FENCE
+        *total += blockIdx.x + 1;
+        FENCE
+        atomicExch(lock, 0);
+    }
+}
+"""
+FENCE = "__threadfence();"
+
+
+def handed_over(writer: str, fence: str = FENCE) -> tuple[np.ndarray, ptx.Execution]:
+    out, data, flag = np.zeros(5 * 64, np.int32), np.zeros(64, np.int32), np.zeros(1, np.int32)
+    text = HANDED_OVER.replace("WRITER", writer).replace("FENCE", fence)
+    return out.reshape(5, 64), run(text, "handed", (5,), (64,), out, data, flag, faulty=True)
+
+
+@pytest.mark.parametrize("writer", ["0", "last"])
+def test_blocks_wait_for_what_another_one_stores(writer: str) -> None:
+    out, execution = handed_over(writer)
+    assert not execution.faults
+    assert (out.sum(axis=1) == 64 * 65 / 2).sum() == 4
+
+
+def test_what_a_block_hands_over_without_a_fence_races() -> None:
+    _, execution = handed_over("0", "")
+    assert {fault.code for fault in execution.faults} == {"race"}
+
+
+@pytest.mark.parametrize(("fence", "codes"), [(FENCE, set()), ("", {"race"})])
+def test_blocks_take_turns_at_a_lock(fence: str, codes: set[str]) -> None:
+    total, lock = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    execution = run(LOCKED.replace("FENCE", fence), "locked", (40,), (64,), total, lock, faulty=True)
+    assert {fault.code for fault in execution.faults} == codes
+    assert total[0] == 40 * 41 / 2
+
+
+def test_what_no_thread_stores_is_waited_for_for_ever_and_that_is_said_at_once() -> None:
+    text = LOCKED.replace("atomicExch(lock, 0);", "").replace("FENCE", FENCE)
+    with pytest.raises(UsageError, match=r"kernel locked waits for ever at \w+\.cu:4: no thread that runs stores what"):
+        run(text, "locked", (3,), (32,), np.zeros(1, np.int32), np.zeros(1, np.int32))
+
+
+def test_a_block_of_a_later_batch_is_not_waited_for() -> None:
+    """A grid of more blocks than run at once, the last of which writes."""
+    blocks = 200
+    out, data, flag = np.zeros(blocks * 1024, np.int32), np.zeros(1024, np.int32), np.zeros(1, np.int32)
+    text = HANDED_OVER.replace("WRITER", "last").replace("FENCE", FENCE)
+    with pytest.raises(UsageError, match="runs some blocks after others"):
+        run(text, "handed", (blocks,), (1024,), out, data, flag)

@@ -254,3 +254,8 @@ def _fp8_values(kind: str) -> Any:
 
 
 _FP8_VALUES = {kind: _fp8_values(kind) for kind in _MANTISSA_BITS}
+
+
+def fp8_values(kind: str) -> Any:
+    """Return the values of ``e4m3`` or ``e5m2`` by their code, as halves."""
+    return _FP8_VALUES[f"{kind}x2"]

@@ -90,6 +90,16 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "btype4": ("u32", "s32"),
         "level": ("cta", "gl", "sys"),
         "cache": ("L1", "L2"),
+        "cpcache": ("ca", "cg"),
+        "shmem": ("shared", "shared::cta"),
+        "matrices": ("x1", "x2", "x4"),
+        "mshape": ("m16n8k4", "m16n8k8", "m16n8k16", "m16n8k32"),
+        "gshape": tuple(f"m64n{n}k{k}" for k in (8, 16, 32) for n in range(8, 257, 8)),
+        "proxied": ("global", "shared::cta", "shared::cluster"),
+        "mresult": ("f32", "f16", "s32"),
+        "maccumulated": ("f32", "f16", "s32"),
+        "mleft": ("f16", "bf16", "tf32", "s8", "u8", "e4m3", "e5m2"),
+        "mright": ("f16", "bf16", "tf32", "s8", "u8", "e4m3", "e5m2"),
     }
 )
 
@@ -147,6 +157,9 @@ class Match:
     sources: tuple[str, ...]
 
 
+_ATOMICS = ("order", "scope", "aspace")
+
+
 class Table:
     """Find rows by their first word; a later row never shadows an earlier one."""
 
@@ -160,6 +173,10 @@ class Table:
     def _find(self, opcode: str) -> Match | None:
         """Return the first row that the opcode fits, or None where the table has none."""
         base, *modifiers = opcode.split(".")
+        if base in ("atom", "red"):  # compilers write order, scope and space in any order
+            modifiers.sort(
+                key=lambda word: next((n for n, name in enumerate(_ATOMICS) if word in SETS[name]), len(_ATOMICS))
+            )
         for form, slots in self._rows.get(base, ()):
             choice: dict[str, str] = {}
             if _fit(slots, tuple(modifiers), choice):

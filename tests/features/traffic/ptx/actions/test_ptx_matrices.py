@@ -1,0 +1,378 @@
+"""Tensor cores and asynchronous copies, against the places that the PTX ISA gives each element of a fragment."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from opcode_lab import run_body, without_faults
+
+from pytest_bandwidth.features.traffic.ptx import Execution
+from pytest_bandwidth.features.traffic.ptx.opcodes.conversions import fp8_values
+
+Array = np.ndarray
+BITS = {"f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8}
+WHOLE = ("s8", "u8")
+SATURATED = np.iinfo(np.int32).max
+
+
+def encoded(numbers: Array, kind: str) -> Array:
+    """Put small whole numbers as a type's bits."""
+    if kind == "f16":
+        return numbers.astype(np.float16).view(np.uint16)
+    if kind == "bf16":
+        return (numbers.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    if kind == "tf32":  # the lowest bits are not read
+        return numbers.astype(np.float32).view(np.uint32) | np.uint32(0x123)
+    if kind in WHOLE:
+        return numbers.astype(np.int8 if kind == "s8" else np.uint8).view(np.uint8)
+    values = fp8_values(kind)
+    return np.array([np.flatnonzero(values == n)[0] for n in numbers.reshape(-1)], np.uint8).reshape(numbers.shape)
+
+
+def numbers(generator: np.random.Generator, shape: tuple[int, int], kind: str) -> Array:
+    return generator.integers(0 if kind == "u8" else -4, 5, shape)
+
+
+def place_in_a(lane: int, element: int, bits: int) -> tuple[int, int]:
+    """Return row and column of A's element: `ai` of the ISA's figures, for all shapes of 16 rows."""
+    group, thread, each = lane // 4, lane % 4, 32 // bits
+    register, within = divmod(element, each)
+    return group + 8 * (register % 2), thread * each + within + 4 * each * (register // 2)
+
+
+def place_in_b(lane: int, element: int, bits: int) -> tuple[int, int]:
+    group, thread, each = lane // 4, lane % 4, 32 // bits
+    register, within = divmod(element, each)
+    return thread * each + within + 4 * each * register, group
+
+
+def place_in_c(lane: int, element: int) -> tuple[int, int]:
+    return lane // 4 + 8 * (element // 2), lane % 4 * 2 + element % 2
+
+
+def fragment(matrix: Array, place: object, elements: int, *details: int) -> Array:
+    """Return each lane's registers: (32, words) of uint32."""
+    lanes = [[matrix[place(lane, element, *details)] for element in range(elements)] for lane in range(32)]  # type: ignore[operator]
+    return np.ascontiguousarray(lanes).view(np.uint32)
+
+
+def loaded(name: str, argument: int, words: int, kind: str = "b32") -> str:
+    """Load a lane's words of an argument into registers `%name0` …"""
+    lines = [f" .reg .{kind} %{name}<{words}>;", f" mad.wide.u32 %x, %t, {4 * words}, %p{argument};"]
+    return "\n".join([*lines, *(f" ld.global.{kind} %{name}{n}, [%x+{4 * n}];" for n in range(words))]) + "\n"
+
+
+def listed(name: str, words: int) -> str:
+    return "{" + ", ".join(f"%{name}{n}" for n in range(words)) + "}"
+
+
+def multiplied(shape: str, left: str, right: str, result: str, a: Array, b: Array, c: Array, more: str = "") -> Array:
+    """Run one mma; return D."""
+    packed = result == "f16"
+    words_c, kind = (2, "b32") if packed else (4, {"f32": "f32", "s32": "s32"}[result])
+    depth = a.shape[1]
+    words_a, words_b = depth * BITS[left] // 64, depth * BITS[left] // 128
+    held = {"f16": np.float16, "f32": np.float32, "s32": np.int32}[result]
+    given = (
+        fragment(encoded(a, left), place_in_a, words_a * 32 // BITS[left], BITS[left]),
+        fragment(encoded(b, right), place_in_b, words_b * 32 // BITS[left], BITS[left]),
+        fragment(c.astype(held), place_in_c, 4),
+    )
+    opcode = f"mma.sync.aligned.{shape}.row.col{more}.{result}.{left}.{right}.{result}"
+    body = loaded("a", 1, words_a) + loaded("b", 2, words_b) + loaded("c", 3, words_c, kind)
+    operands = ", ".join(listed(*one) for one in (("c", words_c), ("a", words_a), ("b", words_b), ("c", words_c)))
+    stores = "".join(f" st.global.{kind} [%x+{4 * n}], %c{n};\n" for n in range(words_c))
+    out = np.zeros((32, words_c), np.uint32)
+    body += f" {opcode} {operands};\n mad.wide.u32 %x, %t, {4 * words_c}, %p0;\n{stores}"
+    without_faults(run_body(body, (out, *given), 32))
+    lanes = np.ascontiguousarray(out).view(held).reshape(32, 4)
+    found = np.zeros((16, 8), held)
+    for lane in range(32):
+        for element in range(4):
+            found[place_in_c(lane, element)] = lanes[lane, element]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("shape", "left", "right", "result"),
+    [
+        *(("m16n8k8", "f16", "f16", result) for result in ("f32", "f16")),
+        *(("m16n8k16", "f16", "f16", result) for result in ("f32", "f16")),
+        *((f"m16n8k{depth}", "bf16", "bf16", "f32") for depth in (8, 16)),
+        *((f"m16n8k{depth}", "tf32", "tf32", "f32") for depth in (4, 8)),
+        *((f"m16n8k{depth}", one, two, "s32") for depth in (16, 32) for one in WHOLE for two in WHOLE),
+        *(("m16n8k32", one, two, "f32") for one in ("e4m3", "e5m2") for two in ("e4m3", "e5m2")),
+    ],
+)
+def test_a_warps_product_of_matrices(shape: str, left: str, right: str, result: str) -> None:
+    generator, depth = np.random.default_rng(1), int(shape.rpartition("k")[2])
+    a, b = numbers(generator, (16, depth), left), numbers(generator, (depth, 8), right)
+    c = generator.integers(-9, 10, (16, 8))
+    np.testing.assert_array_equal(multiplied(shape, left, right, result, a, b, c), a @ b + c)
+
+
+def test_whole_numbers_saturate_where_the_opcode_says_so() -> None:
+    a, b, c = np.full((16, 16), 4), np.full((16, 8), 4), np.full((16, 8), SATURATED)
+    wrapped = multiplied("m16n8k16", "s8", "s8", "s32", a, b, c)
+    assert (wrapped == (SATURATED + 256 + 2**31) % 2**32 - 2**31).all()
+    assert (multiplied("m16n8k16", "s8", "s8", "s32", a, b, c, ".satfinite") == SATURATED).all()
+
+
+@pytest.mark.parametrize(
+    "opcode",
+    [
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.bf16.f32",
+        "mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f16",
+        "mma.sync.aligned.m16n8k16.row.col.f16.bf16.bf16.f16",
+    ],
+)
+def test_products_that_the_isa_does_not_have_are_refused(opcode: str) -> None:
+    from pytest_bandwidth.domain.errors import NotOnThisDevice
+
+    body = " .reg .b32 %a<4>;\n .reg .f32 %c<4>;\n"
+    with pytest.raises(NotOnThisDevice, match=opcode):
+        run_body(
+            body + f" {opcode} {listed('c', 4)}, {listed('a', 4)}, {listed('a', 2)}, {listed('c', 4)};\n",
+            (np.zeros(1, np.uint32),),
+            32,
+        )
+
+
+# ---- ldmatrix, stmatrix ----------------------------------------------------------------------------------------------
+
+BOX = " .shared .align 16 .b8 box[512];\n .reg .u64 %box;\n .reg .u32 %row;\n mov.u64 %box, box;\n"
+
+
+@pytest.mark.parametrize("space", ["shared", "shared::cta"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_matrices_move_between_rows_in_shared_memory_and_a_warps_registers(
+    count: int, transposed: bool, space: str
+) -> None:
+    """Each lane stores its 16 bytes of the input as a row, loads its fragment, stores that back, and reads its row."""
+    rows = np.arange(count * 8 * 8, dtype=np.uint16).reshape(count * 8, 8)
+    given, fragments, back = np.zeros((32, 8), np.uint16), np.zeros((32, count), np.uint32), np.zeros_like(rows)
+    given[: count * 8] = rows
+    trans = ".trans" if transposed else ""
+    names = listed("m", count)
+    body = (
+        BOX
+        + loaded("w", 0, 4)
+        + f" setp.lt.u32 %p, %t, {8 * count};\n".replace("%p,", "%has,")
+        + " shl.b32 %row, %t, 4;\n"
+        + "@%has st.shared.v4.b32 [%row], {%w0, %w1, %w2, %w3};\n bar.warp.sync 0xffffffff;\n"
+        + f" .reg .b32 %m<{count}>;\n ldmatrix.sync.aligned.m8n8.x{count}{trans}.{space}.b16 {names}, [%row];\n"
+        + f" mad.wide.u32 %x, %t, {4 * count}, %p1;\n"
+        + "".join(f" st.global.b32 [%x+{4 * n}], %m{n};\n" for n in range(count))
+        + " bar.warp.sync 0xffffffff;\n"
+        + f" stmatrix.sync.aligned.m8n8.x{count}{trans}.{space}.b16 [%row], {names};\n bar.warp.sync 0xffffffff;\n"
+        + "@%has ld.shared.v4.b32 {%w0, %w1, %w2, %w3}, [%row];\n mad.wide.u32 %x, %t, 16, %p2;\n"
+        + "@%has st.global.v4.b32 [%x], {%w0, %w1, %w2, %w3};\n"
+    )
+    execution = without_faults(run_body(" .reg .pred %has;\n" + body, (given, fragments, back), 32))
+    for matrix in range(count):
+        square = rows[8 * matrix : 8 * matrix + 8]
+        square = square.T if transposed else square
+        for lane in range(32):
+            pair = fragments[lane, matrix : matrix + 1].view(np.uint16)
+            np.testing.assert_array_equal(pair, square[lane // 4, 2 * (lane % 4) : 2 * (lane % 4) + 2])
+    np.testing.assert_array_equal(back, rows)
+    assert execution.counts.bank_conflicts == 0
+
+
+# ---- products of a warp group ----------------------------------------------------------------------------------------
+
+# The descriptor's two highest bits, by how many bytes of a row lie together.
+SWIZZLE = {0: 0, 128: 1, 64: 2, 32: 3}
+
+
+def in_shared_memory(rows: Array, span: int, first_byte: int) -> tuple[Array, int]:
+    """Lay rows of 32 bytes out as a descriptor of that swizzle tells; return the bytes and the descriptor.
+
+    Rows of a swizzled matrix are `span` bytes apart, with each 16 bytes put where the row's number says; without
+    swizzle, eight rows' halves of 16 bytes lie together.
+    """
+    count = len(rows)
+    memory = np.zeros(first_byte + max(span, 32) * count, np.uint8)
+    leading, stride = (128, 256) if span == 0 else (16, 8 * span)
+    for row in range(count):
+        for half in (0, 1):
+            if span:
+                address = first_byte + row * span + 16 * half
+                address ^= (address // 128 % (span // 16)) * 16
+            else:
+                address = first_byte + row // 8 * stride + row % 8 * 16 + half * leading
+            memory[address : address + 16] = rows[row, 16 * half : 16 * half + 16]
+    return memory, first_byte >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | SWIZZLE[span] << 62
+
+
+def multiplied_by_a_group(
+    columns: int, kind: str, result: str, a: Array, b: Array, *, span: int = 128, registers: bool = False, signs: str
+) -> Array:
+    """Run one wgmma with A from shared memory or registers; return D of 64 rows. B's rows are its columns."""
+    depth = a.shape[1]
+    rows_b, tell_b = in_shared_memory(np.ascontiguousarray(encoded(b, kind)).view(np.uint8), span, 0)
+    first = -(-len(rows_b) // 1024) * 1024
+    rows_a, tell_a = in_shared_memory(np.ascontiguousarray(encoded(a, kind)).view(np.uint8), span, first)
+    memory = np.zeros(-(-len(rows_a) // 2048) * 2048, np.uint8)
+    memory[: len(rows_b)] |= rows_b
+    memory[: len(rows_a)] |= rows_a
+    words = columns // 8 * (2 if result == "f16" else 4)
+    register = {"f16": "b32", "f32": "f32", "s32": "s32"}[result]
+    out = np.zeros((128, words), np.uint32)
+    each = fragment_of_group(encoded(a, kind), BITS[kind])
+    opcode = f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{result}.{kind}.{kind}"
+    filled = "".join(
+        f" ld.global.v4.b32 {{%w0, %w1, %w2, %w3}}, [%x+{n}];\n st.shared.v4.b32 [%at+{n}], {{%w0, %w1, %w2, %w3}};\n"
+        for n in range(0, len(memory) // 128, 16)
+    )
+    body = (
+        f" .shared .align 1024 .b8 box[{len(memory)}];\n .reg .b32 %w<4>, %at;\n .reg .pred %no;\n"
+        f" .reg .{register} %d<{words}>;\n mul.lo.u32 %at, %t, {len(memory) // 128};\n mad.wide.u32 %x, %t, "
+        f"{len(memory) // 128}, %p1;\n{filled} bar.sync 0;\n fence.proxy.async.shared::cta;\n"
+        " wgmma.fence.sync.aligned;\n setp.ne.u32 %no, 0, 0;\n" + loaded("a", 2, 4)
+    )
+    left = listed("a", 4) if registers else f"0x{tell_a:x}"
+    body += f" {opcode} {listed('d', words)}, {left}, 0x{tell_b:x}, %no{signs};\n"
+    body += " wgmma.commit_group.sync.aligned;\n wgmma.wait_group.sync.aligned 0;\n"
+    body += f" mad.wide.u32 %x, %t, {4 * words}, %p0;\n"
+    body += "".join(f" st.global.{register} [%x+{4 * n}], %d{n};\n" for n in range(words))
+    without_faults(run_body(body, (out, memory, each), 128, arch="sm_90a"))
+    held = {"f16": np.float16, "f32": np.float32, "s32": np.int32}[result]
+    lanes = out.view(held).reshape(128, -1)
+    found = np.zeros((64, columns), held)
+    for lane in range(128):
+        for element in range(lanes.shape[1]):
+            row, column = place_in_c(lane % 32, element % 4)
+            found[lane // 32 * 16 + row, element // 4 * 8 + column] = lanes[lane, element]
+    return found
+
+
+def fragment_of_group(a: Array, bits: int) -> Array:
+    each = [fragment(a[16 * warp : 16 * warp + 16], place_in_a, 4 * 32 // bits, bits) for warp in range(4)]
+    return np.concatenate(each)
+
+
+@pytest.mark.parametrize(("kind", "depth"), [("f16", 16), ("bf16", 16), ("tf32", 8), ("e4m3", 32), ("s8", 32)])
+def test_a_warp_groups_product_of_each_width(kind: str, depth: int) -> None:
+    generator = np.random.default_rng(2)
+    result = "s32" if kind == "s8" else "f32"
+    signs = "" if kind == "s8" else ", 1, 1, 0, 0"
+    a = numbers(generator, (64, depth), kind)
+    for columns in range(8, 257, 8):
+        b = numbers(generator, (columns, depth), kind)
+        found = multiplied_by_a_group(columns, kind, result, a, b, signs=signs)
+        np.testing.assert_array_equal(found, a @ b.T, err_msg=str(columns))
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "tf32", "u8", "e4m3", "e5m2"])
+@pytest.mark.parametrize("span", [0, 32, 64, 128])
+def test_a_descriptor_tells_where_a_matrix_lies(span: int, kind: str) -> None:
+    generator, depth = np.random.default_rng(3), 256 // BITS[kind]
+    result = "s32" if kind == "u8" else "f32"
+    a, b = numbers(generator, (64, depth), kind), numbers(generator, (16, depth), kind)
+    signs = "" if kind == "u8" else ", 1, 1, 0, 0"
+    np.testing.assert_array_equal(multiplied_by_a_group(16, kind, result, a, b, span=span, signs=signs), a @ b.T)
+
+
+def test_signs_registers_and_halves_of_a_warp_groups_product() -> None:
+    generator = np.random.default_rng(4)
+    a, b = numbers(generator, (64, 16), "f16"), numbers(generator, (24, 16), "f16")
+    for signs, factor in ((", 1, 1", 1), (", -1, 1", -1), (", 1, -1", -1), (", -1, -1", 1)):
+        for result in ("f16", "f32"):
+            found = multiplied_by_a_group(24, "f16", result, a, b, registers=True, signs=f"{signs}, 0")
+            np.testing.assert_array_equal(found, factor * (a @ b.T))
+
+
+@pytest.mark.parametrize("proxied", ["", ".global", ".shared::cta", ".shared::cluster"])
+def test_fences_of_the_asynchronous_proxy_do_nothing(proxied: str) -> None:
+    without_faults(run_body(f" fence.proxy.async{proxied};\n", (np.zeros(1, np.uint32),), 32))
+
+
+# ---- asynchronous copies ---------------------------------------------------------------------------------------------
+
+COPY = """ .shared .align 16 .b8 box[2048];
+ .reg .u64 %to, %from;
+ .reg .u32 %at, %n, %v;
+ .reg .pred %even;
+ shl.b32 %at, %t, 4;
+ mad.wide.u32 %from, %t, 16, %p1;
+"""
+WAIT = " cp.async.commit_group;\n cp.async.wait_group 0;\n bar.sync 0;\n"
+# Each thread reads what its neighbour has copied.
+READ = """ xor.b32 %n, %t, 33;
+ shl.b32 %n, %n, 4;
+ ld.shared.u32 %v, [%n];
+ mad.wide.u32 %to, %t, 4, %p0;
+ st.global.u32 [%to], %v;
+"""
+CP = " cp.async.cg.shared.global [%at], [%from], 16;\n"
+NEIGHBOUR = np.arange(64) ^ 33
+
+
+def copied(body: str) -> tuple[Array, Execution]:
+    out, source = np.zeros(64, np.uint32), np.arange(260, dtype=np.uint32).reshape(65, 4) + 1
+    return out, run_body(COPY + body, (out, source), 64)
+
+
+@pytest.mark.parametrize("prefetch", ["", ".L2::64B", ".L2::128B", ".L2::256B"])
+@pytest.mark.parametrize(("cached", "size"), [("cg", 16), ("ca", 4), ("ca", 8), ("ca", 16)])
+@pytest.mark.parametrize("space", ["shared", "shared::cta"])
+def test_an_asynchronous_copy_is_a_load_of_global_memory(space: str, cached: str, size: int, prefetch: str) -> None:
+    out, execution = copied(f" cp.async.{cached}.{space}.global{prefetch} [%at], [%from], {size};\n{WAIT}{READ}")
+    without_faults(execution)
+    np.testing.assert_array_equal(out, 4 * NEIGHBOUR + 1)
+    loads = execution.counts.loads
+    assert (loads.accesses, loads.requests, loads.bytes_requested) == (64, 2, 64 * size)
+    assert loads.sectors == 2 * 16
+    assert execution.counts.shared_stores.requests == 2
+
+
+def test_a_copy_of_no_bytes_stores_zeros_and_reads_nothing() -> None:
+    odd = " and.b32 %n, %t, 1;\n shl.b32 %n, %n, 4;\n cp.async.cg.shared.global [%at], [%from], 16, %n;\n"
+    out, execution = copied(odd + WAIT + READ)
+    without_faults(execution)
+    np.testing.assert_array_equal(out, np.where(NEIGHBOUR % 2, 4 * NEIGHBOUR + 1, 0))
+    assert execution.counts.loads.accesses == 32
+
+
+def test_a_guarded_copy_leaves_the_others_bytes_as_they_are() -> None:
+    guarded = " and.b32 %n, %t, 1;\n setp.eq.u32 %even, %n, 0;\n mov.u32 %v, 7;\n st.shared.u32 [%at], %v;\n"
+    out, execution = copied(guarded + CP.replace(" cp", "@%even cp") + WAIT + READ)
+    without_faults(execution)
+    np.testing.assert_array_equal(out, np.where(NEIGHBOUR % 2, 7, 4 * NEIGHBOUR + 1))
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        " cp.async.wait_all;\n bar.sync 0;\n",
+        WAIT,
+        " cp.async.commit_group;\n cp.async.commit_group;\n cp.async.wait_group 1;\n bar.sync 0;\n",
+    ],
+)
+def test_what_was_waited_for_may_be_read(waits: str) -> None:
+    without_faults(copied(CP + waits + READ)[1])
+
+
+@pytest.mark.parametrize(
+    ("waits", "code"),
+    [
+        ("", "early"),
+        (" bar.sync 0;\n", "early"),
+        (" cp.async.commit_group;\n bar.sync 0;\n", "early"),
+        (" cp.async.commit_group;\n cp.async.wait_group 1;\n bar.sync 0;\n", "early"),
+        (" cp.async.wait_group 0;\n bar.sync 0;\n", "early"),  # no group was committed
+        (" cp.async.wait_all;\n", "race"),
+        (" bar.sync 0;\n cp.async.wait_all;\n", "race"),  # waited for after the barrier
+    ],
+)
+def test_what_was_not_waited_for_is_read_too_early(waits: str, code: str) -> None:
+    _, execution = copied(CP + waits + READ)
+    assert code in {fault.code for fault in execution.faults}
+
+
+def test_a_buffer_that_others_still_read_is_overwritten() -> None:
+    _, execution = copied(CP + WAIT + READ + " add.s64 %from, %from, 16;\n" + CP + WAIT)
+    assert {fault.code for fault in execution.faults} == {"race"}
