@@ -34,7 +34,7 @@ from pytest_bandwidth.features.traffic.findings import (
     plain_lines,
 )
 from pytest_bandwidth.features.traffic.ptx import Program, execute, fill_untouched
-from pytest_bandwidth.features.traffic.ptx.counts import Execution
+from pytest_bandwidth.features.traffic.ptx.counts import Execution, together
 from pytest_bandwidth.features.traffic.ptx.faults import AccessFault
 from pytest_bandwidth.features.traffic.ptx.memory import flat_bytes
 from pytest_bandwidth.features.traffic.ptx.nvrtc import (
@@ -44,9 +44,13 @@ from pytest_bandwidth.features.traffic.ptx.nvrtc import (
     nvrtc_version,
     supported_architectures,
 )
+from pytest_bandwidth.features.traffic.triton_launches import TritonArray, TritonDriver, TritonLaunch
 
 DEFAULT_ARCH = "sm_90"
-NO_LAUNCH = "the traffic device looks into kernel launches (bandwidth.launch); it cannot look into a callable"
+NO_LAUNCH = (
+    "the traffic device counts what kernels ask of memory, and this callable launched none: expected "
+    "bandwidth.launch(...), or a callable that launches Triton kernels or calls bandwidth.bind(...)"
+)
 MOST_FAULTS_TOLD = 5
 # Each is compiled, parsed and decoded once: a second or two, and some megabytes.
 SOURCES_KEPT = 32
@@ -94,6 +98,9 @@ class TrafficDevice(Device):
         self._timeout = math.inf
         # Weak, so that a session does not keep the arrays of all its tests; a view keeps its base, and so the entry.
         self._unwritten: list[weakref.ref[Any]] = []
+        # What a callable launches while it is measured.
+        self._launched: list[Execution] | None = None
+        self._triton = TritonDriver(arch, self._execute_of_triton)
 
     @property
     def identity(self) -> DeviceIdentity:
@@ -104,14 +111,14 @@ class TrafficDevice(Device):
         test's beginning on. Raises UsageError, OutOfMemory.
         """
         # A copy of its own, exactly as large: whatever lies beyond it is out of bounds.
-        return np.array(self._random.array(shape, dtype))
+        return np.array(self._random.array(shape, dtype)).view(TritonArray)
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return an array that a kernel must write before it reads it. Raises UsageError, OutOfMemory."""
         array = np.array(empty_array(shape, dtype))
         fill_untouched(array)
         self._unwritten.append(weakref.ref(array))
-        return array
+        return array.view(TritonArray)
 
     def nbytes(self, array: Any) -> int:
         return host_nbytes(array)
@@ -150,39 +157,52 @@ class TrafficDevice(Device):
         return with_launch(launch.kernel.code, launch) if isinstance(launch.kernel, TrafficKernel) else MeasuredCode()
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
-        """Execute the launch once and count. Raises NotOnThisDevice for callables, KernelFault."""
+        """Execute the launch once, or call the callable once, and count what it launches.
+
+        Raises KernelFault, and NotOnThisDevice for a callable that launches nothing.
+        """
         del budget  # one execution counts all there is
-        launch = workload.launch
-        if launch is None or not isinstance(launch.kernel, TrafficKernel):
-            raise NotOnThisDevice(NO_LAUNCH)
+        launch, value = workload.launch, None
+        misread: Sequence[str] = ()
         if workload.setup is not None:
             workload.setup()
-        execution = self._execute(launch, workload.blocks, progress)
-        resources = self.resources(launch)
-        source = launch.kernel.program.compiled.source
-        declared = declared_against_seen(workload.traffic, execution)
-        misread = misread_arrays(source, launch.kernel.name, launch.args)
+        if launch is not None:
+            executions = [self._execute(launch, workload.blocks, progress)]
+            misread = misread_arrays(launch.kernel.program.compiled.source, launch.kernel.name, launch.args)
+        else:
+            self._triton.drive()
+            self._launched = executions = []
+            try:
+                value = workload.call()
+            finally:
+                self._launched = None
+        if not executions:
+            raise NotOnThisDevice(NO_LAUNCH)
+        execution = together(executions)
+        resources = None if launch is None else self.resources(launch)
+        declared = declared_against_seen(workload.traffic, execution) if len(executions) == 1 else ()
         return Measurement(
             label=workload.label,
             traffic=workload.traffic,
             device=self._identity,
-            method="ptx" if execution.sample_spread is None else f"ptx, {execution.blocks_run} blocks",
+            method=_method(executions),
             rounds=Rounds(stop="counted"),
             precision=workload.precision,
             resources=resources,
             findings=(*(Finding(MISREAD_ARRAY, text, NOTE) for text in misread), *declared),
             counts=plain_counts(execution),
             detail={**plain_lines(execution), "modelled_floor_seconds": floor_seconds(execution)},
+            value=value,
         )
 
-    def inputs_of(self, workload: Workload) -> str:
+    def inputs_of(self, workload: Workload) -> str | None:
         """Run set-up; hash what the launch's arrays hold, where in it they begin, and the blocks to sample.
 
-        Raises NotOnThisDevice for callables.
+        None for callables.
         """
         launch = workload.launch
         if launch is None:
-            raise NotOnThisDevice(NO_LAUNCH)
+            return None
         if workload.setup is not None:
             workload.setup()
         numbers: dict[int, int] = {}
@@ -197,6 +217,7 @@ class TrafficDevice(Device):
     def begin_test(self) -> None:
         """Start random numbers anew: a test's counts do not depend on which tests ran before it."""
         self._random = RandomSource(SEED)
+        self._triton.drive()
 
     def bound(self, seconds: float) -> None:
         """Stop a launch that takes longer than that, with a UsageError."""
@@ -208,7 +229,8 @@ class TrafficDevice(Device):
         self._unwritten = [reference for reference, _ in alive]
         return [array for _, array in alive]
 
-    def _execute(self, launch: Launch, blocks: int | None, progress: Progress) -> Execution:
+    def _execute(self, launch: Launch, blocks: int | None, progress: Progress, name: str | None = None) -> Execution:
+        """Execute a launch, and note it where a callable is measured. name: of the kernel, in reports."""
         execution = execute(
             launch.kernel.program,
             launch.kernel.name,
@@ -223,7 +245,22 @@ class TrafficDevice(Device):
         )
         if execution.faults:
             raise KernelFault(_faults_text(launch.kernel.name, execution.faults))
+        if self._launched is not None:
+            self._launched.append(replace(execution, kernel=name or execution.kernel))
         return execution
+
+    def _execute_of_triton(self, launch: TritonLaunch) -> None:
+        kernel = TrafficKernel(launch.program, launch.kernel, None, MeasuredCode())
+        described = Launch(kernel, launch.grid, (launch.threads, 1, 1), launch.args, launch.shared_bytes)
+        self._execute(described, None, lambda _: None, launch.name)
+
+
+def _method(executions: Sequence[Execution]) -> str:
+    """Return what baselines compare: counts of a sample of blocks, or of other launches, are other figures."""
+    if len(executions) > 1:
+        return f"ptx, {len(executions)} launches"
+    (execution,) = executions
+    return "ptx" if execution.sample_spread is None else f"ptx, {execution.blocks_run} blocks"
 
 
 @functools.lru_cache(SOURCES_KEPT)

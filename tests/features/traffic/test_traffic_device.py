@@ -256,11 +256,38 @@ def test_fault(bandwidth):
     result.stdout.re_match_lines([rf"test_fault\.py:5: kernel k: {expected}"])
 
 
-def test_callables_skip_with_the_reason(project, counts):
+def test_callables_that_launch_nothing_skip_with_the_reason(project, counts):
     project.file("test_sum.py", "import numpy as np\ndef test_sum(bandwidth):\n    bandwidth(np.sum, [1], reads=8)\n")
     result = counts("-rs")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*cannot look into a callable"])
+    result.stdout.fnmatch_lines(["SKIPPED*this callable launched none: *"])
+
+
+TWO = """
+import numpy as np
+
+def test_two(bandwidth):
+    n = 1 << 14
+    x, y = bandwidth.random(n, "float32"), bandwidth.empty(n, "float32")
+    scale = bandwidth.kernel("scale.cu", "scale")
+    there = bandwidth.bind(scale, n // 256, 256, (y, x, np.float32(2), np.int32(n)))
+    back = bandwidth.bind(scale, n // 256, 256, (y, y, np.float32(3), np.int32(n)))
+    bandwidth(lambda: (there(), back()), reads=x, writes=y)
+    assert (y == x * np.float32(2) * np.float32(3)).all()
+"""
+
+
+def test_launches_of_a_callable_are_counted_together(project, counts):
+    project.file("scale.cu", KERNEL.replace("INDEX", "i"))
+    project.file("test_two.py", TWO)
+    counts("--bandwidth-json=run.json").assert_outcomes(passed=1)
+    (row,) = json.loads((project.path / "run.json").read_text())["results"]
+    sectors = (1 << 14) * 4 // 32
+    assert (row["counts"]["load_sectors"], row["counts"]["store_sectors"]) == (2 * sectors, 2 * sectors)
+    assert (row["method"], row["detail"]["kernel"], row["detail"]["blocks"]) == ("ptx, 2 launches", "scale", 128)
+    (line,) = row["detail"]["lines"]
+    assert (line["line"], line["loads"]["sectors"]) == (5, 2 * sectors)
+    assert row["findings"] == []
 
 
 def test_compile_errors_show_the_compilers_log(project, counts):
@@ -365,7 +392,9 @@ import numpy as np
 
 SOURCE = '''extern "C" __global__ void spin(volatile int* flag)
 {
-    while (*flag == 0) {}
+    int turns = 0;
+    while (*flag == 0) turns++;
+    *flag = turns;
 }
 '''
 
@@ -379,7 +408,7 @@ def test_an_endless_kernel_is_stopped_by_time(project):
     project.file("test_spin.py", ENDLESS)
     result = project.run("--bandwidth-device=traffic", "--bandwidth-traffic-timeout=1")
     result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines([r".*kernel spin has run for 1 s on this device, now at kernel\.cu:3; .*"])
+    result.stdout.re_match_lines([r".*kernel spin has run for 1 s on this device, now at kernel\.cu:4; .*"])
 
 
 def test_an_endless_compilation_is_stopped_by_the_same_time(project):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -168,6 +169,43 @@ class Execution:
         1 without divergence or partly filled warps.
         """
         return self.thread_instructions / (32 * self.warp_instructions) if self.warp_instructions else None
+
+
+def together(executions: Sequence[Execution]) -> Execution:
+    """Add up launches that were made one after the other; the distinct bytes are those of each."""
+    if len(executions) == 1:
+        return executions[0]
+    lines: dict[tuple[str, int], Counts] = {}
+    for line in (line for execution in executions for line in execution.lines):
+        known = lines.get((line.file, line.line))
+        lines[line.file, line.line] = line.counts if known is None else _added(known, line.counts)
+    return replace(
+        executions[0],
+        kernel=" + ".join(dict.fromkeys(one.kernel for one in executions)),
+        counts=functools.reduce(_added, (one.counts for one in executions)),
+        lines=tuple(LineCounts(*place, lines[place]) for place in sorted(lines)),
+        arrays=(),
+        **{name: sum(getattr(one, name) for one in executions) for name in _SUMS},
+    )
+
+
+_SUMS = ("blocks", "blocks_run", "bytes_read", "bytes_written", "thread_instructions", "warp_instructions")
+_Counted = TypeVar("_Counted", Counts, AccessCounts, SharedCounts, LocalCounts)
+
+
+def _added(one: _Counted, other: _Counted) -> _Counted:
+    """Add every count; the step between strided requests is that of the one with more of them."""
+    sums: dict[str, Any] = {}
+    for of in fields(one):
+        a, b = getattr(one, of.name), getattr(other, of.name)
+        if isinstance(one, AccessCounts) and isinstance(other, AccessCounts) and of.name == "stride_bytes":
+            most = max((one, other), key=lambda counts: counts.requests_by_pattern.get("strided", 0))
+            sums[of.name] = most.stride_bytes
+        elif isinstance(a, Mapping):
+            sums[of.name] = {name: a.get(name, 0) + b.get(name, 0) for name in {**a, **b}}
+        else:
+            sums[of.name] = a + b if isinstance(a, int) else _added(a, b)
+    return replace(one, **sums)
 
 
 # ---- counting --------------------------------------------------------------------------------------------------------

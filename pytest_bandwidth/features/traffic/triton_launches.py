@@ -1,0 +1,182 @@
+"""Hand what Triton launches to the traffic device, by a driver of Triton's for the architecture that is modelled.
+
+Triton compiles without a GPU as with one. Its driver loads the machine code and launches it; this one looks up the
+PTX that the machine code was made of. Tried with Triton 3.9, with PyTorch's tensors and with NumPy's arrays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
+from pytest_bandwidth.features.traffic.ptx import Program, PtxModule
+from pytest_bandwidth.features.traffic.ptx.lanes import WARP
+from pytest_bandwidth.features.traffic.ptx.launch import MAX_THREADS, SHARED_KIB
+
+PROGRAMS_KEPT = 64
+_SCALARS: Mapping[str, type[np.generic]] = {
+    **{f"i{bits}": getattr(np, f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": getattr(np, f"uint{bits}") for bits in (8, 16, 32, 64)},
+    "i1": np.int8,
+    "u1": np.uint8,
+    "fp16": np.float16,
+    "fp32": np.float32,
+    "f32": np.float32,
+    "fp64": np.float64,
+}
+
+
+class TritonArray(np.ndarray[Any, Any]):
+    """Be an array that a kernel of Triton's can be given: Triton asks for its address and its dtype."""
+
+    def data_ptr(self) -> int:
+        """Return the address of the first element."""
+        return int(self.ctypes.data)
+
+
+@dataclass(frozen=True, slots=True)
+class TritonLaunch:
+    """Hold one launch. name: the kernel's with its constants, `add[BLOCK=1024]`; args: as `ptx.execute` takes them."""
+
+    program: Program
+    kernel: str
+    name: str
+    grid: tuple[int, int, int]
+    threads: int
+    shared_bytes: int
+    args: tuple[Any, ...]
+
+
+class TritonDriver:
+    """Answer what Triton asks the driver of a GPU; `launch` is called for each launch."""
+
+    def __init__(self, arch: str, launch: Callable[[TritonLaunch], None]) -> None:
+        self._arch, self._launch = arch, launch
+        self.utils = self  # Triton asks some of it there
+
+    def drive(self) -> None:
+        """Take over from now on, where this process has imported Triton."""
+        triton = sys.modules.get("triton")
+        driver = getattr(getattr(triton, "runtime", None), "driver", None)
+        if driver is not None and driver.__dict__.get("_active") is not self:
+            driver.set_active(self)
+
+    def is_active(self) -> bool:
+        return True
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", int(self._arch.removeprefix("sm_").rstrip("af")), WARP)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return device
+
+    def get_active_torch_device(self) -> Any:
+        return sys.modules["torch"].device("cpu")
+
+    def get_benchmarker(self) -> Callable[..., list[float]]:
+        """Return what tells an autotuner how long a configuration takes: all alike, so that it takes the first."""
+        return lambda *_, **__: [0.0, 0.0, 0.0]
+
+    def get_device_properties(self, _device: int) -> dict[str, int]:
+        """Return limits of a block. Triton refuses by them what `ptx.execute` would refuse."""
+        kib = SHARED_KIB.get(self._arch.removeprefix("sm_").rstrip("af"), max(SHARED_KIB.values()))
+        return {"max_shared_mem": kib * 1024, "multiprocessor_count": 1, "warpSize": WARP, "max_num_regs": 1 << 16}
+
+    def load_binary(self, _name: str, binary: bytes, _shared: int, _device: int) -> tuple[bytes, bytes, int, int, int]:
+        """Return module, function, registers, spilled registers and the most threads of a block."""
+        return binary, binary, 0, 0, MAX_THREADS
+
+    def unload_module(self, module: bytes) -> None:
+        del module
+
+    def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
+        """Return what launches a kernel. It is given extents, stream, function, metadata and hooks, then arguments."""
+
+        def launch(*given: Any) -> None:
+            x, y, z, _stream, _function, _packed, told, enter, leave, *args = given
+            found = _launch_of(source, metadata, (x, y, z), args)
+            if enter is not None:
+                enter(told)
+            self._launch(found)
+            if leave is not None:
+                leave(told)
+
+        return launch
+
+
+def _launch_of(source: Any, metadata: Any, grid: tuple[int, int, int], args: list[Any]) -> TritonLaunch:
+    """Put a launch of Triton's as PTX has it. Raises UsageError, NotOnThisDevice, KernelError."""
+    kernel, function = metadata.name, source.fn
+    if getattr(metadata, "num_ctas", 1) != 1:
+        raise NotOnThisDevice(f"kernel {kernel} has num_ctas={metadata.num_ctas}: clusters are not modelled")
+    passed: dict[str, Any] = {}
+    for (parameter, kind), argument in zip(source.signature.items(), args, strict=True):
+        if not isinstance(kind, str) or kind.startswith("tensordesc"):
+            raise NotOnThisDevice(f"kernel {kernel} takes `{parameter}` of type {kind}, which is not modelled")
+        if kind != "constexpr":
+            passed[parameter] = _argument(argument, kind, f"argument `{parameter}` of kernel {kernel}")
+    for memory in ("global", "profile"):  # what the compiler needs itself comes last
+        size = (getattr(metadata, f"{memory}_scratch_size", 0) or 0) * prod(grid)
+        passed[f"{memory} scratch memory"] = np.zeros(size, np.uint8) if size else None
+    constants = {function.arg_names[place]: source.constants[place,] for place in function.constexprs}
+    named = ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in constants.items())
+    file = Path(function.fn.__code__.co_filename).name
+    program = _program(_ptx_of(metadata.hash, source.name), f"sm_{metadata.target.arch}", file, (*passed,))
+    name, threads = f"{kernel}[{named}]" if named else kernel, metadata.num_warps * WARP
+    return TritonLaunch(program.renewed(), kernel, name, grid, threads, metadata.shared, tuple(passed.values()))
+
+
+def _argument(value: Any, kind: str, label: str) -> Any:
+    """Return an argument as `ptx.execute` takes it: an array, or a number of the parameter's type."""
+    if not kind.startswith("*"):
+        if kind == "bf16":
+            return np.uint16(np.float32(value).view(np.uint32) >> 16)
+        if kind not in _SCALARS:
+            raise NotOnThisDevice(f"{label} is of type {kind}, which is not modelled")
+        return _SCALARS[kind](value)
+    if isinstance(value, np.ndarray):
+        return value
+    tensor = getattr(value, "base", value)  # of what triton.reinterpret returned
+    if not hasattr(tensor, "untyped_storage") or tensor.device.type != "cpu":
+        where = f" on {tensor.device}" if hasattr(tensor, "device") else ""
+        raise UsageError(
+            f"{label}: found a {type(value).__name__}{where}, expected an array of bandwidth.random or "
+            "bandwidth.empty, or a tensor of PyTorch on the CPU"
+        )
+    # Its bytes, whatever its dtype: NumPy has no bfloat16.
+    storage = tensor.untyped_storage()
+    held = (ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr())
+    begin = tensor.data_ptr() - storage.data_ptr()
+    steps = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    size = (steps + 1) * tensor.element_size() if tensor.numel() else 0
+    return np.frombuffer(held, np.uint8)[begin : begin + size]
+
+
+def _ptx_of(key: str, kernel: str) -> str:
+    """Return the PTX of a compiled kernel, out of Triton's cache. Raises KernelError where it is not there."""
+    from triton.runtime.cache import get_cache_manager
+
+    group = get_cache_manager(key).get_group(f"{kernel[:150]}.json") or {}
+    path = next((Path(path) for name, path in group.items() if name.endswith(".ptx")), None)
+    if path is None:
+        raise KernelError(f"Triton's cache holds no PTX of kernel {kernel}: leave TRITON_STORE_BINARY_ONLY unset")
+    return path.read_text(encoding="utf-8")
+
+
+@functools.lru_cache(PROGRAMS_KEPT)
+def _program(ptx: str, arch: str, filename: str, parameters: tuple[str, ...]) -> Program:
+    return Program(PtxModule(ptx, nvrtc_version="", arch=arch, filename=filename, parameters=parameters))

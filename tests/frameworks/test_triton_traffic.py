@@ -1,0 +1,207 @@
+"""Kernels in the shape of Triton's tutorials on the traffic device: results by NumPy, sectors by hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton", minversion="3.9", reason="make frameworks installs Triton")
+pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
+
+import triton
+import triton_kernels as kernels
+
+from pytest_bandwidth.devices.base import Budget, Workload
+from pytest_bandwidth.domain.errors import KernelFault, NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.features.traffic.device import TrafficDevice, open_traffic
+
+
+@pytest.fixture(params=["sm_80", "sm_90"])
+def device(request, tmp_path, monkeypatch):
+    """A device that Triton launches on."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # 3.9 warns where it is not set
+    opened = open_traffic(request.param)
+    opened.begin_test()
+    for kernel in vars(kernels).values():
+        if isinstance(kernel, triton.runtime.JITFunction):
+            kernel.device_caches.clear()  # of the other architecture
+    return opened
+
+
+def counted(device: TrafficDevice, call, traffic: Traffic | None = None) -> Measurement:
+    return device.measure(Workload(call, traffic or Traffic(1, 1)), Budget(), lambda _: None)
+
+
+def test_add(device):
+    n = 98_432
+    x, y, out = device.random(n, "float32"), device.random(n, "float32"), device.empty(n, "float32")
+    grid = (triton.cdiv(n, 1024),)
+    found = counted(
+        device, lambda: kernels.add[grid](x, y, out, n, block=1024), Traffic(x.nbytes + y.nbytes, out.nbytes)
+    )
+    np.testing.assert_array_equal(out, x + y)
+    # 16 bytes a thread: n / 4 / 32 requests of 16 sectors.
+    assert found.counts["load_sectors"] == 2 * n * 4 // 32
+    assert found.counts["store_requests"] == n // 128
+    assert found.detail["kernel"] == "add[block=1024]"
+    assert {line["file"] for line in found.detail["lines"]} == {"triton_kernels.py"}
+    assert not found.findings
+
+
+@pytest.mark.parametrize(("columns", "sectors"), [(1024, 16), (1000, 4)])
+def test_softmax_loses_its_vector_width_where_rows_are_no_multiple_of_16_bytes(device, columns, sectors):
+    """Triton knows that 1,024 is a multiple of 16, and takes nothing for granted of 1,000."""
+    rows = 8
+    x, out = device.random((rows, columns), "float32"), device.empty((rows, columns), "float32")
+    found = counted(device, lambda: kernels.softmax[(rows,)](out, x, columns, columns, block=1024))
+    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(out, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5)
+    assert found.counts["load_sectors"] == found.counts["store_sectors"] == rows * columns * 4 // 32
+    assert found.counts["load_requests"] == rows * -(-1024 * 4 // 32 // sectors)
+
+
+def test_dropout(device):
+    n = 5000
+    x, out = device.random(n, "float32"), device.empty(n, "float32")
+    counted(device, lambda: kernels.dropout[(5,)](out, x, n, 0.5, 123, block=1024))
+    kept = np.asarray(out) != 0
+    assert 0.45 < kept.mean() < 0.55
+    np.testing.assert_allclose(out[kept], 2 * x[kept])
+
+
+def test_layer_norm_forward_and_backward(device):
+    rows, columns, groups = 12, 300, 4
+    x, slope = (device.random((rows, columns), "float32") for _ in range(2))
+    weight, bias = (device.random(columns, "float32") for _ in range(2))
+    out, mean, rstd = device.empty(x.shape, "float32"), device.empty(rows, "float32"), device.empty(rows, "float32")
+    counted(
+        device,
+        lambda: kernels.layer_norm[(rows,)](out, x, weight, bias, mean, rstd, columns, columns, 1e-5, block=256),
+    )
+    hat = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(out, hat * weight + bias, rtol=1e-3, atol=1e-5)
+    dx, sums = device.empty(x.shape, "float32"), [device.empty((groups, columns), "float32") for _ in range(2)]
+    lock = np.zeros(2 * groups, np.int32).view(type(x))
+    counted(
+        device,
+        lambda: kernels.layer_norm_backward[(rows,)](
+            dx, slope, *sums, x, weight, mean, rstd, lock, columns, groups=groups, block=512
+        ),
+    )
+    np.testing.assert_allclose(sums[0].sum(axis=0), (slope * hat).sum(axis=0), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(sums[1].sum(axis=0), slope.sum(axis=0), rtol=1e-5)
+    weighted = slope * weight
+    c1, c2 = (hat * weighted).mean(axis=1, keepdims=True), weighted.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(dx, (weighted - hat * c1 - c2) * rstd[:, None], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("together", [1, 4])
+def test_matrix_products(device, together):
+    m, n, k = 200, 136, 80
+    a, b, c = device.random((m, k), "float16"), device.random((k, n), "float16"), device.empty((m, n), "float16")
+    tile = {"rows_of_tile": 64, "columns_of_tile": 64, "step": 32, "together": together}
+    grid = (triton.cdiv(m, 64) * triton.cdiv(n, 64),)
+    found = counted(device, lambda: kernels.matmul[grid](a, b, c, m, n, k, **tile))
+    np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), rtol=1e-3)
+    # Each tile's row of A and column of B, once; the last tiles read beginnings of the matrices for what is beyond.
+    tiles, halves = grid[0], 2
+    assert found.counts["load_bytes"] == tiles * (64 + 64) * k * halves
+
+
+def test_attention(device):
+    heads, tokens, width = 2, 128, 64
+    q, k, v = (device.random((heads, tokens, width), "float16") for _ in range(3))
+    out, tile = device.empty(q.shape, "float16"), {"width": width, "rows_of_tile": 64, "columns_of_tile": 64}
+    counted(device, lambda: kernels.attention[(tokens // 64, heads)](q, k, v, out, 0.125, tokens, **tile))
+    scores = q.astype(np.float32) @ k.astype(np.float32).transpose(0, 2, 1) * 0.125
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    expected = powers / powers.sum(axis=-1, keepdims=True) @ v.astype(np.float32)
+    np.testing.assert_allclose(out, expected, rtol=2e-3)
+
+
+def test_an_autotuned_kernel_takes_its_first_configuration(device):
+    configs = [triton.Config({"block": block}, num_warps=4) for block in (512, 256)]
+    tuned = triton.autotune(configs=configs, key=["n"])(kernels.add)
+    n = 4096
+    x, out = device.random(n, "float32"), device.empty(n, "float32")
+    found = counted(device, lambda: tuned[lambda meta: (triton.cdiv(n, meta["block"]),)](x, x, out, n))
+    assert found.detail["kernel"] == "add[block=512]"
+    np.testing.assert_array_equal(out, 2 * x)
+
+
+def test_a_lost_mask_is_a_fault_with_the_line_of_python(device):
+    x, out = device.random(1000, "float32"), device.empty(1000, "float32")
+    lines = Path(kernels.__file__).read_text(encoding="utf-8").splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "total = tl.load(x + at" in text)
+    with pytest.raises(KernelFault, match=rf"kernel add: out-of-bounds: triton_kernels\.py:{line}: .* of x, which has"):
+        kernels.add[(1,)](x, x, out, 1024, block=1024)
+
+
+def test_tensors_of_pytorch_are_read_and_written(device):
+    torch = pytest.importorskip("torch")
+    n = 2000
+    x = torch.arange(n, dtype=torch.bfloat16)[8:]
+    out = torch.empty_like(x)
+    counted(device, lambda: kernels.add[(2,)](x, x, out, n - 8, block=1024))
+    assert torch.equal(out, x + x)
+
+
+def test_what_is_no_array_of_this_process_is_refused_by_name(device):
+    class Elsewhere:
+        dtype, device = "float32", "cuda:0"
+
+        def data_ptr(self) -> int:
+            return 64
+
+    x = device.random(64, "float32")
+    with pytest.raises(UsageError, match="argument `y` of kernel add: found a Elsewhere on cuda:0, expected an array"):
+        kernels.add[(1,)](x, Elsewhere(), x, 64, block=64)
+
+
+def test_clusters_are_not_modelled(device):
+    x = device.random(64, "float32")
+    if "sm_80" in device.identity.name:
+        pytest.skip("sm_80 has no clusters")
+    with pytest.raises(NotOnThisDevice, match="kernel add has num_ctas=2: clusters are not modelled"):
+        kernels.add[(1,)](x, x, x, 64, block=64, num_ctas=2)
+
+
+TEST = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def scale(x, y, n, stride: tl.constexpr, block: tl.constexpr):
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    tl.store(y + at, tl.load(x + at * stride % n) * 3)
+
+def test_scale(bandwidth):
+    n = 1 << 14
+    x, y = bandwidth.random(n, "float32"), bandwidth.empty(n, "float32")
+    bandwidth(lambda: scale[(n // 1024,)](x, y, n, stride=STRIDE, block=1024), reads=x, writes=y)
+"""
+
+
+def test_a_kernel_that_lost_its_pattern_is_regressed_with_the_line(project, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
+    options = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml")
+    project.file("test_scale.py", TEST.replace("STRIDE", "1"))
+    project.run(*options, "--bandwidth-update").assert_outcomes(passed=1)
+    project.run(*options, "--bandwidth-strict").assert_outcomes(passed=1)
+    project.file("test_scale.py", TEST.replace("STRIDE", "8"))
+    result = project.run(*options)
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines(
+        [
+            r"REGRESSED: 8× more sectors loaded than the baseline",
+            r" +at +test_scale\.py:8 loads strided .*",
+        ]
+    )
