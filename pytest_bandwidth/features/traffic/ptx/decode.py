@@ -283,6 +283,9 @@ class _Decoder:
         if target == "__assertfail":  # what assert() calls where its condition does not hold
             self._items.append(Exit(**here.placed(), trap=True))
             return
+        if target == "vprintf":  # what printf() calls: nothing is printed
+            self._items.append(Nothing(**here.placed()))
+            return
         callee = self._functions.get(target)
         if callee is None or here.instruction.guard:
             here.refuse(f" of {target}")

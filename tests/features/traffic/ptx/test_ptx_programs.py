@@ -782,3 +782,21 @@ def test_random_control_flow(seed: int) -> None:
         interpret(kernel.body, v)
         assert [v[n] for n in VARIABLES] == out[:, thread].tolist(), f"thread {thread}, {VARIABLES}\n{kernel.text}"
     assert execution.counts.stores.requests == len(VARIABLES) * 2  # all threads have met again at the end
+
+
+PRINTING = r"""
+#include <stdio.h>
+extern "C" __global__ void shown(int* x, int limit) {
+    int i = threadIdx.x;
+    if (x[i] > limit) { int n = printf("%d of %f\n", x[i], 1.5); x[i] += n * 0; }
+    x[i] += 1;
+}
+"""
+
+
+@every_architecture
+def test_printing_prints_nothing_and_changes_nothing(arch: str, capfd: pytest.CaptureFixture[str]) -> None:
+    x = np.arange(64, dtype=np.int32)
+    run(PRINTING, "shown", (1,), (64,), x, 32, arch=arch)
+    np.testing.assert_array_equal(x, np.arange(64) + 1)
+    assert capfd.readouterr().out == ""
