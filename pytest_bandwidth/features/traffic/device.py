@@ -22,7 +22,7 @@ from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.host import memory_bytes
 from pytest_bandwidth.devices.kernel_source import options_of
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
-from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
+from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import MISREAD_ARRAY, NOTE, Finding, KernelResources, Measurement
@@ -44,7 +44,7 @@ from pytest_bandwidth.features.traffic.ptx.nvrtc import (
     nvrtc_version,
     supported_architectures,
 )
-from pytest_bandwidth.features.traffic.triton_launches import TritonArray, TritonDriver, TritonLaunch
+from pytest_bandwidth.features.traffic.triton_launches import Array, TritonDriver, TritonLaunch
 
 DEFAULT_ARCH = "sm_90"
 NO_LAUNCH = (
@@ -99,7 +99,7 @@ class TrafficDevice(Device):
         # Weak, so that a session does not keep the arrays of all its tests; a view keeps its base, and so the entry.
         self._unwritten: list[weakref.ref[Any]] = []
         # What a callable launches while it is measured.
-        self._launched: list[Execution] | None = None
+        self._launched: list[tuple[Execution, MeasuredCode]] | None = None
         self._triton = TritonDriver(arch, self._execute_of_triton)
 
     @property
@@ -111,14 +111,14 @@ class TrafficDevice(Device):
         test's beginning on. Raises UsageError, OutOfMemory.
         """
         # A copy of its own, exactly as large: whatever lies beyond it is out of bounds.
-        return np.array(self._random.array(shape, dtype)).view(TritonArray)
+        return np.array(self._random.array(shape, dtype)).view(Array)
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return an array that a kernel must write before it reads it. Raises UsageError, OutOfMemory."""
         array = np.array(empty_array(shape, dtype))
         fill_untouched(array)
         self._unwritten.append(weakref.ref(array))
-        return array.view(TritonArray)
+        return array.view(Array)
 
     def nbytes(self, array: Any) -> int:
         return host_nbytes(array)
@@ -162,7 +162,7 @@ class TrafficDevice(Device):
         Raises KernelFault, and NotOnThisDevice for a callable that launches nothing.
         """
         del budget  # one execution counts all there is
-        launch, value = workload.launch, None
+        launch, value, code = workload.launch, None, MeasuredCode()
         misread: Sequence[str] = ()
         if workload.setup is not None:
             workload.setup()
@@ -171,13 +171,15 @@ class TrafficDevice(Device):
             misread = misread_arrays(launch.kernel.program.compiled.source, launch.kernel.name, launch.args)
         else:
             self._triton.drive()
-            self._launched = executions = []
+            launched: list[tuple[Execution, MeasuredCode]] = []
+            self._launched = launched
             try:
                 value = workload.call()
             finally:
                 self._launched = None
-        if not executions:
-            raise NotOnThisDevice(NO_LAUNCH)
+            if not launched:
+                raise NotOnThisDevice(NO_LAUNCH)
+            executions, code = [execution for execution, _ in launched], _of_all([code for _, code in launched])
         execution = together(executions)
         resources = None if launch is None else self.resources(launch)
         declared = declared_against_seen(workload.traffic, execution) if len(executions) == 1 else ()
@@ -192,6 +194,8 @@ class TrafficDevice(Device):
             findings=(*(Finding(MISREAD_ARRAY, text, NOTE) for text in misread), *declared),
             counts=plain_counts(execution),
             detail={**plain_lines(execution), "modelled_floor_seconds": floor_seconds(execution)},
+            code=code.identity,
+            ptx=code.ptx,
             value=value,
         )
 
@@ -246,13 +250,23 @@ class TrafficDevice(Device):
         if execution.faults:
             raise KernelFault(_faults_text(launch.kernel.name, execution.faults))
         if self._launched is not None:
-            self._launched.append(replace(execution, kernel=name or execution.kernel))
+            self._launched.append((replace(execution, kernel=name or execution.kernel), self.code(launch)))
         return execution
 
     def _execute_of_triton(self, launch: TritonLaunch) -> None:
-        kernel = TrafficKernel(launch.program, launch.kernel, None, MeasuredCode())
+        kernel = TrafficKernel(launch.program, launch.kernel, None, launch.code)
         described = Launch(kernel, launch.grid, (launch.threads, 1, 1), launch.args, launch.shared_bytes)
         self._execute(described, None, lambda _: None, launch.name)
+
+
+def _of_all(codes: Sequence[MeasuredCode]) -> MeasuredCode:
+    """Identify launches that were made one after the other; unknown where one of them is."""
+    if len(codes) == 1:
+        return codes[0]
+    ptx, sass, launch = zip(*((one.identity.ptx, one.identity.sass, one.identity.launch) for one in codes), strict=True)
+    if None in (*ptx, *sass, *launch):
+        return MeasuredCode()
+    return MeasuredCode(CodeIdentity(*(digest(*map(str, part)) for part in (ptx, sass, launch))))
 
 
 def _method(executions: Sequence[Execution]) -> str:

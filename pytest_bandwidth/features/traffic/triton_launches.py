@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.code.cubin import kernel_code
+from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.features.traffic.ptx import Program, PtxModule
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP
@@ -35,7 +37,7 @@ _SCALARS: Mapping[str, type[np.generic]] = {
 }
 
 
-class TritonArray(np.ndarray[Any, Any]):
+class Array(np.ndarray[Any, Any]):
     """Be an array that a kernel of Triton's can be given: Triton asks for its address and its dtype."""
 
     def data_ptr(self) -> int:
@@ -48,6 +50,7 @@ class TritonLaunch:
     """Hold one launch. name: the kernel's with its constants, `add[BLOCK=1024]`; args: as `ptx.execute` takes them."""
 
     program: Program
+    code: MeasuredCode
     kernel: str
     name: str
     grid: tuple[int, int, int]
@@ -107,8 +110,8 @@ class TritonDriver:
         """Return what launches a kernel. It is given extents, stream, function, metadata and hooks, then arguments."""
 
         def launch(*given: Any) -> None:
-            x, y, z, _stream, _function, _packed, told, enter, leave, *args = given
-            found = _launch_of(source, metadata, (x, y, z), args)
+            x, y, z, _stream, cubin, _packed, told, enter, leave, *args = given
+            found = _launch_of(source, metadata, cubin, (x, y, z), args)
             if enter is not None:
                 enter(told)
             self._launch(found)
@@ -118,7 +121,7 @@ class TritonDriver:
         return launch
 
 
-def _launch_of(source: Any, metadata: Any, grid: tuple[int, int, int], args: list[Any]) -> TritonLaunch:
+def _launch_of(source: Any, metadata: Any, cubin: bytes, grid: tuple[int, int, int], args: list[Any]) -> TritonLaunch:
     """Put a launch of Triton's as PTX has it. Raises UsageError, NotOnThisDevice, KernelError."""
     kernel, function = metadata.name, source.fn
     if getattr(metadata, "num_ctas", 1) != 1:
@@ -135,9 +138,10 @@ def _launch_of(source: Any, metadata: Any, grid: tuple[int, int, int], args: lis
     constants = {function.arg_names[place]: source.constants[place,] for place in function.constexprs}
     named = ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in constants.items())
     file = Path(function.fn.__code__.co_filename).name
-    program = _program(_ptx_of(metadata.hash, source.name), f"sm_{metadata.target.arch}", file, (*passed,))
+    text, arch = _ptx_of(metadata.hash, source.name), f"sm_{metadata.target.arch}"
+    program, code = _loaded(text, cubin, arch, kernel, file, (*passed,))
     name, threads = f"{kernel}[{named}]" if named else kernel, metadata.num_warps * WARP
-    return TritonLaunch(program.renewed(), kernel, name, grid, threads, metadata.shared, tuple(passed.values()))
+    return TritonLaunch(program.renewed(), code, kernel, name, grid, threads, metadata.shared, tuple(passed.values()))
 
 
 def _argument(value: Any, kind: str, label: str) -> Any:
@@ -178,5 +182,8 @@ def _ptx_of(key: str, kernel: str) -> str:
 
 
 @functools.lru_cache(PROGRAMS_KEPT)
-def _program(ptx: str, arch: str, filename: str, parameters: tuple[str, ...]) -> Program:
-    return Program(PtxModule(ptx, nvrtc_version="", arch=arch, filename=filename, parameters=parameters))
+def _loaded(
+    ptx: str, cubin: bytes, arch: str, kernel: str, filename: str, parameters: tuple[str, ...]
+) -> tuple[Program, MeasuredCode]:
+    module = PtxModule(ptx, nvrtc_version="", arch=arch, filename=filename, parameters=parameters)
+    return Program(module), kernel_code(ptx, cubin, kernel)

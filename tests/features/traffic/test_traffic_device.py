@@ -288,6 +288,9 @@ def test_launches_of_a_callable_are_counted_together(project, counts):
     (line,) = row["detail"]["lines"]
     assert (line["line"], line["loads"]["sectors"]) == (5, 2 * sectors)
     assert row["findings"] == []
+    counts("--bandwidth-baseline=t.yaml", "--bandwidth-update").assert_outcomes(passed=1)
+    result = counts("--bandwidth-baseline=t.yaml", "--bandwidth-strict")
+    result.stdout.re_match_lines([r".* OK +code unchanged"])
 
 
 def test_compile_errors_show_the_compilers_log(project, counts):
