@@ -18,7 +18,7 @@ from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.registry import hooks
 from pytest_bandwidth.reports.related import precision_of
 from pytest_bandwidth.reports.summary import signed_percent
-from pytest_bandwidth.reports.values import number, text
+from pytest_bandwidth.reports.values import number, text, whole
 
 Output = Literal["terminal", "markdown", "html", "csv", "details", "notes"]
 _OUTPUTS = get_args(Output)
@@ -140,17 +140,8 @@ def of_verdict(name: str) -> Callable[[Outcome], float | None]:
     return lambda outcome: number(outcome.verdict, name)
 
 
-def whole(value: object) -> int | None:
-    """Return a value that is a whole number, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def percent(value: float) -> str:
     return format_percent(value, 1)
-
-
-def at_least(value: float) -> str:
-    return f"≥ {value * 100:.1f} %"
 
 
 def _peak_share(outcome: Outcome) -> float | None:
@@ -161,10 +152,6 @@ def _share(outcome: Outcome) -> str | None:
     # Of the probe the share that is judged, by rounds, as all other reports show it.
     shown = outcome.valid_relative if outcome.utilization_of == "probe" else outcome.valid_utilization
     return None if shown is None else f"{format_percent(shown)} of {outcome.utilization_of}"
-
-
-def _regime(outcome: Outcome) -> str:
-    return (outcome.regime or "").removesuffix("-bound")
 
 
 def _change(outcome: Outcome) -> float | None:
@@ -179,11 +166,6 @@ def _change_mark(outcome: Outcome) -> float | None:
     return 0.5 + max(-1.0, min(1.0, -drop / allowed / CHANGE_AXIS)) / 2
 
 
-def _change_known(outcome: Outcome) -> float | None:
-    """Return the change where the figure that it is against is known."""
-    return None if number(outcome.verdict, "reference") is None else _change(outcome)
-
-
 def _change_text(change: float) -> str:
     # What a slip of the pen in a file makes of it has no more digits than others have.
     return f"{change * 100:+.1f} %" if change < _LARGEST_GAIN else f"{1 + change:.3g}×"
@@ -196,10 +178,6 @@ def _against(outcome: Outcome) -> str | None:
     in_gbps = text(outcome.verdict, "figure") == "gbps"
     known = f"{digits(reference)} GB/s" if in_gbps else f"{format_percent(reference)} of probe"
     return f"{_change_text(change)} on {known}"
-
-
-def _utilization_of(outcome: Outcome) -> str | None:
-    return None if outcome.valid_utilization is None else outcome.utilization_of
 
 
 def _operation(outcome: Outcome) -> str:
@@ -240,7 +218,7 @@ CORE = (
         bar=Bar("share", _peak_share),
     ),
     _data("utilization", lambda outcome: outcome.valid_utilization),
-    _data("utilization_of", _utilization_of),
+    _data("utilization_of", lambda outcome: None if outcome.valid_utilization is None else outcome.utilization_of),
     Column("share", "share", _share, outputs=("terminal",), narrow="stay"),
     Column(
         "relative",
@@ -258,7 +236,13 @@ CORE = (
     _data("arithmetic_intensity", lambda outcome: outcome.arithmetic_intensity),
     _data("ridge_point", lambda outcome: outcome.ridge_point),
     _field("regime"),
-    Column("bound_by", "bound by", _regime, outputs=("terminal",), narrow="out"),
+    Column(
+        "bound_by",
+        "bound by",
+        lambda outcome: (outcome.regime or "").removesuffix("-bound"),
+        outputs=("terminal",),
+        narrow="out",
+    ),
     _data("judged_on", lambda outcome: text(outcome.verdict, "figure")),
     *(_data(name, of_verdict(name)) for name in ("observed", "reference", "drop")),
     Column(
@@ -275,14 +259,21 @@ CORE = (
         "against baseline",
         _against,
         outputs=("terminal",),
-        narrow=Column("change", "change", _change_known, _change_text, outputs=(), narrow="stay"),
+        narrow=Column(
+            "change",
+            "change",
+            lambda outcome: None if number(outcome.verdict, "reference") is None else _change(outcome),
+            _change_text,
+            outputs=(),
+            narrow="stay",
+        ),
     ),
     Column("allowed_drop", "allowed drop", of_verdict("allowed_drop"), percent, outputs=("markdown", "csv")),
     Column(
         "detects",
         "detects",
         of_verdict("detects"),
-        at_least,
+        lambda drop: f"≥ {drop * 100:.1f} %",
         hint="the drop that is found 95 times in 100",
         narrow="stay",
     ),

@@ -16,7 +16,7 @@ from pytest_bandwidth.reports.text_safe import clean, printable_sentence
 from pytest_bandwidth.storage.saved_run import SCHEMA
 
 # The benchmark table that other tools read: these come first, in this order.
-FIRST = (*("operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"),)
+FIRST = ("operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written")
 # What a spreadsheet would take for a formula, full-width forms among it (OWASP, CSV Injection), after any white space.
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _SPACE = ("\t", "\n")
@@ -29,9 +29,16 @@ def render_csv(outcomes: Iterable[Outcome]) -> str:
     The FP16 half of a pair carries both its ratios to the FP32 half.
     """
     rows = list(outcomes)
-    kept = sorted(
-        (*columns("csv"), *_pair_columns(rows)), key=lambda c: FIRST.index(c.key) if c.key in FIRST else len(FIRST)
+    pairs = {id(pair.fp16): pair for pair in precision_pairs(rows)}
+
+    def of_pair(name: str) -> Callable[[Outcome], float | None]:
+        return lambda outcome: getattr(pairs.get(id(outcome)), name, None)
+
+    ratios = (
+        Column("fp16_over_fp32_gb_s", "", of_pair("bandwidth_ratio")),
+        Column("fp16_over_fp32_time", "", of_pair("time_ratio")),
     )
+    kept = sorted((*columns("csv"), *ratios), key=lambda c: FIRST.index(c.key) if c.key in FIRST else len(FIRST))
     lines = ([written(column.value(outcome)) for column in kept] for outcome in rows)
     return csv_text([[line_of(column.key) for column in kept], *lines])
 
@@ -41,18 +48,6 @@ def csv_text(rows: Iterable[Sequence[str | int]]) -> str:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(rows)
     return buffer.getvalue()
-
-
-def _pair_columns(outcomes: Iterable[Outcome]) -> tuple[Column, ...]:
-    pairs = {id(pair.fp16): pair for pair in precision_pairs(outcomes)}
-
-    def of_pair(name: str) -> Callable[[Outcome], float | None]:
-        return lambda outcome: getattr(pairs.get(id(outcome)), name, None)
-
-    return (
-        Column("fp16_over_fp32_gb_s", "", of_pair("bandwidth_ratio")),
-        Column("fp16_over_fp32_time", "", of_pair("time_ratio")),
-    )
 
 
 def line_of(cell: Value) -> str | int:

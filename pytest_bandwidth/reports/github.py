@@ -2,7 +2,7 @@
 
 # Without the usual future import: `annotations` is a name of this module.
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_bandwidth.domain.units import digits
@@ -34,19 +34,25 @@ def job_summary(document: Mapping[str, Any], at_most: int = SUMMARY_BYTES_AT_MOS
     """
     run = read_document(document)
     summary = summary_of_run(run)
-    parts = [f"## {_SIGNS[summary.severity]} {markdown(summary.sentence)}", markdown(_device_line(run))]
+    facts = [one_line(run.device.name, 120)]
+    if run.device.peak_gbps is not None:
+        facts.append(f"peak {digits(run.device.peak_gbps)} GB/s ({one_line(run.device.peak_source, 120)})")
+    facts.append(f"against {one_line(run.baseline_path, 200)}" if run.baseline_path else "no baseline")
+    parts = [f"## {_SIGNS[summary.severity]} {markdown(summary.sentence)}", markdown(", ".join(facts))]
     if summary.counts:
         parts.append(" · ".join(f"**{count.count}** {count.words}" for count in summary.counts))
     if run.findings:
         parts.append("\n".join(f"- {markdown(one_line(note.text or note.code, 500))}" for note in run.findings[:20]))
     outcomes = by_attention(run.outcomes, strict=run.strict)
     attention = [o for o in outcomes if severity_of(Status[o.status], strict=run.strict) in ("bad", "warn")]
-    parts += [_table(run, attention[:ROWS_AT_MOST]), *_said(run, attention)] if attention else []
+    name_of = names_among(run.outcomes)
+    if attention:
+        parts.append(_table(run, attention, name_of))
+        parts += _said([o for o in attention if run.fails(o)], name_of)
     rest = [o for o in outcomes if severity_of(Status[o.status], strict=run.strict) in ("good", "plain")]
     if rest:
-        parts.append(
-            f"<details><summary>{len(rest)} that passed</summary>\n\n{_table(run, rest[:ROWS_AT_MOST])}\n</details>"
-        )
+        table = _table(run, rest, name_of)
+        parts.append(f"<details><summary>{len(rest)} that passed</summary>\n\n{table}\n</details>")
     left_out = max(0, len(attention) - ROWS_AT_MOST) + max(0, len(rest) - ROWS_AT_MOST)
     if left_out:
         parts.append(f"{left_out} more are in the HTML summary.")
@@ -68,25 +74,22 @@ def annotations(document: Mapping[str, Any], place: Callable[[str], str | None] 
     for kind, severity in (("error", "bad"), ("warning", "warn")):
         found = [o for o in outcomes if severity_of(Status[o.status], strict=run.strict) == severity]
         for outcome in found[:ANNOTATIONS_AT_MOST]:
+            properties = []
             file = place(outcome.file) if outcome.file else None
-            lines.append(_annotation(kind, outcome, name_of(outcome), file))
+            if file is not None:
+                properties.append(f"file={_property(file)}")
+                if outcome.line is not None and outcome.line > 0:
+                    properties.append(f"line={outcome.line}")
+            title, *others = message_lines(outcome)
+            properties.append(f"title={_property(title)}")
+            text = _data("\n".join([one_line(name_of(outcome), 200), *others]))
+            lines.append(f"::{kind} {','.join(properties)}::{text}")
     return "".join(f"{line}\n" for line in lines)
 
 
 def markdown(value: str) -> str:
     """Escape one line of text for Markdown and HTML: punctuation that could mean more becomes references."""
     return _NOT_PLAIN.sub(lambda match: f"&#{ord(match[0])};", value)
-
-
-def _annotation(kind: str, outcome: Outcome, name: str, file: str | None) -> str:
-    properties = []
-    if file is not None:
-        properties.append(f"file={_property(file)}")
-        if outcome.line is not None and outcome.line > 0:
-            properties.append(f"line={outcome.line}")
-    title, *others = message_lines(outcome)
-    properties.append(f"title={_property(title)}")
-    return f"::{kind} {','.join(properties)}::{_data(chr(10).join([one_line(name, 200), *others]))}"
 
 
 def _data(value: str) -> str:
@@ -98,34 +101,22 @@ def _property(value: str) -> str:
     return _data(one_line(value, 500)).replace(":", "%3A").replace(",", "%2C")
 
 
-def _device_line(run: RunDocument) -> str:
-    facts = [one_line(run.device.name, 120)]
-    if run.device.peak_gbps is not None:
-        facts.append(f"peak {digits(run.device.peak_gbps)} GB/s ({one_line(run.device.peak_source, 120)})")
-    facts.append(f"against {one_line(run.baseline_path, 200)}" if run.baseline_path else "no baseline")
-    return ", ".join(facts)
-
-
-def _table(run: RunDocument, outcomes: Sequence[Outcome]) -> str:
-    name_of = names_among(run.outcomes)
+def _table(run: RunDocument, outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) -> str:
+    outcomes = outcomes[:ROWS_AT_MOST]
     found = with_texts(columns("markdown"), outcomes)
-    head = [
-        _line(["status", "test", *(markdown(c.heading) for c, _ in found)]),
-        _line(["---"] * 2 + ["--:"] * len(found)),
-    ]
-    rows = []
+    heads = [markdown(column.heading) for column, _ in found]
+    lines = [_line(["status", "test", *heads]), _line(["---"] * 2 + ["--:"] * len(heads))]
     for i, outcome in enumerate(outcomes):
         status = f"{_SIGNS[severity_of(Status[outcome.status], strict=run.strict)]} {outcome.status}"
         cells = (status, one_line(name_of(outcome), 160), *(one_line(texts[i], 160) or "–" for _, texts in found))
-        rows.append(_line([markdown(cell) for cell in cells]))
-    return "\n".join([*head, *rows])
+        lines.append(_line([markdown(cell) for cell in cells]))
+    return "\n".join(lines)
 
 
-def _said(run: RunDocument, outcomes: Iterable[Outcome]) -> list[str]:
+def _said(failed: Sequence[Outcome], name_of: Callable[[Outcome], str]) -> list[str]:
     """Quote what the failed tests said, below the table, each in a fold: its first line is seen."""
-    name_of = names_among(run.outcomes)
     parts = []
-    for outcome in [outcome for outcome in outcomes if run.fails(outcome)][:FAILURES_AT_MOST]:
+    for outcome in failed[:FAILURES_AT_MOST]:
         first, *others = map(markdown, message_lines(outcome))
         summary = f"<strong>{markdown(one_line(name_of(outcome), 160))}</strong> {first}"
         text = "\n".join(others)

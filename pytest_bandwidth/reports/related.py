@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports.values import whole
 
 # How precisions are written in tags, in `precision=` and in parametrised test ids.
 _SPELLINGS = {
@@ -62,7 +63,8 @@ def precision_pairs(outcomes: Iterable[Outcome]) -> list[PrecisionPair]:
     rest = [o for o in halves if id(o) not in taken and "operation" in o.tags]
     of_size = [
         PrecisionPair(_sweep_name(a), a, b, same_shape=False)
-        for a, b in _paired(rest, _variant)
+        # Of one operation and version, whatever its sizes.
+        for a, b in _paired(rest, lambda o: (str(o.tags["operation"]), *_words(o)))
         if abs(a.bytes_moved - b.bytes_moved) <= BYTES_ALIKE * a.bytes_moved
     ]
     return [*alike, *of_size]
@@ -106,16 +108,13 @@ def _identity(outcome: Outcome) -> tuple[str, ...]:
     return (_TOKEN.sub("*", outcome.key),)
 
 
-def _variant(outcome: Outcome) -> tuple[str, ...]:
-    """Return the operation and its version, whatever its sizes."""
-    return (str(outcome.tags["operation"]), *_words(outcome))
-
-
 def _pair_name(outcome: Outcome) -> str:
     operation = outcome.tags.get("operation")
     if not isinstance(operation, str):
         return _TOKEN.sub("*", outcome.short_name)
-    return " ".join([operation, *_words(outcome), *_sizes(outcome.tags.items())])
+    sizes = {name: size for name, value in outcome.tags.items() if (size := whole(value)) is not None}
+    shape = [f"{sizes.pop('M')}×{sizes.pop('N')}×{sizes.pop('K')}"] if {"M", "N", "K"} <= sizes.keys() else []
+    return " ".join([operation, *_words(outcome), *shape, *(f"{name}={size}" for name, size in sizes.items())])
 
 
 def _sweep_name(outcome: Outcome) -> str:
@@ -128,10 +127,3 @@ def _sweep_name(outcome: Outcome) -> str:
 
 def _words(outcome: Outcome) -> Sequence[str]:
     return [v for k, v in sorted(outcome.tags.items()) if k not in ("operation", "precision") and isinstance(v, str)]
-
-
-def _sizes(tags: Iterable[tuple[str, object]]) -> list[str]:
-    sizes = {name: value for name, value in tags if isinstance(value, int) and not isinstance(value, bool)}
-    if {"M", "N", "K"} <= sizes.keys():
-        return [f"{sizes.pop('M')}×{sizes.pop('N')}×{sizes.pop('K')}", *(f"{k}={v}" for k, v in sizes.items())]
-    return [f"{name}={value}" for name, value in sizes.items()]

@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS, HIDDEN, OF_UNMEASURED, UNJUDGED
 from pytest_bandwidth.reports.tables import natural
-from pytest_bandwidth.reports.values import mapping, number
+from pytest_bandwidth.reports.values import mapping, number, sequence
 from pytest_bandwidth.storage.saved_run import RunDocument
 
 Severity = Literal["bad", "warn", "good", "plain"]
@@ -62,16 +62,14 @@ def loss_of(outcome: Outcome) -> float:
     observed, reference = number(verdict, "observed"), number(verdict, "reference")
     if observed is not None and reference:
         return 1 - observed / reference
-    changes = mapping(verdict, "facts").get("changes")
-    return max(map(_rise, changes), default=0.0) if isinstance(changes, (list, tuple)) else 0.0
-
-
-def _rise(change: object) -> float:
-    """Return the share of a count that was not there before: 100 → 200 is a half. Saved runs may hold anything."""
-    match change:
-        case (_, int(then), int(now)) if now > 0:
-            return 1 - then / now
-    return 0.0
+    rises = []
+    for change in sequence(mapping(verdict, "facts"), "changes"):
+        match change:  # 100 → 200 is a half; saved runs may hold anything
+            case (_, int(then), int(now)) if now > 0:
+                rises.append(1 - then / now)
+            case _:
+                rises.append(0.0)
+    return max(rises, default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,13 @@ GAP = "  "
 
 def shortest_unique(nodeids: Iterable[str]) -> dict[str, str]:
     """Map each node id to its shortest end, of whole path components, that no other of them has: ``a/test_x.py::t``."""
-    parts = {nodeid: _parts(nodeid) for nodeid in nodeids}
+    parts: dict[str, tuple[tuple[str, ...], str]] = {}
+    for nodeid in nodeids:
+        # The folders of its file, and the rest; a slash in a parameter parts nothing.
+        path, bracket, parameters = nodeid.partition("[")
+        file, colons, test = path.partition("::")
+        in_file = PurePosixPath(file)
+        parts[nodeid] = in_file.parts[:-1], f"{in_file.name or file}{colons}{test}{bracket}{parameters}"
     names: dict[str, str] = {}
     left, folders = list(parts), 0
     while left:
@@ -66,14 +72,6 @@ def natural(name: str) -> tuple[tuple[int, str] | str, ...]:
     return tuple((len(part.lstrip("0")), part.lstrip("0")) if i % 2 else part for i, part in enumerate(parts))
 
 
-def _parts(nodeid: str) -> tuple[tuple[str, ...], str]:
-    """Part a node id into the folders of its file and the rest; a slash in a parameter parts nothing."""
-    path, bracket, parameters = nodeid.partition("[")
-    file, colons, test = path.partition("::")
-    place = PurePosixPath(file)
-    return place.parts[:-1], f"{place.name or file}{colons}{test}{bracket}{parameters}"
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
     """Hold a line of a table: its cells, padded; name: one that is too long for its column, for a line of its own."""
@@ -97,28 +95,21 @@ def laid_out(
     names_whole: whether a name that does not fit gets a line of its own in place of being shortened.
     """
     kept = [i for i in range(len(headings)) if i == 0 or any(row[i] for row in rows)]
-    lines = [[printable(line[i]) for i in kept] for line in (headings, *rows)]
-    widths = [max(map(width_of, column)) for column in zip(*lines, strict=True)]
+    texts = [[printable(line[i]) for i in kept] for line in (headings, *rows)]
+    widths = [max(map(width_of, column)) for column in zip(*texts, strict=True)]
     if width is not None:
         widths[0] = min(widths[0], max(width - sum(widths[1:]) - len(GAP) * (len(widths) - 1), NARROWEST_NAME))
     at_left = [i == 0 or headings[i] in left for i in kept]
-    return [_line(cells, widths, at_left, names_whole=names_whole) for cells in lines]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], at_left: Sequence[bool], *, names_whole: bool) -> Line:
-    name = cells[0] if names_whole and width_of(cells[0]) > widths[0] else None
-    shown = cells if name is None else ["", *cells[1:]]
-    fitted = (
-        padded(shortened(cell, size) if left else cell, size, left=left)
-        for cell, size, left in zip(shown, widths, at_left, strict=True)
-    )
-    return Line(tuple(fitted), name)
-
-
-def table_width(columns: Sequence[Sequence[str]], longest_name: int | None = None) -> int:
-    """Return how wide a table of these columns is, heading first; longest_name: bounds the first column's width."""
-    name, *others = (max(map(width_of, column)) for column in columns)
-    return min(name, longest_name or name) + sum(others) + len(GAP) * len(others)
+    lines = []
+    for cells in texts:
+        name = cells[0] if names_whole and width_of(cells[0]) > widths[0] else None
+        shown = cells if name is None else ["", *cells[1:]]
+        fitted = (
+            padded(shortened(cell, size) if left else cell, size, left=left)
+            for cell, size, left in zip(shown, widths, at_left, strict=True)
+        )
+        lines.append(Line(tuple(fitted), name))
+    return lines
 
 
 def aligned(

@@ -18,7 +18,7 @@ from pytest_bandwidth.judging.stored import since_anchor
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import shared_causes
 from pytest_bandwidth.reports.columns import Column, columns, with_texts
-from pytest_bandwidth.reports.related import PrecisionPair, precision_pairs
+from pytest_bandwidth.reports.related import precision_pairs
 from pytest_bandwidth.reports.summary import by_attention
 from pytest_bandwidth.reports.tables import (
     GAP,
@@ -26,10 +26,9 @@ from pytest_bandwidth.reports.tables import (
     laid_out,
     names_among,
     natural,
-    table_width,
     without_common_part,
 )
-from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.reports.text_safe import printable, width_of
 from pytest_bandwidth.reports.wording import detail_of, help_line, in_a_line
 
 # Colours by meaning, as pytest's terminal writer names them.
@@ -70,7 +69,13 @@ Change = tuple[Entry | None, Entry]
 def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = False) -> list[TerminalLine]:
     """Write the table and the counts; the table is at most `width` columns wide, but for names that are longer."""
     rows = by_attention(outcomes, strict=False)
-    shown = rows if verbose else _shown(rows)
+    shown = rows
+    if not verbose:
+        # Of rows that are fine none where they are many, of improved ones so many at most.
+        fine = [o for o in rows if o.status in _FINE]
+        improved = [o for o in rows if o.status == Status.IMPROVED.value]
+        loud = [o for o in rows if o.status not in (*_FINE, Status.IMPROVED.value)]
+        shown = [*loud, *improved[:MOST_QUIET_ROWS], *(fine if len(fine) <= MOST_QUIET_ROWS else ())]
     name_of = names_among(outcomes)
     heading, names = without_common_part([name_of(o) for o in shown])
     lines = _table(heading, names, shown, width) if shown else []
@@ -80,10 +85,14 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
     lines.extend(_pairs(outcomes, verbose=verbose))
     lines.extend(_reasons(shown, name_of, verbose=verbose))
     lines.extend(_note("CAUSE", "red", [name_of(o) for o in one.outcomes], one.text) for one in shared_causes(rows))
-    lines.extend((*_evidence(shown, name_of), *_column_notes(shown, name_of)) if verbose else ())
+    lines.extend(_explained(shown, name_of) if verbose else ())
     lines.extend(_findings(rows, name_of, verbose=verbose))
-    lines.append(_counts(outcomes))
-    return lines
+    counts = Counter(Status(o.status) for o in outcomes)
+    spans = [Span(f"{len(outcomes)} measured{': ' if outcomes else ''}")]
+    for i, status in enumerate(s for s in Status if counts[s]):
+        spans.extend([Span(", ")] if i else [])
+        spans.append(Span(f"{counts[status]} {status}", MARKUP[status]))
+    return [*lines, tuple(spans)]
 
 
 def header_line(
@@ -115,20 +124,12 @@ def disabled_line(device: str, timed_on: TimedOn) -> str:
     return f"bandwidth: {printable(device)}; disabled: {once}; nothing is judged"
 
 
-def _shown(rows: list[Outcome]) -> list[Outcome]:
-    """Return the rows to list: of those that are fine none where they are many, of improved ones so many at most."""
-    fine = [o for o in rows if o.status in _FINE]
-    improved = [o for o in rows if o.status == Status.IMPROVED.value]
-    loud = [o for o in rows if o.status not in (*_FINE, Status.IMPROVED.value)]
-    return [*loud, *improved[:MOST_QUIET_ROWS], *(fine if len(fine) <= MOST_QUIET_ROWS else ())]
-
-
-_VERDICT = Column("verdict", "verdict", lambda outcome: _verdict(outcome))
-
-
 def _verdict(outcome: Outcome) -> str:
     detail = detail_of(Status(outcome.status), outcome.reason_code, outcome.verdict)
     return f"{outcome.status}{GAP}{detail}" if detail else outcome.status
+
+
+_VERDICT = Column("verdict", "verdict", _verdict)
 
 
 def _table(heading: str, names: Sequence[str], outcomes: Sequence[Outcome], width: int) -> list[TerminalLine]:
@@ -194,7 +195,10 @@ def _too_wide(found: Shown, width: int, without: Column | None = None) -> bool:
 
 
 def _width(found: Shown, longest_name: int | None = None) -> int:
-    return table_width([(column.heading, *map(printable, texts)) for column, texts in found], longest_name)
+    """Return how wide a table of these columns is; longest_name: bounds the first column's width."""
+    widths = (max(map(width_of, (column.heading, *map(printable, texts)))) for column, texts in found)
+    name, *others = widths
+    return min(name, longest_name or name) + sum(others) + len(GAP) * len(others)
 
 
 def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[TerminalLine]:
@@ -218,15 +222,11 @@ def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verb
         if count > MOST_REASONS and not verbose:
             more = f" … and {count - MOST_REASONS} more reasons (-v lists them)"
             lines.append((Span(status, MARKUP[Status(status)]), Span(more)))
-    if any(map(_beside_others_on_host, rows)):
+    # On a GPU nothing is measured of the host's processors.
+    disturbed = [o for o in rows if not o.is_valid and o.reason_code in OF_OTHERS]
+    if any((o.conditions.get("after") or {}).get("others_processors") is not None for o in disturbed):
         lines.append((Span("UNDECIDED", MARKUP[Status.UNDECIDED]), Span(_AGAINST_OTHERS)))
     return lines
-
-
-def _beside_others_on_host(outcome: Outcome) -> bool:
-    """Return whether others kept a host's processors busy; on a GPU nothing is measured of those."""
-    after = outcome.conditions.get("after") or {}
-    return not outcome.is_valid and outcome.reason_code in OF_OTHERS and after.get("others_processors") is not None
 
 
 def _pairs(outcomes: Sequence[Outcome], *, verbose: bool) -> list[TerminalLine]:
@@ -234,37 +234,30 @@ def _pairs(outcomes: Sequence[Outcome], *, verbose: bool) -> list[TerminalLine]:
     pairs = precision_pairs(outcomes)
     shown = pairs if verbose else pairs[:MOST_PAIRS]
     lines: list[TerminalLine] = [(Span("FP32 against FP16", ("bold",)),)] if pairs else []
-    lines += [(Span(f"  {_pair_text(pair)}"),) for pair in shown]
+    for pair in shown:
+        rates = f"{digits(pair.fp32.gbps or 0.0)} → {digits(pair.fp16.gbps or 0.0)} GB/s"
+        ratio = "" if pair.bandwidth_ratio is None else f" ({pair.bandwidth_ratio:.2f}×)"
+        time = "" if pair.time_ratio is None else f", {pair.time_ratio:.2f}× the time"
+        lines.append((Span(f"  {printable(pair.name)}: {rates}{ratio}{time}"),))
     if len(shown) < len(pairs):
         lines.append((Span(f"  … and {len(pairs) - len(shown)} more pairs (-v lists them)", ("light",)),))
     return lines
 
 
-def _pair_text(pair: PrecisionPair) -> str:
-    rates = f"{digits(pair.fp32.gbps or 0.0)} → {digits(pair.fp16.gbps or 0.0)} GB/s"
-    ratio = "" if pair.bandwidth_ratio is None else f" ({pair.bandwidth_ratio:.2f}×)"
-    time = "" if pair.time_ratio is None else f", {pair.time_ratio:.2f}× the time"
-    return f"{printable(pair.name)}: {rates}{ratio}{time}"
-
-
-def _evidence(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) -> list[TerminalLine]:
-    """Return each regime with the figures that say so, and what keeps a kernel from its bytes."""
+def _explained(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) -> list[TerminalLine]:
+    """Return regimes with the figures that say so, what keeps kernels from their bytes, and figures below the table."""
     said: dict[str, list[str]] = {}
     for outcome in outcomes:
         told = [f"{outcome.regime}: {outcome.regime_evidence}"] if outcome.regime else []
         for sentence in [*told, *([outcome.bottleneck] if outcome.bottleneck else [])]:
             said.setdefault(sentence, []).append(name_of(outcome))
-    return [_note("WHY", "bold", names, sentence) for sentence, names in said.items()]
-
-
-def _column_notes(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) -> list[TerminalLine]:
-    """Return a line for each figure that is too long for a table."""
-    return [
+    notes = [
         _note(column.heading, "bold", [name_of(outcome)], text)
         for column, texts in with_texts(columns("notes"), outcomes)
         for outcome, text in zip(outcomes, texts, strict=True)
         if text
     ]
+    return [*(_note("WHY", "bold", names, sentence) for sentence, names in said.items()), *notes]
 
 
 def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[TerminalLine]:
@@ -289,15 +282,6 @@ def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *,
 
 def _note(word: str, colour: str, names: Sequence[str], text: str) -> TerminalLine:
     return (Span(word, (colour,)), Span(f" {printable(listed(names, 1))}: {printable(text)}"))
-
-
-def _counts(outcomes: Sequence[Outcome]) -> TerminalLine:
-    counts = Counter(Status(o.status) for o in outcomes)
-    spans = [Span(f"{len(outcomes)} measured{': ' if outcomes else ''}")]
-    for i, status in enumerate(s for s in Status if counts[s]):
-        spans.extend([Span(", ")] if i else [])
-        spans.append(Span(f"{counts[status]} {status}", MARKUP[status]))
-    return tuple(spans)
 
 
 def not_measured_lines(not_measured: Mapping[str, str]) -> list[TerminalLine]:
@@ -329,41 +313,40 @@ def change_lines(path: str, changes: Sequence[Change]) -> list[TerminalLine]:
 
     Where there are many, new entries and those that stayed are only counted, and the largest changes come first.
     """
-    told = sorted(changes, key=lambda change: natural(change[1].key))
+    told: Sequence[Change] = sorted(changes, key=lambda change: natural(change[1].key))
+    new = sum(before is None for before, _ in changes)
+    moved = [(before, after) for before, after in told if before is not None and _moved(before, after)]
+    stayed = len(changes) - new - len(moved)
     if len(changes) > MOST_CHANGES:
-        moved = [change for change in told if change[0] is not None and _moved(*change)]
-        told = sorted(moved, key=lambda change: -abs(_change(*change) or 0.0))
-    lines: list[TerminalLine] = [(Span(f"baseline {path}: {_counted_changes(changes)}", ("bold",)),)]
+        moved.sort(key=lambda both: -abs(_change(*both) or 0.0))
+        told = moved
+    counts = f"{new} new, {len(changes) - new} updated" + (f", {stayed} of them as before" if stayed else "")
+    lines: list[TerminalLine] = [(Span(f"baseline {path}: {counts}", ("bold",)),)]
     lines += [_change_line(before, after) for before, after in told[:MOST_CHANGES]]
     if len(told) > MOST_CHANGES:
         lines.append((Span(f"… and {len(told) - MOST_CHANGES} more that changed"),))
     return lines
 
 
-def _counted_changes(changes: Sequence[Change]) -> str:
-    new = sum(before is None for before, _ in changes)
-    stayed = sum(before is not None and not _moved(before, after) for before, after in changes)
-    return f"{new} new, {len(changes) - new} updated" + (f", {stayed} of them as before" if stayed else "")
-
-
-def _change(before: Entry | None, after: Entry) -> float | None:
+def _change(before: Entry, after: Entry) -> float | None:
     """Return by which share an entry's figure rose: its GB/s, or what it counts; None where one side has no figure."""
-    old, new = (None if before is None else _entry_figure(before)), _entry_figure(after)
+    old, new = _entry_figure(before), _entry_figure(after)
     return new / old - 1 if old and new else None
 
 
-def _moved(before: Entry | None, after: Entry) -> bool:
+def _moved(before: Entry, after: Entry) -> bool:
     """Return whether an update changed more than the number of an entry's runs, as far as a line shows it."""
-    return (
-        f"{(_change(before, after) or 0.0) * 100:.1f}".lstrip("-") != "0.0"
-        or (before is not None and (_entry_figure(before) is None) != (_entry_figure(after) is None))
-        or _afresh(before, after)
-        or bool(_crept(after))
-    )
+    if f"{(_change(before, after) or 0.0) * 100:.1f}".lstrip("-") != "0.0":
+        return True
+    return (_entry_figure(before) is None) != (_entry_figure(after) is None) or bool(_besides(before, after))
 
 
-def _afresh(before: Entry | None, after: Entry) -> bool:
-    return before is not None and bool(before.runs) and len(after.runs) <= len(before.runs) and not after.counts
+def _besides(before: Entry, after: Entry) -> str:
+    """Say what an update made of an entry besides its figure."""
+    afresh = bool(before.runs) and len(after.runs) <= len(before.runs) and not after.counts
+    gained = since_anchor(after, after.judged_on or "gbps")
+    crept = "" if gained is None or gained > -LEAST_CREEP else f", {gained * 100:+.1f} % since its anchor"
+    return (", started afresh" if afresh else "") + crept
 
 
 def _entry_figure(entry: Entry) -> float | None:
@@ -385,15 +368,10 @@ def _change_line(before: Entry | None, after: Entry) -> TerminalLine:
     change = _change(before, after)
     if change is not None:
         text = f"{_entry_digits(before)} → {text}, {change * 100:+.1f} %"
-    afresh = ", started afresh" if _afresh(before, after) else ""
-    return (Span("~ ", ("cyan",)), Span(f"{printable(after.key)}  {text}{runs}{afresh}{_crept(after)}".rstrip()))
+    line = f"{printable(after.key)}  {text}{runs}{_besides(before, after)}"
+    return (Span("~ ", ("cyan",)), Span(line.rstrip()))
 
 
 def _entry_digits(entry: Entry) -> str:
     figure = _entry_figure(entry) or 0.0
     return f"{figure:,.0f}" if entry.counts else digits(figure)
-
-
-def _crept(entry: Entry) -> str:
-    gained = since_anchor(entry, entry.judged_on or "gbps")
-    return "" if gained is None or gained > -LEAST_CREEP else f", {gained * 100:+.1f} % since its anchor"

@@ -114,14 +114,11 @@ def scalar_text(value: object) -> str:
     if isinstance(value, list | tuple):
         return clean(", ".join(scalar_text(item) for item in value[:50]), 400)
     if isinstance(value, Mapping):
-        return clean(", ".join(f"{key_text(k)}: {_short(v)}" for k, v in list(value.items())[:50]), 400)
+        told = ((k, "…" if isinstance(v, Mapping | list | tuple) else scalar_text(v)) for k, v in [*value.items()][:50])
+        return clean(", ".join(f"{key_text(k)}: {v}" for k, v in told), 400)
     return clean(str(value), 400)
 
 
 def key_text(name: object) -> str:
     """Return a mapping's key as text."""
     return clean(str(name), 100)
-
-
-def _short(value: object) -> str:
-    return "…" if isinstance(value, Mapping | list | tuple) else scalar_text(value)

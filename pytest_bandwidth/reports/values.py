@@ -14,6 +14,11 @@ def number(plain: Plain, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
+def whole(value: object) -> int | None:
+    """Return a value that is a whole number, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def text(plain: Plain, name: str) -> str:
     """Return a text, empty where there is none."""
     value = plain.get(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,20 +96,22 @@ _SETUP = (Rule.BYTES, Rule.METHOD)
 
 def reason_of(decision: Decision) -> str:
     """Return the decision's reason as one sentence without a full stop."""
-    return "; ".join((sentence_of(decision), *_advice(decision), *decision.why_not))
-
-
-def _advice(decision: Decision) -> tuple[str, ...]:
-    if decision.rule == Rule.TOO_NOISY:
-        return (_noise_remedy(decision),)
-    keeps = decision.status is Status.IMPROVED and decision.rule in (Rule.STORED, Rule.COUNTS)
-    return ("--bandwidth-update keeps it",) if keeps else ()
+    advice = [_noise_remedy(decision)] if decision.rule == Rule.TOO_NOISY else []
+    if decision.status is Status.IMPROVED and decision.rule in (Rule.STORED, Rule.COUNTS):
+        advice.append("--bandwidth-update keeps it")
+    return "; ".join((sentence_of(decision), *advice, *decision.why_not))
 
 
 def observation(measurement: Measurement) -> str:
-    """Write what was seen: moved 805 MB in 2.91 ms: 277 GB/s (62 % of peak)."""
+    """Write what was seen: ``moved 805 MB in 2.91 ms: 277 GB/s (62 % of peak)``.
+
+    Of what is counted: ``declared 524 kB read, 2.05 kB written; touched 262 kB read, 2.05 kB written``.
+    """
     if measurement.device.counts_only:
-        return _declared_and_touched(measurement)
+        declared = {"read": measurement.traffic.bytes_read, "written": measurement.traffic.bytes_written}
+        both = (("declared", declared), ("touched", _touched(measurement)))
+        rows = ((what, ", ".join(f"{format_bytes(n)} {verb}" for verb, n in found.items())) for what, found in both)
+        return "; ".join(f"{what} {figures}" for what, figures in rows if figures)
     moved = f"moved {format_bytes(measurement.bytes_moved)}"
     if measurement.seconds is None or measurement.gbps is None:
         return moved
@@ -120,14 +122,6 @@ def observation(measurement: Measurement) -> str:
     if measurement.relative is not None and measurement.probe_gbps is not None and is_share_told(measurement.relative):
         shares.append(f"{format_percent(measurement.relative, 1)} of the probe's {format_gbps(measurement.probe_gbps)}")
     return f"{seen} ({', '.join(shares)})" if shares else seen
-
-
-def _declared_and_touched(measurement: Measurement) -> str:
-    """Write ``declared 524 kB read, 2.05 kB written; touched 262 kB read, 2.05 kB written``."""
-    declared = {"read": measurement.traffic.bytes_read, "written": measurement.traffic.bytes_written}
-    both = (("declared", declared), ("touched", _touched(measurement)))
-    rows = ((what, ", ".join(f"{format_bytes(n)} {verb}" for verb, n in found.items())) for what, found in both)
-    return "; ".join(f"{what} {figures}" for what, figures in rows if figures)
 
 
 def _touched(measurement: Measurement) -> dict[str, int]:
@@ -194,7 +188,11 @@ def with_help(error: object, said: str) -> str:
 
 def message_lines(outcome: Outcome) -> list[str]:
     """Return what a row's failing test says, else its verdict and reason, cleaned: verdict, number and limit first."""
-    said = (outcome.message or "").strip() or _row_text(outcome)
+    said = (outcome.message or "").strip()
+    if not said:
+        detail = detail_of(Status(outcome.status), outcome.reason_code, outcome.verdict)
+        said = f"{outcome.status} ({detail}): {outcome.reason}" if detail else f"{outcome.status}: {outcome.reason}"
+        said += f"\n{help_line(outcome.reason_code)}" if Status(outcome.status).warns else ""
     first, *others = said.splitlines()[:MOST_LINES]
     return [one_line(first, 500), *(clean(line, 500) for line in others)]
 
@@ -229,13 +227,6 @@ def in_a_line(text: str) -> str:
     return " ".join((first, *(line.strip() for line in quoted[-1:])))
 
 
-def _row_text(outcome: Outcome) -> str:
-    status = Status(outcome.status)
-    detail = detail_of(status, outcome.reason_code, outcome.verdict)
-    title = f"{status} ({detail}): {outcome.reason}" if detail else f"{status}: {outcome.reason}"
-    return f"{title}\n{help_line(outcome.reason_code)}" if status.warns else title
-
-
 def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, str] | None:
     """Return a label and what to do about a verdict; None where there is nothing to do."""
     status, rule = decision.status, decision.rule
@@ -246,7 +237,10 @@ def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, st
     by_update = rule in _BY_UPDATE or "about" in decision.facts  # a feature's evidence, which baselines hold
     if rule == BY_COMPILER:
         update = "update the baseline" if context.command is None else f"update the baseline: {context.command}"
-        return "remedy", f"pin {_nvrtc_package(decision.facts['there'])}, or {update}"
+        version = decision.facts["there"]
+        # Each NVRTC of CUDA 12 is in a package of its own name.
+        package = "nvidia-cuda-nvrtc-cu12" if version.startswith("12.") else "nvidia-cuda-nvrtc"
+        return "remedy", f"pin {package}=={version}.*, or {update}"
     if (status in (Status.REGRESSED, Status.MISMATCH) and by_update) or rule.startswith("setting:"):
         if context.against_revision:
             return "accept it", "in review: --bandwidth-against stores nothing that could be updated"
@@ -260,11 +254,6 @@ def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, st
     return None
 
 
-def _nvrtc_package(version: str) -> str:
-    """Return how pip is asked for a version of NVRTC; each of CUDA 12 is in a package of its own name."""
-    return f"nvidia-cuda-nvrtc{'-cu12' if version.startswith('12.') else ''}=={version}.*"
-
-
 _BY_UPDATE = (
     *(Rule.OLD_KERNEL, Rule.PAIRS, Rule.STORED, Rule.COUNTS),
     *(Rule.BYTES, Rule.METHOD, Rule.LESS_WORK),
@@ -273,13 +262,74 @@ _BY_UPDATE = (
 
 def sentence_of(decision: Decision) -> str:
     """Return what was found and the limit, without advice."""
-    name = decision.rule
-    if (floor := floor_of(name)) is not None:
+    numbers, facts, rule = decision.numbers, decision.facts, decision.rule
+    tolerance = format_percent(numbers.tolerance or 0.0, 1)
+    if (floor := floor_of(rule)) is not None:
         return _floor_sentence(floor, decision)
-    if name.startswith("setting:"):
-        name = "setting"
-    write = _SENTENCES.get(name)
-    return write(decision) if write is not None else str(decision.facts.get("text", decision.rule))
+    if rule in (Rule.BYTES, Rule.METHOD) or rule.startswith("setting:"):
+        here, there = facts["here"], facts["there"]
+        if isinstance(here, int) and isinstance(there, int):
+            here, there = f"{here:,} ({format_bytes(here)})", f"{there:,} ({format_bytes(there)})"
+        return f"{facts['name']} is {here}, was {there}"
+    match rule:
+        case Rule.WRITTEN:
+            return "this run saves the entry"
+        case Rule.FLOORS:
+            return "every floor of the marker holds"
+        case Rule.CODE_UNCHANGED:
+            return _unchanged(decision)
+        case Rule.OLD_KERNEL | Rule.PAIRS:
+            return _by_old_code(decision)
+        case Rule.STORED:
+            return f"{_moved(numbers.drop or 0.0, 'the baseline')} (tolerance {tolerance})"
+        case Rule.NOT_REPRODUCED:
+            times = counted(len(numbers.confirmations), "re-run")
+            return f"{format_percent(facts.get('first_drop', 0.0), 1)} slower here, normal in {times}"
+        case Rule.TOO_NOISY:
+            hidden = format_percent(numbers.detects or 0.0, 1)
+            return f"slowdowns below {hidden} cannot be detected, the tolerance is {tolerance}"
+        case Rule.COUNTS:
+            return _counts(decision)
+        case Rule.LESS_WORK:
+            name, then, now, declared = facts["change"]
+            return f"{called(name)} {then:,} → {now:,}, of {declared:,} declared: a part of the work is not done"
+    return _why_unjudged(decision) or str(facts.get("text", rule))
+
+
+def _why_unjudged(decision: Decision) -> str | None:
+    """Say what a verdict lacked; None of rules that say it themselves."""
+    numbers, facts = decision.numbers, decision.facts
+    floor = facts.get("floor")
+    match decision.rule:
+        case Rule.UNGATED:
+            if uncounted := facts.get("uncounted"):
+                return f"counted no {' and no '.join(map(called, uncounted))}, which the entry has"
+            return f"the entry's counts hold no {' and no '.join(facts.get('lacks', ()))}, so that nothing gates them"
+        case Rule.EMPTY_ENTRY:
+            lacks = str(facts.get("lacks"))
+            return f"the baseline's entry holds no {_SINGULAR.get(lacks, lacks)}"
+        case Rule.NO_PROBE:
+            what = f"{floor} cannot be checked" if floor else "the share of the probe cannot be compared"
+            return f"{what}: no believable probe ran with the kernel; judged_on=gbps compares without one"
+        case Rule.UNSTEADY:
+            return (
+                f"{counted(facts.get('compared', 0), 'pair')} can be compared with {facts.get('other')}: between the "
+                f"processes of {facts.get('uneven')} the probe's GB/s differed by more than 10 %"
+            )
+        case Rule.NOT_RERUN:
+            seen = _floor_sentence(floor, decision) if floor else _moved(numbers.drop or 0.0, "the baseline")
+            return f"{seen}, and new processes could not confirm it: {facts.get('why')}"
+        case Rule.NO_BASELINE:
+            return "no baseline was given: measured only"
+        case Rule.NO_ENTRY:
+            return _without_entry(facts)
+        case Rule.CODE_ALONE:
+            return f"the baseline is of {facts.get('code_of')}, and its code is not this test's"
+        case Rule.NOT_THERE:
+            return f"{facts.get('revision')} does not measure this"
+        case Rule.NOTHING_VALID:
+            return f"{facts.get('text')} measured nothing valid"
+    return None
 
 
 def _by_old_code(decision: Decision) -> str:
@@ -292,17 +342,6 @@ def _by_old_code(decision: Decision) -> str:
     return f"{_moved(drop, other)} (tolerance {tolerance})"
 
 
-def _by_stored(decision: Decision) -> str:
-    numbers = decision.numbers
-    return f"{_moved(numbers.drop or 0.0, 'the baseline')} (tolerance {format_percent(numbers.tolerance or 0.0, 1)})"
-
-
-def _not_reproduced(decision: Decision) -> str:
-    numbers, first = decision.numbers, decision.facts.get("first_drop", 0.0)
-    count = len(numbers.confirmations)
-    return f"{format_percent(first, 1)} slower here, normal in {counted(count, 're-run')}"
-
-
 def _unchanged(decision: Decision) -> str:
     same = f"code, launch and inputs are as in {decision.facts.get('revision', 'the baseline')}"
     if decision.numbers.drop is None:
@@ -310,14 +349,6 @@ def _unchanged(decision: Decision) -> str:
     lost = decision.numbers.drop > (decision.numbers.tolerance or 0.0)
     why = ": the device or other input data (what floats hold is not hashed) may be why" if lost else ""
     return f"{same}; {_moved(decision.numbers.drop, 'its figures')}{why}"
-
-
-def _too_noisy(decision: Decision) -> str:
-    numbers = decision.numbers
-    return (
-        f"slowdowns below {format_percent(numbers.detects or 0.0, 1)} cannot be detected, the tolerance is "
-        f"{format_percent(numbers.tolerance or 0.0, 1)}"
-    )
 
 
 def _noise_remedy(decision: Decision) -> str:
@@ -340,41 +371,29 @@ def _spread(numbers: Numbers) -> str:
     return format_percent(numbers.spread or 0.0, 1)
 
 
-def _without_entry(decision: Decision) -> str:
-    path, code_of = decision.facts.get("path"), decision.facts.get("code_of")
+def _without_entry(facts: Mapping[str, Any]) -> str:
+    path, code_of = facts.get("path"), facts.get("code_of")
     if code_of:
         return f"{path}, the baseline of {code_of}, has no code of this test"
-    if others := decision.facts.get("others"):
-        name, has = decision.facts["name"], [f"'{other}'" for other in others]
-        return f"{path} has no entry '{name}', it has {listed(has, OTHERS_SHOWN)}"
+    if others := facts.get("others"):
+        has = listed([f"'{other}'" for other in others], OTHERS_SHOWN)
+        return f"{path} has no entry '{facts['name']}', it has {has}"
     return f"{path} has no entry of this test"
-
-
-def _not_rerun(decision: Decision) -> str:
-    facts, numbers = decision.facts, decision.numbers
-    floor = facts.get("floor")
-    seen = _floor_sentence(floor, decision) if floor else _moved(numbers.drop or 0.0, "the baseline")
-    return f"{seen}, and new processes could not confirm it: {facts.get('why')}"
-
-
-def _different(decision: Decision) -> str:
-    facts = decision.facts
-    name, here, there = facts["name"], facts["here"], facts["there"]
-    if isinstance(here, int) and isinstance(there, int):
-        here, there = f"{here:,} ({format_bytes(here)})", f"{there:,} ({format_bytes(there)})"
-    return f"{name} is {here}, was {there}"
 
 
 def _counts(decision: Decision) -> str:
     changes: Sequence[tuple[str, int, int]] = decision.facts.get("changes", ())
     if not changes:
         return "no count has changed"
-    tolerance = decision.numbers.tolerance or 0.0
     if decision.status is Status.OK:
-        return f"no count rose by more than {format_percent(tolerance, 1)}"
-    name, then, now = max(changes, key=_growth)
+        return f"no count rose by more than {format_percent(decision.numbers.tolerance or 0.0, 1)}"
     if decision.status is Status.IMPROVED:
-        return f"{', '.join(_change(*change) for change in changes)}"
+        told = []
+        for name, then, now in changes:
+            factor = f", {now / then:.3g}×" if then else ""
+            told.append(f"{called(name)} {then:,} → {now:,}{factor}")
+        return ", ".join(told)
+    name, then, now = max(changes, key=_growth)
     if then and now / then >= 2:
         return f"{now / then:.3g}× more {called(name)} than the baseline"
     return f"{called(name)} {then:,} → {now:,}" + (f" (+{format_percent(now / then - 1, 1)})" if then else "")
@@ -386,41 +405,6 @@ def _growth(change: tuple[str, int, int]) -> float:
     return now / then if then else float(now)
 
 
-def _change(name: str, then: int, now: int) -> str:
-    factor = f", {now / then:.3g}×" if then else ""
-    return f"{called(name)} {then:,} → {now:,}{factor}"
-
-
-def _less_work(decision: Decision) -> str:
-    name, then, now, declared = decision.facts["change"]
-    return f"{called(name)} {then:,} → {now:,}, of {declared:,} declared: a part of the work is not done"
-
-
-def _ungated(decision: Decision) -> str:
-    if uncounted := decision.facts.get("uncounted"):
-        return f"counted no {' and no '.join(map(called, uncounted))}, which the entry has"
-    return f"the entry's counts hold no {' and no '.join(decision.facts.get('lacks', ()))}, so that nothing gates them"
-
-
-def _empty(decision: Decision) -> str:
-    lacks = str(decision.facts.get("lacks"))
-    return f"the baseline's entry holds no {_SINGULAR.get(lacks, lacks)}"
-
-
-def _no_probe(decision: Decision) -> str:
-    floor = decision.facts.get("floor")
-    what = f"{floor} cannot be checked" if floor else "the share of the probe cannot be compared"
-    return f"{what}: no believable probe ran with the kernel; judged_on=gbps compares without one"
-
-
-def _unsteady(decision: Decision) -> str:
-    facts = decision.facts
-    return (
-        f"{counted(facts.get('compared', 0), 'pair')} can be compared with {facts.get('other')}: between the processes "
-        f"of {facts.get('uneven')} the probe's GB/s differed by more than 10 %"
-    )
-
-
 def _floor_sentence(floor: str, decision: Decision) -> str:
     seen, limit = decision.numbers.observed or 0.0, decision.numbers.reference or 0.0
     return f"{_floor_value(floor, seen)} is below {floor}, {_floor_value(floor, limit)}"
@@ -430,33 +414,6 @@ def _floor_value(name: str, *values: float) -> str:
     if name in _SHARE_OF_FLOOR:
         return f"{', '.join(format_percent(value, 1) for value in values)} {_SHARE_OF_FLOOR[name]}"
     return f"{', '.join(map(digits, values))} GB/s"
-
-
-_SENTENCES: Mapping[str, Callable[[Decision], str]] = {
-    Rule.WRITTEN: lambda _: "this run saves the entry",
-    Rule.FLOORS: lambda _: "every floor of the marker holds",
-    Rule.CODE_UNCHANGED: _unchanged,
-    Rule.OLD_KERNEL: _by_old_code,
-    Rule.PAIRS: _by_old_code,
-    Rule.STORED: _by_stored,
-    Rule.NOT_REPRODUCED: _not_reproduced,
-    Rule.TOO_NOISY: _too_noisy,
-    Rule.COUNTS: _counts,
-    Rule.LESS_WORK: _less_work,
-    Rule.UNGATED: _ungated,
-    Rule.EMPTY_ENTRY: _empty,
-    Rule.BYTES: _different,
-    Rule.METHOD: _different,
-    "setting": _different,
-    Rule.NO_PROBE: _no_probe,
-    Rule.UNSTEADY: _unsteady,
-    Rule.NOT_RERUN: _not_rerun,
-    Rule.NO_BASELINE: lambda _: "no baseline was given: measured only",
-    Rule.NO_ENTRY: _without_entry,
-    Rule.CODE_ALONE: lambda d: f"the baseline is of {d.facts.get('code_of')}, and its code is not this test's",
-    Rule.NOT_THERE: lambda d: f"{d.facts.get('revision')} does not measure this",
-    Rule.NOTHING_VALID: lambda d: f"{d.facts.get('text')} measured nothing valid",
-}
 
 
 def device_sentence(loss: DeviceLoss) -> str:
@@ -477,25 +434,18 @@ def _fact_rows(measurement: Measurement, decision: Decision, entry: Entry | None
         return _count_rows(measurement, decision)
     if numbers.observed is None or numbers.reference is None:
         return []
-    rows = [("this code", _value(numbers, numbers.observed)), (_base_label(decision), _base_value(decision))]
-    if decision.rule == Rule.STORED and numbers.confirmations:
+    by_stored = Rule.STORED in (rule, decision.facts.get("by"))
+    base = "baseline" if by_stored else "old code"
+    rows = [("this code", _value(numbers, numbers.observed)), (base, _base_value(decision))]
+    if rule == Rule.STORED and numbers.confirmations:
         rows.append(("re-runs", ", ".join(_value(numbers, value) for value in numbers.confirmations)))
-    if (
-        numbers.figure == "gbps"
-        and measurement.relative is not None
-        and entry is not None
-        and decision.rule != Rule.STORED
-    ):
+    share = measurement.relative if numbers.figure == "gbps" and rule != Rule.STORED else None
+    if share is not None and entry is not None:
         shares = [run.relative for run in entry.runs if run.relative is not None]
         if shares:
             then = sorted(shares)[len(shares) // 2]
-            now, before = format_percent(measurement.relative, 1), format_percent(then, 1)
-            rows.append(("vs. probe", f"{now}, was {before}"))
+            rows.append(("vs. probe", f"{format_percent(share, 1)}, was {format_percent(then, 1)}"))
     return rows
-
-
-def _base_label(decision: Decision) -> str:
-    return "baseline" if decision.rule == Rule.STORED or decision.facts.get("by") == Rule.STORED else "old code"
 
 
 def _base_value(decision: Decision) -> str:
@@ -528,20 +478,18 @@ def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str,
 
 def worst_line(lines: Sequence[Mapping[str, Any]]) -> str | None:
     """Say which line is furthest from coalesced, as ``K.cu:12 loads strided (32 bytes), 32.0 sectors a request``."""
-    worst: tuple[float, str] | None = None
-    for line in lines:
-        for kind in ("loads", "stores", "atomics"):
-            access = line.get(kind) or {}
-            if not access.get("requests") or not access.get("coalescing"):
-                continue
-            wasted = access["sectors"] * (1 - access["coalescing"])
-            text = (
-                f"{line['file']}:{line['line']} {kind} {access['pattern']}, "
-                f"{access['sectors_per_request']:.1f} sectors a request"
-            )
-            if wasted > 0 and (worst is None or wasted > worst[0]):
-                worst = (wasted, text)
-    return None if worst is None else worst[1]
+    accesses = (
+        (access["sectors"] * (1 - access["coalescing"]), line, kind, access)
+        for line in lines
+        for kind in ("loads", "stores", "atomics")
+        if (access := line.get(kind) or {}).get("requests") and access.get("coalescing")
+    )
+    worst = max(accesses, key=lambda one: one[0], default=None)
+    if worst is None or worst[0] <= 0:
+        return None
+    _, line, kind, access = worst
+    per_request = f"{access['sectors_per_request']:.1f} sectors a request"
+    return f"{line['file']}:{line['line']} {kind} {access['pattern']}, {per_request}"
 
 
 def conflicting_line(lines: Sequence[Mapping[str, Any]]) -> str | None:

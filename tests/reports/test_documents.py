@@ -44,30 +44,24 @@ def test_figures_are_in_the_units_of_their_names() -> None:
     assert float(row["allowed_drop"]) == pytest.approx(0.05)
 
 
-def test_what_was_counted_has_columns() -> None:
+def test_what_was_counted_has_columns_and_no_times() -> None:
     (row,) = rows_of(render_csv([run_documents.counted()]))
     assert (row["load_sectors"], row["store_sectors"], row["atomic_sectors"]) == ("1024", "128", "")
     assert (row["sectors_per_request"], row["access"]) == ("32.0 + 4.0", "strided (32 bytes) / coalesced")
+    assert (row["time_ms"], row["bandwidth_gb_s"], row["relative"], row["bytes_read"]) == ("", "", "", "4096")
 
 
-def test_shapes_come_from_the_tags() -> None:
-    outcome = replace(
-        run_documents.outcomes(1)[0], tags={"operation": "gemm", "precision": "FP16", "M": 32, "N": 896, "K": 64}
-    )
-    row = rows_of(render_csv([outcome]))[0]
-    assert (row["operation"], row["precision"], row["M"], row["N"], row["K"]) == ("gemm", "fp16", "32", "896", "64")
-
-
-def test_without_tags_the_operation_is_the_test() -> None:
-    outcome = replace(run_documents.outcomes(1)[0], tags={}, precision="float32")
-    row = rows_of(render_csv([outcome]))[0]
-    assert (row["operation"], row["precision"], row["M"]) == ("copy", "fp32", "")
-
-
-def test_what_was_not_timed_has_empty_cells() -> None:
-    row = rows_of(render_csv([run_documents.counted()]))[0]
-    assert (row["time_ms"], row["bandwidth_gb_s"], row["relative"]) == ("", "", "")
-    assert row["bytes_read"] == "4096"
+@pytest.mark.parametrize(
+    ("tags", "precision", "cells"),
+    [
+        ({"operation": "gemm", "precision": "FP16", "M": 32, "N": 896, "K": 64}, None, "gemm fp16 32 896 64"),
+        ({}, "float32", "copy fp32   "),  # without tags the operation is the test
+    ],
+)
+def test_shapes_come_from_the_tags(tags: dict[str, str | int], precision: str | None, cells: str) -> None:
+    outcome = replace(run_documents.outcomes(1)[0], tags=tags, precision=precision)
+    (row,) = rows_of(render_csv([outcome]))
+    assert [row[name] for name in ("operation", "precision", "M", "N", "K")] == cells.split(" ")
 
 
 def test_the_fp16_half_of_a_pair_carries_the_ratios() -> None:

@@ -30,52 +30,41 @@ def summary(outcomes, *codes: str, **settings):
     return summary_of_run(read_document(document))
 
 
-@pytest.mark.parametrize(
-    ("statuses", "strict", "sentence", "severity"),
-    [
-        (("OK", "OK"), False, "All 2 measurements passed", "good"),
-        (("OK",), True, "The measurement passed", "good"),
-        (("OK", "IMPROVED"), True, "All 2 measurements passed", "good"),
-        (("SAVED", "SAVED"), False, "2 measurements saved to the baseline", "plain"),
-        (("OK", "REGRESSED"), False, "1 of 2 measurements failed", "bad"),
-        (("OK", "MISMATCH"), False, "1 of 2 measurements failed", "bad"),
-        (("OK", "UNDECIDED"), False, "Nothing failed, but 1 of 2 measurements was not judged", "warn"),
-        (("OK", "UNDECIDED"), True, "1 of 2 measurements failed", "bad"),
-        (("UNDECIDED", "UNDECIDED"), False, "Nothing failed, but 2 of 2 measurements were not judged", "warn"),
-        ((), False, "Nothing was measured", "warn"),
-    ],
-)
-def test_a_run_is_summed_up_by_its_statuses(statuses, strict, sentence, severity):
-    found = summary(rows(*statuses), strict=strict)
-    assert (found.sentence, found.severity) == (sentence, severity)
+TWO = ("UNDECIDED", "UNDECIDED")
+LOST = {"code": DEVICE_LOSS, "device_tolerance": 0.05}
+UNMEASURED = {"code": NOT_MEASURED}
 
 
 @pytest.mark.parametrize(
-    ("code", "settings", "sentence", "severity"),
+    ("statuses", "more", "sentence", "severity"),
     [
-        (DEVICE_LOSS, {}, "The measurement passed", "good"),
-        (DEVICE_LOSS, {"device_tolerance": 0.05}, "The device lost more than it may", "bad"),
-        ("other", {"device_tolerance": 0.05}, "The measurement passed", "good"),
-        (UNJUDGED, {}, "1 test failed before being judged", "bad"),
-        (NOT_MEASURED, {}, "Nothing failed, but entries of the baseline were not measured", "warn"),
-        (NOT_MEASURED, {"strict": True}, "Entries of the baseline were not measured", "bad"),
+        (("OK", "OK"), {}, "All 2 measurements passed", "good"),
+        (("OK",), {"strict": True}, "The measurement passed", "good"),
+        (("OK", "IMPROVED"), {"strict": True}, "All 2 measurements passed", "good"),
+        (("SAVED", "SAVED"), {}, "2 measurements saved to the baseline", "plain"),
+        (("OK", "REGRESSED"), {}, "1 of 2 measurements failed", "bad"),
+        (("OK", "MISMATCH"), {}, "1 of 2 measurements failed", "bad"),
+        (("OK", "UNDECIDED"), {}, "Nothing failed, but 1 of 2 measurements was not judged", "warn"),
+        (("OK", "UNDECIDED"), {"strict": True}, "1 of 2 measurements failed", "bad"),
+        (TWO, {}, "Nothing failed, but 2 of 2 measurements were not judged", "warn"),
+        ((), {}, "Nothing was measured", "warn"),
+        # What is found about the run counts.
+        (("OK",), {"code": DEVICE_LOSS}, "The measurement passed", "good"),
+        (("OK",), LOST, "The device lost more than it may", "bad"),
+        (("OK",), {**LOST, "code": "other"}, "The measurement passed", "good"),
+        (("OK",), {"code": UNJUDGED}, "1 test failed before being judged", "bad"),
+        (("OK",), UNMEASURED, "Nothing failed, but entries of the baseline were not measured", "warn"),
+        (("OK",), {**UNMEASURED, "strict": True}, "Entries of the baseline were not measured", "bad"),
+        # Undecided for one reason: it is said which.
+        (TWO, {"rule": Rule.NO_BASELINE}, "2 measurements, no baseline to compare with", "warn"),
+        (TWO, {"rule": Rule.NOT_WRITTEN}, "2 measurements, none saved to the baseline", "bad"),
+        (TWO, {"rule": Rule.TOO_NOISY}, "Nothing failed, but 2 of 2 measurements were not judged", "warn"),
     ],
 )
-def test_what_is_found_about_the_run_counts(code, settings, sentence, severity):
-    found = summary(rows("OK"), code, **settings)
-    assert (found.sentence, found.severity) == (sentence, severity)
-
-
-@pytest.mark.parametrize(
-    ("rule", "sentence", "severity"),
-    [
-        (Rule.NO_BASELINE, "2 measurements, no baseline to compare with", "warn"),
-        (Rule.NOT_WRITTEN, "2 measurements, none saved to the baseline", "bad"),
-        (Rule.TOO_NOISY, "Nothing failed, but 2 of 2 measurements were not judged", "warn"),
-    ],
-)
-def test_undecided_for_one_reason_says_which(rule, sentence, severity):
-    found = summary(rows("UNDECIDED", "UNDECIDED", rule=rule))
+def test_a_run_is_summed_up(statuses, more, sentence, severity):
+    settings = {name: value for name, value in more.items() if name not in ("rule", "code")}
+    codes = [more["code"]] if "code" in more else []
+    found = summary(rows(*statuses, rule=more.get("rule", Rule.STORED)), *codes, **settings)
     assert (found.sentence, found.severity) == (sentence, severity)
 
 

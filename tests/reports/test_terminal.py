@@ -12,6 +12,7 @@ import run_documents
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device import READ_OTHERWISE
 from pytest_bandwidth.features.html.table import table_of
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.github import job_summary
 from pytest_bandwidth.reports.tables import natural, shortest_unique, without_common_part
 from pytest_bandwidth.reports.terminal import MOST_CHANGES, change_lines, summary_lines
@@ -155,24 +156,29 @@ FINE = "OK  floors hold"
 LONG = "attention-standard-float32-batch1-heads14-n1024-d"
 
 
+def fine(nodeid: str) -> Outcome:
+    return replace(OUTCOME, nodeid=nodeid, key=nodeid, status="OK", reason_code="floors", verdict={}, tags={})
+
+
 def table(nodeids: Sequence[str], width: int = 80) -> list[str]:
     """The table's lines, its heading first."""
-    rows = [
-        replace(OUTCOME, nodeid=nodeid, key=nodeid, status="OK", reason_code="floors", verdict={}) for nodeid in nodeids
-    ]
-    lines = shown(rows, width)
+    lines = shown([*map(fine, nodeids)], width)
     return lines[: next(i for i, line in enumerate(lines) if " measured: " in line)]
 
 
-def test_parameters_of_one_test_stand_under_its_name() -> None:
-    head, *rows = table([f"a/test_ops.py::test_operation[{name}]" for name in ("add-float32", "copy-float16")])
-    assert head.startswith("test_operation[…]  ")
-    assert [row.split()[0] for row in rows] == ["add-float32", "copy-float16"]
-
-
-def test_a_slash_inside_a_parameter_cuts_no_name() -> None:
-    _, row = table(["folder/test_ops.py::test_slash[a/b]"])
-    assert row.split()[0] == "test_ops.py::test_slash[a/b]"
+@pytest.mark.parametrize(
+    ("nodeids", "heading", "names"),
+    [
+        (["a/t.py::test_op[add-float32]", "a/t.py::test_op[copy]"], "test_op[…]", ["add-float32", "copy"]),
+        (["folder/test_ops.py::test_slash[a/b]"], "test", ["test_ops.py::test_slash[a/b]"]),
+        ([f"t.py::test_a[{n}]" for n in (10, 2, 33, 1)], "test_a[…]", ["1", "2", "10", "33"]),
+    ],
+    ids=["parameters stand under their test", "a slash inside a parameter cuts no name", "numbers in natural order"],
+)
+def test_rows_are_named_in_few_words(nodeids: list[str], heading: str, names: list[str]) -> None:
+    head, *rows = table(nodeids)
+    assert head.startswith(f"{heading}  ")
+    assert [row.split()[0] for row in rows] == names
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -211,9 +217,7 @@ def test_wide_characters_take_two_columns() -> None:
 
 
 def test_a_name_of_wide_characters_has_a_line_of_its_own_where_it_does_not_fit() -> None:
-    name = "測" * 40
-    lines = table([f"t.py::test_[{name}]", "t.py::test_[b]"], 80)
-    assert name in lines
+    assert "測" * 40 in table([f"t.py::test_[{'測' * 40}]", "t.py::test_[b]"], 80)
 
 
 @pytest.mark.parametrize(
@@ -233,13 +237,8 @@ def test_what_all_names_share_is_left_out(names: list[str], heading: str, left: 
 
 def test_tests_of_one_name_are_told_apart_by_the_shortest_path() -> None:
     nodeids = ["x/a/t.py::test_a", "x/b/t.py::test_a", "y/b/t.py::test_a", "t.py::test_a", "x/a/t.py::test_b[c/d]"]
-    assert shortest_unique(nodeids) == dict(
-        zip(
-            nodeids,
-            ["a/t.py::test_a", "x/b/t.py::test_a", "y/b/t.py::test_a", "t.py::test_a", "t.py::test_b[c/d]"],
-            strict=True,
-        )
-    )
+    short = ["a/t.py::test_a", "x/b/t.py::test_a", "y/b/t.py::test_a", "t.py::test_a", "t.py::test_b[c/d]"]
+    assert shortest_unique(nodeids) == dict(zip(nodeids, short, strict=True))
 
 
 def test_tests_of_one_name_are_told_apart_in_table_and_notes() -> None:
@@ -254,18 +253,8 @@ def test_tests_of_one_name_are_told_apart_in_table_and_notes() -> None:
     assert "NOTE b/t.py::test_a: passes" in lines
 
 
-def test_numbers_stand_in_their_natural_order() -> None:
-    _, *rows = table([f"t.py::test_a[{n}]" for n in (10, 2, 33, 1)])
-    assert [row.split()[0] for row in rows] == ["1", "2", "10", "33"]
-
-
 def test_pages_and_summaries_for_github_have_the_same_order() -> None:
-    nodeids = [f"t.py::test_a[n{n}]" for n in (10, 2, 33, 1)]
-    rows = [
-        replace(OUTCOME, nodeid=nodeid, key=nodeid, status="OK", reason_code="floors", verdict={}, tags={})
-        for nodeid in nodeids
-    ]
-    document = run_documents.run_document(rows)
+    document = run_documents.run_document([fine(f"t.py::test_a[n{n}]") for n in (10, 2, 33, 1)])
     page_rows = [row.name for row in table_of(read_document(document)).rows]
     assert page_rows == [f"test_a[n{n}]" for n in (1, 2, 10, 33)]
     assert re.findall(r"#91;n([0-9]+)&", job_summary(document)) == ["1", "2", "10", "33"]
@@ -277,16 +266,13 @@ def test_numbers_of_any_length_sort() -> None:
 
 
 def test_rows_that_are_fine_are_only_counted_where_they_are_many() -> None:
-    fine = [
-        replace(OUTCOME, nodeid=f"t.py::t{i}", key=f"t.py::t{i}", status="OK", reason_code="floors", verdict={})
-        for i in range(31)
-    ]
+    quiet = [fine(f"t.py::t{i}") for i in range(31)]
     slow = replace(OUTCOME, nodeid="t.py::slow", key="t.py::slow", status="REGRESSED", verdict={"drop": 0.1})
-    lines = shown([*fine, slow], 80)
+    lines = shown([*quiet, slow], 80)
     assert [line.split()[0] for line in lines] == ["test", "t.py::slow", "…", "32"]
     assert lines[2] == "… and 31 more that are fine (-v lists them)"
-    assert sum(line.endswith(FINE) for line in shown([*fine, slow], 80, verbose=True)) == 31
-    assert len(shown(fine[:30], 80)) == 32
+    assert sum(line.endswith(FINE) for line in shown([*quiet, slow], 80, verbose=True)) == 31
+    assert len(shown(quiet[:30], 80)) == 32
 
 
 ACCESS = {
@@ -328,10 +314,7 @@ def test_a_verdicts_detail_goes_below_where_it_does_not_fit(status: str, rule: s
 
 
 def test_no_line_ends_in_a_space() -> None:
-    rows = [
-        replace(OUTCOME, nodeid=f"t.py::test_a[{i}]", key=str(i), status="OK", reason_code="floors", verdict={})
-        for i in range(3)
-    ]
+    rows = [fine(f"t.py::test_a[{i}]") for i in range(3)]
     counted = replace(OUTCOME, gbps=None, utilization=None, relative=None, counts={"x": 1}, detail=ACCESS)
     for line in shown([*rows, counted], 60, verbose=True):
         assert line == line.rstrip()
@@ -376,11 +359,8 @@ def test_new_and_changed_entries():
 def test_what_was_lost_since_the_anchor(anchor, told):
     before, after = entry(90.0, anchor=anchor), entry(90.0, 90.0, anchor=anchor)
     assert changed((before, after))[1] == f"~ t  90.0 → 90.0 GB/s, +0.0 % (2 runs){told}"
-
-
-def test_an_anchor_without_the_judged_figure_tells_nothing():
-    after = replace(entry(90.0, 90.0, anchor=100.0), judged_on="relative")
-    assert changed((entry(90.0), after))[1] == "~ t  90.0 → 90.0 GB/s, +0.0 % (2 runs)"
+    # An anchor without the judged figure tells nothing.
+    assert changed((before, replace(after, judged_on="relative")))[1] == "~ t  90.0 → 90.0 GB/s, +0.0 % (2 runs)"
 
 
 def test_of_many_new_entries_only_their_number_is_told():

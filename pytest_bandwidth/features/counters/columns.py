@@ -5,9 +5,9 @@ from __future__ import annotations
 from pytest_bandwidth.domain.units import counted, format_bytes, format_gbps
 from pytest_bandwidth.features.counters.dram_traffic import DRAM
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.columns import Column, SmallTable, whole
+from pytest_bandwidth.reports.columns import Column, SmallTable
 from pytest_bandwidth.reports.text_safe import one_line
-from pytest_bandwidth.reports.values import mapping, mappings, number, text
+from pytest_bandwidth.reports.values import mapping, mappings, number, text, whole
 
 KERNELS_AT_MOST = 20
 _VERBS = ("read", "written")

@@ -67,23 +67,23 @@ def bundle_in_the_making() -> Iterator[Callable[[], str]]:
 def _kept(made: str) -> str:
     """Return the script as pages carry it, kept for later ones."""
     bundle = made.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    _write(_cache_file(), bundle)
+    file = _cache_file()
+    # Whole or not at all; a cache that cannot be written costs a second, nothing else.
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(file, bundle.encode(), mode=0o600)  # for this user alone
     return bundle
 
 
 def _cache_file() -> Path:
-    return cache_folder() / f"vega-{_version()}.js"
-
-
-def _version() -> str:
-    """Return vl-convert's version by the name of its metadata: a module that reads it takes 20 ms to import."""
+    # The version by the name of its metadata: a module that reads it takes 20 ms to import.
     spec = importlib.util.find_spec("vl_convert")
     if spec is not None and spec.origin is not None:
         for metadata in Path(spec.origin).parents[1].glob("vl_convert_python-*.dist-info"):
-            return metadata.stem.partition("-")[2]
+            return cache_folder() / f"vega-{metadata.stem.partition('-')[2]}.js"
     from importlib.metadata import version
 
-    return version("vl-convert-python")
+    return cache_folder() / f"vega-{version('vl-convert-python')}.js"
 
 
 def _read(file: Path) -> str | None:
@@ -97,10 +97,3 @@ def _read(file: Path) -> str | None:
             return opened.read() or None
     except (OSError, UnicodeDecodeError):
         return None
-
-
-def _write(file: Path, text: str) -> None:
-    """Keep a copy whole or not at all; a cache that cannot be written costs a second, nothing else."""
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(file, text.encode(), mode=0o600)  # for this user alone

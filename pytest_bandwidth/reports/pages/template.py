@@ -57,22 +57,17 @@ class Templates:
         and draws charts with what `library` gives, which may take long; None for a page without any.
         """
         style = _SHARED.render("page.css", columns=columns, light=LIGHT, dark=DARK)
-        text = embedded(data)
+        text = embedded(data)  # before `library` waits
         scripts = [] if script is None else [*filter(None, [library()]), self.script(script)]
-        policy = _policy(style, scripts)
+        sources = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+        policy = (
+            f"default-src 'none'; script-src {sources}; style-src 'sha256-{_digest(style)}'; "
+            "base-uri 'none'; form-action 'none'"
+        )
         return self.render(name, policy=policy, style=style, scripts=scripts, data=text, **values)
 
 
 _SHARED = Templates("pytest_bandwidth.reports.pages")
-
-
-def _policy(style: str, scripts: Sequence[str]) -> str:
-    """Return the Content-Security-Policy of a page with this style sheet and these scripts."""
-    sources = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
-    return (
-        f"default-src 'none'; script-src {sources}; style-src 'sha256-{_digest(style)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
 
 
 def embedded(data: Any) -> str:
