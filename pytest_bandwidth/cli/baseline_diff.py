@@ -52,14 +52,34 @@ class Difference:
 
 def diff(options: argparse.Namespace) -> int:
     old, new = baseline_files.load(options.old), baseline_files.load(options.new)
-    header, ptx = _header(old, new), _ptx_changes(options.old, options.new)
+    ptx = _ptx_changes(options.old, options.new)
+    facts: dict[str, tuple[object, object]] = {"tolerance": (old.tolerance, new.tolerance)}
+    for name in ("name", "memory_gib", "kind", "peak_gbps"):
+        facts[f"device.{name}"] = (getattr(old.device, name, None), getattr(new.device, name, None))
+    header = {name: pair for name, pair in facts.items() if pair[0] != pair[1]}
     differences = [
         one
         for key in dict.fromkeys((*old.entries, *new.entries))
         if (one := _difference(key, old.entries.get(key), new.entries.get(key), ptx)) is not None
     ]
     if options.json:
-        print_json({"old": old.path, "new": new.path, "header": header, "entries": [_plain(d) for d in differences]})
+        entries = [
+            {
+                "key": one.key,
+                "kind": "added" if one.before is None else "removed" if one.after is None else "changed",
+                "gbps_before": one.before.gbps if one.before else None,
+                "gbps_after": one.after.gbps if one.after else None,
+                "change": one.change,
+                "runs_before": len(one.before.runs) if one.before else None,
+                "runs_after": len(one.after.runs) if one.after else None,
+                "fields": {name: list(pair) for name, pair in one.fields.items()},
+                "code_changes": list(one.code_changes),
+                "code_diff": one.ptx.diff,
+                "code_unknown": one.ptx.unknown,
+            }
+            for one in differences
+        ]
+        print_json({"old": old.path, "new": new.path, "header": header, "entries": entries})
     else:
         print("\n".join(_lines(old, new, header, differences)))
     return 1 if header or differences else 0
@@ -87,14 +107,6 @@ def _ptx_changes(old: Path, new: Path) -> PtxChanges:
     return between
 
 
-def _header(old: Baseline, new: Baseline) -> dict[str, tuple[object, object]]:
-    """Return the differing facts of the files themselves by name."""
-    facts: dict[str, tuple[object, object]] = {"tolerance": (old.tolerance, new.tolerance)}
-    for name in ("name", "memory_gib", "kind", "peak_gbps"):
-        facts[f"device.{name}"] = (getattr(old.device, name, None), getattr(new.device, name, None))
-    return {name: pair for name, pair in facts.items() if pair[0] != pair[1]}
-
-
 def _difference(key: str, before: Entry | None, after: Entry | None, ptx: PtxChanges) -> Difference | None:
     if before is None or after is None:
         return Difference(key, before, after, {})
@@ -117,7 +129,10 @@ def _lines(
 ) -> list[str]:
     if not header and not differences:
         return [f"{printable(old.path or '')} and {printable(new.path or '')} say the same"]
-    lines = [f"{name}: {_told(a)} → {_told(b)}" for name, (a, b) in header.items()]
+    lines = []
+    for name, pair in header.items():
+        before, after = ("none" if value is None else printable(str(value)) for value in pair)
+        lines.append(f"{name}: {before} → {after}")
     if differences:
         headings = ("entry", "GB/s before", "GB/s after", "change", "runs", "what else")
         lines += aligned(headings, [_cells(one) for one in differences], left=("what else",), width=terminal_width())
@@ -146,41 +161,17 @@ def _code_lines(differences: Sequence[Difference]) -> Iterator[str]:
         left = max(left - len(diff), 0)
 
 
-def _told(value: object) -> str:
-    return "none" if value is None else printable(str(value))
-
-
 def _cells(one: Difference) -> tuple[str, ...]:
     sign = "+" if one.before is None else "-" if one.after is None else "~"
     runs = [str(len(entry.runs)) for entry in (one.before, one.after) if entry is not None]
+    fields = {name: f"{name} {old or 'none'} → {new or 'none'}" for name, (old, new) in one.fields.items()}
+    if "code" in fields and one.code_changes:
+        fields["code"] = "code changed"  # hashes tell people nothing; how it changed stands below
     return (
         f"{sign} {one.key}",
         digits(one.before.gbps) if one.before and one.before.gbps else "",
         digits(one.after.gbps) if one.after and one.after.gbps else "",
         "" if one.change is None else f"{one.change * 100:+.1f} %",
         " → ".join(dict.fromkeys(runs)),
-        "; ".join(_field(name, *pair, one) for name, pair in one.fields.items()),
+        "; ".join(fields.values()),
     )
-
-
-def _field(name: str, before: str | None, after: str | None, of: Difference) -> str:
-    if name == "code" and of.code_changes:  # hashes tell people nothing; how it changed stands below
-        return "code changed"
-    return f"{name} {before or 'none'} → {after or 'none'}"
-
-
-def _plain(one: Difference) -> dict[str, object]:
-    kind = "added" if one.before is None else "removed" if one.after is None else "changed"
-    return {
-        "key": one.key,
-        "kind": kind,
-        "gbps_before": one.before.gbps if one.before else None,
-        "gbps_after": one.after.gbps if one.after else None,
-        "change": one.change,
-        "runs_before": len(one.before.runs) if one.before else None,
-        "runs_after": len(one.after.runs) if one.after else None,
-        "fields": {name: list(pair) for name, pair in one.fields.items()},
-        "code_changes": list(one.code_changes),
-        "code_diff": one.ptx.diff,
-        "code_unknown": one.ptx.unknown,
-    }

@@ -48,16 +48,12 @@ def matching(keys: Iterable[str], patterns: Sequence[str]) -> list[str]:
         return all_keys
     wanted: set[str] = set()
     for pattern in patterns:
-        found = {pattern} & set(all_keys) or _like(all_keys, pattern)
+        form = re.compile("".join({"*": ".*", "?": "."}.get(c) or re.escape(c) for c in pattern), re.DOTALL)
+        found = {pattern} & set(all_keys) or {key for key in all_keys if form.fullmatch(key)}
         if not found:
             raise UsageError(f"found no entry like {pattern!r}, expected a key or a pattern with * and ?")
         wanted |= found
     return [key for key in all_keys if key in wanted]
-
-
-def _like(keys: Sequence[str], pattern: str) -> set[str]:
-    form = re.compile("".join({"*": ".*", "?": "."}.get(c) or re.escape(c) for c in pattern), re.DOTALL)
-    return {key for key in keys if form.fullmatch(key)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,72 +62,61 @@ class _Checked:
     baseline: Baseline | None
     problems: tuple[Problem, ...]
 
+    @property
+    def device(self) -> BaselineDevice | None:
+        return self.baseline.device if self.baseline else None
+
 
 def validate(options: argparse.Namespace) -> int:
     checked = [one for path in options.paths for one in _checked_at(path)]
     problems = [problem for one in checked for problem in one.problems]
     if options.json:
-        print_json({"valid": not problems, "files": [_plain_of_checked(one) for one in checked]})
-    else:
-        for one in checked:
-            print("\n".join(map(printable, _lines_of_checked(one))))
+        files = [
+            {
+                "path": str(one.path),
+                "valid": not one.problems,
+                "device": one.device.name if one.device else None,
+                "entries": len(one.baseline.entries) if one.baseline else None,
+                "problems": [{"line": problem.line or None, "message": problem.message} for problem in one.problems],
+            }
+            for one in checked
+        ]
+        print_json({"valid": not problems, "files": files})
+        return 2 if problems else 0
+    for one in checked:
+        lines = [str(problem) for problem in one.problems]
+        if one.baseline is not None and not lines:
+            note = [] if one.baseline.note is None else [one.baseline.note]
+            device = one.device.name if one.device else "any device"
+            lines = [*note, f"{one.path}: valid, {counted(len(one.baseline.entries), 'entry')}, {device}"]
+        print("\n".join(map(printable, lines)))
     return 2 if problems else 0
 
 
 def _checked_at(path: Path) -> list[_Checked]:
-    """Return the files at a path; a path without any is a problem itself, which keeps nothing of the others."""
-    if not exists(path):
-        return [_nothing_at(path, "found no such file or folder, expected baselines")]
+    """Return the files at a path; a path without any is a problem itself, which keeps nothing of the others.
+
+    Two files of one device are a problem: a run could not tell which of them to use.
+    """
     try:
-        checked = [_read(file) for file in files_at(path)]
+        if not exists(path):
+            raise UsageError("found no such file or folder, expected baselines")
+        files = files_at(path)
     except UsageError as error:
-        return [_nothing_at(path, str(error).removeprefix(f"{path}: "))]
-    return _with_twins(checked) if isdir(path) else checked
-
-
-def _nothing_at(path: Path, message: str) -> _Checked:
-    return _Checked(path, None, (Problem(str(path), 0, message),))
-
-
-def _read(file: Path) -> _Checked:
-    try:
-        baseline = baseline_files.load(file)
-        return _Checked(file, baseline, tuple(problems_of(file, baseline.entries.values())))
-    except BaselineError as error:
-        return _Checked(file, None, error.problems)
-
-
-def _with_twins(checked: Sequence[_Checked]) -> list[_Checked]:
-    """Add the problem of two files of one device: a run could not tell which of them to use."""
+        return [_Checked(path, None, (Problem(str(path), 0, str(error).removeprefix(f"{path}: ")),))]
+    checked: list[_Checked] = []
     first: dict[BaselineDevice, Path] = {}
-    found = []
-    for one in checked:
-        device = one.baseline.device if one.baseline else None
-        other = first.setdefault(device, one.path) if device else one.path
-        if device is None or other == one.path:
-            found.append(one)
-            continue
-        message = f"found the device {device.name!r}, expected it in one file only: {other} is of it, too"
-        found.append(_Checked(one.path, one.baseline, (Problem(str(one.path), device.line or 1, message),)))
-    return found
-
-
-def _lines_of_checked(one: _Checked) -> list[str]:
-    if one.problems or one.baseline is None:
-        return [str(problem) for problem in one.problems]
-    device = one.baseline.device.name if one.baseline.device else "any device"
-    note = [] if one.baseline.note is None else [one.baseline.note]
-    return [*note, f"{one.path}: valid, {counted(len(one.baseline.entries), 'entry')}, {device}"]
-
-
-def _plain_of_checked(one: _Checked) -> dict[str, object]:
-    return {
-        "path": str(one.path),
-        "valid": not one.problems,
-        "device": one.baseline.device.name if one.baseline and one.baseline.device else None,
-        "entries": len(one.baseline.entries) if one.baseline else None,
-        "problems": [{"line": problem.line or None, "message": problem.message} for problem in one.problems],
-    }
+    for file in files:
+        try:
+            baseline = baseline_files.load(file)
+            one = _Checked(file, baseline, tuple(problems_of(file, baseline.entries.values())))
+        except BaselineError as error:
+            one = _Checked(file, None, error.problems)
+        if one.device is not None and (other := first.setdefault(one.device, file)) != file:
+            message = f"found the device {one.device.name!r}, expected it in one file only: {other} is of it, too"
+            one = replace(one, problems=(Problem(str(file), one.device.line or 1, message),))
+        checked.append(one)
+    return checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,27 +128,43 @@ class _Pruned:
 
 
 def prune(options: argparse.Namespace) -> int:
-    plans = _plans(options.path, options.keys, options.not_in)
-    if not options.keys and not options.not_in and not any(unused_code(Path(plan.path)) for plan in plans):
-        raise UsageError("found nothing to remove, expected keys, patterns or --not-in RUN.json")
-    pruned = _foreseen(plans) if options.dry_run else [_remove(plan) for plan in plans]
-    if options.json:
-        files = [{"path": one.path, "removed": one.keys, "kept": one.kept, "code_removed": one.files} for one in pruned]
-        print_json({"dry_run": options.dry_run, "files": files})
-    else:
-        print("\n".join(line for one in pruned for line in _lines_of_pruned(one, options.dry_run)))
-    return 0
-
-
-def _plans(path: Path, patterns: Sequence[str], runs: Sequence[Path]) -> list[_Pruned]:
-    """Plan what goes from which file; no entry where neither patterns nor runs say which.
+    """Remove entries, then the code files that no baseline in the folder names; or say which would go.
 
     Raises UsageError where a pattern, a run or a device does not fit.
     """
-    baselines = load_all(path)
+    baselines = load_all(options.path)
     keys = [key for baseline in baselines for key in baseline.entries]
-    wanted = set(matching(keys, patterns) if patterns or runs else ())
-    return [_unmeasured(path, baselines, runs, wanted)] if runs else [_plan(baseline, wanted) for baseline in baselines]
+    chosen = bool(options.keys or options.not_in)
+    wanted = set(matching(keys, options.keys) if chosen else ())
+    plans = [_plan(baseline, wanted) for baseline in baselines]
+    if options.not_in:
+        plans = [_unmeasured(options.path, baselines, options.not_in, wanted)]
+    if not chosen and not any(unused_code(Path(plan.path)) for plan in plans):
+        raise UsageError("found nothing to remove, expected keys, patterns or --not-in RUN.json")
+    pruned = []
+    foreseen: set[Path] = set()
+    for plan in plans:
+        path, removed = Path(plan.path), plan.keys
+        if options.dry_run:
+            # Files of code that a folder's baselines share go with the first.
+            unused = set(unused_code(path, removed)) - foreseen
+            foreseen |= unused
+        else:
+            removed = [change.key for change in baseline_files.remove(path, removed).removed] if removed else []
+            unused = set(prune_code(path))
+        pruned.append(replace(plan, keys=removed, files=len(unused)))
+    if options.json:
+        files = [{"path": one.path, "removed": one.keys, "kept": one.kept, "code_removed": one.files} for one in pruned]
+        print_json({"dry_run": options.dry_run, "files": files})
+        return 0
+    did = "would remove" if options.dry_run else "removed"
+    for one in pruned:
+        print(f"baseline {printable(one.path)}: {did} {len(one.keys)}, {one.kept} stay")
+        if one.files:
+            print(f"{did} {counted(one.files, 'file')} of code that no entry names")
+        for key in one.keys:
+            print(f"- {printable(key)}")
+    return 0
 
 
 def _plan(baseline: Baseline, wanted: set[str]) -> _Pruned:
@@ -193,31 +194,6 @@ def _unmeasured(path: Path, baselines: Sequence[Baseline], runs: Sequence[Path],
             "full run of these tests: nothing was removed"
         )
     return _plan(baseline, wanted - measured)
-
-
-def _remove(plan: _Pruned) -> _Pruned:
-    """Remove a plan's entries, then the code files that no baseline in the folder names."""
-    removed = [change.key for change in baseline_files.remove(Path(plan.path), plan.keys).removed] if plan.keys else []
-    return _Pruned(plan.path, removed, plan.kept, len(prune_code(Path(plan.path))))
-
-
-def _foreseen(plans: Sequence[_Pruned]) -> list[_Pruned]:
-    """Return the plans with the files of code that would go; those that a folder shares go with the first."""
-    counted_before: set[Path] = set()
-    foreseen = []
-    for plan in plans:
-        unused = set(unused_code(Path(plan.path), plan.keys)) - counted_before
-        counted_before |= unused
-        foreseen.append(replace(plan, files=len(unused)))
-    return foreseen
-
-
-def _lines_of_pruned(pruned: _Pruned, dry_run: bool) -> list[str]:
-    did = "would remove" if dry_run else "removed"
-    lines = [f"baseline {printable(pruned.path)}: {did} {len(pruned.keys)}, {pruned.kept} stay"]
-    if pruned.files:
-        lines.append(f"{did} {counted(pruned.files, 'file')} of code that no entry names")
-    return [*lines, *(f"- {printable(key)}" for key in pruned.keys)]
 
 
 def init(options: argparse.Namespace) -> int:

@@ -9,11 +9,11 @@ from math import log
 from statistics import stdev
 
 from pytest_bandwidth.cli.baseline_files import load_all, matching
-from pytest_bandwidth.cli.output import print_json, terminal_width
+from pytest_bandwidth.cli.output import device_words, print_json, terminal_width
 from pytest_bandwidth.devices.open import timed_on
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.measured.metrics import metrics_of_run
-from pytest_bandwidth.domain.units import counted, digits, drop_of_log, format_gbps, format_percent
+from pytest_bandwidth.domain.units import counted, digits, drop_of_log, format_percent
 from pytest_bandwidth.judging.limits import tolerance_of
 from pytest_bandwidth.judging.stored import reference_of, runs_needed, since_anchor
 from pytest_bandwidth.options.settings import Settings
@@ -35,6 +35,7 @@ SHORT_HASH = 8
 class Shown:
     """Hold an entry and what follows from it; fractions, None where the entry does not tell.
 
+    judged_on: the figure, or ``counts`` of an entry of the traffic device, which has neither time nor runs.
     spread: between-process standard deviation of ln(figure) that a verdict goes by, of the entry's runs and the prior.
     spread_of_runs: of its own runs alone, from two runs on.
     detects: the smallest drop that stored figures find 95 times in 100, with the options' defaults.
@@ -44,7 +45,7 @@ class Shown:
     """
 
     entry: Entry
-    figure: Metric
+    judged_on: str
     tolerance: float
     spread: float | None
     spread_of_runs: float | None
@@ -53,16 +54,16 @@ class Shown:
     since_anchor: float | None
     is_blunt: bool
 
-    @property
-    def judged_on(self) -> str:
-        """Return the figure, or ``counts`` of an entry of the traffic device, which has neither time nor runs."""
-        return "counts" if self.entry.counts else self.figure
-
 
 def show(options: argparse.Namespace) -> int:
     baselines = load_all(options.path)
     wanted = set(matching([key for baseline in baselines for key in baseline.entries], options.keys))
-    shown = [(baseline, _shown(baseline, wanted)) for baseline in baselines]
+    shown = []
+    for baseline in baselines:
+        # Without the device's kind the larger prior, so that no more is promised than holds on a host.
+        on_host = timed_on(baseline.device.kind if baseline.device else None) == "host"
+        entries = [entry for key, entry in baseline.entries.items() if key in wanted]
+        shown.append((baseline, [_shown(baseline, entry, on_host) for entry in entries]))
     if options.json:
         print_json({"files": [_plain(baseline, rows) for baseline, rows in shown]})
     else:
@@ -70,13 +71,7 @@ def show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _shown(baseline: Baseline, wanted: set[str]) -> list[Shown]:
-    # Without the device's kind the larger prior, so that no more is promised than holds on a host.
-    on_host = timed_on(baseline.device.kind if baseline.device else None) == "host"
-    return [_of(baseline, entry, on_host) for key, entry in baseline.entries.items() if key in wanted]
-
-
-def _of(baseline: Baseline, entry: Entry, on_host: bool) -> Shown:
+def _shown(baseline: Baseline, entry: Entry, on_host: bool) -> Shown:
     figure: Metric = entry.judged_on or "gbps"
     tolerance = tolerance_of(None, entry, baseline, DEFAULTS.tolerance)
     if reference_of(entry, figure, on_host) is None:
@@ -89,50 +84,38 @@ def _of(baseline: Baseline, entry: Entry, on_host: bool) -> Shown:
         detects = drop_of_log(reference.detects(tolerance, DEFAULTS.confirm))
         advised = runs_needed(reference, tolerance, DEFAULTS.confirm) if reference.runs else DEFAULTS.runs
         is_blunt = not reference.sees(tolerance, DEFAULTS.confirm)
-    of_runs, crept = _spread_of_runs(entry, figure), since_anchor(entry, figure)
-    return Shown(entry, figure, tolerance, spread, of_runs, detects, advised, crept, is_blunt)
-
-
-def _spread_of_runs(entry: Entry, figure: Metric) -> float | None:
     values = [value for run in entry.runs if (value := metrics_of_run(run).of(figure)) is not None]
-    return stdev(map(log, values)) if len(values) > 1 else None
+    of_runs = stdev(map(log, values)) if len(values) > 1 else None
+    judged_on = "counts" if entry.counts else figure
+    crept = since_anchor(entry, figure)
+    return Shown(entry, judged_on, tolerance, spread, of_runs, detects, advised, crept, is_blunt)
 
 
 def _lines(baseline: Baseline, rows: Sequence[Shown]) -> list[str]:
-    lines = [f"baseline {printable(baseline.path or '')}: {_header(baseline)}"]
-    if rows:
-        lines += aligned(_HEADINGS, [_cells(row) for row in rows], left=_WORDS, width=terminal_width())
-    visible = sum(row.detects is not None for row in rows)
-    blunt = [row for row in rows if row.is_blunt]
-    if blunt:
-        lines.append(f"{len(blunt)} of {visible} are too noisy for their tolerance{_advice(blunt)}")
-    return lines
-
-
-def _advice(blunt: Sequence[Shown]) -> str:
-    """Say how many runs would do, and for how many entries none would."""
-    advised = [row.runs_advised for row in blunt if row.runs_advised is not None]
-    hopeless = len(blunt) - len(advised)
-    parts = [f": --bandwidth-update -o bandwidth_runs={max(advised)} adds runs"] if advised else []
-    if hopeless:
-        of_them = f"; for {hopeless} of them " if advised else ": "
-        parts.append(f"{of_them}no number of runs up to 20 would do: raise the tolerance or quiet the machine")
-    return "".join(parts)
-
-
-def _header(baseline: Baseline) -> str:
     device = baseline.device
-    about = ["any device" if device is None else printable(device.name)]
-    if device is not None:
-        about += [f"{device.memory_gib} GiB"] if device.memory_gib is not None else []
-        about += [f"peak {format_gbps(device.peak_gbps)}"] if device.peak_gbps is not None else []
+    about = device_words(device.name, device.memory_gib, device.peak_gbps) if device else ["any device"]
     about.append(counted(len(baseline.entries), "entry"))
     about += [f"tolerance {format_percent(baseline.tolerance, 1)}"] if baseline.tolerance is not None else []
-    return ", ".join(about)
+    lines = [f"baseline {printable(baseline.path or '')}: {', '.join(about)}"]
+    if rows:
+        lines += aligned(_HEADINGS, [_cells(row) for row in rows], left=_WORDS, width=terminal_width())
+    blunt = [row for row in rows if row.is_blunt]
+    if blunt:
+        # How many runs would do, and for how many entries none would.
+        advised = [row.runs_advised for row in blunt if row.runs_advised is not None]
+        advice = f": --bandwidth-update -o bandwidth_runs={max(advised)} adds runs" if advised else ""
+        if hopeless := len(blunt) - len(advised):
+            advice += f"; for {hopeless} of them " if advised else ": "
+            advice += "no number of runs up to 20 would do: raise the tolerance or quiet the machine"
+        visible = sum(row.detects is not None for row in rows)
+        lines.append(f"{len(blunt)} of {visible} are too noisy for their tolerance{advice}")
+    return lines
 
 
 def _cells(row: Shown) -> tuple[str, ...]:
     entry = row.entry
+    # The hash that code is known by: what is counted by its PTX, a kernel by machine code.
+    names = ("ptx", "function") if entry.counts else ("sass", "function", "ptx")
     return (
         entry.key,
         "" if entry.gbps is None else digits(entry.gbps),
@@ -144,45 +127,28 @@ def _cells(row: Shown) -> tuple[str, ...]:
         "" if row.detects is None else f"≥ {format_percent(row.detects, 1)}",
         "" if row.since_anchor is None else f"{row.since_anchor * 100:+.1f} %",
         (entry.runs[-1].at or "") if entry.runs else "",
-        _code(entry),
+        next((entry.code[name][:SHORT_HASH] for name in names if name in entry.code), ""),
         entry.xfail or "",
     )
 
 
-def _code(entry: Entry) -> str:
-    """Return the start of the hash that the code is known by: what is counted by its PTX, a kernel by machine code."""
-    names = ("ptx", "function") if entry.counts else ("sass", "function", "ptx")
-    return next((entry.code[name][:SHORT_HASH] for name in names if name in entry.code), "")
-
-
-def _plain(baseline: Baseline, rows: Sequence[Shown]) -> dict[str, object]:
-    device = baseline.device
-    return {
-        "path": baseline.path,
-        "device": device
-        and {
-            "name": device.name,
-            "memory_gib": device.memory_gib,
-            "kind": device.kind,
-            "peak_gbps": device.peak_gbps,
-        },
-        "tolerance": baseline.tolerance,
-        "entries": [_plain_entry(row) for row in rows],
-    }
-
-
+_OF_DEVICE = ("name", "memory_gib", "kind", "peak_gbps")
 _OF_ENTRY = ("key", "gbps", "utilization", "bytes_read", "bytes_written", "method", "xfail", "note", "line")
 _OF_ROW = ("judged_on", "spread", "spread_of_runs", "tolerance", "detects", "since_anchor")
 
 
-def _plain_entry(row: Shown) -> dict[str, object]:
-    entry = row.entry
-    return {
-        **{name: getattr(entry, name) for name in _OF_ENTRY},
-        **{name: getattr(row, name) for name in _OF_ROW},
-        "runs": len(entry.runs),
-        "gbps_of_runs": [run.gbps for run in entry.runs],
-        "runs_advised": row.runs_advised if row.is_blunt else None,
-        "code": dict(entry.code),
-        "newest_at": entry.runs[-1].at if entry.runs else None,
-    }
+def _plain(baseline: Baseline, rows: Sequence[Shown]) -> dict[str, object]:
+    entries = [
+        {
+            **{name: getattr(row.entry, name) for name in _OF_ENTRY},
+            **{name: getattr(row, name) for name in _OF_ROW},
+            "runs": len(row.entry.runs),
+            "gbps_of_runs": [run.gbps for run in row.entry.runs],
+            "runs_advised": row.runs_advised if row.is_blunt else None,
+            "code": dict(row.entry.code),
+            "newest_at": row.entry.runs[-1].at if row.entry.runs else None,
+        }
+        for row in rows
+    ]
+    device = baseline.device and {name: getattr(baseline.device, name) for name in _OF_DEVICE}
+    return {"path": baseline.path, "device": device, "tolerance": baseline.tolerance, "entries": entries}

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from pytest_bandwidth.domain.device import DeviceIdentity, identity_of
 from pytest_bandwidth.domain.errors import UsageError
@@ -63,9 +62,15 @@ class AgainstGood:
         self.good = good = test.revision
         # Of the measurements that are looked at; None: all.
         self.labels: frozenset[str | None] | None = None
-        self._test, self._tell, self._build = test, tell, build
+        self._tell, self._build = tell, build
         self._judged: list[tuple[Rows, Judgement]] = []
-        rows, self._rows_of_good = self._first_rows()
+        tell(f"what code the test runs at {good}")
+        try:
+            rows = test.codes_at_base([test.nodeid])
+            self._rows_of_good = by_label(rows)
+        except NothingThere:
+            # Such as a test that asserts on its figures, of which there are none while it only tells its code.
+            rows, self._rows_of_good = test.base(), {}
         if "device" not in rows[0]:
             raise FreshProcessFailed(f"{good} holds a pytest-bandwidth that cannot be asked yet: expected a later GOOD")
         self.device: DeviceIdentity = identity_of(rows[0]["device"])
@@ -102,14 +107,6 @@ class AgainstGood:
             verdicts |= self._measured(candidate, alike)
         return rows, self._by_verdicts(candidate.commit, verdicts)
 
-    def _first_rows(self) -> tuple[list[dict[str, Any]], Rows]:
-        self._tell(f"what code the test runs at {self.good}")
-        with suppress(NothingThere):
-            rows = self._test.codes_at_base([self._test.nodeid])
-            return rows, by_label(rows)
-        # Such as a test that asserts on its figures, of which there are none while it only tells its code.
-        return self._test.base(), {}
-
     def _rows_of(self, candidate: Revision) -> Rows:
         """Return what the commit says of its code; nothing where it has to be measured all the same."""
         if self.device.counts_only and self.good.holds_plugin:
@@ -136,41 +133,47 @@ class AgainstGood:
     def _measured(self, candidate: Revision, but: set[str | None]) -> dict[str | None, Decision]:
         """Judge what is looked at by counts or pairs. but: labels of what is known."""
         sides = replace(self._test, candidate=candidate)
+        taken: PairsTaken | None = None
         if self.device.counts_only:
             self._tell(f"counts at {candidate.commit[:SHORT_HASH]}")
             rows = by_label(sides.head())
-            wanted = self._wanted(rows, but)
-            return {label: self._by_counts(row) for label, row in wanted.items()} | self._missing(rows, but)
-        in_turn = self.device.on_host and not self.good.holds_plugin
-        taken = PairsTaken(sides, self._tell, partial(self._lock.held, self._tell), in_turn)
-        taken.take(FINEST_PRECISION)  # the first pair tells which tolerances there are
-        rows = taken.pairs[0].head
-        wanted = self._wanted(rows, but)
-        subjects = {row.key: _subject_of(label, row) for label, row in wanted.items()}
-        found = compare_timed(subjects, taken, _LOOKS)
-        decided = {
-            label: found[row.key].decision(subjects[row.key].tolerance, _LOOKS, str(self.good))
-            for label, row in wanted.items()
-        }
-        return decided | self._missing(rows, but)
-
-    def _wanted(self, rows: Rows, but: set[str | None]) -> Rows:
-        return {
+        else:
+            in_turn = self.device.on_host and not self.good.holds_plugin
+            taken = PairsTaken(sides, self._tell, partial(self._lock.held, self._tell), in_turn)
+            taken.take(FINEST_PRECISION)  # the first pair tells which tolerances there are
+            rows = taken.pairs[0].head
+        wanted = {
             label: row
             for label, row in rows.items()
             if label not in but and (self.labels is None or label in self.labels)
         }
+        missing = dict.fromkeys((self.labels or frozenset()) - rows.keys() - but, not_there("it"))
+        decided = self._by_counts(wanted) if taken is None else self._by_pairs(wanted, taken)
+        return decided | missing
 
-    def _missing(self, rows: Rows, but: set[str | None]) -> dict[str | None, Decision]:
-        missing = (self.labels or frozenset()) - rows.keys() - but
-        return dict.fromkeys(missing, not_there("it"))
+    def _by_pairs(self, rows: Rows, taken: PairsTaken) -> dict[str | None, Decision]:
+        # What the commit's own marker and settings hold each measurement to.
+        subjects = {}
+        for label, row in rows.items():
+            tolerance = row.verdict.get("tolerance")
+            held_to = Settings().tolerance if tolerance is None else tolerance
+            subjects[row.key] = Subject(label, _setup_of(row), row.verdict.get("figure"), held_to)
+        found = compare_timed(subjects, taken, _LOOKS)
+        return {
+            label: found[row.key].decision(subjects[row.key].tolerance, _LOOKS, str(self.good))
+            for label, row in rows.items()
+        }
 
-    def _by_counts(self, row: Outcome) -> Decision:
-        good, tolerance = self._counted_at_good.get(row.label), row.verdict.get("tolerance") or 0.0
-        if good is None:
-            return not_there(self.good)
-        declared, entry = Traffic(row.bytes_read, row.bytes_written), entry_of(row.key, [good], self.good)
-        return decide_counts(row.counts, _setup_of(row), declared, entry, tolerance)
+    def _by_counts(self, rows: Rows) -> dict[str | None, Decision]:
+        decided = {}
+        for label, row in rows.items():
+            good, tolerance = self._counted_at_good.get(label), row.verdict.get("tolerance") or 0.0
+            if good is None:
+                decided[label] = not_there(self.good)
+                continue
+            declared, entry = Traffic(row.bytes_read, row.bytes_written), entry_of(row.key, [good], self.good)
+            decided[label] = decide_counts(row.counts, _setup_of(row), declared, entry, tolerance)
+        return decided
 
     @cached_property
     def _counted_at_good(self) -> Rows:
@@ -200,10 +203,3 @@ class AgainstGood:
 
 def _setup_of(row: Outcome) -> MeasurementSetup:
     return MeasurementSetup(row.bytes_read, row.bytes_written, row.method, {})
-
-
-def _subject_of(label: str | None, row: Outcome) -> Subject:
-    """Return what the commit's own marker and settings hold the test to."""
-    tolerance = row.verdict.get("tolerance")
-    held_to = Settings().tolerance if tolerance is None else tolerance
-    return Subject(label, _setup_of(row), row.verdict.get("figure"), held_to)

@@ -17,6 +17,7 @@ from typing import Any
 from iniconfig import IniConfig, ParseError
 
 from pytest_bandwidth.cli.bisect_against_good import AgainstGood, Judgement
+from pytest_bandwidth.cli.init import SETTINGS
 from pytest_bandwidth.cli.output import print_json
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
@@ -33,16 +34,8 @@ from pytest_bandwidth.reports.text_safe import printable
 # Besides 2, for bad input: as the program of `git bisect run` would say it of BAD, but for the last.
 NOTHING_TO_FIND, FOUND, UNTOLD = 0, 1, 125
 _BUILD = "bandwidth_build"
-# In the order that pytest looks for them, with the section of each.
-_INI_FILES = (
-    ("pytest.toml", "pytest"),
-    (".pytest.toml", "pytest"),
-    ("pytest.ini", "pytest"),
-    (".pytest.ini", "pytest"),
-    ("pyproject.toml", "tool.pytest"),
-    ("tox.ini", "pytest"),
-    ("setup.cfg", "tool:pytest"),
-)
+# The section of pytest in its settings, by file, where it is not `pytest`.
+_SECTIONS = {"pyproject.toml": "tool.pytest", "setup.cfg": "tool:pytest"}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -118,27 +111,23 @@ class _Search:
 
     def _end(self, suspects: list[str], text: str, status: int) -> int:
         if self._as_json:
-            print_json(self._document(suspects))
+            judged = [
+                {
+                    "commit": one.commit,
+                    "is_bad": one.is_bad,
+                    "status": None if one.status is None else one.status.value,
+                    "reason": one.reason,
+                }
+                for one in self._judged.values()
+            ]
+            device, good = self._against.device.name, self._against.good.commit
+            print_json({"test": self._test, "device": device, "good": good, "judged": judged, "first_bad": suspects})
             return status
         self._print(text)
         for commit in suspects:
             subject, by = described(self._history.top, commit)
             self._print(f"{commit} {subject} ({by})")
         return status
-
-    def _document(self, suspects: list[str]) -> dict[str, object]:
-        judged = [
-            {
-                "commit": one.commit,
-                "is_bad": one.is_bad,
-                "status": None if one.status is None else one.status.value,
-                "reason": one.reason,
-            }
-            for one in self._judged.values()
-        ]
-        device = self._against.device.name
-        good = self._against.good.commit
-        return {"test": self._test, "device": device, "good": good, "judged": judged, "first_bad": suspects}
 
     def _print(self, text: str) -> None:
         """Print a line at once: the next may take minutes."""
@@ -244,14 +233,14 @@ def _command_in_ini(top: Path, commit: str, start: Path) -> tuple[Path, str]:
     for folder in (start.resolve(), *start.resolve().parents):
         if not folder.is_relative_to(top):
             break
-        for name, section in _INI_FILES:
+        for name in SETTINGS:
             path = (folder / name).relative_to(top)
             try:
                 text = git(top, "cat-file", "blob", f"{commit}:{path.as_posix()}")
             except UsageError:  # not there
                 continue
             try:
-                found = _toml(text, section) if name.endswith(".toml") else _ini(text, section)
+                found = _section(name, text)
             except (ParseError, ValueError) as error:
                 raise UsageError(f"{path} at {commit[:10]}: {error}, expected pytest's ini file") from None
             if found is not None or name in ("pytest.ini", ".pytest.ini"):
@@ -259,12 +248,12 @@ def _command_in_ini(top: Path, commit: str, start: Path) -> tuple[Path, str]:
     return start, ""
 
 
-def _ini(text: str, section: str) -> Mapping[str, str] | None:
-    found = IniConfig("", data=text)
-    return dict(found[section].items()) if section in found else None
-
-
-def _toml(text: str, section: str) -> Mapping[str, Any] | None:
+def _section(name: str, text: str) -> Mapping[str, Any] | None:
+    """Return what an ini file says to pytest; None where it has no such section."""
+    section = _SECTIONS.get(name, "pytest")
+    if not name.endswith(".toml"):
+        ini = IniConfig("", data=text)
+        return dict(ini[section].items()) if section in ini else None
     # pytest needs one of the two.
     found: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli").loads(text)
     for key in section.split("."):

@@ -13,14 +13,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.cli.output import print_json, terminal_width
+from pytest_bandwidth.cli.output import device_words, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.units import counted, digits, format_gbps, format_percent
+from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.domain.values import positive_fraction
 from pytest_bandwidth.outcomes.devices import model_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.tables import aligned
-from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.saved_run import load_run
 
 Loaded = Sequence[tuple[Path, Mapping[str, Any], Sequence[Outcome]]]
@@ -48,9 +47,18 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if len(options.runs) < 2:
         raise UsageError(f"found {len(options.runs)} saved run, expected two or more")
-    tolerance = _tolerance(options.tolerance)
+    try:
+        tolerance = None if options.tolerance is None else positive_fraction(options.tolerance)
+    except ValueError as error:
+        raise UsageError(f"--tolerance: {error}") from None
     loaded = [(path, *load_run(path)) for path in options.runs]
-    _refuse_repeated(loaded)
+    # One run given twice would count as two processes that agree perfectly.
+    first: dict[str, Path] = {}
+    for path, document, _ in loaded:
+        other = first.setdefault(document["run_id"], path)
+        if other is not path:
+            run_id = document["run_id"]
+            raise UsageError(f"{path}: found the run {run_id!r:.60} again, expected another than {other}'s")
     devices = {model_of(document["device"]) for _, document, _ in loaded}
     if len(devices) > 1:
         return compare_devices(options, loaded)
@@ -59,31 +67,11 @@ def run(options: argparse.Namespace) -> int:
     return compare_runs(options, loaded, tolerance)
 
 
-def _refuse_repeated(loaded: Loaded) -> None:
-    """Refuse one run given twice, which would count as two processes that agree perfectly."""
-    first: dict[str, Path] = {}
-    for path, document, _ in loaded:
-        run_id = document["run_id"]
-        other = first.setdefault(run_id, path)
-        if other is not path:
-            raise UsageError(f"{path}: found the run {run_id!r:.60} again, expected another than {other}'s")
-
-
-def _tolerance(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        return positive_fraction(text)
-    except ValueError as error:
-        raise UsageError(f"--tolerance: {error}") from None
-
-
 @dataclass(frozen=True, slots=True)
 class _Device:
-    """Hold one device's runs: the medians of GB/s and of the share of its peak by key."""
+    """Hold what documents say about a device, and the medians of GB/s and of the share of its peak by key."""
 
-    facts: Mapping[str, Any]
-    runs: int
+    about: Mapping[str, Any]
     gbps: Mapping[str, float]
     utilization: Mapping[str, float]
 
@@ -97,15 +85,24 @@ def compare_devices(options: argparse.Namespace, loaded: Loaded) -> int:
     for _, document, outcomes in loaded:
         groups.setdefault(model_of(document["device"]), []).append((document["device"], outcomes))
     devices = [_device(group) for group in groups.values()]
-    names = ", ".join(str(device.facts["name"]) for device in devices)
+    names = ", ".join(str(device.about["name"]) for device in devices)
     for option, value in (("--fail-on", options.fail_on), ("--baseline", options.baseline)):
         if value is not None:
             raise UsageError(f"{option} {value}: found runs of {len(devices)} devices ({names}), expected one device's")
     keys = list(dict.fromkeys(key for device in devices for key in device.gbps))
-    if options.json:
-        print_json({"verdict": None, "devices": [_plain_device(d) for d in devices], "tests": _tests(devices, keys)})
-    else:
+    if not options.json:
         print("\n".join(_lines(devices, keys)))
+        return 0
+    tests = [
+        {
+            "key": key,
+            "gbps": [device.gbps.get(key) for device in devices],
+            "utilization": [device.utilization.get(key) for device in devices],
+            "ratio": [_ratio(device.gbps.get(key), devices[0].gbps.get(key)) for device in devices],
+        }
+        for key in keys
+    ]
+    print_json({"verdict": None, "devices": [device.about for device in devices], "tests": tests})
     return 0
 
 
@@ -119,63 +116,33 @@ def _device(group: Sequence[tuple[Mapping[str, Any], Sequence[Outcome]]]) -> _De
             gbps.setdefault(outcome.key, []).append(outcome.gbps)
             if outcome.utilization is not None and outcome.utilization_of == "peak":
                 shares.setdefault(outcome.key, []).append(outcome.utilization)
+    facts = group[0][0]
+    about = {name: facts.get(name) for name in ("name", "memory_gib", "kind")}
+    about |= {"peak_gbps": facts["peak"]["gbps"] if facts.get("peak") else None, "runs": len(group)}
     return _Device(
-        group[0][0],
-        len(group),
+        about,
         {key: median(values) for key, values in gbps.items()},
         {key: median(values) for key, values in shares.items()},
     )
 
 
 def _lines(devices: Sequence[_Device], keys: Sequence[str]) -> list[str]:
-    lines = [f"[{i}] {_described(device)}" for i, device in enumerate(devices, 1)]
+    lines: list[str] = []
     headings = ["test"]
-    for i in range(1, len(devices) + 1):
+    rows = [[key] for key in keys]
+    for i, device in enumerate(devices, 1):
+        about = device.about
+        words = device_words(about["name"], about["memory_gib"], about["peak_gbps"])
+        lines.append(f"[{i}] {', '.join([*words, counted(about['runs'], 'run')])}")
         headings += [f"[{i}] GB/s", f"[{i}] of peak", *([] if i == 1 else [f"[{i}] ÷ [1]"])]
-    rows = [[key, *(cell for i in range(len(devices)) for cell in _cells(devices, i, key))] for key in keys]
-    lines += aligned(headings, rows, width=terminal_width())
-    return [*lines, "different devices: no verdict"]
-
-
-def _described(device: _Device) -> str:
-    facts = device.facts
-    peak = facts.get("peak")
-    about = [printable(facts["name"])]
-    about += [f"{facts['memory_gib']} GiB"] if facts.get("memory_gib") is not None else []
-    about += [f"peak {format_gbps(peak['gbps'])}"] if peak else []
-    return ", ".join([*about, counted(device.runs, "run")])
-
-
-def _cells(devices: Sequence[_Device], index: int, key: str) -> list[str]:
-    device, first = devices[index], devices[0]
-    gbps, share = device.gbps.get(key), device.utilization.get(key)
-    cells = ["" if gbps is None else digits(gbps), "" if share is None else format_percent(share)]
-    if index == 0:
-        return cells
-    ratio = _ratio(gbps, first.gbps.get(key))
-    return [*cells, "" if ratio is None else f"{ratio:.2f}"]
+        for key, cells in zip(keys, rows, strict=True):
+            gbps, share = device.gbps.get(key), device.utilization.get(key)
+            cells += ["" if gbps is None else digits(gbps), "" if share is None else format_percent(share)]
+            if i > 1:
+                ratio = _ratio(gbps, devices[0].gbps.get(key))
+                cells.append("" if ratio is None else f"{ratio:.2f}")
+    return [*lines, *aligned(headings, rows, width=terminal_width()), "different devices: no verdict"]
 
 
 def _ratio(gbps: float | None, of: float | None) -> float | None:
     return gbps / of if gbps is not None and of else None
-
-
-def _plain_device(device: _Device) -> dict[str, Any]:
-    facts = device.facts
-    return {
-        **{name: facts.get(name) for name in ("name", "memory_gib", "kind")},
-        "peak_gbps": facts["peak"]["gbps"] if facts.get("peak") else None,
-        "runs": device.runs,
-    }
-
-
-def _tests(devices: Sequence[_Device], keys: Sequence[str]) -> list[dict[str, Any]]:
-    return [
-        {
-            "key": key,
-            "gbps": [device.gbps.get(key) for device in devices],
-            "utilization": [device.utilization.get(key) for device in devices],
-            "ratio": [_ratio(device.gbps.get(key), devices[0].gbps.get(key)) for device in devices],
-        }
-        for key in keys
-    ]

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any, Literal
 
 from pytest_bandwidth.cli.output import print_json, terminal_width
-from pytest_bandwidth.domain.baseline import Entry, Metric, Run
+from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.metrics import choose_metric, metrics_of_run, value_of_run
@@ -78,7 +78,14 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
     count = 1 if options.baseline is None else options.baseline
     if not 1 <= count < len(loaded):
         raise UsageError(f"--baseline {count}: expected 1 to {len(loaded) - 1} of the {len(loaded)} files")
-    runs = [_saved(path, document, outcomes) for path, document, outcomes in loaded]
+    runs = []
+    for path, document, outcomes in loaded:
+        by_key: dict[str, Outcome] = {}
+        for outcome in outcomes:
+            # Measured twice it was in one process, which is no evidence of two.
+            if by_key.setdefault(outcome.key, outcome) is not outcome:
+                raise UsageError(f"{path}: found {outcome.key!r:.100} twice, expected one process of one device")
+        runs.append(SavedRun(by_key, document["device"].get("settings", {})))
     compared = sorted(_compared(runs[:count], runs[count:], loaded[-1][1], tolerance), key=_by_attention)
     measured = set(_measured_keys(runs[count:]))
     missing = [key for key in _measured_keys(runs[:count]) if key not in measured]
@@ -90,16 +97,9 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
         print_json(_plain(loaded, count, compared, missing, notes))
     else:
         print("\n".join(_lines(loaded, count, compared, notes)))
-    return _status(options.fail_on, compared, missing)
-
-
-def _saved(path: Path, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> SavedRun:
-    """Return a run's rows by key. Raises UsageError where a test was measured twice: two processes, not one."""
-    by_key: dict[str, Outcome] = {}
-    for outcome in outcomes:
-        if by_key.setdefault(outcome.key, outcome) is not outcome:
-            raise UsageError(f"{path}: found {outcome.key!r:.100} twice, expected one process of one device")
-    return SavedRun(by_key, document["device"].get("settings", {}))
+    strict = options.fail_on == "strict"
+    failing = any(c.decision.status.fails(strict=strict) for c in compared) or (strict and bool(missing))
+    return 1 if options.fail_on and failing else 0
 
 
 def _measured_keys(runs: Sequence[SavedRun]) -> list[str]:
@@ -115,7 +115,11 @@ def _compared(
     newest: the document of the newest run. tolerance: for all tests; None takes what that run held the test to, and of
     counts none.
     """
-    timed_on, default = newest["device"]["timed_on"], _default_tolerance(newest)
+    timed_on = newest["device"]["timed_on"]
+    # Its --bandwidth-tolerance: a test measured without a baseline has no verdict with its own.
+    default = newest.get("settings", {}).get("tolerance")
+    if not isinstance(default, float) or not 0 < default < 1:
+        default = DEFAULT_TOLERANCE
     known = set(_measured_keys(reference))
     compared = []
     for key in _measured_keys(fresh):
@@ -132,48 +136,34 @@ def _compared(
     return compared
 
 
-def _default_tolerance(newest: Mapping[str, Any]) -> float:
-    """Return the newest run's --bandwidth-tolerance: a test measured without a baseline has no verdict with its own."""
-    found = newest.get("settings", {}).get("tolerance")
-    return found if isinstance(found, float) and 0 < found < 1 else DEFAULT_TOLERANCE
-
-
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Hold a test's processes on one side that measured it validly, oldest first, and their figures, all positive."""
+    """Hold what a test's processes on one side saw that measured it validly, oldest first: figures, all positive.
 
-    processes: Sequence[Outcome]
+    gbps, probe_gbps: medians. tolerance, regime: what the newest held the test to, and what bounds it.
+    """
+
     setups: Sequence[MeasurementSetup]
     runs: tuple[Run, ...]
-
-    @property
-    def gbps(self) -> float | None:
-        return median_known(run.gbps for run in self.runs)
-
-    @property
-    def probe_gbps(self) -> float | None:
-        return median_known(run.probe_gbps for run in self.runs)
-
-    @property
-    def tolerance(self) -> float | None:
-        """Return what the newest process held the test to."""
-        found = self.processes[-1].verdict.get("tolerance") if self.processes else None
-        return found if found is not None and 0 < found < 1 else None
-
-    def metric(self, entry: Entry | None) -> Metric:
-        """Return the figure that the newest process is judged by."""
-        return choose_metric(None, entry, metrics_of_run(self.runs[-1]), self.processes[-1].regime)
+    gbps: float | None
+    probe_gbps: float | None
+    tolerance: float | None
+    regime: str | None
 
 
 def _side(runs: Sequence[SavedRun], key: str) -> _Side:
     found = [(run.outcomes[key], run.setup(key)) for run in runs if key in run.outcomes]
     valid = [(outcome, setup) for outcome, setup in found if outcome.is_valid and _positive(outcome.gbps)]
+    seen = tuple(Run(one.gbps or 0.0, _positive(one.probe_gbps), _positive(one.relative)) for one, _ in valid)
+    newest = valid[-1][0] if valid else None
+    tolerance = newest.verdict.get("tolerance") if newest else None
     return _Side(
-        [outcome for outcome, _ in valid],
         [setup for _, setup in valid],
-        tuple(
-            Run(outcome.gbps or 0.0, _positive(outcome.probe_gbps), _positive(outcome.relative)) for outcome, _ in valid
-        ),
+        seen,
+        median_known(run.gbps for run in seen),
+        median_known(run.probe_gbps for run in seen),
+        tolerance if tolerance is not None and 0 < tolerance < 1 else None,
+        newest.regime if newest else None,
     )
 
 
@@ -185,11 +175,12 @@ def _by_figures(key: str, before: _Side, after: _Side, tolerance: float, *, on_h
     """Judge by the entry that an update with the reference's processes would have written."""
     if not before.runs or not after.runs:
         return _nothing_valid(NEW if before.runs else REFERENCE)
-    entry = _entry(key, before.setups[-1], gbps=before.gbps, judged_on=before.metric(None), runs=before.runs)
+    judged_on = choose_metric(None, None, metrics_of_run(before.runs[-1]), before.regime)
+    entry = _entry(key, before.setups[-1], gbps=before.gbps, judged_on=judged_on, runs=before.runs)
     for setup in (*before.setups, *after.setups):
         if (mismatch := mismatch_of(setup, entry)) is not None:
             return mismatch
-    figure = after.metric(entry)
+    figure = choose_metric(None, entry, metrics_of_run(after.runs[-1]), after.regime)
     values = [value for run in after.runs if (value := value_of_run(run, figure)) is not None]
     if len(values) < len(after.runs):
         figure, values = "gbps", [run.gbps for run in after.runs]
@@ -251,14 +242,6 @@ def _by_attention(one: Compared) -> tuple[object, ...]:
     return list(Status).index(one.decision.status), -(one.decision.numbers.drop or 0.0), natural(one.key), one.key
 
 
-def _status(fail_on: str | None, compared: Sequence[Compared], missing: Sequence[str]) -> int:
-    if fail_on is None:
-        return 0
-    strict = fail_on == "strict"
-    failing = any(c.decision.status.fails(strict=strict) for c in compared) or (strict and bool(missing))
-    return 1 if failing else 0
-
-
 def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str], count: int) -> list[dict[str, str]]:
     """Collect what the table alone does not show, each with a code for programs."""
     notes = []
@@ -270,9 +253,15 @@ def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str],
         notes.append({"code": "units", "text": text})
     trouble = _probe_note(compared)
     notes += [{"code": "probe", "text": trouble}] if trouble else []
-    blunt = [c for c in compared if c.decision.rule == Rule.TOO_NOISY]
+    blunt = [c.decision.numbers.detects or 0.0 for c in compared if c.decision.rule == Rule.TOO_NOISY]
     if blunt:
-        notes.append({"code": "noise", "text": _blunt_text(blunt, count, len(loaded) - count)})
+        runs = f"{counted(count, 'reference run')} and {counted(len(loaded) - count, 'new run')}"
+        text = (
+            f"{counted(len(blunt), 'test')} could not be judged: {runs} can only see large drops, here of "
+            f"{format_percent(median(blunt), 1)} or more (median): save several runs a side, each a fresh process, and "
+            "give them with --baseline N"
+        )
+        notes.append({"code": "noise", "text": text})
     if missing:
         shown = listed(missing, MOST_NAMED)
         text = f"{len(missing)} of the reference's tests were not measured again: {shown}"
@@ -294,42 +283,24 @@ def _probe_note(compared: Sequence[Compared]) -> str | None:
     )
 
 
-def _blunt_text(blunt: Sequence[Compared], reference: int, fresh: int) -> str:
-    detects = median(c.decision.numbers.detects or 0.0 for c in blunt)
-    runs = f"{counted(reference, 'reference run')} and {counted(fresh, 'new run')}"
-    return (
-        f"{counted(len(blunt), 'test')} could not be judged: {runs} can only see large drops, here of "
-        f"{format_percent(detects, 1)} or more (median): save several runs a side, each a fresh process, and give them "
-        "with --baseline N"
-    )
-
-
 def _lines(loaded: Loaded, count: int, compared: Sequence[Compared], notes: Sequence[Mapping[str, str]]) -> list[str]:
     device = printable(loaded[0][1]["device"]["name"])
     lines = [f"{device}: {counted(len(loaded) - count, 'run')} against {counted(count, 'run')} before"]
     lines += aligned(
         _HEADINGS, [_cells(c) for c in compared], left=("judged on", "code", "verdict"), width=terminal_width()
     )
-    lines += [f"{c.decision.status} {printable(f'{c.key}: {_words(c)}')}" for c in compared if _wants_words(c)]
+    for one in compared:
+        status, decision = one.decision.status, one.decision
+        # The table leaves open why: of counts it shows none. What is noisy is said once for all.
+        counted_gain = status is Status.IMPROVED and decision.numbers.figure is None
+        unjudged = status is Status.UNDECIDED and decision.rule != Rule.TOO_NOISY
+        if status.always_fails or counted_gain or unjudged:
+            same = "; the code is the same on both sides" if one.code == "same" else ""
+            lines.append(f"{status} {printable(f'{one.key}: {sentence_of(decision)}{same}')}")
     lines += [printable(note["text"]) for note in notes]
     counts = Counter(c.decision.status for c in compared)
     told = ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])
     return [*lines, f"{len(compared)} compared: {told}"]
-
-
-def _words(one: Compared) -> str:
-    return (
-        f"{sentence_of(one.decision)}; the code is the same on both sides"
-        if one.code == "same"
-        else sentence_of(one.decision)
-    )
-
-
-def _wants_words(one: Compared) -> bool:
-    """Return whether the table leaves open why: of counts it shows none, and what is noisy is said once for all."""
-    status, noisy = one.decision.status, one.decision.rule == Rule.TOO_NOISY
-    counted_gain = status is Status.IMPROVED and one.decision.numbers.figure is None
-    return status.always_fails or counted_gain or (status is Status.UNDECIDED and not noisy)
 
 
 def _cells(one: Compared) -> tuple[str, ...]:
@@ -359,27 +330,27 @@ def _plain(
     missing: Sequence[str],
     notes: Sequence[Mapping[str, str]],
 ) -> dict[str, Any]:
-    counts = Counter(c.decision.status.value for c in compared)
     device = loaded[0][1]["device"]
+    runs = [{"path": str(path), "run_id": document["run_id"]} for path, document, _ in loaded]
+    tests = [
+        {
+            "key": one.key,
+            **{name: getattr(one, name) for name in ("gbps_before", "gbps_after", "probe_before", "probe_after")},
+            "status": one.decision.status.value,
+            "reason_code": one.decision.rule,
+            "reason": sentence_of(one.decision),
+            **asdict(one.decision.numbers),
+            "code_of_both": one.code,
+        }
+        for one in compared
+    ]
     return {
         "device": {name: device.get(name) for name in ("name", "memory_gib", "kind")},
-        "reference": [{"path": str(path), "run_id": document["run_id"]} for path, document, _ in loaded[:count]],
-        "runs": [{"path": str(path), "run_id": document["run_id"]} for path, document, _ in loaded[count:]],
+        "reference": runs[:count],
+        "runs": runs[count:],
         "verdict": "regressed" if any(c.decision.status.always_fails for c in compared) else "fine",
-        "counts": dict(counts),
+        "counts": dict(Counter(c.decision.status.value for c in compared)),
         "findings": [dict(note) for note in notes],
         "absent": list(missing),
-        "tests": [_plain_test(c) for c in compared],
+        "tests": tests,
     }
-
-
-def _plain_test(one: Compared) -> dict[str, Any]:
-    decision = one.decision
-    verdict = {
-        "status": decision.status.value,
-        "reason_code": decision.rule,
-        "reason": sentence_of(decision),
-        **asdict(decision.numbers),
-    }
-    figures = {name: getattr(one, name) for name in ("gbps_before", "gbps_after", "probe_before", "probe_after")}
-    return {"key": one.key, **figures, **verdict, "code_of_both": one.code}

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from pytest_bandwidth.cli.output import print_json
-from pytest_bandwidth.devices.base import Device, Probe, TimedDevice
+from pytest_bandwidth.devices.base import Probe, TimedDevice
 from pytest_bandwidth.devices.open import known_names, open_device
 from pytest_bandwidth.domain.device import device_plain
 from pytest_bandwidth.domain.errors import BandwidthError
@@ -35,25 +35,22 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     device = open_device(options.device)
     facts = device_plain(device.identity, device.peak)
-    facts["probe_gbps"] = _probes(device)
-    facts["ridge_points"] = _ridge_points(device, facts["probe_gbps"])
+    probes: dict[str, float] = {}
+    if isinstance(device, TimedDevice):
+        # By mix, the median of a few samples: a look, not a measurement to judge by.
+        for name, (read, written) in MIXES.items():
+            part = PROBE_BYTES // (read + written)
+            probes[name] = _probe_gbps(device, device.probe(Traffic(read * part, written * part)))
+    # FLOP per byte by precision; by the plain copy's bandwidth where no peak is known.
+    bandwidth = probes.get(_COPY, 0.0) * 1e9 if device.peak is None else device.peak.bytes_per_second
+    rates = {name: device.peak_flops(name) for name in PRECISIONS} if bandwidth else {}
+    ridges = {name: ridge_point(rate, bandwidth) for name, rate in rates.items() if rate is not None}
+    facts |= {"probe_gbps": probes, "ridge_points": ridges}
     if options.json:
         print_json(facts)
     else:
         print("\n".join(_lines(facts)))
     return 0
-
-
-def _probes(device: Device) -> dict[str, float]:
-    """Return GB/s of the probe by mix: median of a few samples; a look, not a measurement to judge by."""
-    if not isinstance(device, TimedDevice):
-        return {}
-    found = {}
-    for name, (read, written) in MIXES.items():
-        part = PROBE_BYTES // (read + written)
-        probe = device.probe(Traffic(read * part, written * part))
-        found[name] = _probe_gbps(device, probe)
-    return found
 
 
 def _probe_gbps(device: TimedDevice, probe: Probe) -> float:
@@ -76,15 +73,6 @@ def _probe_gbps(device: TimedDevice, probe: Probe) -> float:
             f"({'; '.join(why)}); try again when the device is at rest"
         )
     return probe.bytes_moved / median(seconds) / 1e9
-
-
-def _ridge_points(device: Device, probes: Mapping[str, float]) -> dict[str, float]:
-    """Return FLOP per byte by precision; by the plain copy's bandwidth where no peak is known."""
-    bandwidth = probes.get(_COPY, 0.0) * 1e9 if device.peak is None else device.peak.bytes_per_second
-    if not bandwidth:
-        return {}
-    rates = {name: device.peak_flops(name) for name in PRECISIONS}
-    return {name: ridge_point(rate, bandwidth) for name, rate in rates.items() if rate is not None}
 
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:

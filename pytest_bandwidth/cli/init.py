@@ -25,7 +25,7 @@ MOST_FILES, MOST_BYTES = 2_000, 2**18
 ATTRIBUTE = "*.runs.jsonl merge=union"
 OPTION = "bandwidth_baseline"
 # Where pytest looks for its settings, in its order; their table has one of three names.
-_SETTINGS = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+SETTINGS = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 _TABLE = re.compile(r"^\[(?:pytest|tool:pytest|tool\.pytest(?:\.ini_options)?)\][^\r\n]*", re.MULTILINE)
 _KERNEL = re.compile(
     r'(template\s*<[^{};]*>\s*)?(?:extern\s+"C"\s+)?__global__\s+void\s+(?:__launch_bounds__\s*\([^()]*\)\s*)?'
@@ -186,7 +186,7 @@ def _imports(text: str) -> Iterator[str]:
 def _add_option(root: Path) -> None:
     """Name the folder of baselines where pytest's settings are; in a new pytest.ini where there are none."""
     what, new = f"{OPTION} = baselines", root / "pytest.ini"
-    for file in (root / name for name in _SETTINGS):
+    for file in (root / name for name in SETTINGS):
         text = _held(file)
         table = _TABLE.search(text)
         # An inline table, or dotted keys.

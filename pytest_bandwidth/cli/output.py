@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.units import format_gbps
 from pytest_bandwidth.reports.text_safe import json_for_log, printable
 from pytest_bandwidth.storage.atomic import FileForm, refuse_foreign, write_whole
 
@@ -42,3 +43,9 @@ def terminal_width() -> int | None:
 def print_json(document: Mapping[str, Any]) -> None:
     """Print JSON with the version of the form first."""
     print(json_for_log({"schema": SCHEMA, **document}))
+
+
+def device_words(name: str, memory_gib: int | None, peak_gbps: float | None) -> list[str]:
+    """Return a device's name, and its memory and its peak where they are known."""
+    memory = [] if memory_gib is None else [f"{memory_gib} GiB"]
+    return [printable(name), *memory, *([] if peak_gbps is None else [f"peak {format_gbps(peak_gbps)}"])]

@@ -6,14 +6,12 @@ A machine without a GPU can so show what a GPU machine measured.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pytest_bandwidth.cli.output import terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.formats import JSON, Format, formats
+from pytest_bandwidth.reports.formats import JSON, formats
 from pytest_bandwidth.reports.terminal import header_line, summary_lines
 from pytest_bandwidth.storage.atomic import refuse_foreign
 from pytest_bandwidth.storage.saved_run import load_run
@@ -45,31 +43,24 @@ def run(options: argparse.Namespace) -> int:
         drawn = _listed([f"FILE{ending}" for ending, one in known.items() if one.draws])
         raise UsageError(f"--chart {options.chart} chooses what is drawn: found {found}, expected -o {drawn}")
     if output is None:
-        print("\n".join(_lines(*load_run(options.run))))
+        document, outcomes = load_run(options.run)
+        device, peak = document["device"], document["device"].get("peak") or {}
+        baseline = document.get("baseline_path")
+        header = header_line(device["name"], peak.get("gbps"), peak.get("source"), baseline, device["timed_on"])
+        table = summary_lines(outcomes, terminal_width() or UNBOUNDED, verbose=True)
+        print("\n".join([header, *("".join(span.text for span in line) for line in table)]))
         return 0
     if chosen is None:
         raise UsageError(f"-o {output}: found ending {output.suffix!r}, expected {_listed(list(known))}")
     refuse_foreign("-o", output, chosen.file)
     document, _ = load_run(options.run)
-    write_output(output, _rendered(chosen, options, document), chosen.file)
-    return 0
-
-
-def _rendered(chosen: Format, options: argparse.Namespace, document: Mapping[str, Any]) -> str | bytes:
     try:
-        return chosen.render(document, options.chart) if chosen.draws else chosen.render(document)
+        content = chosen.render(document, options.chart) if chosen.draws else chosen.render(document)
     except UsageError as error:
         raise UsageError(f"{options.run}: {error}") from None
+    write_output(output, content, chosen.file)
+    return 0
 
 
 def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else "".join(names)
-
-
-def _lines(document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> list[str]:
-    device = document["device"]
-    peak = device.get("peak") or {}
-    baseline = document.get("baseline_path")
-    header = header_line(device["name"], peak.get("gbps"), peak.get("source"), baseline, device["timed_on"])
-    width = terminal_width() or UNBOUNDED
-    return [header, *("".join(span.text for span in line) for line in summary_lines(outcomes, width, verbose=True))]

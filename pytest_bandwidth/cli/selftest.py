@@ -11,9 +11,10 @@ import argparse
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import comb
 from statistics import median, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_bandwidth.cli.output import print_json
 from pytest_bandwidth.devices.base import TimedDevice
@@ -62,21 +63,6 @@ def run(options: argparse.Namespace) -> int:
     from pytest_bandwidth.cli.selftest_processes import Plan, measure  # its locks are kept out of start-up
 
     drops = tuple(dict.fromkeys(_drop(text) for text in options.drop or ("3%", "5%", "10%")))
-    _check(options)
-    device = open_device(options.device)
-    if not isinstance(device, TimedDevice):
-        raise UsageError(f"--device {options.device}: it measures no time; expected auto, cuda, cuda:N or cpu")
-    identity = device.identity
-    seen = measure(Plan(identity, options.runs, options.mib, drops, options.busy_processors), LEAST_RUNS)
-    found = tables(seen, identity.on_host)
-    if options.json:
-        print_json({"device": identity.name, **plain(seen, found)})
-    else:
-        print("\n".join(report(identity.name, seen, found)))
-    return 0
-
-
-def _check(options: argparse.Namespace) -> None:
     if not LEAST_RUNS <= options.runs <= 1000:
         raise UsageError(f"--runs {options.runs}: expected {LEAST_RUNS} to 1000 processes")
     if not 1 <= options.mib <= 65_536:
@@ -84,6 +70,22 @@ def _check(options: argparse.Namespace) -> None:
     busy = options.busy_processors
     if busy is not None and not 0 < busy <= MOST_PROCESSORS:
         raise UsageError(f"--busy-processors {busy:g}: expected more than 0 and at most {MOST_PROCESSORS}")
+    device = open_device(options.device)
+    if not isinstance(device, TimedDevice):
+        raise UsageError(f"--device {options.device}: it measures no time; expected auto, cuda, cuda:N or cpu")
+    identity = device.identity
+    seen = measure(Plan(identity, options.runs, options.mib, drops, busy), LEAST_RUNS)
+    found = tables(seen, identity.on_host)
+    if not options.json:
+        print("\n".join(report(identity.name, seen, found)))
+        return 0
+    runs = {}
+    for drop, of_drop in seen.runs.items():
+        runs[drop] = [{"gbps": run.gbps, "relative": run.relative, "probe_gbps": run.probe_gbps} for run in of_drop]
+    left_out = [{"process": process, "reason": reason} for process, reason in seen.left_out.items()]
+    rows = {figure: [asdict(row) for row in of_figure] for figure, of_figure in found.items()}
+    print_json({"device": identity.name, "runs": runs, "left_out": left_out, "rates": rows})
+    return 0
 
 
 def _drop(text: str) -> float:
@@ -169,77 +171,48 @@ class Judge:
         return decided
 
 
-def upper_limit(events: int, cases: int, confidence: float = 0.95) -> float:
-    """Return a rate's one-sided upper limit, `events` seen in `cases` independent cases (Clopper and Pearson, 1934)."""
+def upper_limit(events: int, cases: int) -> float:
+    """Return a rate's upper limit, 95 % one-sided: `events` seen in independent `cases` (Clopper and Pearson, 1934)."""
     if events >= cases:
         return 1.0
     low, high = events / cases, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if _at_most(events, cases, middle) > 1 - confidence else (low, middle)
+        at_most = sum(comb(cases, i) * middle**i * (1 - middle) ** (cases - i) for i in range(events + 1))
+        low, high = (middle, high) if at_most > 0.05 else (low, middle)
     return high
-
-
-def _at_most(events: int, cases: int, rate: float) -> float:
-    return sum(comb(cases, i) * rate**i * (1 - rate) ** (cases - i) for i in range(events + 1))
 
 
 def tables(seen: MeasuredRuns, on_host: bool) -> Tables:
     """Compute rates by judged figure, for every tolerance and, within it, every number of baseline runs there is."""
     slowed = {drop: runs for drop, runs in seen.runs.items() if drop}
-
-    def judged(figure: Metric, tolerance: float, baseline_runs: int) -> Rates:
-        return rates(
-            seen.same,
-            slowed,
-            figure=figure,
-            tolerance=tolerance,
-            baseline_runs=baseline_runs,
-            confirm=CONFIRM,
-            on_host=on_host,
-            trials=TRIALS,
-        )
-
     enough = [k for k in BASELINE_RUNS if len(seen.same) >= k + 1 + CONFIRM]
-    return {figure: [judged(figure, tolerance, k) for tolerance in TOLERANCES for k in enough] for figure in METRICS}
+    settings = [(tolerance, k) for tolerance in TOLERANCES for k in enough]
+    judged = partial(rates, seen.same, slowed, confirm=CONFIRM, on_host=on_host, trials=TRIALS)
+    return {f: [judged(figure=f, tolerance=t, baseline_runs=k) for t, k in settings] for f in METRICS}
 
 
 def report(name: str, seen: MeasuredRuns, found: Tables) -> list[str]:
     """Return lines for people: how the processes scatter, the table, and what it recommends."""
     processes = len(seen.same)
     left_out = f", {len(seen.left_out)} left out" if seen.left_out else ""
-    return [
-        f"{printable(name)}: {processes} fresh processes of identical code{left_out}",
-        *_spreads(seen.same),
-        "",
-        *_table(found, [drop for drop in seen.runs if drop]),
-        "",
-        recommendation(found["relative"], processes),
-    ]
-
-
-def _spreads(same: Sequence[Run]) -> list[str]:
-    shown: dict[str, list[float]] = {
-        "GB/s": [run.gbps for run in same],
-        "share of the probe": [run.relative for run in same if run.relative is not None],
-    }
-    return [
-        f"  {title:18} median {digits(median(values))}, "
-        f"between-process sd {format_percent(stdev(values) / median(values), 2)}"
-        for title, values in shown.items()
-    ]
-
-
-def _table(found: Tables, drops: Sequence[float]) -> list[str]:
+    lines = [f"{printable(name)}: {processes} fresh processes of identical code{left_out}"]
+    for title, values in (
+        ("GB/s", [run.gbps for run in seen.same]),
+        ("share of the probe", [run.relative for run in seen.same if run.relative is not None]),
+    ):
+        spread = format_percent(stdev(values) / median(values), 2)
+        lines.append(f"  {title:18} median {digits(median(values))}, between-process sd {spread}")
+    drops = [drop for drop in seen.runs if drop]
     heading = "".join(f"  found {format_percent(d):>5}" for d in drops)
-    lines = [f"  judged on   tolerance  baseline runs  false alarms  unjudged{heading}"]
+    lines += ["", f"  judged on   tolerance  baseline runs  false alarms  unjudged{heading}"]
     for figure, rows in found.items():
         for row in rows:
             shares = "".join(f"  {format_percent(row.found[d], 1):>11}" for d in drops)
             alarms, unjudged = format_percent(row.false_alarms, 2), format_percent(row.unjudged, 1)
             setting = f"{format_percent(row.tolerance):>9}  {row.baseline_runs:>13}"
             lines.append(f"  {figure:10}  {setting}  {alarms:>12}  {unjudged:>8}{shares}")
-    return lines
+    return [*lines, "", recommendation(found["relative"], processes)]
 
 
 def recommendation(table: Sequence[Rates], processes: int) -> str:
@@ -248,35 +221,16 @@ def recommendation(table: Sequence[Rates], processes: int) -> str:
         larger = [drop for drop in row.found if drop > row.tolerance]
         found = [drop for drop in larger if row.found[drop] >= LEAST_FOUND]
         if row.false_alarms <= MOST_FALSE_ALARMS and row.unjudged <= MOST_UNJUDGED and found:
+            # Only divisions that share no process are independent cases: what so few cannot rule out is said, too.
+            cases = processes // (row.baseline_runs + 1 + CONFIRM)
+            unseen = format_percent(upper_limit(0, cases))
             return (
                 f"Recommended: --bandwidth-tolerance={row.tolerance * 100:g}% and --bandwidth-runs={row.baseline_runs}:"
                 f" drops of {format_percent(min(found))} are found, identical code stays green. "
-                f"{_certainty(processes, row.baseline_runs)}"
+                f"{processes} processes make {counted(cases, 'independent case')}: false alarms in up to {unseen} of "
+                "runs could have gone unseen (95 % confidence); --runs lowers that."
             )
     return (
         "Recommended: none of the tried settings finds these drops reliably without false alarms on this machine: "
         "quiet it (other users, clocks), or inject larger drops with --drop to see what it can find."
     )
-
-
-def _certainty(processes: int, baseline_runs: int) -> str:
-    """Say what so few processes cannot rule out: only divisions that share none of them are independent cases."""
-    cases = processes // (baseline_runs + 1 + CONFIRM)
-    unseen = format_percent(upper_limit(0, cases))
-    return (
-        f"{processes} processes make {counted(cases, 'independent case')}: false alarms in up to "
-        f"{unseen} of runs could have gone unseen (95 % confidence); --runs lowers that."
-    )
-
-
-def plain(seen: MeasuredRuns, found: Tables) -> dict[str, Any]:
-    """Return the same for programs: every process's figures, those left out, and the table."""
-    figures = ("gbps", "relative", "probe_gbps")
-    return {
-        "runs": {str(d): [{n: getattr(run, n) for n in figures} for run in runs] for d, runs in seen.runs.items()},
-        "left_out": [{"process": process, "reason": reason} for process, reason in seen.left_out.items()],
-        "rates": {
-            figure: [{**asdict(row), "found": {str(drop): share for drop, share in row.found.items()}} for row in rows]
-            for figure, rows in found.items()
-        },
-    }

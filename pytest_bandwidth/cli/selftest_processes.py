@@ -80,9 +80,19 @@ def measure(plan: Plan, least: int) -> MeasuredRuns:
             with lock.held(progress.show, progress.log):
                 progress.bar(process - 1)
                 answered = _one_process(plan, process)
-            _take_in(answered, process, seen, progress)
+            reason = answered.get("invalid")
+            if reason is None:
+                for drop, figures in answered["runs"].items():
+                    seen.runs[float(drop)].append(Run(**figures))
+                continue
+            seen.left_out[process] = reason
+            progress.note(f"process {process} was left out: {reason}")
             if plan.runs - len(seen.left_out) < least:
-                raise BandwidthError(_too_few(plan, process, least, seen))
+                others = ", or say in --busy-processors what others may use" if plan.device.on_host else ""
+                raise BandwidthError(
+                    f"{len(seen.left_out)} of {plan.runs} processes left out by now, at least {least} have to stay "
+                    f"(the last: {reason}): quiet the machine or raise --runs{others}"
+                )
     finally:
         progress.clear()
     return seen
@@ -108,24 +118,6 @@ def _one_process(plan: Plan, process: int) -> dict[str, Any]:
     return answer
 
 
-def _take_in(answer: dict[str, Any], process: int, seen: MeasuredRuns, progress: ConsoleProgress) -> None:
-    reason = answer.get("invalid")
-    if reason is not None:
-        seen.left_out[process] = reason
-        progress.note(f"process {process} was left out: {reason}")
-        return
-    for drop, figures in answer["runs"].items():
-        seen.runs[float(drop)].append(Run(**figures))
-
-
-def _too_few(plan: Plan, process: int, least: int, seen: MeasuredRuns) -> str:
-    others = ", or say in --busy-processors what others may use" if plan.device.on_host else ""
-    return (
-        f"{len(seen.left_out)} of {plan.runs} processes left out by now, at least {least} have to stay "
-        f"(the last: {seen.left_out[process]}): quiet the machine or raise --runs{others}"
-    )
-
-
 def measurer_of(asked: Mapping[str, Any]) -> Measurer:
     """Return what a fresh process measures with: the device's lock is its parent's."""
     settings = Settings(device=asked["device"], busy_processors=asked["busy_processors"])
@@ -139,7 +131,9 @@ def answer(measurer: Measurer, asked: Mapping[str, Any]) -> dict[str, Any]:
     runs = {}
     for drop in order:
         measurement = measured_triad(measurer, asked["mib"], drop)
-        reason = why_no_evidence(measurement)
+        reason = None if measurement.invalid is None else measurement.invalid.text
+        if reason is None and not (figures := metrics_of_measurement(measurement)).share_told:
+            reason = disbelief(figures)
         if reason is not None:
             return {"invalid": reason}
         runs[str(drop)] = {
@@ -171,14 +165,6 @@ def measured_triad(measurer: Measurer, mib: int, drop: float) -> Measurement:
 
     workload = Workload(work, Traffic(8 * declared, 4 * declared), launch=launch(declared))
     return measurer.measure(workload, MarkerOptions(), Progress())
-
-
-def why_no_evidence(measurement: Measurement) -> str | None:
-    """Say why a test with this measurement could not be judged; None where it could."""
-    if measurement.invalid is not None:
-        return measurement.invalid.text
-    figures = metrics_of_measurement(measurement)
-    return None if figures.share_told else disbelief(figures)
 
 
 def main(text: str) -> int:

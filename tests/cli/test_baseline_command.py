@@ -64,6 +64,9 @@ def test_show_lists_what_each_entry_knows(command, baseline):
     assert re.search(r"500.*gbps.*by hand.*20\.0 %.*known to be slow", rows[SUM])
     assert "Imaginary GPU, 64 GiB, 3 entries, tolerance 3.0 %" in said.out
     assert "1 of 3 are too noisy for their tolerance: --bandwidth-update -o bandwidth_runs=6 adds runs" in said.out
+    heading, *aligned = said.out.splitlines()[1:5]
+    column = heading.index("GB/s") + len("GB/s")
+    assert all(row[:column].endswith(gbps) for row, gbps in zip(aligned, ("800", "700", "500"), strict=True))
 
 
 def test_show_tells_the_code_by_which_entries_are_equal(command, tmp_path):
@@ -75,12 +78,6 @@ def test_show_tells_the_code_by_which_entries_are_equal(command, tmp_path):
     said_of = {line.split("  ")[0]: line.rstrip().split("  ")[-1].strip() for line in said.out.splitlines()}
     assert [said_of[key] for key in (COPY, TRIAD, "t.py::counted")] == ["a" * 8, "c" * 8, "b" * 8]
     assert [one["code"] for one in shown(command, path)] == [*codes, counted.code]
-
-
-def test_show_columns_are_aligned(command, baseline):
-    heading, *rows = command("baseline", "show", baseline).out.splitlines()[1:5]
-    column = heading.index("GB/s") + len("GB/s")
-    assert all(row[:column].endswith(gbps) for row, gbps in zip(rows, ("800", "700", "500"), strict=True))
 
 
 def test_an_entrys_own_spread_is_not_one_of_the_others(command, tmp_path):
@@ -213,26 +210,20 @@ def test_validate_finds_two_files_of_one_device(command, tmp_path):
     assert command("baseline", "validate", *tmp_path.glob("*.yaml")).status == 0
 
 
-@pytest.mark.parametrize("make", [lambda p: p / "nowhere.yaml", lambda p: p])
-def test_validate_of_nothing_is_unusable_input(command, tmp_path, make):
-    said = command("baseline", "validate", make(tmp_path))
-    assert said.status == 2
-    assert len(said.out.splitlines()) == 1
-
-
 def test_validate_tells_of_every_path_also_where_one_is_missing(command, baseline, tmp_path):
     """A path that is not there kept the others' problems, and that they are none, to itself."""
     (tmp_path / "empty").mkdir()
     run = tmp_path / "run.json"
     run.write_text('{"schema": 1, "results": []}')
     paths = (baseline, run, tmp_path / "nope", tmp_path / "empty")
+    assert [command("baseline", "validate", path).status for path in paths] == [0, 2, 2, 2]
     said = command("baseline", "validate", *paths)
     assert said.status == 2
-    told = said.out.splitlines()
-    assert [any(line.startswith(f"{path}:") for line in told) for path in paths] == [True] * 4
-    assert f"{baseline}: valid" in said.out
-    assert f"{tmp_path / 'nope'}: found no such file or folder, expected baselines" in told
-    assert f"{tmp_path / 'empty'}: found a folder without .yaml files, expected baselines" in told
+    valid, *of_run, nope, empty = said.out.splitlines()
+    assert valid.startswith(f"{baseline}: valid")
+    assert {line.startswith(f"{run}:") for line in of_run} == {True}
+    assert nope == f"{tmp_path / 'nope'}: found no such file or folder, expected baselines"
+    assert empty == f"{tmp_path / 'empty'}: found a folder without .yaml files, expected baselines"
     plain = json.loads(command("baseline", "validate", "--json", *paths).out)
     assert plain["valid"] is False
     assert plain["files"][2]["problems"] == [
@@ -303,14 +294,11 @@ def test_diff_tells_what_was_added_removed_and_changed(command, baseline, tmp_pa
     assert found["entries"][0]["fields"] == {"of_probe": ["88.9 %", "80 %"], "tolerance": [None, "10 %"]}
 
 
-def test_diff_of_devices(command, baseline, tmp_path):
+def test_diff_of_devices_or_runs_alone_is_a_difference(command, baseline, tmp_path):
     other = write(tmp_path / "o.yaml", *baseline_files.load(baseline).entries.values(), device=None, tolerance=0.03)
     said = command("baseline", "diff", baseline, other)
     assert said.status == 1
     assert "device.name: Imaginary GPU → none" in said.out
-
-
-def test_diff_of_runs_alone_is_a_difference(command, tmp_path):
     old, new = write(tmp_path / "a.yaml", entry(COPY, 800.0)), write(tmp_path / "b.yaml", entry(COPY, 800.0, 800.0))
     assert command("baseline", "diff", old, new).status == 1
 
@@ -449,18 +437,21 @@ def test_prune_dry_run_changes_nothing(command, baseline):
     assert baseline.read_bytes() == before
 
 
-def test_prune_removes_what_no_full_run_measured(command, baseline, tmp_path):
-    first = saved(tmp_path / "1.json", {TRIAD: 700.0})
-    second = saved(tmp_path / "2.json", {SUM: 500.0})
-    said = command("baseline", "prune", baseline, "--not-in", first, "--not-in", second)
-    assert said.status == 0
-    assert list(baseline_files.load(baseline).entries) == [TRIAD, SUM]
-
-
-def test_prune_with_both_removes_where_both_hold(command, baseline, tmp_path):
-    run = saved(tmp_path / "1.json", {TRIAD: 700.0})
-    assert command("baseline", "prune", baseline, "tests/test_a*", "--not-in", run).status == 0
-    assert list(baseline_files.load(baseline).entries) == [TRIAD, SUM]
+@pytest.mark.parametrize(
+    ("patterns", "runs", "left"),
+    [
+        ((), [[outcome(TRIAD, 700.0)], [outcome(SUM, 500.0)]], [TRIAD, SUM]),
+        (("tests/test_a*",), [[outcome(TRIAD, 700.0)]], [TRIAD, SUM]),  # where both hold
+        # A busy host is no reason to forget a test.
+        ((), [[outcome(TRIAD, 700.0), outcome(COPY, 100.0, invalid="others were busy")]], [COPY, TRIAD]),
+    ],
+    ids=["several runs", "a run and a pattern", "an invalid measurement"],
+)
+def test_prune_removes_what_no_full_run_measured(command, baseline, tmp_path, patterns, runs, left):
+    files = [save(tmp_path / f"{i}.json", run_of(*rows)) for i, rows in enumerate(runs)]
+    not_in = [word for file in files for word in ("--not-in", file)]
+    assert command("baseline", "prune", baseline, *patterns, *not_in).status == 0
+    assert list(baseline_files.load(baseline).entries) == left
 
 
 def test_prune_in_a_folder_is_in_the_file_of_the_runs_device(command, baseline, tmp_path):
@@ -493,14 +484,6 @@ def test_prune_without_anything_to_remove_is_unusable_input(command, baseline, a
     said = command("baseline", "prune", baseline, *arguments)
     assert said.status == 2
     assert len(said.err.splitlines()) == 1
-
-
-def test_prune_counts_invalid_measurements_as_measured(command, baseline, tmp_path):
-    """A busy host is no reason to forget a test."""
-    rows = [outcome(TRIAD, 700.0), outcome(COPY, 100.0, invalid="others were busy")]
-    run = save(tmp_path / "1.json", run_of(*rows))
-    assert command("baseline", "prune", baseline, "--not-in", run).status == 0
-    assert list(baseline_files.load(baseline).entries) == [COPY, TRIAD]
 
 
 # init

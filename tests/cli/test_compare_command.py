@@ -112,6 +112,8 @@ def test_exit_status_is_what_fail_on_asks_for(command, runs, after, fail_on, sta
 
 
 def test_strict_fails_what_was_not_judged_or_not_measured(command, tmp_path, runs):
+    nothing_shared = [*runs(700.0), *runs(700.0, key=TRIAD)]
+    assert command("compare", *nothing_shared).status == 0
     blunt = runs(800.0, 799.0)
     assert command("compare", *blunt, "--fail-on", "regressed").status == 0
     assert command("compare", *blunt, "--fail-on", "strict").status == 1
@@ -125,25 +127,21 @@ def test_strict_fails_what_was_not_judged_or_not_measured(command, tmp_path, run
 
 
 @pytest.mark.parametrize(
-    ("change", "code"),
+    ("change", "settings", "code", "reason"),
     [
-        ({"traffic": Traffic(BYTES, 0)}, "bytes"),
-        ({"method": "clock"}, "method"),
+        ({"traffic": Traffic(BYTES, 0)}, {}, "bytes", "bytes_read is "),
+        ({"method": "clock"}, {}, "method", "method is clock, was events"),
+        ({}, {"settings": {"mig": "1g.10gb"}}, "setting:mig", "mig is 1g.10gb, was off"),
     ],
 )
-def test_another_setup_is_not_comparable_and_fails(command, tmp_path, runs, change, code):
-    other = save(tmp_path / "other.json", run_of(outcome(COPY, 800.0, **change)))
+def test_another_setup_is_not_comparable_and_fails(command, tmp_path, runs, change, settings, code, reason):
+    device = replace(GPU, **settings)
+    other = save(tmp_path / "other.json", run_of(outcome(COPY, 800.0, device=device, **change), device=device))
     files = [*runs(800.0), other]
     found = judged(command, *files)[COPY]
     assert (found["status"], found["reason_code"]) == ("MISMATCH", code)
+    assert found["reason"].startswith(reason)
     assert command("compare", *files, "--fail-on", "regressed").status == 1
-
-
-def test_other_settings_of_the_device_are_not_comparable(command, tmp_path, runs):
-    other = saved(tmp_path / "other.json", {COPY: 800.0}, settings={"mig": "1g.10gb"})
-    found = judged(command, *runs(800.0), other)[COPY]
-    assert found["reason_code"] == "setting:mig"
-    assert found["reason"] == "mig is 1g.10gb, was off"
 
 
 @pytest.mark.parametrize(
@@ -234,21 +232,6 @@ def test_devices_are_shown_side_by_side_without_a_verdict(command, tmp_path):
     assert found["tests"][1] == {"key": TRIAD, "gbps": [700.0, None], "utilization": [0.7, None], "ratio": [1.0, None]}
 
 
-@pytest.mark.parametrize("option", [("--fail-on", "regressed"), ("--baseline", 1)])
-def test_a_verdict_across_devices_is_refused(command, tmp_path, option):
-    files = [saved(tmp_path / f"{n}.json", {COPY: 800.0}, name=n) for n in ("One", "Two")]
-    said = command("compare", *files, *option)
-    assert said.status == 2
-    assert "found runs of 2 devices (One, Two)" in said.err
-
-
-def test_a_bad_tolerance_is_refused_across_devices_too(command, tmp_path):
-    files = [saved(tmp_path / f"{n}.json", {COPY: 800.0}, name=n) for n in ("One", "Two")]
-    said = command("compare", *files, "--tolerance", "some")
-    assert said.status == 2
-    assert "--tolerance: found 'some'" in said.err
-
-
 def test_units_of_one_model_are_compared_and_told(command, tmp_path, runs):
     other = saved(tmp_path / "other.json", {COPY: 800.0}, serial="GPU-2")
     assert "2 units of this device (GPU-1, GPU-2)" in command("compare", *runs(800.0), other).out
@@ -257,44 +240,33 @@ def test_units_of_one_model_are_compared_and_told(command, tmp_path, runs):
 # unusable input
 
 
-def refused(command, *arguments):
-    said = command("compare", *arguments)
-    assert said.status == 2
-    assert said.out == ""
-    assert len(said.err.splitlines()) == 1
-    return said.err
-
-
-def test_one_run_is_nothing_to_compare(command, runs):
-    assert "expected two or more" in refused(command, *runs(800.0))
-
-
-def test_the_same_run_twice_is_no_second_process(command, tmp_path, runs):
-    [path] = runs(800.0)
-    copy = tmp_path / "copy.json"
-    copy.write_bytes(path.read_bytes())
-    assert f"expected another than {path}'s" in refused(command, path, copy)
-
-
-@pytest.mark.parametrize("count", [0, 2, -1, "x"])
-def test_reference_takes_some_files_and_leaves_some(command, runs, count):
-    assert "--baseline" in refused(command, *runs(800.0, 799.0), "--baseline", count)
-
-
-def test_gate_without_a_test_on_both_sides_is_no_green(command, tmp_path):
-    files = [saved(tmp_path / "1.json", {COPY: 800.0}), saved(tmp_path / "2.json", {TRIAD: 800.0})]
-    assert "found no test that both sides measured" in refused(command, *files, "--fail-on", "regressed")
-    assert command("compare", *files).status == 0
-
-
-def test_one_file_with_two_processes_is_refused(command, tmp_path, runs):
-    twice = save(tmp_path / "twice.json", run_of(outcome(COPY, 800.0), outcome(COPY, 790.0)))
-    assert "twice" in refused(command, *runs(800.0), twice)
-
-
-@pytest.mark.parametrize("tolerance", ["5", "0%", "x", "100%"])
-def test_bad_tolerance(command, runs, tolerance):
-    assert "--tolerance" in refused(command, *runs(800.0, 799.0), "--tolerance", tolerance)
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("ONE", "expected two or more"),
+        ("ONE AGAIN", "expected another than {ONE}'s"),
+        ("ONE TWICE", " twice, expected one process of one device"),
+        ("ONE OTHER --fail-on regressed", "found no test that both sides measured"),
+        *((f"ONE TWO --baseline {count}", "--baseline") for count in (0, 2, -1, "x")),
+        *((f"ONE TWO --tolerance {bad}", "--tolerance") for bad in ("5", "0%", "x", "100%")),
+        ("ONE CARD --tolerance some", "--tolerance: found 'some'"),
+        ("ONE CARD --fail-on regressed", "found runs of 2 devices (Imaginary GPU, Two)"),
+        ("ONE CARD --baseline 1", "found runs of 2 devices (Imaginary GPU, Two)"),
+    ],
+)
+def test_unusable_input(command, tmp_path, arguments, problem):
+    files = {
+        "ONE": saved(tmp_path / "one.json", {COPY: 800.0}),
+        "TWO": saved(tmp_path / "two.json", {COPY: 799.0}),
+        "OTHER": saved(tmp_path / "other.json", {TRIAD: 800.0}),
+        "CARD": saved(tmp_path / "card.json", {COPY: 800.0}, name="Two"),
+        "TWICE": save(tmp_path / "twice.json", run_of(outcome(COPY, 800.0), outcome(COPY, 790.0))),
+        "AGAIN": tmp_path / "again.json",
+    }
+    files["AGAIN"].write_bytes(files["ONE"].read_bytes())
+    said = command("compare", *(files.get(word, word) for word in arguments.split()))
+    assert (said.status, said.out, len(said.err.splitlines())) == (2, "", 1)
+    assert problem.format(**files) in said.err
 
 
 def test_nothing_measured_anywhere(command, tmp_path):
@@ -342,20 +314,19 @@ def test_rows_of_equal_and_of_changed_code_are_named(command, tmp_path, before, 
     assert (f" {said} " in shown) is (said is not None)
 
 
-def test_counted_code_is_known_by_its_ptx(command, tmp_path):
-    rows = [
-        replace(outcome(COPY, None, None, device=MODEL, method="ptx", counts={"load_sectors": 8}), code_identity=code)
-        for code in (SAME, {**SAME, "sass": "5" * 32})
-    ]
-    files = [save(tmp_path / f"{i}.json", run_of(row, device=MODEL)) for i, row in enumerate(rows)]
-    assert judged(command, *files)[COPY]["code_of_both"] == "same"
-
-
-@pytest.mark.parametrize(("ptx", "status"), [(SAME["ptx"], "OK"), ("6" * 32, "MISMATCH")])
-def test_counts_of_one_ptx_are_comparable_whichever_compiler_made_it(command, tmp_path, ptx, status):
+@pytest.mark.parametrize(
+    ("compiler", "code", "status", "said"),
+    [
+        ("13.5", {**SAME, "sass": "5" * 32}, "OK", "same"),  # counted code is known by its PTX
+        ("13.0", SAME, "OK", "same"),  # whichever compiler made it
+        ("13.0", {**SAME, "ptx": "6" * 32}, "MISMATCH", "changed"),
+    ],
+)
+def test_counts_of_one_ptx_are_comparable(command, tmp_path, compiler, code, status, said):
     files = []
-    for version, code in (("13.5", SAME), ("13.0", {**SAME, "ptx": ptx})):
+    for name, version, ran in (("before", "13.5", SAME), ("after", compiler, code)):
         device = replace(MODEL, settings={"nvrtc": version})
         row = outcome(COPY, None, None, device=device, method="ptx", counts={"load_sectors": 8})
-        files.append(save(tmp_path / f"{version}.json", run_of(replace(row, code_identity=code), device=device)))
-    assert judged(command, *files)[COPY]["status"] == status
+        files.append(save(tmp_path / f"{name}.json", run_of(replace(row, code_identity=ran), device=device)))
+    found = judged(command, *files)[COPY]
+    assert (found["status"], found["code_of_both"]) == (status, said)

@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.device import Peak
 MIXES = ("read only", "write only", "copy (1:1)", "2 reads, 1 write")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def small_probes(monkeypatch):
     """Arrays that a small machine has room for; what is printed does not depend on their size."""
     module = import_module("pytest_bandwidth.cli.device")
@@ -23,8 +23,7 @@ def small_probes(monkeypatch):
     return module
 
 
-def test_the_host(command, small_probes):
-    del small_probes
+def test_the_host(command):
     said = command("device", "--device", "cpu")
     assert said.status == 0
     lines = said.out.splitlines()
@@ -40,8 +39,7 @@ def test_the_host(command, small_probes):
     assert {"l1_bytes", "l2_bytes", "processors", "threads"} & named
 
 
-def test_the_host_as_json(command, small_probes):
-    del small_probes
+def test_the_host_as_json(command):
     said = json.loads(command("device", "--device", "cpu", "--json").out)
     assert set(said["probe_gbps"]) == set(MIXES)
     assert all(gbps > 0 for gbps in said["probe_gbps"].values())
@@ -63,8 +61,7 @@ def test_a_gpu_with_its_peak_and_caches(command, small_probes, monkeypatch):
     assert "clock" in said.out
 
 
-def test_what_counts_has_no_rates(command, small_probes):
-    del small_probes
+def test_what_counts_has_no_rates(command):
     pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC")
     said = command("device", "--device", "traffic")
     assert said.status == 0

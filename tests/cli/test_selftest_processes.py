@@ -73,31 +73,28 @@ def test_turns_change_the_order():
     assert len(orders) > 1
 
 
-def test_what_stays_invalid_says_why():
-    assert answered(Triads(states=ALWAYS_BUSY)) == {
-        "invalid": "others kept 2.0 processors busy meanwhile (make (7): 2.00 processors)"
-    }
-
-
-def test_an_invalid_measurement_is_taken_again():
-    device = Triads(states=BUSY_ONCE)
-    assert set(answered(device)["runs"]) == {"0.0", "0.05"}
-
-
-def test_others_may_use_what_is_said():
-    assert set(answered(Triads(states=ALWAYS_BUSY), busy_processors=2.5)["runs"]) == {"0.0", "0.05"}
-
-
-def test_more_than_the_peak_is_no_evidence():
-    assert answered(Triads(peak=Peak(1e9, "of a test")))["invalid"].startswith(
-        "3.15 GB/s is more than the peak of 1.00 GB/s (of a test)"
-    )
-
-
-def test_a_share_that_nobody_believes_is_no_evidence():
-    assert answered(Triads(repeat(1e-3), repeat(3e-3), peak=Peak(1e12, "of a test")))["invalid"].startswith(
-        "300 % of the probe's bandwidth, past 200 %, tell nothing"
-    )
+@pytest.mark.parametrize(
+    ("device", "more", "why"),
+    [
+        (lambda: Triads(states=BUSY_ONCE), {}, None),  # taken again
+        (lambda: Triads(states=ALWAYS_BUSY), {"busy_processors": 2.5}, None),
+        (
+            lambda: Triads(states=ALWAYS_BUSY),
+            {},
+            "others kept 2.0 processors busy meanwhile (make (7): 2.00 processors)",
+        ),
+        (lambda: Triads(peak=Peak(1e9, "of a test")), {}, "3.15 GB/s is more than the peak of 1.00 GB/s (of a test)"),
+        (
+            lambda: Triads(repeat(1e-3), repeat(3e-3), peak=Peak(1e12, "of a test")),
+            {},
+            "300 % of the probe's bandwidth, past 200 %, tell nothing",
+        ),
+    ],
+    ids=["busy once", "as busy as is said", "always busy", "above the peak", "an unbelievable share"],
+)
+def test_what_stays_invalid_says_why(device, more, why):
+    found = answered(device(), **more)
+    assert found["invalid"].startswith(why) if why else set(found["runs"]) == {"0.0", "0.05"}
 
 
 def test_a_device_that_cannot_be_had_is_one_line_and_status_2(capsys):

@@ -31,7 +31,8 @@ COMMAND = re.compile(r"\s*::(error|warning) (?:file=([^,:]+),(?:line=(\d+),)?)?t
 
 @pytest.fixture
 def github(project, monkeypatch):
-    """A project in a folder of its checkout, run as a step of a job."""
+    """A project in a folder of its checkout, run as a step of a job; its test is slow."""
+    project.file("test_floor.py", FLOORED)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_WORKSPACE", str(project.path.parent))
     project.summary = project.path / "step_summary.md"
@@ -46,7 +47,6 @@ def commands(result: pytest.RunResult) -> list[str]:
 
 @pytest.mark.processes
 def test_a_failure_is_annotated_on_its_line_and_leads_the_summary(github):
-    github.file("test_floor.py", FLOORED)
     github.summary.write_text("# An earlier command of the step\n", encoding="utf-8")
     result = github.run("-o", "bandwidth_confirm=1")
     result.assert_outcomes(failed=1)
@@ -65,12 +65,12 @@ def test_a_failure_is_annotated_on_its_line_and_leads_the_summary(github):
 
 
 def test_hostile_names_start_no_command_and_no_markup(github):
-    github.file("test_hostile.py", HOSTILE)
+    github.file("test_floor.py", HOSTILE)
     result = github.run_here("-o", "bandwidth_confirm=0")
     result.assert_outcomes(failed=7)
     found = [COMMAND.fullmatch(line) for line in commands(result)]
     assert len(found) == 7
-    assert all(match and match[1] == "error" and match[2].endswith("/test_hostile.py") for match in found)
+    assert all(match and match[1] == "error" and match[2].endswith("/test_floor.py") for match in found)
     summary = github.summary.read_text(encoding="utf-8")
     assert summary.count("pwned") >= 7
     assert not re.search(r"<img|\]\(|@pwned|::|##\[", summary)
@@ -96,7 +96,6 @@ def test_workers_leave_it_to_the_controller(github):
 
 def test_elsewhere_nothing_is_said(github, monkeypatch):
     monkeypatch.delenv("GITHUB_ACTIONS")
-    github.file("test_floor.py", FLOORED)
     result = github.run_here("-o", "bandwidth_confirm=0")
     result.assert_outcomes(failed=1)
     assert commands(result) == []
@@ -107,7 +106,6 @@ def test_a_test_outside_of_the_checkout_is_annotated_at_the_job(github, monkeypa
     elsewhere = github.path / "checkout"
     elsewhere.mkdir()
     monkeypatch.setenv("GITHUB_WORKSPACE", str(elsewhere))
-    github.file("test_floor.py", FLOORED)
     (command,) = commands(github.run_here("-o", "bandwidth_confirm=0"))
     assert command.startswith("::error title=REGRESSED%3A ")
     assert "re-runs" not in command, "with bandwidth_confirm=0 there are none"
@@ -123,7 +121,6 @@ def test_a_summary_that_cannot_be_written_is_told_and_fails_nothing(github, monk
 
 
 def test_a_summary_stays_below_githubs_limit_for_the_whole_step(github):
-    github.file("test_floor.py", FLOORED)
     github.summary.write_text("x" * 899_900, encoding="utf-8")
     github.run_here("-o", "bandwidth_confirm=0")
     assert 899_900 < github.summary.stat().st_size < 2**20

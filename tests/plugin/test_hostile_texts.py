@@ -24,6 +24,11 @@ ENTRY = "  test_copy.py::test_copy[{}]:\n    bandwidth: 900 GB/s\n"
 SHOWN = ("-ra", "-vv", "-o", "bandwidth_confirm=0", "--bandwidth-baseline=b.yaml", "--bandwidth-strict")
 
 
+@pytest.fixture(autouse=True)
+def copies(project):
+    project.file("test_copy.py", COPY)
+
+
 def quoted(text):
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
@@ -46,7 +51,6 @@ def log_of(project, *args):
     ],
 )
 def test_a_text_of_an_entry_is_no_command(project, entry):
-    project.file("test_copy.py", COPY)
     entries = (ENTRY.format(number) + entry.format(quoted(text), quoted(text)) for number, text in enumerate(COMMANDS))
     project.file("b.yaml", HEAD + "".join(entries))
     result, log = log_of(project)
@@ -55,7 +59,6 @@ def test_a_text_of_an_entry_is_no_command(project, entry):
 
 
 def test_a_name_of_an_entry_or_its_device_is_no_command(project):
-    project.file("test_copy.py", COPY)
     entries = "".join(f"  {quoted(text.strip())}: {{bandwidth: 1}}\n" for text in COMMANDS)
     for text in COMMANDS:
         project.file("b.yaml", f"schema: 2\ndevice: {{name: {quoted(text)}}}\ntests:\n{entries}")
@@ -65,7 +68,6 @@ def test_a_name_of_an_entry_or_its_device_is_no_command(project):
 @pytest.mark.parametrize("name", ["gpu", "commit", "facts"])
 def test_a_text_of_a_run_is_no_command(project, name):
     """A text of one line may be one: it stays inside of ours. Any other is refused, on one line."""
-    project.file("test_copy.py", COPY)
     entries = (f"{ENTRY.format(number)}    runs: 1\n" for number in range(len(COMMANDS)))
     project.file("b.yaml", HEAD + "".join(entries))
     for number, text in enumerate(COMMANDS):
@@ -79,10 +81,7 @@ def test_a_text_of_a_run_is_no_command(project, name):
 @pytest.mark.parametrize("name", ["xfail", "method", "settings"])
 def test_a_text_of_one_line_has_no_other(project, name):
     text = quoted("a\n::error::forged")
-    line = {
-        "settings": f"    settings: {{governor: {text}}}",
-    }.get(name, f"    {name}: {text}")
-    project.file("test_copy.py", COPY)
+    line = f"    settings: {{governor: {text}}}" if name == "settings" else f"    {name}: {text}"
     project.file("b.yaml", f"{HEAD}{ENTRY.format(0)}{line}\n")
     result, log = log_of(project)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -90,7 +89,6 @@ def test_a_text_of_one_line_has_no_other(project, name):
 
 
 def test_a_note_of_several_lines_is_no_command(project):
-    project.file("test_copy.py", COPY)
     project.file(
         "b.yaml", HEAD + ENTRY.format(0) + "    note: |\n      a\n      ::error::forged\n      ##[error]forged\n"
     )
@@ -127,7 +125,7 @@ def test_in_an_id(bandwidth, name):
     "text", ["##[error]forged", "a\n::error::forged", "a\u2028::error::forged", "\x1b[31m\u202e\x00a"]
 )
 def test_what_fails_in_a_test_prints_no_command(project, text):
-    project.file("test_raises.py", RAISES.format(text=text))
+    project.file("test_copy.py", RAISES.format(text=text))
     result = project.run_here("-ra", "-v", "--tb=line", "-o", "console_output_style=classic")
     lines = [line for line in result.stdout.lines if "FAILED" in line or "bandwidth" in line]
     assert lines
@@ -136,7 +134,6 @@ def test_what_fails_in_a_test_prints_no_command(project, text):
 
 
 def test_an_option_quoted_in_an_error_is_no_command(project):
-    project.file("test_copy.py", COPY)
     for text in COMMANDS:
         result = project.run_here(f"--bandwidth-device={text}")
         assert result.ret == pytest.ExitCode.USAGE_ERROR
