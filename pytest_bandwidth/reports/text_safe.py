@@ -88,9 +88,9 @@ def clean(value: str, at_most: int = TEXT_AT_MOST) -> str:
     return escaped(cut)
 
 
-def prose(value: str, at_most: int = TEXT_AT_MOST) -> str:
+def prose(value: str) -> str:
     """Return cleaned sentences in which no line breaks between a number and its unit."""
-    return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", clean(value, at_most))
+    return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", clean(value))
 
 
 @lru_cache(maxsize=1024)  # commits, statuses and devices stand in thousands of rows

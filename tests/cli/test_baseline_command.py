@@ -150,9 +150,6 @@ def test_show_takes_patterns_in_which_brackets_are_brackets(command, baseline):
     assert keys("*[1024]") == [COPY]
     assert keys(SUM, "*triad") == [TRIAD, SUM]
     assert keys("tests/test_?.py::*") == [COPY, TRIAD, SUM]
-
-
-def test_pattern_that_means_nothing_is_an_error(command, baseline):
     said = command("baseline", "show", baseline, "*[0-9]*")
     assert said.status == 2
     assert said.err.splitlines() == [

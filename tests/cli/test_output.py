@@ -57,16 +57,12 @@ def test_a_replaced_file_keeps_its_mode_and_a_link_leads_to_it(command, writes, 
     assert stat.S_IMODE(file.stat().st_mode) == 0o604
 
 
-def test_a_folder_that_is_not_there_is_made_as_by_a_run(command, writes, tmp_path):
+def test_a_folder_that_is_not_there_is_made_as_by_a_run_or_that_is_told(command, writes, tmp_path):
     arguments, ending = writes
     path = tmp_path / "missing" / "deep" / f"page{ending}"
     said = command(*arguments, path)
     assert (said.status, said.err) == (0, f"wrote {path}\n")
     assert path.stat().st_size > 0
-
-
-def test_a_folder_that_cannot_be_made_is_told(command, writes, tmp_path):
-    arguments, ending = writes
     (tmp_path / "file").write_text("")
     said = command(*arguments, tmp_path / "file" / f"page{ending}")
     assert said.status == 2

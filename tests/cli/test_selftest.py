@@ -347,11 +347,6 @@ def test_the_same_seed_draws_the_same():
     assert once == again != otherwise
 
 
-def test_too_few_processes_are_refused():
-    with pytest.raises(ValueError, match="8 processes, expected at least 9"):
-        found(runs(*[0.8] * 8), {})
-
-
 @pytest.mark.parametrize(
     ("judged", "status"),
     [
@@ -367,13 +362,12 @@ def test_the_first_may_be_slow_and_the_others_confirm(judged, status):
     assert judge.decision(runs(*judged)).status is status
 
 
-def test_fewer_new_processes_than_confirm_are_refused():
+def test_processes_too_few_or_without_the_figure_are_refused():
+    with pytest.raises(ValueError, match="8 processes, expected at least 9"):
+        found(runs(*[0.8] * 8), {})
     judge = Judge(runs(*[0.8] * 5), "relative", 0.05, 3, on_host=False)
     with pytest.raises(ValueError, match="1 new processes, expected 3"):
         judge.decision([*runs(0.6, 0.6), Run(gbps=60.0)])
-
-
-def test_a_figure_that_the_processes_do_not_hold_is_refused():
     with pytest.raises(ValueError, match="hold no figure to judge"):
         Judge([Run(gbps=80.0)], "relative", 0.05, 3, on_host=False)
 

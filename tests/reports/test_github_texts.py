@@ -17,7 +17,7 @@ from pytest_bandwidth.reports.text_safe import one_line
 
 
 def rendered(text: str) -> str:
-    """As HTML, by CommonMark with GitHub's tables; `test_nothing_links_without_markup` covers what it adds to text."""
+    """As HTML, by CommonMark with GitHub's tables; links that GitHub makes of text are looked for in the Markdown."""
     return MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(text)
 
 
@@ -64,14 +64,12 @@ def test_a_hostile_cell_renders_as_its_own_text(text: str) -> None:
 
 
 def test_a_hostile_run_gives_no_link_image_or_html() -> None:
-    page = rendered(job_summary(hostile_document()))
+    summary = job_summary(hostile_document())
+    page = rendered(summary)
     assert not re.search(r"<(?!/?(?:h2|p|ul|li|pre|table|thead|tbody|tr|th|td|strong|details|summary)\b)[a-z!/]", page)
     assert "<a " not in page
-
-
-def test_nothing_links_without_markup() -> None:
     # GitHub links these wherever they stand: addresses, mentions, references to issues.
-    assert not re.search(r"://|www\.|@|(?<!&)#\d|GH-", job_summary(hostile_document()).replace("## ", ""))
+    assert not re.search(r"://|www\.|@|(?<!&)#\d|GH-", summary.replace("## ", ""))
 
 
 def test_a_huge_run_stays_under_what_github_takes() -> None:
@@ -85,6 +83,7 @@ def test_every_annotation_is_one_command_on_the_tests_line() -> None:
     assert sum(line.startswith("::error file=tests/kernels/test_") for line in lines) == 2
     assert sum(line.startswith("::warning file=") for line in lines) == 2
     assert all(re.match(r"::(error|warning) file=[^,:]+,line=\d+,title=[^,:]+::\S", line) for line in lines)
+    assert annotations(run_documents.run_document(run_documents.outcomes(10))) == "", "a passing run annotates nothing"
 
 
 def test_the_title_is_the_messages_first_line_and_the_text_the_rest() -> None:
@@ -155,7 +154,3 @@ def test_percent_signs_and_newlines_are_escaped_as_the_toolkit_does() -> None:
     assert "file=a%2Cb%3Ac%25.py," in annotations(document)
     assert ",title=100 %25 slower%2C so::" in annotations(document)
     assert annotations(document).rstrip().endswith("%0A50 %25, a:b")
-
-
-def test_a_passing_run_annotates_nothing() -> None:
-    assert annotations(run_documents.run_document(run_documents.outcomes(10))) == ""

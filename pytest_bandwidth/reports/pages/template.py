@@ -37,10 +37,6 @@ class Templates:
         """Fill a template with values, which are escaped."""
         return str(_environment(self.package).get_template(name).render(**values))
 
-    def script(self, name: str) -> str:
-        """Return a page's own script, with what it draws charts with."""
-        return f"{_text(_SHARED.package, 'charts.js')}{_text(self.package, name)}"
-
     def page(
         self,
         name: str,
@@ -58,7 +54,9 @@ class Templates:
         """
         style = _SHARED.render("page.css", columns=columns, light=LIGHT, dark=DARK)
         text = embedded(data)  # before `library` waits
-        scripts = [] if script is None else [*filter(None, [library()]), self.script(script)]
+        scripts = []
+        if script is not None:
+            scripts = [*filter(None, [library()]), _text(_SHARED.package, "charts.js") + _text(self.package, script)]
         sources = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
         policy = (
             f"default-src 'none'; script-src {sources}; style-src 'sha256-{_digest(style)}'; "
