@@ -17,6 +17,7 @@ import numpy as np
 from pytest_bandwidth.devices.base import Dim
 from pytest_bandwidth.domain.code.kernel_signature import parameter_names, pointed_at
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import kind_of
 
 # DLPack's device types (dlpack.h, DLDeviceType) that a CUDA or HIP kernel reaches at device speed.
 DLPACK_ON_DEVICE = frozenset({2, 10, 13})  # kDLCUDA, kDLROCM, kDLCUDAManaged
@@ -62,37 +63,29 @@ def _checked(argument: Any, where: str, kind: str, world: ArrayWorld) -> Any:
     if type(argument) is complex:
         raise UsageError(f"{where} is the bare Python complex {argument!r}: write np.complex64 or np.complex128 of it")
     if isinstance(argument, np.ndarray):
-        return _by_value(argument, where)
+        if argument.ndim == 0 or (argument.size == 1 and argument.dtype.names is not None):
+            return argument  # a scalar, or a struct: CuPy passes it by value
+        raise UsageError(
+            f"{where} is a NumPy array in host memory, expected one on the GPU: make it with bandwidth.xp or "
+            "bandwidth.random, or copy it with bandwidth.xp.asarray"
+        )
     if isinstance(argument, (str, bytes, bytearray, list, tuple, dict, set)):
         raise UsageError(f"{where} is a {type(argument).__name__}, expected arrays on the GPU and NumPy scalars")
-    if world.is_array(argument):
-        return _on_this_device(argument, where, world)
-    if is_foreign_array(argument):
+    if not world.is_array(argument):
+        if not is_foreign_array(argument):
+            return argument
         if on_host(argument):
-            raise UsageError(f"{where} is an array in host memory ({_kind(argument)}), expected one on the GPU")
-        return _on_this_device(world.adopt(argument), where, world)
-    return argument
-
-
-def _by_value(argument: np.ndarray[Any, Any], where: str) -> np.ndarray[Any, Any]:
-    if argument.ndim == 0 or (argument.size == 1 and argument.dtype.names is not None):
-        return argument  # a scalar, or a struct: CuPy passes it by value
-    raise UsageError(
-        f"{where} is a NumPy array in host memory, expected one on the GPU: make it with bandwidth.xp or "
-        "bandwidth.random, or copy it with bandwidth.xp.asarray"
-    )
-
-
-def _on_this_device(array: Any, where: str, world: ArrayWorld) -> Any:
-    found = world.device_of(array)
+            raise UsageError(f"{where} is an array in host memory ({kind_of(argument)}), expected one on the GPU")
+        argument = world.adopt(argument)
+    found = world.device_of(argument)
     if found != world.index:
         raise UsageError(f"{where} lies on cuda:{found}, the measurement runs on cuda:{world.index}: copy it over")
-    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+    if not (argument.flags.c_contiguous or argument.flags.f_contiguous):
         raise UsageError(
-            f"{where} is not contiguous (shape {array.shape}, strides {array.strides}), and a raw kernel ignores "
+            f"{where} is not contiguous (shape {argument.shape}, strides {argument.strides}), and a raw kernel ignores "
             "strides: pass bandwidth.xp.ascontiguousarray of it, or hand the strides to the kernel yourself"
         )
-    return array
+    return argument
 
 
 def is_foreign_array(value: Any) -> bool:
@@ -105,10 +98,6 @@ def on_host(array: Any) -> bool:
     if not hasattr(type(array), "__dlpack_device__"):
         return False
     return int(array.__dlpack_device__()[0]) not in DLPACK_ON_DEVICE
-
-
-def _kind(value: Any) -> str:
-    return f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
 
 
 def checked_shape(grid: Dim, block: Dim, most_threads: int = MOST_THREADS_PER_BLOCK, *, on_hip: bool = False) -> None:
@@ -132,26 +121,28 @@ def device_nbytes(array: Any, world: ArrayWorld, pointer_device: Callable[[int],
 
     pointer_device: the device index that an address belongs to, for arrays that do not tell it.
     """
+    found, size, why = world.index, 0, ""
     if world.is_array(array):
         found, size = world.device_of(array), int(array.nbytes)
     elif hasattr(type(array), "__dlpack_device__") and hasattr(array, "nbytes"):
         if on_host(array):
-            raise UsageError(_not_reachable(array, "is in host memory"))
-        found, size = int(array.__dlpack_device__()[1]), int(array.nbytes)
+            why = "is in host memory"
+        else:
+            found, size = int(array.__dlpack_device__()[1]), int(array.nbytes)
     elif hasattr(type(array), "__cuda_array_interface__"):
         interface = array.__cuda_array_interface__
         size = int(np.prod(interface["shape"], dtype=np.int64)) * np.dtype(interface["typestr"]).itemsize
         address = interface["data"][0]
         found = pointer_device(address) if size and address else world.index
     else:
-        raise UsageError(_not_reachable(array, "is no array on the GPU"))
+        why = "is no array on the GPU"
     if found != world.index:
-        raise UsageError(_not_reachable(array, f"lies on cuda:{found}, not on cuda:{world.index}"))
+        why = f"lies on cuda:{found}, not on cuda:{world.index}"
+    if why:
+        raise UsageError(
+            f"a {kind_of(array)} in reads= or writes= {why}: give an array of this device, or the bytes as an int"
+        )
     return size
-
-
-def _not_reachable(array: Any, why: str) -> str:
-    return f"a {_kind(array)} in reads= or writes= {why}: give an array of this device, or the bytes as an int"
 
 
 # What kernels call numbers: kind (f: IEEE 754, b: bfloat16, i: integer) and bytes. `long` differs between platforms,
@@ -190,21 +181,17 @@ def misread_arrays(source: str, kernel: str, args: Sequence[Any]) -> tuple[str, 
     Types that the source names otherwise, such as a template's, are not looked at.
     """
     names, kinds = parameter_names(source, kernel, len(args)), pointed_at(source, kernel, len(args))
-    return tuple(
-        f"`{name}` is {array.dtype}, the kernel's parameter is {kind}"
-        for name, kind, array in zip(names, kinds, args, strict=True)
-        if kind in _NUMBERS and _is_array(array) and _misread(np.dtype(array.dtype), *_NUMBERS[kind])
-    )
-
-
-def _is_array(argument: Any) -> bool:
-    return not isinstance(argument, np.generic) and isinstance(getattr(argument, "dtype", None), np.dtype)
-
-
-def _misread(dtype: np.dtype[Any], kind: str, itemsize: int) -> bool:
-    if dtype.itemsize == 1 or dtype.kind not in "fiuc":  # raw bytes, or a type of the user's own
-        return False
-    size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
-    given = "f" if dtype.kind in "fc" else "i"
-    holds_bits = dtype.kind == "u" or (kind == "b" and given == "i")
-    return size != itemsize or (given != kind and not holds_bits)
+    found = []
+    for name, kind, array in zip(names, kinds, args, strict=True):
+        dtype = getattr(array, "dtype", None)
+        if kind not in _NUMBERS or isinstance(array, np.generic) or not isinstance(dtype, np.dtype):
+            continue
+        if dtype.itemsize == 1 or dtype.kind not in "fiuc":  # raw bytes, or a type of the user's own
+            continue
+        number, itemsize = _NUMBERS[kind]
+        size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+        given = "f" if dtype.kind in "fc" else "i"
+        holds_bits = dtype.kind == "u" or (number == "b" and given == "i")
+        if size != itemsize or (given != number and not holds_bits):
+            found.append(f"`{name}` is {dtype}, the kernel's parameter is {kind}")
+    return tuple(found)

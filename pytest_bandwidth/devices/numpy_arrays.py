@@ -7,9 +7,8 @@ parts that the extras install have none.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from math import prod
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.host import available_bytes, usable_processors
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
+from pytest_bandwidth.domain.text import kind_of
 from pytest_bandwidth.domain.units import format_bytes
 
 ALIGNMENT_BYTES = 64
@@ -26,29 +26,29 @@ RANDOM_BLOCK_WORDS = 1 << 15
 _DLPACK_CPU = frozenset({1, 3, 11})  # kDLCPU, kDLCUDAHost, kDLROCMHost (dlpack.h)
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
 # Gives so many bytes from elsewhere than this process's own memory; None where it does not.
 Allocate = Callable[[int], Array | None]
 
 
-def _nowhere_else(_: int) -> None:
-    return None
-
-
-def empty_array(shape: int | Sequence[int], dtype: Any, allocate: Allocate = _nowhere_else) -> Array:
+def empty_array(shape: int | Sequence[int], dtype: Any, allocate: Allocate | None = None) -> Array:
     """Return an array that begins on a 64-byte boundary; its content is undefined. Raises UsageError, OutOfMemory."""
     sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
     size = prod(sizes) * kind.itemsize
     return _aligned_bytes(size, f"an array of {sizes} {kind.name}", allocate).view(kind).reshape(sizes)
 
 
-def _aligned_bytes(size: int, what: str, allocate: Allocate) -> Array:
-    with allocation(what, size):
-        given = allocate(size)
+def _aligned_bytes(size: int, what: str, allocate: Allocate | None) -> Array:
+    """Raise OutOfMemory where so many bytes do not fit, before the system ends this process for touching them."""
+    available = available_bytes()
+    if available is not None and size > available:
+        raise OutOfMemory(f"{what} needs {format_bytes(size)}, {format_bytes(available)} are free: use a smaller size")
+    try:
+        given = None if allocate is None else allocate(size)
         if given is not None:
             return given
         raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
+    except MemoryError:
+        raise OutOfMemory(f"{what} needs {format_bytes(size)}, more than the host gives: use a smaller size") from None
     start = -raw.ctypes.data % ALIGNMENT_BYTES
     return raw[start : start + size]
 
@@ -59,7 +59,7 @@ class RandomSource:
     seed: None = floats are others in every process, and whole numbers the same from the beginning of each test on.
     """
 
-    def __init__(self, seed: int | None = None, allocate: Allocate = _nowhere_else) -> None:
+    def __init__(self, seed: int | None = None, allocate: Allocate | None = None) -> None:
         self._allocate = allocate
         self._generator = np.random.Generator(np.random.SFC64(seed))
         self._of_whole = None if seed is not None else np.random.Generator(np.random.SFC64(0))
@@ -92,21 +92,14 @@ def _fill(out: Array, keep: np.uint64, fixed: np.uint64, generator: np.random.Ge
     def fill(part: slice) -> None:
         np.bitwise_xor(block, variations[:whole][part, None], out=blocks[part])
 
-    parts = _parts(whole, len(usable_processors()))
-    if len(parts) > 1:
-        with ThreadPoolExecutor(len(parts)) as pool:
-            list(pool.map(fill, parts))
-    else:
-        for part in parts:
-            fill(part)
+    count = min(len(usable_processors()), whole)
+    if count > 1:
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(fill, [slice(whole * i // count, whole * (i + 1) // count) for i in range(count)]))
+    elif whole:
+        fill(slice(whole))
     if rest:
         np.bitwise_xor(block[:rest], variations[-1], out=out[-rest:])
-
-
-def _parts(count: int, most: int) -> list[slice]:
-    """Split so many things into parts of about the same size, as many as there may be; none is empty."""
-    parts = min(most, count)
-    return [slice(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
 
 
 def host_nbytes(array: Any) -> int:
@@ -118,33 +111,21 @@ def host_nbytes(array: Any) -> int:
     if isinstance(array, np.ndarray):
         extents = zip(array.shape, array.strides, strict=True)
         return int(array.itemsize * prod(size for size, stride in extents if stride or not size))
-    kind = f"{type(array).__module__.partition('.')[0]}.{type(array).__name__}"
+    kind = kind_of(array)
     if hasattr(type(array), "__dlpack_device__"):
         try:
             nbytes = getattr(array, "nbytes", None)
         except RuntimeError as error:  # PyTorch's sparse and nested tensors have none
             raise UsageError(f"a {kind} in reads= or writes= tells no bytes ({error}): give them as an int") from None
-        if nbytes is not None and int(array.__dlpack_device__()[0]) in _DLPACK_CPU:
-            return int(nbytes)
         if nbytes is not None:
+            if int(array.__dlpack_device__()[0]) in _DLPACK_CPU:
+                return int(nbytes)
             raise UsageError(
                 f"a {kind} in reads= or writes= is not in host memory: give a host array, or bytes as an int"
             )
     if hasattr(type(array), "__array_interface__"):
         return np.asarray(array).nbytes
     raise UsageError(f"a {kind} in reads= or writes= is no array in host memory: give an array, or bytes as an int")
-
-
-@contextmanager
-def allocation(what: str, size: int) -> Iterator[None]:
-    """Raise OutOfMemory where so many bytes do not fit, before the system ends this process for touching them."""
-    available = available_bytes()
-    if available is not None and size > available:
-        raise OutOfMemory(f"{what} needs {format_bytes(size)}, {format_bytes(available)} are free: use a smaller size")
-    try:
-        yield
-    except MemoryError:
-        raise OutOfMemory(f"{what} needs {format_bytes(size)}, more than the host gives: use a smaller size") from None
 
 
 WORD_BYTES = 8
@@ -187,22 +168,19 @@ def resolve_dtype(dtype: Any) -> np.dtype[Any]:
 
 def masks_for(dtype: np.dtype[Any]) -> Masks:
     """Return masks for one dtype. Integers get all their bits. Raises UsageError for what holds no plain numbers."""
+    size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
     if dtype.name == "bfloat16":
-        return _repeated(*_BFLOAT16, 2)
-    if dtype.kind == "f" and dtype.itemsize in _FLOATS:
-        return _repeated(*_FLOATS[dtype.itemsize], dtype.itemsize)
-    if dtype.kind == "c" and dtype.itemsize // 2 in _FLOATS:
-        return _repeated(*_FLOATS[dtype.itemsize // 2], dtype.itemsize // 2)
-    if dtype.kind in "iu":
+        keep, fixed = _BFLOAT16
+    elif dtype.kind in "fc" and size in _FLOATS:
+        keep, fixed = _FLOATS[size]
+    elif dtype.kind in "iu":
         return Masks(2**64 - 1, 0)
-    if dtype.kind == "b":
-        return _repeated(*_BOOL, 1)
-    raise UsageError(f"random() has no data for dtype {dtype.name}: expected float, complex, integer or bool")
-
-
-def _repeated(keep: int, fixed: int, item_bytes: int) -> Masks:
-    """Return the masks of one item, side by side in a word."""
-    copies = sum(1 << (8 * item_bytes * k) for k in range(WORD_BYTES // item_bytes))
+    elif dtype.kind == "b":
+        keep, fixed = _BOOL
+    else:
+        raise UsageError(f"random() has no data for dtype {dtype.name}: expected float, complex, integer or bool")
+    # Of one item, side by side in a word.
+    copies = sum(1 << (8 * size * k) for k in range(WORD_BYTES // size))
     return Masks(keep * copies, fixed * copies)
 
 

@@ -55,6 +55,11 @@ def listed(names: Sequence[str], at_most: int) -> str:
     return f"{', '.join(names[:at_most])}{more}"
 
 
+def kind_of(value: object) -> str:
+    """Name a value's type with the library that it is of: ``torch.Tensor``."""
+    return f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+
+
 def short_commit(commit: str) -> str:
     """Return the first digits of a commit's full hash, as people read it; any other name as it is."""
     return commit[:SHORT_HASH] if _FULL_HASH.fullmatch(commit) else commit

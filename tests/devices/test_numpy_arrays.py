@@ -10,7 +10,6 @@ import pytest
 from pytest_bandwidth.devices.numpy_arrays import (
     RANDOM_BLOCK_WORDS,
     RandomSource,
-    allocation,
     checked_array_shape,
     empty_array,
     host_nbytes,
@@ -33,13 +32,14 @@ def test_arrays_have_shape_dtype_and_begin_on_a_line(shape, dtype):
         assert array.flags.writeable
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
 def test_random_floats_are_in_the_range_and_every_mantissa_bit_varies(dtype):
     x = RandomSource(3).array(100_000, dtype)
+    x = x.view("float32") if dtype == "complex64" else x  # pairs of such
     assert (x >= 1).all()
     assert (x < 2).all()
     bits = x.view(f"u{x.itemsize}").astype(np.uint64)
-    for bit in range(MANTISSA_BITS[dtype]):
+    for bit in range(MANTISSA_BITS[x.dtype.name]):
         assert 0.48 < ((bits >> np.uint64(bit)) & np.uint64(1)).mean() < 0.52, bit
 
 
@@ -77,17 +77,20 @@ def test_a_dtype_without_random_numbers(bad, said):
         RandomSource().array(4, bad)
 
 
-def test_more_than_there_is():
-    with pytest.raises(OutOfMemory, match=r"needs 1000 TB.*use a smaller size"):
-        empty_array(10**15, "uint8")
+def no_memory(_size):
+    raise MemoryError
 
 
-def test_an_allocation_that_fails():
-    with (
-        pytest.raises(OutOfMemory, match="the probe needs 12 B, more than the host gives"),
-        allocation("the probe", 12),
-    ):
-        raise MemoryError
+@pytest.mark.parametrize(
+    ("size", "allocate", "said"),
+    [
+        (10**15, None, r"needs 1000 TB.*use a smaller size"),
+        (12, no_memory, r"an array of \(12,\) uint8 needs 12 B, more than the host gives"),
+    ],
+)
+def test_more_than_there_is(size, allocate, said):
+    with pytest.raises(OutOfMemory, match=said):
+        empty_array(size, "uint8", allocate)
 
 
 class Foreign:
@@ -111,25 +114,12 @@ class Interface:
         return self.array.__array_interface__
 
 
-class TestBytes:
-    def test_of_host_arrays_of_any_library(self):
-        assert host_nbytes(np.ones((3, 4), np.float32)[::2]) == 32
-        assert host_nbytes(Foreign(1)) == 48
-        assert host_nbytes(Interface()) == 48
-
-    @pytest.mark.parametrize("other", [3.5, [1, 2], "x", b"bytes", None])
-    def test_of_what_is_no_array(self, other):
-        with pytest.raises(UsageError, match="no array in host memory"):
-            host_nbytes(other)
-
-    def test_of_an_array_elsewhere(self):
-        with pytest.raises(UsageError, match="not in host memory"):
-            host_nbytes(Foreign(2))
-
-
 @pytest.mark.parametrize(
     ("array", "nbytes"),
     [
+        (np.ones((3, 4), np.float32)[::2], 32),
+        (Foreign(1), 48),
+        (Interface(), 48),
         (np.broadcast_to(np.float32(1), 1 << 20), 4),
         (np.broadcast_to(np.zeros((4, 1), np.float32), (4, 1000)), 16),
         (np.zeros((4, 6), np.float32)[::2, ::3], 16),
@@ -140,6 +130,18 @@ class TestBytes:
 )
 def test_bytes_of_an_array_are_those_that_lie_in_memory(array, nbytes):
     assert host_nbytes(array) == nbytes
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        *((other, "no array in host memory") for other in (3.5, [1, 2], "x", b"bytes", None)),
+        (Foreign(2), "not in host memory"),
+    ],
+)
+def test_bytes_of_what_the_host_does_not_hold_are_refused(other, said):
+    with pytest.raises(UsageError, match=said):
+        host_nbytes(other)
 
 
 def test_bfloat16():
@@ -154,12 +156,6 @@ def test_bfloat16_without_its_package_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.setitem(__import__("sys").modules, "ml_dtypes", None)
     with pytest.raises(UsageError, match="pip install ml_dtypes"):
         resolve_dtype("bfloat16")
-
-
-def test_complex_numbers_are_pairs_of_such_floats():
-    x = RandomSource(3).array(1 << 12, "complex64")
-    assert x.real.min() >= 1
-    assert x.imag.max() < 2
 
 
 @pytest.mark.parametrize(("shape", "dtype", "words"), [((), "f4", 1), (0, "f4", 0), (3, "f4", 2), ((5, 3), "f2", 4)])
