@@ -9,10 +9,11 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
+from math import prod
 from pathlib import Path, PurePosixPath
 
 from pytest_bandwidth.domain.clock import clock
@@ -75,12 +76,7 @@ def processor_name(root: Path = Path("/")) -> str:
 def memory_bytes(root: Path = Path("/")) -> int | None:
     """Return the host's memory; None where the system does not tell."""
     found = re.search(r"^MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo") or "", re.MULTILINE)
-    if found:
-        return int(found[1]) * 1024
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
+    return int(found[1]) * 1024 if found else _sysconf("SC_PHYS_PAGES", "SC_PAGE_SIZE")
 
 
 def serial(root: Path = Path("/")) -> str:
@@ -110,7 +106,8 @@ def huge_pages(root: Path = Path("/")) -> tuple[str | None, int | None]:
     """Return which memory gets huge pages (`always`, `madvise` or `never`), and their bytes; None where not told."""
     folder = root / "sys/kernel/mm/transparent_hugepage"
     size = _text(folder / "hpage_pmd_size") or ""
-    return _chosen(_text(folder / "enabled")), int(size) if size.isascii() and size.isdigit() else None
+    chosen = re.search(r"\[(\w+)\]", _text(folder / "enabled") or "")  # always [madvise] never
+    return chosen[1] if chosen else None, int(size) if size.isascii() and size.isdigit() else None
 
 
 def usable_processors() -> list[int]:
@@ -130,10 +127,12 @@ def ranges(numbers: Sequence[int]) -> str:
     return ",".join("-".join(map(str, ends)) for ends in found)
 
 
-def _chosen(text: str | None) -> str | None:
-    """Read ``madvise`` from sysfs's ``always [madvise] never``."""
-    match = re.search(r"\[(\w+)\]", text or "")
-    return match[1] if match else None
+def _sysconf(*names: str) -> int | None:
+    """Return the product of what the system says of these; None where it does not."""
+    try:
+        return prod(os.sysconf(name) for name in names)
+    except (AttributeError, ValueError, OSError):
+        return None
 
 
 def _text(path: Path) -> str | None:
@@ -160,8 +159,12 @@ _VERSION_1: _Names = ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_
 
 def available_bytes(root: Path = Path("/")) -> int | None:
     """Return memory that can be had without swapping, or being ended for it; None where the system does not tell."""
-    of_system = _of_system(root)
-    known = [*([] if of_system is None else [of_system]), *(left for _, left in _groups(root))]
+    known = [left for _, left in _groups(root)]
+    with suppress(OSError, ValueError, IndexError):
+        line = next((line for line in _lines(root / "proc/meminfo") if line.startswith("MemAvailable:")), None)
+        of_system = _sysconf("SC_AVPHYS_PAGES", "SC_PAGE_SIZE") if line is None else int(line.split()[1]) * 1024
+        if of_system is not None:
+            known.append(of_system)
     return max(0, min(known)) if known else None
 
 
@@ -170,68 +173,43 @@ def limit_bytes(root: Path = Path("/")) -> int | None:
     return min((limit for limit, _ in _groups(root)), default=None)
 
 
-def _of_system(root: Path) -> int | None:
-    try:
-        for line in _lines(root / "proc/meminfo"):
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        return None
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
-
-
 def _groups(root: Path) -> Iterator[tuple[int, int]]:
     """Yield the limits of the groups that the process is in, from its own outwards, and what is left of each."""
     for (limit_file, used_file, reclaimed), folder in _folders(root):
         with suppress(OSError, ValueError):  # the outermost has no such files, and a limit may be `max`
             limit, used = (int((folder / name).read_text(encoding="ascii")) for name in (limit_file, used_file))
-            yield limit, limit - used + _reclaimed(folder / "memory.stat", reclaimed)
+            given_up = 0
+            with suppress(OSError, ValueError):
+                stat = [line.split() for line in _lines(folder / "memory.stat")]
+                given_up = sum(int(value) for key, value in stat if key in reclaimed)
+            yield limit, limit - used + given_up
 
 
 def _folders(root: Path) -> Iterator[tuple[_Names, Path]]:
-    """Yield the folders of the process's groups that are mounted, from its own to the outermost."""
+    """Yield the folders of the process's groups that are mounted, from its own to the outermost.
+
+    What is mounted is in lines of proc_pid_mountinfo(5): … root, mount point, …, a hyphen, type, source, options.
+    """
     try:
         mounts, own = _lines(root / "proc/self/mountinfo"), _lines(root / "proc/self/cgroup")
     except OSError:
         return
-    for mounted, mount_point, is_version_2 in _mounts(mounts):
-        for line in own:
-            _, _, rest = line.partition(":")
-            controllers, _, path = rest.partition(":")
-            if is_version_2 if controllers == "" else not is_version_2 and "memory" in controllers.split(","):
-                names = _VERSION_2 if is_version_2 else _VERSION_1
-                yield from ((names, root / mount_point.lstrip("/") / group) for group in _below(mounted, path))
-
-
-def _mounts(lines: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield where groups that may limit memory are mounted: which group, where, and whether those are of version 2.
-
-    Lines are those of proc_pid_mountinfo(5): … root, mount point, …, a hyphen, the type, the source, its options.
-    """
-    for line in lines:
-        before, _, after = line.partition(" - ")
+    for mount in mounts:
+        before, _, after = mount.partition(" - ")
         match before.split(), after.split():
             case [_, _, _, mounted, mount_point, *_], ["cgroup2", *_]:
-                yield mounted, mount_point, True
+                names = _VERSION_2
             case [_, _, _, mounted, mount_point, *_], ["cgroup", _, options] if "memory" in options.split(","):
-                yield mounted, mount_point, False
-
-
-def _below(mounted: str, path: str) -> Iterator[PurePosixPath]:
-    """Yield the group of that path and those around it, from what is mounted; none of what lies outside of that."""
-    with suppress(ValueError):
-        group = PurePosixPath(path).relative_to(mounted)
-        if ".." not in group.parts:
-            yield from (group, *group.parents)
-
-
-def _reclaimed(stat: Path, keys: Collection[str]) -> int:
-    with suppress(OSError, ValueError):
-        return sum(int(value) for key, value in (line.split() for line in _lines(stat)) if key in keys)
-    return 0
+                names = _VERSION_1
+            case _:
+                continue
+        for line in own:
+            controllers, _, path = line.partition(":")[2].partition(":")
+            is_meant = controllers == "" if names is _VERSION_2 else "memory" in controllers.split(",")
+            with suppress(ValueError):  # it lies outside of what is mounted
+                group = PurePosixPath(path).relative_to(mounted)
+                if is_meant and ".." not in group.parts:
+                    yield from ((names, root / mount_point.lstrip("/") / one) for one in (group, *group.parents))
 
 
 def _lines(path: Path) -> list[str]:
@@ -274,27 +252,39 @@ class ActivityWatch:
         before, now = self._before, self._read()
         self._before = now
         shares = shares_between(before, now)
+        load_average = None
+        with suppress(AttributeError, OSError):
+            load_average = os.getloadavg()[0]
         return Conditions(
             sm_clock_mhz=clock_mhz(self._root),
             others=told({_whole_name(self._root / "proc", who): share for who, share in shares.items()}),
             others_processors=sum(shares.values()) if now.by_process else None,
             stolen_processors=None if now.stolen is None else shares.get(HYPERVISOR, 0.0),
-            load_average=_load_average(),
+            load_average=load_average,
         )
 
     def _read(self) -> Activity:
         proc = self._root / "proc"
-        ticks = _ticks_per_second()
+        ticks = _sysconf("SC_CLK_TCK")
         if ticks is None or not (proc / "stat").is_file():
             return Activity(clock.monotonic())
         by_process = {}
         own = {os.getpid(), *remembered()}
         entries = [entry.name for entry in os.scandir(proc) if entry.name.isdigit()][:MOST_PROCESSES]
         for name in entries:
-            seconds = _process_seconds(proc / name / "stat", ticks)
-            if seconds is not None and int(name) not in own:
-                by_process[(int(name), seconds[0])] = seconds[1]
-        return Activity(clock.monotonic(), by_process, _stolen_seconds(proc / "stat", ticks))
+            try:
+                program, fields = process_stat(proc / name / "stat")
+                seconds = (int(fields[11]) + int(fields[12])) / ticks
+            except (OSError, ValueError, IndexError):
+                continue  # it ended meanwhile
+            if int(name) not in own:
+                by_process[(int(name), "".join(c for c in program if c.isprintable()))] = seconds
+        at = clock.monotonic()
+        stolen = None
+        with suppress(OSError, ValueError, IndexError):
+            # cpu user nice system idle iowait irq softirq steal … (man 5 proc_stat)
+            stolen = int((proc / "stat").read_text(encoding="ascii").split("\n", 1)[0].split()[8]) / ticks
+        return Activity(at, by_process, stolen)
 
 
 def shares_between(before: Activity, after: Activity) -> dict[str, float]:
@@ -348,36 +338,6 @@ def process_stat(stat: Path) -> tuple[str, list[str]]:
     # The name is in parentheses and may hold any character, so it ends at the last one.
     start, end = text.index("("), text.rindex(")")
     return text[start + 1 : end], text[end + 2 :].split()
-
-
-def _process_seconds(stat: Path, ticks: int) -> tuple[str, float] | None:
-    try:
-        name, fields = process_stat(stat)
-        return "".join(c for c in name if c.isprintable()), (int(fields[11]) + int(fields[12])) / ticks
-    except (OSError, ValueError, IndexError):
-        return None  # it ended meanwhile
-
-
-def _stolen_seconds(stat: Path, ticks: int) -> float | None:
-    try:
-        # cpu user nice system idle iowait irq softirq steal … (man 5 proc_stat)
-        return int(stat.read_text(encoding="ascii").split("\n", 1)[0].split()[8]) / ticks
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _ticks_per_second() -> int | None:
-    try:
-        return os.sysconf("SC_CLK_TCK")
-    except (AttributeError, ValueError, OSError):
-        return None
-
-
-def _load_average() -> float | None:
-    try:
-        return os.getloadavg()[0]
-    except (AttributeError, OSError):
-        return None
 
 
 # The processes that are no others: those that this one started, and one that takes turns with it. A GPU's driver still
