@@ -82,9 +82,9 @@ def per_sample(rounds: int = 2000) -> None:
         nothing()
         bare.append(time.perf_counter_ns() - begun)
     budget = Budget(min_samples=rounds, max_seconds=5.0, precision=1e-9, tolerates_run_delay="all")
-    sampled = take_rounds(device, Workload(nothing, Traffic(0, 0)), budget, lambda _: None)
-    loop = median(sampled.rounds.kernel_seconds)
-    a_round = sampled.rounds.wall_seconds / len(sampled.rounds.kernel_seconds)
+    taken, *_ = take_rounds(device, Workload(nothing, Traffic(0, 0)), budget, lambda _: None)
+    loop = median(taken.kernel_seconds)
+    a_round = taken.wall_seconds / len(taken.kernel_seconds)
     print(
         f"per sample: an empty callable takes {median(bare) / 1e3:.2f} µs bare, {loop * 1e6:.2f} µs as a sample; "
         f"{a_round * 1e6:.0f} µs a round without a probe"

@@ -111,11 +111,6 @@ class Workload:
         """Return what runs, untimed, before each sample of a further callable."""
         return self.setup if self.setup_for_all else None
 
-    @property
-    def inputs(self) -> Sequence[Any]:
-        """Return what it reads: the arrays that were declared, or else all that its launch is given."""
-        return self.reads or (self.launch.args if self.launch is not None else ())
-
     def data_bytes(self, nbytes: Callable[[Any], int]) -> int:
         """Return the distinct bytes that the work touches: of declared arrays, else of the larger direction."""
         arrays = {id(array): array for array in (*self.reads, *self.writes)}

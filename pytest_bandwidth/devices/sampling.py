@@ -41,16 +41,6 @@ Sampler = Callable[[], Sample]
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
-    """Hold the rounds, the device's state around them, and what the callable returned last."""
-
-    rounds: Rounds
-    before: Conditions
-    after: Conditions
-    value: object = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Round:
     number: int
     kernel: Sample
@@ -111,18 +101,6 @@ class _Tally:
             self.spoilt.append(replace(taken, kernel=replace(taken.kernel, drop=SOMETHING_ELSE)))
 
     @property
-    def attempts(self) -> int:
-        return len(self.kept) + len(self.spoilt)
-
-    @property
-    def dropped(self) -> tuple[Dropped, ...]:
-        return tuple(
-            Dropped(taken.number, taken.kernel.seconds, taken.drop.code, taken.drop.text)
-            for taken in self.spoilt
-            if taken.drop is not None
-        )
-
-    @property
     def run_delay(self) -> float | None:
         """Return the share of all samples' time in which a thread waited; None where that is not accounted for."""
         taken = [sample for round_ in (*self.kept, *self.spoilt) for sample in round_.samples]
@@ -152,31 +130,31 @@ def measure_timed(device: TimedDevice, workload: Workload, budget: Budget, progr
     resources = device.resources(workload.launch) if workload.launch is not None else None
     # Rounds in turn are held to each other: how the kernel is classed is the parent's to say, and costs a host 0.2 s.
     classed_by = workload.precision if budget.turns is None else None
-    sampled = take_rounds(device, workload, budget, progress, on_gpu=device.identity.on_gpu)
+    rounds, before, after, value = take_rounds(device, workload, budget, progress)
     measurement = Measurement(
         label=workload.label,
         traffic=workload.traffic,
         device=device.identity,
         method=device.method,
-        rounds=sampled.rounds,
+        rounds=rounds,
         peak=device.peak,
         precision=workload.precision,
         peak_flops=device.peak_flops(classed_by) if classed_by else None,
         resources=resources,
-        conditions_before=sampled.before,
-        conditions_after=sampled.after,
+        conditions_before=before,
+        conditions_after=after,
         flop_declared=workload.flop_declared,
-        value=sampled.value,
+        value=value,
     )
     return replace(measurement, invalid=why_invalid(measurement))
 
 
 def take_rounds(
-    device: TimedDevice, workload: Workload, budget: Budget, progress: Progress, *, on_gpu: bool = False
-) -> Sampled:
+    device: TimedDevice, workload: Workload, budget: Budget, progress: Progress
+) -> tuple[Rounds, Conditions, Conditions, object]:
     """Sample a workload and its probe as the budget says; without a sample that counts, `stop` is `no-samples`.
 
-    on_gpu: whether the probe tells by its time that something else had the device; a host accounts for that itself.
+    Return the rounds, the device's state before and after them, and what the callable returned last.
     Raises whatever the workload raises, and OutOfMemory where the probe does not fit.
     """
     last: list[object] = [None]
@@ -186,12 +164,13 @@ def take_rounds(
 
     kernel_sample = _sampler(device, workload, call, workload.setup)
     others = [_sampler(device, workload, other, workload.setup_of_interleaved) for other in workload.interleaved]
+    launched = () if workload.launch is None else workload.launch.args
     started = device.now()
     with gc_disabled():
         first = kernel_sample()  # compiles, touches pages; also tells whether the workload runs at all
         # In turn with another process, each other's rounds are what both are compared by.
         probed = workload.traffic.bytes_moved > 0 and budget.turns is None
-        probe = device.probe(workload.traffic, workload.inputs) if probed else None
+        probe = device.probe(workload.traffic, workload.reads or launched) if probed else None
         samplers: list[Sampler] = [kernel_sample]
         if probe is not None:
             samplers.append(partial(device.time, probe.call, workload.stream))
@@ -204,16 +183,19 @@ def take_rounds(
             for sample in samplers:
                 sample()
 
-        with _turn(run, workload, budget) as turn:
+        waiting: AbstractContextManager[Turn | None] = nullcontext()
+        if budget.turns is not None:
+            waiting = budget.turns.begin(run, (*workload.reads, *workload.writes, *launched))
+        with waiting as turn:
             tally, stop = _rounds(device, samplers, probe is not None, budget, progress, turn)
         after = device.conditions()
         if budget.turns is not None:
             run()  # some arrays are as they were before the rounds: what the test sees then is of one run
     ended = device.now()
-    if on_gpu:
+    if device.identity.on_gpu:  # a host accounts for it itself
         tally.drop_held_up()
     kept = tally.kept
-    return Sampled(
+    return (
         Rounds(
             kernel_seconds=tuple(taken.kernel.seconds for taken in kept),
             probe_seconds=tuple(taken.probe.seconds for taken in kept if taken.probe is not None),
@@ -224,7 +206,11 @@ def take_rounds(
             ),
             probe_bytes=probe.bytes_moved if probe else 0,
             probe_name=probe.name if probe else None,
-            dropped=tally.dropped,
+            dropped=tuple(
+                Dropped(taken.number, taken.kernel.seconds, taken.drop.code, taken.drop.text)
+                for taken in tally.spoilt
+                if taken.drop is not None
+            ),
             stop=stop,
             warmup_seconds=warmed - started,
             warmup_runs=warm_runs,
@@ -249,26 +235,14 @@ def _warm_up(device: TimedDevice, samplers: Sequence[Sampler], budget: Budget, f
         spent = device.now() - started
         if spent >= WARMUP_MOST_SHARE * budget.max_seconds:
             break
+        drifts = len(seconds) < 2 * DRIFT_WINDOW
+        if not drifts:
+            earlier, later = median(seconds[-2 * DRIFT_WINDOW : -DRIFT_WINDOW]), median(seconds[-DRIFT_WINDOW:])
+            drifts = abs(later - earlier) > DRIFT_LIMIT * earlier
         # In turn with another process what drifts does so in both, and warming up each disturbs the other.
-        if spent >= WARMUP_LEAST_SHARE * budget.max_seconds and (budget.turns is not None or not _drifts(seconds)):
+        if spent >= WARMUP_LEAST_SHARE * budget.max_seconds and (budget.turns is not None or not drifts):
             break
     return len(seconds)
-
-
-def _drifts(seconds: list[float]) -> bool:
-    if len(seconds) < 2 * DRIFT_WINDOW:
-        return True
-    earlier = median(seconds[-2 * DRIFT_WINDOW : -DRIFT_WINDOW])
-    later = median(seconds[-DRIFT_WINDOW:])
-    return abs(later - earlier) > DRIFT_LIMIT * earlier
-
-
-def _turn(run: Call, workload: Workload, budget: Budget) -> AbstractContextManager[Turn | None]:
-    """Wait for the turn with another process, where there is one. run: all that is sampled, once."""
-    if budget.turns is None:
-        return nullcontext()
-    launched = () if workload.launch is None else workload.launch.args
-    return budget.turns.begin(run, (*workload.reads, *workload.writes, *launched))
 
 
 def _rounds(
@@ -332,25 +306,18 @@ def _stop(tally: _Tally, spent: float, budget: Budget) -> StopReason | None:
     over = spent - min(tally.spoilt_seconds, budget.rounds_seconds) >= budget.rounds_seconds
     counting = kept + tally.may_count(budget)
     enough = counting >= min(FEWEST_ROUNDS, budget.min_samples)
-    vain = tally.attempts > counting and spent >= 2 * budget.rounds_seconds
+    vain = kept + dropped > counting and spent >= 2 * budget.rounds_seconds
     if dropped >= MOST_DROPPED or (over and (enough or vain)):
         return "max-time" if kept else "no-samples"
     if kept >= MOST_ROUNDS:
         return "max-rounds"
     # The median's precision is not cheap to know: look at it from min_samples on, every eighth round.
-    if kept >= budget.min_samples and kept % 8 == 0 and _precise(tally, budget.precision):
-        return "precision"
-    return None
-
-
-def _precise(tally: _Tally, asked: float) -> bool:
-    kernel = [taken.kernel.seconds for taken in tally.kept]
-    if min(kernel) <= 0:
-        return False
-    ratios = [taken.probe.seconds / taken.kernel.seconds for taken in tally.kept if taken.probe is not None]
-    if not ratios:
-        return precision_of_median(kernel) <= asked
-    return max(precision_of_median(kernel), precision_of_median(ratios)) <= asked
+    if kept < budget.min_samples or kept % 8 or min(taken.kernel.seconds for taken in tally.kept) <= 0:
+        return None
+    figures = [[taken.kernel.seconds for taken in tally.kept]]
+    if ratios := [taken.probe.seconds / taken.kernel.seconds for taken in tally.kept if taken.probe is not None]:
+        figures.append(ratios)
+    return "precision" if max(map(precision_of_median, figures)) <= budget.precision else None
 
 
 def _progress_text(tally: _Tally, spent: float, budget: Budget) -> str:

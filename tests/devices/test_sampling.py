@@ -21,10 +21,19 @@ from pytest_bandwidth.domain.traffic import Traffic
 BYTES = Traffic(500_000, 500_000)
 NOTHING = Workload(lambda: None, BYTES)
 QUIET = Budget(min_samples=8, max_seconds=1.0, precision=0.005)
+TOLERANT = replace(QUIET, tolerates_run_delay="all")
+
+
+draw = random.Random(1)
+NOISY = repeat(*(draw.uniform(1e-3, 3e-3) for _ in range(4096)))
 
 
 def take(device, workload=NOTHING, budget=QUIET, progress=lambda _: None):
-    return take_rounds(device, workload, budget, progress).rounds
+    return take_rounds(device, workload, budget, progress)[0]
+
+
+def measured(workload=NOTHING, budget=QUIET, **device):
+    return measure_timed(ScriptedDevice(**device), workload, budget, lambda _: None)
 
 
 def test_rounds_alternate_which_comes_first():
@@ -38,36 +47,33 @@ def test_rounds_alternate_which_comes_first():
     assert tuple(order) == first
 
 
-def test_stops_at_the_asked_precision_once_there_are_enough_samples():
-    rounds = take(ScriptedDevice(kernel_script=repeat(1e-3, 1.0001e-3)))
-    assert (rounds.stop, len(rounds.kernel_seconds)) == ("precision", 8)
-
-
 def test_goes_on_while_the_median_is_not_precise_and_ends_in_time():
-    draw = random.Random(1)
-    noisy = [draw.uniform(1e-3, 3e-3) for _ in range(4096)]
-    device = ScriptedDevice(kernel_script=lambda n: noisy[n % 4096])
+    device = ScriptedDevice(kernel_script=NOISY)
     rounds = take(device)
     assert rounds.stop == "max-time"
     assert len(rounds.kernel_seconds) > 100
     assert device.clock < 1.4  # the budget and its warm-up
 
 
-def test_ratio_has_to_be_precise_as_well():
-    wobbly = [1e-3 * (1 + 0.5 * math.sin(n)) for n in range(4096)]
-    assert take(ScriptedDevice(probe_script=lambda n: wobbly[n % 4096])).stop == "max-time"
-
-
-def test_a_slow_kernel_still_gets_a_few_rounds():
-    rounds = take(ScriptedDevice(kernel_script=repeat(5.0)))
-    assert (rounds.stop, len(rounds.kernel_seconds)) == ("max-time", FEWEST_ROUNDS)
+@pytest.mark.parametrize(
+    ("script", "stop", "rounds"),
+    [
+        ({"kernel_script": repeat(1e-3, 1.0001e-3)}, "precision", 8),
+        ({"kernel_script": repeat(5.0)}, "max-time", FEWEST_ROUNDS),
+        # The ratio has to be precise as well.
+        ({"probe_script": repeat(*(1e-3 * (1 + 0.5 * math.sin(n)) for n in range(4096)))}, "max-time", None),
+    ],
+    ids=["precise", "slow", "wobbly probe"],
+)
+def test_stops_when_all_is_precise_and_a_slow_kernel_still_gets_a_few_rounds(script, stop, rounds):
+    found = take(ScriptedDevice(**script))
+    assert found.stop == stop
+    assert rounds in (None, len(found.kernel_seconds))
 
 
 def test_rounds_that_never_get_precise_end_by_their_number(monkeypatch):
     monkeypatch.setattr(sampling, "MOST_ROUNDS", 50)
-    draw = random.Random(1)
-    noisy = [draw.uniform(1e-3, 3e-3) for _ in range(4096)]
-    device = ScriptedDevice(kernel_script=lambda n: noisy[n % 4096])
+    device = ScriptedDevice(kernel_script=NOISY)
     rounds = take(device, budget=Budget(8, 10.0, 0.005))
     assert (rounds.stop, len(rounds.kernel_seconds)) == ("max-rounds", 50)
     assert device.clock < 10.0
@@ -96,19 +102,12 @@ def test_a_share_of_the_time_is_a_share_of_the_rounds_and_not_of_the_warm_up():
     assert len(half.kernel_seconds) == pytest.approx(len(whole.kernel_seconds) / 2, abs=1)
 
 
-def test_a_dropped_sample_takes_its_round_along_and_is_listed():
-    device = ScriptedDevice(kernel_script=except_at(range(300, 303), dropped("throttled"), repeat(1e-3)))
-    rounds = take(device, budget=Budget(200, 10.0, 0.005))
-    assert [d.code for d in rounds.dropped] == ["throttled"] * 3
-    assert rounds.dropped[0].reason == "as scripted"
+@pytest.mark.parametrize("which", ["kernel_script", "probe_script"])
+def test_a_dropped_sample_takes_its_round_along_and_is_listed(which):
+    script = except_at(range(300, 303), dropped("throttled"), repeat(1e-3))
+    rounds = take(ScriptedDevice(**{which: script}), budget=Budget(200, 10.0, 0.005))
+    assert [(d.code, d.reason) for d in rounds.dropped] == [("throttled", "as scripted")] * 3
     assert len(rounds.kernel_seconds) == len(rounds.probe_seconds) == len(rounds.kernel_first) >= 200
-
-
-def test_a_dropped_probe_spoils_the_ratio_so_its_round_goes_too():
-    device = ScriptedDevice(probe_script=except_at(range(300, 302), dropped("throttled"), repeat(1e-3)))
-    rounds = take(device, budget=Budget(200, 10.0, 0.005))
-    assert len(rounds.dropped) == 2
-    assert len(rounds.kernel_seconds) == len(rounds.probe_seconds)
 
 
 WAITED = replace(dropped("run-delay"), run_delay_seconds=4e-4)
@@ -140,8 +139,8 @@ def test_where_nothing_accounts_for_waiting_threads_their_share_is_unknown():
 
 @pytest.mark.parametrize(("every", "too_disturbed"), [(9, False), (11, True)])
 def test_one_undisturbed_round_in_ten_is_enough(every, too_disturbed):
-    device = ScriptedDevice(kernel_script=lambda n: CLEAN if n % every == 0 else WAITED)
-    measurement = measure_timed(device, NOTHING, replace(QUIET, precision=1e-9), lambda _: None)
+    script = repeat(CLEAN, *[WAITED] * (every - 1))
+    measurement = measured(budget=replace(QUIET, precision=1e-9), kernel_script=script)
     assert len(measurement.samples) > FEWEST_ROUNDS
     assert measurement.rounds.too_disturbed is too_disturbed
     assert (measurement.invalid is not None) is too_disturbed
@@ -149,8 +148,7 @@ def test_one_undisturbed_round_in_ten_is_enough(every, too_disturbed):
 
 def test_too_few_undisturbed_rounds_are_invalid_and_the_reason_names_the_wait_and_who():
     busy = Conditions(others=("cc1 (7): 1.90 processors",), others_processors=1.9)
-    device = ScriptedDevice(kernel_script=then(CLEAN, WAITED), states=(busy,))
-    found = measure_timed(device, NOTHING, QUIET, lambda _: None).invalid
+    found = measured(kernel_script=then(CLEAN, WAITED), states=(busy,)).invalid
     assert found.code == "run-delay"
     assert re.fullmatch(
         r"its threads waited for a processor in (\d+) of \1 rounds, \d+\.?\d* % of their time "
@@ -161,8 +159,7 @@ def test_too_few_undisturbed_rounds_are_invalid_and_the_reason_names_the_wait_an
 
 def on_gpu(**script):
     gpu = DeviceIdentity("cuda", "A GPU", 2**30, "g", timed_on="gpu")
-    device = ScriptedDevice(identity=gpu, **script)
-    return measure_timed(device, NOTHING, replace(QUIET, min_samples=64), lambda _: None)
+    return measured(budget=replace(QUIET, min_samples=64), identity=gpu, **script)
 
 
 def test_rounds_in_which_something_else_had_the_gpu_are_dropped():
@@ -191,17 +188,15 @@ def test_a_kernel_in_which_there_is_a_slice_of_others_each_time_is_invalid_and_t
 
 
 def test_who_says_how_busy_others_may_be_gets_the_disturbed_rounds_where_no_others_are_left():
-    device = ScriptedDevice(kernel_script=repeat(WAITED, WAITED, dropped("sm-clock")))
-    measurement = measure_timed(device, NOTHING, replace(QUIET, tolerates_run_delay="all"), lambda _: None)
+    measurement = measured(budget=TOLERANT, kernel_script=repeat(WAITED, WAITED, dropped("sm-clock")))
     assert measurement.invalid is None
     assert len(measurement.samples) == len(measurement.rounds.probe_seconds) > 100
     assert {d.code for d in measurement.rounds.dropped} == {"sm-clock"}
 
 
 def test_rounds_that_count_though_disturbed_are_no_fewer_than_others():
-    device = ScriptedDevice(kernel_script=repeat(replace(WAITED, seconds=2.0)))
-    measurement = measure_timed(device, NOTHING, replace(QUIET, tolerates_run_delay="all"), lambda _: None)
-    assert len(measurement.samples) == FEWEST_ROUNDS
+    slow = repeat(replace(WAITED, seconds=2.0))
+    assert len(measured(budget=TOLERANT, kernel_script=slow).samples) == FEWEST_ROUNDS
 
 
 def test_dropping_ends_even_where_samples_take_next_to_no_time():
@@ -220,9 +215,9 @@ def test_no_garbage_is_collected_inside_a_sample_and_it_is_back_on_afterwards():
 def test_setup_runs_before_every_run_and_value_is_the_last():
     log = []
     workload = Workload(lambda: log.append("run") or len(log), BYTES, setup=lambda: log.append("setup"))
-    sampled = take_rounds(ScriptedDevice(), workload, QUIET, lambda _: None)
+    value = measured(workload).value
     assert log == ["setup", "run"] * (len(log) // 2)
-    assert sampled.value == len(log)
+    assert value == len(log)
 
 
 def test_what_the_workload_raises_comes_through_and_garbage_collection_is_back():
@@ -236,9 +231,7 @@ def test_what_the_workload_raises_comes_through_and_garbage_collection_is_back()
 
 def test_progress_is_told_now_and_then():
     told = []
-    draw = random.Random(1)
-    slow = [draw.uniform(0.1, 0.3) for _ in range(64)]
-    device = ScriptedDevice(kernel_script=lambda n: slow[n % 64])
+    device = ScriptedDevice(kernel_script=lambda n: 100 * NOISY(n))
     take(device, budget=Budget(10, 5.0, 0.0001), progress=told.append)
     assert 3 <= len(told) <= 11
     assert "samples" in told[-1]
@@ -281,9 +274,7 @@ def test_after_the_last_turn_the_workload_runs_once_more():
 
 
 def test_no_sample_left_is_invalid_not_nan():
-    device = ScriptedDevice(kernel_script=repeat(dropped("throttled", text="SM clock at 60 % of nominal")))
-    found = measure_timed(device, NOTHING, QUIET, lambda _: None)
-    assert found.invalid is not None
+    found = measured(kernel_script=repeat(dropped("throttled", text="SM clock at 60 % of nominal")))
     assert found.invalid.code == "no-samples"
     assert "SM clock at 60 % of nominal" in found.invalid.text
     assert (found.gbps, found.relative, found.utilization) == (None, None, None)
@@ -293,29 +284,24 @@ def test_no_sample_left_is_invalid_not_nan():
 @pytest.mark.parametrize("seconds", [0.0, -1e-6])
 def test_a_sample_that_took_no_time_is_invalid(seconds):
     script = except_at([300], Sample(seconds, 1e-3), repeat(1e-3))
-    found = measure_timed(ScriptedDevice(kernel_script=script), NOTHING, Budget(300, 10.0, 0.005), lambda _: None)
-    assert found.invalid is not None
-    assert found.invalid.code == "clock"
+    assert measured(budget=Budget(300, 10.0, 0.005), kernel_script=script).invalid.code == "clock"
 
 
 @pytest.mark.parametrize(("gbps", "valid"), [(1.0 + 1e-9, True), (1.0 - 1e-9, False)])
 def test_more_than_the_peak_is_invalid(gbps, valid):
-    device = ScriptedDevice(kernel_script=repeat(1e-3), peak=Peak(gbps * 1e9, "test"))
-    found = measure_timed(device, NOTHING, QUIET, lambda _: None)
-    assert (found.invalid is None) is valid
+    assert (measured(peak=Peak(gbps * 1e9, "test")).invalid is None) is valid
 
 
 def test_others_on_a_gpu_are_invalid_on_a_host_they_are_told():
     busy = (Conditions(), Conditions(others=("train.py (7)",)))
     for kind, timed_on, invalid in (("cuda", "gpu", True), ("cpu", "host", False)):
-        device = ScriptedDevice(identity=DeviceIdentity(kind, "d", None, "s", timed_on=timed_on), states=busy)
-        found = measure_timed(device, NOTHING, QUIET, lambda _: None)
+        found = measured(identity=DeviceIdentity(kind, "d", None, "s", timed_on=timed_on), states=busy)
         assert (found.invalid is not None) is invalid
         assert found.conditions_after.others == ("train.py (7)",)
 
 
 def test_what_nothing_disturbed_is_valid():
-    found = measure_timed(ScriptedDevice(), NOTHING, QUIET, lambda _: None)
+    found = measured()
     assert found.invalid is None
     assert found.relative == pytest.approx(1.0)
 
@@ -324,6 +310,5 @@ def test_what_nothing_disturbed_is_valid():
 def test_more_than_any_memory_reaches_is_invalid_where_no_peak_is_known(seconds, valid):
     """An exabyte per second: no baseline holds more, so that none is to be written."""
     declared = replace(NOTHING, traffic=Traffic(10**12, 0))
-    device = ScriptedDevice(kernel_script=repeat(seconds), probe_script=repeat(1e-6))
-    found = measure_timed(device, declared, QUIET, lambda _: None)
+    found = measured(declared, kernel_script=repeat(seconds), probe_script=repeat(1e-6))
     assert (found.invalid is None) is valid
