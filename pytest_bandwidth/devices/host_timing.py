@@ -195,15 +195,15 @@ T = TypeVar("T")
 PLACES = 7
 
 
-class StackPlaces:
-    """Draw the places, since what is sampled in turns with others might always come by the same one."""
+_places = random.Random()  # tests seed the one of the module
 
-    def __init__(self) -> None:
-        self._random = random.Random()  # tests seed the one of the module
 
-    def call(self, function: Callable[[], T]) -> T:
-        """Call it at a drawn place of this thread's stack and return what it returns. Raises what it raises."""
-        return _from_below(self._random.randrange(PLACES), function)
+def from_a_drawn_place(function: Callable[[], T]) -> T:
+    """Call it at a drawn place of this thread's stack and return what it returns. Raises what it raises.
+
+    What is sampled in turns with others might always come by the same place.
+    """
+    return _from_below(_places.randrange(PLACES), function)
 
 
 def _from_below(frames: int, function: Callable[[], T]) -> T:

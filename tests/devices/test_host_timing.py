@@ -19,7 +19,7 @@ from pytest_bandwidth.devices.host_timing import (
     PLACES,
     CacheEviction,
     RunDelay,
-    StackPlaces,
+    from_a_drawn_place,
     longest_wait,
     why_disturbed,
 )
@@ -159,102 +159,77 @@ def test_processes_that_share_one_processor_are_seen_to_wait():
 MIB = 2**20
 
 
-class Recorder:
-    def __init__(self):
-        self.read_bytes = []
-        self.written_bytes = []
+class Recorder(CacheEviction):
+    """An eviction that reads nothing, and notes which buffers it makes and reads."""
 
-    def eviction(self, cache_bytes):
-        return CacheEviction(self.reader, cache_bytes)
+    def __init__(self, cache_bytes=MIB):
+        super().__init__(self.reader, cache_bytes)
+        self.made, self.read = [], []
 
     def reader(self, size):
-        self.written_bytes.append(size)
-        return lambda: self.read_bytes.append(size)
+        self.made.append(size)
+        return lambda: self.read.append(size)
+
+    def told_after(self, data_bytes, **given):
+        """What is told of a workload after one sample."""
+        self.prepare(data_bytes, **given)
+        self.read.clear()
+        self.evict()
+        found = self.finding(data_bytes)
+        return found and found.text
 
 
 def test_data_that_a_cache_could_hold_is_evicted_by_four_times_the_cache():
-    recorder = Recorder()
-    eviction = recorder.eviction(MIB)
-    eviction.prepare(5 * MIB - 1)
-    recorder.read_bytes.clear()
-    eviction.evict()
-    assert recorder.read_bytes == [4 * MIB]
-    assert recorder.written_bytes == [4 * MIB]
+    eviction = Recorder()
+    assert eviction.told_after(5 * MIB - 1)
+    assert eviction.read == eviction.made == [4 * MIB]
 
 
 def test_data_five_times_the_cache_is_cold_by_itself():
-    recorder = Recorder()
-    eviction = recorder.eviction(MIB)
-    eviction.prepare(5 * MIB)
-    eviction.evict()
-    assert recorder.read_bytes == []
-    assert eviction.finding(5 * MIB) is None
+    eviction = Recorder()
+    assert eviction.told_after(5 * MIB) is None
+    assert eviction.read == eviction.made == []
 
 
 def test_data_that_another_process_has_just_used_is_evicted_whatever_its_size():
-    recorder = Recorder()
-    eviction = recorder.eviction(MIB)
-    eviction.prepare(5 * MIB, others_have_them=True)
-    recorder.read_bytes.clear()
-    eviction.evict()
-    assert recorder.read_bytes == [4 * MIB]
-    assert eviction.finding(5 * MIB) is None, "no cache could hold it"
+    eviction = Recorder()
+    assert eviction.told_after(5 * MIB, others_have_them=True) is None, "no cache could hold it"
+    assert eviction.read == [4 * MIB]
 
 
-def test_the_finding_names_sizes_and_cost():
-    eviction = Recorder().eviction(MIB)
-    eviction.prepare(1000)
-    eviction.evict()
-    found = eviction.finding(1000)
-    assert found is not None
-    assert found.code == "cache-evicted"
-    assert "1 kB of data is less than 5 × the 1.05 MB last-level cache" in found.text
-    assert "4.19 MB of other memory were read, " in found.text
+@pytest.mark.parametrize(
+    ("cache_bytes", "said"),
+    [
+        (MIB, "1 kB of data is less than 5 × the 1.05 MB last-level cache: before each sample 4.19 MB of other memory"),
+        (300 * MIB, "537 MB of other memory were read (1.26 GB would be wanted: some of the data may stay), "),
+        (None, "less than 5 × the assumed 67.1 MB last-level cache"),
+    ],
+)
+def test_the_finding_names_sizes_and_what_would_be_wanted(cache_bytes, said):
+    assert said in Recorder(cache_bytes).told_after(1000)
 
 
-def test_an_eviction_that_is_capped_says_what_would_be_wanted():
-    eviction = Recorder().eviction(300 * MIB)
-    eviction.prepare(1000)
-    eviction.evict()
-    found = eviction.finding(1000)
-    assert found is not None
-    assert "537 MB of other memory were read (1.26 GB would be wanted: some of the data may stay)" in found.text
-
-
-def test_a_cache_of_unknown_size_is_assumed_and_said_to_be():
-    eviction = Recorder().eviction(None)
-    assert eviction.cache_bytes == ASSUMED_CACHE_BYTES
-    eviction.prepare(1000)
-    eviction.evict()
-    found = eviction.finding(1000)
-    assert found is not None
-    assert "assumed" in found.text
-
-
-def test_the_cost_is_capped():
-    assert Recorder().eviction(10**12).eviction_bytes == LARGEST_EVICTION_BYTES
+def test_the_cost_is_capped_and_an_unknown_size_is_assumed():
+    assert Recorder(10**12).eviction_bytes == LARGEST_EVICTION_BYTES
+    assert Recorder(None).cache_bytes == ASSUMED_CACHE_BYTES
 
 
 def test_the_buffer_is_made_once_and_given_back():
-    recorder = Recorder()
-    eviction = recorder.eviction(MIB)
+    eviction = Recorder()
     eviction.prepare(1)
     eviction.prepare(1)
-    assert len(recorder.written_bytes) == 1
+    assert len(eviction.made) == 1
     eviction.release()
     eviction.evict()
     assert eviction.finding(1) is None
     eviction.prepare(1)
-    assert len(recorder.written_bytes) == 2
+    assert len(eviction.made) == 2
 
 
 def test_what_was_told_of_one_workload_is_not_told_of_the_next():
-    eviction = Recorder().eviction(MIB)
-    eviction.prepare(1)
-    eviction.evict()
-    eviction.prepare(100 * MIB)
-    eviction.evict()
-    assert eviction.finding(100 * MIB) is None
+    eviction = Recorder()
+    assert eviction.told_after(1)
+    assert eviction.told_after(100 * MIB) is None
 
 
 TOLD = pytest.mark.skipif(not os.access("/proc/self/syscall", os.R_OK), reason="the system tells no stack pointer")
@@ -270,10 +245,9 @@ def stack_pointer():
 
 @TOLD
 def test_calls_are_at_seven_places_in_as_many_lines_of_a_page():
-    places = StackPlaces()
     for _ in range(MANY):  # the first ones are elsewhere: Python specializes what it has run a few times
-        places.call(stack_pointer)
-    seen = {places.call(stack_pointer) for _ in range(MANY)}
+        from_a_drawn_place(stack_pointer)
+    seen = {from_a_drawn_place(stack_pointer) for _ in range(MANY)}
     assert len({pointer % PAGE_BYTES // LINE_BYTES for pointer in seen}) == len(seen) == PLACES
 
 
@@ -289,11 +263,10 @@ def test_what_is_called_returns_and_raises_what_it_would():
     def raises(error):
         raise error
 
-    places = StackPlaces()
     for _ in range(MANY):
-        assert places.call(lambda: "returned") == "returned"
+        assert from_a_drawn_place(lambda: "returned") == "returned"
     for error in (ValueError("of the test"), StopIteration("of the test"), KeyboardInterrupt()):
         for _ in range(MANY):
             with pytest.raises(type(error)) as raised:
-                places.call(partial(raises, error))
+                from_a_drawn_place(partial(raises, error))
             assert raised.value is error

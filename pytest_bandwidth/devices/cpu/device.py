@@ -36,7 +36,7 @@ from pytest_bandwidth.devices.cpu.probes import (
     numba_threads,
 )
 from pytest_bandwidth.devices.host import ActivityWatch, identify, read_caches
-from pytest_bandwidth.devices.host_timing import CacheEviction, RunDelay, StackPlaces
+from pytest_bandwidth.devices.host_timing import CacheEviction, RunDelay, from_a_drawn_place
 from pytest_bandwidth.devices.numpy_arrays import Allocate, RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.clock import clock
@@ -77,13 +77,9 @@ class CpuDevice(TimedDevice):
         self._call_seconds: float | None = None
         self._watch = ActivityWatch()
         self._run_delay = RunDelay()
-        self._stack = StackPlaces()
 
     xp = np
-
-    @property
-    def method(self) -> str:
-        return "clock"
+    method = "clock"
 
     @property
     def identity(self) -> DeviceIdentity:
@@ -160,8 +156,16 @@ class CpuDevice(TimedDevice):
         self._eviction.prepare(data_bytes, others_have_them=budget.turns is not None)
         self._watch.restart()
         measurement = measure_timed(self, workload, budget, progress)
-        found = (self._eviction.finding(data_bytes), self._numpy_probe())
-        measurement = replace(measurement, findings=(*measurement.findings, *(f for f in found if f is not None)))
+        findings = [*measurement.findings]
+        if (evicted := self._eviction.finding(data_bytes)) is not None:
+            findings.append(evicted)
+        if self._threads is None:
+            text = (
+                "without Numba the probe is NumPy's own operation on one thread, so relative is a share of that, "
+                "not of what the memory can do: pip install 'pytest-bandwidth[cpu]'"
+            )
+            findings.append(Finding("probe-numpy", text))
+        measurement = replace(measurement, findings=tuple(findings))
         if budget.turns is not None:  # of two in turn nothing is compared with a call's own time
             return measurement
         return replace(measurement, detail=self._calls(workload, measurement))
@@ -174,7 +178,7 @@ class CpuDevice(TimedDevice):
         del stream  # the host has none: everything is in order
         self._run_delay.look_for_threads()
         self._eviction.evict()
-        return self._stack.call(partial(self._run_delay.time, call))
+        return from_a_drawn_place(partial(self._run_delay.time, call))
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
         """Return the plain read, add, copy or write that is nearest in mix and as large. Raises OutOfMemory."""
@@ -217,15 +221,6 @@ class CpuDevice(TimedDevice):
     def _dispatch_seconds(self) -> float:
         self._operate()  # compiles
         return min(_seconds(self._operate) for _ in range(EMPTY_CALLS))  # busy processors only add to it
-
-    def _numpy_probe(self) -> Finding | None:
-        if self._threads is not None:
-            return None
-        return Finding(
-            "probe-numpy",
-            "without Numba the probe is NumPy's own operation on one thread, so relative is a share of that, "
-            "not of what the memory can do: pip install 'pytest-bandwidth[cpu]'",
-        )
 
 
 @cache

@@ -85,22 +85,17 @@ class HostKernel:
         return parameters(self.signature)
 
     def bound(self, args: Arguments, blocks: int, threads: int) -> Callable[[], object]:
-        """Return a call without arguments. Raises UsageError for arguments that the kernel would misread."""
-        values = self.checked(args, blocks)
-        if self.takes_blocks:
-            values = (*values[:-1], blocks, values[-1])
-        function = self.function
-        return lambda: function(threads, *values)
+        """Return a call without arguments. Raises UsageError for arguments that the kernel would misread.
 
-    def checked(self, args: Arguments, blocks: int) -> Arguments:
-        """Return the arguments as the function wants them: 1-d arrays (halves as 16-bit integers), NumPy scalars."""
+        The function is given 1-d arrays (halves as 16-bit integers) and NumPy scalars.
+        """
         if len(args) != len(self.parameters):
             expected = ", ".join(f"{p.cuda} {p.name}" for p in self.parameters)
             raise UsageError(f"{self.name} got {len(args)} arguments, expected {len(self.parameters)}: {expected}")
-        values = [
-            _array(p, arg, n, self.bits) if p.is_array else _scalar(p, arg, n)
-            for n, (p, arg) in enumerate(zip(self.parameters, args, strict=True), start=1)
-        ]
+        values = []
+        for n, (p, argument) in enumerate(zip(self.parameters, args, strict=True), start=1):
+            where = f"argument {n} ({p.cuda} {p.name})"
+            values.append(_array(p, argument, where, self.bits) if p.is_array else _scalar(p, argument, where))
         sizes = {
             p.name: value
             for p, value in zip(self.parameters, values, strict=True)
@@ -118,7 +113,10 @@ class HostKernel:
                 raise UsageError(
                     f"{self.name}: {parameter.name} has {array.size} elements, expected at least {needed} for {given}"
                 )
-        return tuple(values)
+        if self.takes_blocks:
+            values.insert(-1, blocks)
+        function = self.function
+        return lambda: function(threads, *values)
 
 
 def host_kernels() -> list[HostKernel]:
@@ -126,43 +124,38 @@ def host_kernels() -> list[HostKernel]:
     return brought("pytest_bandwidth_host_kernels", hooks().pytest_bandwidth_host_kernels(), HostKernel)
 
 
-def _array(parameter: Parameter, argument: Any, n: int, bits: bool) -> Any:
+def _array(parameter: Parameter, argument: Any, where: str, bits: bool) -> Any:
     array = np.asarray(argument) if hasattr(argument, "__array_interface__") else argument
     if not isinstance(array, np.ndarray):
-        raise UsageError(f"{_where(parameter, n)} is a {type(argument).__name__}, expected a NumPy array")
+        raise UsageError(f"{where} is a {type(argument).__name__}, expected a NumPy array")
     if array.dtype != parameter.dtype:
-        raise UsageError(f"{_where(parameter, n)} is an array of {array.dtype}, expected {parameter.dtype}")
+        raise UsageError(f"{where} is an array of {array.dtype}, expected {parameter.dtype}")
     if not (array.flags.c_contiguous and array.flags.aligned):
         raise UsageError(
-            f"{_where(parameter, n)} is not contiguous (shape {array.shape}, strides {array.strides}): "
-            "pass np.ascontiguousarray of it"
+            f"{where} is not contiguous (shape {array.shape}, strides {array.strides}): pass np.ascontiguousarray of it"
         )
     flat = array.reshape(-1)
     return flat.view(np.int16 if bits else np.uint16) if parameter.code == "f16" else flat
 
 
-def _scalar(parameter: Parameter, argument: Any, n: int) -> Any:
+def _scalar(parameter: Parameter, argument: Any, where: str) -> Any:
     if type(argument) is float:
         raise UsageError(
-            f"{_where(parameter, n)} is the bare Python float {argument!r}, which CuPy passes as a double: "
+            f"{where} is the bare Python float {argument!r}, which CuPy passes as a double: "
             f"write np.{parameter.dtype.name}({argument!r})"
         )
     if parameter.dtype.kind == "f":
         if not isinstance(argument, np.generic) or argument.dtype != parameter.dtype:
             kind = argument.dtype.name if isinstance(argument, np.generic) else type(argument).__name__
             raise UsageError(
-                f"{_where(parameter, n)} is a {kind}, expected np.{parameter.dtype.name}: "
+                f"{where} is a {kind}, expected np.{parameter.dtype.name}: "
                 "the kernel would read other bits than were meant"
             )
         return argument
     if isinstance(argument, (bool, np.bool_)) or not isinstance(argument, (int, np.integer)):
-        raise UsageError(f"{_where(parameter, n)} is a {type(argument).__name__}, expected a whole number")
+        raise UsageError(f"{where} is a {type(argument).__name__}, expected a whole number")
     limits = np.iinfo(parameter.dtype)
     if not limits.min <= int(argument) <= limits.max:
-        raise UsageError(f"{_where(parameter, n)} is {int(argument)}, which does not fit {parameter.cuda}")
+        raise UsageError(f"{where} is {int(argument)}, which does not fit {parameter.cuda}")
     # One type of integer for Numba, so that one compilation serves; only hashing needs its 32 bits unsigned.
     return np.uint32(argument) if parameter.code == "u32" else int(argument)
-
-
-def _where(parameter: Parameter, n: int) -> str:
-    return f"argument {n} ({parameter.cuda} {parameter.name})"

@@ -10,8 +10,8 @@ it they are NumPy's own operations, on one thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -90,8 +90,17 @@ class HostProbes:
         elements = wanted // (mix.arrays * ELEMENT.itemsize)
         lent = lent_arrays(inputs, mix.reads, elements)
         elements = min(elements, *(array.size for array in lent)) if lent else elements
+        own = mix.arrays - len(lent)
+        # One by one, as a test's are: out of one pool they would lie on other banks of memory. Those that are too small
+        # have to go before others come.
+        self._kept = [array for array in self._kept if array.size >= elements]
+        while len(self._kept) < own:
+            array = empty_array(elements, ELEMENT)
+            # Touched, or reads would all be of the system's one page of zeros.
+            self._operations.write(array)
+            self._kept.append(array)
         # The output comes first; a read has none.
-        arrays = (*self._arrays(mix.arrays - len(lent), elements), *(array[:elements] for array in lent))
+        arrays = [array[:elements] for array in (*self._kept[:own], *lent)]
         operation: Callable[..., None] = getattr(self._operations, mix.name)
         whose = ", reading the test's arrays" if lent else ""
         return Probe(
@@ -103,17 +112,6 @@ class HostProbes:
     def release(self) -> None:
         """Give the arrays back; probes made before must not run any more."""
         self._kept = []
-
-    def _arrays(self, count: int, elements: int) -> tuple[Array, ...]:
-        """Allocate arrays one by one, as a test's are: out of one pool they would lie on other banks of memory."""
-        # Those that are too small have to go before others come.
-        self._kept = [array for array in self._kept if array.size >= elements]
-        while len(self._kept) < count:
-            array = empty_array(elements, ELEMENT)
-            # Touched, or reads would all be of the system's one page of zeros.
-            self._operations.write(array)
-            self._kept.append(array)
-        return tuple(array[:elements] for array in self._kept[:count])
 
 
 def buffer_reader(operations: NumpyOperations, size: int) -> Call:
@@ -128,56 +126,35 @@ def lent_arrays(inputs: Sequence[Any], count: int, elements: int) -> list[Array]
 
     They do where each holds about as many elements, and no two share memory: a cache would serve the second.
     """
+    flat: list[Array] = []
     found: list[Array] = []
-    for array in sorted(map(_flat, filter(_is_plain, inputs)), key=len, reverse=True):
+    for array in inputs:  # what lies in memory as one piece of plain numbers
+        if not isinstance(array, np.ndarray) or array.dtype.hasobject or array.ctypes.data % ELEMENT.itemsize:
+            continue
+        if array.flags.c_contiguous or array.flags.f_contiguous:
+            raw = np.asarray(array).reshape(-1, order="A").view(np.uint8)
+            flat.append(raw[: raw.size // ELEMENT.itemsize * ELEMENT.itemsize].view(ELEMENT))
+    for array in sorted(flat, key=len, reverse=True):
         if not any(np.may_share_memory(array, other) for other in found):
             found.append(array)
     enough = [array for array in found[:count] if array.size >= LEAST_SHARE * elements]
     return enough if len(enough) == count else []
 
 
-def _is_plain(array: Any) -> bool:
-    """Return whether it is an array that lies in memory as one piece of plain numbers."""
-    return (
-        isinstance(array, np.ndarray)
-        and not array.dtype.hasobject
-        and (array.flags.c_contiguous or array.flags.f_contiguous)
-        and array.ctypes.data % ELEMENT.itemsize == 0
-    )
-
-
-def _flat(array: Array) -> Array:
-    raw = np.asarray(array).reshape(-1, order="A").view(np.uint8)
-    return raw[: raw.size // ELEMENT.itemsize * ELEMENT.itemsize].view(ELEMENT)
-
-
 def numba_threads() -> tuple[int, str] | None:
     """Return the threads that Numba runs on, and its threading layer; None without Numba."""
     try:
-        import numba
+        numba: Any = import_module("numba")
     except ImportError:
         return None
-    return int(numba.get_num_threads()), _threading_layer(numba)
-
-
-def _threading_layer(numba: Any) -> str:
-    try:
-        return str(numba.threading_layer())
-    except ValueError:  # not started yet
-        pass
+    threads = int(numba.get_num_threads())
+    with suppress(ValueError):  # not started yet
+        return threads, str(numba.threading_layer())
     asked = str(numba.config.THREADING_LAYER)
     pools = {"tbb": "tbbpool", "omp": "omppool", "workqueue": "workqueue"}
-    if asked in pools:
-        return asked
-    for layer in numba.config.THREADING_LAYER_PRIORITY:
-        if layer in pools and find_spec(f"numba.np.ufunc.{pools[layer]}") is not None and _loads(pools[layer]):
-            return str(layer)
-    return asked
-
-
-def _loads(pool: str) -> bool:
-    try:
-        import_module(f"numba.np.ufunc.{pool}")
-    except ImportError:  # its library, such as libgomp or TBB, is not there
-        return False
-    return True
+    for layer in () if asked in pools else numba.config.THREADING_LAYER_PRIORITY:
+        if layer in pools:
+            with suppress(ImportError):  # its library, such as libgomp or TBB, is not there
+                import_module(f"numba.np.ufunc.{pools[layer]}")
+                return threads, str(layer)
+    return threads, asked

@@ -89,12 +89,9 @@ def _vector_of(array: Any) -> SimdVector:
 
 def _stored(array: Any, vector: SimdVector) -> ir.Type:
     """Return the type that a line has in the array's memory."""
-    element = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()} if _holds_floats(array) else {}
+    holds_floats = isinstance(array.dtype, types.Float) or array.dtype == types.uint16
+    element = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()} if holds_floats else {}
     return ir.VectorType(element.get(array.dtype.bitwidth, ir.IntType(array.dtype.bitwidth)), vector.lanes)
-
-
-def _holds_floats(array: Any) -> bool:
-    return isinstance(array.dtype, types.Float) or array.dtype == types.uint16
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, pointee: ir.Type) -> Any:
@@ -181,12 +178,10 @@ def get(_typing_context: Any, array: Any, index: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array_type = signature.args[0]
-        if array_type.dtype != types.uint16:
-            return builder.load(
-                _pointer(context, builder, array_type, args[0], args[1], context.get_value_type(array_type.dtype))
-            )
-        half = builder.load(_pointer(context, builder, array_type, args[0], args[1], ir.HalfType()))
-        return builder.fpext(half, ir.FloatType())
+        is_half = array_type.dtype == types.uint16
+        pointee = ir.HalfType() if is_half else context.get_value_type(array_type.dtype)
+        value = builder.load(_pointer(context, builder, array_type, args[0], args[1], pointee))
+        return builder.fpext(value, ir.FloatType()) if is_half else value
 
     return _vector_of(array).element(array, index), generate
 
@@ -197,12 +192,10 @@ def put(_typing_context: Any, array: Any, index: Any, _value: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array_type = signature.args[0]
-        if array_type.dtype == types.uint16:
-            pointer = _pointer(context, builder, array_type, args[0], args[1], ir.HalfType())
-            builder.store(builder.fptrunc(args[2], ir.HalfType()), pointer)
-        else:
-            pointee = context.get_value_type(array_type.dtype)
-            builder.store(args[2], _pointer(context, builder, array_type, args[0], args[1], pointee))
+        is_half = array_type.dtype == types.uint16
+        pointee = ir.HalfType() if is_half else context.get_value_type(array_type.dtype)
+        value = builder.fptrunc(args[2], pointee) if is_half else args[2]
+        builder.store(value, _pointer(context, builder, array_type, args[0], args[1], pointee))
         return context.get_dummy_value()
 
     return types.void(array, index, _vector_of(array).element), generate
@@ -270,22 +263,15 @@ def outside(k: int, head: int, inside: int) -> int:
     return k if k < head else k + inside
 
 
-def overloaded(operation: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    def register(function: Callable[..., Any]) -> Any:
-        # Numba wants the same signature, annotations and all, of the implementation, and a lambda can have none.
-        function.__annotations__ = {}
-        return overload(operation)(function)
-
-    return register
-
-
 def is_floating(value: Any) -> bool:
     return isinstance(value.element if isinstance(value, SimdVector) else value, types.Float)
 
 
-def elementwise(floating: str, integer: str) -> Any:
+def for_lines(operation: Callable[..., Any], floating: str, integer: str) -> None:
+    """Have an operator of Python's work on lines, element by element. floating, integer: llvmlite's names of it."""
+
     @typed_intrinsic
-    def operation(_typing_context: Any, left: Any, _right: Any) -> Any:
+    def elementwise(_typing_context: Any, left: Any, _right: Any) -> Any:
         def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
             if is_floating(signature.return_type):
                 return getattr(builder, floating)(*args, flags=("contract",))
@@ -293,33 +279,19 @@ def elementwise(floating: str, integer: str) -> Any:
 
         return left(left, left), generate
 
-    return operation
+    def implementation(left: Any, right: Any) -> Any:
+        is_for_lines = isinstance(left, SimdVector) and left == right
+        return (lambda left, right: elementwise(left, right)) if is_for_lines else None
+
+    # Numba wants the same signature, annotations and all, of the implementation, and a lambda can have none.
+    implementation.__annotations__ = {}
+    overload(operation)(implementation)
 
 
-_add = elementwise("fadd", "add")
-_subtract = elementwise("fsub", "sub")
-_multiply = elementwise("fmul", "mul")
-_divide = elementwise("fdiv", "sdiv")
-
-
-@overloaded(operator.add)
-def _add_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _add(left, right)) if isinstance(left, SimdVector) and left == right else None
-
-
-@overloaded(operator.sub)
-def _subtract_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _subtract(left, right)) if isinstance(left, SimdVector) and left == right else None
-
-
-@overloaded(operator.mul)
-def _multiply_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _multiply(left, right)) if isinstance(left, SimdVector) and left == right else None
-
-
-@overloaded(operator.truediv)
-def _divide_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _divide(left, right)) if isinstance(left, SimdVector) and left == right else None
+for_lines(operator.add, "fadd", "add")
+for_lines(operator.sub, "fsub", "sub")
+for_lines(operator.mul, "fmul", "mul")
+for_lines(operator.truediv, "fdiv", "sdiv")
 
 
 def across(floating: Callable[[Any, Any, Any], Any], integer: Callable[[Any, Any, Any], Any]) -> Any:

@@ -20,37 +20,8 @@ from pytest_bandwidth.domain.traffic import Traffic
 class Recorder(NumpyOperations):
     def __init__(self):
         self.calls = []
-
-    def read(self, x):
-        self.calls.append(("read", x))
-
-    def write(self, out):
-        self.calls.append(("write", out))
-
-    def copy(self, out, x):
-        self.calls.append(("copy", out, x))
-
-    def add(self, out, x, y):
-        self.calls.append(("add", out, x, y))
-
-
-@pytest.mark.parametrize(("read", "written"), [(1 << 20, 0), (2 << 20, 1 << 20), (1 << 20, 1 << 20), (0, 1 << 20)])
-def test_a_probe_moves_what_it_says_on_arrays_that_do_not_overlap(read, written):
-    recorder = Recorder()
-    probe = HostProbes(recorder).probe(Traffic(read, written))
-    recorder.calls.clear()
-    probe.call()
-    (name, *arrays) = recorder.calls[0]
-    assert probe.name == f"NumPy {name}"
-    assert sum(array.nbytes for array in arrays) == probe.bytes_moved == read + written
-    assert len({array.ctypes.data for array in arrays}) == len(arrays)
-    assert not any(np.shares_memory(x, y) for x in arrays for y in arrays if x is not y)
-
-
-def test_the_arrays_of_a_probe_are_allocated_one_by_one():
-    recorder = Recorder()
-    HostProbes(recorder).probe(Traffic(16 << 20, 8 << 20)).call()
-    assert len({array.base.ctypes.data for array in recorder.calls[-1][1:]}) == 3
+        for name in ("read", "write", "copy", "add"):
+            setattr(self, name, lambda *arrays, name=name: self.calls.append((name, *arrays)))
 
 
 def probed(traffic, *inputs):
@@ -59,7 +30,22 @@ def probed(traffic, *inputs):
     probe = HostProbes(recorder).probe(traffic, inputs)
     recorder.calls.clear()
     probe.call()
-    return probe, recorder.calls[0][1:]
+    ((name, *arrays),) = recorder.calls
+    assert probe.name.partition(",")[0] == f"NumPy {name}"
+    return probe, arrays
+
+
+@pytest.mark.parametrize(("read", "written"), [(1 << 20, 0), (2 << 20, 1 << 20), (1 << 20, 1 << 20), (0, 1 << 20)])
+def test_a_probe_moves_what_it_says_on_arrays_that_do_not_overlap(read, written):
+    probe, arrays = probed(Traffic(read, written))
+    assert sum(array.nbytes for array in arrays) == probe.bytes_moved == read + written
+    assert len({array.ctypes.data for array in arrays}) == len(arrays)
+    assert not any(np.shares_memory(x, y) for x in arrays for y in arrays if x is not y)
+
+
+def test_the_arrays_of_a_probe_are_allocated_one_by_one():
+    _, arrays = probed(Traffic(16 << 20, 8 << 20))
+    assert len({array.base.ctypes.data for array in arrays}) == 3
 
 
 MIB = 1 << 20
@@ -160,22 +146,13 @@ def test_sizes_are_kept_within_reason(monkeypatch):
 def test_arrays_are_touched_once_and_used_again():
     recorder = Recorder()
     probes = HostProbes(recorder)
-    probes.probe(Traffic(1 << 20, 0))
-    assert touched(recorder) == 1
-    probes.probe(Traffic(1 << 19, 1 << 19))  # the first array serves, with one beside it
-    assert touched(recorder) == 2
-    probes.probe(Traffic(1 << 21, 0))
-    assert touched(recorder) == 3
-    probes.probe(Traffic(1 << 20, 0))
-    assert touched(recorder) == 3
+    # In the second, the first array serves, with one beside it.
+    for traffic, touched in ((1 << 20, 0), 1), ((1 << 19, 1 << 19), 2), ((1 << 21, 0), 3), ((1 << 20, 0), 3):
+        probes.probe(Traffic(*traffic))
+        assert [name for name, _ in recorder.calls] == ["write"] * touched
     probes.release()
     probes.probe(Traffic(1 << 10, 0))
-    assert touched(recorder) == 4
-
-
-def touched(recorder):
-    assert {call[0] for call in recorder.calls} == {"write"}
-    return len(recorder.calls)
+    assert len(recorder.calls) == 4
 
 
 def test_no_memory_left(monkeypatch):
@@ -205,15 +182,7 @@ def test_both_kinds_of_operations_do_the_same(operation):
 
 
 def test_the_buffer_that_makes_caches_cold_is_touched_and_read_from_end_to_end():
-    seen = []
-
-    class Recorder(NumpyOperations):
-        def write(self, out):
-            seen.append(("write", out.nbytes))
-
-        def read(self, x):
-            seen.append(("read", x.nbytes))
-
-    read = buffer_reader(Recorder(), 1 << 20)
-    read()
+    recorder = Recorder()
+    buffer_reader(recorder, 1 << 20)()
+    seen = [(name, array.nbytes) for name, array in recorder.calls]
     assert seen == [("write", 1 << 20), ("read", 1 << 20)], "untouched pages are all the same page of zeros"
