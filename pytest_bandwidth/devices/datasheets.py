@@ -26,14 +26,17 @@ class Datasheet:
     memory_gib: float | None = None
 
 
-def _rates(**tflops: float) -> Mapping[str, float]:
-    """Return dense 10¹² FLOP/s by precision: `fp16_tensor` is fp16-tensor."""
+def _rates(half_tensor: float | None = None, **tflops: float) -> Mapping[str, float]:
+    """Return dense 10¹² FLOP/s by precision: `fp32` is fp32, `fp8_tensor` fp8-tensor.
+
+    half_tensor: of fp16-tensor and bf16-tensor, which are as fast on most cards.
+    """
+    if half_tensor is not None:
+        tflops |= {"fp16_tensor": half_tensor, "bf16_tensor": half_tensor}
     return {name.replace("_", "-"): rate for name, rate in tflops.items()}
 
 
-_A100 = _rates(
-    fp64=9.7, fp64_tensor=19.5, fp32=19.5, fp16=78.0, bf16=39.0, tf32_tensor=156.0, fp16_tensor=312.0, bf16_tensor=312.0
-)
+_A100 = _rates(fp64=9.7, fp64_tensor=19.5, fp32=19.5, fp16=78.0, bf16=39.0, tf32_tensor=156.0, half_tensor=312.0)
 _HOPPER_SXM = _rates(
     fp64=34.0,
     fp64_tensor=67.0,
@@ -41,17 +44,12 @@ _HOPPER_SXM = _rates(
     fp16=133.8,
     bf16=133.8,
     tf32_tensor=494.7,
-    fp16_tensor=989.4,
-    bf16_tensor=989.4,
+    half_tensor=989.4,
     fp8_tensor=1978.9,
 )
-_HOPPER_PCIE = _rates(
-    fp64=26.0, fp64_tensor=51.0, fp32=51.0, tf32_tensor=378.0, fp16_tensor=756.5, bf16_tensor=756.5, fp8_tensor=1513.0
-)
-_HOPPER_NVL = _rates(
-    fp64=30.0, fp64_tensor=60.0, fp32=60.0, tf32_tensor=417.5, fp16_tensor=835.5, bf16_tensor=835.5, fp8_tensor=1670.5
-)
-_MI300X = _rates(fp64=81.7, fp32=163.4, tf32_tensor=653.7, fp16_tensor=1307.4, bf16_tensor=1307.4, fp8_tensor=2614.9)
+_HOPPER_PCIE = _rates(fp64=26.0, fp64_tensor=51.0, fp32=51.0, tf32_tensor=378.0, half_tensor=756.5, fp8_tensor=1513.0)
+_HOPPER_NVL = _rates(fp64=30.0, fp64_tensor=60.0, fp32=60.0, tf32_tensor=417.5, half_tensor=835.5, fp8_tensor=1670.5)
+_MI300X = _rates(fp64=81.7, fp32=163.4, tf32_tensor=653.7, half_tensor=1307.4, fp8_tensor=2614.9)
 _A100_SHEET = "NVIDIA A100 datasheet, nvidia-a100-datasheet-us-nvidia-1758950-r4"
 _H100_SHEET = "NVIDIA H100 datasheet, nvidia.com/en-us/data-center/h100"
 _H200_SHEET = "NVIDIA H200 datasheet, nvidia.com/en-us/data-center/h200"
@@ -80,14 +78,9 @@ DATASHEETS: tuple[Datasheet, ...] = (
         r"NVIDIA B200",
         8000,
         "NVIDIA DGX B200 datasheet (64 TB/s for eight, so 8 each)",
-        _rates(fp64=37.0, fp32=75.0, tf32_tensor=1100.0, fp16_tensor=2250.0, bf16_tensor=2250.0),
+        _rates(fp64=37.0, fp32=75.0, tf32_tensor=1100.0, half_tensor=2250.0),
     ),
-    Datasheet(
-        r"NVIDIA GB200",
-        8000,
-        _HGX_SHEET,
-        _rates(fp64=40.0, fp32=80.0, tf32_tensor=1250.0, fp16_tensor=2500.0, bf16_tensor=2500.0),
-    ),
+    Datasheet(r"NVIDIA GB200", 8000, _HGX_SHEET, _rates(fp64=40.0, fp32=80.0, tf32_tensor=1250.0, half_tensor=2500.0)),
     # No FLOP/s: the tensor figures on file are of FP4.
     Datasheet(r"NVIDIA B300 SXM6 AC", 8000, "NVIDIA DGX B300 and HGX B300 specifications (288 GB HBM3e, 8 TB/s)"),
     # Not SXM3: DGX-2's modules have faster memory than this sheet says, which NVML's arithmetic gives.
@@ -100,52 +93,45 @@ DATASHEETS: tuple[Datasheet, ...] = (
         r"NVIDIA A30",
         933,
         "NVIDIA A30 datasheet, nvidia.com/en-us/data-center/products/a30-gpu",
-        _rates(fp64=5.2, fp32=10.3, tf32_tensor=82.0, fp16_tensor=165.0, bf16_tensor=165.0),
+        _rates(fp64=5.2, fp32=10.3, tf32_tensor=82.0, half_tensor=165.0),
     ),
     Datasheet(
         r"NVIDIA A10",
         600,
         "NVIDIA A10 datasheet, nvidia.com/en-us/data-center/products/a10-gpu",
-        _rates(fp32=31.2, tf32_tensor=62.5, fp16_tensor=125.0, bf16_tensor=125.0),
+        _rates(fp32=31.2, tf32_tensor=62.5, half_tensor=125.0),
     ),
     Datasheet(r"NVIDIA A10G", 600, "Amazon EC2 G5 instances: A10G, 24 GB, 600 GB/s"),
-    Datasheet(
-        r"NVIDIA A40", 696, _GA102_PAPER, _rates(fp32=37.4, tf32_tensor=74.8, fp16_tensor=149.7, bf16_tensor=149.7)
-    ),
-    Datasheet(
-        r"NVIDIA RTX A6000",
-        768,
-        _GA102_PAPER,
-        _rates(fp32=38.7, tf32_tensor=77.4, fp16_tensor=154.8, bf16_tensor=154.8),
-    ),
+    Datasheet(r"NVIDIA A40", 696, _GA102_PAPER, _rates(fp32=37.4, tf32_tensor=74.8, half_tensor=149.7)),
+    Datasheet(r"NVIDIA RTX A6000", 768, _GA102_PAPER, _rates(fp32=38.7, tf32_tensor=77.4, half_tensor=154.8)),
     Datasheet(
         r"NVIDIA L4",
         300,
         "NVIDIA L4 datasheet, nvidia.com/en-us/data-center/l4",
-        _rates(fp32=30.3, tf32_tensor=60.0, fp16_tensor=121.0, bf16_tensor=121.0, fp8_tensor=242.5),
+        _rates(fp32=30.3, tf32_tensor=60.0, half_tensor=121.0, fp8_tensor=242.5),
     ),
     Datasheet(
         r"NVIDIA L40",
         864,
         "NVIDIA L40 datasheet, nvidia.com/en-us/data-center/l40",
-        _rates(fp32=90.5, tf32_tensor=90.5, fp16_tensor=181.05, bf16_tensor=181.05, fp8_tensor=362.0),
+        _rates(fp32=90.5, tf32_tensor=90.5, half_tensor=181.05, fp8_tensor=362.0),
     ),
     Datasheet(
         r"NVIDIA L40S",
         864,
         "NVIDIA L40S datasheet, nvidia.com/en-us/data-center/l40s",
-        _rates(fp32=91.6, tf32_tensor=183.0, fp16_tensor=362.05, bf16_tensor=362.05, fp8_tensor=733.0),
+        _rates(fp32=91.6, tf32_tensor=183.0, half_tensor=362.05, fp8_tensor=733.0),
     ),
     Datasheet(r"NVIDIA RTX 6000 Ada Generation", 960, "NVIDIA RTX 6000 Ada Generation datasheet", _rates(fp32=91.1)),
     Datasheet(
         r"NVIDIA RTX PRO 6000 Blackwell (Max-Q )?Workstation Edition", 1792, "NVIDIA RTX PRO 6000 Blackwell datasheet"
     ),
-    Datasheet(r"NVIDIA GeForce RTX 3090", 936, _GA102_PAPER, _rates(fp32=35.6, fp16_tensor=71.0, bf16_tensor=71.0)),
+    Datasheet(r"NVIDIA GeForce RTX 3090", 936, _GA102_PAPER, _rates(fp32=35.6, half_tensor=71.0)),
     Datasheet(
         r"NVIDIA GeForce RTX 4090",
         1008,
         "NVIDIA Ada GPU Architecture whitepaper",
-        _rates(fp32=82.6, fp16=82.6, fp16_tensor=165.2, bf16_tensor=165.2),
+        _rates(fp32=82.6, fp16=82.6, half_tensor=165.2),
     ),
     Datasheet(r"NVIDIA GeForce RTX 5090", 1792, _GEFORCE_50, _rates(fp32=104.8)),
     Datasheet(r"NVIDIA GeForce RTX 5080", 960, _GEFORCE_50),
@@ -154,12 +140,7 @@ DATASHEETS: tuple[Datasheet, ...] = (
     Datasheet(r"", 5300, f"{_CDNA3}: MI300X", _MI300X, gfx="gfx942", memory_gib=192),
     Datasheet(r"", 6000, f"{_CDNA3}: MI325X", _MI300X, gfx="gfx942", memory_gib=256),
     Datasheet(
-        r"",
-        5300,
-        f"{_CDNA3}: MI300A",
-        _rates(fp64=61.3, fp32=122.6, fp16_tensor=980.6, bf16_tensor=980.6),
-        gfx="gfx942",
-        memory_gib=128,
+        r"", 5300, f"{_CDNA3}: MI300A", _rates(fp64=61.3, fp32=122.6, half_tensor=980.6), gfx="gfx942", memory_gib=128
     ),
     Datasheet(r"", 8000, "AMD Instinct MI350 series data sheets: MI350X and MI355X", gfx="gfx950", memory_gib=288),
     # MI210, and one of the two dies of an MI250 or MI250X (3.2768 TB/s for both): each is one device to HIP.

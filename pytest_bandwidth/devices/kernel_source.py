@@ -102,7 +102,12 @@ def read_source(
         text, file, shipped = source, None, False
     else:
         file, shipped = _find(Path(source), folders)
-        text = _read(file)
+        try:
+            if file.stat().st_size > LARGEST_SOURCE_BYTES:
+                raise KernelError(f"{file} is larger than {LARGEST_SOURCE_BYTES // 2**20} MiB, expected CUDA C++ text")
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise KernelError(f"{file} cannot be read as UTF-8 text: {error}") from None
     if _PTX.search(text):
         raise KernelError(f"kernel: found PTX in {file or 'the text'}, expected CUDA C++: a .cu file, or its text")
     if name is None:
@@ -143,12 +148,3 @@ def _find(path: Path, folders: Sequence[Path]) -> tuple[Path, bool]:
         raise KernelError(f"kernel: found the folder {folder}, expected a file of CUDA C++ text")
     looked = ", ".join(dict.fromkeys(str(c.parent) for c in candidates))
     raise KernelError(f"no kernel file {str(path)!r} in {looked}; shipped files are {', '.join(shipped_files())}")
-
-
-def _read(file: Path) -> str:
-    try:
-        if file.stat().st_size > LARGEST_SOURCE_BYTES:
-            raise KernelError(f"{file} is larger than {LARGEST_SOURCE_BYTES // 2**20} MiB, expected CUDA C++ text")
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise KernelError(f"{file} cannot be read as UTF-8 text: {error}") from None

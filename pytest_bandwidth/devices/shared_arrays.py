@@ -63,7 +63,14 @@ def shared_memory(root: Path = Path("/")) -> Iterator[int | None]:
     with ones of another size, shared pages would be of another kind than those that arrays have otherwise.
     root: holds sys.
     """
-    descriptor = _descriptor() if _is_of_use(root) else None
+    descriptor = None
+    if sys.platform == "linux" and sys.maxsize >= 1 << 32 and (count_numa_nodes(root) or 1) == 1:
+        chosen, size = huge_pages(root)
+        asked = chosen == "madvise" and os.environ.get(_NUMPY_HUGE_PAGES, "1") != "0"
+        # Not os.memfd_create: Pythons that are built for older systems lack it.
+        if size == HUGE_PAGE_BYTES and (asked or chosen == "always") and hasattr(_system(), "memfd_create"):
+            given = int(_system().memfd_create(b"pytest-bandwidth-arrays", _MFD_CLOEXEC))
+            descriptor = None if given < 0 else given
     try:
         yield descriptor
     finally:
@@ -71,64 +78,38 @@ def shared_memory(root: Path = Path("/")) -> Iterator[int | None]:
             os.close(descriptor)
 
 
-def _is_of_use(root: Path) -> bool:
-    if sys.platform != "linux" or sys.maxsize < 1 << 32 or (count_numa_nodes(root) or 1) > 1:
-        return False
-    chosen, size = huge_pages(root)
-    asked = chosen == "madvise" and os.environ.get(_NUMPY_HUGE_PAGES, "1") != "0"
-    return size == HUGE_PAGE_BYTES and (asked or chosen == "always")
-
-
-def _descriptor() -> int | None:
-    # Not os.memfd_create: Pythons that are built for older systems lack it.
-    system = _system()
-    if not hasattr(system, "memfd_create"):
-        return None
-    descriptor = system.memfd_create(b"pytest-bandwidth-arrays", _MFD_CLOEXEC)
-    return None if descriptor < 0 else int(descriptor)
-
-
 @dataclass(slots=True)
 class _Pages:
-    """Hold where pages of an array's own kind are. skew: where in them the array begins."""
+    """Hold where pages of an array's own kind are, for an array of so many bytes. skew: where in them it begins."""
 
     address: int
     length: int
     skew: int
+    size: int
 
 
 @dataclass(slots=True)
-class _Array:
+class _Array(_Pages):
     """Hold where an array's pages are. buffer: ends with the array.
 
     shared: where the shared ones are that it may get, and aside: addresses for its own ones meanwhile; exchanged:
     whether they are there.
     """
 
-    pages: _Pages
-    size: int
     buffer: weakref.ref[Any]
     shared: int | None = None
     aside: int | None = None
     exchanged: bool = False
 
     @property
-    def address(self) -> int:
-        return self.pages.address
-
-    @property
-    def length(self) -> int:
-        return self.pages.length
-
-    @property
     def data(self) -> int:
-        return self.address + self.pages.skew
+        return self.address + self.skew
 
     @property
     def copied(self) -> int:
         """Return where its bytes are in the shared pages that it may get."""
         assert self.shared is not None
-        return self.shared + self.pages.skew
+        return self.shared + self.skew
 
 
 class SharedArrays:
@@ -145,7 +126,7 @@ class SharedArrays:
         self._made: list[_Array] = []
         self._of_size: Counter[int] = Counter()
         # Of arrays that have ended, the oldest first.
-        self._free: list[tuple[int, _Pages]] = []
+        self._free: list[_Pages] = []
         self._forks = self._forks_before = 0
         os.register_at_fork(before=self._note_fork)
         # What was told, and what keeps it from being given back to the system meanwhile.
@@ -161,17 +142,17 @@ class SharedArrays:
         if pages is None:
             return None
         buffer = (ctypes.c_uint8 * pages.length).from_address(pages.address)
-        weakref.finalize(buffer, self._give_up, size, pages).atexit = False
-        self._made.append(_Array(pages, size, weakref.ref(buffer)))
+        weakref.finalize(buffer, self._give_up, pages).atexit = False
+        self._made.append(_Array(pages.address, pages.length, pages.skew, size, weakref.ref(buffer)))
         return np.frombuffer(memoryview(buffer), np.uint8)[pages.skew : pages.skew + size]
 
     def _pages(self, size: int) -> _Pages | None:
         """Return pages for so many bytes, those that another array of that size has left where there are such."""
-        left = next((entry for entry in self._free if entry[0] == size), None)
+        left = next((pages for pages in self._free if pages.size == size), None)
         with suppress(ValueError):  # another array has ended since, for which it was given back
             if left is not None:
                 self._free.remove(left)
-                return left[1]
+                return left
         page, skew = _page_bytes(size), _OFFSET_BYTES
         if page == HUGE_PAGE_BYTES:
             # Arrays that all begin in the same sets of a cache are in each other's way. Told by the number among arrays
@@ -181,17 +162,15 @@ class SharedArrays:
         self._of_size[size] += 1
         length = -(-(skew + size) // page) * page
         address = _anonymous(length, page)
-        return None if address is None else _Pages(address, length, skew)
+        return None if address is None else _Pages(address, length, skew, size)
 
-    def _give_up(self, size: int, pages: _Pages) -> None:
+    def _give_up(self, pages: _Pages) -> None:
         """Keep the pages of an array that has ended where malloc would, else give them back to the system."""
-        given_up = [(size, pages)]
-        if size <= _USED_AGAIN_BYTES:
-            self._free.append((size, pages))
-            given_up.clear()
-        while sum(kept.length for _, kept in self._free) > _KEPT_BYTES:
+        given_up: list[_Pages] = []
+        (self._free if pages.size <= _USED_AGAIN_BYTES else given_up).append(pages)
+        while sum(kept.length for kept in self._free) > _KEPT_BYTES:
             given_up.append(self._free.pop(0))
-        for _, unused in given_up:
+        for unused in given_up:
             _system().munmap(unused.address, unused.length)
 
     def told(self, touched: Iterable[Any] = ()) -> list[tuple[int, int, int]]:
@@ -204,7 +183,7 @@ class SharedArrays:
         buffers = [(array, array.buffer()) for array in self._made if not starts or _holds_any(array, starts)]
         self._told = [array for array, buffer in buffers if buffer is not None]
         self._kept = [buffer for _, buffer in buffers if buffer is not None]
-        return [(array.size, array.pages.skew, array.length) for array in self._told]
+        return [(array.size, array.skew, array.length) for array in self._told]
 
     def tells_all(self, touched: Iterable[Any]) -> bool:
         """Return whether what was told is all that the workload is known to be given, and that is something.
@@ -212,10 +191,10 @@ class SharedArrays:
         touched: as in `told`. Numbers beside arrays are none.
         """
         given = [one for one in touched if one is not None and not isinstance(one, (int, float, complex, np.generic))]
-        return bool(given) and all(isinstance(one, np.ndarray) and self._is_told(one) for one in given)
-
-    def _is_told(self, given: np.ndarray[Any, Any]) -> bool:
-        return any(_holds_any(array, [given.ctypes.data]) for array in self._told)
+        return bool(given) and all(
+            isinstance(one, np.ndarray) and any(_holds_any(array, [one.ctypes.data]) for array in self._told)
+            for one in given
+        )
 
     def copy(self, places: Places) -> list[int]:
         """Lay copies of arrays there; return their numbers."""
@@ -254,22 +233,19 @@ class SharedArrays:
         wanted = sorted(set(numbers))
         try:
             for array in (self._told[number] for number in wanted):
-                self._exchange(array)
+                assert array.shared is not None
+                assert array.aside is not None
+                # The array's addresses stay taken meanwhile, so that no other thread is given them.
+                _move(array.address, array.aside, array.length, _MREMAP_DONTUNMAP)
+                array.exchanged = True
+                _move(array.shared, array.address, array.length)
+                array.shared = None
         except OSError:
             wanted = []
         self._forks_before = self._forks
         if not wanted:
             self.restore(remove=True)  # as the other process is told as well
         return wanted
-
-    def _exchange(self, array: _Array) -> None:
-        assert array.shared is not None
-        assert array.aside is not None
-        # The array's addresses stay taken meanwhile, so that no other thread is given them.
-        _move(array.address, array.aside, array.length, _MREMAP_DONTUNMAP)
-        array.exchanged = True
-        _move(array.shared, array.address, array.length)
-        array.shared = None
 
     def restore(self, *, remove: bool = False) -> None:
         """Give each array its own pages back, as they were, and those to the system that no array uses.
@@ -281,7 +257,8 @@ class SharedArrays:
             if remove and shared is not None:
                 _system().madvise(shared, array.length, _MADV_REMOVE)
             if array.exchanged:
-                _move(_some(array.aside), array.address, array.length)
+                assert array.aside is not None
+                _move(array.aside, array.address, array.length)
                 array.exchanged, array.aside = False, None
             for unused in (array.shared, array.aside):
                 if unused is not None:
@@ -302,11 +279,6 @@ class SharedArrays:
 
 def _holds_any(array: _Array, addresses: Iterable[int]) -> bool:
     return any(array.address <= address < array.address + array.length for address in addresses)
-
-
-def _some(address: int | None) -> int:
-    assert address is not None
-    return address
 
 
 def _page_bytes(size: int) -> int:

@@ -9,41 +9,6 @@ from hook_examples import example_of
 from pytest_bandwidth.devices.open import checked_name, open_device, timed_on
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
-# A device of a user's own, in a conftest.py: it counts how often callables are called.
-CALLS = """
-import numpy as np
-
-from pytest_bandwidth.hooks import Device, DeviceIdentity, DeviceType, Measurement, Rounds
-
-
-class Calls(Device):
-    xp = np
-
-    def __init__(self, number):
-        self._number = number
-
-    @property
-    def identity(self):
-        name = f"calls of {self._number or 0}"
-        return DeviceIdentity("calls", name, None, "model", timed_on="nothing", variant=self._number)
-
-    def random(self, shape, dtype):
-        return np.ones(shape, dtype)
-
-    empty = random
-
-    def nbytes(self, array):
-        return array.nbytes
-
-    def measure(self, workload, budget, progress):
-        self.run(workload)
-        what = (workload.label, workload.traffic, self.identity, "calls", Rounds(stop="counted"))
-        return Measurement(*what, counts={"calls": 1})
-
-
-def pytest_bandwidth_devices():
-    return [DeviceType("calls", Calls, "nothing", "calls:N", "[0-9]+")]
-"""
 NO_NVRTC = "the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'"
 
 
@@ -82,26 +47,6 @@ def test_a_kind_tells_what_times_it():
     }
 
 
-def test_a_conftest_adds_a_device_that_counts(pytester):
-    pytester.makeconftest(CALLS)
-    pytester.makepyfile(
-        "def test_sum(bandwidth):\n"
-        "    a = bandwidth.random(1000, 'float64')\n"
-        "    measured = bandwidth(lambda: [a.sum() for _ in range(3)], reads=a, writes=0)\n"
-        "    assert measured.counts == {'calls': 1}\n"
-    )
-    options = ("--bandwidth-device=calls:7", "--bandwidth-baseline=b.yaml")
-    result = pytester.runpytest_subprocess(*options, "--bandwidth-update")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["bandwidth: calls of 7; counts, measures no time*"])
-    assert "kind: calls" in (pytester.path / "b.yaml").read_text()
-    pytester.runpytest_subprocess(*options, "--bandwidth-strict").assert_outcomes(passed=1)
-    wrong = pytester.runpytest_subprocess("--bandwidth-device=calls:x")
-    wrong.stderr.fnmatch_lines(
-        ["*found 'calls:x', expected auto, cuda, cuda:N, cpu, calls:N, tinygrad:METAL or traffic (help: *"]
-    )
-
-
 COUNTED = """
 import numpy as np
 
@@ -132,28 +77,17 @@ def test_the_example_of_a_device_counts_each_callable_by_itself(pytester):
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["bandwidth: calls of Python; counts, measures no time*", "+ *each @ twice  2 calls"])
     assert not {"sectors", "request", "–"} & set(result.stdout.str().replace("/", " ").split())
-    assert "pattern" not in (pytester.path / "b.yaml").read_text()
+    baseline = (pytester.path / "b.yaml").read_text()
+    assert "kind: calls" in baseline
+    assert "pattern" not in baseline
+    pytester.runpytest_subprocess(*options, "--bandwidth-strict").assert_outcomes(passed=2)
     pytester.makepyfile(COUNTED.replace("    once()", "    once(), once()"))
     worse = pytester.runpytest_subprocess(*options)
     worse.stdout.fnmatch_lines(["    likely cause  the code changed"])
     assert "the kernel's code" not in worse.stdout.str()
 
 
-def test_the_marker_asks_for_a_device_of_a_conftest(pytester):
-    pytester.makeconftest(CALLS)
-    pytester.makepyfile(
-        "import pytest\n"
-        "@pytest.mark.bandwidth(device='calls:1')\n"
-        "def test_one(bandwidth):\n    pass\n"
-        "@pytest.mark.bandwidth(device='calls')\n"
-        "def test_any(bandwidth):\n    bandwidth(lambda: None, reads=8, writes=0)\n"
-    )
-    result = pytester.runpytest_subprocess("--bandwidth-device=calls:2", "-rs")
-    result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["*the test asks for device 'calls:1', this run measures on 'calls:2'"])
-
-
-# One that measures time, in the simplest way.
+# A device of a user's own, in a conftest.py, that measures time in the simplest way.
 CLOCKED = """
 from time import perf_counter
 
@@ -216,6 +150,24 @@ def test_a_device_of_a_conftest_is_opened_again_in_new_processes(pytester):
         ["bandwidth: clock 3; peak unknown*", "bandwidth: baseline run 2 of 2 in a fresh process*"]
     )
     assert "name: clock 3, kind: clocked" in (pytester.path / "b.yaml").read_text()
+    wrong = pytester.runpytest_subprocess("--bandwidth-device=clocked:x")
+    wrong.stderr.fnmatch_lines(
+        ["*found 'clocked:x', expected auto, cuda, cuda:N, cpu, clocked:N, tinygrad:METAL or traffic (help: *"]
+    )
+
+
+def test_the_marker_asks_for_a_device_of_a_conftest(pytester):
+    pytester.makeconftest(CLOCKED)
+    pytester.makepyfile(
+        "import pytest\n"
+        "@pytest.mark.bandwidth(device='clocked:1')\n"
+        "def test_one(bandwidth):\n    pass\n"
+        "@pytest.mark.bandwidth(device='clocked', max_time=0.1)\n"
+        "def test_any(bandwidth):\n    bandwidth(range(10_000).count, 1, reads=8, writes=0)\n"
+    )
+    result = pytester.runpytest_subprocess("--bandwidth-device=clocked:2", "-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["*the test asks for device 'clocked:1', this run measures on 'clocked:2'*"])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import mmap
 import os
 import subprocess
 import sys
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,30 +38,24 @@ print(array.max(), flush=True)
 """
 
 
+def printed_by(program, memory, *arguments):
+    """What a process of its own prints that inherits the memory."""
+    command = [sys.executable, "-c", program, str(memory), *map(str, arguments)]
+    return subprocess.run(command, pass_fds=(memory,), capture_output=True, text=True, check=True, timeout=100).stdout
+
+
 def both_of(memory):
     return SharedArrays(memory), SharedArrays(memory)
-
-
-def nothing():
-    pass
 
 
 def exchanged(one, two, places):
     """Have both go through all steps; return the numbers of what was exchanged."""
     assert [*one.told()] == [*two.told()]
-    for side, step in ((one, SharedArrays.copy), (one, same_of), (two, same_of)):
-        numbers = step(side, places)
+    for step in (one.copy, *(partial(side.same, run=lambda: None) for side in (one, two))):
+        numbers = step(places)
         places = [place for place in places if place[0] in numbers]
     assert one.exchange(numbers) == two.exchange(numbers) == numbers
     return numbers
-
-
-def same_of(side, places, run=nothing):
-    return side.same(places, run)
-
-
-def addresses_of(*arrays):
-    return [array.ctypes.data for array in arrays]
 
 
 def test_all_is_told_where_every_array_that_the_workload_is_given_can_be_exchanged(memory):
@@ -84,7 +79,7 @@ def test_what_holds_the_same_lies_in_the_same_memory_until_it_is_restored(memory
     one, two = both_of(memory)
     a, b = one.allocate(size), two.allocate(size)
     a[:] = b[:] = 3
-    before = addresses_of(a, b)
+    before = a.ctypes.data, b.ctypes.data
     assert exchanged(one, two, [(0, 0)]) == [0]
     assert a.min() == b.min() == 3
     a[-1] = 7
@@ -94,7 +89,7 @@ def test_what_holds_the_same_lies_in_the_same_memory_until_it_is_restored(memory
     assert b[-1] == 7
     two.restore()
     assert (b == 3).all()
-    assert addresses_of(a, b) == before
+    assert (a.ctypes.data, b.ctypes.data) == before
     a[:] = 1
     assert (b == 3).all()
 
@@ -201,9 +196,7 @@ def test_another_process_compares_and_writes_into_the_same_memory(memory):
     one.told()
     assert one.copy([(0, 0)]) == [0]
     assert one.exchange([0]) == [0]
-    command = [sys.executable, "-c", OTHER, str(memory), str(HUGE)]
-    done = subprocess.run(command, pass_fds=(memory,), capture_output=True, text=True, check=True, timeout=100)
-    assert done.stdout.split() == ["[0]", "5"]
+    assert printed_by(OTHER, memory, HUGE).split() == ["[0]", "5"]
     assert (array == 9).all()
     one.restore()
     assert (array == 5).all()
@@ -274,15 +267,14 @@ def test_where_pages_cannot_be_moved_each_has_its_own(memory, monkeypatch):
 def test_pages_of_other_sizes_make_room_for_the_newest(memory, monkeypatch):
     arrays = SharedArrays(memory)
     monkeypatch.setattr(shared_arrays, "_KEPT_BYTES", 10 << 20)
+
+    def made(size):
+        address = arrays.allocate(size).ctypes.data
+        gc.collect()
+        return address
+
     for size in (HUGE, HUGE + 4096, HUGE + 8192):
-        kept = arrays.allocate(size)
-        address = kept.ctypes.data
-        del kept
-        gc.collect()
-        kept = arrays.allocate(size)
-        assert kept.ctypes.data == address
-        del kept
-        gc.collect()
+        assert made(size) == made(size)
 
 
 @pytest.mark.parametrize("change", [lambda array: array.__iadd__(1), lambda array: array.__setitem__(-1, 5)])
@@ -317,9 +309,7 @@ print(arrays.same([(0, 0)], lambda: subprocess.run([sys.executable, "-c", ""], c
 
 
 def test_a_workload_that_forks_shares_nothing(memory):
-    command = [sys.executable, "-c", FORKS, str(memory)]
-    done = subprocess.run(command, pass_fds=(memory,), capture_output=True, text=True, check=True, timeout=100)
-    assert done.stdout.splitlines() == ["[0] []", "[0]"]
+    assert printed_by(FORKS, memory).splitlines() == ["[0] []", "[0]"]
 
 
 def test_an_order_to_exchange_nothing_gives_all_back(memory):
