@@ -54,7 +54,12 @@ class OfInterface(Framework):
 
     def extent(self, array: Any, path: str) -> Extent:
         del path
-        return _of_interface(self._space, getattr(array, self._interface))
+        interface = getattr(array, self._interface)
+        shape = tuple(map(int, interface["shape"]))
+        size = np.dtype(interface["typestr"]).itemsize
+        strides = interface.get("strides") or tuple(size * prod(shape[place + 1 :]) for place in range(len(shape)))
+        address = (interface.get("data") or (0, False))[0]
+        return Extent(self._space, int(address or 0), shape, tuple(map(int, strides)), size)
 
     def is_on_host(self, array: Any) -> bool:
         del array
@@ -62,14 +67,6 @@ class OfInterface(Framework):
 
     def as_numpy(self, array: Any) -> Any:
         return np.asarray(array) if self._space == "host" else None
-
-
-def _of_interface(space: str, interface: Any) -> Extent:
-    shape = tuple(map(int, interface["shape"]))
-    size = np.dtype(interface["typestr"]).itemsize
-    strides = interface.get("strides") or tuple(size * prod(shape[place + 1 :]) for place in range(len(shape)))
-    address = (interface.get("data") or (0, False))[0]
-    return Extent(space, int(address or 0), shape, tuple(map(int, strides)), size)
 
 
 class Torch(Framework):
@@ -109,18 +106,14 @@ class Torch(Framework):
         return self._torch.cuda.current_stream(array.device) if array.device.type == "cuda" else None
 
     def is_made(self, array: Any) -> bool:
-        return not (array.is_meta or _is_fake(array))
+        fake = sys.modules.get("torch._subclasses.fake_tensor")
+        return not (array.is_meta or (fake is not None and isinstance(array, fake.FakeTensor)))
 
     def as_numpy(self, array: Any) -> Any:
         try:
             return array.detach().numpy()
         except (RuntimeError, TypeError):  # on a device, or of a type that NumPy has not
             return None
-
-
-def _is_fake(array: Any) -> bool:
-    fake = sys.modules.get("torch._subclasses.fake_tensor")
-    return fake is not None and isinstance(array, fake.FakeTensor)
 
 
 class Jax(Framework):
@@ -271,7 +264,9 @@ def _inside(value: object, path: str) -> Iterable[tuple[str, object]]:
         )
     if isinstance(value, Mapping):
         return ((f"{path}[{shown(key)}]", inner) for key, inner in value.items())
-    if isinstance(value, (Sequence, _parameter_list())) and not isinstance(value, _NO_CONTAINERS):
+    # PyTorch's lists that are modules, and so no sequences.
+    lists = (Sequence, getattr(sys.modules.get("torch.nn"), "ParameterList", ()))
+    if isinstance(value, lists) and not isinstance(value, _NO_CONTAINERS):
         return ((f"{path}[{place}]", inner) for place, inner in enumerate(value))
     if isinstance(value, (Set, ValuesView)):
         return ((f"{path}{{…}}", inner) for inner in value)
@@ -280,11 +275,6 @@ def _inside(value: object, path: str) -> Iterable[tuple[str, object]]:
     jax = sys.modules.get("jax")
     leaves = [] if jax is None else jax.tree_util.tree_leaves(value)
     return () if any(leaf is value for leaf in leaves) else ((f"{path}<{n}>", leaf) for n, leaf in enumerate(leaves))
-
-
-def _parameter_list() -> Any:
-    """Return PyTorch's type of lists that are modules, and so no sequences; no type where it is not loaded."""
-    return getattr(sys.modules.get("torch.nn"), "ParameterList", ())
 
 
 def located(path: str, array: Any) -> FoundArray:
@@ -302,7 +292,9 @@ def grouped(found: Sequence[FoundArray], views: dict[Extent, Any]) -> ArrayGroup
     """
     for one in found:
         if one.extent not in views and one.known_to_devices:
-            views[one.extent] = _as_numpy(one.array)
+            framework = framework_of(one.array)
+            view = None if framework is None else framework.as_numpy(one.array)
+            views[one.extent] = one.array if view is None else view
     extents = dict.fromkeys(one.extent for one in found)
     return ArrayGroup(distinct_bytes(extents), tuple(views[extent] for extent in extents if extent in views))
 
@@ -326,10 +318,3 @@ def refuse_mixed(found: Iterable[FoundArray]) -> None:
             f"arrays of two frameworks in one call: {path} is {name}'s, {elsewhere} is {other}'s; "
             "expected those of one, or the arrays and bytes that it moves by name"
         )
-
-
-def _as_numpy(array: Any) -> Any:
-    """Return a view of a host array as NumPy's, over the same memory; the array itself where there is none."""
-    framework = framework_of(array)
-    view = None if framework is None else framework.as_numpy(array)
-    return array if view is None else view

@@ -6,7 +6,7 @@ By that the distinct bytes of arrays are counted: views may share memory, and ea
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
@@ -110,11 +110,6 @@ class _Blocks:
             span += (size - 1) * stride
         return False
 
-    @property
-    def nbytes(self) -> int:
-        """Return the bytes of all blocks, where none overlap."""
-        return self.length * prod(size for size, _ in self.repeats)
-
 
 def span_of(extent: Extent) -> tuple[int, int]:
     """Return an extent's first address, and the one after its last."""
@@ -134,7 +129,19 @@ def distinct_bytes(extents: Iterable[Extent]) -> int:
     for extent in extents:
         if prod(extent.shape) * extent.itemsize:
             spaces.setdefault(extent.space, set()).add(_blocks(extent))
-    return sum(_union(group) for found in spaces.values() for group in _connected(found))
+    total = 0
+    for found in spaces.values():
+        # Part by part: the spans of a part's blocks, from first byte to last, meet those of no other part.
+        group: list[_Blocks] = []
+        end = 0
+        for blocks in sorted(found, key=lambda one: (one.start, one.end)):
+            if group and blocks.start >= end:
+                total += _union(group, end)
+                group = []
+            end = max(end, blocks.end) if group else blocks.end
+            group.append(blocks)
+        total += _union(group, end)
+    return total
 
 
 def _blocks(extent: Extent) -> _Blocks:
@@ -154,32 +161,15 @@ def _blocks(extent: Extent) -> _Blocks:
     return _Blocks(start, length, tuple(repeats))
 
 
-def _connected(found: Iterable[_Blocks]) -> Iterator[list[_Blocks]]:
-    """Part them into groups whose spans, from first byte to last, do not meet."""
-    group: list[_Blocks] = []
-    end = 0
-    for blocks in sorted(found, key=lambda one: (one.start, one.end)):
-        if group and blocks.start >= end:
-            yield group
-            group = []
-        group.append(blocks)
-        end = max(end, blocks.end) if len(group) > 1 else blocks.end
-    if group:
-        yield group
-
-
-def _union(group: Sequence[_Blocks]) -> int:
-    start, end = group[0].start, max(blocks.end for blocks in group)
+def _union(group: Sequence[_Blocks], end: int) -> int:
+    """Return the bytes of connected blocks, each once. end: of the last of them."""
+    start = group[0].start
     whole = any(not blocks.repeats and blocks.start == start and blocks.end == end for blocks in group)
     if whole or not any(blocks.repeats for blocks in group):
         return end - start
     if len(group) == 1 and not group[0].overlaps_itself:
-        return group[0].nbytes
-    return _marked(group, start, end)
-
-
-def _marked(group: Sequence[_Blocks], start: int, end: int) -> int:
-    """Mark what the blocks cover, in cells of the largest size that all of them are made of."""
+        return group[0].length * prod(size for size, _ in group[0].repeats)
+    # Mark what the blocks cover, in cells of the largest size that all of them are made of.
     steps = [step for b in group for step in (b.start - start, b.length, *(stride for _, stride in b.repeats))]
     cell = gcd(*steps)
     cells = (end - start) // cell

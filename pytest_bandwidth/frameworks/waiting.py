@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from importlib import import_module
 from numbers import Number
@@ -83,14 +84,18 @@ def awaited(
             first, checked = not checked, True
             if first:
                 _refuse_given_away(arguments)
-                _check_result(value, returned, later, stream, on_gpu, check)
-                _refuse_unchanged(arguments, returned)
-            _wait(returned)
+                _check_result(value, returned, arguments, later, stream, on_gpu, check)
+            for framework in {one.name: one for _, _, one in returned}.values():
+                framework.wait([array for _, array, one in returned if one.name == framework.name])
             if first:
                 _refuse_left_lazy(arguments)
             only_lazy = bool(returned) and all(framework.is_lazy for _, _, framework in returned)
             if own_check is not None or only_lazy:
-                _refuse_unless_run(counting, kernels)
+                for framework, before in zip(counting, kernels, strict=True):
+                    if framework.kernels_run() == before:
+                        raise UsageError(
+                            f"no {framework.name} kernel ran: the result was there before, so nothing would be timed"
+                        )
             if first:
                 counting, may_be_later = _of_process()
         return value
@@ -118,16 +123,6 @@ def _refuse_left_lazy(arguments: Found) -> None:
             )
 
 
-def _refuse_unchanged(arguments: Found, returned: Found) -> None:
-    """Raise UsageError where no more came back than was given, of a framework that computes nothing in place."""
-    given = {id(array) for _, array, framework in arguments if framework.name == "JAX"}
-    if returned and all(id(array) in given for _, array, _ in returned):
-        raise UsageError(
-            "the callable returned only arrays that it was given, into which JAX computes nothing, so there is "
-            "nothing to wait for: return what it computes"
-        )
-
-
 def _arrays_of(value: object, path: str) -> Found:
     """Return the arrays in a value; what holds a generator, or millions of items, is refused where it is named."""
     found = arrays_in(value, path, passing_over=True)
@@ -139,13 +134,6 @@ def _of_process() -> tuple[list[Framework], bool]:
     frameworks = loaded_frameworks().values()
     counting = [framework for framework in frameworks if framework.kernels_run() is not None]
     return counting, any(framework.computes_later for framework in frameworks)
-
-
-def _refuse_unless_run(counting: Sequence[Framework], before: Sequence[int | None]) -> None:
-    """Raise UsageError where a framework has run no more kernels than before."""
-    for framework, kernels in zip(counting, before, strict=True):
-        if framework.kernels_run() == kernels:
-            raise UsageError(f"no {framework.name} kernel ran: the result was there before, so nothing would be timed")
 
 
 def _check(path: str, array: Any, framework: Framework, *, on_gpu: bool, graph: bool) -> None:
@@ -171,7 +159,9 @@ def _check(path: str, array: Any, framework: Framework, *, on_gpu: bool, graph: 
         )
 
 
-def _check_result(value: object, returned: Found, later: bool, stream: Any, on_gpu: bool, check: ArrayCheck) -> None:
+def _check_result(
+    value: object, returned: Found, arguments: Found, later: bool, stream: Any, on_gpu: bool, check: ArrayCheck
+) -> None:
     for path, array, framework in returned:
         if not framework.is_lazy and not framework.is_made(array):
             framework.extent(array, path)
@@ -185,6 +175,13 @@ def _check_result(value: object, returned: Found, later: bool, stream: Any, on_g
             f"the callable works with arrays that are computed later and returned {what}, so there is nothing to wait "
             "for: return what it computes"
         )
+    # No more came back than was given, of a framework that computes nothing in place.
+    given = {id(array) for _, array, framework in arguments if framework.name == "JAX"}
+    if returned and all(id(array) in given for _, array, _ in returned):
+        raise UsageError(
+            "the callable returned only arrays that it was given, into which JAX computes nothing, so there is "
+            "nothing to wait for: return what it computes"
+        )
 
 
 def _is_computed(value: object) -> bool:
@@ -192,14 +189,6 @@ def _is_computed(value: object) -> bool:
     if isinstance(value, (tuple, list)):
         return any(map(_is_computed, value))
     return isinstance(value, (Number, np.generic, str, bytes))
-
-
-def _wait(returned: Found) -> None:
-    by_name: dict[str, tuple[Framework, list[Any]]] = {}
-    for _, array, framework in returned:
-        by_name.setdefault(framework.name, (framework, []))[1].append(array)
-    for framework, arrays in by_name.values():
-        framework.wait(arrays)
 
 
 def uses_lazy(call: object) -> bool:
@@ -214,18 +203,13 @@ def uses_lazy(call: object) -> bool:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if _is_lazy(one, modules):
+        if callable(one) and type(one).__module__.partition(".")[0] in modules:
+            return True
+        found = (framework_of(array) for _, array in arrays_in(one, "it", passing_over=True))
+        if any(framework is not None and framework.computes_later for framework in found):
             return True
         pending += _used_by(one)
     return False
-
-
-def _is_lazy(value: object, modules: Collection[str]) -> bool:
-    """Return whether it is one, or a function of such a framework. modules: those that its functions' types are of."""
-    if type(value).__module__.partition(".")[0] in modules and callable(value):
-        return True
-    found = (framework_of(array) for _, array in arrays_in(value, "it", passing_over=True))
-    return any(framework is not None and framework.computes_later for framework in found)
 
 
 def _used_by(value: object) -> Iterable[object]:
@@ -259,15 +243,6 @@ RECOMPILED = Finding(
 )
 
 
-class _Count:
-    def __init__(self) -> None:
-        self.compiled = 0
-
-    def listen(self, event: str, duration: float, **more: Any) -> None:
-        del duration, more
-        self.compiled += event == _JAX_COMPILED
-
-
 def recompiled() -> Callable[[], Finding | None] | None:
     """Return what tells whether something was compiled since it was last asked; None where nothing can tell.
 
@@ -275,20 +250,25 @@ def recompiled() -> Callable[[], Finding | None] | None:
     """
     if "jax" not in sys.modules:
         return None
-    count = _jax_count()
-    last = count.compiled
+    events = _jax_events()
+    last = events[_JAX_COMPILED]
 
     def told() -> Finding | None:
         nonlocal last
-        before, last = last, count.compiled
+        before, last = last, events[_JAX_COMPILED]
         return RECOMPILED if last > before else None
 
     return told
 
 
 @cache
-def _jax_count() -> _Count:
-    """Return the one count of the process: JAX's listeners stay."""
-    count = _Count()
-    import_module("jax.monitoring").register_event_duration_secs_listener(count.listen)
-    return count
+def _jax_events() -> Counter[str]:
+    """Return the one count of the process, by event: JAX's listeners stay."""
+    events: Counter[str] = Counter()
+
+    def listen(event: str, duration: float, **more: Any) -> None:
+        del duration, more
+        events[event] += 1
+
+    import_module("jax.monitoring").register_event_duration_secs_listener(listen)
+    return events

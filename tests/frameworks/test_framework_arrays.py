@@ -13,6 +13,12 @@ X, Y = np.zeros(8), np.zeros(16, np.float32)
 Pair = namedtuple("Pair", "left right")
 
 
+class Offered:
+    """An array of another library."""
+
+    __array_interface__ = X.__array_interface__
+
+
 @dataclass
 class Layer:
     weight: object
@@ -45,9 +51,6 @@ def test_arrays_are_found_in_containers(value, expected):
 
 
 def test_an_array_that_another_library_offers_is_found():
-    class Offered:
-        __array_interface__ = X.__array_interface__
-
     found = located("x", Offered())
     assert (found.extent, found.framework) == (located("y", X).extent, __name__)
     assert grouped([found, located("y", X)], {}).nbytes == X.nbytes
@@ -85,17 +88,15 @@ def test_what_is_passed_over_does_not_hide_what_lies_beside_it():
     assert [path for path, _ in arrays_in([X, iter([Y]), {"y": Y}], "x", passing_over=True)] == ["x[0]", "x[2]['y']"]
 
 
-def test_lists_of_parameters_and_pytrees_are_looked_into():
-    torch = pytest.importorskip("torch", reason="torch is not installed: docs/frameworks.md")
+def test_lists_of_parameters_and_pytrees_are_looked_into(torch, jax):
     parameters = torch.nn.ParameterList([torch.zeros(2), torch.zeros(3)])
     assert paths([parameters, X]) == ["x[0][0]", "x[0][1]", "x[1]"]
-    sparse = pytest.importorskip("jax.experimental.sparse", reason="jax is not installed: docs/frameworks.md")
+    del jax
+    from jax.experimental import sparse
+
     assert len(paths(sparse.BCOO.fromdense(np.eye(3, dtype=np.float32)))) == 2
 
 
 def test_two_libraries_in_one_call_are_refused():
-    class Offered:
-        __array_interface__ = X.__array_interface__
-
     with pytest.raises(UsageError, match=r"two frameworks in one call: x is NumPy's, y is test_framework_arrays's"):
         refuse_mixed([located("x", X), located("y", Offered())])

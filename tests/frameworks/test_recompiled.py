@@ -9,11 +9,6 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.frameworks.waiting import recompiled
 
 
-@pytest.fixture
-def jax():
-    return pytest.importorskip("jax", reason="jax is not installed: docs/frameworks.md")
-
-
 @pytest.mark.bandwidth(device="cpu", min_samples=4, max_time=0.2)
 def test_each_third_sample_is_dropped_where_each_third_call_has_another_shape(bandwidth, jax):
     jitted, calls = jax.jit(lambda x: x + 1), count(1)
@@ -51,9 +46,8 @@ def test_a_compilation_is_told_once(jax):
 
 
 @pytest.mark.bandwidth(device="cpu", min_samples=3, max_time=0.02)
-def test_torchs_own_stance_makes_a_recompilation_an_error(bandwidth):
+def test_torchs_own_stance_makes_a_recompilation_an_error(bandwidth, torch):
     """PyTorch has no public account of its recompilations: this is what the docs say instead."""
-    torch = pytest.importorskip("torch", reason="torch is not installed: docs/frameworks.md")
     compiled, sizes = torch.compile(lambda x: x + 1, backend="eager", dynamic=False), count(2)
     compiled(torch.ones(2))
     with (
