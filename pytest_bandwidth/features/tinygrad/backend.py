@@ -40,11 +40,6 @@ class Backend:
         return self.name.partition(":")[0]
 
     @property
-    def index(self) -> int:
-        number = self.name.partition(":")[2]
-        return int(number) if number.isdecimal() else 0
-
-    @property
     def is_interpreter(self) -> bool:
         return self.kind == INTERPRETER
 
@@ -88,7 +83,14 @@ def open_backend(name: str | None) -> Backend:
         if isinstance(error, DeviceUnavailable):
             raise
         # Whatever a driver, a compiler or their absence raises.
-        raise DeviceUnavailable(_why(name, error)) from None
+        asked = "tinygrad" if name is None else f"tinygrad:{name}"
+        if isinstance(error, ModuleNotFoundError) and ".ops_" in str(error.name):
+            raise DeviceUnavailable(f"found {asked}, which is no backend of tinygrad's; {EXPECTED}") from None
+        said = (str(error).splitlines() or [""])[0][:LONGEST_REASON]
+        reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        raise DeviceUnavailable(
+            f"{asked} does not compute here ({reason}): python -m tinygrad.device tells which backends do"
+        ) from None
     if computed != [2, 3, 4]:
         raise DeviceUnavailable(f"tinygrad:{named} computed {computed}, expected [2, 3, 4]: check its driver")
     return backend
@@ -102,24 +104,10 @@ def _library() -> Any:
         raise DeviceUnavailable(
             "the tinygrad device needs tinygrad: pip install 'pytest-bandwidth[tinygrad]'"
         ) from None
-    if _release(found) < OLDEST:
+    if tuple(int(number) for number in found.split(".")[: len(OLDEST)] if number.isdecimal()) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise DeviceUnavailable(f"found tinygrad {found}, expected {oldest} or newer: pip install -U tinygrad")
     return library
-
-
-def _release(version: str) -> tuple[int, ...]:
-    numbers = version.split(".")[: len(OLDEST)]
-    return tuple(int(number) for number in numbers if number.isdecimal())
-
-
-def _why(name: str | None, error: Exception) -> str:
-    asked = "tinygrad" if name is None else f"tinygrad:{name}"
-    if isinstance(error, ModuleNotFoundError) and ".ops_" in str(error.name):
-        return f"found {asked}, which is no backend of tinygrad's; {EXPECTED}"
-    said = (str(error).splitlines() or [""])[0][:LONGEST_REASON]
-    reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    return f"{asked} does not compute here ({reason}): python -m tinygrad.device tells which backends do"
 
 
 LONGEST_NAME = 100
@@ -137,8 +125,9 @@ def identify(backend: Backend) -> DeviceIdentity:
         "renderer": renderer,
         **{name: str(getattr(getattr(helpers, name, None), "value", "unknown")) for name in _SETTINGS},
     }
+    number = backend.name.partition(":")[2]
     facts: dict[str, Fact] = {
-        "index": backend.index,
+        "index": int(number) if number.isdecimal() else 0,
         "tinygrad": metadata.version("tinygrad"),
         "arch": _architecture(opened),
         "processors": os.cpu_count(),
@@ -156,15 +145,13 @@ def _card(backend: Backend) -> str:
     found = None
     # METAL holds the system's own device, CL the name that the driver told; neither is documented.
     with suppress(Exception):
-        told = getattr(backend.opened, "device_name", None)
-        found = _metal_name(backend.opened) if backend.kind == "METAL" else told
+        if backend.kind == "METAL":
+            found = str(import_module("tinygrad.runtime.ops_metal").from_ns_str(backend.opened.sysdevice.name()))
+        else:
+            found = getattr(backend.opened, "device_name", None)
     if isinstance(found, str) and found.strip():
         return " ".join(found.split())[:LONGEST_NAME]
     return _architecture(backend.opened) or backend.kind
-
-
-def _metal_name(opened: Any) -> str:
-    return str(import_module("tinygrad.runtime.ops_metal").from_ns_str(opened.sysdevice.name()))
 
 
 def _architecture(opened: Any) -> str | None:
@@ -173,9 +160,6 @@ def _architecture(opened: Any) -> str | None:
 
 
 # ---- tensors ---------------------------------------------------------------------------------------------------------
-
-# Those of its backends that compute, or only count, in the host's memory.
-HOST_DEVICES = ON_HOST | {COUNTS_ALONE}
 
 
 class Tinygrad(Framework):
@@ -207,7 +191,8 @@ class Tinygrad(Framework):
 
     def is_on_host(self, array: Any) -> bool:
         devices = array.device if isinstance(array.device, tuple) else (array.device,)
-        return all(str(device).partition(":")[0] in HOST_DEVICES for device in devices)
+        # Of its backends, those that compute, or only count, in the host's memory.
+        return all(str(device).partition(":")[0] in ON_HOST | {COUNTS_ALONE} for device in devices)
 
     def is_made(self, array: Any) -> bool:
         return bool(array.uop.is_realized)

@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -96,15 +95,12 @@ def explained_tinygrad(call: Callable[[], Any], given: object) -> Explanation:
     return Explanation(WORDING, operators, distinct_bytes(places), None)
 
 
-@dataclass(eq=False)
 class _Watch(io.TextIOBase):
     """Stand in for the output: each line about a kernel comes when that has been counted."""
 
-    counters: Any
-    _found: list[Operator] = field(default_factory=list)
-    _before: tuple[int, int, int] = (0, 0, 0)
-
-    def __post_init__(self) -> None:
+    def __init__(self, counters: Any) -> None:
+        self._counters = counters
+        self._found: list[Operator] = []
         self._before = self._now()
 
     def writable(self) -> bool:
@@ -130,7 +126,7 @@ class _Watch(io.TextIOBase):
         self._found.append(Operator(name, moved, flop=ops))
 
     def _now(self) -> tuple[int, int, int]:
-        c = self.counters
+        c = self._counters
         return int(c.global_mem), int(c.global_ops), int(c.kernel_count)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Workload, run_untimed
+from pytest_bandwidth.devices.cpu.probes import LARGEST_BYTES, SMALLEST_BYTES
 from pytest_bandwidth.devices.host import ActivityWatch, read_caches
 from pytest_bandwidth.devices.host_timing import CacheEviction, RunDelay
 from pytest_bandwidth.devices.numpy_arrays import Array, RandomSource, checked_array_shape, resolve_dtype
@@ -21,6 +22,7 @@ from pytest_bandwidth.domain.device import Conditions, DeviceIdentity
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.roofline import DISPATCH_SECONDS
+from pytest_bandwidth.domain.text import kind_of
 from pytest_bandwidth.domain.traffic import Traffic, nearest_mix
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.tinygrad.backend import ON_HOST, Backend, identify
@@ -35,9 +37,6 @@ SMALLEST_ELEMENTS = 1
 DISPATCH_CALLS = 64
 # Whole numbers: every backend has them.
 ELEMENT, ELEMENT_BYTES = "int32", 4
-# A probe of fewer bytes shows the cost of a call, one of more shows nothing new: 1 GiB leaves every cache.
-SMALLEST_BYTES = 4096
-LARGEST_BYTES = 1 << 30
 # An interpreter is as fast at any size: so much takes it a tenth of a second.
 LARGEST_INTERPRETED_BYTES = 1 << 16
 WRITTEN = 7
@@ -48,21 +47,21 @@ RUNS_TO_CAPTURE = 2
 class TinygradDevice(TimedDevice):
     """Measure on one of tinygrad's backends. Not for several threads at once."""
 
+    method = "clock+synchronize"
+
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._identity = identify(backend)
         self._source = RandomSource()
         self._probes = BackendProbes(backend)
         self._counts = Counts(backend.tinygrad)
+        # The last level of what caches its memory: None where unknown, and 0 where it makes no difference.
+        cache = read_caches().last_level if backend.kind in ON_HOST else None
         assumed_bytes = LARGEST_GPU_CACHES.get(backend.kind, LARGEST_GPU_CACHE_BYTES)
-        self._eviction = CacheEviction(self._probes.reader, _cache_bytes(backend), assumed_bytes)
+        self._eviction = CacheEviction(self._probes.reader, 0 if backend.is_interpreter else cache, assumed_bytes)
         self._watch = ActivityWatch()
         self._run_delay = RunDelay()
         self._dispatch_seconds: float | None = None
-
-    @property
-    def method(self) -> str:
-        return "clock+synchronize"
 
     @property
     def identity(self) -> DeviceIdentity:
@@ -89,10 +88,9 @@ class TinygradDevice(TimedDevice):
         """Return bytes of a realized tensor on this backend. Raises UsageError for anything else."""
         backend = self._backend.name
         if not isinstance(array, self._backend.tinygrad.Tensor):
-            kind = f"{type(array).__module__.partition('.')[0]}.{type(array).__name__}"
             raise UsageError(
-                f"a {kind} in reads= or writes= is not in the memory of tinygrad's {backend}, which this run measures: "
-                "give a tensor there, or bytes as an int"
+                f"a {kind_of(array)} in reads= or writes= is not in the memory of tinygrad's {backend}, which this run "
+                "measures: give a tensor there, or bytes as an int"
             )
         if array.device != backend:
             raise UsageError(
@@ -201,21 +199,14 @@ class TinygradDevice(TimedDevice):
         if self._dispatch_seconds is None:
             numbers = tuple(self.random(SMALLEST_ELEMENTS, "int32") for _ in range(2))
             call = self._probes.captured(OPERATIONS["copy"], numbers)
-            self._dispatch_seconds = min(self._seconds(call) for _ in range(DISPATCH_CALLS))
+            taken = []
+            for _ in range(DISPATCH_CALLS):
+                started = clock.perf_counter_ns()
+                call()
+                self._backend.synchronize()
+                taken.append((clock.perf_counter_ns() - started) * 1e-9)
+            self._dispatch_seconds = min(taken)
         return self._dispatch_seconds
-
-    def _seconds(self, call: Call) -> float:
-        started = clock.perf_counter_ns()
-        call()
-        self._backend.synchronize()
-        return (clock.perf_counter_ns() - started) * 1e-9
-
-
-def _cache_bytes(backend: Backend) -> int | None:
-    """Return the last level of what caches a backend's memory: 0 where it makes no difference; None where unknown."""
-    if backend.is_interpreter:
-        return 0
-    return read_caches().last_level if backend.kind in ON_HOST else None
 
 
 class BackendProbes:
@@ -231,14 +222,11 @@ class BackendProbes:
         self._source = RandomSource()
         self._kept: list[Any] = []
 
-    @property
-    def largest_bytes(self) -> int:
-        return LARGEST_INTERPRETED_BYTES if self._backend.is_interpreter else LARGEST_BYTES
-
     def probe(self, traffic: Traffic) -> Probe:
         """Return a probe that moves as many bytes as the traffic, within 4 KiB and 1 GiB. Raises OutOfMemory."""
         mix = nearest_mix(traffic)
-        wanted = min(max(traffic.bytes_moved, SMALLEST_BYTES), self.largest_bytes)
+        most = LARGEST_INTERPRETED_BYTES if self._backend.is_interpreter else LARGEST_BYTES
+        wanted = min(max(traffic.bytes_moved, SMALLEST_BYTES), most)
         elements = wanted // (mix.arrays * ELEMENT_BYTES)
         buffers = self.buffers(mix.arrays, elements)
         call = self.captured(OPERATIONS[mix.name], buffers)
@@ -280,22 +268,11 @@ class BackendProbes:
             raise OutOfMemory(f"a probe's buffer of {size} on tinygrad's {self._backend.name}: {error}") from None
 
 
-def _read(x: Any) -> Any:
-    return x.max().realize()
-
-
-def _write(out: Any) -> Any:
-    # Of its own shape and type: any other constant is made in a buffer first, and then copied.
-    return out.assign(out.const_like(WRITTEN)).realize()
-
-
-def _copy(out: Any, x: Any) -> Any:
-    return out.assign(x).realize()
-
-
-def _add(out: Any, x: Any, y: Any) -> Any:
-    return out.assign(x + y).realize()
-
-
 # By the names of the mixes (`probe_mix`); the output comes first, a read has none.
-OPERATIONS: dict[str, Callable[..., Any]] = {"read": _read, "write": _write, "copy": _copy, "add": _add}
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "read": lambda x: x.max().realize(),
+    # Of its own shape and type: any other constant is made in a buffer first, and then copied.
+    "write": lambda out: out.assign(out.const_like(WRITTEN)).realize(),
+    "copy": lambda out, x: out.assign(x).realize(),
+    "add": lambda out, x, y: out.assign(x + y).realize(),
+}

@@ -92,18 +92,7 @@ def test_a_device_that_cannot_be_measured_is_told_at_once(project, name, said):
     ("body", "said"),
     [
         ("bandwidth(lambda x: x + 1, x[1:3], reads='args')", r"x is a view, of which tinygrad does not tell where"),
-        ("bandwidth(lambda x: x, x + 1, reads='args')", r"x is not realized: each run would make it anew"),
-        ("bandwidth(lambda x: x, x, reads='args')", r"no tinygrad kernel ran: the result was there before"),
-        (
-            "bandwidth(lambda x: x, np.ones(4), reads='args')",
-            r"x is NumPy's and not in the memory of tinygrad's PYTHON",
-        ),
-        (
-            "bandwidth(lambda: x + 1, reads=np.ones(4))",
-            r"a numpy\.ndarray in reads= or writes= is not in the memory of",
-        ),
-        ("bandwidth(lambda x: (x + 1).numpy(), x, reads='args')", r"the result is NumPy's and not in the memory of"),
-        ("bandwidth(lambda x: x + 1, other, reads='args')", r"x is on tinygrad's PYTHON:1, this run measures PYTHON"),
+        ("bandwidth(lambda: x + 1, reads=np.ones(4))", r"a numpy\.ndarray in reads= or writes= is not in the memory"),
         (
             "bandwidth(lambda x: x.to('PYTHON:1'), x, writes='result')",
             r"the result is on tinygrad's PYTHON:1, this run",
@@ -121,17 +110,15 @@ def test_a_device_that_cannot_be_measured_is_told_at_once(project, name, said):
 def test_a_wrong_use_is_named_in_one_line(project, body, said):
     lines = [
         "import numpy as np",
-        "import tinygrad",
         "def test_wrong(bandwidth):",
         "    x = bandwidth.random(64)",
-        "    other = tinygrad.Tensor([1.0, 2.0], device='PYTHON:1').realize()",
         f"    {body}",
     ]
     project.file("test_wrong.py", "\n".join(lines) + "\n")
     result = project.run_here(BACKEND)
     result.assert_outcomes(failed=1)
     text = result.stdout.str()
-    assert re.search(rf"test_wrong\.py:6: {said}", text)
+    assert re.search(rf"test_wrong\.py:4: {said}", text)
     assert "Traceback" not in text
 
 

@@ -18,8 +18,8 @@ def test_a_backend_has_tinygrads_own_name(name):
 
 
 def test_a_card_beyond_the_first_keeps_its_number(backend):
-    assert open_backend("PYTHON:1").index == 1
-    assert backend.index == 0
+    assert identify(open_backend("PYTHON:1")).facts["index"] == 1
+    assert identify(backend).facts["index"] == 0
     assert open_device("tinygrad:python:1").identity.option == "tinygrad:PYTHON:1"
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from pytest_bandwidth.devices.base import Budget, Device, KernelSource, Launch, TimedDevice, Workload
+from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, TimedDevice, Workload
+from pytest_bandwidth.devices.cpu.probes import SMALLEST_BYTES
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
@@ -14,7 +15,6 @@ from pytest_bandwidth.features.tinygrad.counts import Counts
 from pytest_bandwidth.features.tinygrad.device import (
     LARGEST_INTERPRETED_BYTES,
     OPERATIONS,
-    SMALLEST_BYTES,
     WRITTEN,
     BackendProbes,
     TinygradDevice,
@@ -40,10 +40,8 @@ def silent(_text):
 
 
 def test_it_is_a_timed_device(device, tinygrad):
-    timed: TimedDevice = device
-    plain: Device = device
-    assert isinstance(timed, TimedDevice)
-    assert plain.xp is tinygrad
+    assert isinstance(device, TimedDevice)
+    assert device.xp is tinygrad
     assert device.identity.kind == "tinygrad"
     assert device.peak is None
     assert device.peak_flops("fp32") is None
@@ -243,7 +241,7 @@ def test_a_probe_is_as_large_as_its_workload_and_of_its_mix(tinygrad, backend, t
 def test_sizes_are_kept_within_reason_for_an_interpreter(backend):
     probes = BackendProbes(backend)
     assert probes.probe(Traffic(1, 0)).bytes_moved == SMALLEST_BYTES
-    assert probes.largest_bytes == LARGEST_INTERPRETED_BYTES
+    assert probes.probe(Traffic(1 << 40, 0)).bytes_moved == LARGEST_INTERPRETED_BYTES
 
 
 def test_buffers_are_kept_for_the_next_probe_and_given_back(backend):
