@@ -91,22 +91,18 @@ def decode(data: bytes, problems: Problems) -> SourceText:
         raise problems.last(data.count(b"\n", 0, problem.start) + 1, message) from None
     newline = "\n"
     if "\r" in text:
-        text, newline = _with_unix_line_ends(text, problems), "\r\n"
+        if not text.count("\r") == text.count("\r\n") == text.count("\n"):
+            match = _LONE_RETURN.search(text) or _LONE_NEWLINE.search(text)
+            assert match is not None  # the counts differ
+            kind = "a lone carriage return" if match[0] == "\r" else "line ends of two kinds"
+            line = text.count("\n", 0, match.start()) + 1
+            raise problems.last(line, f"found {kind}, expected the same line ends throughout: convert the file")
+        text, newline = text.replace("\r\n", "\n"), "\r\n"
     # Of ASCII, `_WANTED_BYTES` let pass nothing else that is invisible.
     if not data.isascii() and (match := INVISIBLE.search(text)):
         line = text.count("\n", 0, match.start()) + 1
         raise problems.last(line, f"found the character U+{ord(match[0]):04X}, expected visible text")
     return SourceText(text, newline)
-
-
-def _with_unix_line_ends(text: str, problems: Problems) -> str:
-    if text.count("\r") == text.count("\r\n") == text.count("\n"):
-        return text.replace("\r\n", "\n")
-    match = _LONE_RETURN.search(text) or _LONE_NEWLINE.search(text)
-    assert match is not None  # the counts differ
-    kind = "a lone carriage return" if match[0] == "\r" else "line ends of two kinds"
-    line = text.count("\n", 0, match.start()) + 1
-    raise problems.last(line, f"found {kind}, expected the same line ends throughout: convert the file")
 
 
 # libyaml's parser where PyYAML was built with it, else PyYAML's own: slower, same events.
@@ -243,16 +239,13 @@ class _Builder:
             self.root = node
             return
         parent = self.stack[-1]
-        if type(parent) is Sequence:
+        if isinstance(parent, Sequence):
             parent.items.append(node)
-        elif type(parent) is Mapping:
-            if parent.key is None:
-                parent.key = self._key(parent, node)
-            else:
-                parent.items.append((parent.key, node))
-                parent.key = None
-
-    def _key(self, parent: Mapping, node: Node) -> Scalar:
+            return
+        if parent.key is not None:
+            parent.items.append((parent.key, node))
+            parent.key = None
+            return
         if not isinstance(node, Scalar):
             self.report(node.line, "found a list or mapping as a key, expected text")
             node = Scalar("", node.line)
@@ -264,4 +257,4 @@ class _Builder:
             self.report(node.line, f"found {shown(text)} twice (first on line {parent.lines[text]}), expected it once")
         else:
             parent.lines[text] = node.line
-        return node
+        parent.key = node
