@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from pytest_bandwidth.baseline.files import error
-from pytest_bandwidth.baseline.parse import Mapping, Node, Scalar, SourceText, composed, events_of
+from pytest_bandwidth.baseline.parse import LOADER, Mapping, Node, Scalar, SourceText, events_of
 from pytest_bandwidth.baseline.reader import Document, read_text
 from pytest_bandwidth.baseline.schema import (
     ENTRY_FIELDS,
@@ -275,9 +275,9 @@ class _Field:
 
 def _fields(block: str) -> list[_Field]:
     """Return the fields of the only entry of a text, each with lines of its own. Raises NotByLines."""
-    entry = composed(block).value[0][1]
+    root: Any = yaml.compose(block, Loader=LOADER)  # its only entry
     fields: list[_Field] = []
-    for key, value in entry.value:
+    for key, value in root.value[0][1].value:
         # A block's own end lies on a later line: its last value ends it.
         of_last = value.value[-1][1] if isinstance(value, yaml.MappingNode) and not value.flow_style else value
         begun, behind, start, end = key.start_mark, key.end_mark, value.start_mark, of_last.end_mark

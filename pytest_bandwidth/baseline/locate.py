@@ -79,7 +79,10 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
         raise BaselineError(problems)
     if nameless:
         return nameless[0]
-    return _new_name(path, device)
+    base = slug(device.name)
+    with_memory = [f"{base}-{device.memory_gib}gib"] if device.memory_gib else []
+    names = [base, *with_memory, *(f"{base}-{n}" for n in range(2, 1002))]
+    return next(path / f"{name}.yaml" for name in names if not (path / f"{name}.yaml").exists())
 
 
 def load_all(path: Path) -> Iterator[Baseline]:
@@ -139,13 +142,6 @@ def files_at(path: Path) -> list[Path]:
     if len(files) > _MAX_FILES:
         raise error(path, 0, f"found {len(files)} YAML files, expected a folder of at most {_MAX_FILES} baselines")
     return files
-
-
-def _new_name(folder: Path, device: DeviceIdentity) -> Path:
-    base = slug(device.name)
-    with_memory = [f"{base}-{device.memory_gib}gib"] if device.memory_gib else []
-    names = [base, *with_memory, *(f"{base}-{n}" for n in range(2, 1002))]
-    return next(folder / f"{name}.yaml" for name in names if not (folder / f"{name}.yaml").exists())
 
 
 def device_of(identity: DeviceIdentity) -> BaselineDevice:

@@ -106,7 +106,7 @@ def decode(data: bytes, problems: Problems) -> SourceText:
 
 
 # libyaml's parser where PyYAML was built with it, else PyYAML's own: slower, same events.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # An entry takes about 18: so many are 50,000 entries.
 MAX_EVENTS = 1_000_000
@@ -168,13 +168,8 @@ def parse(text: str, problems: Problems) -> Node | None:
 
 def events_of(text: str) -> Iterator[Any]:
     """Return the parser's events, with marks that count lines and columns from 0. Raises yaml.YAMLError."""
-    events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
+    events: Iterator[Any] = yaml.parse(text, Loader=LOADER)
     return events
-
-
-def composed(text: str) -> Any:
-    """Return PyYAML's own tree of a text that was read before, with marks of where each node begins and ends."""
-    return yaml.compose(text, Loader=_LOADER)
 
 
 class _Builder:

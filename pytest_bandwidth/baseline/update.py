@@ -26,18 +26,12 @@ from pytest_bandwidth.storage.atomic import real_path
 Merge = Callable[[Entry | None, Entry], Entry | None]
 
 
-def take_new(old: Entry | None, new: Entry) -> Entry | None:
-    """Replace what the file says: a merge."""
-    del old
-    return new
-
-
 def update(
     path: Path,
     identity: DeviceIdentity,
     updates: Sequence[Entry],
     *,
-    merge_in: Callable[[Baseline], Merge] = lambda _: take_new,
+    merge_in: Callable[[Baseline], Merge] = lambda _: lambda _old, new: new,
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> UpdateSummary:
     """Write entries into one device's file, which is made where there is none.

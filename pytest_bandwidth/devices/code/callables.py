@@ -12,7 +12,6 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import BoundLaunch, Device
 from pytest_bandwidth.devices.code.functions import CalledWalk, function_digest
-from pytest_bandwidth.devices.code.given import launched_as
 from pytest_bandwidth.devices.code.launch import (
     NO_ADDRESSES,
     Addresses,
@@ -112,8 +111,9 @@ class _WalkAroundCode(Walk):
             yield from self.of(function.__func__)
         elif isinstance(function, FunctionType):
             yield from self.function(function)
-        else:
-            yield from launched_as(function)
+        elif type(function).__module__.startswith("numba.cuda.") and type(function).__name__ == "_LaunchConfiguration":
+            # How numba-cuda's dispatcher is launched, where grid and block are given: ``kernel[grid, block]``.
+            yield repr((function.griddim, function.blockdim, function.sharedmem))
 
     def _object(self, value: Any) -> Iterator[str]:
         if isinstance(value, list):

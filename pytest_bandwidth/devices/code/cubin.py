@@ -214,7 +214,13 @@ def _parts(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
         yield _HASH_OF_FILE.sub(rb"\1", bytes(section.data))
     else:
         if said.lines and section.name.startswith(_TEXT):
-            yield _without_lines(section.data)
+            # Its instructions, with 0 for each constant that is put into the register of `__assertfail`'s line.
+            code = bytearray(section.data)
+            for at in range(0, len(code) - _INSTRUCTION + 1, _INSTRUCTION):
+                operation, register, source = struct.unpack_from("<HBB", code, at)
+                if register == _LINE_REGISTER and (operation & 0xFFF, source) in _PUTS_CONSTANT:
+                    code[at + 4 : at + 8] = bytes(4)
+            yield bytes(code)
         elif said.texts and section.name == _VALUES:
             # The values of variables that are no texts.
             own = [symbol for symbol in elf.symbols() if symbol.section == section.number and symbol.size]
@@ -271,16 +277,6 @@ def _attributes(section: Section) -> Iterator[tuple[int, bytes]]:
             raise ValueError("found an attribute that ends beyond its section")
         yield attribute, bytes(section.data[at : at + value])
         at += value
-
-
-def _without_lines(code: memoryview) -> bytes:
-    """Return instructions with 0 for each constant that is put into the register of `__assertfail`'s line."""
-    found = bytearray(code)
-    for at in range(0, len(found) - _INSTRUCTION + 1, _INSTRUCTION):
-        operation, register, source = struct.unpack_from("<HBB", found, at)
-        if register == _LINE_REGISTER and (operation & 0xFFF, source) in _PUTS_CONSTANT:
-            found[at + 4 : at + 8] = bytes(4)
-    return bytes(found)
 
 
 @functools.lru_cache(KERNELS_KEPT)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -69,22 +70,16 @@ def _length(data: memoryview, at: int, length: int) -> tuple[int, int]:
 
 def unpacked_zstd(data: memoryview, size: int) -> bytes:
     """Return the `size` bytes of a frame in Zstandard's format. Raises ValueError, also without a library."""
-    zstd = _zstd()
+    zstd: Any = None
+    for name in _ZSTD_MODULES:
+        with suppress(ImportError):
+            zstd = zstd or import_module(name)
     if zstd is None:
         raise ValueError("found no zstd")
     try:
         return _whole(zstd.ZstdDecompressor().decompress(data, max_length=size + 1), size)
     except zstd.ZstdError as error:
         raise ValueError(str(error)) from None
-
-
-def _zstd() -> Any:
-    for name in _ZSTD_MODULES:
-        try:
-            return import_module(name)
-        except ImportError:
-            continue
-    return None
 
 
 def _whole(found: bytes, size: int) -> bytes:

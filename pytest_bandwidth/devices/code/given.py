@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from stat import S_ISREG
 from types import ModuleType
@@ -142,13 +142,6 @@ def held_code(value: Any) -> Any:
             raise UsageError(f"code=: a function of the CuTe DSL that kept no cubin: {kept}")
         return code_digest([str(value.__ptx__).encode()])
     return value
-
-
-def launched_as(function: Any) -> Iterator[str]:
-    """Yield how a dispatcher of numba-cuda's is launched, where grid and block are given: ``kernel[grid, block]``."""
-    kind = type(function)
-    if kind.__module__.startswith("numba.cuda.") and kind.__name__ == "_LaunchConfiguration":
-        yield repr((function.griddim, function.blockdim, function.sharedmem))
 
 
 def code_digest(parts: list[bytes]) -> str:
