@@ -87,7 +87,7 @@ def read_text(source: SourceText, path: Path, *, without_runs: bool = False) -> 
             raise problems.last(source.text.count("\n", 0, at) + 1, message) from None
         reader = _Reader(problems)
         header = reader.header(root)
-        # Of the tests that have a line that says so.
+        # The runs of tests that have a line `runs`.
         keys = [key.text for key, node in header.tests if isinstance(node, MappingNode) and "runs" in node.lines]
         runs = Runs()
         if keys and not without_runs:
