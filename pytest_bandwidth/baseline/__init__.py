@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_bandwidth.baseline.locate import check_device, find_code, find_file, keys_at, load_all, refuse_other_devices
 from pytest_bandwidth.baseline.reader import read
-from pytest_bandwidth.baseline.update import Merge, init, remove, take_new, update
+from pytest_bandwidth.baseline.update import Merge, init, remove, update
 from pytest_bandwidth.domain.baseline import Baseline
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "load_all",
     "refuse_other_devices",
     "remove",
-    "take_new",
     "update",
 ]
 

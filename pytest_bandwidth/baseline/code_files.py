@@ -186,23 +186,19 @@ def code_change(
     old_ptx, old_files: give that; None where there is none.
     """
     if measurement.files is not None:
-        return _files_change(measurement, entry, old_files)
+        then = None if entry is None else entry.code.get("function")
+        if old_files is None or then is None or measurement.code.function == then:
+            return NO_CHANGE
+        try:
+            changes = file_list_of(measurement.files).changes_since(file_list_of(old_files(then)))
+        except (BandwidthError, ValueError) as error:
+            return CodeChange(unknown=f"the code changed, which files did cannot be shown: {error}")
+        return CodeChange(diff="\n".join(changes), files=listed(changes, MOST_NAMED))
     then = None if entry is None else entry.code.get("ptx")
     if old_ptx is None or then is None or measurement.ptx is None or measurement.code.ptx == then:
         return NO_CHANGE
     now = measurement.ptx
     return ptx_change(lambda: old_ptx(then), lambda: now)
-
-
-def _files_change(measurement: Measurement, entry: Entry | None, old_files: Callable[[str], str] | None) -> CodeChange:
-    then = None if entry is None else entry.code.get("function")
-    if old_files is None or then is None or measurement.files is None or measurement.code.function == then:
-        return NO_CHANGE
-    try:
-        changes = file_list_of(measurement.files).changes_since(file_list_of(old_files(then)))
-    except (BandwidthError, ValueError) as error:
-        return CodeChange(unknown=f"the code changed, which files did cannot be shown: {error}")
-    return CodeChange(diff="\n".join(changes), files=listed(changes, MOST_NAMED))
 
 
 def ptx_change(old: Callable[[], str], new: Callable[[], str]) -> CodeChange:

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from pytest_bandwidth.baseline.files import error
-from pytest_bandwidth.baseline.parse import Mapping, Node, Scalar, SourceText, composed, events_of
+from pytest_bandwidth.baseline.parse import LOADER, Mapping, Node, Scalar, SourceText, events_of
 from pytest_bandwidth.baseline.reader import Document, read_text
 from pytest_bandwidth.baseline.schema import (
     ENTRY_FIELDS,
@@ -48,32 +48,26 @@ def edited(document: Document, device: BaselineDevice | None, changes: Sequence[
     The result is read back before it is returned. Raises BaselineError where it would not say what was intended, so
     that it is never written.
     """
-    named = document.baseline.device or device
+    baseline = document.baseline
+    written = {change.key: change.after for change in changes if change.after is not None}
+    keys = baseline.entries.keys() - {change.key for change in changes} | written.keys()
     for edit in (_by_lines, _afresh):
         with suppress(BaselineError, NotByLines, yaml.YAMLError):
-            text = edit(document, device if document.baseline.device is None else None, changes)
-            if _says(text, document, named, changes):
+            text = edit(document, device if baseline.device is None else None, changes)
+            found = read_text(SourceText(text), Path(baseline.path or ""), without_runs=True).baseline
+            header = found.device == (baseline.device or device) and found.tolerance == baseline.tolerance
+            if not header or found.entries.keys() != keys:
+                continue
+            # The text alone says no recorded figure; each that it does say is the entry's.
+            if all(_as_written(found.entries[key]) == _as_written(entry) for key, entry in written.items()):
                 return text
     first = changes[0].before if changes else None
     raise error(
-        document.baseline.path or "",
+        baseline.path or "",
         (first.line if first else None) or 1,
         "found a layout that cannot be edited safely, expected entries as updates write them: nothing was changed; "
         "remove the entry by hand and update again",
     )
-
-
-def _says(text: str, document: Document, device: BaselineDevice | None, changes: Sequence[Change]) -> bool:
-    """Read a text back and compare it with what it should say."""
-    found = read_text(SourceText(text), Path(document.baseline.path or ""), without_runs=True).baseline
-    expected: dict[str, Entry | None] = {**document.baseline.entries}
-    expected.update((change.key, change.after) for change in changes)
-    keys = [key for key, entry in expected.items() if entry is not None]
-    header = found.device == device and found.tolerance == document.baseline.tolerance
-    if not header or found.entries.keys() != set(keys):
-        return False
-    # The text alone says no recorded figure; each that it does say is the entry's.
-    return all(_as_written(found.entries[c.key]) == _as_written(c.after) for c in changes if c.after is not None)
 
 
 def _as_written(entry: Entry) -> dict[str, str]:
@@ -89,13 +83,19 @@ def _by_lines(document: Document, device: BaselineDevice | None, changes: Sequen
     spans, body = _spans(document, lines)
     indent = _indent(lines[min(spans.values())[0]]) if spans else 2
     pieces, at = [], 0
-    for (start, end), change in sorted(
-        ((spans[change.key], change) for change in changes if change.before is not None), key=lambda one: one[0]
-    ):
+    touched = [(spans[change.key], change.before, change.after) for change in changes if change.before is not None]
+    for (start, end), before, after in sorted(touched, key=lambda one: one[0]):
         pieces += lines[at:start]
-        if change.after is not None:
-            pieces.append(_edited_entry("".join(lines[start:end]), change))
-        at = end
+        at, block = end, "".join(lines[start:end])
+        if after is None:
+            continue
+        if block == render_entry(before, indent=_indent(block)):  # as nearly all are
+            pieces.append(render_entry(after, indent=_indent(block)))
+            continue
+        try:  # to edit its lines changes least
+            pieces.append(edit_lines(block, before, after))
+        except NotByLines:
+            pieces.append(afresh(block, before, after))
     end = max(at, max((end for _, end in spans.values()), default=body))
     pieces += lines[at:end]
     pieces += [render_entry(c.after, indent=indent) for c in changes if c.before is None and c.after is not None]
@@ -123,8 +123,11 @@ def _spans(document: Document, lines: Sequence[str]) -> tuple[dict[str, tuple[in
     starts = [key.line - 1 for key, _ in tests]
     spans = {}
     for (key, _), start, end in zip(tests, starts, [*starts, foot][1:], strict=True):
-        while end > start + 1 and _is_between(lines[end - 1], _indent(lines[start])):
-            end -= 1
+        while end > start + 1:
+            last = lines[end - 1]
+            if last.strip() and not (last.lstrip(" ").startswith("#") and _indent(last) <= _indent(lines[start])):
+                break
+            end -= 1  # not the entry's: blank, or a comment that is no deeper than its key
         spans[key.text] = start, end
     return spans, line
 
@@ -133,29 +136,12 @@ def _tests(document: Document) -> Node | None:
     return next((value for name, value in document.root.items if name.text == "tests"), None)
 
 
-def _is_between(line: str, indent: int) -> bool:
-    """Return whether a line after an entry is not the entry's: blank, or a comment that is no deeper than its key."""
-    return not line.strip() or (line.lstrip(" ").startswith("#") and _indent(line) <= indent)
-
-
 def _indent(text: str) -> int:
     return len(text) - len(text.lstrip(" "))
 
 
-def _edited_entry(block: str, change: Change) -> str:
-    """Edit an entry's lines, which changes least, or write them afresh below their comments."""
-    assert change.before is not None
-    assert change.after is not None
-    indent = _indent(block)
-    if block == render_entry(change.before, indent=indent):  # as nearly all are
-        return render_entry(change.after, indent=indent)
-    with suppress(NotByLines):
-        return edit_lines(block, change.before, change.after)
-    return afresh(block, change.before, change.after)
-
-
 def afresh(block: str, old: Entry, new: Entry) -> str:
-    """Return an entry's lines as updates write them, the old block's comments above them."""
+    """Return an entry's lines as updates write them, below the old block's comments."""
     written = {name for name in RECORDED if re.search(rf"\b{name}['\"]?\s*:", block)}
     indent = _indent(block)
     above = "".join(f"{' ' * indent}{comment.text}\n" for comment in _comments(block))
@@ -275,6 +261,7 @@ class _Field:
     """Locate a field of an entry in its text. Lines and columns count from 0.
 
     first, column: where the key begins; key_end: the column behind it. value, end: where the value begins and ends.
+    last: the line of its end.
     """
 
     name: str
@@ -283,23 +270,20 @@ class _Field:
     key_end: int
     value: yaml.Mark
     end: yaml.Mark
-
-    @property
-    def last(self) -> int:
-        # A literal text ends where the next line begins.
-        end = self.end
-        return end.line - 1 if end.column == 0 and end.line > self.value.line else end.line
+    last: int
 
 
 def _fields(block: str) -> list[_Field]:
     """Return the fields of the only entry of a text, each with lines of its own. Raises NotByLines."""
-    entry = composed(block).value[0][1]
+    root: Any = yaml.compose(block, Loader=LOADER)  # its only entry
     fields: list[_Field] = []
-    for key, value in entry.value:
+    for key, value in root.value[0][1].value:
         # A block's own end lies on a later line: its last value ends it.
-        last = value.value[-1][1] if isinstance(value, yaml.MappingNode) and not value.flow_style else value
-        begun, ended = key.start_mark, key.end_mark
-        fields.append(_Field(key.value, begun.line, begun.column, ended.column, value.start_mark, last.end_mark))
+        of_last = value.value[-1][1] if isinstance(value, yaml.MappingNode) and not value.flow_style else value
+        begun, behind, start, end = key.start_mark, key.end_mark, value.start_mark, of_last.end_mark
+        # A literal text ends where the next line begins.
+        last = end.line - 1 if end.column == 0 and end.line > start.line else end.line
+        fields.append(_Field(key.value, begun.line, begun.column, behind.column, start, end, last))
     lines, ends = block.splitlines(), [0, *(one.last for one in fields)]
     if (
         len({one.column for one in fields}) != 1

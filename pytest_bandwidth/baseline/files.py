@@ -48,7 +48,7 @@ def read_bytes(path: Path, most: int, expected: str) -> bytes:
 
 
 @contextmanager
-def locked(path: Path, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold the lock of a baseline file; the kernel releases it if this process dies.
 
     The lock file stands beside the baseline, where every machine that shares the folder sees it, and release removes
@@ -57,7 +57,7 @@ def locked(path: Path, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> Iterato
     Raises BaselineError where the folder cannot be written, or with the holder's name once the time is up.
     """
     lock = path.with_name(f".{path.name}.lock")
-    descriptor = _acquire(path, lock, time.monotonic() + timeout_seconds, timeout_seconds)
+    descriptor = _acquire(path, lock)
     try:
         os.ftruncate(descriptor, 0)
         # For the message of a process that waits in vain; on a full disk it stays empty.
@@ -65,13 +65,14 @@ def locked(path: Path, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> Iterato
             os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
     finally:
-        # Removed while held: `_is_current` shows to those who wait on it that it is no longer the one in the folder.
+        # Removed while held: those who wait on it see that it is no longer the one in the folder.
         with suppress(OSError):
             os.unlink(lock)
         os.close(descriptor)
 
 
-def _acquire(path: Path, lock: Path, deadline: float, timeout_seconds: float) -> int:
+def _acquire(path: Path, lock: Path) -> int:
+    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
     while True:
         try:
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -79,35 +80,21 @@ def _acquire(path: Path, lock: Path, deadline: float, timeout_seconds: float) ->
             raise not_writable(path, problem) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_current(descriptor, lock):
-                return descriptor
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(lock, follow_symlinks=False), os.fstat(descriptor)):
+                    return descriptor
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace") or "another process"
                 os.close(descriptor)
-                raise error(
-                    path,
-                    1,
-                    f"found it locked by {holder!r} for more than {timeout_seconds:g} s, expected its turn: try later",
-                ) from None
+                waited = f"for more than {LOCK_TIMEOUT_SECONDS:g} s"
+                raise error(path, 1, f"found it locked by {holder!r} {waited}, expected its turn: try later") from None
             time.sleep(_POLL_SECONDS)  # flock waits without end or not at all
         except OSError as problem:
             os.close(descriptor)
-            raise error(
-                path,
-                1,
-                f"found a folder whose files cannot be locked ({problem.strerror}), expected flock to work there",
-            ) from None
+            found = f"found a folder whose files cannot be locked ({problem.strerror})"
+            raise error(path, 1, f"{found}, expected flock to work there") from None
         os.close(descriptor)
-
-
-def _is_current(descriptor: int, lock: Path) -> bool:
-    try:
-        there = os.stat(lock, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    mine = os.fstat(descriptor)
-    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -135,8 +122,5 @@ def make_folder(folder: Path, path: Path) -> None:
 
 def not_writable(path: Path, problem: OSError) -> Exception:
     """Return the error of a file that cannot be written."""
-    return error(
-        path,
-        1,
-        f"found no way to write it ({problem.strerror}), expected a writable folder {path.parent}: nothing was changed",
-    )
+    found = f"found no way to write it ({problem.strerror})"
+    return error(path, 1, f"{found}, expected a writable folder {path.parent}: nothing was changed")

@@ -35,9 +35,8 @@ def files_in(folder: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as problem:
-        raise error(
-            folder, 0, f"found a folder that cannot be read ({problem.strerror}), expected a readable one"
-        ) from None
+        message = f"found a folder that cannot be read ({problem.strerror}), expected a readable one"
+        raise error(folder, 0, message) from None
 
 
 def slug(name: str) -> str:
@@ -68,25 +67,22 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
         elif header.matches(device):
             matching.append(file)
     if len(matching) > 1:
-        raise error(
-            matching[1],
-            1,
-            f"found the device {device.name!r}, expected it in one file only: {matching[0]} is of it, too",
-        )
+        only = f"expected it in one file only: {matching[0]} is of it, too"
+        raise error(matching[1], 1, f"found the device {device.name!r}, {only}")
     if nameless and len(matching) + len(nameless) > 1:
         other = (matching + nameless[1:])[0]
-        raise error(
-            nameless[0],
-            1,
-            f"found no device, expected one beside {other}: add {render_device(device_of(device)).strip()}",
-        )
+        line = render_device(device_of(device)).strip()
+        raise error(nameless[0], 1, f"found no device, expected one beside {other}: add {line}")
     if matching:
         return matching[0]
     if problems:
         raise BaselineError(problems)
     if nameless:
         return nameless[0]
-    return _new_name(path, device)
+    base = slug(device.name)
+    with_memory = [f"{base}-{device.memory_gib}gib"] if device.memory_gib else []
+    names = [base, *with_memory, *(f"{base}-{n}" for n in range(2, 1002))]
+    return next(path / f"{name}.yaml" for name in names if not (path / f"{name}.yaml").exists())
 
 
 def load_all(path: Path) -> Iterator[Baseline]:
@@ -148,16 +144,6 @@ def files_at(path: Path) -> list[Path]:
     return files
 
 
-def _new_name(folder: Path, device: DeviceIdentity) -> Path:
-    base = slug(device.name)
-    names = [
-        base,
-        *([f"{base}-{device.memory_gib}gib"] if device.memory_gib else []),
-        *(f"{base}-{n}" for n in range(2, 1002)),
-    ]
-    return next(folder / f"{name}.yaml" for name in names if not (folder / f"{name}.yaml").exists())
-
-
 def device_of(identity: DeviceIdentity) -> BaselineDevice:
     """Return the header of a new file for this device."""
     return BaselineDevice(identity.name, identity.memory_gib, identity.kind)
@@ -168,13 +154,10 @@ def check_device(baseline: Baseline, identity: DeviceIdentity) -> None:
     device = baseline.device
     if device is None or device.matches(identity):
         return
-    ours = _described(device_of(identity))
-    raise error(
-        baseline.path or "baseline",
-        device.line or 1,
-        f"found a baseline of {_described(device)}, expected one of this run's device, {ours}: "
-        f"name that device's file, or a folder with one file per device{_or_choose([device], identity)}",
-    )
+    expected = f"expected one of this run's device, {_described(device_of(identity))}"
+    remedy = f"name that device's file, or a folder with one file per device{_or_choose([device], identity)}"
+    message = f"found a baseline of {_described(device)}, {expected}: {remedy}"
+    raise error(baseline.path or "baseline", device.line or 1, message)
 
 
 def _described(device: BaselineDevice) -> str:

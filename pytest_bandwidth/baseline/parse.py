@@ -91,7 +91,13 @@ def decode(data: bytes, problems: Problems) -> SourceText:
         raise problems.last(data.count(b"\n", 0, problem.start) + 1, message) from None
     newline = "\n"
     if "\r" in text:
-        text, newline = _with_unix_line_ends(text, problems), "\r\n"
+        if not text.count("\r") == text.count("\r\n") == text.count("\n"):
+            match = _LONE_RETURN.search(text) or _LONE_NEWLINE.search(text)
+            assert match is not None  # the counts differ
+            kind = "a lone carriage return" if match[0] == "\r" else "line ends of two kinds"
+            line = text.count("\n", 0, match.start()) + 1
+            raise problems.last(line, f"found {kind}, expected the same line ends throughout: convert the file")
+        text, newline = text.replace("\r\n", "\n"), "\r\n"
     # Of ASCII, `_WANTED_BYTES` let pass nothing else that is invisible.
     if not data.isascii() and (match := INVISIBLE.search(text)):
         line = text.count("\n", 0, match.start()) + 1
@@ -99,18 +105,8 @@ def decode(data: bytes, problems: Problems) -> SourceText:
     return SourceText(text, newline)
 
 
-def _with_unix_line_ends(text: str, problems: Problems) -> str:
-    if text.count("\r") == text.count("\r\n") == text.count("\n"):
-        return text.replace("\r\n", "\n")
-    match = _LONE_RETURN.search(text) or _LONE_NEWLINE.search(text)
-    assert match is not None  # the counts differ
-    kind = "a lone carriage return" if match[0] == "\r" else "line ends of two kinds"
-    line = text.count("\n", 0, match.start()) + 1
-    raise problems.last(line, f"found {kind}, expected the same line ends throughout: convert the file")
-
-
 # libyaml's parser where PyYAML was built with it, else PyYAML's own: slower, same events.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # An entry takes about 18: so many are 50,000 entries.
 MAX_EVENTS = 1_000_000
@@ -172,13 +168,8 @@ def parse(text: str, problems: Problems) -> Node | None:
 
 def events_of(text: str) -> Iterator[Any]:
     """Return the parser's events, with marks that count lines and columns from 0. Raises yaml.YAMLError."""
-    events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
+    events: Iterator[Any] = yaml.parse(text, Loader=LOADER)
     return events
-
-
-def composed(text: str) -> Any:
-    """Return PyYAML's own tree of a text that was read before, with marks of where each node begins and ends."""
-    return yaml.compose(text, Loader=_LOADER)
 
 
 class _Builder:
@@ -243,16 +234,13 @@ class _Builder:
             self.root = node
             return
         parent = self.stack[-1]
-        if type(parent) is Sequence:
+        if isinstance(parent, Sequence):
             parent.items.append(node)
-        elif type(parent) is Mapping:
-            if parent.key is None:
-                parent.key = self._key(parent, node)
-            else:
-                parent.items.append((parent.key, node))
-                parent.key = None
-
-    def _key(self, parent: Mapping, node: Node) -> Scalar:
+            return
+        if parent.key is not None:
+            parent.items.append((parent.key, node))
+            parent.key = None
+            return
         if not isinstance(node, Scalar):
             self.report(node.line, "found a list or mapping as a key, expected text")
             node = Scalar("", node.line)
@@ -264,4 +252,4 @@ class _Builder:
             self.report(node.line, f"found {shown(text)} twice (first on line {parent.lines[text]}), expected it once")
         else:
             parent.lines[text] = node.line
-        return node
+        parent.key = node

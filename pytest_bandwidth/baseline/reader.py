@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from os.path import exists
 from pathlib import Path
 from statistics import median
@@ -21,7 +22,6 @@ from pytest_bandwidth.baseline.schema import (
     HEADER_KEYS,
     Field,
     figure,
-    suggestion,
 )
 from pytest_bandwidth.domain.baseline import SCHEMA, Baseline, BaselineDevice, Entry, agrees
 from pytest_bandwidth.domain.errors import BaselineError
@@ -74,41 +74,31 @@ def read_text(source: SourceText, path: Path, *, without_runs: bool = False) -> 
     """
     problems = Problems(str(path))
     with gc_disabled():  # what a file holds stays: looking through it again and again slows a large file's load
+        try:
+            root = parse(source.text, problems)
+        except BaselineError:
+            # A merge conflict, which the parser stumbles over without knowing it for one.
+            lines = f"\n{source.text}\n"
+            found = [(at, marker) for marker in _CONFLICT_MARKERS if (at := lines.find(marker)) >= 0]
+            if not found:
+                raise
+            at, marker = min(found)
+            message = f"found the merge conflict marker {shown(marker.strip(chr(10)))}, expected a finished merge"
+            raise problems.last(source.text.count("\n", 0, at) + 1, message) from None
         reader = _Reader(problems)
-        header = reader.header(_root(source.text, problems))
-        runs = Runs() if without_runs else _runs(path, header.tests)
+        header = reader.header(root)
+        # The runs of tests that have a line `runs`.
+        keys = [key.text for key, node in header.tests if isinstance(node, MappingNode) and "runs" in node.lines]
+        runs = Runs()
+        if keys and not without_runs:
+            file, of_tests = path_of(real_path(path)), counted(len(keys), "test")
+            note = f"{file}: found no such file, expected the runs of {of_tests}: restore it from git, or update"
+            of_runs = Problems(str(file))
+            runs = read_runs(read_source(file), keys, of_runs) if exists(file) else Runs(note=note)
+            of_runs.raise_all()
         document = Document(source, reader.baseline(header, runs, path), header.root, runs)
     problems.raise_all()
     return document
-
-
-def _root(text: str, problems: Problems) -> Node | None:
-    try:
-        return parse(text, problems)
-    except BaselineError:
-        # A merge conflict, which the parser stumbles over without knowing it for one.
-        lines = f"\n{text}\n"
-        found = [(at, marker) for marker in _CONFLICT_MARKERS if (at := lines.find(marker)) >= 0]
-        if not found:
-            raise
-    at, marker = min(found)
-    message = f"found the merge conflict marker {shown(marker.strip(chr(10)))}, expected a finished merge"
-    raise problems.last(text.count("\n", 0, at) + 1, message)
-
-
-def _runs(path: Path, tests: Iterable[tuple[Scalar, Node]]) -> Runs:
-    """Read the runs of the tests that have a line that says so. Raises BaselineError of the runs' file."""
-    file = path_of(real_path(path))
-    keys = [key.text for key, node in tests if isinstance(node, MappingNode) and "runs" in node.lines]
-    if not keys:
-        return Runs()
-    if not exists(file):
-        of_tests = counted(len(keys), "test")
-        return Runs(note=f"{file}: found no such file, expected the runs of {of_tests}: restore it from git, or update")
-    problems = Problems(str(file))
-    found = read_runs(read_source(file), keys, problems)
-    problems.raise_all()
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +129,17 @@ class _Reader:
         if not isinstance(root, MappingNode):
             raise self.problems.last(root.line, f"found {_what(root)}, expected {_FIRST_LINE}")
         fields = {key.text: (key, value) for key, value in root.items}
-        self._check_schema(root, fields)
+        if "schema" not in fields:
+            raise self.problems.last(root.line, f"found no schema, expected schema: {SCHEMA} as the first line")
+        key, value = fields["schema"]
+        schema = value.text if isinstance(value, Scalar) else ""
+        if schema != str(SCHEMA):
+            found, remedy = shown(schema) if schema else _what(value), ""
+            if re.fullmatch(r"[0-9]{1,6}", schema) and int(schema) > SCHEMA:
+                found, remedy = str(int(schema)), ": written by a newer pytest-bandwidth, upgrade"
+            elif re.fullmatch(r"[1-9][0-9]{0,5}", schema):
+                found, remedy = schema, ": move the file away and write it anew with --bandwidth-update"
+            raise self.problems.last(key.line, f"found schema {found}, expected {SCHEMA}{remedy}")
         device = self._device(fields["device"][1]) if "device" in fields else None
         tolerance = self._typed("tolerance", fields["tolerance"][1], FRACTION.read) if "tolerance" in fields else None
         self._unknown_in(root, HEADER_KEYS, "file")
@@ -149,20 +149,6 @@ class _Reader:
         if node is not None and not (isinstance(node, Scalar) and node.text == ""):
             self.problems.add(node.line, "tests: found no mapping, expected node ids, each with its fields below it")
         return _Header(root, device, tolerance, [])
-
-    def _check_schema(self, root: MappingNode, fields: Mapping[str, tuple[Scalar, Node]]) -> None:
-        if "schema" not in fields:
-            raise self.problems.last(root.line, f"found no schema, expected schema: {SCHEMA} as the first line")
-        key, value = fields["schema"]
-        text = value.text if isinstance(value, Scalar) else ""
-        if text == str(SCHEMA):
-            return
-        found, remedy = shown(text) if text else _what(value), ""
-        if re.fullmatch(r"[0-9]{1,6}", text) and int(text) > SCHEMA:
-            found, remedy = str(int(text)), ": written by a newer pytest-bandwidth, upgrade"
-        elif re.fullmatch(r"[1-9][0-9]{0,5}", text):
-            found, remedy = text, ": move the file away and write it anew with --bandwidth-update"
-        raise self.problems.last(key.line, f"found schema {found}, expected {SCHEMA}{remedy}")
 
     def _device(self, node: Node) -> BaselineDevice | None:
         if not isinstance(node, MappingNode):
@@ -266,17 +252,18 @@ class _Reader:
                 self._unknown(key, value, fields, where)
             elif one.names is None:
                 values[name] = self._typed(prefix + name, value, one.form.read)
+            elif not isinstance(value, MappingNode):
+                message = f"{name}: found {_what(value)}, expected a mapping such as {{name: value}}"
+                self.problems.add(value.line, message)
+                values[name] = {}
             else:
-                values[name] = self._mapping(name, value, one)
+                if one.names:  # a slip of the pen would turn the gate off
+                    self._unknown_in(value, one.names, name)
+                values[name] = {}
+                for inner, of_inner in value.items:
+                    said = inner.text[:40] if inner.text.isprintable() else shown(inner.text)
+                    values[name][inner.text] = self._typed(f"{name}.{said}", of_inner, one.form.read)
         return values
-
-    def _mapping(self, name: str, node: Node, of: Field) -> dict[str, Any]:
-        if not isinstance(node, MappingNode):
-            self.problems.add(node.line, f"{name}: found {_what(node)}, expected a mapping such as {{name: value}}")
-            return {}
-        if of.names:  # a slip of the pen would turn the gate off
-            self._unknown_in(node, of.names, name)
-        return {key.text: self._typed(f"{name}.{_visible(key.text)}", value, of.form.read) for key, value in node.items}
 
     def _typed(self, name: str, node: Node, read: Any) -> Any:
         if not isinstance(node, Scalar):
@@ -304,7 +291,8 @@ class _Reader:
                 expected = f"expected one of {', '.join(sorted(known))}"
                 many = f"found more than {MAX_UNKNOWN_KEYS} different unknown keys"
                 raise self.problems.last(key.line, f"{many}, {expected}")
-            self._suggestions[where, key.text] = suggestion(key.text, known)
+            close = get_close_matches(key.text[:40].lower(), list(known), 1, 0.8)
+            self._suggestions[where, key.text] = close[0] if close else None
         meant = self._suggestions[where, key.text]
         if meant is not None:
             self.problems.add(key.line, f"found the unknown key {shown(key.text)} in {where}, expected {meant}")
@@ -314,8 +302,3 @@ def _what(node: Node) -> str:
     if isinstance(node, Scalar):
         return f"the text {shown(node.text)}" if node.text else "nothing"
     return "a mapping" if isinstance(node, MappingNode) else "a list"
-
-
-def _visible(key: str) -> str:
-    """Return a key for a message of one line."""
-    return key[:40] if key.isprintable() else shown(key)

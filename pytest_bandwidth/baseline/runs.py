@@ -186,9 +186,12 @@ def _line(text: str, number: int) -> _Line:
         raise ValueError(f"found at {shown(at)}, expected a time such as 2026-11-21T04:00:00Z")
     if dirty not in (None, True, False):
         raise ValueError(f"found dirty {shown(dirty)}, expected true or false")
-    tests, facts = plain.get("tests"), _texts("facts", plain.get("facts", {}))
-    if not isinstance(tests, dict):
-        raise ValueError(f"found tests {shown(tests)}, expected a mapping")
+    tests: Any = plain.get("tests")
+    facts: Any = plain.get("facts", {})
+    for name, mapping in (("facts", facts), ("tests", tests)):
+        if not isinstance(mapping, dict):
+            raise ValueError(f"found {name} {shown(mapping)}, expected a mapping")
+    facts = {_text("facts", name): _text("facts", text) for name, text in facts.items()}
     gpu, commit = (None if plain.get(name) is None else _text(name, plain[name]) for name in ("gpu", "commit"))
     common = (gpu, commit, at, facts, bool(dirty))
     return _Line(number, match[1], int(match[2]), common, tests)
@@ -208,12 +211,6 @@ def _setup(plain: object) -> dict[str, Any]:
         else:
             raise ValueError(f"found {name} {shown(value)}, expected a mapping")
     return found
-
-
-def _texts(name: str, plain: object) -> dict[str, str]:
-    if not isinstance(plain, dict):
-        raise ValueError(f"found {name} {shown(plain)}, expected a mapping")
-    return {_text(name, inner): _text(name, text) for inner, text in plain.items()}
 
 
 def _text(name: str, value: object) -> str:
@@ -273,7 +270,14 @@ def _new_runs(
     own figures.
     """
     old = before.runs if before is not None else ()
-    kept, moved = _kept(old, after.runs)
+    # The old runs that stay: the newest of them begin the new. moved: their DRAM counts are dropped.
+    kept, moved = 0, False
+    for count in range(min(len(old), len(after.runs)), 0, -1):
+        staying, begun = old[len(old) - count :], after.runs[:count]
+        if _figures(staying) == _figures(begun):
+            kept = count
+            moved = any(one.dram_read != other.dram_read for one, other in zip(staying, begun, strict=True))
+            break
     continues = before is not None and bool(old) and (kept > 0 or before.anchor == after.anchor)
     new, setup = after.runs[kept:], setup_of(after)
     said: dict[str, Any] = {} if setup == recorded.setup else {"setup": setup}
@@ -288,15 +292,6 @@ def _new_runs(
         if number == 0 and (not continues or moved):
             figures["new"] = "dram" if continues else "runs"
         yield (number, run.gpu, run.commit, run.dirty, run.at), run.extra, figures | (said if number == 0 else {})
-
-
-def _kept(old: Sequence[Run], new: Sequence[Run]) -> tuple[int, bool]:
-    """Count the old runs that stay: the newest of them begin the new; and say whether their DRAM counts are dropped."""
-    for count in range(min(len(old), len(new)), 0, -1):
-        staying, begun = old[len(old) - count :], new[:count]
-        if _figures(staying) == _figures(begun):
-            return count, any(one.dram_read != other.dram_read for one, other in zip(staying, begun, strict=True))
-    return 0, False
 
 
 def _figures(runs: Iterable[Run]) -> list[tuple[Any, ...]]:

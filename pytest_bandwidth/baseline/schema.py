@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from difflib import get_close_matches
 from functools import lru_cache
 from math import log, sqrt
 from typing import Any
@@ -68,12 +67,6 @@ class Field:
         if self.names is None:
             return self.form.write(value)
         return flow({name: self.form.write(one) for name, one in value.items()})
-
-
-def suggestion(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that an unknown one was probably meant to be, None where it resembles none."""
-    close = get_close_matches(name[:40].lower(), list(known), 1, 0.8)
-    return close[0] if close else None
 
 
 def figure(value: float) -> str:
@@ -197,10 +190,6 @@ def is_measured(entry: Entry) -> bool:
     return bool(entry.runs or entry.code)
 
 
-def _of_probe(entry: Entry) -> float | None:
-    return median_known(run.relative for run in entry.runs)
-
-
 def _bytes(entry: Entry) -> dict[str, int] | None:
     found = {"read": entry.bytes_read, "written": entry.bytes_written}
     return {name: count for name, count in found.items() if count is not None} or None
@@ -229,7 +218,9 @@ ENTRY_FIELDS: Mapping[str, Field] = {
         BANDWIDTH, "Achieved bandwidth, the median of the runs; GB/s without a unit.", of=lambda e: e.gbps
     ),
     "of_peak": Field(SHARE, "Bandwidth ÷ the device's peak.", of=lambda e: e.utilization),
-    "of_probe": Field(SHARE, "Bandwidth ÷ the probe's, the median of the runs.", of=_of_probe),
+    "of_probe": Field(
+        SHARE, "Bandwidth ÷ the probe's, the median of the runs.", of=lambda e: median_known(r.relative for r in e.runs)
+    ),
     "bytes": Field(COUNT, "What one run of the kernel moves.", frozenset({"read", "written"}), of=_bytes),
     "counts": Field(COUNT, "What the traffic device counted, by name.", COUNT_NAMES, of=lambda e: e.counts),
     "runs": Field(EVIDENCE, "Processes that count, and their spread; NAME.runs.jsonl holds them.", of=_runs),

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from pytest_bandwidth.baseline.code_files import file_names, folder_of, write_code
 from pytest_bandwidth.baseline.edit import edited
-from pytest_bandwidth.baseline.files import LOCK_TIMEOUT_SECONDS, error, locked, make_folder, not_writable, replace_file
+from pytest_bandwidth.baseline.files import error, locked, make_folder, not_writable, replace_file
 from pytest_bandwidth.baseline.locate import check_device, device_of
 from pytest_bandwidth.baseline.parse import SourceText
 from pytest_bandwidth.baseline.reader import Document, read, read_text
@@ -26,20 +26,13 @@ from pytest_bandwidth.storage.atomic import real_path
 Merge = Callable[[Entry | None, Entry], Entry | None]
 
 
-def take_new(old: Entry | None, new: Entry) -> Entry | None:
-    """Replace what the file says: a merge."""
-    del old
-    return new
-
-
 def update(
     path: Path,
     identity: DeviceIdentity,
     updates: Sequence[Entry],
     *,
-    merge_in: Callable[[Baseline], Merge] = lambda _: take_new,
+    merge_in: Callable[[Baseline], Merge] = lambda _: lambda _old, new: new,
     files: Mapping[str, bytes] = MappingProxyType({}),
-    timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> UpdateSummary:
     """Write entries into one device's file, which is made where there is none.
 
@@ -51,9 +44,11 @@ def update(
     Raises BaselineError, the file untouched, where it is bad, another device's, locked too long or not writable.
     """
     path = real_path(path)  # behind a symbolic link: that file is replaced, not the link
-    _refuse_repeated(updates)
+    key, times = max(Counter(entry.key for entry in updates).items(), key=lambda one: one[1], default=("", 1))
+    if times > 1:
+        raise UsageError(f"found two updates of {key!r}, expected one: measurements in one test need different labels")
     make_folder(path.parent, path)
-    with locked(path, timeout_seconds):
+    with locked(path):
         created = not path.exists()
         document = read_text(SourceText(render_header(device_of(identity))), path) if created else read(path)
         check_device(document.baseline, identity)
@@ -62,7 +57,7 @@ def update(
         stay = [document.baseline.entries[key] for key in unchanged]
         named = file_names([*stay, *(change.after for change in changes if change.after is not None)])
         kept = {name: files[name] for name in sorted(named & files.keys())}
-        with locked(folder_of(path), timeout_seconds) if kept else nullcontext():
+        with locked(folder_of(path)) if kept else nullcontext():
             write_code(path, kept)
             if changes or created:
                 _write(path, document, device, changes)
@@ -86,7 +81,11 @@ def _write(path: Path, document: Document, device: BaselineDevice, changes: Sequ
     runs, texts = path_of(path), run_lines(measured, document.runs.newest)
     try:
         undo = append_lines(runs, texts) if texts else None
-        merge_by_union(runs)
+        # git merges runs by keeping both sides' lines, where the folder sets no attributes yet.
+        attributes = runs.with_name(ATTRIBUTES)
+        in_repository = any((folder / ".git").exists() for folder in runs.parents)
+        if runs.exists() and in_repository and not attributes.exists():
+            attributes.write_text(f"*{SUFFIX} merge=union\n")
     except OSError as problem:
         raise not_writable(runs, problem) from None
     try:
@@ -98,24 +97,13 @@ def _write(path: Path, document: Document, device: BaselineDevice, changes: Sequ
         raise
 
 
-def merge_by_union(runs: Path) -> None:
-    """Let git merge runs by keeping both sides' lines, where the folder is in a repository and sets no attributes yet.
-
-    Raises OSError.
-    """
-    attributes = runs.with_name(ATTRIBUTES)
-    in_repository = any((folder / ".git").exists() for folder in runs.parents)
-    if runs.exists() and in_repository and not attributes.exists():
-        attributes.write_text(f"*{SUFFIX} merge=union\n")
-
-
-def remove(path: Path, keys: Iterable[str], *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> UpdateSummary:
+def remove(path: Path, keys: Iterable[str]) -> UpdateSummary:
     """Remove entries; the summary leaves out keys that the file does not hold. Raises BaselineError as `update`."""
     path = real_path(path)
     wanted = dict.fromkeys(keys)
     if not path.is_file():
         read(path)  # says what is there
-    with locked(path, timeout_seconds):
+    with locked(path):
         document = read(path)
         entries = document.baseline.entries
         changes = [Change(key, entries[key], None) for key in wanted if key in entries]
@@ -124,11 +112,11 @@ def remove(path: Path, keys: Iterable[str], *, timeout_seconds: float = LOCK_TIM
     return UpdateSummary(str(path), removed=tuple(changes))
 
 
-def init(path: Path, identity: DeviceIdentity, *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> UpdateSummary:
+def init(path: Path, identity: DeviceIdentity) -> UpdateSummary:
     """Make a device's file without entries. Raises BaselineError where there is one, or it cannot be written."""
     path = real_path(path)
     make_folder(path.parent, path)
-    with locked(path, timeout_seconds):
+    with locked(path):
         if path.exists():
             what = "a baseline that is there"
             try:
@@ -138,14 +126,6 @@ def init(path: Path, identity: DeviceIdentity, *, timeout_seconds: float = LOCK_
             raise error(path, 1, f"found {what} already, expected no file of that name")
         replace_file(path, render_header(device_of(identity)).encode())
     return UpdateSummary(str(path), created=True)
-
-
-def _refuse_repeated(updates: Sequence[Entry]) -> None:
-    for key, times in Counter(entry.key for entry in updates).items():
-        if times > 1:
-            raise UsageError(
-                f"found two updates of {key!r}, expected one: measurements in one test need different labels"
-            )
 
 
 def _changes(
@@ -162,12 +142,9 @@ def _changes(
             continue
         after = settled(merged, device.peak_gbps)
         if after.utilization is not None and after.utilization > MAX_SHARE:
-            raise error(
-                baseline.path or "",
-                device.line or 1,
-                f"found {after.utilization * 100:.4g} % of the peak for {shown(new.key)}, expected at most "
-                f"{MAX_SHARE * 100:g} %: correct the device's peak",
-            )
+            found = f"found {after.utilization * 100:.4g} % of the peak for {shown(new.key)}"
+            message = f"{found}, expected at most {MAX_SHARE * 100:g} %: correct the device's peak"
+            raise error(baseline.path or "", device.line or 1, message)
         told = (entry_fields(after), setup_of(after), after.runs)
         if old is not None and told == (entry_fields(old), setup_of(old), old.runs):
             unchanged.append(new.key)

@@ -49,8 +49,15 @@ def precision_of_median(values: Sequence[float]) -> float:
 
 
 def upper_tail(t: float, degrees: float) -> float:
-    """Return P(T > t) for t ≥ 0 and `degrees` of freedom."""
-    return 0.5 * _incomplete_beta(degrees / 2.0, 0.5, degrees / (degrees + t * t))
+    """Return P(T > t) for t ≥ 0 and `degrees` of freedom: half the incomplete beta function."""
+    a, b, x = degrees / 2.0, 0.5, degrees / (degrees + t * t)
+    if x <= 0.0 or x >= 1.0:
+        return 0.0 if x <= 0.0 else 0.5
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
+    # The fraction converges fast on this side of the mean; the symmetry I_x(a,b) = 1 − I_{1−x}(b,a) gives the other.
+    if x < (a + 1.0) / (a + b + 2.0):
+        return 0.5 * front * _beta_fraction(a, b, x) / a
+    return 0.5 * (1.0 - front * _beta_fraction(b, a, 1.0 - x) / b)
 
 
 @lru_cache(maxsize=512)
@@ -91,13 +98,3 @@ def _beta_fraction(a: float, b: float, x: float) -> float:
         if abs(d * c - 1.0) < _CONVERGED:
             break
     return result
-
-
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    if x <= 0.0 or x >= 1.0:
-        return 0.0 if x <= 0.0 else 1.0
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
-    # The fraction converges fast on this side of the mean; the symmetry I_x(a,b) = 1 − I_{1−x}(b,a) gives the other.
-    if x < (a + 1.0) / (a + b + 2.0):
-        return front * _beta_fraction(a, b, x) / a
-    return 1.0 - front * _beta_fraction(b, a, 1.0 - x) / b

@@ -66,8 +66,10 @@ def imports_of(source: bytes) -> Imports:
             if called in _BY_TEXT and text is not None:
                 names.add(text)
                 plain.add(id(node.func))
-            elif text is not None and _reads_environment(node.func, called):
-                variables.add(text)
+            elif text is not None:
+                of_environ = isinstance(node.func, ast.Attribute) and _called(node.func.value) == "environ"
+                if called == "getenv" or (of_environ and called in ("get", "pop", "setdefault")):
+                    variables.add(text)
         elif isinstance(node, ast.Subscript) and _called(node.value) == "environ":
             variables.add(_text(node.slice) or "")
         elif isinstance(node, ast.Attribute):
@@ -79,11 +81,6 @@ def imports_of(source: bytes) -> Imports:
         if isinstance(node, (ast.Name, ast.Attribute)) and id(node) not in plain:
             dynamic |= _called(node) in _BY_TEXT | _DYNAMIC or (isinstance(node, ast.Name) and node.id in _BARE_ONLY)
     return Imports(frozenset(names - {""}), frozenset(attributes), frozenset(variables - {""}), dynamic)
-
-
-def _reads_environment(function: ast.expr, called: str) -> bool:
-    of_environ = isinstance(function, ast.Attribute) and _called(function.value) == "environ"
-    return called == "getenv" or (of_environ and called in ("get", "pop", "setdefault"))
 
 
 def _called(node: ast.expr) -> str:

@@ -11,6 +11,7 @@ import stat
 import sys
 import sysconfig
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -134,7 +135,10 @@ class ReadFiles:
         state = signature_of(file), len(sys.modules)
         known = self._edges.get(file)
         if known is None or known[:2] != state:
-            found = list(_packages_of(file))
+            found, folder = [], os.path.dirname(file)
+            while os.path.exists(package := os.path.join(folder, "__init__.py")):
+                found.append(package)
+                folder = os.path.dirname(folder)
             if file.endswith(".py"):
                 names = self._imports_of(file).names
                 found += [one for name in names for one in self._resolved(name, file, loaded)]
@@ -167,12 +171,10 @@ class ReadFiles:
                 elif count == 1 and _file_of(sys.modules[module]) is not None:
                     return  # an installed package, or Python's
                 continue
-            for folder in self._search_path:
-                yield from _modules_at(os.path.join(folder, *parts[:count]))
-
-    @property
-    def _search_path(self) -> list[str]:
-        return [folder for folder in (self.opened.normal(entry or os.curdir) for entry in sys.path) if _is_own(folder)]
+            for entry in list(sys.path):
+                folder = self.opened.normal(entry or os.curdir)
+                if _is_own(folder):
+                    yield from _modules_at(os.path.join(folder, *parts[:count]))
 
     def _is_users(self, file: str) -> bool:
         return _is_own(file) and self._is_relevant(file)
@@ -184,16 +186,13 @@ class ReadFiles:
         known = self._relevant.get(file)
         if known is None:
             inside = os.path.relpath(file, self.root).split(os.sep) if self._is_below(file) else ()
-            left_out = (*_installed(), *self._caches)
+            named = [self.opened.normal(folder) for name in _CACHES if (folder := os.environ.get(name))]
+            caches = [os.path.join(folder, "") for folder in named]
+            # A folder of a compiler's that holds the root folder as well is none.
+            caches = [folder for folder in caches if not os.path.join(self.root, "").startswith(folder)]
+            left_out = (*_installed(), *caches)
             known = self._relevant[file] = _LEFT_OUT.isdisjoint(inside) and not file.startswith(left_out)
         return known
-
-    @property
-    def _caches(self) -> tuple[str, ...]:
-        """Return the folders of compilers; none that holds the root folder as well."""
-        named = [self.opened.normal(folder) for name in _CACHES if (folder := os.environ.get(name))]
-        folders = [os.path.join(folder, "") for folder in named]
-        return tuple(folder for folder in folders if not os.path.join(self.root, "").startswith(folder))
 
     def _key(self, file: str, loaded: _Loaded) -> str:
         if self._is_below(file):
@@ -219,7 +218,10 @@ class ReadFiles:
         found: set[str] = set()
         waiting = [file for file in files if file.endswith(_SOURCES)]
         while waiting:
-            for name in _included_by(waiting.pop()):
+            names: set[str] = set()
+            with suppress(OSError), open(waiting.pop(), "rb") as stream:
+                names = included_names(stream.read(LARGEST_SOURCE_BYTES).decode("utf-8", "replace"))
+            for name in names:
                 ending = f"{os.sep}{os.path.normpath(name).lstrip(f'.{os.sep}')}"
                 self._whole_tree()
                 here = [one for one in self._tree or () if one.endswith(ending) and one not in found | files]
@@ -243,39 +245,32 @@ class ReadFiles:
         first, now = self.opened.first_seen.get(file), signature_of(file)
         if now is None and first is None:
             return None
-        if now is None or (first is not None and first != now):
-            raise FilesUnknown(f"{shown(self._short(file))} was replaced or removed after it was read")
         known = self._hashes.get(file)
-        if known is not None and known[0] == now:
+        if known is not None and known[0] == now and first in (None, now):
             return known[1]
+        short = shown(os.path.relpath(file, self.root))
+        if now is None or first not in (None, now):
+            raise FilesUnknown(f"{short} was replaced or removed after it was read")
         try:
-            found = self._read(file, now)
+            descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
+            kind = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(kind):
+                os.close(descriptor)
+                if stat.S_ISDIR(kind):
+                    return None
+                raise FilesUnknown(f"{short} is no regular file")
+            with open(descriptor, "rb", buffering=0) as stream:
+                if now[0] > LARGEST_FILE_BYTES:
+                    raise FilesUnknown(f"{short} is larger than {LARGEST_FILE_BYTES // 2**20} MiB")
+                found = hashlib.sha256()
+                for piece in iter(partial(stream.read, _PIECE_BYTES), b""):
+                    found.update(piece)
         except OSError as error:
-            raise FilesUnknown(f"{shown(self._short(file))} cannot be read ({error.strerror})") from None
-        if found is not None:
-            self._hashes[file] = now, found
-        return found
-
-    def _read(self, file: str, expected: Signature) -> str | None:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
-        kind = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(kind):
-            os.close(descriptor)
-            if stat.S_ISDIR(kind):
-                return None
-            raise FilesUnknown(f"{shown(self._short(file))} is no regular file")
-        with open(descriptor, "rb", buffering=0) as stream:
-            if expected[0] > LARGEST_FILE_BYTES:
-                raise FilesUnknown(f"{shown(self._short(file))} is larger than {LARGEST_FILE_BYTES // 2**20} MiB")
-            found = hashlib.sha256()
-            for piece in iter(partial(stream.read, _PIECE_BYTES), b""):
-                found.update(piece)
-        if signature_of(file) != expected:
-            raise FilesUnknown(f"{shown(self._short(file))} was replaced while it was read")
-        return found.hexdigest()[:DIGITS]
-
-    def _short(self, file: str) -> str:
-        return os.path.relpath(file, self.root)
+            raise FilesUnknown(f"{short} cannot be read ({error.strerror})") from None
+        if signature_of(file) != now:
+            raise FilesUnknown(f"{short} was replaced while it was read")
+        self._hashes[file] = now, found.hexdigest()[:DIGITS]
+        return self._hashes[file][1]
 
     def _versions(self, modules: Iterable[str]) -> Mapping[str, str]:
         names = {name for file in modules if file.endswith(".py") for name in self._imports_of(file).variables}
@@ -362,24 +357,9 @@ def _modules_of(values: Iterable[Any], depth: int = 2) -> Iterator[str]:
             yield type(value).__module__
 
 
-def _packages_of(file: str) -> Iterator[str]:
-    folder = os.path.dirname(file)
-    while os.path.exists(package := os.path.join(folder, "__init__.py")):
-        yield package
-        folder = os.path.dirname(folder)
-
-
 def _modules_at(path: str) -> Iterator[str]:
     candidates = (f"{path}.py", os.path.join(path, "__init__.py"), *(path + suffix for suffix in EXTENSION_SUFFIXES))
     return (file for file in candidates if os.path.exists(file))
-
-
-def _included_by(file: str) -> set[str]:
-    try:
-        with open(file, "rb") as stream:
-            return included_names(stream.read(LARGEST_SOURCE_BYTES).decode("utf-8", "replace"))
-    except OSError:
-        return set()
 
 
 @cache
@@ -412,24 +392,17 @@ def _installed_versions() -> Mapping[str, str]:
             continue
         for name in names:
             distribution, _, version = name.rpartition(".")[0].partition("-")
-            identity = _identity_of_distribution(os.path.join(folder, name), version)
-            if identity is not None:
-                found.setdefault(distribution, identity)
+            path = os.path.join(folder, name)
+            with suppress(OSError, ValueError, AttributeError):
+                with open(os.path.join(path, "direct_url.json"), encoding="utf-8") as stream:
+                    origin = json.load(stream)
+                if origin.get("dir_info", {}).get("editable"):
+                    continue  # a checkout that is on the path: its files tell it
+                with open(os.path.join(path, "RECORD"), encoding="utf-8") as stream:
+                    lines = [line for line in stream if ".dist-info/" not in line and "__pycache__" not in line]
+                version = f"{version} {digest(*sorted(lines))[:8]}"
+            found.setdefault(distribution, version)
     return found
-
-
-def _identity_of_distribution(folder: str, version: str) -> str | None:
-    """Return what tells a distribution; None for a checkout that is on the path: its files tell it."""
-    try:
-        with open(os.path.join(folder, "direct_url.json"), encoding="utf-8") as stream:
-            origin = json.load(stream)
-        if origin.get("dir_info", {}).get("editable"):
-            return None
-        with open(os.path.join(folder, "RECORD"), encoding="utf-8") as stream:
-            lines = [line for line in stream if ".dist-info/" not in line and "__pycache__" not in line]
-    except (OSError, ValueError, AttributeError):
-        return version
-    return f"{version} {digest(*sorted(lines))[:8]}"
 
 
 class Attributing:
@@ -465,17 +438,13 @@ class FilesOfTests:
         if self._read is None:
             return None
         item = request.node
-        file = str(item.path)
-        return self._read.list_of(item.nodeid, file, request.fixturenames, self._plugins(file))
-
-    def _plugins(self, test_file: str) -> list[str]:
-        """Return the files of plugins; of the conftest.py files those that are above the test."""
-        found = []
+        test_file, plugins = str(item.path), []
         for plugin in self._config.pluginmanager.get_plugins():
             file = getattr(plugin, "__file__", None) if isinstance(plugin, ModuleType) else None
             if not isinstance(file, str):
                 continue
             folder, name = os.path.split(os.path.abspath(file))
+            # Of the conftest.py files those that are above the test.
             if name != "conftest.py" or test_file.startswith(os.path.join(folder, "")):
-                found.append(file)
-        return found
+                plugins.append(file)
+        return self._read.list_of(item.nodeid, test_file, request.fixturenames, plugins)

@@ -82,9 +82,19 @@ class OpenedFiles:
         if event == "open":
             self._opened(*args)
         elif event == "ctypes.dlopen":
-            self._loaded(args[0])
+            path = args[0]
+            library = self._below(path) if isinstance(path, str) and os.sep in path else None
+            if library is not None:
+                self._see(library)
+                for noted in self._concerned():
+                    noted.files.add(library)
+                    noted.libraries.add(library)
         elif event in _STARTS:
-            self._started(args)
+            frame = self._opening()
+            if frame is not None and self._is_users(frame):
+                program = str(args[0])[:200] if args else "a program"
+                for noted in self._concerned():
+                    noted.starts = noted.starts or program
 
     def note(self, path: str) -> None:
         """Note a file that the plugin reads for the test."""
@@ -109,25 +119,12 @@ class OpenedFiles:
             if absolute not in self.first_seen:
                 self.written.add(absolute)
         elif absolute not in self.written:
-            source = _source_of(absolute)
-            self._see(source)
-            for noted in self._concerned():
-                noted.files.add(source)
-
-    def _loaded(self, path: object) -> None:
-        absolute = self._below(path) if isinstance(path, str) and os.sep in path else None
-        if absolute is not None:
+            if _CACHE in absolute and absolute.endswith(".pyc"):  # of a compiled module its file
+                folder, _, name = absolute.rpartition(_CACHE)
+                absolute = os.path.join(folder, f"{name.partition(f'.{sys.implementation.cache_tag}')[0]}.py")
             self._see(absolute)
             for noted in self._concerned():
                 noted.files.add(absolute)
-                noted.libraries.add(absolute)
-
-    def _started(self, args: tuple[Any, ...]) -> None:
-        frame = self._opening()
-        if frame is not None and self._is_users(frame):
-            program = str(args[0])[:200] if args else "a program"
-            for noted in self._concerned():
-                noted.starts = noted.starts or program
 
     def _concerned(self) -> list[Noted]:
         """Return for whom a file is opened: nobody, where the plugin or pytest opens it for themselves."""
@@ -148,9 +145,11 @@ class OpenedFiles:
         """Return the frame that opens a file: the innermost that is neither Python's own nor the hook's."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            ours = frame.f_globals is globals()
-            if not ours and (self._is_users(frame) or not _is_standard(frame)):
-                return frame
+            if frame.f_globals is not globals():
+                name = str(frame.f_globals.get("__name__")).partition(".")[0]
+                is_standard = name in sys.stdlib_module_names and name != "__main__"
+                if not is_standard or self._is_users(frame):
+                    return frame
             frame = frame.f_back
         return None
 
@@ -182,19 +181,6 @@ def signature_of(path: str) -> Signature | None:
     except (OSError, ValueError):
         return None
     return found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev
-
-
-def _source_of(path: str) -> str:
-    """Return the module's file of a compiled one in ``__pycache__``; any other path as it is."""
-    if _CACHE not in path or not path.endswith(".pyc"):
-        return path
-    folder, _, name = path.rpartition(_CACHE)
-    return os.path.join(folder, f"{name.partition(f'.{sys.implementation.cache_tag}')[0]}.py")
-
-
-def _is_standard(frame: FrameType) -> bool:
-    name = str(frame.f_globals.get("__name__")).partition(".")[0]
-    return name in sys.stdlib_module_names and name != "__main__"
 
 
 def _is_machinery(frame: FrameType) -> bool:

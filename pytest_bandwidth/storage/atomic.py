@@ -58,7 +58,11 @@ def replacing(path: Path, *, durable: bool = False, partial_name: str | None = N
             raise OSError(problem.errno, problem.strerror, str(path)) from problem
         raise
     if durable:
-        _sync_folder(path.parent)
+        try:
+            _sync(path.parent)  # a rename is on the disk when its folder is
+        except OSError as problem:
+            if problem.errno not in _NO_SYNC_OF_FOLDERS:
+                raise NotOnDisk(problem.errno, problem.strerror, str(path.parent)) from None
 
 
 def write_whole(
@@ -85,29 +89,13 @@ def write_whole(
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with open(descriptor, "wb") as stream:
             if keep:
-                _keep_mode_and_owner(target, descriptor)
+                with suppress(FileNotFoundError):
+                    old, new = os.stat(target), os.fstat(descriptor)
+                    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+                        with suppress(PermissionError):
+                            os.fchown(descriptor, old.st_uid, old.st_gid)
+                    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
             stream.write(data)
-
-
-def _keep_mode_and_owner(path: Path, descriptor: int) -> None:
-    try:
-        old = os.stat(path)
-    except FileNotFoundError:
-        return
-    new = os.fstat(descriptor)
-    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
-        with suppress(PermissionError):
-            os.fchown(descriptor, old.st_uid, old.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
-
-
-def _sync_folder(folder: Path) -> None:
-    """Sync a folder: a rename is on the disk when its folder is."""
-    try:
-        _sync(folder)
-    except OSError as problem:
-        if problem.errno not in _NO_SYNC_OF_FOLDERS:
-            raise NotOnDisk(problem.errno, problem.strerror, str(folder)) from None
 
 
 def _sync(path: Path) -> None:

@@ -98,20 +98,19 @@ def remove_temporary_folders() -> None:
 
 def left_folders(prefix: str) -> list[Path]:
     """Return the folders of that prefix that processes on this machine made; whether they live is not asked."""
+    found: list[Path] = []
     with suppress(OSError):
         top = Path(tempfile.gettempdir()).resolve()
         with os.scandir(top) as entries:  # a link among them stays one
-            return [top / entry.name for entry in entries if _is_made_here(entry, prefix)]
-    return []
-
-
-def _is_made_here(entry: os.DirEntry[str], prefix: str) -> bool:
-    found = _NAME.fullmatch(entry.name)
-    if found is None or found["prefix"] != prefix or found["machine"] != _machine():
-        return False
-    with suppress(OSError):
-        return not found["making"] or time.time() - entry.stat(follow_symlinks=False).st_mtime > _LONGEST_MAKING_SECONDS
-    return False
+            for entry in entries:
+                name = _NAME.fullmatch(entry.name)
+                if name is None or name["prefix"] != prefix or name["machine"] != _machine():
+                    continue
+                with suppress(OSError):
+                    age_seconds = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                    if not name["making"] or age_seconds > _LONGEST_MAKING_SECONDS:
+                        found.append(top / entry.name)
+    return found
 
 
 def is_of_an_earlier_start(folder: Path) -> bool:

@@ -196,11 +196,15 @@ def read_document(document: Mapping[str, Any]) -> RunDocument:
     except Unreal:  # hardly ever; to copy without such numbers takes as long as all else
         plain = without_unreal(document)
         outcomes = tuple(_rows(plain))
-    settings = plain.get("settings") or {}
+    settings, of_device = plain.get("settings") or {}, plain["device"]
+    given = {one.name: of_device[one.name] for one in fields(RunDevice) if of_device.get(one.name) is not None}
+    peak = of_device.get("peak")
+    given["name"] = of_device["name"] or "unnamed device"
+    given["peak"] = RunPeak(peak.get("gbps") or 0.0, peak.get("source") or "") if peak else None
     return RunDocument(
         run_id=plain["run_id"],
         environment=plain.get("environment") or {},
-        device=_device(plain["device"]),
+        device=RunDevice(**given),
         strict=settings.get("strict") is True,
         settings=settings,
         outcomes=outcomes,
@@ -215,34 +219,22 @@ def _rows(document: Mapping[str, Any]) -> list[Outcome]:
         raise UsageError(f"found schema {shown(schema)}, expected {SCHEMA}: use the version that wrote it, or a newer")
     check_form(document, DocumentForm, "the document")
     check_figures([document.get("environment"), document.get("settings")])
-    return [_row(row, f"results[{i}]") for i, row in enumerate(document["results"])]
-
-
-def _row(plain: Mapping[str, Any], where: str) -> Outcome:
-    check_form(plain, Outcome, where)
-    for name, form in NESTED_FORMS.items():
-        value = plain.get(name)
-        if isinstance(value, (list, tuple)):
-            for i, one in enumerate(value):
-                check_form(one, form, f"{where}.{name}[{i}]")
-        elif value:
-            check_form(value, form, f"{where}.{name}")
-    for untyped in (*map(plain.get, _UNTYPED), (plain.get("verdict") or {}).get("facts")):
-        if untyped:
-            check_figures(untyped)
-    return from_plain(plain)
-
-
-def _device(plain: Mapping[str, Any]) -> RunDevice:
-    given = {one.name: plain[one.name] for one in fields(RunDevice) if plain.get(one.name) is not None}
-    peak = plain.get("peak")
-    return RunDevice(
-        **{
-            **given,
-            "name": plain["name"] or "unnamed device",
-            "peak": RunPeak(peak.get("gbps") or 0.0, peak.get("source") or "") if peak else None,
-        }
-    )
+    outcomes = []
+    for number, row in enumerate(document["results"]):
+        where = f"results[{number}]"
+        check_form(row, Outcome, where)
+        for name, form in NESTED_FORMS.items():
+            value = row.get(name)
+            if isinstance(value, (list, tuple)):
+                for i, one in enumerate(value):
+                    check_form(one, form, f"{where}.{name}[{i}]")
+            elif value:
+                check_form(value, form, f"{where}.{name}")
+        for untyped in (*map(row.get, _UNTYPED), (row.get("verdict") or {}).get("facts")):
+            if untyped:
+                check_figures(untyped)
+        outcomes.append(from_plain(row))
+    return outcomes
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -75,60 +75,59 @@ def test_hand_formed_entries(tmp_path: Path, seed: int) -> None:
     assert entry_fields(baseline_files.load(path).entries["b"], RECORDED) == entry_fields(settled(new), RECORDED)
 
 
-def test_unchanged_fields_keep_their_spelling() -> None:
-    block = "  b:\n    bandwidth:   '5 GB/s'   # x\n    tolerance: 0.03\n    # of runs\n    runs:  1 # a\n"
-    old = Entry("b", 5.0, tolerance=0.03, runs=(Run(5.0),))
-    new = replace(old, runs=(*old.runs, Run(5.0)), bytes_read=1)
-    assert edit_lines(block, old, new) == (
-        "  b:\n    bandwidth:   '5 GB/s'   # x\n    bytes: {read: 1}\n    tolerance: 0.03\n    # of runs\n"
-        "    runs:  2 ± 0 % # a\n"
-    )
-
-
-def test_what_the_runs_record_goes_from_the_text_where_it_no_longer_holds() -> None:
-    """A person may write it; an update keeps what still holds."""
-    block = "  b:\n    bandwidth: 5.0 GB/s\n    settings: {mig: off}\n    judged_on: gbps  # mine\n"
-    old = Entry("b", 5.0, judged_on="gbps", settings={"mig": "off"})
-    new = replace(old, settings={"mig": "on"}, runs=(Run(5.0),))
-    assert edit_lines(block, old, new) == "  b:\n    bandwidth: 5.0 GB/s\n    runs: 1\n    judged_on: gbps  # mine\n"
+@pytest.mark.parametrize(
+    ("block", "old", "changes", "expected"),
+    [
+        (  # unchanged fields keep their spelling
+            "  b:\n    bandwidth:   '5 GB/s'   # x\n    tolerance: 0.03\n    # of runs\n    runs:  1 # a\n",
+            Entry("b", 5.0, tolerance=0.03, runs=(Run(5.0),)),
+            {"runs": (Run(5.0), Run(5.0)), "bytes_read": 1},
+            "  b:\n    bandwidth:   '5 GB/s'   # x\n    bytes: {read: 1}\n    tolerance: 0.03\n    # of runs\n"
+            "    runs:  2 ± 0 % # a\n",
+        ),
+        (  # what the runs record stays where a person wrote it, as long as it holds
+            "  b:\n    bandwidth: 5.0 GB/s\n    settings: {mig: off}\n    judged_on: gbps  # mine\n",
+            Entry("b", 5.0, judged_on="gbps", settings={"mig": "off"}),
+            {"settings": {"mig": "on"}, "runs": (Run(5.0),)},
+            "  b:\n    bandwidth: 5.0 GB/s\n    runs: 1\n    judged_on: gbps  # mine\n",
+        ),
+        (  # a mapping on lines of its own becomes one line
+            "  b:\n    bandwidth: 5\n    settings:  # why\n      mig: off\n      ecc: on\n    note: x\n",
+            Entry("b", 5.0, note="x", settings={"mig": "off", "ecc": "on"}),
+            {"settings": {"mig": "on"}},
+            "  b:\n    bandwidth: 5\n    settings: {mig: on}  # why\n    note: x\n",
+        ),
+        (  # comments between the lines of a value go above it
+            "  b:\n    bandwidth: 5\n    settings:  # why\n      # inside\n      mig: off\n"
+            "    note: |  # a text\n      # no comment\n    bytes: {read: 5,  # one\n      written: 5}  # two\n",
+            Entry("b", 5.0, note="# no comment", settings={"mig": "off"}, bytes_read=5, bytes_written=5),
+            {"note": "x", "settings": {"mig": "on"}, "bytes_read": 6},
+            "  b:\n    bandwidth: 5\n    # inside\n    settings: {mig: on}  # why\n    note: x  # a text\n"
+            "    # one\n    # two\n    bytes: {read: 6, written: 5}\n",
+        ),
+    ],
+)
+def test_only_the_lines_of_what_changed_are_edited(block: str, old: Entry, changes: dict, expected: str) -> None:
+    assert edit_lines(block, old, replace(old, **changes)) == expected
 
 
 @pytest.mark.parametrize(
-    "block", ["  b: {bandwidth: 5}\n", "  ? b\n  : bandwidth: 5\n", "  b:\n    {bandwidth: 5,\n     tolerance: 3%}\n"]
+    ("key", "block", "expected"),
+    [
+        ("b", "  b: {bandwidth: 5}\n", "  b:\n"),
+        ("b", "  ? b\n  : bandwidth: 5\n", "  b:\n"),
+        ("b", "  b:\n    {bandwidth: 5,\n     tolerance: 3%}\n", "  b:\n"),
+        (
+            "b # x",
+            "  'b # x': {  # one\n    # two\n    note: 'no # comment', bandwidth: 5}  # three\n",
+            '  # one\n  # two\n  # three\n  "b # x":\n',
+        ),
+    ],
 )
-def test_an_entry_whose_fields_share_lines_is_written_afresh(block: str) -> None:
-    old, new = Entry("b", 5.0), Entry("b", 6.0)
+def test_an_entry_whose_fields_share_lines_is_written_afresh_below_its_comments(key: str, block: str, expected: str):
     with pytest.raises(NotByLines):
-        edit_lines(block, old, new)
-    assert afresh(block, old, new) == "  b:\n    bandwidth: 6.0 GB/s\n"
-
-
-def test_an_entry_written_afresh_keeps_its_comments_above() -> None:
-    block = "  'b # x': {  # one\n    # two\n    note: 'no # comment', bandwidth: 5}  # three\n"
-    assert afresh(block, Entry("b # x", 5.0), Entry("b # x", 6.0)) == (
-        '  # one\n  # two\n  # three\n  "b # x":\n    bandwidth: 6.0 GB/s\n'
-    )
-
-
-def test_a_mapping_on_lines_of_its_own_becomes_one_line() -> None:
-    block = "  b:\n    bandwidth: 5\n    settings:  # why\n      mig: off\n      ecc: on\n    note: x\n"
-    old = Entry("b", 5.0, note="x", settings={"mig": "off", "ecc": "on"})
-    assert edit_lines(block, old, replace(old, settings={"mig": "on"})) == (
-        "  b:\n    bandwidth: 5\n    settings: {mig: on}  # why\n    note: x\n"
-    )
-
-
-def test_comments_between_the_lines_of_a_value_go_above_it() -> None:
-    block = (
-        "  b:\n    bandwidth: 5\n    settings:  # why\n      # inside\n      mig: off\n"
-        "    note: |  # a text\n      # no comment\n    bytes: {read: 5,  # one\n      written: 5}  # two\n"
-    )
-    old = Entry("b", 5.0, note="# no comment", settings={"mig": "off"}, bytes_read=5, bytes_written=5)
-    new = replace(old, note="x", settings={"mig": "on"}, bytes_read=6)
-    assert edit_lines(block, old, new) == (
-        "  b:\n    bandwidth: 5\n    # inside\n    settings: {mig: on}  # why\n    note: x  # a text\n"
-        "    # one\n    # two\n    bytes: {read: 6, written: 5}\n"
-    )
+        edit_lines(block, Entry(key, 5.0), Entry(key, 6.0))
+    assert afresh(block, Entry(key, 5.0), Entry(key, 6.0)) == f"{expected}    bandwidth: 6.0 GB/s\n"
 
 
 # `"tests":` in quotes is no line that updates write: the whole file is written afresh.

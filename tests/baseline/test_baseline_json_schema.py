@@ -60,11 +60,8 @@ def flagged(text: str) -> bool:
     return not VALIDATOR.is_valid(as_an_editor_sees_it(text))
 
 
-def test_the_schema_is_one() -> None:
+def test_the_schema_is_one_and_written_from_the_loaders_own_tables() -> None:
     jsonschema.Draft7Validator.check_schema(SCHEMA)
-
-
-def test_it_is_written_from_the_loaders_own_tables() -> None:
     assert baseline_files.SCHEMA_FILE.read_text() == write_json_schema.text(), f"run {write_json_schema.__file__}"
 
 

@@ -25,6 +25,7 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 
 GPU = DeviceIdentity("cuda", "A card", 2**34, "GPU-1", timed_on="gpu")
+ANOTHER = DeviceIdentity("cuda", "Another card", 2**34, "GPU-2", timed_on="gpu")
 ONE = ".version 9.5\n.target sm_90\n.visible .entry one()\n{\nret;\n}\n"
 TWO = ONE.replace("one", "two")
 HASH_OF_ONE, HASH_OF_TWO = ptx_digest(ONE), ptx_digest(TWO)
@@ -74,9 +75,8 @@ def test_an_update_writes_the_ptx_that_its_entries_name(path):
 def test_a_file_is_shared_and_not_written_twice(path):
     file = code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx"
     before = file.stat()
-    other = DeviceIdentity("cuda", "Another card", 2**34, "GPU-2", timed_on="gpu")
     written(path, entry("t.py::again", HASH_OF_ONE))
-    written(path.with_name("another.yaml"), entry("t.py::one", HASH_OF_ONE), device=other)
+    written(path.with_name("another.yaml"), entry("t.py::one", HASH_OF_ONE), device=ANOTHER)
     assert files(path) == {f"{HASH_OF_ONE}.ptx"}
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
@@ -150,20 +150,16 @@ def test_machine_code_lies_beside_and_is_pruned_like_ptx(path, capsys):
         code_files.needed_cubin(path, kept[0].code)
 
 
-def test_validate_names_damaged_machine_code(path, capsys):
+@pytest.mark.parametrize(
+    ("name", "damaged", "what"), [(CUBIN_FILE, CUBIN[:-1], "machine code"), (f"{HASH_OF_ONE}.ptx", TWO.encode(), "PTX")]
+)
+def test_validate_names_damaged_code_and_not_missing_code(path, capsys, name, damaged, what):
     written(path, entry("t.py::one", HASH_OF_ONE, cubin=HASH_OF_CUBIN))
     assert main(["baseline", "validate", str(path)]) == 0
-    (code_files.folder_of(path) / CUBIN_FILE).write_bytes(CUBIN[:-1])
+    (code_files.folder_of(path) / name).write_bytes(damaged)
     assert main(["baseline", "validate", str(path)]) == 2
-    assert "found machine code of another hash than its name says" in capsys.readouterr().out
-
-
-def test_validate_names_damaged_ptx_and_not_missing_ptx(path, capsys):
-    assert main(["baseline", "validate", str(path)]) == 0
-    (code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx").write_text(TWO)
-    assert main(["baseline", "validate", str(path)]) == 2
-    assert "found PTX of another hash than its name says" in capsys.readouterr().out
-    (code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx").unlink()
+    assert f"found {what} of another hash than its name says" in capsys.readouterr().out
+    (code_files.folder_of(path) / name).unlink()
     assert main(["baseline", "validate", str(path)]) == 0
 
 
@@ -180,10 +176,9 @@ def test_prune_removes_ptx_that_no_baseline_names_any_more(path, capsys):
 
 
 def test_prune_without_keys_removes_unused_ptx_alone(path, capsys):
-    other = DeviceIdentity("cuda", "Another card", 2**34, "GPU-2", timed_on="gpu")
-    beside = written(path.with_name("another.yaml"), entry("t.py::one", HASH_OF_ONE), device=other)
+    beside = written(path.with_name("another.yaml"), entry("t.py::one", HASH_OF_ONE), device=ANOTHER)
     written(path, entry("t.py::one", HASH_OF_TWO))
-    written(beside, entry("t.py::one", HASH_OF_TWO), device=other)
+    written(beside, entry("t.py::one", HASH_OF_TWO), device=ANOTHER)
     before = path.read_text(), beside.read_text()
     assert main(["baseline", "prune", str(path.parent), "--dry-run", "--json"]) == 0
     foreseen = json.loads(capsys.readouterr().out)
@@ -198,8 +193,7 @@ def test_prune_without_keys_removes_unused_ptx_alone(path, capsys):
 
 
 def test_prune_keeps_what_another_baseline_names_or_may_name(path):
-    other = DeviceIdentity("cuda", "Another card", 2**34, "GPU-2", timed_on="gpu")
-    beside = written(path.with_name("another.yaml"), entry("t.py::one", HASH_OF_ONE), device=other)
+    beside = written(path.with_name("another.yaml"), entry("t.py::one", HASH_OF_ONE), device=ANOTHER)
     assert main(["baseline", "prune", str(path), "t.py::one"]) == 0
     assert files(path) == {f"{HASH_OF_ONE}.ptx"}
     beside.write_text("no baseline")

@@ -197,54 +197,33 @@ def line(**changes: object) -> str:
     return json.dumps(plain, ensure_ascii=False)
 
 
-def of_test(**said: object) -> str:
-    return line(tests={ONE: {"gbps": 100.0, **said}})
+BAD_FIELDS = {
+    "schema": (1, "2"),
+    "id": ("x", 5, "f" * 17 + "-a3ec2f.0"),
+    "at": ("noon", 5),
+    "dirty": ("yes",),
+    "tests": ([], {ONE: 5}),
+    "facts": ([], {"a": [1]}, {"a": "x" * 2000}),
+    "gpu": ("a\x1bb",),
+    "commit": ("a\nb", ""),
+}
+BAD_FIGURES = {
+    "gbps": (-1.0, 0.0, True, "100", 1e300),
+    "relative": (-1.0,),
+    "samples": (1.5, -1, 2**63),
+    "setup": (
+        *(5, {"settings": 5}, {"settings": {"a": {}}}, {"resources": {"registers": "many"}}),
+        *({"judged_on": "speed"}, {"method": "a\u202eb"}),
+    ),
+}
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "{",
-        "[]",
-        "5",
-        "null",
-        "NaN",
-        "<<<<<<< HEAD",
-        "=======",
-        "[" * 100_000,
-        '{"a":' * 100_000,
-        "9" * 10_000,
-        line(schema=1),
-        line(schema="2"),
-        line(id="x"),
-        line(id=5),
-        line(id="f" * 17 + "-a3ec2f.0"),
-        line(at="noon"),
-        line(at=5),
-        line(dirty="yes"),
-        line(tests=[]),
-        line(tests={ONE: 5}),
-        line(facts=[]),
-        line(facts={"a": [1]}),
-        line(facts={"a": "x" * 2000}),
-        line(gpu="a\x1bb"),
-        line(commit="a\nb"),
-        line(commit=""),
-        of_test(gbps=-1.0),
-        of_test(gbps=0.0),
-        of_test(gbps=True),
-        of_test(gbps="100"),
-        of_test(gbps=1e300),
-        of_test(relative=-1.0),
-        of_test(samples=1.5),
-        of_test(samples=-1),
-        of_test(samples=2**63),
-        of_test(setup=5),
-        of_test(setup={"settings": 5}),
-        of_test(setup={"settings": {"a": {}}}),
-        of_test(setup={"resources": {"registers": "many"}}),
-        of_test(setup={"judged_on": "speed"}),
-        of_test(setup={"method": "a\u202eb"}),
+        *("{", "[]", "5", "null", "NaN", "<<<<<<< HEAD", "=======", "[" * 100_000, '{"a":' * 100_000, "9" * 10_000),
+        *(line(**{name: bad}) for name, values in BAD_FIELDS.items() for bad in values),
+        *(line(tests={ONE: {"gbps": 100.0, name: bad}}) for name, values in BAD_FIGURES.items() for bad in values),
         '{"schema":2,"id":"18ebe921fd8f11ef-a3ec2f.0","tests":{"' + ONE + '":{"gbps":1e999}}}',
         '{"schema":2,"id":"18ebe921fd8f11ef-a3ec2f.0","tests":{"' + ONE + '":{"gbps":Infinity}}}',
     ],

@@ -6,7 +6,6 @@ import pytest
 
 from pytest_bandwidth.domain.baseline import (
     NEWEST_RUNS_KEPT,
-    BaselineDevice,
     Entry,
     Run,
     agrees,
@@ -14,7 +13,6 @@ from pytest_bandwidth.domain.baseline import (
     rounded,
     settled,
 )
-from pytest_bandwidth.domain.device import DeviceIdentity
 
 
 def test_settling_derives_what_is_derived() -> None:
@@ -56,17 +54,6 @@ def test_rounding(figure: float, expected: float) -> None:
 )
 def test_agreement_but_for_rounding(written: float, derived: float, rounding: float, agree: bool) -> None:
     assert agrees(written, derived, rounding) is agree
-
-
-def test_a_device_is_matched_by_what_both_sides_know() -> None:
-    identity = DeviceIdentity("cuda", "X", 80 * 2**30, "GPU-1", timed_on="gpu")
-    unknown_memory = DeviceIdentity("cuda", "X", None, "GPU-1", timed_on="gpu")
-    assert BaselineDevice("X").matches(identity)
-    assert BaselineDevice("X", 80, "cuda").matches(identity)
-    assert BaselineDevice("X", 80, "cuda").matches(unknown_memory)
-    assert not BaselineDevice("Y", 80, "cuda").matches(identity)
-    assert not BaselineDevice("X", 40).matches(identity)
-    assert not BaselineDevice("X", kind="traffic").matches(identity)
 
 
 def test_where_an_entry_stands_is_no_part_of_what_it_says() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import datetime, timezone
 
 import pytest
@@ -11,38 +12,22 @@ from hypothesis import strategies as st
 
 from pytest_bandwidth.domain import units
 
-
-@pytest.mark.parametrize(
-    ("text", "gbps"),
-    [
-        ("1747.1 GB/s", 1747.1),
-        ("1747.1", 1747.1),
-        (" 1747.1GB/s ", 1747.1),
-        ("1.7 TB/s", 1700.0),
-        ("500 MB/s", 0.5),
-        ("1 MiB/s", 2**20 / 1e9),
-        ("1 GiB/s", 2**30 / 1e9),
-        ("2 TiB/s", 2**41 / 1e9),
-        ("1e3", 1000.0),
-        (".5", 0.5),
-        ("5.", 5.0),
-    ],
-)
-def test_bandwidth(text: str, gbps: float) -> None:
-    assert units.parse_gbps(text) == pytest.approx(gbps, rel=1e-15)
+READ = {
+    units.parse_gbps: {"1747.1 GB/s": 1747.1, "1747.1": 1747.1, " 1747.1GB/s ": 1747.1, "1.7 TB/s": 1700.0}
+    | {"500 MB/s": 0.5, "1 MiB/s": 2**20 / 1e9, "1 GiB/s": 2**30 / 1e9, "2 TiB/s": 2**41 / 1e9}
+    | {"1e3": 1000.0, ".5": 0.5, "5.": 5.0},
+    units.parse_fraction: {"5%": 0.05, "5 %": 0.05, "0.05": 0.05, "0": 0.0, "0%": 0.0, "99.9%": 0.999, ".5": 0.5},
+    # A share of a probe may pass 100 %.
+    units.parse_share: {"85.7%": 0.857, "0.857": 0.857, "103%": 1.03, "1000%": 10.0},
+    units.parse_bytes: {"1 MB": 10**6, "64MiB": 2**26, "1.5 kB": 1500, "8 B": 8, "2e3 B": 2000, "0 B": 0},
+    units.parse_count: {"0": 0, "0268435456": 268435456, str(2**63 - 1): 2**63 - 1},
+    units.parse_positive: {" 0.9961 ": 0.9961},
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "fraction"),
-    [("5%", 0.05), ("5 %", 0.05), ("0.05", 0.05), ("0", 0.0), ("0%", 0.0), ("99.9%", 0.999), (".5", 0.5)],
-)
-def test_fraction(text: str, fraction: float) -> None:
-    assert units.parse_fraction(text) == pytest.approx(fraction)
-
-
-@pytest.mark.parametrize(("text", "share"), [("85.7%", 0.857), ("0.857", 0.857), ("103%", 1.03), ("1000%", 10.0)])
-def test_share_of_a_probe_may_pass_one_hundred_percent(text: str, share: float) -> None:
-    assert units.parse_share(text) == pytest.approx(share)
+@pytest.mark.parametrize(("parse", "text", "value"), [(p, *one) for p, texts in READ.items() for one in texts.items()])
+def test_read(parse: Callable[[str], float], text: str, value: float) -> None:
+    assert parse(text) == pytest.approx(value, rel=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -80,20 +65,16 @@ def test_share_of_a_probe_may_pass_one_hundred_percent(text: str, share: float) 
         (units.parse_count, "٥", "expected a whole number"),
         (units.parse_count, str(2**63), "expected a whole number"),
         (units.parse_count, "9" * 5000, "expected a whole number"),
+        *((units.parse_bytes, one, "found") for one in ("1", "1 mb", "1 GB/s", "-1 B", "0.5 B", "x", "", "1e400 B")),
+        (units.parse_bytes, "nan B", "expected a number"),
+        *((units.parse_moment, one, "does not match") for one in ("", "2026-11-21", "2026-11-21T04:00:59")),
+        (units.parse_moment, "2026-13-21T04:00:59Z", "does not match"),
     ],
 )
-def test_refused(parse: object, text: str, message: str) -> None:
-    assert callable(parse)
+def test_refused(parse: Callable[[str], object], text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         parse(text)
     assert len(str(caught.value)) < 200
-
-
-def test_counts() -> None:
-    assert units.parse_count("0") == 0
-    assert units.parse_count("0268435456") == 268435456
-    assert units.parse_count(str(2**63 - 1)) == 2**63 - 1
-    assert units.parse_positive(" 0.9961 ") == 0.9961
 
 
 @pytest.mark.parametrize(
@@ -165,26 +146,7 @@ def test_drop_of_log_keeps_the_digits_of_small_drops() -> None:
     assert units.log_of_drop(1e-20) == 1e-20
 
 
-@pytest.mark.parametrize(
-    ("text", "count"), [("1 MB", 10**6), ("64MiB", 2**26), ("1.5 kB", 1500), ("8 B", 8), ("2e3 B", 2000), ("0 B", 0)]
-)
-def test_bytes(text, count):
-    assert units.parse_bytes(text) == count
-
-
-@pytest.mark.parametrize("text", ["1", "1 mb", "1 GB/s", "-1 B", "0.5 B", "x", "", "1e400 B", "nan B"])
-def test_what_is_no_number_of_bytes(text):
-    with pytest.raises(ValueError, match="found"):
-        units.parse_bytes(text)
-
-
 def test_a_moment_is_read_as_it_is_written() -> None:
     moment = datetime(2026, 11, 21, 4, 0, 59, tzinfo=timezone.utc)
     assert units.format_moment(moment) == "2026-11-21T04:00:59Z"
     assert units.parse_moment("2026-11-21T04:00:59Z") == moment
-
-
-@pytest.mark.parametrize("text", ["", "2026-11-21", "2026-11-21T04:00:59", "2026-13-21T04:00:59Z"])
-def test_what_is_no_moment(text):
-    with pytest.raises(ValueError, match="does not match"):
-        units.parse_moment(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
@@ -10,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.base import BoundLaunch, Device
-from pytest_bandwidth.devices.code.functions import function_digest, known_function
-from pytest_bandwidth.devices.code.given import launched_as
+from pytest_bandwidth.devices.code.functions import CalledWalk, function_digest
 from pytest_bandwidth.devices.code.launch import (
     NO_ADDRESSES,
     Addresses,
@@ -54,20 +54,15 @@ def _inside(value: Any) -> list[object] | None:
     if isinstance(value, BuiltinFunctionType):
         return [value.__self__]
     if isinstance(value, FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_set(cell)]
-        defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-        return [*cells, *defaults, *_globals(value.__code__, value.__globals__)]
+        held: list[object] = []
+        for cell in value.__closure__ or ():
+            with suppress(ValueError):  # not assigned yet
+                held.append(cell.cell_contents)
+        held += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        return [*held, *_globals(value.__code__, value.__globals__)]
     if isinstance(value, _CONTAINERS):
         return list(value)
     return list(value.values()) if isinstance(value, dict) else None
-
-
-def _is_set(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:  # not assigned yet
-        return False
-    return True
 
 
 def _globals(code: CodeType, module: Mapping[str, Any]) -> Iterator[object]:
@@ -116,8 +111,9 @@ class _WalkAroundCode(Walk):
             yield from self.of(function.__func__)
         elif isinstance(function, FunctionType):
             yield from self.function(function)
-        else:
-            yield from launched_as(function)
+        elif type(function).__module__.startswith("numba.cuda.") and type(function).__name__ == "_LaunchConfiguration":
+            # How numba-cuda's dispatcher is launched, where grid and block are given: ``kernel[grid, block]``.
+            yield repr((function.griddim, function.blockdim, function.sharedmem))
 
     def _object(self, value: Any) -> Iterator[str]:
         if isinstance(value, list):
@@ -172,12 +168,13 @@ def callable_code(
     found = function_digest(function) if are_plain(given) else None
     if found is not None:
         return MeasuredCode(CodeIdentity(function=found, launch=arguments_digest(args, keywords, addresses)))
-    known = known_function(function, given, device)
-    if known is None:
+    walk = CalledWalk(device)
+    found = walk.digest_of(function, given)
+    if found is None:
         return MeasuredCode()
-    launch = digest(arguments_digest((*args, *known.held), keywords, addresses), *known.launches)
-    machine_code = digest(*known.machine_code) if known.machine_code else None
-    return MeasuredCode(CodeIdentity(function=known.digest, sass=machine_code, launch=launch))
+    launch = digest(arguments_digest((*args, *walk.held), keywords, addresses), *walk.launches)
+    machine_code = digest(*walk.machine_code) if walk.machine_code else None
+    return MeasuredCode(CodeIdentity(function=found, sass=machine_code, launch=launch))
 
 
 def _addresses(device: Device | None, opaque: Collection[int | str]) -> Addresses:

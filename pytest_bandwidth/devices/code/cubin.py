@@ -56,15 +56,6 @@ class ElfSymbol(NamedTuple):
     size: int
 
 
-class Relocation(NamedTuple):
-    """Hold a place in a section that a symbol's address is put into."""
-
-    offset: int
-    kind: int
-    symbol: int
-    addend: int
-
-
 @dataclass(frozen=True)
 class Elf:
     """Hold a file that was read: `machine` and `flags` as its header has them."""
@@ -72,10 +63,6 @@ class Elf:
     machine: int
     flags: int
     sections: tuple[Section, ...]
-
-    def section_of(self, symbol: ElfSymbol) -> Section | None:
-        """Return the section that a symbol lies in; None where another file has it."""
-        return self.sections[symbol.section] if 0 < symbol.section < len(self.sections) else None
 
     @functools.cached_property
     def _symbols(self) -> tuple[Section, bytes]:
@@ -86,7 +73,7 @@ class Elf:
         return table, bytes(self.sections[table.link].data)
 
     @functools.cached_property
-    def _relocating(self) -> dict[int, list[Section]]:
+    def relocating(self) -> dict[int, list[Section]]:
         """Return the tables of relocations, by the number of the section that they are for."""
         found: dict[int, list[Section]] = {}
         for section in self.sections:
@@ -103,13 +90,6 @@ class Elf:
     def symbols(self) -> Iterator[ElfSymbol]:
         """Yield all symbols. Raises one of UNREADABLE."""
         return map(self.symbol, range(self._symbols[0].size // _SYMBOL.size))
-
-    def relocations(self, section: Section) -> Iterator[Relocation]:
-        """Yield what is put into a section. Raises one of UNREADABLE."""
-        for one in self._relocating.get(section.number, ()):
-            form = _RELA if one.kind == _WITH_ADDENDS else _REL
-            for offset, info, *addend in form.iter_unpack(one.data):
-                yield Relocation(offset, info & 0xFFFFFFFF, info >> 32, *(addend or (0,)))
 
 
 def read_elf(data: bytes | memoryview) -> Elf:
@@ -234,9 +214,18 @@ def _parts(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
         yield _HASH_OF_FILE.sub(rb"\1", bytes(section.data))
     else:
         if said.lines and section.name.startswith(_TEXT):
-            yield _without_lines(section.data)
+            # Its instructions, with 0 for each constant that is put into the register of `__assertfail`'s line.
+            code = bytearray(section.data)
+            for at in range(0, len(code) - _INSTRUCTION + 1, _INSTRUCTION):
+                operation, register, source = struct.unpack_from("<HBB", code, at)
+                if register == _LINE_REGISTER and (operation & 0xFFF, source) in _PUTS_CONSTANT:
+                    code[at + 4 : at + 8] = bytes(4)
+            yield bytes(code)
         elif said.texts and section.name == _VALUES:
-            yield from _without_texts(elf, section, said)
+            # The values of variables that are no texts.
+            own = [symbol for symbol in elf.symbols() if symbol.section == section.number and symbol.size]
+            for symbol in sorted(own, key=lambda one: one.value):
+                yield b"text" if symbol.name in said.texts else _value(section, symbol)
         else:
             yield bytes(section.data)
         yield b"%x" % section.flags
@@ -245,23 +234,18 @@ def _parts(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
 
 def _relocations(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
     """Yield which addresses are put into a section: of what lies where, whatever its name."""
-    for at in elf.relocations(section):
-        symbol = elf.symbol(at.symbol)
-        where = elf.section_of(symbol)
-        if where is None:
-            target = symbol.name
-        elif said.texts and where.name == _VALUES:  # where it lies changes with the texts before it
-            target = "text" if symbol.name in said.texts else digest(_value(where, symbol))
-        else:
-            target = f"{without_file(where.name)} {symbol.value} {symbol.size}"
-        yield f"{at.offset} {at.kind} {at.addend} {target}".encode()
-
-
-def _without_texts(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
-    """Yield the values of variables that are no texts."""
-    own = [symbol for symbol in elf.symbols() if symbol.section == section.number and symbol.size]
-    for symbol in sorted(own, key=lambda one: one.value):
-        yield b"text" if symbol.name in said.texts else _value(section, symbol)
+    for table in elf.relocating.get(section.number, ()):
+        form = _RELA if table.kind == _WITH_ADDENDS else _REL
+        for offset, info, *addend in form.iter_unpack(table.data):
+            symbol = elf.symbol(info >> 32)
+            where = elf.sections[symbol.section] if 0 < symbol.section < len(elf.sections) else None
+            if where is None:  # another file has it
+                target = symbol.name
+            elif said.texts and where.name == _VALUES:  # where it lies changes with the texts before it
+                target = "text" if symbol.name in said.texts else digest(_value(where, symbol))
+            else:
+                target = f"{without_file(where.name)} {symbol.value} {symbol.size}"
+            yield f"{offset} {info & 0xFFFFFFFF} {addend[0] if addend else 0} {target}".encode()
 
 
 def _value(section: Section, symbol: ElfSymbol) -> bytes:
@@ -293,16 +277,6 @@ def _attributes(section: Section) -> Iterator[tuple[int, bytes]]:
             raise ValueError("found an attribute that ends beyond its section")
         yield attribute, bytes(section.data[at : at + value])
         at += value
-
-
-def _without_lines(code: memoryview) -> bytes:
-    """Return instructions with 0 for each constant that is put into the register of `__assertfail`'s line."""
-    found = bytearray(code)
-    for at in range(0, len(found) - _INSTRUCTION + 1, _INSTRUCTION):
-        operation, register, source = struct.unpack_from("<HBB", found, at)
-        if register == _LINE_REGISTER and (operation & 0xFFF, source) in _PUTS_CONSTANT:
-            found[at + 4 : at + 8] = bytes(4)
-    return bytes(found)
 
 
 @functools.lru_cache(KERNELS_KEPT)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -70,22 +70,16 @@ def _length(data: memoryview, at: int, length: int) -> tuple[int, int]:
 
 def unpacked_zstd(data: memoryview, size: int) -> bytes:
     """Return the `size` bytes of a frame in Zstandard's format. Raises ValueError, also without a library."""
-    zstd = _zstd()
+    zstd: Any = None
+    for name in _ZSTD_MODULES:
+        with suppress(ImportError):
+            zstd = zstd or import_module(name)
     if zstd is None:
         raise ValueError("found no zstd")
     try:
         return _whole(zstd.ZstdDecompressor().decompress(data, max_length=size + 1), size)
     except zstd.ZstdError as error:
         raise ValueError(str(error)) from None
-
-
-def _zstd() -> Any:
-    for name in _ZSTD_MODULES:
-        try:
-            return import_module(name)
-        except ImportError:
-            continue
-    return None
 
 
 def _whole(found: bytes, size: int) -> bytes:
@@ -104,28 +98,14 @@ class _Element(NamedTuple):
     is_known: bool
 
 
-@dataclass(slots=True)
-class _Budget:
-    """Hold how many bytes may still be unpacked, by compression."""
-
-    left: dict[int, int] = field(default_factory=lambda: dict(LARGEST_UNPACKED))
-
-    def unpacked(self, data: memoryview, compression: int, size: int) -> bytes:
-        """Return what was packed. Raises ValueError, IndexError."""
-        if size > self.left.get(compression, -1):
-            raise ValueError("found a compression that is not known, or more than may be unpacked")
-        self.left[compression] -= size
-        return unpacked_zstd(data, size) if compression == _ZSTD else unpacked_lz4(data, size)
-
-
 def kernels_of(section: memoryview) -> Iterator[bytes]:
     """Yield what identifies the kernels of such a section, or of a file that is a container, in its order."""
-    at, budget = 0, _Budget()
+    at, left = 0, dict(LARGEST_UNPACKED)
     while at < len(section):
         if section[at] == 0:  # between containers
-            at = _after_zeros(section, at)
+            at += 1
             continue
-        found = _container(section, at, budget) or _bundle(section, at)
+        found = _container(section, at, left) or _bundle(section, at)
         if found is None:
             yield b"bytes"
             yield bytes(section[at:])
@@ -134,21 +114,18 @@ def kernels_of(section: memoryview) -> Iterator[bytes]:
         yield from parts
 
 
-def _after_zeros(data: memoryview, at: int) -> int:
-    while at < len(data) and data[at] == 0:
-        at += 1
-    return at
+def _container(section: memoryview, at: int, left: dict[int, int]) -> tuple[list[bytes], int] | None:
+    """Return what identifies a container of NVIDIA's, and where it ends; None where there is none.
 
-
-def _container(section: memoryview, at: int, budget: _Budget) -> tuple[list[bytes], int] | None:
-    """Return what identifies a container of NVIDIA's, and where it ends; None where there is none."""
+    left: how many bytes may still be unpacked, by compression.
+    """
     if bytes(section[at : at + 4]) != CONTAINER or len(section) < at + _CONTAINER.size:
         return None
     _, _, header, size = _CONTAINER.unpack_from(section, at)
     start, end = at + header, at + header + size
     if header < _CONTAINER.size or end > len(section):
         return None
-    elements = list(_elements(section[start:end], budget))
+    elements = list(_elements(section[start:end], left))
     modules = [(one, _module(one)) for one in elements]
     said = {one.arch: module.said for one, module in modules if module is not None}
     parts = []
@@ -164,7 +141,7 @@ def _container(section: memoryview, at: int, budget: _Budget) -> tuple[list[byte
     return parts, end
 
 
-def _elements(data: memoryview, budget: _Budget) -> Iterator[_Element]:
+def _elements(data: memoryview, left: dict[int, int]) -> Iterator[_Element]:
     at = 0
     while at < len(data):
         element = None
@@ -176,26 +153,26 @@ def _elements(data: memoryview, budget: _Budget) -> Iterator[_Element]:
         if element is None:
             yield _Element(0, 0, b"", bytes(data[at:]), is_known=False)
             return
-        content, compression = element[header:], flags & (_LZ4 | _ZSTD)
+        content, compression, told = element[header:], flags & (_LZ4 | _ZSTD), b""
         try:
-            told = _options(element[:header], options)
-            if packed > size or (packed and not compression):
-                raise ValueError("found a compression that is not known")
-            plain = budget.unpacked(content[:packed], compression, unpacked) if compression else bytes(content)
+            if options:  # what it is to be compiled with further
+                start, length = _OPTIONS.unpack_from(element[:header], options)
+                if start + length > header:
+                    raise ValueError("found options beyond the element's header")
+                told = bytes(element[start : start + length])
+            most = left.get(compression, -1) if compression else unpacked
+            if packed > size or (packed and not compression) or unpacked > most:
+                raise ValueError("found a compression that is not known, or more than may be unpacked")
+            if compression:
+                left[compression] -= unpacked
+                unpack = unpacked_zstd if compression == _ZSTD else unpacked_lz4
+                plain = unpack(content[:packed], unpacked)
+            else:
+                plain = bytes(content)
             yield _Element(kind, arch, told, plain, is_known=True)
         except (ValueError, IndexError, struct.error):
             yield _Element(kind, arch, b"", bytes(element), is_known=False)
         at = end
-
-
-def _options(header: memoryview, at: int) -> bytes:
-    """Return the options that an element is to be compiled with further."""
-    if at == 0:
-        return b""
-    start, length = _OPTIONS.unpack_from(header, at)
-    if start + length > len(header):
-        raise ValueError("found options beyond the element's header")
-    return bytes(header[start : start + length])
 
 
 def _module(element: _Element) -> PtxNormalForm | None:

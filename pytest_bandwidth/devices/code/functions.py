@@ -17,7 +17,6 @@ import dis
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -57,31 +56,31 @@ def function_digest(function: object) -> str | None:
         return None
     import llvmlite.binding
     import numba
+    from numba.core.typing.templates import builtin_registry
 
-    if _is_extended():
-        return None
+    # Somebody may have taught Numba other code for names, which may be names of any library's.
+    for template in (*builtin_registry.functions, *builtin_registry.attributes):
+        implementation = getattr(template, "_overload_func", None)
+        if implementation is not None:
+            module = str(implementation.__globals__.get("__name__"))
+            if module.partition(".")[0] not in _EXTENDING:
+                return None
     try:
         settings = [repr(getattr(numba.config, name, None)) for name in _SETTINGS]
         parts = list(_CompiledWalk().whole(function, _VERSIONED))
     except (Unknown, RecursionError):
         return None
-    return digest(*_versions(), llvmlite.binding.get_host_cpu_name(), *settings, *parts)
+    versions = [f"{name} {getattr(sys.modules.get(name), '__version__', '')}" for name in _VERSIONED]
+    return digest(*versions, llvmlite.binding.get_host_cpu_name(), *settings, *parts)
 
 
 def is_dispatcher(function: object) -> bool:
     """Return whether it is what Numba made of a function, to be compiled for the host."""
-    return "numba" in sys.modules and isinstance(function, _dispatcher())
-
-
-def _dispatcher() -> Any:
+    if "numba" not in sys.modules:
+        return False
     from numba.core.registry import CPUDispatcher
 
-    return CPUDispatcher
-
-
-def _versions() -> Iterator[str]:
-    for name in _VERSIONED:
-        yield f"{name} {getattr(sys.modules.get(name), '__version__', '')}"
+    return isinstance(function, CPUDispatcher)
 
 
 class _CompiledWalk(Walk):
@@ -96,8 +95,12 @@ class _CompiledWalk(Walk):
     def _object(self, value: Any) -> Iterator[str]:
         from numba.core.extending import _Intrinsic
 
-        if isinstance(value, _dispatcher()):
-            yield f"numba {sorted((key, _option(option)) for key, option in value.targetoptions.items())}"
+        if is_dispatcher(value):
+            options = []
+            for key, option in value.targetoptions.items():
+                of_set = isinstance(option, (set, frozenset))
+                options.append((key, str(sorted(map(str, option)) if of_set else option)))
+            yield f"numba {sorted(options)}"
             if not value._can_compile:
                 yield f"signatures {[str(signature) for signature in value.nopython_signatures]}"
             yield from _CompiledWalk(self).function(value.py_func)
@@ -139,27 +142,10 @@ class _GeneratingWalk(_CompiledWalk):
             raise Unknown
 
 
-def _is_extended() -> bool:
-    """Return whether somebody taught Numba other code for names, which may be names of any library's."""
-    from numba.core.typing.templates import builtin_registry
-
-    for template in (*builtin_registry.functions, *builtin_registry.attributes):
-        implementation = getattr(template, "_overload_func", None)
-        if implementation is not None:
-            module = str(implementation.__globals__.get("__name__"))
-            if module.partition(".")[0] not in _EXTENDING:
-                return True
-    return False
-
-
 def _is_type(value: object) -> bool:
     """Return whether it is one of Numba's or llvmlite's types of values."""
     of_types = type(value).__module__.startswith(("numba.core.types", "llvmlite.ir.types"))
     return of_types and original(type(value)) is not None
-
-
-def _option(option: Any) -> str:
-    return str(sorted(map(str, option))) if isinstance(option, (set, frozenset)) else str(option)
 
 
 # Nothing that reads what is not seen here, or runs what comes from elsewhere.
@@ -176,57 +162,39 @@ _FOREIGN = frozenset(
 _SETS = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_BUILD_CLASS"})
 
 
-@dataclass(frozen=True, slots=True)
-class KnownFunction:
-    """Hold what a function is known by, and the arrays and scalars that it was made with.
+class CalledWalk(Walk):
+    """Walk through code that Python runs.
 
-    machine_code, launches: hashes of the kernels that it launches and of how, in order.
+    device: as in `callables.callable_code`. held: the arrays and scalars that the code was made with. machine_code,
+    launches: hashes of the kernels that it launches and of how, in order.
     """
-
-    digest: str
-    held: tuple[object, ...]
-    machine_code: tuple[str, ...] = ()
-    launches: tuple[str, ...] = ()
-
-
-def known_function(
-    function: object, arguments: Iterable[object] = (), device: Device | None = None
-) -> KnownFunction | None:
-    """Identify a function that is called with such arguments; None where what decides what it does cannot be told.
-
-    device: as in `callables.callable_code`.
-    """
-    walk = _CalledWalk(device)
-    try:
-        if not all(map(walk.is_argument, arguments)):
-            return None
-        parts = list(walk.whole(function, walk.known))
-    except (Unknown, RecursionError):
-        return None
-    of_numpy = f"{np.__version__} {np.getbufsize()} {sorted(np.geterr().items())}"
-    whole = digest(platform.python_version(), of_numpy, *walk.versions, *parts)
-    return KnownFunction(whole, tuple(walk.held), tuple(walk.machine_code), tuple(walk.launches))
-
-
-class _CalledWalk(Walk):
-    """Walk through code that Python runs; keep what it was made with."""
 
     def __init__(self, device: Device | None) -> None:
         super().__init__()
         self._device = device
         self._libraries: Mapping[str, str] = device.libraries if device is not None else {}
-        self.known = ("numpy", *self._libraries)
-        self.versions = [f"{name} {version}" for name, version in sorted(self._libraries.items())]
         self.held: list[object] = []
         self.machine_code: list[str] = []
         self.launches: list[str] = []
+
+    def digest_of(self, function: object, arguments: Iterable[object]) -> str | None:
+        """Hash a function that is called with such arguments; None where what decides what it does cannot be told."""
+        try:
+            if not all(map(self._is_argument, arguments)):
+                return None
+            parts = list(self.whole(function, ("numpy", *self._libraries)))
+        except (Unknown, RecursionError):
+            return None
+        of_numpy = f"{np.__version__} {np.getbufsize()} {sorted(np.geterr().items())}"
+        versions = [f"{name} {version}" for name, version in sorted(self._libraries.items())]
+        return digest(platform.python_version(), of_numpy, *versions, *parts)
 
     def _held(self, value: Any) -> Iterator[str]:
         if type(value) in (list, tuple):
             yield f"{type(value).__name__} {len(value)}"
             for item in value:
                 yield from self._held(item)
-        elif self.is_argument(value):
+        elif self._is_argument(value):
             self.held.append(value)
             yield "argument"
         else:
@@ -291,10 +259,10 @@ class _CalledWalk(Walk):
     def _is_builtin(self, name: str) -> bool:
         return name in _BUILTINS and super()._is_builtin(name)
 
-    def is_argument(self, value: object) -> bool:
+    def _is_argument(self, value: object) -> bool:
         """Return whether it is a scalar, a text or a library's array: no subclass or element that does as it likes."""
         if type(value) is tuple:
-            return all(map(self.is_argument, value))
+            return all(map(self._is_argument, value))
         return value is None or is_plain(value) or self._is_array(value)
 
     def _is_array(self, value: object) -> bool:

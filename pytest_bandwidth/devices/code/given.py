@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from stat import S_ISREG
 from types import ModuleType
@@ -40,17 +40,13 @@ def digest_of_code(data: bytes) -> str | None:
         return digest(*kernels_of(memoryview(data)))
     code = code_of_file(data)
     if code is None:
-        return _digest_of_ptx(data)
+        if b".version" not in data or len(data) > LARGEST_PTX:
+            return None
+        module = normal_form_of_all(data.decode("utf-8", "surrogateescape"))
+        return None if module is None else ptx_digest(module.text)
     elf = read_elf(data)
     kernels = () if elf.machine == CUDA else (s for s in elf.sections if s.name in SECTIONS)
     return digest(*code, *(part for section in kernels for part in kernels_of(section.data)))
-
-
-def _digest_of_ptx(data: bytes) -> str | None:
-    if b".version" not in data or len(data) > LARGEST_PTX:
-        return None
-    module = normal_form_of_all(data.decode("utf-8", "surrogateescape"))
-    return None if module is None else ptx_digest(module.text)
 
 
 def digest_of_file(path: Path) -> str:
@@ -125,63 +121,47 @@ def held_code(value: Any) -> Any:
     if name.startswith("cuda.core.") and kind.__name__ == "Kernel":
         raise UsageError("code=: a Kernel of cuda.core does not hold its code, expected the ObjectCode that it is of")
     if name.startswith("numba.cuda.") and kind.__name__ == "CUDADispatcher":
-        return code_digest(list(_code_of_numba(value)))
+        # What each signature was compiled to for the card that it runs on: cubins, and PTX where none is linked.
+        parts: list[bytes] = []
+        for overload in value.overloads.values():
+            library = getattr(overload, "_codelibrary", None)  # numba-cuda 0.30 has no other way to a cubin
+            cubins = [_bytes_of(cubin.code) for cubin in getattr(library, "_cubin_cache", {}).values()]
+            parts += cubins or [value.inspect_asm(overload.signature.args).encode()]
+        return code_digest(parts)
     if name.startswith("warp.") and kind.__name__ in ("Kernel", "Module"):
-        return code_digest(list(_code_of_warp(value if kind.__name__ == "Module" else value.module)))
+        # The files that Warp loaded for the module: a cubin or PTX for a card, an object file for the host.
+        of_module = (value if kind.__name__ == "Module" else value.module).execs.values()
+        files = [one.binary_path for one in of_module if one is not None]
+        return code_digest([Path(file).read_bytes() for file in files if file is not None])
     if any(one.__module__.startswith("cutlass.") and one.__name__ == "JitCompiledFunction" for one in kind.__mro__):
-        return code_digest([_code_of_cute(value)])
+        # The cubin or the PTX that a compiled function keeps where it is told to.
+        if isinstance(value.__cubin__, bytes):
+            return code_digest([value.__cubin__])
+        if value.__ptx__ is None:
+            kept = "compile it with CUTE_DSL_KEEP_CUBIN=1"
+            raise UsageError(f"code=: a function of the CuTe DSL that kept no cubin: {kept}")
+        return code_digest([str(value.__ptx__).encode()])
     return value
-
-
-def launched_as(function: Any) -> Iterator[str]:
-    """Yield how a dispatcher of numba-cuda's is launched, where grid and block are given: ``kernel[grid, block]``."""
-    kind = type(function)
-    if kind.__module__.startswith("numba.cuda.") and kind.__name__ == "_LaunchConfiguration":
-        yield repr((function.griddim, function.blockdim, function.sharedmem))
 
 
 def code_digest(parts: list[bytes]) -> str:
     """Hash machine code or PTX, of each its kernels alone, whichever came first. Raises UsageError for none."""
     if not parts:
         raise UsageError(f"code=: the object {_NOT_YET}")
-    return digest(*sorted(map(_digest_of, parts)))
-
-
-def _digest_of(data: bytes) -> str:
-    if (found := code_of_file(data)) is not None:
-        return digest(*found)
-    text = data.rstrip(b"\0").decode("utf-8", "replace")
-    names = sorted(set(_ENTRY.findall(text)))
-    modules = [(name, module) for name in names if (module := normal_form(text, name)) is not None]
-    # A name is no code: Numba numbers what it compiles.
-    hashes = [ptx_digest(module.text.replace(name, "kernel")) for name, module in modules]
-    return digest(*hashes) if hashes and len(hashes) == len(names) else digest(data)
+    found: list[str] = []
+    for data in parts:
+        if (code := code_of_file(data)) is not None:
+            found.append(digest(*code))
+            continue
+        text = data.rstrip(b"\0").decode("utf-8", "replace")
+        names = sorted(set(_ENTRY.findall(text)))
+        modules = [(name, module) for name in names if (module := normal_form(text, name)) is not None]
+        # A name is no code: Numba numbers what it compiles.
+        hashes = [ptx_digest(module.text.replace(name, "kernel")) for name, module in modules]
+        found.append(digest(*hashes) if hashes and len(hashes) == len(names) else digest(data))
+    return digest(*sorted(found))
 
 
 def _bytes_of(code: Any) -> bytes:
     """Return an ObjectCode's bytes, or those of the file that it names."""
     return bytes(code) if isinstance(code, (bytes, bytearray, memoryview)) else Path(code).read_bytes()
-
-
-def _code_of_numba(dispatcher: Any) -> Iterator[bytes]:
-    """Yield what each signature was compiled to for the card that it runs on: cubins, and PTX where none is linked."""
-    for overload in dispatcher.overloads.values():
-        library = getattr(overload, "_codelibrary", None)  # numba-cuda 0.30 has no other way to a cubin
-        cubins = [_bytes_of(cubin.code) for cubin in getattr(library, "_cubin_cache", {}).values()]
-        yield from cubins or (text.encode() for text in [dispatcher.inspect_asm(overload.signature.args)])
-
-
-def _code_of_cute(compiled: Any) -> bytes:
-    """Return the cubin or the PTX that a compiled function keeps where it is told to."""
-    if isinstance(compiled.__cubin__, bytes):
-        return compiled.__cubin__
-    if compiled.__ptx__ is None:
-        raise UsageError("code=: a function of the CuTe DSL that kept no cubin: compile it with CUTE_DSL_KEEP_CUBIN=1")
-    return str(compiled.__ptx__).encode()
-
-
-def _code_of_warp(module: Any) -> Iterator[bytes]:
-    """Yield the files that Warp loaded for the module: a cubin or PTX for a card, an object file for the host."""
-    for loaded in module.execs.values():
-        if loaded is not None and loaded.binary_path is not None:
-            yield Path(loaded.binary_path).read_bytes()

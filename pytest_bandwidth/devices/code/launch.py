@@ -53,20 +53,16 @@ def launch_digest(launch: Launch, *settings: str, addresses: Addresses = NO_ADDR
     settings: what else was set for the kernel's launches, such as its share of the cache.
     """
     shape = repr((launch.grid, launch.block, launch.shared_bytes))
-    return digest(shape, *_texts(launch.args, {}, _with_opaque_of(launch, addresses)), *settings)
+    return digest(shape, *_texts(launch.args, {}, replace(addresses, opaque=launch.opaque)), *settings)
 
 
 def with_launch(
     code: MeasuredCode, launch: Launch, *settings: str, addresses: Addresses = NO_ADDRESSES
 ) -> MeasuredCode:
     """Return a kernel's code as the launch runs it; settings: as in `launch_digest`."""
-    arguments = arguments_digest(launch.args, {}, _with_opaque_of(launch, addresses))
+    arguments = arguments_digest(launch.args, {}, replace(addresses, opaque=launch.opaque))
     whole = launch_digest(launch, *settings, addresses=addresses)
     return replace(code, identity=replace(code.identity, launch=whole, arguments=arguments))
-
-
-def _with_opaque_of(launch: Launch, addresses: Addresses) -> Addresses:
-    return replace(addresses, opaque=launch.opaque)
 
 
 def arguments_digest(args: Sequence[Any], keywords: Mapping[str, Any], addresses: Addresses = NO_ADDRESSES) -> str:
@@ -85,7 +81,12 @@ def _texts(args: Sequence[Any], keywords: Mapping[str, Any], addresses: Addresse
             told = argument_text(argument, _noting(addresses, name, found))
             spans += [(address, 1) for address in found] or [_span(argument)]
         yield f"{name}={told}" if isinstance(name, str) else told
-    yield from _overlaps(spans)
+    # Which arrays and addresses lie in one another's memory, and how: in place, fewer bytes move.
+    known = [(number, span) for number, span in enumerate(spans) if span is not None]
+    for at, (number, (start, size)) in enumerate(known):
+        for other, (other_start, other_size) in known[:at]:
+            if start < other_start + other_size and other_start < start + size:
+                yield f"{number} begins {start - other_start} bytes into {other}"
 
 
 def _noting(addresses: Addresses, name: int | str, found: list[int]) -> Addresses:
@@ -112,12 +113,23 @@ def are_plain(args: Iterable[Any]) -> bool:
 
 def argument_text(argument: Any, addresses: Addresses = NO_ADDRESSES) -> str:
     """Tell an argument of a launch, as far as another process would see it: never an address."""
-    if (address := _address(argument, addresses)) is not None:
-        return f"pointer {address % LINE_BYTES}"
+    number = 0
+    if isinstance(argument, int) and not isinstance(argument, bool):
+        number = argument
+    elif is_by_value(argument) and argument.dtype.kind in "iu" and argument.dtype.itemsize == POINTER_BYTES:
+        number = int(argument)
+    if 0 < number < 2**64 and addresses.is_memory(number):
+        return f"pointer {number % LINE_BYTES}"
     if is_by_value(argument):
         return f"scalar {argument.dtype.str} {' '.join(_parts(argument.dtype, argument.tobytes(), 0, addresses))}"
     if _is_array(argument):
-        return f"array {argument.dtype} {tuple(argument.shape)} {_strides(argument)} {_offset(argument)}"
+        # How it lies in memory: as a NumPy array has it, or else as it says.
+        strides = getattr(argument, "strides", None)
+        lies = "" if strides is None or callable(strides) else str(tuple(strides))
+        # Where in a line a device's array begins; on a host that is chance.
+        interface = getattr(argument, "__cuda_array_interface__", None)
+        begins = "" if interface is None else str(interface["data"][0] % LINE_BYTES)
+        return f"array {argument.dtype} {tuple(argument.shape)} {lies} {begins}"
     if isinstance(argument, tuple):
         return f"({', '.join(argument_text(one, addresses) for one in argument)})"
     if isinstance(argument, bytes) and len(argument) <= LARGEST_STRUCT_BYTES:
@@ -132,17 +144,6 @@ def is_by_value(argument: Any) -> bool:
     if isinstance(argument, np.ndarray):
         return argument.ndim == 0 or (argument.size == 1 and argument.dtype.names is not None)
     return isinstance(argument, np.generic)
-
-
-def _address(argument: Any, addresses: Addresses) -> int | None:
-    """Return the address that a whole number of 64 bits is; None where it is none."""
-    if isinstance(argument, int) and not isinstance(argument, bool):
-        value = argument
-    elif is_by_value(argument) and argument.dtype.kind in "iu" and argument.dtype.itemsize == POINTER_BYTES:
-        value = int(argument)
-    else:
-        return None
-    return value if 0 < value < 2**64 and addresses.is_memory(value) else None
 
 
 def _parts(dtype: np.dtype[Any], data: bytes, at: int, addresses: Addresses) -> Iterator[str]:
@@ -189,15 +190,6 @@ def _is_array(argument: Any) -> bool:
     return isinstance(shape, tuple) and hasattr(argument, "dtype") and not isinstance(argument, np.generic)
 
 
-def _overlaps(spans: Sequence[tuple[int, int] | None]) -> Iterator[str]:
-    """Tell which arrays and addresses lie in one another's memory, and how: in place, fewer bytes move."""
-    known = [(number, span) for number, span in enumerate(spans) if span is not None]
-    for at, (number, (start, size)) in enumerate(known):
-        for other, (other_start, other_size) in known[:at]:
-            if start < other_start + other_size and other_start < start + size:
-                yield f"{number} begins {start - other_start} bytes into {other}"
-
-
 def _span(argument: Any) -> tuple[int, int] | None:
     """Return an array's address and bytes; None where it tells none of both."""
     if is_by_value(argument) or not _is_array(argument):
@@ -207,15 +199,3 @@ def _span(argument: Any) -> tuple[int, int] | None:
         if interface is not None and interface["data"] is not None:
             return int(interface["data"][0]), int(getattr(argument, "nbytes", 0))
     return None
-
-
-def _strides(array: Any) -> str:
-    """Tell how an array lies in memory: as a NumPy array has it, or else as it says."""
-    strides = getattr(array, "strides", None)
-    return "" if strides is None or callable(strides) else str(tuple(strides))
-
-
-def _offset(array: Any) -> str:
-    """Tell where in a line a device's array begins; on a host that is chance."""
-    interface = getattr(array, "__cuda_array_interface__", None)
-    return "" if interface is None else str(interface["data"][0] % LINE_BYTES)

@@ -36,14 +36,12 @@ def original_module(module: object) -> str | None:
     """Return the name of a module that was loaded from Python's or its library's own files; None for any other."""
     if type(module) is not ModuleType:
         return None
-    spec = getattr(module, "__spec__", None)
-    name = module.__name__
-    if spec is None or spec.name != name or not is_original_name(name):
+    spec, name = getattr(module, "__spec__", None), module.__name__
+    if spec is None or spec.name != name:
         return None
     if name in STANDARD or name == "builtins":
-        if spec.loader in (BuiltinImporter, FrozenImporter):
-            return name
-        return name if _is_standard_file(spec.origin) else None
+        is_pythons = spec.loader in (BuiltinImporter, FrozenImporter) or _is_standard_file(spec.origin)
+        return name if is_pythons else None
     return name if _is_file_of(name, spec.origin) else None
 
 
@@ -53,26 +51,25 @@ def loaded(name: str) -> ModuleType | None:
     return module if original_module(module) == name else None
 
 
-def is_original_name(module: str) -> bool:
-    """Return whether a module's name is Python's, or that of an installed library which is known by its version."""
-    return module in STANDARD or module == "builtins" or _folder_of(module.partition(".")[0]) is not None
-
-
 def original(value: Any) -> str | None:
     """Return the lasting name of a function, ufunc or type that is a library's own; None for anything else."""
     if isinstance(value, np.ufunc):
-        name = value.__name__ if _is_numpys(value) else None
-        return None if name is None else f"ufunc {name}"
+        made = next((m for name in ("numpy._core", "numpy.core") if (m := loaded(f"{name}._multiarray_umath"))), None)
+        return f"ufunc {value.__name__}" if made is not None and _is_reached(made, value) else None
     if type(value) is FunctionType:
-        return _name_of_function(value)
+        name, file = str(value.__globals__.get("__name__")), value.__code__.co_filename
+        of_function = loaded(name)
+        if of_function is None or vars(of_function) is not value.__globals__ or "<" in value.__qualname__:
+            return None
+        is_own = _is_standard_file(file) if name in STANDARD else _is_file_of(name, file)
+        return f"function {name}.{value.__qualname__}" if is_own else None
     if type(value) is BuiltinFunctionType:
         module = original_module(value.__self__)
         same = isinstance(value.__self__, ModuleType) and _is_reached(value.__self__, value)
         return f"builtin {module}.{value.__name__}" if module is not None and same else None
     if type(value) is _DISPATCHER:
-        made_of = getattr(value, "_implementation", None)
-        name = original(made_of)
-        return None if name is None else f"dispatched {name}"
+        made_of = original(getattr(value, "_implementation", None))
+        return None if made_of is None else f"dispatched {made_of}"
     return _name_of_type(value) if isinstance(value, type) else _name_of_cython(value)
 
 
@@ -124,21 +121,6 @@ def _name_of_cython(value: Any) -> str | None:
         return None
     of_cupy = (module for name in list(sys.modules) if name.startswith("cupy.") and (module := loaded(name)))
     return f"ufunc {value.name}" if any(value is one for module in of_cupy for one in vars(module).values()) else None
-
-
-def _is_numpys(ufunc: np.ufunc) -> bool:
-    made = next((m for name in ("numpy._core", "numpy.core") if (m := loaded(f"{name}._multiarray_umath"))), None)
-    return made is not None and vars(made).get(ufunc.__name__) is ufunc
-
-
-def _name_of_function(function: FunctionType) -> str | None:
-    name = str(function.__globals__.get("__name__"))
-    module = loaded(name)
-    if module is None or vars(module) is not function.__globals__ or "<" in function.__qualname__:
-        return None
-    file = function.__code__.co_filename
-    own = _is_standard_file(file) if name in STANDARD else _is_file_of(name, file)
-    return f"function {name}.{function.__qualname__}" if own else None
 
 
 def _name_of_type(value: type) -> str | None:
@@ -223,7 +205,14 @@ class Walk(ABC):
         if any(map(is_replaced, libraries)):
             raise Unknown
         yield from self.value(value)
-        yield from self._attributes()
+        # What each module that was met has by the names that were: somebody may have replaced it there.
+        done: set[str] = set()
+        while waiting := sorted(self._modules.keys() - done):
+            for of_module in waiting:
+                done.add(of_module)
+                there = vars(self._modules[of_module])
+                for name in sorted(self._names & there.keys()):
+                    yield f"{of_module}.{name} {self._attribute(there[name])}"
 
     def value(self, value: Any) -> Iterator[str]:
         """Yield texts that identify what a name stands for. Raises Unknown."""
@@ -265,16 +254,6 @@ class Walk(ABC):
             raise Unknown from None
         for part in (*closure, *(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items())):
             yield from self._held(part)
-
-    def _attributes(self) -> Iterator[str]:
-        """Yield what each module that was met has by the names that were: somebody may have replaced it there."""
-        done: set[str] = set()
-        while waiting := sorted(self._modules.keys() - done):
-            for of_module in waiting:
-                done.add(of_module)
-                there = vars(self._modules[of_module])
-                for name in sorted(self._names & there.keys()):
-                    yield f"{of_module}.{name} {self._attribute(there[name])}"
 
     def _attribute(self, value: Any) -> str:
         if isinstance(value, ModuleType):

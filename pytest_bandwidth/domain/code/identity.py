@@ -149,11 +149,6 @@ def digest(*parts: str | bytes) -> str:
     return found.hexdigest()[:DIGITS]
 
 
-def is_digest(text: str) -> bool:
-    """Return whether a text has the form of `digest`'s."""
-    return _HASH.fullmatch(text) is not None
-
-
 LARGEST_LIST_BYTES = 8 * 2**20
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
@@ -201,7 +196,7 @@ def file_list_of(text: str) -> FileList:
     if not isinstance(plain, dict) or plain.keys() != {"files", "versions"}:
         raise ValueError("found no list of files")
     files, versions = plain["files"], plain["versions"]
-    if not (_are_texts(files) and _are_texts(versions) and all(map(is_digest, files.values()))):
+    if not (_are_texts(files) and _are_texts(versions) and all(map(_HASH.fullmatch, files.values()))):
         raise ValueError("found no list of files")
     return FileList(files, versions)
 

@@ -40,33 +40,25 @@ def _parameters(source: str, kernel: str, count: int) -> tuple[tuple[str, str, s
     """Find name, pointed-at type and own type of each parameter. Cached: launches repeat and sources are long."""
     text = without_comments(source[:1_000_000])
     for match in re.finditer(rf"\b{re.escape(source_name(kernel))}\s*\(", text):
-        inside = _until_closing(text, match.end())
-        if inside is None:
-            continue
-        end = match.end() + len(inside) + 1
+        declared, end = _declared(text, match.end())
         if text[end : end + 200].lstrip()[:1] != "{":  # a declaration or a call
             continue
-        parts = [part.split("=")[0].strip() for part in _split(inside)]
+        parts = [part.split("=")[0].strip() for part in declared]
         names = [_POINTER_TO_ARRAY.search(part) or _LAST_NAME.search(part) for part in parts]
         if len(names) == count and all(names):
-            return tuple(
-                (name[1], _pointed_at(part), _by_value(part)) for name, part in zip(names, parts, strict=True) if name
-            )
+            return tuple((name[1], *_types(part)) for name, part in zip(names, parts, strict=True) if name)
     return tuple((f"argument {number}", "", "") for number in range(count))
 
 
-def _pointed_at(parameter: str) -> str:
+def _types(parameter: str) -> tuple[str, str]:
+    """Return the type that a parameter points at, and its own where it is no pointer."""
     before, star, _ = parameter.partition("*")
     if not star:
         before, bracket, _ = parameter.partition("[")
         before = before.rstrip().rpartition(" ")[0] if bracket else ""
-    return " ".join(_QUALIFIERS.sub(" ", before).split())
-
-
-def _by_value(parameter: str) -> str:
-    if any(mark in parameter for mark in "*&["):
-        return ""
-    return " ".join(_QUALIFIERS.sub(" ", _LAST_NAME.sub("", parameter)).split())
+    own = "" if any(mark in parameter for mark in "*&[") else _LAST_NAME.sub("", parameter)
+    pointee, held = (" ".join(_QUALIFIERS.sub(" ", one).split()) for one in (before, own))
+    return pointee, held
 
 
 def source_name(kernel: str) -> str:
@@ -75,23 +67,17 @@ def source_name(kernel: str) -> str:
     return match[2][: int(match[1])] if match else kernel
 
 
-def _until_closing(text: str, start: int) -> str | None:
-    depth = 1
+def _declared(text: str, start: int) -> tuple[list[str], int]:
+    """Split what stands in parentheses at commas that are in no bracket, and return behind which place they close."""
+    parts, begin, depth, nested = [], start, 1, 0
     for place in range(start, min(len(text), start + 20_000)):
-        depth += {"(": 1, ")": -1}.get(text[place], 0)
+        character = text[place]
+        depth += {"(": 1, ")": -1}.get(character, 0)
         if depth == 0:
-            return text[start:place]
-    return None
-
-
-def _split(parameters: str) -> list[str]:
-    """Split at commas that are in no bracket."""
-    parts, depth, current = [], 0, ""
-    for character in parameters:
-        depth += {"(": 1, "<": 1, "[": 1, ")": -1, ">": -1, "]": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            parts.append(current)
-            current = ""
-        else:
-            current += character
-    return [part for part in (*parts, current) if part.strip()]
+            parts.append(text[begin:place])
+            return [part for part in parts if part.strip()], place + 1
+        nested += {"(": 1, "<": 1, "[": 1, ")": -1, ">": -1, "]": -1}.get(character, 0)
+        if character == "," and nested == 0:
+            parts.append(text[begin:place])
+            begin = place + 1
+    return [], len(text)

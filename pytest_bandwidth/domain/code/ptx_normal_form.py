@@ -10,9 +10,8 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from pytest_bandwidth.domain.code.identity import digest
 
@@ -65,19 +64,14 @@ class Said:
 NOTHING_SAID = Said()
 
 
-@dataclass(frozen=True, slots=True)
-class WithoutTexts:
-    """Hold the parts of a module, by name, without what is only said, and that."""
+def without_texts(parts: Mapping[str, tuple[str, ...]]) -> tuple[Mapping[str, tuple[str, ...]], Said]:
+    """Return a module's functions and variables, by name, without texts and lines of `assert` and `printf`; and these.
 
-    parts: Mapping[str, tuple[str, ...]]
-    said: Said
-
-
-def without_texts(parts: Mapping[str, tuple[str, ...]]) -> WithoutTexts:
-    """Return a module's functions and variables, by name, without texts and lines of `assert` and `printf`."""
+    parts: the same with them.
+    """
     known = {name for name in _TEXTS if name in parts and not any("{" in part for part in parts[name])}
     if not known:
-        return WithoutTexts(parts, NOTHING_SAID)
+        return parts, NOTHING_SAID
     found = {name: [_PtxBody(text, known) for text in texts] for name, texts in parts.items()}
     said: Counter[str] = Counter()
     used: Counter[str] = Counter()
@@ -85,7 +79,11 @@ def without_texts(parts: Mapping[str, tuple[str, ...]]) -> WithoutTexts:
         for body in bodies:
             said.update(body.texts)
             used.update({word: count for word, count in body.words.items() if word != name})
-    only_said = {name for name, count in said.items() if used[name] == count and _is_text(name, parts.get(name, ()))}
+    only_said: set[str] = set()
+    for name, count in said.items():
+        own = parts.get(name, ())
+        if used[name] == count and OF_TEXT.fullmatch(name) and len(own) == 1 and _DEFINITION.fullmatch(own[0]):
+            only_said.add(name)
     written = {
         name: (_DEFINITION.sub(r"\1[1] = {0};", parts[name][0]),)
         if name in only_said
@@ -93,11 +91,7 @@ def without_texts(parts: Mapping[str, tuple[str, ...]]) -> WithoutTexts:
         for name, bodies in found.items()
     }
     lines = frozenset(line for bodies in found.values() for body in bodies for line in body.lines)
-    return WithoutTexts(written, Said(frozenset(only_said), lines))
-
-
-def _is_text(name: str, definitions: tuple[str, ...]) -> bool:
-    return len(definitions) == 1 and OF_TEXT.fullmatch(name) is not None and bool(_DEFINITION.fullmatch(definitions[0]))
+    return written, Said(frozenset(only_said), lines)
 
 
 class _PtxBody:
@@ -118,14 +112,14 @@ class _PtxBody:
         moves = {match[1]: match for match in _MOVE.finditer(text)}
         addresses = {match[1]: match[2] for match in _ADDRESS.finditer(text)}
         # Registers that are set once, and handed to such calls alone.
-        times = Counter(one.value for one in handed)
+        times = Counter(value for value, _, _ in handed)
         lone = {value for value, count in times.items() if self.words[value] == count + 1}
         numbers: dict[int, str] = {}
-        for one in handed:
-            move = moves.get(one.value) if one.value in lone else None
-            if one.is_line and one.value.isdigit():
-                numbers[one.start] = one.value
-            elif one.is_line and move is not None and move[2].isdigit():
+        for value, start, is_line in handed:
+            move = moves.get(value) if value in lone else None
+            if is_line and value.isdigit():
+                numbers[start] = value
+            elif is_line and move is not None and move[2].isdigit():
                 numbers[move.start(2)] = move[2]
         for register in lone & addresses.keys():
             source = addresses[register]
@@ -136,15 +130,8 @@ class _PtxBody:
             self.without_lines = f"{self.without_lines[:start]}0{self.without_lines[start + len(number) :]}"
 
 
-class _Handed(NamedTuple):
-    """Hold what a call is handed as a text, or as a line, and where that is written."""
-
-    value: str
-    start: int
-    is_line: bool
-
-
-def _handed(text: str, known: Collection[str]) -> Iterator[_Handed]:
+def _handed(text: str, known: Collection[str]) -> Iterator[tuple[str, int, bool]]:
+    """Yield what calls are handed as a text, or as a line; where that is written; and whether it is a line."""
     for call in _CALL.finditer(text):
         if call[1] not in known:
             continue
@@ -158,7 +145,7 @@ def _handed(text: str, known: Collection[str]) -> Iterator[_Handed]:
             own = [match for match in stores if match[1] == name.strip()]
             is_line = number == _LINES.get(call[1])
             if len(own) == 1 and (is_line or number in _TEXTS[call[1]]):
-                yield _Handed(own[0][2], own[0].start(2), is_line)
+                yield own[0][2], own[0].start(2), is_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,18 +172,24 @@ def normal_form_of_all(ptx: str) -> PtxNormalForm | None:
 
 
 def _module(headers: Mapping[str, str], by_name: Mapping[str, Sequence[_Item]], needed: Sequence[str]) -> PtxNormalForm:
-    names = _new_names(needed)
+    # Other names for those that hold a number or a hash of the file.
+    names: dict[str, str] = {}
+    for name in needed:
+        if name.startswith("$") or OF_TEXT.fullmatch(name):
+            names[name] = f"$data_{len(names)}"
+        elif (lasting := without_file(name)) != name:
+            names[name] = lasting if lasting not in names.values() else f"{lasting}_{len(names)}"
     header = [headers[name] for name in ("version", "target", "address_size") if name in headers]
-    plain = without_texts({name: tuple(item.text for item in by_name[name]) for name in needed})
+    parts, said = without_texts({name: tuple(item.text for item in by_name[name]) for name in needed})
     written = [
         (item, item.written(text, names))
         for name in needed
-        for item, text in zip(by_name[name], plain.parts[name], strict=True)
+        for item, text in zip(by_name[name], parts[name], strict=True)
     ]
     declared = [part for item, part in written if item.is_code and not part.endswith("}")]
     data = [part for item, part in written if not item.is_code]
     defined = [part for item, part in written if item.is_code and part.endswith("}")]
-    return PtxNormalForm("\n".join([*header, *declared, *data, *defined, ""]), tuple(data), plain.said)
+    return PtxNormalForm("\n".join([*header, *declared, *data, *defined, ""]), tuple(data), said)
 
 
 def is_same_but_for_target(one: str, other: str) -> bool:
@@ -215,13 +208,9 @@ def _divided(ptx: str) -> tuple[Mapping[str, str], Mapping[str, Sequence[_Item]]
     by_name: dict[str, list[_Item]] = {}
     rest = _HEADER.sub("", text)
     found = list(_items(rest))
-    for name, part, is_code in found:
-        by_name.setdefault(name, []).append(_Item(name, part, is_code))
-    return headers, by_name, _squeezed(part for _, part, _ in found) == _squeezed([rest])
-
-
-def _squeezed(parts: Iterable[str]) -> str:
-    return "".join("".join(part.split()) for part in parts)
+    for item in found:
+        by_name.setdefault(item.name, []).append(item)
+    return headers, by_name, "".join("".join(item.text for item in found).split()) == "".join(rest.split())
 
 
 def ptx_digest(text: str) -> str:
@@ -244,8 +233,8 @@ class _Item:
         return "\n".join(" ".join(line.split()) for line in text.split("\n") if line.strip())
 
 
-def _items(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield name, text and whether it is a function of each item at the top of a module."""
+def _items(text: str) -> Iterator[_Item]:
+    """Yield each item at the top of a module."""
     start, depth = 0, 0
     for mark in _MARKS.finditer(text):
         depth += {"{": 1, "}": -1}.get(mark[0], 0)
@@ -257,11 +246,11 @@ def _items(text: str) -> Iterator[tuple[str, str, bool]]:
             continue
         start = mark.end()
         if function is not None:
-            yield function[1], item, True
+            yield _Item(function[1], item, is_code=True)
             continue
         variable = _VARIABLE.search(item.removesuffix(";").partition("=")[0].strip())
         if variable is not None:
-            yield variable[1], item, False
+            yield _Item(variable[1], item, is_code=False)
 
 
 def _needed(by_name: Mapping[str, Sequence[_Item]], kernel: str) -> list[str]:
@@ -286,17 +275,6 @@ def _uses(by_name: Mapping[str, Sequence[_Item]], name: str) -> Iterator[str]:
     return (word for word in words if word in by_name)
 
 
-def _new_names(needed: Sequence[str]) -> dict[str, str]:
-    """Return other names for those that hold a number or a hash of the file."""
-    names: dict[str, str] = {}
-    for name in needed:
-        if name.startswith("$") or OF_TEXT.fullmatch(name):
-            names[name] = f"$data_{len(names)}"
-        elif (lasting := without_file(name)) != name:
-            names[name] = lasting if lasting not in names.values() else f"{lasting}_{len(names)}"
-    return names
-
-
 def without_file(name: str) -> str:
     """Take out of a name what tells of its file."""
     at = 0
@@ -311,15 +289,14 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
     """Put other words in the place of some."""
     if not names:
         return text
+
+    def renamed(match: re.Match[str]) -> str:
+        function, parameter, number = match[0].rpartition("_param_")  # of a function's parameter
+        return f"{names.get(function, function)}{parameter}{number}" if parameter else names.get(match[0], match[0])
+
     # Of the words of a kernel a few are such.
     words = _DOLLAR_WORD if all(name.startswith("$") for name in names) else WORD
-    return words.sub(lambda match: _new_name(match[0], names), text)
-
-
-def _new_name(word: str, names: Mapping[str, str]) -> str:
-    """Return a name, or that of a function's parameter, as it is to be."""
-    function, parameter, number = word.rpartition("_param_")
-    return f"{names.get(function, function)}{parameter}{number}" if parameter else names.get(word, word)
+    return words.sub(renamed, text)
 
 
 def _with_own_names(text: str) -> str:

@@ -9,7 +9,7 @@ import functools
 import re
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import NamedTuple
@@ -65,9 +65,11 @@ def entry_of(ptx: str) -> PtxEntry | None:
     if len(entries) != 1:
         return None
     name, parameters = entries[0].groups()
-    sizes = tuple(_bytes(*match.groups()) for match in _PARAMETER.finditer(parameters or ""))
-    top = ptx[: entries[0].start()]
-    return PtxEntry(name, sizes, tuple(_UNSET.findall(top)))
+    sizes = [
+        (4 if packed else int(bits or 0) // 8) * int(count or 1)
+        for bits, packed, count in _PARAMETER.findall(parameters or "")
+    ]
+    return PtxEntry(name, tuple(sizes), tuple(_UNSET.findall(ptx[: entries[0].start()])))
 
 
 def why_not_interchangeable(old: str, new: str) -> str | None:
@@ -78,18 +80,11 @@ def why_not_interchangeable(old: str, new: str) -> str | None:
     if now is None:
         return "the new PTX holds no kernel, or several"
     if before.parameter_bytes != now.parameter_bytes:
-        return f"it takes {_listed(before)}, the new one {_listed(now)}"
+        takes = [f"parameters of {', '.join(map(str, one.parameter_bytes)) or 'no'} bytes" for one in (before, now)]
+        return f"it takes {takes[0]}, the new one {takes[1]}"
     if before.unset_variables:
         return f"it uses {', '.join(before.unset_variables)}, which the host or other kernels may set"
     return None
-
-
-def _bytes(bits: str | None, packed: str | None, count: str | None) -> int:
-    return (4 if packed else int(bits or 0) // 8) * int(count or 1)
-
-
-def _listed(entry: PtxEntry) -> str:
-    return f"parameters of {', '.join(map(str, entry.parameter_bytes)) or 'no'} bytes"
 
 
 CONTEXT_LINES = 3
@@ -112,24 +107,20 @@ def ptx_diff(old: str, new: str) -> str:
     before, after = old.splitlines(), new.splitlines()
     old_lines, new_lines = ([_NUMBER.sub("", line) for line in lines] for lines in (before, after))
     matcher = SequenceMatcher(None, old_lines, new_lines, autojunk=max(len(before), len(after)) > ALIGNED_LINES)
-    lines = [line for group in matcher.get_grouped_opcodes(CONTEXT_LINES) for line in _hunk(group, before, after)]
+    lines: list[str] = []
+    for group in matcher.get_grouped_opcodes(CONTEXT_LINES):
+        lines.append(f"@@ line {group[0][1] + 1} → {group[0][3] + 1} @@")
+        for tag, start, end, new_start, new_end in group:
+            if tag == "equal":
+                lines += [f"  {line}" for line in after[new_start:new_end]]
+            else:
+                lines += [f"- {line}" for line in before[start:end]]
+                lines += [f"+ {line}" for line in after[new_start:new_end]]
     if not lines and before != after:
         return ONLY_REGISTERS
     if len(lines) > MOST_LINES:
         lines = [*lines[:MOST_LINES], f"… {len(lines) - MOST_LINES} more lines"]
     return "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in lines)
-
-
-def _hunk(
-    group: Sequence[tuple[str, int, int, int, int]], before: Sequence[str], after: Sequence[str]
-) -> Iterator[str]:
-    yield f"@@ line {group[0][1] + 1} → {group[0][3] + 1} @@"
-    for tag, start, end, new_start, new_end in group:
-        if tag == "equal":
-            yield from (f"  {line}" for line in after[new_start:new_end])
-            continue
-        yield from (f"- {line}" for line in before[start:end])
-        yield from (f"+ {line}" for line in after[new_start:new_end])
 
 
 def access_changes(old: str, new: str) -> str | None:

@@ -92,8 +92,21 @@ class Explanation:
         total = f"{counted(len(self.operators), words.operator)} {self._move} {format_bytes(self.bytes_moved)}"
         made = self.intermediates
         between = f": {counted(len(made), 'intermediate')}, {format_bytes(sum(made))}, materialised" if made else ""
-        first = "; ".join([f"{total}{words.caveat}{between}", *self._compiled(), self._fused()])
-        return "\n".join([first, *(self._line(one) for one in self.operators)])
+        said = [f"{total}{words.caveat}{between}"]
+        if self.compiled_bytes is not None:
+            said.append(f"compiled, {format_bytes(self.compiled_bytes)} by the compiler's count")
+        lines = ["; ".join([*said, self._fused])]
+        for one in self.operators:
+            if one.bytes_read is None or one.bytes_written is None:
+                parts = [f"moves {format_bytes(one.bytes_moved)}"]
+            else:
+                parts = [f"reads {format_bytes(one.bytes_read)}", f"writes {format_bytes(one.bytes_written)}"]
+            if one.arithmetic_intensity is not None:
+                parts.append(f"{digits(one.arithmetic_intensity)} FLOP/byte")
+            if (bound := one.bound(self.ridge_point)) is not None:
+                parts.append(f"{bound}-bound")
+            lines.append(f"  {one.name}: {', '.join(parts)}")
+        return "\n".join(lines)
 
     def differs(self, declared_bytes: int) -> str | None:
         """Return a sentence where the operators move other bytes than were declared.
@@ -118,7 +131,7 @@ class Explanation:
                 size = f"of {'' if made[0] == made[-1] else 'up to '}{format_bytes(made[0])}"
                 verb = "is" if len(made) == 1 else "are"
                 found += f": {counted(len(made), 'intermediate')} {size} {verb} materialised"
-        return f"declared {format_bytes(declared_bytes)}; {found}; {self._fused()}"
+        return f"declared {format_bytes(declared_bytes)}; {found}; {self._fused}"
 
     def to_plain(self) -> Mapping[str, Any]:
         """Return what a document keeps of it."""
@@ -141,19 +154,6 @@ class Explanation:
     def _move(self) -> str:
         return "moves" if len(self.operators) == 1 else "move"
 
-    def _compiled(self) -> list[str]:
-        told = self.compiled_bytes
-        return [] if told is None else [f"compiled, {format_bytes(told)} by the compiler's count"]
-
+    @property
     def _fused(self) -> str:
         return f"fused, {format_bytes(self.least_bytes)} would do"
-
-    def _line(self, one: Operator) -> str:
-        if one.bytes_read is None or one.bytes_written is None:
-            parts = [f"moves {format_bytes(one.bytes_moved)}"]
-        else:
-            parts = [f"reads {format_bytes(one.bytes_read)}", f"writes {format_bytes(one.bytes_written)}"]
-        if one.arithmetic_intensity is not None:
-            parts.append(f"{digits(one.arithmetic_intensity)} FLOP/byte")
-        bound = one.bound(self.ridge_point)
-        return f"  {one.name}: {', '.join(parts + ([f'{bound}-bound'] if bound else []))}"

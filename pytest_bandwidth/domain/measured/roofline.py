@@ -109,60 +109,38 @@ def with_doubled_batch(measurement: Measurement) -> Measurement:
         return measurement
     doubled = median(rounds.interleaved[0])
     code = OVERHEAD_FOUND if doubled <= seconds * (1 + DOUBLED_BATCH_GROWTH) else GROWTH_FOUND
-    finding = Finding(code, growth_sentence(seconds, doubled))
+    growth = doubled / seconds - 1
+    change = f"{format_percent(growth)} longer" if growth >= 0 else f"{format_percent(-growth)} less"
+    took = f"{format_seconds(seconds)}, then {format_seconds(doubled)}"
+    finding = Finding(code, f"twice the batch takes {change}: {took}")
     return replace(measurement, rounds=replace(rounds, interleaved=()), findings=(*measurement.findings, finding))
 
 
 def regime_of(measurement: Measurement) -> RegimeFinding | None:
     """Tell the regime as far as the evidence goes: overhead, then the roofline, then the share of the probe."""
-    if not measurement.seconds:
+    seconds, host = measurement.seconds, measurement.host_seconds
+    if not seconds:
         return None
-    return _overhead(measurement) or _on_the_roofline(measurement) or _beside_the_probe(measurement)
-
-
-def growth_sentence(single_seconds: float, doubled_seconds: float) -> str:
-    """Return ``twice the batch takes 4 % longer: 12.1 µs, then 12.6 µs``."""
-    growth = doubled_seconds / single_seconds - 1
-    change = f"{format_percent(growth)} longer" if growth >= 0 else f"{format_percent(-growth)} less"
-    return f"twice the batch takes {change}: {format_seconds(single_seconds)}, then {format_seconds(doubled_seconds)}"
-
-
-def _overhead(measurement: Measurement) -> RegimeFinding | None:
-    """Look for overhead: a doubled batch, the host's time around the device's, or the cost of calling any kernel."""
-    for finding in measurement.findings:
-        if finding.code == OVERHEAD_FOUND:
-            return RegimeFinding("overhead-bound", finding.text)
-    seconds, host = measurement.seconds or 0.0, measurement.host_seconds
-    if host and host > 2 * seconds and measurement.method.startswith("events"):
-        return RegimeFinding(
-            "overhead-bound",
-            f"the host needs {format_seconds(host)} for {format_seconds(seconds)} of device work",
-        )
+    # A doubled batch, the host's time around the device's, or the cost of calling any kernel.
+    overhead = next((finding.text for finding in measurement.findings if finding.code == OVERHEAD_FOUND), None)
     dispatch = measurement.detail.get(DISPATCH_SECONDS)
-    if isinstance(dispatch, float) and 2 * dispatch > seconds:
-        return RegimeFinding(
-            "overhead-bound",
-            f"a kernel without any work takes {format_seconds(dispatch)} here, this one {format_seconds(seconds)}",
-        )
-    return None
-
-
-def _on_the_roofline(measurement: Measurement) -> RegimeFinding | None:
-    if not measurement.flop_declared:
-        return None
-    if measurement.traffic.flop == 0:
-        return RegimeFinding("memory-bound", "it computes nothing")
-    intensity, ridge = measurement.arithmetic_intensity, ridge_of(measurement)
-    if intensity is None or ridge is None:
-        return None
-    regime: Regime = "memory-bound" if intensity < ridge.point else "compute-bound"
-    side = "under" if intensity < ridge.point else "over"
-    by = " (by the rates measured here)" if ridge.measured else ""
-    evidence = f"{digits(intensity)} FLOP/byte, {side} the ridge point at {digits(ridge.point)}{by}"
-    return RegimeFinding(regime, evidence)
-
-
-def _beside_the_probe(measurement: Measurement) -> RegimeFinding | None:
+    if overhead is None and host and host > 2 * seconds and measurement.method.startswith("events"):
+        overhead = f"the host needs {format_seconds(host)} for {format_seconds(seconds)} of device work"
+    elif overhead is None and isinstance(dispatch, float) and 2 * dispatch > seconds:
+        this = format_seconds(seconds)
+        overhead = f"a kernel without any work takes {format_seconds(dispatch)} here, this one {this}"
+    if overhead is not None:
+        return RegimeFinding("overhead-bound", overhead)
+    if measurement.flop_declared:
+        if measurement.traffic.flop == 0:
+            return RegimeFinding("memory-bound", "it computes nothing")
+        intensity, ridge = measurement.arithmetic_intensity, ridge_of(measurement)
+        if intensity is not None and ridge is not None:
+            under = intensity < ridge.point
+            by = " (by the rates measured here)" if ridge.measured else ""
+            side = f"{'under' if under else 'over'} the ridge point at {digits(ridge.point)}{by}"
+            evidence = f"{digits(intensity)} FLOP/byte, {side}"
+            return RegimeFinding("memory-bound" if under else "compute-bound", evidence)
     relative = measurement.relative
     if relative is None or not MEMORY_BOUND_SHARE < relative <= LARGEST_SHARE:
         return None
@@ -174,7 +152,28 @@ def bottleneck_of(measurement: Measurement) -> str | None:
     for finding in measurement.findings:
         if finding.code == BOTTLENECK_FOUND:
             return finding.text
-    return _counted(measurement.detail) or _spilled(measurement) or _asked_again(measurement)
+    # Those of the counted loads and stores that waste more sectors.
+    wasted: list[tuple[float, str]] = []
+    for verb, kind in (("reads", "loads"), ("writes", "stores")):
+        access = measurement.detail.get(kind)
+        if not isinstance(access, Mapping) or not access.get("coalescing"):
+            continue
+        pattern = str(access.get("pattern") or "").partition(" ")[0]
+        said = "" if pattern in ("coalesced", "none", "broadcast") else pattern
+        sentence = access_sentence(verb, said, 1 / access["coalescing"])
+        if sentence is not None:
+            wasted.append((access["sectors"] * (1 - access["coalescing"]), sentence))
+    if wasted:
+        return max(wasted)[1]
+    resources, traffic = measurement.resources, measurement.traffic
+    if resources is not None and resources.local_bytes:
+        where = "(spilled registers, indexed arrays) go through the caches"
+        return f"{resources.local_bytes} B of local memory a thread {where}"
+    # The bytes that all loads ask for, by the operation's model, beside the distinct ones.
+    factor = (traffic.requested_read or 0) / traffic.bytes_read if traffic.bytes_read else 0.0
+    if factor < READ_AGAIN:
+        return None
+    return f"reads ask for {_times(factor)} the distinct bytes: what caches do not serve comes from memory again"
 
 
 def access_sentence(verb: str, pattern: str, factor: float, unit: str = "sectors") -> str | None:
@@ -185,41 +184,6 @@ def access_sentence(verb: str, pattern: str, factor: float, unit: str = "sectors
     if factor < WORTH_TELLING:
         return None
     return f"{pattern} {verb} ask for {_times(factor)} the {unit} they need".lstrip()
-
-
-def _counted(detail: Mapping[str, object]) -> str | None:
-    """Name those of the counted loads and stores that waste more sectors."""
-    wasted: list[tuple[float, str]] = []
-    for verb, kind in (("reads", "loads"), ("writes", "stores")):
-        access = detail.get(kind)
-        if not isinstance(access, Mapping) or not access.get("coalescing"):
-            continue
-        pattern = str(access.get("pattern") or "").partition(" ")[0]
-        said = "" if pattern in ("coalesced", "none", "broadcast") else pattern
-        sentence = access_sentence(verb, said, 1 / access["coalescing"])
-        if sentence is not None:
-            wasted.append((access["sectors"] * (1 - access["coalescing"]), sentence))
-    return max(wasted)[1] if wasted else None
-
-
-def _spilled(measurement: Measurement) -> str | None:
-    resources = measurement.resources
-    if resources is None or not resources.local_bytes:
-        return None
-    return (
-        f"{resources.local_bytes} B of local memory a thread (spilled registers, indexed arrays) go through the caches"
-    )
-
-
-def _asked_again(measurement: Measurement) -> str | None:
-    """Compare the bytes that all loads ask for, by the operation's model, with the distinct ones."""
-    traffic = measurement.traffic
-    if traffic.requested_read is None or not traffic.bytes_read:
-        return None
-    factor = traffic.requested_read / traffic.bytes_read
-    if factor < READ_AGAIN:
-        return None
-    return f"reads ask for {_times(factor)} the distinct bytes: what caches do not serve comes from memory again"
 
 
 def _times(factor: float) -> str:

@@ -48,35 +48,29 @@ BUSY_PROCESSORS, BUSY_SHARE = 0.5, 1 / 16
 
 def why_invalid(measurement: Measurement) -> Finding | None:
     """Return why a timed measurement is invalid by its samples, its peak or others on the GPU; None where it is not."""
-    rounds = measurement.rounds
-    if not rounds.kernel_seconds:
-        if rounds.disturbed == len(rounds.dropped) and rounds.too_disturbed:
-            return _disturbed(measurement)
+    rounds, on_gpu = measurement.rounds, measurement.device.on_gpu
+    if rounds.kernel_seconds:
+        if any(seconds <= 0 for seconds in (*rounds.kernel_seconds, *rounds.probe_seconds)):
+            return Finding(CLOCK, "a sample took no time: the work ran elsewhere, or is shorter than the clock can see")
+        if (wrong := above_peak(measurement) or above_probe(measurement)) is not None:
+            return wrong
+    elif rounds.disturbed != len(rounds.dropped) or not rounds.too_disturbed:
         reasons = sorted({d.reason for d in rounds.dropped})
         return Finding("no-samples", f"no sample was left: {len(rounds.dropped)} dropped ({'; '.join(reasons)})")
-    if any(seconds <= 0 for seconds in (*rounds.kernel_seconds, *rounds.probe_seconds)):
-        return Finding(CLOCK, "a sample took no time: the work ran elsewhere, or is shorter than the clock can see")
-    if (wrong := above_peak(measurement) or above_probe(measurement) or did_nothing(measurement)) is not None:
-        return wrong
     if rounds.too_disturbed:
-        return _disturbed(measurement)
+        many = f"{rounds.disturbed} of {rounds.disturbed + len(rounds.kernel_seconds)} rounds"
+        who = ", ".join(measurement.conditions_after.others)
+        seen = f" ({who})" if who else ""
+        if on_gpu:
+            unseen = "" if who else "; no process was seen, as in containers: give the tests a GPU of their own"
+            told = f"something else had the GPU in {many}{seen}, as the probe tells by its time{unseen}"
+            return Finding(HELD_UP, told)
+        share = "" if rounds.run_delay is None else f", {format_percent(rounds.run_delay)} of their time"
+        return Finding(RUN_DELAY, f"its threads waited for a processor in {many}{share}{seen}")
     others = measurement.conditions_before.others + measurement.conditions_after.others
-    if measurement.device.on_gpu and others:
+    if on_gpu and others:
         return Finding(OTHERS, f"other processes were active on the GPU: {', '.join(sorted(set(others)))}")
     return None
-
-
-def _disturbed(measurement: Measurement) -> Finding:
-    """Return the finding that too few rounds were undisturbed, with who disturbed them where that was seen."""
-    rounds = measurement.rounds
-    many = f"{rounds.disturbed} of {rounds.disturbed + len(rounds.kernel_seconds)} rounds"
-    share = "" if rounds.run_delay is None else f", {format_percent(rounds.run_delay)} of their time"
-    who = ", ".join(measurement.conditions_after.others)
-    seen = f" ({who})" if who else ""
-    if measurement.device.on_gpu:
-        unseen = "" if who else "; no process was seen, as in containers: give the tests a GPU of their own"
-        return Finding(HELD_UP, f"something else had the GPU in {many}{seen}, as the probe tells by its time{unseen}")
-    return Finding(RUN_DELAY, f"its threads waited for a processor in {many}{share}{seen}")
 
 
 def above_peak(measurement: Measurement) -> Finding | None:
@@ -85,91 +79,68 @@ def above_peak(measurement: Measurement) -> Finding | None:
     peak, gbps = measurement.peak or Peak(MAX_GBPS * 1e9, "of any memory"), measurement.gbps
     if gbps is None or gbps * 1e9 <= peak.bytes_per_second:
         return None
-    return Finding(
-        ABOVE_PEAK,
+    text = (
         f"{format_gbps(gbps)} is more than the peak of {format_gbps(peak.gbps)} ({peak.source}): the work was served "
         f"from a cache, or moves less than the {format_bytes(measurement.bytes_moved)} that are declared"
-        f"{_unwritten(measurement)}",
     )
-
-
-def _unwritten(measurement: Measurement) -> str:
-    """Advise a larger array where a GPU's cache may have kept a good part of what was written until after the end."""
-    cache_bytes = measurement.device.facts.get("last_cache_bytes")
-    written = measurement.traffic.bytes_written
-    if (
-        not isinstance(cache_bytes, int)
-        or written <= measurement.traffic.bytes_read
-        or ENOUGH_CACHES * cache_bytes < written
-    ):
-        return ""
-    return (
-        f"; up to {format_bytes(min(cache_bytes, written))} of the {format_bytes(written)} that it writes may stay in "
-        f"the cache at its end: write {format_bytes(ENOUGH_CACHES * cache_bytes)} or more"
-    )
+    # A GPU's cache may have kept a good part of what was written until after the end.
+    cache_bytes, written = measurement.device.facts.get("last_cache_bytes"), measurement.traffic.bytes_written
+    if isinstance(cache_bytes, int) and measurement.traffic.bytes_read < written <= ENOUGH_CACHES * cache_bytes:
+        text += (
+            f"; up to {format_bytes(min(cache_bytes, written))} of the {format_bytes(written)} that it writes may stay "
+            f"in the cache at its end: write {format_bytes(ENOUGH_CACHES * cache_bytes)} or more"
+        )
+    return Finding(ABOVE_PEAK, text)
 
 
 def above_probe(measurement: Measurement) -> Finding | None:
-    """Return why a figure far above the probe's cannot be true where no peak is known; None where it can be.
+    """Return why a figure far above the probe's cannot be true; None where it can be.
 
     The probe's fastest sample counts, which other processes hindered least; where they did all the same, only what is
-    absurd is refused.
+    absurd is refused, and only where no peak is known. A probe that is as short as a call shows nothing: in some
+    processes a cold call takes five times as long as in others, as much as copying half a megabyte. Then what a host's
+    callable takes is held to a function that does nothing.
     """
-    rounds, gbps = measurement.rounds, measurement.gbps
-    if measurement.peak is not None or gbps is None or not rounds.probe_seconds:
+    rounds, gbps, device = measurement.rounds, measurement.gbps, measurement.device
+    if gbps is None or not rounds.probe_seconds:
         return None
-    fastest_seconds = min(rounds.probe_seconds)
-    probe_gbps = rounds.probe_bytes / fastest_seconds / 1e9
-    hindered = probe_gbps < LEAST_PROBE_GBPS or busy_with_others(measurement) is not None
-    largest_share = LARGEST_SHARE * _threads_beyond_probe(measurement) * (HINDERED_FACTOR if hindered else 1)
-    if fastest_seconds < PROBE_CALL_SECONDS or gbps <= largest_share * max(probe_gbps, LEAST_PROBE_GBPS):
+    fastest_seconds, probe_seconds = min(rounds.kernel_seconds), min(rounds.probe_seconds)
+    probe_gbps = rounds.probe_bytes / probe_seconds / 1e9
+    believed_gbps, processors = max(probe_gbps, LEAST_PROBE_GBPS), device.facts.get("processors")
+    # On how many times as many threads as its probe a workload may run: NumPy's probe has one.
+    alone = device.on_host and device.settings.get("threads") == "numpy"
+    largest_share = LARGEST_SHARE * (processors if alone and isinstance(processors, int) else 1)
+    declared = f"the {format_bytes(measurement.bytes_moved)} that are declared"
+    if probe_seconds < PROBE_CALL_SECONDS:
+        call_seconds = measurement.detail.get(CALL_SECONDS)
+        if not isinstance(call_seconds, float) or fastest_seconds > LONGER_FACTOR * call_seconds:
+            return None
+        if gbps <= largest_share * believed_gbps:
+            return None
+        return Finding(
+            NO_WORK,
+            f"its fastest sample took {format_seconds(fastest_seconds)}, and a function that does nothing takes "
+            f"{format_seconds(call_seconds)}: nothing moves {declared}; expected a callable that does its work when it "
+            "is called",
+        )
+    others = measurement.conditions_after.others_processors
+    if probe_gbps < LEAST_PROBE_GBPS or busy_with_others(measurement, others) is not None:
+        largest_share *= HINDERED_FACTOR
+    if measurement.peak is not None or gbps <= largest_share * believed_gbps:
         return None
     return Finding(
         ABOVE_PROBE,
         f"{format_gbps(gbps)} is more than {format_percent(largest_share)} of what the probe's fastest sample reached "
-        f"({format_gbps(probe_gbps)}): the work moves less than the {format_bytes(measurement.bytes_moved)} that are "
-        "declared; where it does not, say in ini bandwidth_peak what the memory reaches",
+        f"({format_gbps(probe_gbps)}): the work moves less than {declared}; where it does not, say in ini "
+        "bandwidth_peak what the memory reaches",
     )
 
 
-def did_nothing(measurement: Measurement) -> Finding | None:
-    """Return why a host's callable did nothing, where its fastest sample shows no more than a call; None where it does.
-
-    Only of a figure above what its probe allows, and where the probe is so short that it cannot say so itself: in some
-    processes a cold call takes five times as long as in others, as much as copying half a megabyte.
-    """
-    call_seconds, gbps, rounds = measurement.detail.get(CALL_SECONDS), measurement.gbps, measurement.rounds
-    if not isinstance(call_seconds, float) or gbps is None or not rounds.probe_seconds:
-        return None
-    fastest_seconds, probe_seconds = min(rounds.kernel_seconds), min(rounds.probe_seconds)
-    probe_gbps = rounds.probe_bytes / probe_seconds / 1e9
-    largest_gbps = LARGEST_SHARE * _threads_beyond_probe(measurement) * max(probe_gbps, LEAST_PROBE_GBPS)
-    if probe_seconds >= PROBE_CALL_SECONDS or gbps <= largest_gbps or fastest_seconds > LONGER_FACTOR * call_seconds:
-        return None
-    return Finding(
-        NO_WORK,
-        f"its fastest sample took {format_seconds(fastest_seconds)}, and a function that does nothing takes "
-        f"{format_seconds(call_seconds)}: nothing moves the {format_bytes(measurement.bytes_moved)} that are declared; "
-        "expected a callable that does its work when it is called",
-    )
-
-
-def _threads_beyond_probe(measurement: Measurement) -> int:
-    """Return on how many times as many threads as its probe a workload may run: NumPy's probe has one."""
-    processors = measurement.device.facts.get("processors")
-    alone = measurement.device.on_host and measurement.device.settings.get("threads") == "numpy"
-    return processors if alone and isinstance(processors, int) else 1
-
-
-def busy_with_others(measurement: Measurement, limit: float | None = None) -> Finding | None:
+def busy_with_others(measurement: Measurement, used: float | None, limit: float | None = None) -> Finding | None:
     """Return why a host's measurement is invalid where others used `limit` processors or more; None for fewer.
 
     limit: half a processor or a sixteenth of all, whichever is more, unless said.
     """
-    return _busy(measurement, measurement.conditions_after.others_processors, limit)
-
-
-def _busy(measurement: Measurement, used: float | None, limit: float | None) -> Finding | None:
     if not measurement.device.on_host or used is None:
         return None
     if limit is None:
@@ -195,7 +166,7 @@ def validated(measurement: Measurement, peak: Peak | None, busy_processors: floa
         return held
     after, accounted = held.conditions_after, busy_processors is None and held.rounds.run_delay is not None
     used = after.stolen_processors if accounted else after.others_processors
-    held = replace(held, invalid=why_invalid(held) or _busy(held, used, busy_processors))
+    held = replace(held, invalid=why_invalid(held) or busy_with_others(held, used, busy_processors))
     return replace(held, rounds=replace(held.rounds, probe_seconds=())) if held.rounds.disturbed_count else held
 
 

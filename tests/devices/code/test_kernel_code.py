@@ -162,11 +162,12 @@ def test_options_change_the_code_or_do_not(arch):
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_constants_of_other_kernels_change_no_ptx(arch):
-    """Of the machine code they may: all constants of a file lie together."""
-    assert code(
-        WITH_CONSTANTS + SOURCE + WITH_CONSTANTS.replace("others", "o").replace("constants", "c"), arch
-    ).ptx == (code(SOURCE, arch).ptx)
+def test_constants_and_asserts_of_other_kernels_change_no_ptx(arch):
+    """Of the machine code they may: all constants of a file lie together, and addresses of texts move."""
+    after = WITH_CONSTANTS.replace("others", "o").replace("constants", "c")
+    assert code(WITH_CONSTANTS + SOURCE + after, arch).ptx == code(SOURCE, arch).ptx
+    other = "__global__ void other(int* x) { assert(*x); }\n"
+    assert code(other + SAID, arch).ptx == code(SAID, arch).ptx
 
 
 def test_architectures_are_other_code():
@@ -198,12 +199,6 @@ def test_macros_of_the_file_are_texts_where_they_are_asserted_or_a_format(arch):
     for text in said:
         source = f"{HEAD}    {text}\n}}\n"
         assert code(f"\n{source}", arch, filename="another/of_another.cu") == code(source, arch)
-
-
-def test_another_kernel_that_asserts_leaves_ptx_what_it_is():
-    """Of the machine code it changes where the addresses of texts lie."""
-    other = "__global__ void other(int* x) { assert(*x); }\n"
-    assert code(other + SAID, "sm_90").ptx == code(SAID, "sm_90").ptx
 
 
 USED_ELSEWHERE = {
@@ -272,7 +267,7 @@ def test_nothing_hides_on_a_line_of_the_version(more):
 
 @pytest.mark.parametrize("cubin", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 60, b"no ELF" * 100])
 def test_what_cannot_be_read_is_unknown(cubin):
-    assert machine_code(cubin, "kernel") is None
+    assert machine_code(cubin, "kernel") is code_of_file(cubin) is None
     assert kernel_code("no PTX {", cubin, "kernel").identity == CodeIdentity()
     ptx = compile_ptx(SOURCE).ptx
     assert kernel_code(ptx, cubin, "kernel").identity.sass is None
@@ -281,9 +276,10 @@ def test_what_cannot_be_read_is_unknown(cubin):
 
 def test_a_cubin_that_is_cut_short_is_unknown_or_whole():
     data = compile_cubin(SOURCE).data
-    whole = machine_code(data, "kernel")
-    assert whole is not None
-    assert {machine_code(data[:size], "kernel") for size in range(0, len(data) - 1, 97)} <= {None, whole}
+    for read in (code_of_file, functools.partial(machine_code, kernel="kernel")):
+        whole = read(data)
+        assert whole is not None
+        assert {read(data[:size]) for size in range(0, len(data) - 1, 97)} <= {None, whole}
 
 
 def of_file(text, *options, **given):
@@ -295,13 +291,6 @@ def test_a_whole_cubin_is_known_by_its_code_and_not_by_its_line_numbers():
     assert None is not of_file(SOURCE) == of_file(SOURCE, "-lineinfo") == of_file(UNCHANGED["a comment"], "-lineinfo")
     assert of_file(UNCHANGED["another kernel after"]) != of_file(SOURCE)
     assert not [edit for edit, text in CHANGED.items() if of_file(text) == of_file(SOURCE)]
-
-
-def test_of_what_is_no_whole_elf_file_no_code_is_taken():
-    data = compile_cubin(SOURCE).data
-    whole = code_of_file(data)
-    assert {code_of_file(data[:size]) for size in range(0, len(data) - 1, 97)} <= {None, whole}
-    assert code_of_file(b"\x7fELF\x02\x01" + b"\xff" * 60) is None
 
 
 def test_a_cubin_without_symbols_is_unknown():

@@ -37,13 +37,8 @@ def test_another_version_is_the_same_module():
 @pytest.mark.parametrize(
     "line",
     [
-        "",
-        "// .version 9.5",
-        " .version 9.5",
-        ".version 9",
-        ".version 9.5 .entry k()",
-        ".version 9999.5",
-        "\n.version 9.5",
+        *("", "// .version 9.5", " .version 9.5", ".version 9", ".version 9.5 .entry k()"),
+        *(".version 9999.5", "\n.version 9.5"),
     ],
 )
 def test_a_version_stands_alone_in_the_first_line(line):
@@ -55,14 +50,8 @@ def test_a_version_stands_alone_in_the_first_line(line):
 @pytest.mark.parametrize(
     ("cuda", "ptx"),
     [
-        ((11, 8), (7, 8)),
-        ((12, 0), (8, 0)),
-        ((12, 5), (8, 5)),
-        ((12, 6), (8, 5)),
-        ((12, 8), (8, 7)),
-        ((12, 9), (8, 8)),
-        ((13, 0), (9, 0)),
-        ((13, 5), (9, 5)),
+        *(((11, 8), (7, 8)), ((12, 0), (8, 0)), ((12, 5), (8, 5)), ((12, 6), (8, 5)), ((12, 8), (8, 7))),
+        *(((12, 9), (8, 8)), ((13, 0), (9, 0)), ((13, 5), (9, 5))),
     ],
 )
 def test_the_newest_version_follows_the_drivers_cuda(cuda, ptx):
@@ -88,12 +77,19 @@ CALLED = ".func (.param .b32 func_retval0) half(\n.param .b32 half_param_0\n)\n{
 TABLE = ".const .align 4 .b8 d[8] = {0, 0, 128, 63, 0, 0, 0, 64};\n.global .align 1 .b8 $data_0[2] = {120};\n"
 
 
-def test_an_entrys_name_and_parameters_are_read():
-    assert entry_of(POINTERS) == PtxEntry("k", (8, 8, 4), ())
-    by_value = kernel(".param .align 4 .b8 {}[12]", ".param .f32 {}", ".param .f16x2 {}", ".param .b8 {}")
-    assert entry_of(by_value) == PtxEntry("k", (12, 4, 4, 1), ())
-    assert entry_of(f"{HEAD}.visible .entry k()\n{BODY}") == PtxEntry("k", (), ())
-    assert entry_of(f"{HEAD}.visible .entry k\n{BODY}") == PtxEntry("k", (), ())
+BY_VALUE = kernel(".param .align 4 .b8 {}[12]", ".param .f32 {}", ".param .f16x2 {}", ".param .b8 {}")
+
+
+@pytest.mark.parametrize(
+    ("ptx", "parameter_bytes"),
+    [
+        *((POINTERS, (8, 8, 4)), (BY_VALUE, (12, 4, 4, 1))),
+        *((f"{HEAD}.visible .entry k{parameters}\n{BODY}", ()) for parameters in ("()", "")),
+        *((kernel(".param .u64 {}", variables=around), (8,)) for around in (PRINTF, EXTERN, CALLED, TABLE)),
+    ],
+)
+def test_an_entrys_name_and_parameters_are_read_whatever_stands_around(ptx, parameter_bytes):
+    assert entry_of(ptx) == PtxEntry("k", parameter_bytes, ())
 
 
 @pytest.mark.parametrize("text", ["", HEAD, "no PTX", POINTERS + kernel(name="other")])
@@ -101,11 +97,6 @@ def test_a_module_of_no_kernel_or_several_is_none(text):
     assert entry_of(text) is None
     assert why_not_interchangeable(text, POINTERS) == "its PTX holds no kernel, or several"
     assert why_not_interchangeable(POINTERS, text) == "the new PTX holds no kernel, or several"
-
-
-def test_what_stands_around_a_kernel_does_not_matter():
-    for around in (PRINTF, EXTERN, CALLED, TABLE):
-        assert entry_of(kernel(".param .u64 {}", variables=around)) == PtxEntry("k", (8,), ())
 
 
 @pytest.mark.parametrize(

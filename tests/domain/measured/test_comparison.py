@@ -52,11 +52,14 @@ def test_interval_holds_the_median_as_often_as_it_says():
     assert held >= 0.94 * 2000
 
 
-def test_unknown_names_are_answered_with_the_known():
-    with pytest.raises(UsageError, match="found 'c', expected one of a, b"):
-        Comparison({"a": measurement([1.0]), "b": measurement([1.0])}).ratio("c", over="a")
-
-
-def test_nothing_left_is_an_error():
-    with pytest.raises(UsageError, match="no round was left"):
-        Comparison({"a": measurement([]), "b": measurement([])}).ratio("a", over="b")
+@pytest.mark.parametrize(
+    ("name", "seconds", "said"),
+    [
+        ("c", [1.0], "found 'c', expected one of a, b"),
+        ("a", [], "no round was left"),
+        ("a", [0.0], "a sample of 'a' took no time"),
+    ],
+)
+def test_what_has_no_ratio_is_an_error(name, seconds, said):
+    with pytest.raises(UsageError, match=said):
+        Comparison({"a": measurement(seconds), "b": measurement(seconds)}).ratio(name, over="b")

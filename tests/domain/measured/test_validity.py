@@ -31,23 +31,17 @@ def on_host(others, processors=2, kind="cpu"):
     ("others", "processors", "busy"), [(0.49, 2, False), (0.5, 2, True), (1.99, 32, False), (2.0, 32, True)]
 )
 def test_half_a_processor_or_a_sixteenth_of_all(others, processors, busy):
-    assert (busy_with_others(on_host(others, processors)) is not None) is busy
+    found = busy_with_others(on_host(others, processors), others)
+    assert (found is not None) is busy
+    if found is not None:
+        assert found.text == f"others kept {others} processors busy meanwhile (make (7): 0.90 processors)"
 
 
-def test_says_how_much_and_who():
-    found = busy_with_others(on_host(0.9))
-    assert found is not None
-    assert found.text == "others kept 0.9 processors busy meanwhile (make (7): 0.90 processors)"
-
-
-def test_the_user_can_say_what_busy_is():
-    assert busy_with_others(on_host(0.9), limit=1.0) is None
-    assert busy_with_others(on_host(0.1), limit=0.05) is not None
-
-
-def test_unknown_is_not_busy_and_gpus_have_a_rule_of_their_own():
-    assert busy_with_others(replace(on_host(0.9), conditions_after=Conditions())) is None
-    assert busy_with_others(on_host(0.9, kind="cuda")) is None
+def test_the_user_can_say_what_busy_is_unknown_is_not_busy_and_gpus_have_a_rule_of_their_own():
+    assert busy_with_others(on_host(0.9), 0.9, limit=1.0) is None
+    assert busy_with_others(on_host(0.1), 0.1, limit=0.05) is not None
+    assert busy_with_others(on_host(None), None) is None
+    assert busy_with_others(on_host(0.9, kind="cuda"), 0.9) is None
 
 
 def test_where_waiting_threads_are_accounted_for_only_a_hypervisor_is_held_to_a_limit_that_nobody_said():
