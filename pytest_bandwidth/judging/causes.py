@@ -68,7 +68,11 @@ def likely_causes(
     if entry is None:
         return ()
     resources = recorded_resources(asdict(measurement.resources) if measurement.resources else None)
-    causes = _code_changes(measurement, entry, resources)
+    causes = list(measurement.code.changes_since(identity_of_plain(entry.code)))
+    before, shape = shape_of(entry.resources), shape_of(resources)
+    if before is not None and shape is not None and (changes := shape_changes(before, shape)):
+        # The launch's shape by its figures, where both are recorded.
+        causes = [one for one in causes if one != SHAPE_CHANGED] + [f"the launch changed: {', '.join(changes)}"]
     if sectors is not None and sectors["then"] != sectors["now"]:
         causes.append(f"sectors of 32 bytes {sectors['then']:,} → {sectors['now']:,} a block")
     for name, text in _RESOURCES.items():
@@ -88,29 +92,16 @@ def likely_causes(
     return tuple(causes)
 
 
-def _code_changes(measurement: Measurement, entry: Entry, resources: Mapping[str, int]) -> list[str]:
-    """Say what changed in code and launch; the launch's shape by its figures, where both are recorded."""
-    said = list(measurement.code.changes_since(identity_of_plain(entry.code)))
-    then, now = shape_of(entry.resources), shape_of(resources)
-    shape = [] if then is None or now is None else shape_changes(then, now)
-    if shape:
-        said = [one for one in said if one != SHAPE_CHANGED] + [f"the launch changed: {', '.join(shape)}"]
-    return said
-
-
 def changed_facts(recorded: Mapping[str, object], now: Mapping[str, object]) -> dict[str, str]:
     """Say, by name, which facts and versions that a run recorded are others now."""
-    return {
-        name: _change(name, str(known), str(value))
-        for name, value in now.items()
-        if (known := recorded.get(name)) is not None and str(value) != str(known)
-    }
-
-
-def _change(name: str, then: str, now: str) -> str:
-    """Say what a fact or a version was and is; a unit stands at the end of a fact's name."""
-    words, _, unit = name.rpartition("_")
-    return f"{(words if unit in _UNITS else name).replace('_', ' ')} {then} → {now}{_UNITS.get(unit, '')}"
+    changed = {}
+    for name, value in now.items():
+        then = recorded.get(name)
+        if then is not None and str(then) != str(value):
+            words, _, unit = name.rpartition("_")  # a unit stands at the end of a fact's name
+            said = (words if unit in _UNITS else name).replace("_", " ")
+            changed[name] = f"{said} {then} → {value}{_UNITS.get(unit, '')}"
+    return changed
 
 
 def _probe_sentence(measurement: Measurement, entry: Entry) -> str | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Run
-from pytest_bandwidth.domain.traffic import Traffic
 
 # By so much may a run count more than the baseline's runs did.
 TOLERANCE = 0.02
@@ -24,7 +23,7 @@ COSTS = {
     "distinct_bytes_written": "distinct bytes written",
 }
 # Without these nothing gates what most kernels ask for.
-_SECTORS = ("load_sectors", "store_sectors", "atomic_sectors")
+SECTORS = ("load_sectors", "store_sectors", "atomic_sectors")
 # Every name that the traffic device counts by.
 COUNT_NAMES = frozenset(COSTS) | {
     "load_requests",
@@ -41,48 +40,6 @@ def called(name: str) -> str:
     return COSTS.get(name, name.replace("_", " "))
 
 
-# A count's name, what it was and what it is.
-Change = tuple[str, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class CountChanges:
-    """Hold how counts differ from known ones.
-
-    risen: costs that rose by more than the tolerance; within: those that rose by less. fallen: costs that fell.
-    less_work: the first count of distinct bytes that fell below what was touched before and what is declared, with
-    what is declared: a kernel that skips a part of its work asks for less in every count, which is no gain.
-    ungated: sectors that the kernel asks for, or a plugged-in device's counts, which the known counts lack.
-    uncounted: costs that are known and were not counted.
-    """
-
-    risen: tuple[Change, ...] = ()
-    within: tuple[Change, ...] = ()
-    fallen: tuple[Change, ...] = ()
-    less_work: tuple[str, int, int, int] | None = None
-    ungated: tuple[str, ...] = ()
-    uncounted: tuple[str, ...] = ()
-
-
-def changes_of(
-    counts: Mapping[str, int], known: Mapping[str, int], declared: Traffic, tolerance: float
-) -> CountChanges:
-    """Compare a kernel's counts with known ones. tolerance: the share by which a cost may rise.
-
-    Counts of other names, by a device that is plugged in, are costs, too.
-    """
-    plugged = [name for name in counts if name not in COUNT_NAMES]
-    both = [(name, known[name], counts[name]) for name in (*COSTS, *plugged) if name in known and name in counts]
-    return CountChanges(
-        risen=tuple(one for one in both if one[2] > one[1] * (1 + tolerance)),
-        within=tuple(one for one in both if one[1] < one[2] <= one[1] * (1 + tolerance)),
-        fallen=tuple(one for one in both if one[2] < one[1]),
-        less_work=_less_work(counts, known, declared),
-        ungated=tuple(name for name in (*_SECTORS, *plugged) if counts.get(name) and name not in known),
-        uncounted=tuple(name for name in known if name not in counts and (name in COSTS or name not in COUNT_NAMES)),
-    )
-
-
 def pattern_of(detail: Mapping[str, Any]) -> str | None:
     """Describe loads and stores as a baseline entry keeps them: ``loads coalesced, stores strided (32 bytes)``.
 
@@ -94,20 +51,6 @@ def pattern_of(detail: Mapping[str, Any]) -> str | None:
         f"{kind} {detail[kind]['pattern']}" for kind in ("loads", "stores") if detail.get(kind, {}).get("requests")
     ]
     return ", ".join(parts) or "no global access"
-
-
-def _less_work(
-    counts: Mapping[str, int], known: Mapping[str, int], declared: Traffic
-) -> tuple[str, int, int, int] | None:
-    for name, said in (
-        ("distinct_bytes_read", declared.bytes_read),
-        ("distinct_bytes_written", declared.bytes_written),
-    ):
-        seen, then = counts.get(name), known.get(name)
-        # To touch no longer what was not declared is a gain.
-        if seen is not None and then is not None and seen < min(then, said):
-            return name, then, seen, said
-    return None
 
 
 def continued(old: Sequence[Run], fresh: Sequence[Run]) -> tuple[Run, ...]:

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.measured.metrics import Metrics, middle_of
@@ -19,7 +20,7 @@ from pytest_bandwidth.domain.measured.validity import IMPOSSIBLE
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import drop_of_log, log_of_drop
 from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
-from pytest_bandwidth.judging.counts import changes_of
+from pytest_bandwidth.judging.counts import COSTS, COUNT_NAMES, SECTORS
 from pytest_bandwidth.judging.evidence import Ask, Evidence, MeasurementSetup, OldCodeComparison, setup_of
 from pytest_bandwidth.judging.limits import Limits, figure_of, first_missed, first_unseen
 from pytest_bandwidth.judging.pairs import Interval, Looks, interval_of
@@ -50,13 +51,13 @@ def decide(evidence: Evidence, limits: Limits) -> Decision | Ask:
     decided = _by_code(evidence, limits)
     if invalid is not None:
         passes = isinstance(decided, Decision) and decided.status in (Status.OK, Status.IMPROVED)
-        if decided is None or (passes and limits.floors):
+        if decided is None or (passes and limits.marker.floors):
             return _invalid(invalid, evidence.why_not if decided is None else ())
     if decided is not None:
         return decided
     if entry is not None:
         return _stored(evidence, limits)
-    return Decision(Status.OK, Rule.FLOORS) if limits.floors else _without_entry(evidence)
+    return Decision(Status.OK, Rule.FLOORS) if limits.marker.floors else _without_entry(evidence)
 
 
 def _by_code(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
@@ -74,7 +75,10 @@ def _by_code(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
         if (invalid := measurement.invalid) is not None:
             why = f"its figures do not count: {invalid.text}"
             return Decision(Status.OK, Rule.CODE_UNCHANGED, NO_NUMBERS, facts, why_not=(why,))
-        return Decision(Status.OK, Rule.CODE_UNCHANGED, _first_numbers(evidence), facts)
+        reference, observed, numbers = evidence.stored, evidence.observed, NO_NUMBERS
+        if reference is not None and observed is not None:  # for people, and for the report on the device
+            numbers = _numbers(reference, reference.drop(observed), evidence.tolerance, 1, observed=observed)
+        return Decision(Status.OK, Rule.CODE_UNCHANGED, numbers, facts)
     if entry is None and evidence.revision is None:
         return None
     if evidence.compared is not None:
@@ -121,25 +125,34 @@ def decide_counts(
     is_same_code: bool = False,
 ) -> Decision:
     """Decide exact counts: any rise of a cost by more than the tolerance is REGRESSED, and nothing is confirmed."""
-    mismatch = mismatch_of(setup.by_any_compiler() if is_same_code else setup, entry)
-    if mismatch is not None:
+    if is_same_code:  # the same PTX is executed, whichever compiler it is from
+        setup = replace(setup, settings={k: v for k, v in setup.settings.items() if k != COMPILER_SETTING})
+    if (mismatch := mismatch_of(setup, entry)) is not None:
         return mismatch
     if not entry.counts:
         return Decision(Status.UNDECIDED, Rule.EMPTY_ENTRY, facts={"lacks": "counts"})
-    changes = changes_of(counts, entry.counts, declared, tolerance)
-    numbers = Numbers(tolerance=tolerance)
+    known, numbers = entry.counts, Numbers(tolerance=tolerance)
     facts: dict[str, Any] = {"same_code": is_same_code, "pattern": entry.extra.get("pattern")}
-    if changes.risen:
-        return Decision(Status.REGRESSED, Rule.COUNTS, numbers, {**facts, "changes": changes.risen})
-    if changes.less_work is not None:
-        return Decision(Status.MISMATCH, Rule.LESS_WORK, numbers, {"change": changes.less_work})
-    if changes.ungated or changes.uncounted:
-        lacks = {"lacks": changes.ungated, "uncounted": changes.uncounted}
-        return Decision(Status.UNDECIDED, Rule.UNGATED, numbers, lacks)
-    if changes.fallen:
-        return Decision(Status.IMPROVED, Rule.COUNTS, numbers, {**facts, "changes": changes.fallen})
-    rule = Rule.CODE_UNCHANGED if is_same_code and not changes.within else Rule.COUNTS
-    return Decision(Status.OK, rule, numbers, {**facts, "changes": changes.within})
+    # Counts of other names, by a device that is plugged in, are costs, too. Of each: name, what it was and what it is.
+    plugged = [name for name in counts if name not in COUNT_NAMES]
+    both = [(name, known[name], counts[name]) for name in (*COSTS, *plugged) if name in known and name in counts]
+    if risen := tuple(one for one in both if one[2] > one[1] * (1 + tolerance)):
+        return Decision(Status.REGRESSED, Rule.COUNTS, numbers, {**facts, "changes": risen})
+    # A kernel that skips a part of its work asks for less in every count, which is no gain: it touches less than before
+    # and than is declared. To touch no longer what was not declared is one.
+    work = {"distinct_bytes_read": declared.bytes_read, "distinct_bytes_written": declared.bytes_written}
+    for name, then, now in both:
+        if name in work and now < min(then, work[name]):
+            return Decision(Status.MISMATCH, Rule.LESS_WORK, numbers, {"change": (name, then, now, work[name])})
+    ungated = tuple(name for name in (*SECTORS, *plugged) if counts.get(name) and name not in known)
+    uncounted = tuple(name for name in known if name not in counts and (name in COSTS or name not in COUNT_NAMES))
+    if ungated or uncounted:
+        return Decision(Status.UNDECIDED, Rule.UNGATED, numbers, {"lacks": ungated, "uncounted": uncounted})
+    if fallen := tuple(one for one in both if one[2] < one[1]):
+        return Decision(Status.IMPROVED, Rule.COUNTS, numbers, {**facts, "changes": fallen})
+    risen_within = tuple(one for one in both if one[2] > one[1])
+    rule = Rule.CODE_UNCHANGED if is_same_code and not risen_within else Rule.COUNTS
+    return Decision(Status.OK, rule, numbers, {**facts, "changes": risen_within})
 
 
 def decide_processes(reference: Reference, values: Sequence[float], tolerance: float) -> Decision:
@@ -267,7 +280,7 @@ def _without_entry(evidence: Evidence) -> Decision:
 
 def _floors(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
     """Return REGRESSED for a floor missed here and in the median of new processes; None where all floors hold."""
-    floors, figures, measurement = limits.floors, evidence.figures, evidence.measurement
+    floors, figures, measurement = limits.marker.floors, evidence.figures, evidence.measurement
     if not floors or figures is None:
         return None
     if "min_utilization" in floors and measurement.peak is None:
@@ -323,7 +336,7 @@ def _stored(evidence: Evidence, limits: Limits) -> Decision | Ask:
         )
     if reference is None or figures is None:
         return Decision(Status.UNDECIDED, Rule.EMPTY_ENTRY, facts={"lacks": "bandwidth"}, why_not=why_not)
-    observed = figures.of(reference.figure)
+    observed = evidence.observed
     if observed is None or (reference.figure == "relative" and not figures.share_told):
         return Decision(Status.UNDECIDED, Rule.NO_PROBE, why_not=why_not)
     values = [value for process in evidence.fresh if (value := process.of(reference.figure)) is not None]
@@ -336,15 +349,6 @@ def _stored(evidence: Evidence, limits: Limits) -> Decision | Ask:
 def _noted(decided: Decision | Ask, evidence: Evidence) -> Decision | Ask:
     """Return the decision with the reasons why better evidence could not be had."""
     return replace(decided, why_not=evidence.why_not) if isinstance(decided, Decision) else decided
-
-
-def _first_numbers(evidence: Evidence) -> Numbers:
-    """Return where unchanged code stands against its baseline, for people and for the report on the device."""
-    reference, figures = evidence.stored, evidence.figures
-    observed = None if reference is None or figures is None else figures.of(reference.figure)
-    if reference is None or observed is None:
-        return NO_NUMBERS
-    return _numbers(reference, reference.drop(observed), evidence.tolerance, 1, observed=observed)
 
 
 def _numbers(

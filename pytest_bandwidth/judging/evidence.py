@@ -9,7 +9,6 @@ from enum import Enum
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.code.stored_kernel import shape_of
-from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, metrics_of_measurement, middle_of
 from pytest_bandwidth.domain.measured.roofline import regime_of
@@ -27,10 +26,6 @@ class MeasurementSetup:
     bytes_written: int
     method: str
     settings: Mapping[str, str]
-
-    def by_any_compiler(self) -> MeasurementSetup:
-        """Return the setup of what executes the same PTX, whichever compiler it is from."""
-        return replace(self, settings={k: v for k, v in self.settings.items() if k != COMPILER_SETTING})
 
 
 def setup_of(measurement: Measurement) -> MeasurementSetup:
@@ -95,6 +90,11 @@ class Evidence:
     fresh: tuple[Metrics, ...] = ()
     fresh_ended: str | None = None
 
+    @property
+    def observed(self) -> float | None:
+        """Return what this process saw of the stored figure; None where there is none of either."""
+        return None if self.stored is None or self.figures is None else self.figures.of(self.stored.figure)
+
     def without(self, ask: Ask, why: str | None = None) -> Evidence:
         """Return it as it is where what was asked for cannot be had."""
         whys = (*self.why_not, why) if why else self.why_not
@@ -108,19 +108,20 @@ def first_evidence(
     measurements: Mapping[str, Measurement], baseline: Baseline | None, limits: Limits
 ) -> dict[str, Evidence]:
     """Return what one run and its baseline know, by key."""
-    return {
-        key: _first(m, baseline.find(key) if baseline else None, baseline, limits) for key, m in measurements.items()
-    }
-
-
-def _first(measurement: Measurement, entry: Entry | None, baseline: Baseline | None, limits: Limits) -> Evidence:
-    tolerance = tolerance_on(measurement.device, limits.marker.tolerance, entry, baseline, limits.tolerance)
-    figures = metrics_of_measurement(measurement) if measurement.gbps is not None else None
-    stored = None
-    if entry is not None and figures is not None and (baseline is None or baseline.code_of is None):
-        stored = _reference(measurement, figures, entry, limits)
-    same = entry is not None and is_same_code(measurement, entry, elsewhere=bool(baseline and baseline.code_of))
-    return Evidence(measurement, figures, entry, tolerance, stored, baseline, is_same_code=same)
+    found, elsewhere = {}, baseline is not None and baseline.code_of is not None
+    for key, measurement in measurements.items():
+        device, entry = measurement.device, None if baseline is None else baseline.find(key)
+        tolerance = tolerance_on(device, limits.marker.tolerance, entry, baseline, limits.tolerance)
+        figures = metrics_of_measurement(measurement) if measurement.gbps is not None else None
+        stored = None
+        if entry is not None and figures is not None and not elsewhere:
+            asked = limits.marker.judged_on or entry.judged_on
+            regime = None if asked else regime_of(measurement)
+            figure = choose_metric(asked, entry, figures, None if regime is None else regime.regime)
+            stored = reference_of(entry, figure, device.on_host)
+        same = entry is not None and is_same_code(measurement, entry, elsewhere=elsewhere)
+        found[key] = Evidence(measurement, figures, entry, tolerance, stored, baseline, is_same_code=same)
+    return found
 
 
 def is_same_code(measurement: Measurement, entry: Entry, *, elsewhere: bool = False) -> bool:
@@ -131,13 +132,6 @@ def is_same_code(measurement: Measurement, entry: Entry, *, elsewhere: bool = Fa
     """
     by = "ptx" if measurement.device.counts_only or elsewhere else "sass"
     return measurement.code.is_same(identity_of_plain(entry.code), by=by)
-
-
-def _reference(measurement: Measurement, figures: Metrics, entry: Entry, limits: Limits) -> Reference | None:
-    asked = limits.marker.judged_on or entry.judged_on
-    regime = None if asked else regime_of(measurement)
-    figure = choose_metric(asked, entry, figures, None if regime is None else regime.regime)
-    return reference_of(entry, figure, measurement.device.on_host)
 
 
 def comparison_of_pairs(
@@ -165,28 +159,22 @@ def comparison_of_pairs(
     )
 
 
-def has_code(baseline: Baseline) -> bool:
-    """Return whether a baseline identifies code, which other devices can judge by."""
-    return any(entry.code for entry in baseline.entries.values())
-
-
 def code_alone(baseline: Baseline) -> Baseline:
     """Return what a baseline says on another device: code, launch, tolerances. Machine code and figures stay out."""
+    entries = {}
+    for key, entry in baseline.entries.items():
+        if entry.code:
+            shape = shape_of(entry.resources)
+            entries[key] = Entry(
+                entry.key,
+                tolerance=entry.tolerance,
+                bytes_read=entry.bytes_read,
+                bytes_written=entry.bytes_written,
+                xfail=entry.xfail,
+                note=entry.note,
+                resources={} if shape is None else shape.recorded(),
+                code={name: value for name, value in entry.code.items() if name != "sass"},
+                line=entry.line,
+            )
     name = "another device" if baseline.device is None else baseline.device.name
-    entries = {key: _code_of(entry) for key, entry in baseline.entries.items() if entry.code}
     return replace(baseline, device=None, entries=entries, code_of=name)
-
-
-def _code_of(entry: Entry) -> Entry:
-    code, shape = {name: value for name, value in entry.code.items() if name != "sass"}, shape_of(entry.resources)
-    return Entry(
-        entry.key,
-        tolerance=entry.tolerance,
-        bytes_read=entry.bytes_read,
-        bytes_written=entry.bytes_written,
-        xfail=entry.xfail,
-        note=entry.note,
-        resources={} if shape is None else shape.recorded(),
-        code=code,
-        line=entry.line,
-    )

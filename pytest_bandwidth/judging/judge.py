@@ -100,7 +100,15 @@ class OldCodeTime:
         """Return the resolver for as long as there is time; of what there is none for, it says so."""
 
         def gather(asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
-            allowed = {key: one for key, one in asking.items() if self._allows(one)}
+            allowed = {}
+            for key, one in asking.items():
+                # Stored figures that are silent, or show a loss, allow all of the time.
+                reference, observed, limit = one.stored, one.observed, self.limit
+                slow = SLOW_SHARE * log_of_drop(one.tolerance)
+                if reference is not None and observed is not None and reference.drop(observed) <= slow:
+                    limit *= SHARE_OF_UNSUSPICIOUS
+                if self.spent < limit:
+                    allowed[key] = one
             why = f"the run's {format_seconds(self.limit)} for old code are spent (bandwidth_settle_time)"
             refused = {
                 key: replace(one, why_not=tuple(dict.fromkeys((*one.why_not, why))))
@@ -114,14 +122,3 @@ class OldCodeTime:
                 self.spent += time.monotonic() - begun
 
         return gather
-
-    def _allows(self, evidence: Evidence) -> bool:
-        """Return whether there is time for a measurement: all of it where stored figures are silent, or show a loss."""
-        reference, figures = evidence.stored, evidence.figures
-        observed = None if reference is None or figures is None else figures.of(reference.figure)
-        is_well = (
-            reference is not None
-            and observed is not None
-            and reference.drop(observed) <= SLOW_SHARE * log_of_drop(evidence.tolerance)
-        )
-        return self.spent < self.limit * (SHARE_OF_UNSUSPICIOUS if is_well else 1.0)

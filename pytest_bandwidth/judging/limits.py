@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_bandwidth.domain import values
-from pytest_bandwidth.domain.baseline import Baseline, Entry
+from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.values import argument
 from pytest_bandwidth.judging.pairs import Looks
-
-if TYPE_CHECKING:
-    from pytest_bandwidth.domain.baseline import Metric
-
 
 # Each floor, and the figure that it is a limit of.
 _METRIC_OF_FLOOR = {"min_gbps": "gbps", "min_utilization": "utilization", "min_relative": "relative"}
@@ -48,10 +44,10 @@ class MarkerOptions:
         values.ratio, "DRAM traffic ÷ declared bytes at most, if --bandwidth-counters counts."
     )
 
-
-def floors_of(marker: MarkerOptions) -> dict[str, float]:
-    """Return the marker's limits that hold whatever a baseline says, by name; each a lower bound."""
-    return {name: limit for name in _METRIC_OF_FLOOR if (limit := getattr(marker, name)) is not None}
+    @property
+    def floors(self) -> dict[str, float]:
+        """Return the limits that hold whatever a baseline says, by name; each a lower bound."""
+        return {name: limit for name in _METRIC_OF_FLOOR if (limit := getattr(self, name)) is not None}
 
 
 def first_missed(floors: Mapping[str, float], figures: Metrics) -> tuple[str, float, float] | None:
@@ -93,11 +89,6 @@ class Limits:
     confirm: int
     writes: Literal["none", "new", "all"] = "none"
     looks: Looks = field(default_factory=Looks)
-
-    @property
-    def floors(self) -> dict[str, float]:
-        """Return the marker's limits that hold whatever a baseline says."""
-        return floors_of(self.marker)
 
     def writes_entry(self, entry: Entry | None) -> bool:
         """Return whether this run writes the entry instead of judging by it."""

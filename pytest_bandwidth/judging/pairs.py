@@ -55,7 +55,7 @@ class Looks:
 class Interval:
     """Hold a mean of log ratios, its standard error, and the degrees of freedom of that.
 
-    spread: standard deviation of the drops, extreme ones moved inwards. count: of all drops, left_out: of those.
+    spread: standard deviation of the drops, extreme ones moved inwards. count: of all drops.
     """
 
     mean: float
@@ -63,7 +63,6 @@ class Interval:
     error: float
     degrees: int
     count: int
-    left_out: int
 
     @property
     def loss_reach(self) -> float:
@@ -101,27 +100,21 @@ def interval_of(drops: Sequence[float]) -> Interval:
     Quiet drops keep all of them, and a straggler does not widen what the others agree on. That the narrowest is taken
     lets the bounds err by a fifth more than they say (benchmarks/pairs_simulation.py).
     """
-    ordered = sorted(drops)
-    return min(
-        (_trimmed(ordered, g) for g in range(len(ordered) // DROPS_PER_TRIM + 1)), key=lambda one: one.loss_reach
-    )
+    ordered, n = sorted(drops), len(drops)
+    intervals = []
+    for g in range(n // DROPS_PER_TRIM + 1):
+        # Without the g least and the g largest the error is that of Tukey and McLaughlin (Sankhyā A 25, 1963, p. 331):
+        # the standard deviation of the drops with those moved to their neighbours ÷ ((1 − 2g/n) · √n), with
+        # n − 2g − 1 degrees of freedom.
+        kept = ordered[g : n - g]
+        spread = stdev([*[kept[0]] * g, *kept, *[kept[-1]] * g])
+        intervals.append(Interval(mean(kept), spread, spread / ((1 - 2 * g / n) * math.sqrt(n)), n - 2 * g - 1, n))
+    return min(intervals, key=lambda one: one.loss_reach)
 
 
 def interval_of_spread(spread: float, count: int) -> Interval:
     """Return the interval that so many drops of this standard deviation would have about no loss."""
-    return Interval(0.0, spread, spread / math.sqrt(count), count - 1, count, 0)
-
-
-def _trimmed(ordered: Sequence[float], g: int) -> Interval:
-    """Return the interval without the g least and the g largest drops.
-
-    Its error is that of Tukey and McLaughlin (Sankhyā A 25, 1963, p. 331): the standard deviation of the drops with
-    those moved to their neighbours ÷ ((1 − 2g/n) · √n), with n − 2g − 1 degrees of freedom.
-    """
-    n = len(ordered)
-    kept = ordered[g : n - g]
-    spread = stdev([*[kept[0]] * g, *kept, *[kept[-1]] * g])
-    return Interval(mean(kept), spread, spread / ((1 - 2 * g / n) * math.sqrt(n)), n - 2 * g - 1, n, 2 * g)
+    return Interval(0.0, spread, spread / math.sqrt(count), count - 1, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,26 +149,18 @@ class Pair:
 def figure_of_pairs(pairs: Sequence[Pair], asked: Metric | None, regime: str | None) -> Metric:
     """Choose the figure to compare, by the other revision: a kernel that lost bandwidth must not choose its own.
 
-    asked: the marker's. regime: what the other revision's kernel was classed as.
+    It is `relative`, unless GB/s differ less from pair to pair. That choice looks at spreads alone, of which a normal
+    mean is independent; that the smaller of two is taken makes the interval err about twice as often as it says, at
+    worst. asked: the marker's. regime: what the other revision's kernel was classed as.
     """
     if all(pair.alternate is not None for pair in pairs):
         return "gbps"
     base = middle_of([pair.base for pair in pairs])
     if base.relative is None or any(pair.head.relative is None for pair in pairs):
         return "gbps"
-    figure = choose_metric(asked, None, base, regime)
-    return figure if asked else steadier_of_pairs(figure, pairs)
-
-
-def steadier_of_pairs(figure: Metric, pairs: Sequence[Pair]) -> Metric:
-    """Choose `relative`, unless GB/s differ less from pair to pair.
-
-    The choice looks at spreads alone, of which a normal mean is independent; that the smaller of two is taken makes the
-    interval err about twice as often as it says, at worst.
-    """
-    even = [pair for pair in pairs if pair.even]
+    figure, even = choose_metric(asked, None, base, regime), [pair for pair in pairs if pair.even]
 
     def spread_of(which: Metric) -> float:
         return stdev(drop for pair in even if (drop := pair.drop(which)) is not None)
 
-    return steadier_metric(figure, len(even), spread_of)
+    return figure if asked else steadier_metric(figure, len(even), spread_of)

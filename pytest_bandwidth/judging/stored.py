@@ -94,7 +94,8 @@ def reference_of(entry: Entry, figure: Metric, on_host: bool) -> Reference | Non
     mean = sum(logs) / len(logs)
     squares = sum([(value - mean) ** 2 for value in logs])
     prior, of_runs = prior_spread(figure, on_host), len(logs) - 1
-    scatter = math.sqrt(squares / _median_chi_squared(of_runs)) if of_runs else prior
+    # ÷ the median of χ² (Wilson and Hilferty, PNAS 17, 1931).
+    scatter = math.sqrt(squares / (of_runs * (1 - 2 / (9 * of_runs)) ** 3)) if of_runs else prior
     spread = math.sqrt((PRIOR_DEGREES * prior**2 + squares) / (PRIOR_DEGREES + of_runs))
     return Reference(figure, median(logs), spread, scatter, PRIOR_DEGREES + of_runs, len(logs))
 
@@ -120,7 +121,7 @@ def steadier_of_runs(figure: Metric, entry: Entry, on_host: bool) -> Metric:
 
 
 def _noise(spread: float, degrees: float, runs: int, processes: int) -> float:
-    return t_quantile(GATE_LEVEL, degrees) * spread * math.sqrt(1.0 / processes + _inverse(runs))
+    return t_quantile(GATE_LEVEL, degrees) * spread * math.sqrt(1.0 / processes + (1.0 / runs if runs else 0.0))
 
 
 def _variance_of_median(count: int) -> float:
@@ -137,15 +138,6 @@ def _maximum(constant: float, mean: float, deviation: float) -> tuple[float, flo
     first = constant * below + mean * (1 - below) + density
     second = constant**2 * below + (mean**2 + deviation**2) * (1 - below) + (constant + mean) * density
     return first, max(second - first**2, 0.0)
-
-
-def _median_chi_squared(degrees: int) -> float:
-    """Return the median of χ² (Wilson and Hilferty, PNAS 17, 1931)."""
-    return degrees * (1 - 2 / (9 * degrees)) ** 3
-
-
-def _inverse(runs: int) -> float:
-    return 1.0 / runs if runs else 0.0
 
 
 def since_anchor(entry: Entry, figure: Metric) -> float | None:

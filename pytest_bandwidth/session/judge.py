@@ -29,7 +29,7 @@ from pytest_bandwidth.evidence.fresh_processes import FRESH_SECONDS_LEAST, Fresh
 from pytest_bandwidth.evidence.git import is_shallow
 from pytest_bandwidth.evidence.old_kernel import OldKernels, why_not_loadable
 from pytest_bandwidth.evidence.processes.child import Invocation
-from pytest_bandwidth.judging.evidence import Evidence, code_alone, first_evidence, has_code
+from pytest_bandwidth.judging.evidence import Evidence, code_alone, first_evidence
 from pytest_bandwidth.judging.judge import Judged, OldCodeTime, Resolver, judge
 from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.pairs import Looks
@@ -155,7 +155,7 @@ class Judge:
         baseline = baseline_files.load(file)
         header, here = baseline.device, self._identity
         theirs = header is not None and header.is_of_kind(here) and not header.matches(here)
-        if theirs and self._runs_old_code and has_code(baseline):
+        if theirs and self._runs_old_code and any(entry.code for entry in baseline.entries.values()):
             return baseline
         baseline_files.check_device(baseline, here)
         return baseline

@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.judging.counts import COSTS, changes_of, pattern_of
+from pytest_bandwidth.judging.counts import COSTS, pattern_of
 from pytest_bandwidth.judging.decide import decide_counts
 from pytest_bandwidth.judging.evidence import MeasurementSetup
 from pytest_bandwidth.judging.limits import MarkerOptions
@@ -105,19 +105,6 @@ def test_a_part_of_the_work_that_is_not_done_is_no_gain(name, seen, then, declar
 def test_a_rise_elsewhere_outweighs_work_that_is_not_done():
     counts, known = {"distinct_bytes_read": 50, "load_sectors": 2}, {"distinct_bytes_read": 100, "load_sectors": 1}
     assert judge(counts, known, Traffic(100, 0)).status is Status.REGRESSED
-
-
-def test_changes_are_sorted_into_risen_within_and_fallen():
-    found = changes_of(
-        {"load_sectors": 104, "store_sectors": 103, "local_bytes": 1, "atomic_sectors": 4},
-        {"load_sectors": 100, "store_sectors": 100, "local_bytes": 2},
-        NOTHING,
-        0.03,
-    )
-    assert found.risen == (("load_sectors", 100, 104),)
-    assert found.within == (("store_sectors", 100, 103),)
-    assert found.fallen == (("local_bytes", 2, 1),)
-    assert (found.less_work, found.ungated) == (None, ("atomic_sectors",))
 
 
 COUNTING = DeviceIdentity("traffic", "traffic sm_90", None, "model", timed_on="nothing")

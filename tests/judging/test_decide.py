@@ -338,6 +338,8 @@ def test_the_last_look_takes_a_sure_loss_that_may_be_past_the_tolerance_for_a_re
 def test_the_last_look_passes_what_is_nearer_to_nothing_by_noise_no_wider_than_the_tolerance():
     narrow = LIMIT / reach(1.0, 0.99, 12, 11)
     for centre, spread, status in (
+        (0.0, 0.999 * narrow, OK),
+        (0.0, 1.001 * narrow, UNDECIDED),
         (0.499 * LIMIT, 0.999 * narrow, OK),
         (0.499 * LIMIT, 1.001 * narrow, UNDECIDED),
         (0.501 * LIMIT, 0.999 * narrow, UNDECIDED),
@@ -632,14 +634,11 @@ def test_further_evidence_decides_unless_the_test_fails_already(status):
         (SAVED, False, False),
     ],
 )
-def test_which_verdicts_fail(status, fails, fails_strictly):
+def test_which_of_the_six_verdicts_fail(status, fails, fails_strictly):
+    assert len(Status) == 6
     assert (status.fails(strict=False), status.fails(strict=True)) == (fails, fails_strictly)
     assert status.always_fails is fails
     assert status.warns is (fails != fails_strictly)
-
-
-def test_there_are_six_verdicts():
-    assert len(Status) == 6
 
 
 def test_nothing_known_is_never_green():

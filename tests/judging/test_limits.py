@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from judged_kernels import at
 
-from pytest_bandwidth.judging.limits import MarkerOptions, figure_of, first_missed, first_unseen, floor_of, floors_of
+from pytest_bandwidth.judging.limits import MarkerOptions, figure_of, first_missed, first_unseen, floor_of
 
 
 def test_floors_name_the_first_that_is_missed_and_hold_at_equality():
@@ -39,8 +39,8 @@ def test_each_floor_is_of_its_own_figure():
 
 
 def test_floors_are_there_where_one_is_asked_for():
-    assert floors_of(MarkerOptions()) == {}
-    assert floors_of(MarkerOptions(min_gbps=0.0, tolerance=0.1)) == {"min_gbps": 0.0}
+    assert MarkerOptions().floors == {}
+    assert MarkerOptions(min_gbps=0.0, tolerance=0.1).floors == {"min_gbps": 0.0}
 
 
 @pytest.mark.parametrize(
