@@ -89,8 +89,16 @@ class DeviceLock:
         if not self._is_needed:
             yield
             return
+        begun, untold = time.monotonic(), [(0.0, on_wait), (LONG_WAIT_SECONDS, on_long_wait)]
         try:
-            self._acquire([(0.0, on_wait), (LONG_WAIT_SECONDS, on_long_wait)])
+            if self._lock.is_locked:  # the head of the line waits for this very process
+                self._lock.acquire()
+            else:
+                self._wait_for(self._line, begun, untold)
+                try:
+                    self._wait_for(self._lock, begun, untold)
+                finally:
+                    self._line.release()
         except Timeout:
             raise DeviceUnavailable(
                 f"{self._device} was not free for {self._timeout_seconds:.0f} s and is being measured by "
@@ -105,17 +113,6 @@ class DeviceLock:
             with suppress(OSError):
                 self._holder.unlink()
             self._lock.release()
-
-    def _acquire(self, untold: list[tuple[float, Callable[[str], None]]]) -> None:
-        if self._lock.is_locked:  # the head of the line waits for this very process
-            self._lock.acquire()
-            return
-        begun = time.monotonic()
-        self._wait_for(self._line, begun, untold)
-        try:
-            self._wait_for(self._lock, begun, untold)
-        finally:
-            self._line.release()
 
     def _wait_for(self, lock: BaseFileLock, begun: float, untold: list[tuple[float, Callable[[str], None]]]) -> None:
         """Acquire one of the two locks of a wait that began at `begun`. `untold`: what to call then, and when."""

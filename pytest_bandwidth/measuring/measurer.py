@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import metadata
@@ -136,11 +136,14 @@ class Measurer:
         """Tell what the arrays of whole numbers hold that a workload reads, before it runs, after its set-up."""
         arrays = whole_arrays(given, workload) if self.identifies_code else []
         if not arrays:
-            return NO_INPUTS
+            return Inputs()
         with self._alone(), self.locked(progress):
             if workload.setup is not None:
                 workload.setup()
-            return inputs_of(arrays, self.device.contents)
+            try:
+                return Inputs(digest(*map(self.device.contents, arrays)))
+            except (UsageError, OutOfMemory) as error:
+                return Inputs(unknown=" ".join(str(error).split()))
 
     def value_of(self, workload: Workload, progress: Progress) -> object:
         """Run a workload once, untimed, as `measure` would, and return its value."""
@@ -165,28 +168,26 @@ class Measurer:
         finally:
             self._measuring = False
 
-    def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
+    def _measure_valid(self, workload: Workload, marker: MarkerOptions, progress: Progress) -> Measurement:
         settings = self.settings
         # What others are compared with: then no kernel may have waited.
         exact = self.task.for_parent or settings.writes_baseline
-        return Budget(
-            marker.min_samples or settings.min_samples,
-            marker.max_time or settings.max_time,
-            settings.precision,
-            rounds_share=self.task.rounds_share,
-            tolerates_run_delay="none" if settings.busy_processors is None else "probe" if exact else "all",
-            turns=self.turns_of(label),
-        )
-
-    def _measure_valid(self, workload: Workload, marker: MarkerOptions, progress: Progress) -> Measurement:
         earlier: list[str] = []
         inputs = self.device.inputs_of(workload) if self._notes_inputs else None
         waits_since = None
         while True:
-            measured = self.device.measure(workload, self._budget(marker, workload.label), progress.show)
+            budget = Budget(
+                marker.min_samples or settings.min_samples,
+                marker.max_time or settings.max_time,
+                settings.precision,
+                rounds_share=self.task.rounds_share,
+                tolerates_run_delay="none" if settings.busy_processors is None else "probe" if exact else "all",
+                turns=self.turns_of(workload.label),
+            )
+            measured = self.device.measure(workload, budget, progress.show)
             told = replace(measured, software=loaded_versions())
             told = told if inputs is None else told.with_detail(INPUTS, inputs)
-            measurement = validated(told, self.peak, self.settings.busy_processors)
+            measurement = validated(told, self.peak, settings.busy_processors)
             why = measurement.invalid
             if waits_since is not None:
                 waited_seconds = time.monotonic() - waits_since
@@ -196,16 +197,13 @@ class Measurer:
                 return with_earlier_tries(measurement, earlier)
             earlier.append(why.text)
             progress.show(f"invalid, taken again: {why.text}")
-            waits_since = self._waited_for_quiet(why.text, progress) if waits else None
-
-    def _waited_for_quiet(self, why: str, progress: Progress) -> float:
-        """Give others time to end, and say so once a process; return when that began."""
-        if self._quiet_wait_seconds == QUIET_WAIT_SECONDS:
-            progress.note(f"waits up to {QUIET_WAIT_SECONDS:.0f} s for a quiet moment: {why}")
-        progress.show(f"waits for a quiet moment, {self._quiet_wait_seconds:.0f} s left: {why}")
-        began = time.monotonic()
-        time.sleep(NAP_SECONDS)  # other processes do not tell when they end
-        return began
+            waits_since = None
+            if waits:
+                if self._quiet_wait_seconds == QUIET_WAIT_SECONDS:  # it is said once a process
+                    progress.note(f"waits up to {QUIET_WAIT_SECONDS:.0f} s for a quiet moment: {why.text}")
+                progress.show(f"waits for a quiet moment, {self._quiet_wait_seconds:.0f} s left: {why.text}")
+                waits_since = time.monotonic()
+                time.sleep(NAP_SECONDS)  # other processes do not tell when they end
 
 
 # Libraries that launch, compile or compute; by the names of their modules.
@@ -217,20 +215,15 @@ def loaded_versions() -> dict[str, str]:
     """Return the versions of the operating system's kernel, Python and loaded libraries, by name."""
     found = {platform.system().lower() or "system": platform.release(), "python": platform.python_version()}
     for name in _LIBRARIES:
-        version = getattr(sys.modules.get(name), "__version__", None) or _installed(name)
+        if (module := sys.modules.get(name)) is None:
+            continue
+        version = getattr(module, "__version__", None)
+        if not version:  # tinygrad does not tell it itself
+            with suppress(metadata.PackageNotFoundError):
+                version = metadata.version(name)
         if isinstance(version, str):
             found[name] = version
     return {name: version[:LONGEST_VERSION] for name, version in found.items() if version}
-
-
-def _installed(name: str) -> str | None:
-    """Return the version of a loaded library that does not tell it itself, as tinygrad does not."""
-    if name not in sys.modules:
-        return None
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +243,6 @@ class Inputs:
         return replace(code, identity=identity, unknown=f"what its index arrays hold is not known ({self.unknown})")
 
 
-NO_INPUTS = Inputs()
-
-
 def whole_arrays(given: Iterable[object], workload: Workload) -> list[Any]:
     """Return the arrays of whole numbers among what the work is given and reads, but for those it only writes."""
     among = (array for one in (*given, *workload.reads) for _, array in arrays_in(one, "", passing_over=True))
@@ -261,20 +251,18 @@ def whole_arrays(given: Iterable[object], workload: Workload) -> list[Any]:
         if holds_whole_numbers(array):
             extent = _extent(array)
             found.setdefault(id(array) if extent is None else extent, array)
-    reads, writes = map(_extents, (workload.reads, workload.writes))
-    return [array for extent, array in found.items() if not (extent in writes and not _meets(extent, reads))]
-
-
-def inputs_of(arrays: Sequence[Any], contents: Callable[[Any], str]) -> Inputs:
-    """Hash what arrays hold. contents: tells it of one."""
-    try:
-        return Inputs(digest(*map(contents, arrays)) if arrays else None)
-    except (UsageError, OutOfMemory) as error:
-        return Inputs(unknown=" ".join(str(error).split()))
-
-
-def _extents(arrays: Iterable[Any]) -> list[object]:
-    return [extent for array in arrays if (extent := _extent(array)) is not None]
+    reads = [extent for one in workload.reads if (extent := _extent(one)) is not None]
+    writes = [extent for one in workload.writes if (extent := _extent(one)) is not None]
+    kept = []
+    for place, array in found.items():
+        if isinstance(place, Extent) and place in writes:
+            # It only writes what shares no memory with anything that it reads.
+            start, end = span_of(place)
+            spans = [span_of(other) for other in reads if other.space == place.space]
+            if not any(start < other_end and other_start < end for other_start, other_end in spans):
+                continue
+        kept.append(array)
+    return kept
 
 
 def _extent(array: Any) -> Extent | None:
@@ -284,12 +272,3 @@ def _extent(array: Any) -> Extent | None:
         return None if framework is None else framework.extent(array, "")
     except UsageError:
         return None
-
-
-def _meets(extent: object, others: Iterable[object]) -> bool:
-    """Return whether an extent may share memory with any of the others."""
-    if not isinstance(extent, Extent):
-        return False
-    start, end = span_of(extent)
-    spans = [span_of(other) for other in others if isinstance(other, Extent) and other.space == extent.space]
-    return any(start < other_end and other_start < end for other_start, other_end in spans)

@@ -45,7 +45,10 @@ class ProgressLine:
     def show(self, test: str, text: str) -> None:
         """Show what `test` is doing, where a person watches."""
         if self._watched:
-            self._write(f"{_START_OF_LINE}{_line_of(printable(test), printable(text), self._width - 1)}")
+            # A long name gives way, down to a third of the line, then the text's end does.
+            name, said, width = printable(test), printable(text), self._width - 1
+            line = f"{shortened(name, max(width // 3, width - width_of(said) - 2))}: {said}"
+            self._write(f"{_START_OF_LINE}{line if width_of(line) <= width else f'{start_of(line, width - 1)}…'}")
             self._showing = True
 
     def note(self, text: str) -> None:
@@ -127,9 +130,3 @@ class ConsoleProgress:
 
     def _write(self, text: str) -> None:
         print(text, end="", file=sys.stderr, flush=True)
-
-
-def _line_of(test: str, text: str, width: int) -> str:
-    """Fit both in one line: a long name gives way, down to a third of it, then the text's end does."""
-    line = f"{shortened(test, max(width // 3, width - width_of(text) - 2))}: {text}"
-    return line if width_of(line) <= width else f"{start_of(line, width - 1)}…"

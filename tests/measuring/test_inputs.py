@@ -5,7 +5,6 @@ import pytest
 from user_project import bandwidth_on
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.measuring import measurer
 
 N = 1 << 10
 
@@ -170,6 +169,6 @@ def test_opaque_fields_and_parameters_of_a_launch(tmp_path, monkeypatch):
 
 
 def test_nothing_is_hashed_where_no_array_holds_whole_numbers(bandwidth, monkeypatch):
-    monkeypatch.setattr(measurer, "inputs_of", None)
+    monkeypatch.setattr("pytest_bandwidth.devices.contents.host_contents", None)
     x = np.ones(N)
     assert bandwidth(np.sum, x, reads=x).code.inputs is None
