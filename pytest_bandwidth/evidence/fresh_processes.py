@@ -62,7 +62,9 @@ class JudgedTest:
     """Hold a judged test, its device, and the means to measure it in another process.
 
     test: its node id, marker and duration. identity, peak: the device's. invocation: how this pytest was started.
-    is_judged: False in a further run of an update, which measures and judges nothing.
+    is_judged: False in a further run of an update, which measures and judges nothing. old_kernel: gives a baseline
+    entry's kernel where it is another one than the measured, and raises BandwidthError where that is not to be had or
+    not safe to run.
     """
 
     test: MeasuredTest
@@ -70,7 +72,7 @@ class JudgedTest:
     invocation: Invocation
     progress: Progress
     is_judged: bool = True
-    find_old_kernel: Callable[[Measurement, Entry], OldKernel | None] | None = None
+    old_kernel: Callable[[Measurement, Entry], OldKernel | None] = lambda *_: None
 
     @property
     def identity(self) -> DeviceIdentity:
@@ -104,17 +106,6 @@ class JudgedTest:
             identifies_code=False,
             **fields,
         )
-
-    def start(self, request: ChildRequest) -> Child:
-        """Start a child process, which waits for its turn before it measures."""
-        return self.invocation.start(request)
-
-    def old_kernel(self, measurement: Measurement, entry: Entry) -> OldKernel | None:
-        """Return a baseline entry's kernel where it is another one than the measured; None where there is none.
-
-        Raises BandwidthError where there was one, and it is not to be had or not safe to run.
-        """
-        return None if self.find_old_kernel is None else self.find_old_kernel(measurement, entry)
 
 
 def left_to_parent(measurement: Measurement, marker: MarkerOptions, tolerance: float) -> Judged:
@@ -168,25 +159,25 @@ class FreshProcesses(StartedAhead):
 
         Raises FreshProcessFailed where it measured nothing valid, DeviceUnavailable where the device stays taken.
         """
-        test, confirm = self._test, self._confirm
+        test, confirm, peak = self._test, self._confirm, self._test.peak
         test.tell(f"slow: new process {len(self.rows) + 1} of at most {confirm}")
         needed = 1 if self.rows else min(confirm, confirm // 2 + 1 + BEYOND_MAJORITY)
         request = test.request(ChildRequest, rounds_share=ROUNDS_SHARE)
-        with test.alone():
-            self.rows.append(self.measured(lambda: test.start(request), needed, self._rows_by_label))
-        return {label: row.figures for label, row in self.rows[-1].items()}
 
-    def _rows_by_label(self, child: Child) -> Mapping[str | None, FreshRow]:
-        """Return what a fresh process measures validly, by label. Raises FreshProcessFailed where that is nothing."""
-        begun, peak = time.monotonic(), self._test.peak
-        rows = child.rows(self._test.test.fresh_seconds)
-        seconds = time.monotonic() - begun
-        trouble = {row["label"]: why_no_evidence(row, peak) for row in rows}
-        valid = [row for row in rows if trouble[row["label"]] is None]
-        if not valid:
-            why = next(iter(trouble.values()), "no result")
-            raise FreshProcessFailed(f"a fresh process measured nothing valid: {why}")
-        return {row["label"]: FreshRow(metrics_of_row(row, peak), seconds) for row in valid}
+        def measure(child: Child) -> Mapping[str | None, FreshRow]:
+            begun = time.monotonic()
+            rows = child.rows(test.test.fresh_seconds)
+            seconds = time.monotonic() - begun
+            trouble = {row["label"]: why_no_evidence(row, peak) for row in rows}
+            valid = [row for row in rows if trouble[row["label"]] is None]
+            if not valid:
+                why = next(iter(trouble.values()), "no result")
+                raise FreshProcessFailed(f"a fresh process measured nothing valid: {why}")
+            return {row["label"]: FreshRow(metrics_of_row(row, peak), seconds) for row in valid}
+
+        with test.alone():
+            self.rows.append(self.measured(lambda: test.invocation.start(request), needed, measure))
+        return {label: row.figures for label, row in self.rows[-1].items()}
 
     def of(self, label: str | None) -> tuple[FreshRow, ...]:
         """Return what each process saw of the measurement of that label."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.evidence.processes.start_and_end import end_group
+from pytest_bandwidth.evidence.processes.start_and_end import own_group
 
 GIT_SECONDS = 600
 # What is ended may have a lock to take away.
@@ -66,45 +66,32 @@ _HASH = re.compile(rf"([0-9a-f]{{{SHORTEST_HASH},64}})(|[~^].*)", re.ASCII | re.
 def git(folder: Path, *args: str, seconds: float = GIT_SECONDS) -> str:
     """Return what git prints. Raises UsageError with git's complaint, and where it takes longer than `seconds`."""
     command = ["git", "-C", str(folder), "--no-pager", *(part for one in _CONFIG for part in ("-c", one)), *args]
+    variables = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT} | _ADDED
+    if args[0] != "worktree":
+        variables |= _WITHOUT_NETWORK
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    out: str
     try:
-        code, out, err = _run(command, seconds, {} if args[0] == "worktree" else _WITHOUT_NETWORK)
+        with own_group(command, _GRACE_SECONDS, env=variables, errors="surrogateescape", **streams) as process:
+            out, err = process.communicate(timeout=seconds)
     except OSError as error:
         raise UsageError(f"git could not run: {error}") from None
     except subprocess.TimeoutExpired:
         raise UsageError(f"git could not run: git {args[0]} took longer than {seconds:g} seconds") from None
-    if code != 0:
+    if process.returncode != 0:
         raise UsageError(" ".join(err.split())[:400] or f"git {args[0]} failed")
     return out
 
 
-def _run(command: list[str], seconds: float, variables: dict[str, str]) -> tuple[int, str, str]:
-    """Run a command in a process group of its own, which ends in order whatever ends this call."""
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="surrogateescape",
-        env={name: value for name, value in os.environ.items() if name not in _LEFT_OUT} | _ADDED | variables,
-        start_new_session=True,
-    ) as process:
-        try:
-            out, err = process.communicate(timeout=seconds)
-        except BaseException:
-            end_group(process, _GRACE_SECONDS)
-            raise
-    return process.returncode, out, err
-
-
 def tree_of(folder: Path) -> Path:
     """Return the top of the working tree that a folder lies in. Raises UsageError where it lies in none."""
-    return Path(_line(git(folder, "rev-parse", "--show-toplevel"))).resolve()
+    # Of what git prints only the end of the line is no part of the path.
+    return Path(git(folder, "rev-parse", "--show-toplevel").removesuffix("\n")).resolve()
 
 
 def repository_of(tree: Path) -> Path:
     """Return the folder that all working trees of a repository share (`.git` of the first)."""
-    return (tree / _line(git(tree, "rev-parse", "--git-common-dir"))).resolve()
+    return (tree / git(tree, "rev-parse", "--git-common-dir").removesuffix("\n")).resolve()
 
 
 def commit_named(tree: Path, name: str) -> str:
@@ -139,11 +126,6 @@ def has_file(tree: Path, commit: str, path: Path) -> bool:
     except UsageError:
         return False
     return True
-
-
-def has_changes(tree: Path) -> bool:
-    """Return whether tracked files differ from the commit that is checked out."""
-    return bool(_changed(tree))
 
 
 def is_shallow(folder: Path) -> bool:
@@ -191,32 +173,30 @@ def uncommitted_files(folder: Path, is_output: Callable[[Path], bool] = lambda _
     """
     try:
         top = tree_of(folder)
-        changed = [path for path in _changed(top) if not is_output(top / path)]
+        changed = [path for path in changed_files(top) if not is_output(top / path)]
     except UsageError:
         return None
+    patterns = [f":(top,icase)*{suffix}" for suffix in sorted(CODE_SUFFIXES)]
+    patterns.append(f":(top,glob)**/{_ENVIRONMENT_FILE}")
     try:
-        return changed + [path for path in _untracked_code(top) if not is_output(top / path)]
+        untracked = _records(top, "ls-files", "--others", "--exclude-standard", "-z", "--", *patterns)
     except UsageError:
         return changed or None
+    # One at the top is of a checkout that is an environment itself.
+    inside = f"/{_ENVIRONMENT_FILE}"
+    environments = tuple(path.removesuffix(_ENVIRONMENT_FILE) for path in untracked if path.endswith(inside))
+    for path in untracked:
+        is_code = Path(path).name != _ENVIRONMENT_FILE and _CACHE not in Path(path).parts
+        if is_code and not path.startswith(environments) and not is_output(top / path):
+            changed.append(path)
+    return changed
 
 
-def _changed(top: Path) -> list[str]:
-    """Return the tracked files that differ from the commit."""
+def changed_files(top: Path) -> list[str]:
+    """Return the tracked files that differ from the commit that is checked out."""
     # Without renames each is one record: two letters, a blank and the path.
     status = ("-c", "status.renames=false", "status", "--porcelain", "-z", "--untracked-files=no")
     return [record[3:] for record in _records(top, *status)]
-
-
-def _untracked_code(top: Path) -> list[str]:
-    """Return the files that can be part of what runs, and are neither tracked nor ignored."""
-    patterns = [f":(top,icase)*{suffix}" for suffix in sorted(CODE_SUFFIXES)]
-    patterns.append(f":(top,glob)**/{_ENVIRONMENT_FILE}")
-    found = _records(top, "ls-files", "--others", "--exclude-standard", "-z", "--", *patterns)
-    # One at the top is of a checkout that is an environment itself.
-    inside = f"/{_ENVIRONMENT_FILE}"
-    environments = tuple(path.removesuffix(_ENVIRONMENT_FILE) for path in found if path.endswith(inside))
-    code = (path for path in found if Path(path).name != _ENVIRONMENT_FILE)
-    return [path for path in code if not path.startswith(environments) and _CACHE not in Path(path).parts]
 
 
 def _records(top: Path, *args: str) -> list[str]:
@@ -228,8 +208,3 @@ def _output_of(folder: Path, *args: str) -> str | None:
         return git(folder, *args, seconds=_SHORT_SECONDS).strip()
     except UsageError:
         return None
-
-
-def _line(text: str) -> str:
-    """Return a path that git printed: only the end of the line is no part of it."""
-    return text.removesuffix("\n")

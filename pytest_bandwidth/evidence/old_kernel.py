@@ -67,24 +67,31 @@ class OldKernels:
         """Run old kernels next to new ones as far as there are any; say why not of others whose code changed."""
         known = dict(asking)
         kept: dict[str, OldKernel] = {}
+        trouble: dict[str, str] = {}
         for key, one in asking.items():
             try:
                 old = None if one.entry is None else self.old_kernel_of(one.measurement, one.entry)
             except BandwidthError as error:
-                known[key] = _without(one, str(error))
+                trouble[key] = str(error)
                 continue
-            if old is not None and _is_same_elsewhere(old, one):
+            elsewhere = one.baseline is not None and one.baseline.code_of is not None
+            if old is None:
+                continue
+            if elsewhere and old.shape is None and is_same_but_for_target(old.old, old.new):
+                # The code of another device's baseline, compiled for this one's architecture.
                 known[key] = replace(one, is_same_code=True)
-            elif old is not None:
+            else:
                 kept[key] = old
-        trouble = self._measure(kept, known, rule)
+        trouble |= self._measure(kept, known, rule)
         for key, old in kept.items():
-            if key in trouble:
-                known[key] = _without(known[key], trouble[key])
-                continue
-            known[key] = replace(known[key], compared=self._comparison(old.label, ended=True))
-            if (refused := self._seen[old.label].refused) is not None:
-                known[key] = _noted(known[key], f"{_NO_CUBIN}: {refused}")
+            if key not in trouble:
+                refused = self._seen[old.label].refused
+                noted = () if refused is None else (f"{_NO_CUBIN}: {refused}",)
+                compared, why_not = self._comparison(old.label, ended=True), (*known[key].why_not, *noted)
+                known[key] = replace(known[key], compared=compared, why_not=why_not)
+        for key, why in trouble.items():
+            why_not = (*known[key].why_not, f"the old kernel did not run: {why}")
+            known[key] = replace(known[key], why_not=why_not)
         return known
 
     def _comparison(self, label: str | None, *, ended: bool) -> OldCodeComparison:
@@ -161,11 +168,13 @@ class OldKernels:
         before: set[str] = set()
         with StartedAhead(self._test.room, self._test.test.fresh_seconds) as ahead:
             for number in range(1, self._looks.most + SPARE_PROCESSES + 1):
-                asked = {
-                    key: old
-                    for key, old in kept.items()
-                    if key not in trouble and self._asks(known[key], old.label, rule)
-                }
+                asked = {}
+                for key, old in kept.items():
+                    # Whether the processes so far leave it open.
+                    so_far = replace(known[key], compared=self._comparison(old.label, ended=False))
+                    is_last = len(self._seen[old.label].rows) >= self._looks.most
+                    if key not in trouble and not is_last and rule(so_far) is Ask.OLD_CODE:
+                        asked[key] = old
                 if not asked:
                     break
                 fewer, before = asked.keys() != before, set(asked)
@@ -181,12 +190,6 @@ class OldKernels:
                 trouble.setdefault(key, "too few new processes measured it validly")
         return trouble
 
-    def _asks(self, evidence: Evidence, label: str | None, rule: Rule) -> bool:
-        """Return whether the processes so far leave it open."""
-        if len(self._seen[label].rows) >= self._looks.most:
-            return False
-        return rule(replace(evidence, compared=self._comparison(label, ended=False))) is Ask.OLD_CODE
-
     def _run(
         self, asked: Collection[OldKernel], ahead: StartedAhead, number: int, *, fewer: bool
     ) -> dict[str | None, str]:
@@ -201,8 +204,8 @@ class OldKernels:
         def start() -> Child:
             counts = next(numbers) == 1
             kernels = tuple(replace(old, counts=counts) for old in asked)
-            kind = MeasureWithOldKernels
-            return self._test.start(self._test.request(kind, rounds_share=ROUNDS_SHARE, old_kernels=kernels))
+            request = self._test.request(MeasureWithOldKernels, rounds_share=ROUNDS_SHARE, old_kernels=kernels)
+            return self._test.invocation.start(request)
 
         def measure(child: Child) -> tuple[list[dict[str, Any]], float]:
             begun = time.monotonic()
@@ -246,20 +249,6 @@ class _Seen:
     refused: str | None = None
 
 
-def _without(evidence: Evidence, why: str) -> Evidence:
-    return _noted(evidence, f"the old kernel did not run: {why}")
-
-
-def _noted(evidence: Evidence, why: str) -> Evidence:
-    return replace(evidence, why_not=(*evidence.why_not, why))
-
-
-def _is_same_elsewhere(old: OldKernel, evidence: Evidence) -> bool:
-    """Return whether it is the code of another device's baseline, compiled for this one's architecture."""
-    elsewhere = evidence.baseline is not None and evidence.baseline.code_of is not None
-    return elsewhere and old.shape is None and is_same_but_for_target(old.old, old.new)
-
-
 def _shape_of_before(measurement: Measurement, entry: Entry) -> LaunchShape:
     """Return how the entry's code was launched, where only that is another: its arguments have to be today's.
 
@@ -293,7 +282,10 @@ def why_not_loadable(
             version = version_of(ptx)
             if version is None or takes is None or version <= takes:
                 continue
-            why = device.why_not_loaded(ptx, _kept(entry, old_cubin))
+            cubin = None
+            with suppress(BandwidthError):
+                cubin = old_cubin(entry.code)
+            why = device.why_not_loaded(ptx, cubin)
             if why is not None:
                 refused.append(why)
     if not refused:
@@ -304,13 +296,6 @@ def why_not_loadable(
         f"driver than that of CUDA {driver} (NVRTC is {compiler}): {refused[0]}; update the driver, or run "
         "--bandwidth-update here, which keeps machine code"
     )
-
-
-def _kept(entry: Entry, old_cubin: CubinSource) -> bytes | None:
-    try:
-        return old_cubin(entry.code)
-    except BandwidthError:
-        return None
 
 
 # Old code that runs for longer than this, or for so many times as long as the new one where that is more, hangs.
@@ -362,12 +347,11 @@ def measure_with_old_code(
     try:
         measured = measure(replace(workload, interleaved=old.calls, setup_for_all=True))
         old.restore()
-        sectors = _sectors(asked, workload, old)
+        seen = {**_seen_beside(old, measured.rounds, asked, workload), REFUSED: refused}
         device.run(replace(workload, interleaved=()))
     except DeviceLost as error:
         _give_up(asked, report, f"where old and new take turns one of them faults: {_first_line(error)}")
     alone = replace(measured, rounds=replace(measured.rounds, interleaved=()))
-    seen = {**_comparison_of(measured.rounds, old), SECTORS: sectors, REFUSED: refused}
     return alone.with_detail(Rules.OLD_KERNEL, seen)
 
 
@@ -388,25 +372,22 @@ def load_old(device: Device, asked: OldKernel, workload: Workload) -> tuple[OldC
     return device.old_code(workload, asked.old, asked.new, asked.shape), refused
 
 
-def _comparison_of(rounds: Rounds, old: OldCode) -> Mapping[str, Any]:
-    """Return the drop, and what the compiler gave the old code."""
+def _seen_beside(old: OldCode, rounds: Rounds, asked: OldKernel, workload: Workload) -> dict[str, Any]:
+    """Return the drop, what the compiler gave the old code, and the sectors that both ask for."""
+    sectors: Mapping[str, int] | None = None
+    if asked.counts and workload.launch is not None and asked.shape is None:  # else a block is another piece of work
+        if workload.setup is not None:
+            workload.setup()
+        sectors = hooks().pytest_bandwidth_sectors(
+            old=asked.old, new=asked.new, launch=workload.launch, host_args=old.host_args
+        )
     before, *as_before = rounds.interleaved or ((),)
     now = as_before[0] if as_before else rounds.kernel_seconds
     if not before or min(*before, *now) <= 0:
-        return {TROUBLE: "no round counted in which both ran"}
+        return {TROUBLE: "no round counted in which both ran", SECTORS: sectors}
     resources = recorded_resources(asdict(old.resources)) if old.resources is not None else {}
-    return {DROP: median(math.log(n / b) for n, b in zip(now, before, strict=True)), RESOURCES: resources}
-
-
-def _sectors(asked: OldKernel, workload: Workload, old: OldCode) -> Mapping[str, int] | None:
-    if not asked.counts or workload.launch is None or asked.shape is not None:  # a block is another piece of work then
-        return None
-    if workload.setup is not None:
-        workload.setup()
-    found: Mapping[str, int] | None = hooks().pytest_bandwidth_sectors(
-        old=asked.old, new=asked.new, launch=workload.launch, host_args=old.host_args
-    )
-    return found
+    drop = median(math.log(n / b) for n, b in zip(now, before, strict=True))
+    return {DROP: drop, RESOURCES: resources, SECTORS: sectors}
 
 
 @contextmanager

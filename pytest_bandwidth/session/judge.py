@@ -223,7 +223,7 @@ class Judge:
         """Return what evidence about a test can be gathered with."""
         asked = JudgedTest(test, self.measurer, self._invocation, progress)
         old_kernels = self._old_kernels(asked)
-        return asked if old_kernels is None else replace(asked, find_old_kernel=old_kernels.old_kernel_of)
+        return asked if old_kernels is None else replace(asked, old_kernel=old_kernels.old_kernel_of)
 
     def judge(self, measurements: Mapping[str, Measurement], asked: JudgedTest) -> dict[str, Judged]:
         """Judge one test's measurements; verdicts by key.

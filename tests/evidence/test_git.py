@@ -115,8 +115,7 @@ def test_nothing_is_known_of_what_is_no_repository(tmp_path):
 
 def commit(repo, text):
     put(repo, "data.bin", text)
-    git(repo, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qam", text)
-    return git(repo, "rev-parse", "HEAD").strip()
+    return committed(repo, text, "-u")
 
 
 def contents(folder):
@@ -163,26 +162,24 @@ time.sleep(600)
 """
 
 
-def test_git_is_asked_to_end_before_it_is_killed(repo, tmp_path, monkeypatch):
-    lock = tmp_path / "lock"
-    put(tmp_path, "bin/git", f"#!/bin/sh\nexec {sys.executable} -c '{SLOW_TO_END}' {lock}\n")
-    (tmp_path / "bin" / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+@pytest.fixture
+def lock(repo, monkeypatch):
+    """The lock of a git that needs its time to end."""
+    put(repo, "bin/git", f"#!/bin/sh\nexec {sys.executable} -c '{SLOW_TO_END}' {repo / 'lock'}\n")
+    (repo / "bin" / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(repo / "bin"), prepend=os.pathsep)
+    return repo / "lock"
+
+
+def test_git_is_asked_to_end_before_it_is_killed(repo, lock):
     with pytest.raises(UsageError, match="took longer than 1 seconds"):
         asked(repo, "status", seconds=1)
     assert not lock.exists()
 
 
-@pytest.mark.usefixtures("repo")
-def test_an_interrupt_ends_git_in_order(tmp_path):
-    lock = tmp_path / "lock"
-    put(tmp_path, "bin/git", f"#!/bin/sh\nexec {sys.executable} -c '{SLOW_TO_END}' {lock}\n")
-    (tmp_path / "bin" / "git").chmod(0o755)
-    program = (
-        "import sys; from pathlib import Path; from pytest_bandwidth.evidence.git import git; git(Path('.'), 'status')"
-    )
-    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    with subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.DEVNULL) as process:
+def test_an_interrupt_ends_git_in_order(lock):
+    program = "from pathlib import Path; from pytest_bandwidth.evidence.git import git; git(Path('.'), 'status')"
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as process:
         while not lock.exists():
             assert process.poll() is None
             time.sleep(0.01)

@@ -134,7 +134,7 @@ def asked_test(room, start=None, alone=nullcontext, seconds=60.0):
     """
     return SimpleNamespace(
         room=room,
-        start=start,
+        invocation=SimpleNamespace(start=start),
         alone=alone,
         peak=None,
         tell=lambda _: None,

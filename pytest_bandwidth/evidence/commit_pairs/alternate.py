@@ -88,13 +88,10 @@ class Alternate(ChildRequest):
         """Wait for the parent. The device loads later, at the same time in both, and only what the test needs."""
         line = ParentLine(self.line)
         go = line.wait_for_turn()
-        return turns_of(line, go, self._arrays(device, go.seed))
-
-    def _arrays(self, device: Device, seed: int | None) -> SharedArrays | None:
-        """Have the device make arrays that can lie where those of the other process lie, if that was asked for."""
-        arrays = None if self.shared_memory is None else SharedArrays(self.shared_memory, seed or 0)
-        shares = device.share((lambda _: None) if arrays is None else arrays.allocate, seed)
-        return arrays if shares else None
+        # Arrays can lie where those of the other process lie, if that was asked for.
+        arrays = None if self.shared_memory is None else SharedArrays(self.shared_memory, go.seed or 0)
+        shares = device.share((lambda _: None) if arrays is None else arrays.allocate, go.seed)
+        return turns_of(line, go, arrays if shares else None)
 
 
 def turns_of(line: ParentLine, go: Go, arrays: SharedArrays | None = None) -> TurnsOf:
@@ -139,12 +136,17 @@ class _Turns:
         rest()
         answer = self.line.answer_to(json.dumps(said)).strip()
         if answer == GO and self.processor is not None:
-            _move_to(self.processor)
+            # This thread goes on there, where the system lets it; neither it nor threads that it starts are held there.
+            # Neighbours, and another thread of the same core, slow one processor and not the other.
+            allowed = os.sched_getaffinity(0)
+            with suppress(OSError):
+                os.sched_setaffinity(0, {self.processor})
+                os.sched_setaffinity(0, allowed)
         return answer
 
 
 def rest(tasks: Path = Path("/proc/self/task")) -> None:
-    """Wait until no other thread of this process runs, or is ready to; where the system does not tell, a while.
+    """Wait until no other thread of this process runs, or is ready to; without /proc, a while.
 
     tasks: has a folder for each thread.
     """
@@ -154,8 +156,8 @@ def rest(tasks: Path = Path("/proc/self/task")) -> None:
             if time.monotonic() > ends:
                 return
             time.sleep(STEP_SECONDS)  # nobody tells when another library's thread has spun for long enough
-    except OSError:  # another system than Linux
-        time.sleep(MOST_REST_SECONDS)  # nothing tells there which threads run
+    except OSError:
+        time.sleep(MOST_REST_SECONDS)  # nothing tells which threads run
 
 
 def _runs(thread: Path) -> bool:
@@ -164,23 +166,8 @@ def _runs(thread: Path) -> bool:
     return False
 
 
-def _move_to(processor: int) -> None:
-    """Have this thread go on there, where the system lets it; neither it nor threads that it starts are held there.
-
-    Neighbours, and another thread of the same core, slow one processor and not the other.
-    """
-    if not hasattr(os, "sched_setaffinity"):
-        return
-    allowed = os.sched_getaffinity(0)
-    with suppress(OSError):
-        os.sched_setaffinity(0, {processor})
-        os.sched_setaffinity(0, allowed)
-
-
-def processor_of(turn: int) -> int | None:
+def processor_of(turn: int) -> int:
     """Return the processor for so many a pair of processes: each in turn, of those that this process may use."""
-    if not hasattr(os, "sched_getaffinity"):
-        return None
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[turn % len(allowed)]
 
@@ -274,14 +261,16 @@ class Conductor:
         while any(said is not None for said in self._said):
             if (both := self._together()) is None:
                 side = 1 if self._said[0] is None else 0
-                self._answer(side, STOP if (self._said[side] or {}).get("stops") else GO)
-            elif not self._lay_out(*both):
-                continue
-            elif all(said.get("stops") for said in both) or self._is_precise(both[0].get("label")):
-                self._answer_both(STOP, STOP)
-            else:
-                self._take_round(both[0].get("label"), (0, 1) if number % 2 == 0 else (1, 0))
-                number += 1
+                self._answer({side: STOP if (self._said[side] or {}).get("stops") else GO})
+            elif self._lay_out(*both):
+                label = both[0].get("label")
+                ratios = [one / two for one, two in self.rounds.get(label, ())]
+                precise = len(ratios) >= FEWEST_TO_STOP and precision_of_median(ratios) <= self._precision
+                if precise or all(said.get("stops") for said in both):
+                    self._answer({0: STOP, 1: STOP})
+                else:
+                    self._take_round(label, (0, 1) if number % 2 == 0 else (1, 0))
+                    number += 1
 
     def _together(self) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
         """Return what both said, where both are at the same measurement."""
@@ -302,7 +291,7 @@ class Conductor:
                 if end.value and one.get(ALL) and two.get(ALL):
                     self.shared.add(one.get("label"))
                 return True
-            self._answer_both(*(order.text() for order in both))
+            self._answer({side: order.text() for side, order in enumerate(both)})
             now = self._together()
             if now is None or any(ARRAYS in said for said in now):  # one broke off
                 return False
@@ -311,25 +300,18 @@ class Conductor:
     def _take_round(self, label: str | None, order: tuple[int, int]) -> None:
         taken: dict[int, float | None] = {}
         for side in order:
-            self._answer(side, GO)
+            self._answer({side: GO})
             if (said := self._said[side]) is None:
                 return
             taken[side] = said.get("seconds")
         if (one := taken[0]) and (two := taken[1]):
             self.rounds.setdefault(label, []).append((one, two))
 
-    def _is_precise(self, label: str | None) -> bool:
-        ratios = [one / two for one, two in self.rounds.get(label, ())]
-        return len(ratios) >= FEWEST_TO_STOP and precision_of_median(ratios) <= self._precision
-
-    def _answer(self, side: int, answer: str) -> None:
-        self._sides[side].tell(answer)
-        self._hear(side)
-
-    def _answer_both(self, one: str, two: str) -> None:
-        self._sides[0].tell(one)
-        self._sides[1].tell(two)
-        self._hear(0, 1)
+    def _answer(self, answers: Mapping[int, str]) -> None:
+        """Tell sides what to do, and hear what they say next."""
+        for side, answer in answers.items():
+            self._sides[side].tell(answer)
+        self._hear(*answers)
 
     def _hear(self, *sides: int) -> None:
         for side in sides:
@@ -374,11 +356,21 @@ def orders(memory: int, one: Sequence[Sequence[int]], two: Sequence[Sequence[int
     places: list[_Place] = []
     # Nothing lies where an earlier measurement's arrays did: processes that the test has forked may have them still.
     end = os.fstat(memory).st_size
-    for numbers in _alike(one, two):
-        length = one[numbers[0]][-1]
-        places.append((numbers, length, end))
-        end += -(-length // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
-    if not places or not _made_room(memory, sum(length for _, length, _ in places), end):
+    left = list(enumerate(two))
+    for first, array in enumerate(one):
+        # Those of one size in both lie together: the first with the first of that size, and so on.
+        at = next((place for place, (_, other) in enumerate(left) if list(other) == list(array)), None)
+        if at is not None:
+            places.append(((first, left.pop(at)[0]), array[-1], end))
+            end += -(-array[-1] // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+    if not places:
+        return False
+    free = available_bytes()
+    if free is not None and sum(length for _, length, _ in places) > FREE_SHARE * free:
+        return False
+    try:
+        os.ftruncate(memory, end)
+    except OSError:  # a limit of files' sizes
         return False
     # Each every other one, the largest first: nothing else that is ordered takes as long.
     places.sort(key=lambda place: -place[1])
@@ -395,26 +387,5 @@ def orders(memory: int, one: Sequence[Sequence[int]], two: Sequence[Sequence[int
     return len(places) == len(one) == len(two)
 
 
-def _made_room(memory: int, needed: int, end: int) -> bool:
-    """Let the memory end there, where so many bytes may be taken."""
-    free = available_bytes()
-    if free is not None and needed > FREE_SHARE * free:
-        return False
-    try:
-        os.ftruncate(memory, end)
-    except OSError:  # a limit of files' sizes
-        return False
-    return True
-
-
 def _order(work: Work, places: Sequence[_Place], side: int) -> Order:
     return Order(work, [(numbers[side], at) for numbers, _, at in places])
-
-
-def _alike(one: Sequence[Any], two: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Return the numbers of arrays of one size in both: the first with the first of that size, and so on."""
-    left = list(enumerate(two))
-    for first, array in enumerate(one):
-        at = next((place for place, (_, other) in enumerate(left) if list(other) == list(array)), None)
-        if at is not None:
-            yield first, left.pop(at)[0]

@@ -22,7 +22,7 @@ import sys
 import sysconfig
 import time
 import venv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -46,7 +46,7 @@ from pytest_bandwidth.evidence.commit_pairs.worktree import (
     top_of,
 )
 from pytest_bandwidth.evidence.git import CODE_SUFFIXES, git, repository_of
-from pytest_bandwidth.evidence.processes.start_and_end import descendant_environment, end_group, finish, python_command
+from pytest_bandwidth.evidence.processes.start_and_end import descendant_environment, finish, own_group, python_command
 from pytest_bandwidth.storage.atomic import write_whole
 from pytest_bandwidth.storage.own_folders import LOCK, cache_folder, what_is_wrong
 
@@ -115,38 +115,32 @@ def run_build(build: Build, revision: Revision, environment: Path, log: Path, se
     variables = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
     variables["PATH"] = f"{environment / 'bin'}{os.pathsep}{variables.get('PATH', os.defpath)}"
     variables |= {"VIRTUAL_ENV": str(environment), **_FOR_PIP}
-    before = _state_of_tree(Path(revision.top)), _state_of_environment()
-    code = _run(build.command, folder, revision.environment(variables), log, seconds)
-    after = _state_of_tree(Path(revision.top)), _state_of_environment()
+    before = _states_outside(revision.top)
+    with (
+        log.open("wb") as output,
+        own_group(
+            python_command(__name__, build.command),
+            _GRACE_SECONDS,
+            cwd=folder,
+            env=descendant_environment(revision.environment(variables)),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        ) as process,
+    ):
+        code = finish(process, seconds, _GRACE_SECONDS)
+    after = _states_outside(revision.top)
     if code is None:
         raise BuildFailed(f"bandwidth_build did not end in {seconds:g} s at {revision}: {_last_errors(log)}")
     if code != 0:
         raise BuildFailed(f"bandwidth_build failed at {revision} with exit status {code}: {_last_errors(log)}")
-    for where, old, new in zip((revision.top, "this Python environment"), before, after, strict=True):
+    for where, old in before.items():
+        new = after[where]
         if changed := sorted(str(path) for path in {*old, *new} if old.get(path) != new.get(path)):
             raise BuildFailed(
                 f"bandwidth_build wrote into {where} at {revision}, not only into the current folder: "
                 f"{listed(changed, _FILES_NAMED)}; use relative paths, `pip` and `python` without a path, "
                 "and build your own tree anew"
             )
-
-
-def _run(command: str, folder: Path, variables: Mapping[str, str], log: Path, seconds: float) -> int | None:
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            python_command(__name__, command),
-            cwd=folder,
-            env=descendant_environment(variables),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            return finish(process, seconds, _GRACE_SECONDS)
-        except BaseException:
-            end_group(process, _GRACE_SECONDS)
-            raise
 
 
 def _last_errors(log: Path) -> str:
@@ -159,31 +153,30 @@ def _last_errors(log: Path) -> str:
     return f"it said {shown('; '.join(errors or lines[-1:]), _LONGEST_SAID)}; all of it is in {log}"
 
 
-def _state_of_tree(top: Path) -> dict[Path, tuple[int, int]]:
-    """Return when the files of code below a folder were written, and their sizes: not those of environments inside."""
-    found = {}
+def _states_outside(top: str) -> dict[str, dict[Path, tuple[int, int]]]:
+    """Return when files that a build must leave alone were written, and their sizes, by where they lie.
+
+    Those are the files of code below a tree, but of no environment inside, and what is installed here, by the entries
+    of its folders.
+    """
+    in_tree: dict[Path, tuple[int, int]] = {}
     for folder, folders, names in os.walk(top):
-        if "pyvenv.cfg" in names and Path(folder) != top:
+        if "pyvenv.cfg" in names and folder != top:
             folders.clear()
             continue
         folders[:] = [name for name in folders if name not in (".git", "__pycache__")]
         for name in names:
             if os.path.splitext(name)[1].lower() in CODE_SUFFIXES:
                 state = os.lstat(os.path.join(folder, name))
-                found[Path(folder, name)] = state.st_mtime_ns, state.st_size
-    return found
-
-
-def _state_of_environment() -> dict[Path, tuple[int, int]]:
-    """Return the same of what is installed here, by the entries of its folders."""
-    found = {}
+                in_tree[Path(folder, name)] = state.st_mtime_ns, state.st_size
+    installed: dict[Path, tuple[int, int]] = {}
     for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
         with os.scandir(place) as entries:
             for entry in entries:
                 if entry.name != "__pycache__" and not (entry.is_dir() and not entry.name.endswith("-info")):
                     state = entry.stat(follow_symlinks=False)
-                    found[Path(entry.path)] = state.st_mtime_ns, state.st_size
-    return found
+                    installed[Path(entry.path)] = state.st_mtime_ns, state.st_size
+    return {top: in_tree, "this Python environment": installed}
 
 
 def main(command: str) -> int:
@@ -206,7 +199,16 @@ class Built:
         """Find what was built, or build it: one process does, while others wait. Raises UsageError, BuildFailed."""
         self._top = top_of(root, "--bandwidth-against")
         commit = commit_of(self._top, name, "--bandwidth-against")
-        self._folder = _builds(self._top) / _key(self._top, commit, build)
+        cache = cache_folder().resolve()
+        if cache.is_relative_to(self._top):
+            raise UsageError(
+                f"{cache} lies in {self._top}: set XDG_CACHE_HOME to a folder outside, where revisions are built"
+            )
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (cache, cache / "builds"):
+            if (wrong := what_is_wrong(folder)) is not None:
+                raise UsageError(f"{folder}: {wrong}, expected a folder of this user's own: set XDG_CACHE_HOME")
+        self._folder = cache / "builds" / _key(self._top, commit, build)
         self._build, self._tell = build, tell
         python = str(self._folder / ENVIRONMENT / "bin" / "python")
         self.revision = Revision(name, commit, str(self._top), str(self._folder / TREE), python)
@@ -273,7 +275,9 @@ class Built:
         except BaseException:
             _clear(folder, but=(LOG,))
             raise
-        record = {"tree": _state(folder / TREE, revision.commit), "bytes": _bytes_in(folder)}
+        places = (Path(top, name) for top, _, names in os.walk(folder) for name in names)
+        size = sum(place.lstat().st_size for place in places)
+        record = {"tree": _state(folder / TREE, revision.commit), "bytes": size}
         write_whole(folder / BUILT, json.dumps(record).encode())
 
 
@@ -282,7 +286,9 @@ def remove_old_builds(builds: Path, but: Path) -> None:
     folders = [path for path in builds.iterdir() if path != but and path.is_dir() and not path.is_symlink()]
     kept, kept_bytes = 1, 0
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
-        kept, kept_bytes = kept + 1, kept_bytes + _size_of(folder)
+        size = record_in(folder / BUILT, LARGEST_BUILT_BYTES).get("bytes")
+        # One that was never finished tells no size.
+        kept, kept_bytes = kept + 1, kept_bytes + (size if isinstance(size, int) else 0)
         if kept <= MOST_KEPT and kept_bytes <= MOST_KEPT_BYTES:
             continue
         with suppress(OSError), (folder / LOCK).open("r+b") as lock:
@@ -303,18 +309,6 @@ def _clear(folder: Path, but: tuple[str, ...] = ()) -> None:
             shutil.rmtree(path, ignore_errors=True)
         elif path.name not in (LOCK, *but):
             path.unlink()
-
-
-def _builds(top: Path) -> Path:
-    """Return the folder of all builds, which is made where it is missing. Raises UsageError where it cannot be."""
-    cache = cache_folder().resolve()
-    if cache.is_relative_to(top):
-        raise UsageError(f"{cache} lies in {top}: set XDG_CACHE_HOME to a folder outside, where revisions are built")
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    for folder in (cache, cache / "builds"):
-        if (wrong := what_is_wrong(folder)) is not None:
-            raise UsageError(f"{folder}: {wrong}, expected a folder of this user's own: set XDG_CACHE_HOME")
-    return cache / "builds"
 
 
 def _key(top: Path, commit: str, build: Build) -> str:
@@ -345,36 +339,25 @@ def _state(tree: Path, commit: str) -> str:
     return hashlib.sha256(f"{head}{changes}".encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _bytes_in(folder: Path) -> int:
-    places = (Path(top, name) for top, _, names in os.walk(folder) for name in names)
-    return sum(place.lstat().st_size for place in places)
-
-
-def _size_of(folder: Path) -> int:
-    """Return how large a build is; 0 for one that was never finished."""
-    size = record_in(folder / BUILT, LARGEST_BUILT_BYTES).get("bytes")
-    return size if isinstance(size, int) else 0
-
-
 def check_extensions(revision: Revision) -> None:
     """Raise UsageError where an extension that is loaded here is not at a revision that was not built."""
     if revision.python is not None:
         return
-    missing = sorted(file for file in loaded_modules().values() if _is_missing(file, revision))
+    missing = []
+    for file in loaded_modules().values():
+        if not file.endswith(_EXTENSIONS):
+            continue
+        if belongs(file, revision.top, environment_in(revision.top)):
+            at = revision.counterpart(Path(file))
+            if at is None or not at.exists():
+                missing.append(file)
+        elif file in _of_editable_installs(revision.top):
+            missing.append(file)
     if missing:
         raise UsageError(
-            f"{listed(missing, 1)}: a built extension is loaded that git does not have at {revision}: set how a "
-            "revision is built in the ini file, such as bandwidth_build = pip install -e . --no-build-isolation"
+            f"{listed(sorted(missing), 1)}: a built extension is loaded that git does not have at {revision}: set how "
+            "a revision is built in the ini file, such as bandwidth_build = pip install -e . --no-build-isolation"
         )
-
-
-def _is_missing(file: str, revision: Revision) -> bool:
-    if not file.endswith(_EXTENSIONS):
-        return False
-    if belongs(file, revision.top, environment_in(revision.top)):
-        at = revision.counterpart(Path(file))
-        return at is None or not at.exists()
-    return file in _of_editable_installs(revision.top)
 
 
 @cache

@@ -17,9 +17,9 @@ from pytest_bandwidth.evidence.commit_pairs.process import ForeignImport, Nothin
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.git import (
     SHORTEST_HASH,
+    changed_files,
     commit_of_hash,
     current_commit,
-    has_changes,
     has_file,
     last_commit_of_lines,
     merge_base_with_default,
@@ -78,10 +78,11 @@ class BaselineCommits:
             raise NoOldCode(f"git cannot be used here: {_in_a_line(error)}") from None
         except ValueError:
             raise NoOldCode(f"{file.name} lies outside of the repository") from None
+        entry = None if self._baseline is None else self._baseline.find(key)
         whys: list[str] = []
         for find in (self._anchored,) if self._anchors else (self._recorded, self._blamed, self._left_default):
             try:
-                for commit in find(top, key):
+                for commit in find(top, entry):
                     if commit in self._useless:
                         whys.append(self._useless[commit])
                     elif has_file(top, commit, path):
@@ -94,32 +95,25 @@ class BaselineCommits:
 
     def has_any(self) -> bool:
         """Return whether the clone holds a commit that an entry's runs name."""
-        names = (
-            {run.commit for entry in self._baseline.entries.values() for run in entry.runs} if self._baseline else ()
-        )
+        entries = self._baseline.entries.values() if self._baseline else ()
         try:
             top = tree_of(self._root)
         except UsageError:
             return False
-        for name in names:
+        for name in {run.commit for entry in entries for run in entry.runs}:
             with suppress(UsageError):
                 if name is not None and _existing(top, name):
                     return True
         return False
 
-    def _entry(self, key: str) -> Entry | None:
-        return None if self._baseline is None else self._baseline.find(key)
-
-    def _anchored(self, top: Path, key: str) -> Iterator[str]:
-        entry = self._entry(key)
+    def _anchored(self, top: Path, entry: Entry | None) -> Iterator[str]:
         anchor = None if entry is None else entry.anchor
         if anchor is None or anchor.commit is None or anchor.dirty:
             raise UsageError("the entry has no anchor with a commit")
         yield _existing(top, anchor.commit)
 
-    def _recorded(self, top: Path, key: str) -> Iterator[str]:
+    def _recorded(self, top: Path, entry: Entry | None) -> Iterator[str]:
         """Yield the commits of the entry's runs, the newest first, that have no changes of their own."""
-        entry = self._entry(key)
         recorded = [(run.commit, run.dirty) for run in reversed(entry.runs)] if entry else []
         clean = list(dict.fromkeys(name for name, dirty in recorded if name is not None and not dirty))
         if not clean:
@@ -128,9 +122,9 @@ class BaselineCommits:
         for name in clean:
             yield _existing(top, name)
 
-    def _blamed(self, top: Path, key: str) -> Iterator[str]:
+    def _blamed(self, top: Path, entry: Entry | None) -> Iterator[str]:
         """Yield the last commit that touched the entry's lines: it brought the code that they belong to."""
-        entry, baseline = self._entry(key), self._baseline
+        baseline = self._baseline
         if entry is None or entry.line is None or baseline is None or baseline.path is None:
             return
         resolved = Path(baseline.path).resolve()
@@ -140,11 +134,10 @@ class BaselineCommits:
         last = min(later) - 1 if later else None
         yield last_commit_of_lines(top, resolved.relative_to(top), entry.line, last)
 
-    def _left_default(self, top: Path, key: str) -> Iterator[str]:
+    def _left_default(self, top: Path, _: Entry | None) -> Iterator[str]:
         """Yield the commit at which this branch left the default branch, unless that is what lies here."""
-        del key
         base = merge_base_with_default(top)
-        if base == current_commit(top) and not has_changes(top):
+        if base == current_commit(top) and not changed_files(top):
             raise UsageError("this is the default branch itself")
         yield base
 

@@ -113,26 +113,23 @@ class PairsTaken:
     def take(self, precision: float) -> None:
         """Take one more pair, in the other order than the one before. precision: as in `Conductor`."""
         self.tell(f"pair {len(self.pairs) + 1} of fresh processes against {self.worktrees.revision}")
+        worktrees, number = self.worktrees, len(self.pairs)
         with self.device_held():  # for both: nobody measures between the sides of a pair
-            self.pairs.append(self._alternate(precision) if self.in_turn else self._one_after_the_other())
-
-    def _alternate(self, precision: float) -> MeasuredPair:
-        try:
-            return self._measured(lambda: self.worktrees.in_turn(len(self.pairs), precision)) or MeasuredPair({}, {})
-        except (FreshProcessFailed, FailsThere):
-            if self.pairs:
-                raise
-            # A test may look at its own figures, of which some need a probe, or more rounds than a pair in turn takes.
-            self.tell("the test fails where two processes sample in turn: they follow each other")
-            self.in_turn = False
-            return self._one_after_the_other()
-
-    def _one_after_the_other(self) -> MeasuredPair:
-        if len(self.pairs) % 2 == 0:
-            head = self._measured(self.worktrees.head) or []
-            return MeasuredPair(by_label(head), by_label(self._measured(self.worktrees.base) or []))
-        base = self._measured(self.worktrees.base) or []
-        return MeasuredPair(by_label(self._measured(self.worktrees.head) or []), by_label(base))
+            if self.in_turn:
+                try:
+                    pair = self._measured(lambda: worktrees.in_turn(number, precision))
+                    self.pairs.append(pair or MeasuredPair({}, {}))
+                    return
+                except (FreshProcessFailed, FailsThere):
+                    if self.pairs:
+                        raise
+                    # A test may look at its own figures, of which some need a probe, or more rounds than a pair in turn
+                    # takes.
+                    self.tell("the test fails where two processes sample in turn: they follow each other")
+                    self.in_turn = False
+            sides = (worktrees.head, worktrees.base) if number % 2 == 0 else (worktrees.base, worktrees.head)
+            one, other = (by_label(self._measured(side) or []) for side in sides)
+            self.pairs.append(MeasuredPair(one, other) if number % 2 == 0 else MeasuredPair(other, one))
 
     def _measured(self, measure: Callable[[], T]) -> T | None:
         """Return what processes measured; None where a revision measures nothing in them, and did in a pair before."""
@@ -201,18 +198,16 @@ class CommitPairs:
             )
             for key, one in together.items()
         }
-        found = compare_timed(subjects, taken, self.limits.looks)
-        return {key: _with_pairs(one, found[key], revision) for key, one in together.items()}
-
-
-def _with_pairs(evidence: Evidence, paired: Paired, revision: Revision) -> Evidence:
-    if evidence.revision is not None:  # there is no baseline: the revision's processes are the entry
-        evidence = replace(evidence, entry=paired.entry or evidence.entry)
-    if paired.compared is not None:
-        return replace(evidence, compared=paired.compared)
-    if paired.mismatch is not None and evidence.revision is None:
-        return _without(evidence, f"{revision} has another {paired.mismatch.facts['name']}")
-    return _without(evidence, paired.why_not)
+        known = {}
+        for key, paired in compare_timed(subjects, taken, self.limits.looks).items():
+            one, why_not = together[key], paired.why_not
+            if one.revision is not None:  # there is no baseline: the revision's processes are the entry
+                one = replace(one, entry=paired.entry or one.entry)
+            elif paired.mismatch is not None:
+                why_not = f"{revision} has another {paired.mismatch.facts['name']}"
+            is_compared = paired.compared is not None
+            known[key] = replace(one, compared=paired.compared) if is_compared else _without(one, why_not)
+        return known
 
 
 def _without(evidence: Evidence, why: str | None) -> Evidence:
@@ -273,9 +268,10 @@ def decide_counted(
         row = base.get(m.label)
         entry = None if row is None else entry_of(key, [row], revision)
         if entry is None:
-            judged[key] = Judged(m, None, not_there(revision))
+            decision = not_there(revision)
         else:
-            judged[key] = Judged(m, entry, decide_counts(m.counts, setup_of(m), m.traffic, entry, tolerance))
+            decision = decide_counts(m.counts, setup_of(m), m.traffic, entry, tolerance)
+        judged[key] = Judged(m, entry, decision)
     return judged
 
 
@@ -303,16 +299,16 @@ def compare_timed(subjects: Mapping[str, Subject], taken: PairsTaken, looks: Loo
             taken.take(precision_for(min(subjects[key].tolerance for key in undecided)))
         ended = wanted == looks.most
         found |= {key: _paired(key, subjects[key], taken, ended=ended) for key in undecided}
-        undecided = [key for key in undecided if _needs_more(found[key], subjects[key], looks)]
+        left = []
+        for key in undecided:
+            compared, tolerance = found[key].compared, subjects[key].tolerance
+            is_open = compared is not None and decide_comparison(compared, tolerance, looks) is Ask.OLD_CODE
+            if is_open or (compared is None and found[key].mismatch is None):
+                left.append(key)
+        undecided = left
         if not undecided:
             break
     return found
-
-
-def _needs_more(paired: Paired, subject: Subject, looks: Looks) -> bool:
-    if paired.compared is None:
-        return paired.mismatch is None
-    return decide_comparison(paired.compared, subject.tolerance, looks) is Ask.OLD_CODE
 
 
 def _paired(key: str, subject: Subject, taken: PairsTaken, *, ended: bool) -> Paired:

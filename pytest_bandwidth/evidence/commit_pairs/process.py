@@ -98,19 +98,25 @@ class Worktrees:
         `Conductor`.
         """
         head_is_first, addresses = number % 2 == 0, addresses_of_pair()
-        share = _share_of(self.rounds_share, number)
+        # Where the first pairs do not tell, rounds scatter: a GEMM of 90 ms had six of them in a pair, beside whose
+        # start that is little time. What is precise ends before.
+        share = self.rounds_share if number < SHORT_PAIRS else min(1.0, 2 * self.rounds_share)
         with ExitStack() as stack:
             memory = stack.enter_context(shared_memory())
             request = Alternate(self.device, nodeids=(self.nodeid,), rounds_share=share, shared_memory=memory)
-            sides = [
-                replace(side, plan={**side.plan, **addresses}, environment=_with_hash_seed(side, addresses))
-                for side in (self._of_head(request), self._of_base(request))
-            ]
+            sides = []
+            for side in (self._of_head(request), self._of_base(request)):
+                environment = dict(side.environment)
+                # Sets and dicts are laid out alike as well, unless the user says how.
+                if addresses and not environment.get(HASH_SEED_VARIABLE, "").isdigit():
+                    environment[HASH_SEED_VARIABLE] = str(sum(addresses.values()) % 2**32)
+                sides.append(replace(side, plan={**side.plan, **addresses}, environment=environment))
             running = [stack.enter_context(side.started()) for side in (sides if head_is_first else reversed(sides))]
             children = running[0].child, running[1].child
             taken = take_turns(children, processor_of(number), 2 * self.timeout_seconds, memory, precision)
             first, second = (one.rows(result) for one, result in zip(running, taken.ended, strict=True))
-            alike = taken.shared if all(one.is_laid_out() for one in running) else ()
+            # Whether both had the addresses that they were to have.
+            alike = taken.shared if all(one.loaded()["laid_out"] for one in running) else ()
         found = drops(taken.rounds)
         if head_is_first:
             return MeasuredPair(by_label(first), by_label(second), found, alike)
@@ -147,7 +153,8 @@ class Worktrees:
             )
         if not target.exists():
             raise NothingThere(f"{revision} has no {self.target.name}")
-        names = names_of_finders(revision, modules_loaded() if self.findable is None else self.findable)
+        modules = run_in_worktree.loaded_modules() if self.findable is None else self.findable
+        names = names_of_finders(revision, modules)
         trees = (revision.top, *(other.tree for other in others))
         plan = _plan(trees, revision.tree, names, as_module=self.invocation.as_module)
         invocation, request = invocation_at(self.invocation, revision), replace(request, target=str(target))
@@ -214,7 +221,7 @@ class _StartedProcess:
     def rows(self, result: ChildResult) -> list[dict[str, Any]]:
         """Return what the process measured, once it ended. Raises as `Process.measured` does."""
         if result.code is not None and self.loaded_file.exists():
-            check_loaded_files(self._loaded(), self.process.plan, self.process.revision)
+            check_loaded_files(self.loaded(), self.process.plan, self.process.revision)
         elif result.rows:
             raise ForeignImport(f"a fresh process measured, but did not say what it loaded: it {result}")
         if result.rows:
@@ -227,38 +234,21 @@ class _StartedProcess:
         if result.code == _PASSED:
             raise NothingThere(f"the test skips or measures nothing at {revision}")
         if result.code == _TEST_FAILED:
-            raise FailsThere(f"the test fails at {revision}: {_last_error(result)}")
+            # The line that pytest's short summary, or else the output, ends with about the failure.
+            lines = [line for line in result.tail if line.startswith(("E ", "FAILED", "ERROR"))]
+            last = (lines or list(result.tail) or ["no output"])[-1][:300]
+            raise FailsThere(f"the test fails at {revision}: {last}")
         raise FreshProcessFailed(f"a fresh process at {revision} {result}")
 
-    def is_laid_out(self) -> bool:
-        """Return whether a process that has ended had the addresses that it was to have."""
-        return bool(self._loaded()["laid_out"])
-
-    def _loaded(self) -> dict[str, Any]:
+    def loaded(self) -> dict[str, Any]:
+        """Return what a process that has ended says of what it loaded."""
         loaded: dict[str, Any] = json.loads(self.loaded_file.read_text(encoding="utf-8"))
         return loaded
-
-
-def _share_of(share: float, number: int) -> float:
-    """Return the share of a test's time that is for rounds, `number` pairs into them.
-
-    Where the first ones do not tell, rounds scatter: a GEMM of 90 ms had six of them in a pair, beside whose start that
-    is little time. What is precise ends before.
-    """
-    return share if number < SHORT_PAIRS else min(1.0, 2 * share)
 
 
 def addresses_of_pair() -> dict[str, int]:
     """Draw the number by which both processes of a pair are laid out, as their plans have it."""
     return {"addresses": secrets.randbits(ADDRESS_BITS)}
-
-
-def _with_hash_seed(process: Process, addresses: Mapping[str, int]) -> dict[str, str]:
-    """Have sets and dicts be laid out alike as well, unless the user says how."""
-    environment = dict(process.environment)
-    if addresses and not environment.get(HASH_SEED_VARIABLE, "").isdigit():
-        environment[HASH_SEED_VARIABLE] = str(sum(addresses.values()) % 2**32)
-    return environment
 
 
 def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revision: Revision) -> None:
@@ -273,20 +263,22 @@ def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revis
                 "measured counts. Reach code by relative paths or by an editable install, so that it can be had at "
                 f"{revision}"
             )
-    roots = [plan["tree"], os.path.join(plan["tree"], "src")]
-    roots += [entry for entry in loaded["path"] if run_in_worktree.inside(entry, plan["tree"])]
-    copies = sorted(f"{name} ({file})" for name, file in modules.items() if _is_copy(name, file, plan["tree"], roots))
+    tree = plan["tree"]
+    roots = [tree, os.path.join(tree, "src"), *(one for one in loaded["path"] if run_in_worktree.inside(one, tree))]
+    copies = []
+    for name, file in modules.items():
+        if run_in_worktree.inside(file, tree) or name.partition(".")[0] in sys.stdlib_module_names:
+            continue
+        # It came from elsewhere: is there one of that name in the tree?
+        relative = name.replace(".", os.sep)
+        places = (os.path.join(root, relative + end) for root in roots for end in (".py", f"{os.sep}__init__.py"))
+        if any(os.path.isfile(place) for place in places):
+            copies.append(f"{name} ({file})")
     if copies:
         raise ForeignImport(
-            f"{listed(copies, _FILES_SHOWN)} is an installed copy, and {revision} has its "
+            f"{listed(sorted(copies), _FILES_SHOWN)} is an installed copy, and {revision} has its "
             "own: both sides would measure the copy. Install it editable (pip install -e), or not at all"
         )
-
-
-def modules_loaded() -> dict[str, str]:
-    """Return the files of the top-level modules that this process has loaded, by name."""
-    files = ((name, run_in_worktree.file_of(module)) for name, module in list(sys.modules.items()) if "." not in name)
-    return {name: file for name, file in files if isinstance(file, str)}
 
 
 def modules_findable(names: Iterable[str]) -> dict[str, str]:
@@ -301,15 +293,16 @@ def modules_findable(names: Iterable[str]) -> dict[str, str]:
 
 
 def names_of_finders(revision: Revision, modules: Mapping[str, str]) -> dict[str, str]:
-    """Find the modules that come from the repository though no entry of sys.path leads there. modules: files by name.
+    """Find the top-level ones of modules that come from the repository though no entry of sys.path leads there.
 
-    Editable installs with a finder of their own do that. Name → the folder that holds the module at the revision.
+    Editable installs with a finder of their own do that. modules: files by name. Name → the folder that holds the
+    module at the revision.
     """
     found, environment = {}, environment_in(revision.top)
     searched = {os.path.realpath(entry or os.getcwd()) for entry in sys.path}
     for name, file in modules.items():
         path = Path(os.path.realpath(file))
-        if not belongs(str(path), revision.top, environment):
+        if "." in name or not belongs(str(path), revision.top, environment):
             continue
         folder = path.parent.parent if path.stem == "__init__" else path.parent
         if str(folder) not in searched and (at := revision.counterpart(folder)) is not None:
@@ -328,11 +321,16 @@ def environment_in(top: str) -> list[str]:
 
 def invocation_at(invocation: Invocation, revision: Revision) -> Invocation:
     """Move a command line to the revision's tree: paths into the repository become paths into that tree."""
-    folder = revision.counterpart(invocation.folder)
-    args = tuple(_argument_at(arg, invocation.folder, revision, relative=folder is None) for arg in invocation.args)
+    here, folder, args = invocation.folder, revision.counterpart(invocation.folder), []
+    for arg in invocation.args:
+        option, equals, value = arg.partition("=") if arg.startswith("-") else ("", "", arg)
+        path, colons, rest = value.partition("::")
+        is_path = os.path.isabs(path) or (folder is None and os.path.exists(here / path))
+        at = revision.counterpart(here / path) if path and is_path else None
+        args.append(arg if at is None else f"{option}{equals}{at}{colons}{rest}")
     while folder is not None and not folder.is_dir():  # a folder that the revision does not have yet
         folder = folder.parent
-    return replace(invocation, args=args, folder=folder or invocation.folder)
+    return replace(invocation, args=tuple(args), folder=folder or here)
 
 
 def without_own_option(args: Sequence[str]) -> list[str]:
@@ -360,32 +358,8 @@ def _plan(others: Sequence[str], tree: str, names: Mapping[str, str], *, as_modu
     }
 
 
-def _argument_at(arg: str, folder: Path, revision: Revision, *, relative: bool) -> str:
-    option, equals, value = arg.partition("=") if arg.startswith("-") else ("", "", arg)
-    path, colons, rest = value.partition("::")
-    if not (os.path.isabs(path) or (relative and os.path.exists(folder / path))) or not path:
-        return arg
-    at = revision.counterpart(folder / path)
-    return arg if at is None else f"{option}{equals}{at}{colons}{rest}"
-
-
 def belongs(file: str, tree: str, environment: Iterable[str]) -> bool:
     """Return whether a file is the tree's, and not of the Python environment inside it."""
     return run_in_worktree.inside(file, tree) and not any(
         run_in_worktree.inside(file, folder) for folder in environment
     )
-
-
-def _is_copy(name: str, file: str, tree: str, roots: Iterable[str]) -> bool:
-    """Return whether a module came from elsewhere though the tree has one of that name."""
-    if run_in_worktree.inside(file, tree) or name.partition(".")[0] in sys.stdlib_module_names:
-        return False
-    relative = name.replace(".", os.sep)
-    places = (os.path.join(root, relative + end) for root in roots for end in (".py", f"{os.sep}__init__.py"))
-    return any(os.path.isfile(place) for place in places)
-
-
-def _last_error(result: ChildResult) -> str:
-    """Return the line that pytest's short summary, or else the output, ends with about the failure."""
-    lines = [line for line in result.tail if line.startswith(("E ", "FAILED", "ERROR"))]
-    return (lines or list(result.tail) or ["no output"])[-1][:300]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +50,10 @@ class RevisionCode:
             try:
                 with device_held():
                     rows = worktrees.codes_at_base(tests)
-                self._files[file] = _by_test(map(from_plain, rows))
+                said: dict[str, dict[str | None, Outcome]] = {}
+                for row in map(from_plain, rows):
+                    said.setdefault(_test_of(row.nodeid), {})[row.label] = row
+                self._files[file] = said
                 self._keep(rows)
             except BandwidthError:
                 self._files[file] = {}
@@ -90,13 +93,6 @@ class RevisionCode:
     def cubin(self, code: Mapping[str, str]) -> bytes | None:
         """Return the machine code of what an entry's `code` identifies; None where the revision handed none over."""
         return self._cubins.get((code.get("ptx"), code.get("sass")))
-
-
-def _by_test(rows: Iterable[Outcome]) -> Mapping[str, Rows]:
-    found: dict[str, dict[str | None, Outcome]] = {}
-    for row in rows:
-        found.setdefault(_test_of(row.nodeid), {})[row.label] = row
-    return found
 
 
 def _test_of(nodeid: str) -> str:

@@ -68,8 +68,6 @@ def lay_out(number: int, mark: str, system: Any = None) -> bool:
 
     mark: the file that tells the process which is started again that it is.
     """
-    if sys.platform != "linux":
-        return False
     system, draw = ctypes.CDLL(None) if system is None else system, random.Random(number)
     pages, part, block = (draw.randrange(most) for most in (_MOST_PAGES, _STACK_PARTS, _HEAP_PARTS))
     if os.path.exists(mark):
@@ -125,9 +123,7 @@ def moved(path: str, plan: dict[str, Any]) -> str:
     return os.path.join(plan["tree"], os.path.relpath(real, other))
 
 
-@functools.cache
-def _real_folder(folder: str) -> str:
-    return os.path.realpath(folder)
+_real_folder = functools.cache(os.path.realpath)
 
 
 def _real(path: str) -> str:
@@ -140,29 +136,22 @@ def _real(path: str) -> str:
 
 def loaded_modules() -> dict[str, str]:
     """Return the files of all loaded modules, by name."""
-    files = {name: file_of(module) for name, module in list(sys.modules.items())}
-    return {name: _real(file) for name, file in files.items() if isinstance(file, str) and name != "__main__"}
-
-
-def file_of(module: object) -> object:
-    """Return a module's file without asking the module: one that loads at its first use is not loaded by this."""
-    if isinstance(module, ModuleType):
-        return object.__getattribute__(module, "__dict__").get("__file__")
-    return getattr(module, "__file__", None)
-
-
-def mapped_files() -> set[str]:
-    """Return the files in this process's memory map (Linux): libraries that no hook of Python sees."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as lines:
-            return {line.split(None, 5)[5].rstrip("\n") for line in lines if line.count("/")}
-    except OSError:
-        return set()
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if isinstance(module, ModuleType):  # not asked itself: one that loads at its first use is not loaded by this
+            file = object.__getattribute__(module, "__dict__").get("__file__")
+        else:
+            file = getattr(module, "__file__", None)
+        if isinstance(file, str) and name != "__main__":
+            found[name] = _real(file)
+    return found
 
 
 def _write_loaded_files(plan: dict[str, Any], *, laid_out: bool) -> None:
-    opened = {_real(path) for path in _opened}
-    used = opened | mapped_files()
+    used = {_real(path) for path in _opened}
+    # Libraries that no hook of Python sees.
+    with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as lines:
+        used |= {line.split(None, 5)[5].rstrip("\n") for line in lines if line.count("/")}
     foreign = {path for path in used if any(inside(path, other) for other in plan["others"])}
     seen = foreign | {path for path in used if path.endswith((".cu", ".cuh"))}
     loaded = {"modules": loaded_modules(), "files": sorted(seen), "path": sys.path, "laid_out": laid_out}

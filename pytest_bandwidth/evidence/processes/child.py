@@ -112,8 +112,9 @@ class Child:
             own = stack.enter_context(temporary_folder())
             self._report, request_file = Path(own, "report.json"), Path(own, "request.json")
             self._output = stack.enter_context(Path(own, "output").open("w+b"))
-            self._line, theirs = socket.socketpair()
-            stack.enter_context(self._line)
+            # Where the child says lines, and is told.
+            self.line, theirs = socket.socketpair()
+            stack.enter_context(self.line)
             with theirs:
                 line = theirs.fileno() if direct else None
                 plain = replace(request, report=str(self._report), line=line).to_plain()
@@ -131,7 +132,8 @@ class Child:
                     start_new_session=True,
                     pass_fds=(theirs.fileno(), *request.inherited) if direct else (),
                 )
-            remember(self._process.pid)
+            self.pid = self._process.pid
+            remember(self.pid)
             self._grace_seconds = request.grace_seconds
             stack.callback(end_group, self._process, self._grace_seconds)
             self._stack = stack.pop_all()
@@ -144,18 +146,9 @@ class Child:
 
     def wait_until_ready(self, timeout_seconds: float) -> None:
         """Wait until the child is ready, has ended or the time is over; `finish` tells which."""
-        self._line.settimeout(timeout_seconds)
+        self.line.settimeout(timeout_seconds)
         with suppress(OSError):
-            self._line.recv(1)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def line(self) -> socket.socket:
-        """Return where the child says lines, and is told."""
-        return self._line
+            self.line.recv(1)
 
     def start(self, go: Go) -> None:
         """Let the child measure."""
@@ -165,7 +158,7 @@ class Child:
     def tell(self, line: str) -> None:
         """Tell the child a line; nothing, where it has ended."""
         with suppress(OSError):
-            self._line.sendall(f"{line}\n".encode())
+            self.line.sendall(f"{line}\n".encode())
 
     def finish(self, timeout_seconds: float) -> ChildResult:
         """Let the child measure and wait for its end."""
@@ -173,9 +166,13 @@ class Child:
         return self.result(timeout_seconds)
 
     def result(self, timeout_seconds: float) -> ChildResult:
-        """Wait for the end of a child that measures."""
+        """Wait for the end of a child that measures. After the time-out it is ended with its own children."""
         rows: list[dict[str, Any]] = []
-        code = self._exit_status(timeout_seconds)
+        code: int | None = None
+        try:
+            code = self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            end_group(self._process, self._grace_seconds)
         if code is not None and self._report.exists():
             rows = json.loads(self._report.read_text(encoding="utf-8"))
         self._output.seek(0)
@@ -190,14 +187,6 @@ class Child:
         if not result.rows:
             raise FreshProcessFailed(f"a fresh process {result}")
         return result.rows
-
-    def _exit_status(self, timeout_seconds: float) -> int | None:
-        """Return the exit status; None after the time-out, where the child is ended with its own children."""
-        try:
-            return self._process.wait(timeout_seconds)
-        except subprocess.TimeoutExpired:
-            end_group(self._process, self._grace_seconds)
-            return None
 
 
 # What a process takes of a GPU's memory by having opened it, generously, and the share of that memory that those which

@@ -105,7 +105,7 @@ def interpreter_options(command: Sequence[str] = ()) -> list[str]:
 # <linux/prctl.h>: the signal that this process gets when its parent dies.
 _PR_SET_PDEATHSIG = 1
 # Those that end a process without a word.
-_ENDING = ("SIGTERM", "SIGHUP")
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def child_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -119,51 +119,46 @@ def descendant_environment(environment: Mapping[str, str] = os.environ) -> dict[
 
 
 def end_with_parent() -> None:
-    """Have the kernel end this process when its parent dies. Does nothing but in children, and on Linux."""
+    """Have the kernel end this process when its parent dies. Does nothing but in children."""
     ancestor = os.environ.pop(ANCESTOR_VARIABLE, None)
     if ancestor is not None and hasattr(os, "pidfd_open"):
-        _end_with_ancestor(int(ancestor))
+        try:
+            # No number of a process, which another may have by then.
+            process = os.pidfd_open(int(ancestor))
+        except ProcessLookupError:
+            os.killpg(0, signal.SIGKILL)
+        except OSError:  # a sandbox that knows no such call: who ends this process in order ends the group
+            pass
+        else:
+            threading.Thread(target=_end_group_after, args=(process,), daemon=True).start()
     # Taken out: what this process starts in its turn has another parent.
     parent = os.environ.pop(PARENT_VARIABLE, None)
-    if parent is None or sys.platform != "linux":
+    if parent is None:
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
     if str(os.getppid()) != parent:  # it died before the kernel was asked
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _end_with_ancestor(pid: int) -> None:
-    try:
-        # No number of a process, which another may have by then.
-        ancestor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        _end_group()
-    except OSError:  # a sandbox that knows no such call: who ends this process in order ends the group
-        return
-    else:
-        threading.Thread(target=_end_group_after, args=(ancestor,), daemon=True).start()
-
-
 def _end_group_after(process: int) -> None:
     ended = select.poll()  # select() takes no number above 1,023
     ended.register(process, select.POLLIN)
     ended.poll()
-    _end_group()
-
-
-def _end_group() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
 @contextmanager
 def signals_as_interrupts() -> Iterator[None]:
     """Make SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, unless something handles them already."""
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
     replaced = []
     if threading.current_thread() is threading.main_thread():
-        numbers = (getattr(signal, name, None) for name in _ENDING)
-        replaced = [n for n in numbers if n is not None and signal.getsignal(n) is signal.SIG_DFL]
+        replaced = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
     for number in replaced:
-        signal.signal(number, _interrupt)
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
@@ -171,8 +166,15 @@ def signals_as_interrupts() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _interrupt(number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt(signal.Signals(number).name)
+@contextmanager
+def own_group(command: Sequence[str], grace_seconds: float, **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """Run a command in a process group of its own, which ends in order whatever breaks this context off."""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options) as process:
+        try:
+            yield process
+        except BaseException:
+            end_group(process, grace_seconds)
+            raise
 
 
 def end_group(process: subprocess.Popen[Any], grace_seconds: float) -> None:
@@ -185,7 +187,7 @@ def end_group(process: subprocess.Popen[Any], grace_seconds: float) -> None:
     if grace_seconds:
         _send(process, signal.SIGTERM)
         wait_for_end(process, grace_seconds)
-    _send(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+    _send(process, signal.SIGKILL)
     process.wait()
 
 
@@ -198,7 +200,7 @@ def finish(process: subprocess.Popen[Any], timeout_seconds: float, grace_seconds
         end_group(process, grace_seconds)
         return None
     if process.returncode is None:
-        _send(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+        _send(process, signal.SIGKILL)
     return process.wait()
 
 
@@ -209,7 +211,7 @@ def wait_for_end(process: subprocess.Popen[Any], timeout_seconds: float) -> bool
     """
     try:
         descriptor = os.pidfd_open(process.pid)
-    except (AttributeError, OSError):  # another system, or a sandbox that knows no such call
+    except (AttributeError, OSError):  # a Python or a sandbox that knows no such call
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout_seconds)
         return process.returncode is not None
@@ -222,8 +224,5 @@ def wait_for_end(process: subprocess.Popen[Any], timeout_seconds: float) -> bool
 
 
 def _send(process: subprocess.Popen[Any], number: int) -> None:
-    if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-    else:
-        process.send_signal(number)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

@@ -292,7 +292,6 @@ def test_a_workload_that_fails_gets_its_own_arrays_back_and_both_go_on_alone(tmp
     assert two == [[1, 2], [2, 2], [12, 2], [100, 100], [100, 2], [2, 2], [12, 2], [22, 22]]
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system places threads as it likes")
 def test_each_turn_begins_on_the_processor_that_the_parent_names_and_is_not_held_there(monkeypatch):
     ours, theirs = socket.socketpair()
     asked, rested, allowed = [], [], os.sched_getaffinity(0)
@@ -357,7 +356,6 @@ def test_where_the_system_does_not_tell_of_threads_it_is_a_while(tmp_path, monke
     assert now[0] == alternate.MOST_REST_SECONDS
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of threads")
 def test_a_thread_that_computes_runs_and_one_that_has_ended_does_not():
     thread = threading.Thread(target=lambda: hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000))  # without the GIL
     thread.start()

@@ -36,7 +36,6 @@ def repo(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    git(tmp_path / "repo", "init", "-q")
     commit(tmp_path / "repo", "one")
     commit(tmp_path / "repo", "two")
     return tmp_path / "repo"
@@ -182,23 +181,17 @@ def test_variables_do_not_have_pip_install_elsewhere(repo, monkeypatch, variable
     one.remove()
 
 
-def test_a_tree_whose_files_a_test_changed_is_built_anew(repo, tmp_path):
+GARBLED = [("built.json", text) for text in ("", "[", "null", "{}", "[" * 100_000, '{"tree": 7}')]
+
+
+@pytest.mark.parametrize(("file", "text"), [("tree/a.txt", "what a test wrote"), *GARBLED])
+def test_a_tree_that_was_changed_or_whose_record_is_garbled_is_built_anew(repo, tmp_path, file, text):
     command = f"echo once >> {tmp_path}/count"
-    one = built(repo, command)
-    (Path(one.revision.tree) / "a.txt").write_text("what a test wrote")
-    one.remove()
+    built(repo, command).remove()
+    (kept(repo)[0] / file).write_text(text)
     two = built(repo, command)
     assert (Path(two.revision.tree) / "a.txt").read_text() == "two"
     two.remove()
-    assert len((tmp_path / "count").read_text().split()) == 2
-
-
-@pytest.mark.parametrize("garbage", ["", "[", "null", "{}", "[" * 100_000, '{"tree": 7}'])
-def test_a_garbled_record_of_a_build_is_none(repo, tmp_path, garbage):
-    command = f"echo once >> {tmp_path}/count"
-    built(repo, command).remove()
-    (kept(repo)[0] / "built.json").write_text(garbage)
-    built(repo, command).remove()
     assert len((tmp_path / "count").read_text().split()) == 2
 
 

@@ -129,10 +129,33 @@ def only(*figures):
     return [{None: one} for one in figures]
 
 
-def test_pairs_alternate_in_order_and_end_with_the_second_look():
-    worktrees = ScriptedWorktrees(only((80.0, 100.0)), only((80.0, 100.0)))
-    assert judge(worktrees)["None"].status is Status.OK
-    assert worktrees.order == "ABBA" * 4
+SAME, SLOWER = only((80.0, 100.0)), only((70.0, 100.0))
+NOISY = only((80.0, 100.0), (80.0, 100.0), (90.0, 100.0), (70.0, 100.0))
+FAILS_ONCE = [*SAME * 3, NothingThere("the test fails at main"), *SAME * 8]
+
+
+@pytest.mark.parametrize(
+    ("head", "base", "status", "rule", "runs", "uneven", "taken"),
+    [
+        (SAME, SAME, Status.OK, Rule.PAIRS, 8, 0, 8),
+        (SLOWER, SAME, Status.REGRESSED, Rule.PAIRS, 8, 0, 8),
+        (NOISY, SAME, Status.UNDECIDED, Rule.TOO_NOISY, 12, 0, 12),
+        # The machine changed within a pair, or within every pair.
+        ([*SAME, *only((54.0, 68.0)), *SAME * 8], SAME, Status.OK, Rule.PAIRS, 8, 1, 9),
+        (only((54.0, 68.0)), SAME, Status.UNDECIDED, Rule.UNSTEADY, 0, 24, 24),
+        # In every other pair the probe was hindered on this side: what does not count takes no belief away.
+        (only((80.0, 100.0), (80.0, 20.0)), SAME, Status.OK, Rule.PAIRS, 8, 7, 15),
+        (SLOWER, FAILS_ONCE, Status.REGRESSED, Rule.PAIRS, 8, 0, 9),
+        ([None, *SAME], SAME, Status.OK, Rule.PAIRS, 8, 0, 16),
+    ],
+)
+def test_pairs_alternate_in_order_until_a_look_decides(head, base, status, rule, runs, uneven, taken):
+    worktrees = ScriptedWorktrees(head, base)
+    verdict = judge(worktrees)["None"]
+    assert (verdict.status, verdict.rule, verdict.facts["uneven"]) == (status, rule, uneven)
+    assert len(verdict.numbers.confirmations) == runs
+    assert worktrees.order == ("ABBA" * taken)[: 2 * taken]
+    assert worktrees.locked.startswith("[AB][BA]"), "the device is held for each pair and free between pairs"
 
 
 @pytest.mark.parametrize("error", [FreshProcessFailed("found None, expected a share"), FailsThere("fails at main")])
@@ -184,25 +207,8 @@ def test_what_can_take_turns(monkeypatch):
     assert not can_take_turns([one, one], revision), "too little memory in its control group"
 
 
-def test_the_device_is_held_for_each_pair_and_free_between_pairs():
-    worktrees = ScriptedWorktrees(only((80.0, 100.0)), only((80.0, 100.0)))
-    judge(worktrees)
-    assert worktrees.locked == "[AB][BA]" * 4
-
-
-def test_regressed_after_the_second_look():
-    worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((80.0, 100.0)))
-    verdict = judge(worktrees)["None"]
-    assert (verdict.status, verdict.rule, verdict.numbers.runs) == (Status.REGRESSED, Rule.PAIRS, 8)
-    assert verdict.numbers.confirmations == pytest.approx((0.7,) * 8)
-
-
-def test_undecided_pairs_are_extended_to_the_last_look():
-    noisy = only((80.0, 100.0), (80.0, 100.0), (90.0, 100.0), (70.0, 100.0))
-    worktrees = ScriptedWorktrees(noisy, only((80.0, 100.0)))
-    verdict = judge(worktrees)["None"]
-    assert (verdict.status, verdict.rule, verdict.numbers.runs) == (Status.UNDECIDED, Rule.TOO_NOISY, 12)
-    assert len(worktrees.order) == 24
+def test_each_process_is_told_by_its_figure():
+    assert judge(ScriptedWorktrees(SLOWER, SAME))["None"].numbers.confirmations == pytest.approx((0.7,) * 8)
 
 
 def test_what_was_decided_stays_so_while_others_are_extended():
@@ -215,33 +221,9 @@ def test_what_was_decided_stays_so_while_others_are_extended():
     assert (found["noisy"].status, found["noisy"].numbers.runs) == (Status.UNDECIDED, 12)
 
 
-def test_pairs_within_which_the_machine_changed_are_taken_again():
-    flips = only((80.0, 100.0), (54.0, 68.0), *[(80.0, 100.0)] * 8)
-    worktrees = ScriptedWorktrees(flips, only((80.0, 100.0)))
-    verdict = judge(worktrees)["None"]
-    assert (verdict.status, verdict.numbers.runs, verdict.facts["uneven"]) == (Status.OK, 8, 1)
-    assert len(worktrees.order) == 2 * 9
-
-
-def test_a_machine_that_changes_within_every_pair_is_undecided():
-    worktrees = ScriptedWorktrees(only((54.0, 68.0)), only((80.0, 100.0)))
-    decided = judge(worktrees)["None"]
-    assert (decided.status, decided.rule) == (Status.UNDECIDED, Rule.UNSTEADY)
-    assert len(worktrees.order) == 2 * 2 * 12
-
-
 def test_invalid_measurements_make_no_pair():
-    worktrees = ScriptedWorktrees([None, *only((80.0, 100.0))], only((80.0, 100.0)))
-    assert judge(worktrees)["None"].numbers.runs == 8
     nothing = judge(ScriptedWorktrees([None], only((80.0, 100.0))))["None"]
     assert (nothing.rule, nothing.why_not) == (Rule.NOT_THERE, ("no pair was valid: nothing was measured",))
-
-
-def test_the_other_revision_chooses_the_figure():
-    """A kernel that fell from 80 % to 20 % of its probe must not be judged as if memory were not what it waits for."""
-    worktrees = ScriptedWorktrees(only((20.0, 100.0)), only((80.0, 100.0)))
-    assert judge(worktrees)["None"].numbers.figure == "relative"
-    assert judge(ScriptedWorktrees(only((80.0, 100.0)), only((20.0, 100.0))))["None"].numbers.figure == "gbps"
 
 
 @pytest.mark.parametrize(
@@ -256,19 +238,6 @@ def test_a_share_that_cannot_be_believed_is_no_gain(judged_on, status):
         assert len(worktrees.order) == 8  # more pairs would not make it believable
 
 
-def test_pairs_that_do_not_count_take_no_belief_away():
-    # In every other pair the probe was hindered on this side, so that the machine changed between its processes.
-    worktrees = ScriptedWorktrees(only((80.0, 100.0), (80.0, 20.0)), only((80.0, 100.0)))
-    assert judge(worktrees)["None"].status is Status.OK
-
-
-def test_a_share_that_was_past_belief_there_as_well_is_compared():
-    worktrees = ScriptedWorktrees(only((400.0, 100.0)), only((390.0, 100.0)))
-    assert (
-        judge(worktrees, limits=replace(LIMITS, marker=MarkerOptions(judged_on="relative")))["None"].status is Status.OK
-    )
-
-
 def test_absent_there():
     worktrees = ScriptedWorktrees(only((80.0, 100.0)), [NothingThere("main has no such test")])
     verdict = judge(worktrees)["None"]
@@ -278,14 +247,6 @@ def test_absent_there():
         ("main has no such test",),
     )
     assert worktrees.order == "AB"
-
-
-def test_a_process_that_measures_nothing_there_later_on_costs_its_pair_only():
-    fails_once = [*only(*[(80.0, 100.0)] * 3), NothingThere("the test fails at main"), *only(*[(80.0, 100.0)] * 8)]
-    worktrees = ScriptedWorktrees(only((70.0, 100.0)), fails_once)
-    verdict = judge(worktrees)["None"]
-    assert (verdict.status, verdict.numbers.runs) == (Status.REGRESSED, 8)
-    assert len(worktrees.order) == 2 * 9
 
 
 def test_processes_that_measure_nothing_after_an_invalid_one_are_undecided():

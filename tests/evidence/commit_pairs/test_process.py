@@ -198,8 +198,6 @@ print(json.dumps([code, [loaded, stack], left, libc.personality(ctypes.c_ulong(0
 
 def takes_addresses():
     """Whether the system lets a process choose: the profiles of container runtimes do not."""
-    if sys.platform != "linux":
-        return False
     personality = ctypes.CDLL(None).personality
     before = personality(ctypes.c_ulong(0xFFFFFFFF))
     if personality(ctypes.c_ulong(before | 0x0040000)) == -1:
@@ -216,7 +214,6 @@ def where(mark, number, *arguments, python=sys.executable, **variables):
     return json.loads(done.stdout)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lays processes out as asked")
 def test_processes_of_one_number_have_the_same_addresses_and_of_another_number_others(tmp_path):
     if not takes_addresses():
         pytest.skip("this sandbox refuses to lay a process out as asked")
@@ -254,29 +251,21 @@ def test_where_the_system_refuses_the_process_goes_on_as_it_is(tmp_path, monkeyp
     assert asked[-1] == 8, "as it was"
 
 
-def test_both_of_a_pair_have_one_number_and_pairs_have_several(repo, monkeypatch):
-    repo.write()
-    both, plans = repo.worktrees(), []
-    monkeypatch.setattr(processes.Process, "started", lambda process: plans.append(process.plan) or nullcontext())
-    monkeypatch.setattr(processes, "take_turns", lambda *_: pytest.fail("no process runs"))
-    for number in range(2):
-        with pytest.raises(AttributeError):
-            both.in_turn(number, 0.01)
-    numbers = [plan["addresses"] for plan in plans]
-    assert numbers[0] == numbers[1] != numbers[2] == numbers[3]
-
-
 @pytest.mark.parametrize(("share", "later"), [(0.5, 1.0), (1.0, 1.0)])
-def test_pairs_after_those_that_do_not_tell_may_take_longer(repo, monkeypatch, share, later):
+def test_both_of_a_pair_have_one_number_and_pairs_after_those_that_do_not_tell_may_take_longer(
+    repo, monkeypatch, share, later
+):
     repo.write()
-    both, shares = replace(repo.worktrees(), rounds_share=share), []
-    monkeypatch.setattr(
-        processes.Process, "started", lambda process: shares.append(process.request.rounds_share) or nullcontext()
-    )
+    both, asked = replace(repo.worktrees(), rounds_share=share), []
+    monkeypatch.setattr(processes.Process, "started", lambda process: asked.append(process) or nullcontext())
+    monkeypatch.setattr(processes, "take_turns", lambda *_: pytest.fail("no process runs"))
     for number in (0, 3, 4):
         with pytest.raises(AttributeError):
             both.in_turn(number, 0.01)
-    assert shares == [share] * 4 + [later] * 2
+    numbers = [process.plan["addresses"] for process in asked]
+    assert numbers[::2] == numbers[1::2]
+    assert len(set(numbers)) == 3
+    assert [process.request.rounds_share for process in asked] == [share] * 4 + [later] * 2
 
 
 @pytest.mark.parametrize("of_the_user", ["", "random", "7"])
@@ -293,9 +282,11 @@ def test_both_of_a_pair_have_one_hash_seed_unless_the_user_has(repo, monkeypatch
     assert (one == "7") == (of_the_user == "7")
 
 
-def test_installed_editable_by_a_path(repo, monkeypatch):
-    """What a .pth file does: an entry of sys.path leads into the working tree."""
+@pytest.mark.parametrize("safe", ["", "1"])  # Python 3.10 ignores it
+def test_installed_editable_by_a_path(repo, monkeypatch, safe):
+    """What a .pth file does: an entry of sys.path leads into the working tree. It is not the script's own folder."""
     repo.write(ini="")
+    monkeypatch.setenv("PYTHONSAFEPATH", safe)
     monkeypatch.setenv("PYTHONPATH", str(repo.path / "src"))
     assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
 
@@ -319,17 +310,14 @@ def finder_of_an_environment(tmp_path, repo):
 def test_installed_editable_by_a_finder(repo, tmp_path, monkeypatch):
     repo.write(ini="")
     monkeypatch.setenv("PYTHONPATH", finder_of_an_environment(tmp_path, repo))
+    worktrees = repo.worktrees()
+    # The finder leads into the working tree all the same.
+    with pytest.raises(ForeignImport, match=r"ran code of .*src/kern/__init__.*nothing it measured counts"):
+        worktrees.base()
     module = ModuleType("kern")
     module.__file__ = str(repo.package)  # this process has it loaded, as one that has run the test has
     monkeypatch.setitem(sys.modules, "kern", module)
-    assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
-
-
-def test_a_finder_that_leads_into_the_working_tree_all_the_same_is_an_error(repo, tmp_path, monkeypatch):
-    repo.write(ini="")
-    monkeypatch.setenv("PYTHONPATH", finder_of_an_environment(tmp_path, repo))
-    with pytest.raises(ForeignImport, match=r"ran code of .*src/kern/__init__.*nothing it measured counts"):
-        repo.worktrees().base()
+    assert bytes_read(worktrees.base()) == AT_THE_REVISION
 
 
 def test_an_installed_copy_is_an_error(repo, tmp_path, monkeypatch):
@@ -342,19 +330,13 @@ def test_an_installed_copy_is_an_error(repo, tmp_path, monkeypatch):
         repo.worktrees().base()
 
 
-def test_a_kernel_file_of_the_working_tree_is_an_error(repo):
-    kernel = repo.path / "kernel.cu"
-    repo.write(kern=f"BYTES = {{}}; TEXT = open({str(kernel)!r}).read()\n")
-    kernel.write_text("__global__ void k() {}\n")
-    with pytest.raises(ForeignImport, match=r"ran code of .*kernel\.cu"):
-        repo.worktrees().base()
-
-
-def test_data_of_the_working_tree_is_none(repo):
-    data = repo.path / "data.bin"
-    repo.write(kern=f"BYTES = {{}}; DATA = open({str(data)!r}).read()\n")
-    data.write_text("numbers")
-    assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
+@pytest.mark.parametrize(("name", "refused"), [("kernel.cu", True), ("data.bin", False)])
+def test_a_kernel_file_of_the_working_tree_is_an_error_and_its_data_is_none(repo, name, refused):
+    file = repo.path / name
+    repo.write(kern=f"BYTES = {{}}; TEXT = open({str(file)!r}).read()\n")
+    file.write_text("__global__ void k() {}\n")
+    with pytest.raises(ForeignImport, match=r"ran code of .*kernel\.cu") if refused else nullcontext():
+        assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
 
 
 def test_started_outside_the_repository(repo, tmp_path):
@@ -454,13 +436,6 @@ def test_nothing_beside_the_script_hides_a_module_that_it_imports():
     beside = {entry.stem for entry in Path(run_in_worktree.__file__).parent.iterdir()}
     assert "process" in beside
     assert not beside & sys.stdlib_module_names
-
-
-def test_a_first_entry_of_pythonpath_is_not_taken_for_the_scripts_folder(repo, monkeypatch):
-    repo.write(ini="")
-    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # which Python 3.10 ignores
-    monkeypatch.setenv("PYTHONPATH", str(repo.path / "src"))
-    assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
 
 
 def test_nothing_comes_from_any_of_the_other_trees():

@@ -1,16 +1,14 @@
 """Fresh processes: how many load at a time, how they start, what comes back, and that none is left behind."""
 
 import os
-import signal
+import resource
 import socket
-import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from children import HANGS_SECONDS, gone, wait_for
+from children import gone, wait_for
 
 from pytest_bandwidth.devices import host
 from pytest_bandwidth.domain.device import SAME_PROCESS_IDS, DeviceIdentity, Peak
@@ -30,7 +28,6 @@ CPU = ChildRequest("cpu")
 @pytest.fixture
 def many_files_open():
     """Have numbers of further files lie above 1,023, which select() does not take."""
-    resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 4096 if hard == resource.RLIM_INFINITY else min(hard, 4096)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
@@ -129,33 +126,6 @@ def test_a_child_that_counts_ends_its_hanging_profiler_first(tmp_path, monkeypat
         wait_for(tmp_path / "profiler")
     assert gone(int((tmp_path / "profiler").read_text()))
     assert list(folders.iterdir()) == []
-
-
-@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
-def test_an_interrupt_leaves_no_child_and_no_folder(tmp_path):
-    (tmp_path / "pytest.py").write_text(
-        "import os, time\n"
-        "open('pid', 'w').write(str(os.getpid()))\n"
-        "open('request', 'w').write(os.environ['PYTEST_BANDWIDTH_REQUEST'])\n"
-        "time.sleep(600)\n"
-    )
-    parent = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from pathlib import Path\n"
-            "from pytest_bandwidth.evidence.processes.child import Invocation\n"
-            "from pytest_bandwidth.evidence.processes.requests import ChildRequest\n"
-            f"with Invocation((), Path({str(tmp_path)!r}), True).start(ChildRequest('cpu')) as child:\n"
-            "    child.rows(600)",
-        ],
-        stderr=subprocess.DEVNULL,
-    )
-    wait_for(tmp_path / "request")
-    parent.send_signal(signal.SIGINT)
-    assert parent.wait(HANGS_SECONDS) != 0
-    assert gone(int((tmp_path / "pid").read_text()))
-    assert not Path((tmp_path / "request").read_text()).parent.exists()
 
 
 @pytest.fixture

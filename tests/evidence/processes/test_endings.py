@@ -11,8 +11,6 @@ from children import HANGS_SECONDS, gone, wait_for
 
 from pytest_bandwidth.evidence.processes.start_and_end import PARENT_VARIABLE
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other kernels tell no process of its parent's death")
-
 ENDLESS = """
 import os, time
 
@@ -86,26 +84,21 @@ def ends_with(parent_code, folder, how, **environment):
             os.kill(child, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_measuring_process_ends_with_its_parent(tmp_path, how):
-    (tmp_path / "test_endless.py").write_text(ENDLESS)
-    assert ends_with(STARTS_A_TEST, tmp_path, how)
+STARTS = {
+    "a test": (STARTS_A_TEST, "test_endless.py", ENDLESS),
+    "a tree": (STARTS_A_TREE, "test_endless.py", ENDLESS),
+    "the self-test": (STARTS_A_SELFTEST, "sitecustomize.py", STUCK_IN_CHILDREN),
+    "change points": (STARTS_CHANGE_POINTS, "ruptures.py", STUCK_IMPORT),
+}
 
 
-def test_a_process_of_a_tree_ends_with_its_parent(tmp_path):
-    (tmp_path / "test_endless.py").write_text(ENDLESS)
+@pytest.mark.parametrize(("of", "how"), [("a test", signal.SIGTERM), *((of, signal.SIGKILL) for of in STARTS)])
+def test_a_process_ends_with_its_parent(tmp_path, of, how):
+    parent, file, code = STARTS[of]
+    (tmp_path / file).write_text(code)
     revision = {"name": "HEAD", "commit": "0" * 40, "top": str(tmp_path), "tree": str(tmp_path / "elsewhere")}
-    assert ends_with(STARTS_A_TREE.replace("{REVISION}", repr(revision)), tmp_path, signal.SIGKILL)
-
-
-def test_a_process_of_the_selftest_ends_with_its_parent(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(STUCK_IN_CHILDREN)
-    assert ends_with(STARTS_A_SELFTEST, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
-
-
-def test_a_process_that_finds_change_points_ends_with_its_parent(tmp_path):
-    (tmp_path / "ruptures.py").write_text(STUCK_IMPORT)
-    assert ends_with(STARTS_CHANGE_POINTS, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
+    environment = {} if code is ENDLESS else {"PYTHONPATH": str(tmp_path)}
+    assert ends_with(parent.replace("{REVISION}", repr(revision)), tmp_path, how, **environment)
 
 
 def test_a_parent_that_was_gone_before_is_noticed():
