@@ -167,23 +167,22 @@ def test_without_the_resolver_that_it_needs_each_is_decided_all_the_same(resolve
     assert decided(measured(90.0), FIVE, *resolvers).rule == Rule.STORED
 
 
-def test_a_resolver_that_gives_up_in_the_middle_ends_the_comparison():
-    class GivesUp(OldCode):
+@pytest.mark.parametrize(
+    ("given", "status", "rule"),
+    [
+        ({"compared": compared(0.1, 0.1, 0.1)}, Status.REGRESSED, Rule.PAIRS),
+        ({"is_same_code": True}, Status.OK, Rule.CODE_UNCHANGED),
+    ],
+    ids=["gives up in the middle", "is the same code elsewhere"],
+)
+def test_what_a_resolver_gives_before_it_is_enough_decides(given, status, rule):
+    class Gives(OldCode):
         def gather(self, asking, rule):
             assert all(rule(one) is Ask.OLD_CODE for one in asking.values())
-            return {key: replace(one, compared=compared(0.1, 0.1, 0.1)) for key, one in asking.items()}
+            return {key: replace(one, **given) for key, one in asking.items()}
 
-    found = decided(measured(90.0), FIVE, GivesUp())
-    assert (found.status, found.numbers.runs) == (Status.REGRESSED, 3)
-
-
-def test_old_code_that_is_the_same_elsewhere_settles_it_as_unchanged():
-    class Same(OldCode):
-        def gather(self, asking, rule):
-            assert all(rule(one) is Ask.OLD_CODE for one in asking.values())
-            return {key: replace(one, is_same_code=True) for key, one in asking.items()}
-
-    assert decided(measured(80.0), FIVE, Same(), processes(80.0)).rule == Rule.CODE_UNCHANGED
+    found = decided(measured(80.0), FIVE, Gives(), processes(80.0))
+    assert (found.status, found.rule) == (status, rule)
 
 
 def test_judged_keep_measurement_and_entry():

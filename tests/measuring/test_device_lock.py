@@ -94,22 +94,17 @@ def test_a_dead_holder_holds_nothing(other_process, waits):
         pass
 
 
-def test_another_device_is_free(other_process):
+@pytest.mark.parametrize(("serial", "held_by_parent"), [("serial-2", False), ("serial-1", True)])
+def test_another_device_is_free_and_a_child_relies_on_its_parents_lock(other_process, serial, held_by_parent):
     assert other_process.poll() is None
-    with DeviceLock(DeviceIdentity("cpu", "A host", None, "serial-2"), 0.3).held():
+    with DeviceLock(DeviceIdentity("cpu", "A host", None, serial), 0.3, held_by_parent=held_by_parent).held():
         pass
 
 
-def test_a_child_relies_on_its_parents_lock(other_process):
-    assert other_process.poll() is None
-    with DeviceLock(DEVICE, 0.3, held_by_parent=True).held():
-        pass
-
-
-def test_it_can_be_taken_again_inside_itself_and_is_free_afterwards():
+def test_it_can_be_taken_again_inside_itself_and_is_free_afterwards_though_the_measurement_fails():
     lock = DeviceLock(DEVICE, 0.3)
-    with lock.held(), lock.held():
-        pass
+    with pytest.raises(ZeroDivisionError), lock.held(), lock.held():
+        raise ZeroDivisionError
     with DeviceLock(DEVICE, 0.3).held():
         pass
 
@@ -137,13 +132,6 @@ def wait_until_in_line():
             return
         time.sleep(0.05)  # another process is starting
     raise AssertionError("no process waits for the device")
-
-
-def test_the_lock_is_released_when_the_measurement_fails():
-    with pytest.raises(ZeroDivisionError), DeviceLock(DEVICE, 0.3).held():
-        raise ZeroDivisionError
-    with DeviceLock(DEVICE, 0.3).held():
-        pass
 
 
 def test_a_garbled_holder_file_is_no_trouble(other_process):
