@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.suite.operations import OPERATIONS, Operation, Sizes
+from pytest_bandwidth.suite.operations import OPERATIONS
+from pytest_bandwidth.suite.operations.model import Operation, Sizes
 from pytest_bandwidth.suite.operations.table import formula_of
 
 Profile = Literal["quick", "full"]
@@ -83,6 +84,8 @@ def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
     for operation in OPERATIONS:
         if device_kind is not None and device_kind not in operation.devices:
             continue
+        left_out = operation.version in NOT_QUICK_VERSIONS and operation.title not in QUICK_THOUGH_WIDE
+        is_quick = not left_out and operation.name not in NOT_QUICK_OPERATIONS and operation.title not in NOT_QUICK
         for dtype in operation.dtypes:
             if operation.title in CACHED and dtype in CACHED_DTYPES and device_kind != "traffic":
                 yield Selected(operation, dtype, 0, CACHED[operation.title])
@@ -90,15 +93,8 @@ def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
                 yield from _shapes(operation, dtype, profile, device_kind)
                 effects = SHAPE_EFFECTS.get(operation.title, ())
                 yield from (Selected(operation, dtype, 0, s) for s in effects if _suits(operation, s, device_kind))
-            elif _quick(operation, dtype):
+            elif is_quick and (dtype == "float32" or (dtype == "float16" and operation.title in QUICK_HALF)):
                 yield from _shapes(operation, dtype, profile, device_kind)
-
-
-def _quick(operation: Operation, dtype: str) -> bool:
-    left_out = operation.version in NOT_QUICK_VERSIONS and operation.title not in QUICK_THOUGH_WIDE
-    if left_out or operation.name in NOT_QUICK_OPERATIONS or operation.title in NOT_QUICK:
-        return False
-    return dtype == "float32" or (dtype == "float16" and operation.title in QUICK_HALF)
 
 
 def _shapes(operation: Operation, dtype: str, profile: Profile, device_kind: str | None) -> Iterator[Selected]:

@@ -12,8 +12,16 @@ from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.measured.roofline import BOTTLENECK_FOUND, access_sentence
 from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
-from pytest_bandwidth.suite.operations import Case, KernelStep, Operation, Sizes, poison, wrong_results
-from pytest_bandwidth.suite.operations.model import beside, on_host
+from pytest_bandwidth.suite.operations.model import (
+    Case,
+    KernelStep,
+    Operation,
+    Sizes,
+    beside,
+    on_host,
+    poison,
+    wrong_results,
+)
 from pytest_bandwidth.suite.selection import Profile, Selected, selected
 from pytest_bandwidth.suite.traffic_models import warp_sectors
 
@@ -54,11 +62,23 @@ def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.Fixtu
         precision=PRECISIONS[dtype],
         **{name.upper() if name in ("m", "n", "k") else name: value for name, value in sizes.items()},
     )
-    doubled = doubled_case(bandwidth, operation, dtype, sizes, case)
-    _measure(
-        bandwidth, case, operation.precision(dtype), None if doubled is None else _as_one(calls_of(bandwidth, doubled))
-    )
-    _tell(bandwidth, chosen, sizes)
+    twice = doubled_case(bandwidth, operation, dtype, sizes, case)
+    doubled = None if twice is None else _as_one(calls_of(bandwidth, twice))
+    precision = operation.precision(dtype)
+    # One launch is measured as a launch; several as one callable, or each by itself where launches are looked into.
+    if len(case.steps) == 1 and isinstance(case.steps[0], KernelStep):
+        _launch(bandwidth, case.steps[0], case.traffic, precision, doubled=doubled)
+    elif bandwidth.device == "traffic":
+        for i, step in enumerate(case.steps, start=1):
+            if isinstance(step, KernelStep):
+                _launch(bandwidth, step, None, precision, label=f"step {i}")
+    else:
+        bandwidth(_as_one(calls_of(bandwidth, case)), reads=case.traffic, precision=precision, doubled=doubled)
+    # What the suite knows of the operation's order of accesses.
+    found = bottleneck_finding(operation.name, operation.version, dtype, sizes, bandwidth.device)
+    if found is not None:
+        for label, measurement in bandwidth.measurements.items():
+            bandwidth.measurements[label] = measurement.with_finding(found)
 
 
 def doubled_case(bandwidth: Bandwidth, operation: Operation, dtype: str, sizes: Sizes, case: Case) -> Case | None:
@@ -73,19 +93,6 @@ def doubled_case(bandwidth: Bandwidth, operation: Operation, dtype: str, sizes: 
     if doubled.traffic.bytes_moved < DOUBLES_AT_LEAST * case.traffic.bytes_moved:
         return None
     return doubled
-
-
-def _measure(bandwidth: Bandwidth, case: Case, precision: str, doubled: Callable[[], object] | None) -> None:
-    """Measure one launch as a launch; several as one callable, or each by itself where launches are looked into."""
-    if len(case.steps) == 1 and isinstance(case.steps[0], KernelStep):
-        _launch(bandwidth, case.steps[0], case.traffic, precision, doubled=doubled)
-    elif bandwidth.device == "traffic":
-        for i, step in enumerate(case.steps, start=1):
-            if isinstance(step, KernelStep):
-                _launch(bandwidth, step, None, precision, label=f"step {i}")
-    else:
-        run = _as_one(calls_of(bandwidth, case))
-        bandwidth(run, reads=case.traffic, precision=precision, doubled=doubled)
 
 
 def _launch(bandwidth: Bandwidth, step: KernelStep, traffic: Any, precision: str, **more: Any) -> None:
@@ -115,7 +122,8 @@ def wrong_at_small_sizes(bandwidth: Bandwidth, operation: Operation, dtype: str)
     for sizes in operation.small:
         case = operation.prepare(bandwidth, dtype, sizes)
         _run_poisoned(bandwidth, case)
-        lines += [f"{_shown(sizes)}: {line}" for line in wrong_results(case)]
+        shown = ", ".join(f"{name} = {value}" for name, value in sizes.items())
+        lines += [f"{shown}: {line}" for line in wrong_results(case)]
     return lines
 
 
@@ -131,19 +139,19 @@ def wrong_at_full_size(
     _run_poisoned(bandwidth, case)
     if case.traffic.bytes_moved <= COMPARED_BYTES[profile]:
         return wrong_results(case)
-    poisoned_by_design = _kept_poison(bandwidth, operation, dtype)
-    return [
-        f"{name}: {count} of {array.size} elements were not written"
-        for name, array in case.results.items()
-        if name not in poisoned_by_design and (count := _count_nan(bandwidth, array))
-    ]
-
-
-def _count_nan(bandwidth: Bandwidth, array: Any) -> int:
-    # What a copy from the device filled lies on the host, and CuPy takes no NumPy arrays.
-    xp = np if isinstance(array, np.ndarray) else bandwidth.xp
-    with beside(array):
-        return int(xp.isnan(array).sum())
+    # The sink of a read, gaps of a strided write and other tokens of a cache keep poison by design.
+    expected = operation.prepare(bandwidth, dtype, operation.small[-1]).expected()
+    lines = []
+    for name, array in case.results.items():
+        if np.isnan(on_host(expected[name])).any():
+            continue
+        # What a copy from the device filled lies on the host, and CuPy takes no NumPy arrays.
+        xp = np if isinstance(array, np.ndarray) else bandwidth.xp
+        with beside(array):
+            count = int(xp.isnan(array).sum())
+        if count:
+            lines.append(f"{name}: {count} of {array.size} elements were not written")
+    return lines
 
 
 def calls_of(bandwidth: Bandwidth, case: Case) -> list[Callable[[], object]]:
@@ -160,16 +168,6 @@ def _run_poisoned(bandwidth: Bandwidth, case: Case) -> None:
     poison(case)
     for call in calls_of(bandwidth, case):
         call()
-
-
-def _kept_poison(bandwidth: Bandwidth, operation: Operation, dtype: str) -> set[str]:
-    """Name the results that keep poison by design: sink of a read, gaps of a strided write, other tokens of a cache."""
-    expected = operation.prepare(bandwidth, dtype, operation.small[-1]).expected()
-    return {name for name, reference in expected.items() if np.isnan(on_host(reference)).any()}
-
-
-def _shown(sizes: Sizes) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in sizes.items())
 
 
 # ---- the order of accesses, by a model; the traffic device counts instead --------------------------------------------
@@ -198,7 +196,12 @@ def bottleneck_finding(name: str, version: str, dtype: str, sizes: Sizes, device
     if name not in _SIDES or version == "tiled":
         return None
     verb, pattern = _SIDES[name]
-    stride, offset = _order(name, sizes)
+    # In elements, of what the lanes of a warp access.
+    stride, offset = sizes.get("stride", FAR_APART), 0
+    if name == "misaligned":
+        stride, offset = 1, sizes["offset"]
+    elif name == "transpose":
+        stride = sizes["rows"]
     sentence = None
     if device_kind == "cuda":
         factor = warp_sectors(dtype, stride=stride, offset=offset) / warp_sectors(dtype)
@@ -207,21 +210,3 @@ def bottleneck_finding(name: str, version: str, dtype: str, sizes: Sizes, device
         factor = min(stride, LINE_BYTES // bytes_per_element(dtype))
         sentence = access_sentence(verb, pattern, factor, "bytes")
     return None if sentence is None else Finding(BOTTLENECK_FOUND, sentence)
-
-
-def _order(name: str, sizes: Sizes) -> tuple[int, int]:
-    """Return stride and offset, in elements, of what the lanes of a warp access."""
-    if name == "misaligned":
-        return 1, sizes["offset"]
-    if name == "transpose":
-        return sizes["rows"], 0
-    return sizes.get("stride", FAR_APART), 0
-
-
-def _tell(bandwidth: Bandwidth, chosen: Selected, sizes: Sizes) -> None:
-    """Add to each measurement what the suite knows of the operation's order of accesses."""
-    operation = chosen.operation
-    found: Finding | None = bottleneck_finding(operation.name, operation.version, chosen.dtype, sizes, bandwidth.device)
-    if found is not None:
-        for label, measurement in bandwidth.measurements.items():
-            bandwidth.measurements[label] = measurement.with_finding(found)

@@ -120,7 +120,7 @@ def broadcast(n: int, dtype: Any) -> Traffic:
     return Traffic(min(n, 1) * s, n * s, 0, n * s, n * s)
 
 
-def warp_sectors(dtype: Any, *, stride: int = 1, offset: int = 0, lanes: int = WARP_LANES) -> int:
+def warp_sectors(dtype: Any, *, stride: int = 1, offset: int = 0) -> int:
     """Return the 32-byte sectors that one warp request touches when lane l accesses element offset + l·stride.
 
     stride, offset: elements, against an array that begins on a sector boundary. Coalesced float32: 4; with any odd
@@ -128,7 +128,7 @@ def warp_sectors(dtype: Any, *, stride: int = 1, offset: int = 0, lanes: int = W
     """
     s, stride, offset = bytes_per_element(dtype), count("stride", stride), count("offset", offset)
     touched: set[int] = set()
-    for lane in range(count("lanes", lanes)):
+    for lane in range(WARP_LANES):
         first_byte = (offset + lane * stride) * s
         touched.update(range(first_byte // SECTOR_BYTES, (first_byte + s - 1) // SECTOR_BYTES + 1))
     return len(touched)

@@ -5,7 +5,8 @@ import importlib.util
 import numpy as np
 import pytest
 
-from pytest_bandwidth.suite.operations import OPERATIONS, poison, wrong_results
+from pytest_bandwidth.suite.operations import OPERATIONS
+from pytest_bandwidth.suite.operations.model import poison, wrong_results
 
 if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
     pytest.skip("executing kernels needs: pip install 'pytest-bandwidth[traffic]'", allow_module_level=True)

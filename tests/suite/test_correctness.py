@@ -8,8 +8,8 @@ import pytest
 from test_operations_table import HostArrays
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.suite.operations import OPERATIONS, poison
-from pytest_bandwidth.suite.operations.model import on_host
+from pytest_bandwidth.suite.operations import OPERATIONS
+from pytest_bandwidth.suite.operations.model import on_host, poison
 from pytest_bandwidth.suite.test_operations import (
     DOUBLED_BYTES,
     bottleneck_finding,
@@ -111,17 +111,17 @@ def test_on_the_traffic_device_executing_is_measuring():
 
 # ---- a doubled batch -------------------------------------------------------------------------------------------------
 
-SMALL_WORK = {
-    "gemm-blocked": ({"m": 1, "n": 896, "k": 896}, "n"),
-    "copy-plain": ({"n": 1000}, "n"),
-    "softmax-staged": ({"rows": 8, "cols": 128}, "rows"),
-    "attention-flash": ({"batch": 1, "heads": 2, "n": 64, "d": 64}, "batch"),
-}
 
-
-@pytest.mark.parametrize("title", list(SMALL_WORK))
-def test_all_of_small_work_is_doubled(title):
-    sizes, _ = SMALL_WORK[title]
+@pytest.mark.parametrize(
+    ("title", "sizes"),
+    [
+        ("gemm-blocked", {"m": 1, "n": 896, "k": 896}),
+        ("copy-plain", {"n": 1000}),
+        ("softmax-staged", {"rows": 8, "cols": 128}),
+        ("attention-flash", {"batch": 1, "heads": 2, "n": 64, "d": 64}),
+    ],
+)
+def test_all_of_small_work_is_doubled(title, sizes):
     operation = operation_called(title)
     case = operation.prepare(Host(), "float32", sizes)
     doubled = doubled_case(Host(), operation, "float32", sizes, case)

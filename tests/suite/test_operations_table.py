@@ -9,8 +9,8 @@ import pytest
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.suite.operations import OPERATIONS, Case, Tolerance, poison, wrong_results
-from pytest_bandwidth.suite.operations.model import on_host, tiled
+from pytest_bandwidth.suite.operations import OPERATIONS
+from pytest_bandwidth.suite.operations.model import Case, Tolerance, on_host, poison, tiled, wrong_results
 from pytest_bandwidth.suite.operations.table import Formula, formula_of
 
 CUDA_SRC = Path(__file__).parents[2] / "cuda_src"
@@ -147,40 +147,28 @@ def test_weights_off_the_block_are_refused():
 # ---- checking -------------------------------------------------------------------------------------------------------
 
 
-def case_of(result, reference, tolerance=Tolerance()):  # noqa: B008 (frozen)
-    return Case((), Traffic(0, 0), {"out": np.array(result)}, lambda: {"out": np.array(reference)}, tolerance)
+AT_LIMIT, WIDE = Tolerance(relative=0.25, absolute=0.5), Tolerance(0.5, 1e6)
+WORST = "out[1][1] is 9, expected 4 ± 0.1; 2 of 4 elements are wrong"
 
 
 @pytest.mark.parametrize(
-    ("result", "reference"),
-    [([1.0], [1.0]), ([np.nan], [np.nan]), ([np.inf], [np.inf]), ([], []), ([0.0], [-0.0])],
+    ("result", "reference", "tolerance", "line"),
+    [
+        *((value, value, Tolerance(), None) for value in ([1.0], [np.nan], [np.inf], [])),
+        ([0.0], [-0.0], Tolerance(), None),
+        # What is not finite agrees with itself alone.
+        *(([one], [other], WIDE, "out[0] is ") for one, other in ((np.nan, 1.0), (1.0, np.nan), (np.inf, -np.inf))),
+        *(([one], [other], WIDE, "out[0] is ") for one, other in ((np.inf, 1.0), (1.0, np.inf))),
+        ([3.0], [2.0], AT_LIMIT, None),
+        ([4.0], [2.0], AT_LIMIT, "out[0] is 4, expected 2 ± 1; 1 of 1 elements are wrong"),
+        ([[1.0, 2.5], [3.0, 9.0]], [[1.0, 2.0], [3.0, 4.0]], Tolerance(absolute=0.1), WORST),
+        ([1.0, 2.0], [[1.0, 2.0]], Tolerance(), "out has shape (2,), expected (1, 2)"),
+    ],
 )
-def test_equal_results_agree_without_tolerance(result, reference):
-    assert wrong_results(case_of(result, reference)) == []
-
-
-@pytest.mark.parametrize(
-    ("result", "reference"),
-    [([np.nan], [1.0]), ([1.0], [np.nan]), ([np.inf], [-np.inf]), ([np.inf], [1.0]), ([1.0], [np.inf])],
-)
-def test_special_values_agree_with_themselves_only(result, reference):
-    assert len(wrong_results(case_of(result, reference, Tolerance(0.5, 1e6)))) == 1
-
-
-def test_a_difference_at_the_tolerance_agrees_and_one_past_it_does_not():
-    tolerance = Tolerance(relative=0.25, absolute=0.5)
-    assert wrong_results(case_of([4.0], [2.0], tolerance)) != []
-    assert wrong_results(case_of([3.0], [2.0], tolerance)) == []
-
-
-def test_the_worst_element_is_named():
-    (line,) = wrong_results(case_of([[1.0, 2.5], [3.0, 9.0]], [[1.0, 2.0], [3.0, 4.0]], Tolerance(absolute=0.1)))
-    assert line == "out[1][1] is 9, expected 4 ± 0.1; 2 of 4 elements are wrong"
-
-
-def test_another_shape_is_wrong():
-    (line,) = wrong_results(case_of([1.0, 2.0], [[1.0, 2.0]]))
-    assert line == "out has shape (2,), expected (1, 2)"
+def test_what_is_not_its_reference_is_a_line_with_the_worst_element(result, reference, tolerance, line):
+    case = Case((), Traffic(0, 0), {"out": np.array(result)}, lambda: {"out": np.array(reference)}, tolerance)
+    found = wrong_results(case)
+    assert [one[: len(line or "")] for one in found] == ([] if line is None else [line])
 
 
 def test_a_host_copy_is_a_copy():

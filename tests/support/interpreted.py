@@ -15,7 +15,7 @@ from pytest_bandwidth.features.traffic.ptx.decode import Program
 from pytest_bandwidth.features.traffic.ptx.faults import fill_untouched
 from pytest_bandwidth.features.traffic.ptx.launch import execute
 from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_ptx
-from pytest_bandwidth.suite.operations import Case, KernelStep
+from pytest_bandwidth.suite.operations.model import Case, KernelStep
 
 CUDA_SRC = Path(__file__).parents[2] / "cuda_src"
 

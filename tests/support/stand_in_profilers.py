@@ -3,7 +3,7 @@
 The programs run what they are given, and tell. They know a kernel's traffic by the line that the emulated card writes
 of it (EMULATED_CARD_LOG), and a range by NVTX itself: NVTX loads `nvtx_injection.c` into the program, as it loads a
 real profiler. What is wrong with them is asked for by STAND_IN: not-permitted, held, hang, garbage, nothing,
-not-available, old.
+old.
 """
 
 from __future__ import annotations
@@ -213,12 +213,9 @@ def ncu(arguments: list[str]) -> int:
     if how == "not-permitted":
         log.write_text(NOT_PERMITTED)
         return 1
-    if how == "nothing":
-        return 0
     texts = {
         "held": HELD_BY_OTHERS,
         "garbage": '\x00\x01 garbage "ID\n"ID",\n' * 3,
-        "not-available": wide(*[(name, ["n/a"] * 5) for name, _ in kernels], units=units),
     }
     text = texts.get(how) or (wide(*kernels, units=units) if kernels else NO_KERNEL)
     log.write_text(text + _of_application(status))
@@ -239,8 +236,7 @@ def rocprofv3(arguments: list[str]) -> int:
     folder = Path(_value(options, "-d")) / "host"
     folder.mkdir(parents=True)
     found = [(name, str(read / 1024), str(written / 1024)) for name, _, read, written in map(_kernel, lines) if name]
-    text = "garbage" if how == "garbage" else rocprof(*found)
-    (folder / f"{_value(options, '-o')}_counter_collection.csv").write_text(text)
+    (folder / f"{_value(options, '-o')}_counter_collection.csv").write_text(rocprof(*found))
     return status
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.measured.measurement import NOTE, Finding
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.requests import OldKernel
@@ -27,12 +25,7 @@ from pytest_bandwidth.features.counters.dram_traffic import (
     DramTraffic,
     detail_of,
 )
-from pytest_bandwidth.features.counters.judging import (
-    has_counts,
-    judged_by_counts,
-    judged_uncounted,
-    judged_without_counts,
-)
+from pytest_bandwidth.features.counters.judging import judged_by_counts, judged_uncounted, judged_without_counts, noted
 from pytest_bandwidth.features.counters.profilers import REPORT_SUFFIX
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.options.options import places_of
@@ -62,16 +55,26 @@ def count_and_profile(
     is_counted = asked != "off" and (asked != "auto" or test.identity.on_gpu)
     for key, one in judged.items():
         if is_counted:
-            count = partial(_count, _counters(config, asked, test.identity), test, one.measurement.label)
-            judged[key] = _judged(one, test, count) if test.is_judged else _measured(one, count)
+            judged[key] = _counted(one, test, _counters(config, asked, test.identity))
         elif test.is_judged:
             judged[key] = judged_uncounted(one, test.test.marker.max_dram_ratio)
     if reports is None or not test.is_judged:
         return
     for key, one in judged.items():
-        if one.decision.status is Status.REGRESSED:
-            report = reports / f"{file_name(key, test.identity.serial)}{REPORT_SUFFIX}"
-            judged[key] = _profiled(one, _counters(config, asked, test.identity), test, report)
+        if one.decision.status is not Status.REGRESSED:
+            continue
+        report = reports / f"{file_name(key, test.identity.serial)}{REPORT_SUFFIX}"
+        test.tell("profiles the regression")
+        request = test.request(CountRequest, label=one.measurement.label)
+        try:
+            # Where the outputs were checked, wherever a test has gone meanwhile.
+            at = test.invocation.folder / report
+            lacks = _counters(config, asked, test.identity).profile(test, request, at)
+        except CountersFailed as error:
+            judged[key] = noted(one, UNPROFILED, f"no profile: {error}")
+            continue
+        seen = one if lacks is None else noted(one, UNPROFILED, f"the profile may lack kernels: {lacks}")
+        judged[key] = replace(seen, profile=str(report))
 
 
 def _counters(config: pytest.Config, asked: str, identity: DeviceIdentity) -> Counters:
@@ -80,67 +83,31 @@ def _counters(config: pytest.Config, asked: str, identity: DeviceIdentity) -> Co
     return config.stash[_COUNTERS]
 
 
-def _count(counters: Counters, test: JudgedTest, label: str | None, old_kernel: OldKernel | None = None) -> DramTraffic:
-    """Count what DRAM moves for the measurement of a label."""
-    test.tell("counts what DRAM moves")
-    return counters.count(test, test.request(CountRequest, label=label, old_kernel=old_kernel))
-
-
-def _judged(judged: Judged, test: JudgedTest, count: Callable[..., DramTraffic]) -> Judged:
+def _counted(judged: Judged, test: JudgedTest, counters: Counters) -> Judged:
     """Count the measurement once its verdict is known, and judge by that as well."""
-    most = test.test.marker.max_dram_ratio
+    label, most = judged.measurement.label, test.test.marker.max_dram_ratio
+
+    def count(old_kernel: OldKernel | None = None) -> DramTraffic:
+        test.tell("counts what DRAM moves")
+        return counters.count(test, test.request(CountRequest, label=label, old_kernel=old_kernel))
+
     try:
         first = count()
     except CountersFailed as error:
-        return judged_without_counts(judged, error, most)
-    old = None
-    try:
-        kernel = _uncounted_before(judged, test)
-        if kernel is not None:
-            old = count(kernel)
-    except BandwidthError as error:
-        text = f"what DRAM moves for the old kernel was not counted: {error}"
-        judged = _with_finding(judged, Finding(UNCOUNTED, text, NOTE))
+        return judged_without_counts(judged, error, most if test.is_judged else None)
+    if not test.is_judged:  # who started this process judges
+        return replace(judged, measurement=detail_of(judged.measurement, first))
+    old, entry = None, judged.entry
+    if entry is not None and judged.decision.status not in (Status.SAVED, Status.MISMATCH):
+        try:
+            # Where the entry has other code than the measurement, and no counts.
+            known = any(run.dram_read is not None for run in entry.runs)
+            kernel = None if known else test.old_kernel(judged.measurement, entry)
+            if kernel is not None and not is_same_but_for_target(kernel.old, kernel.new):
+                old = count(kernel)
+        except BandwidthError as error:  # raised as well where the old code is not safe to run
+            judged = noted(judged, UNCOUNTED, f"what DRAM moves for the old kernel was not counted: {error}")
     return judged_by_counts(judged, first, most, count, old)
-
-
-def _measured(judged: Judged, count: Callable[..., DramTraffic]) -> Judged:
-    """Return the measurement with its count, where that can be had: who started this process judges."""
-    try:
-        found = count()
-    except CountersFailed as error:
-        return _with_finding(judged, Finding(UNCOUNTED, f"DRAM was not counted: {error}", NOTE))
-    return replace(judged, measurement=detail_of(judged.measurement, found))
-
-
-def _uncounted_before(judged: Judged, test: JudgedTest) -> OldKernel | None:
-    """Return the old code to count here, where the entry has other code than the measurement, and no counts.
-
-    None where there is none to be had. Raises BandwidthError where it is not safe to run.
-    """
-    entry = judged.entry
-    if entry is None or judged.decision.status in (Status.SAVED, Status.MISMATCH) or has_counts(entry):
-        return None
-    kernel = test.old_kernel(judged.measurement, entry)
-    return None if kernel is None or is_same_but_for_target(kernel.old, kernel.new) else kernel
-
-
-def _profiled(judged: Judged, counters: Counters, test: JudgedTest, report: Path) -> Judged:
-    """Profile a regression once; what becomes of that changes no verdict."""
-    test.tell("profiles the regression")
-    request = test.request(CountRequest, label=judged.measurement.label)
-    try:
-        # Where the outputs were checked, wherever a test has gone meanwhile.
-        lacks = counters.profile(test, request, test.invocation.folder / report)
-    except CountersFailed as error:
-        return _with_finding(judged, Finding(UNPROFILED, f"no profile: {error}", NOTE))
-    if lacks is not None:
-        judged = _with_finding(judged, Finding(UNPROFILED, f"the profile may lack kernels: {lacks}", NOTE))
-    return replace(judged, profile=str(report))
-
-
-def _with_finding(judged: Judged, finding: Finding) -> Judged:
-    return replace(judged, measurement=judged.measurement.with_finding(finding))
 
 
 def file_name(key: str, serial: str) -> str:

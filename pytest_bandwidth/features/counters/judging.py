@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.measured.measurement import NOTE, Finding
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_bytes, format_percent
@@ -44,7 +44,11 @@ def declared_otherwise(declared: Traffic, moved: DramTraffic, cache_bytes: int) 
     read, written = moved.bytes_read - declared.bytes_read, moved.bytes_written - declared.bytes_written
     said = []
     if abs(read) > TOLERANCE * (declared.bytes_read or declared.bytes_moved):
-        said.append(_difference(read, "read", _why_read(read, declared.bytes_written)))
+        allocated = declared.bytes_written
+        why = "; reuse that the cache does not hold, or undeclared reads"
+        if allocated and abs(read - allocated) <= ALLOCATES_WITHIN * allocated:
+            why = "; stores that read their lines first would read as much"
+        said.append(_difference(read, "read", why))
     if abs(written) > TOLERANCE * (declared.bytes_written or declared.bytes_moved) + cache_bytes:
         said.append(_difference(written, "written", "; partial lines, or undeclared writes"))
     if not said:
@@ -57,11 +61,6 @@ def declared_otherwise(declared: Traffic, moved: DramTraffic, cache_bytes: int) 
         + ", ".join(said),
         NOTE,
     )
-
-
-def has_counts(entry: Entry) -> bool:
-    """Return whether an entry's runs say what DRAM moved."""
-    return any(run.dram_read is not None for run in entry.runs)
 
 
 def judged_by_counts(
@@ -91,8 +90,7 @@ def judged_by_counts(
             shown = [one for one in counts if why is not None or _too_much((one,), judged, max_ratio, old) is None]
             found = (*shown, *counts)[0]
     measurement = detail_of(measurement, found)
-    cache_bytes = _cache_bytes(judged)
-    differs = declared_otherwise(measurement.traffic, found, cache_bytes)
+    differs = declared_otherwise(measurement.traffic, found, _cache_bytes(judged))
     if differs is not None:
         measurement = measurement.with_finding(differs)
     if why is not None and judged.decision.status.always_fails:
@@ -113,8 +111,7 @@ def judged_without_counts(judged: Judged, error: CountersFailed, max_ratio: floa
         decision = with_further_evidence(decision, Status.UNDECIDED, RULE_UNCOUNTED, text, "DRAM not counted")
     if decision is not judged.decision:
         return replace(judged, decision=decision)
-    finding = Finding(UNCOUNTED, f"DRAM was not counted: {error}", NOTE)
-    return replace(judged, measurement=judged.measurement.with_finding(finding))
+    return noted(judged, UNCOUNTED, f"DRAM was not counted: {error}")
 
 
 def judged_uncounted(judged: Judged, max_ratio: float | None) -> Judged:
@@ -122,7 +119,12 @@ def judged_uncounted(judged: Judged, max_ratio: float | None) -> Judged:
     if max_ratio is None or not judged.measurement.device.on_gpu:
         return judged
     text = f"max_dram_ratio={max_ratio:g} is not held without counters: run with --bandwidth-counters=auto"
-    return replace(judged, measurement=judged.measurement.with_finding(Finding(UNCOUNTED, text, NOTE)))
+    return noted(judged, UNCOUNTED, text)
+
+
+def noted(judged: Judged, code: str, text: str) -> Judged:
+    """Return the judgement with one more finding, which changes no verdict."""
+    return replace(judged, measurement=judged.measurement.with_finding(Finding(code, text, NOTE)))
 
 
 def _too_much(
@@ -144,24 +146,18 @@ def _too_much(
     if old is not None:
         runs = (Run(0.0, dram_read=old.bytes_read, dram_written=old.bytes_written),)
         of_old = "; the old kernel was counted here"
-    changes = _risen(read, written, runs, _cache_bytes(judged))
-    return (RULE_DRAM, f"DRAM {', '.join(changes)}{of_old}") if changes else None
-
-
-def _risen(read: int, written: int, runs: Sequence[Run], cache_bytes: int) -> list[str]:
     changes = []
     for verb, name, now in (("read", "dram_read", read), ("wrote", "dram_written", written)):
         known = counts_of(runs, name)
         if not known:
             continue
-        unwritten = cache_bytes if name == "dram_written" and len(known) < ENOUGH_COUNTS else 0
+        unwritten = _cache_bytes(judged) if name == "dram_written" and len(known) < ENOUGH_COUNTS else 0
         middle, allowed = median(known), most_allowed(known) + unwritten
         if now > allowed:
             more = f"+{format_percent(now / middle - 1, 1)}, " if middle else ""
-            changes.append(
-                f"{verb} {format_bytes(middle)} → {format_bytes(now)} ({more}allowed {format_bytes(allowed)})"
-            )
-    return changes
+            change = f"{format_bytes(middle)} → {format_bytes(now)} ({more}allowed {format_bytes(allowed)})"
+            changes.append(f"{verb} {change}")
+    return (RULE_DRAM, f"DRAM {', '.join(changes)}{of_old}") if changes else None
 
 
 def _cache_bytes(judged: Judged) -> int:
@@ -172,9 +168,3 @@ def _cache_bytes(judged: Judged) -> int:
 def _difference(count: int, verb: str, why_more: str) -> str:
     size = format_bytes(abs(count))
     return f"{size} more {verb}{why_more}" if count > 0 else f"{size} less {verb}"
-
-
-def _why_read(more: int, written: int) -> str:
-    if written and abs(more - written) <= ALLOCATES_WITHIN * written:
-        return "; stores that read their lines first would read as much"
-    return "; reuse that the cache does not hold, or undeclared reads"

@@ -52,9 +52,8 @@ class Ncu:
 
     def traffic(self, folder: Path) -> DramTraffic:
         """Return the sums over the range's kernels. Raises CountersFailed."""
-        return tables.ncu_traffic(
-            _text(folder / "ncu.csv", "ncu wrote no output: run it by hand (ncu --version)"), self.metrics
-        )
+        text = _text(folder / "ncu.csv", "ncu wrote no output: run it by hand (ncu --version)")
+        return tables.ncu_traffic(text, self.metrics)
 
 
 # By default ncu flushes caches and fixes clocks: the fixture's own cold caches hold, and the user's clocks.
@@ -107,7 +106,7 @@ def profiler_of(asked: str, identity: DeviceIdentity) -> Profiler:
     if asked not in ("auto", wanted):
         raise CountersFailed(f"found {asked}, expected {wanted} for {identity.name}")
     if wanted == ROCPROFV3:
-        return Rocprofv3(found(ROCPROFV3, "install ROCm's rocprofiler-sdk"))
+        return Rocprofv3(_found(ROCPROFV3, "install ROCm's rocprofiler-sdk"))
     metrics = tables.metrics_of(str(identity.facts.get("compute_capability")))
     slice_name = identity.settings.get("mig", "")
     if slice_name not in _NO_MIG:
@@ -149,7 +148,7 @@ def reporter_of(identity: DeviceIdentity) -> Reporter:
     return Reporter(_permitted_ncu())
 
 
-def found(name: str, remedy: str) -> str:
+def _found(name: str, remedy: str) -> str:
     """Return the path of the user's profiler. Raises CountersFailed where there is none."""
     path = shutil.which(name) or shutil.which(name, path=_BESIDE_PATH[name])
     if path is None:
@@ -188,16 +187,11 @@ def _permitted_ncu() -> str:
     refusal = why_not_permitted(_read(DRIVER_PARAMETERS), _read(_OWN_STATUS))
     if refusal is not None:
         raise CountersFailed(refusal)
-    path = found(NCU, "install Nsight Compute (it comes with the CUDA toolkit)")
+    path = _found(NCU, "install Nsight Compute (it comes with the CUDA toolkit)")
+    asked, nothing = [path, "--version"], subprocess.DEVNULL
     try:
         done = subprocess.run(
-            [path, "--version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=VERSION_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
+            asked, capture_output=True, text=True, errors="replace", timeout=VERSION_SECONDS, stdin=nothing, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CountersFailed(f"{path} --version does not run: {error}") from None

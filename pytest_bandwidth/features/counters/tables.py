@@ -119,8 +119,8 @@ NOT_AVAILABLE = ("n/a", "(n/a)", "nan", "")
 _OF_APPLICATION = re.compile(r"==ERROR== The application returned an error code")
 _CRASHED = "The application crashed"
 _LARGE = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_BYTES = {f"{prefix}byte": size for prefix, size in _LARGE.items()}
-_SECTORS = {f"{prefix}sector": size for prefix, size in _LARGE.items()}
+_BYTES = {f"{prefix}byte": float(size) for prefix, size in _LARGE.items()}
+_SECTORS = {f"{prefix}sector": float(size) for prefix, size in _LARGE.items()}
 _SECONDS = {"second": 1.0, "msecond": 1e-3, "usecond": 1e-6, "nsecond": 1e-9, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 _SECONDS |= {"ns": 1e-9}
 # What ncu says, and the remedy.
@@ -191,8 +191,12 @@ def ncu_traffic(text: str, metrics: Metrics) -> DramTraffic:
             KernelDram(kernel[0], *(round(_value(kernel, name, _BYTES)) for name in (metrics.read, metrics.written)))
             for kernel in kernels
         ]
-        units: dict[str, Mapping[str, float]] = {TIME: _SECONDS, **dict.fromkeys(metrics.l2, _SECTORS)}
-        return summed(moved, "ncu", *(_sum_of_known(kernels, name, of) for name, of in units.items()))
+        sums: list[float | None] = []
+        for name, units in {TIME: _SECONDS, **dict.fromkeys(metrics.l2, _SECTORS)}.items():
+            # Of what only explains the bytes there is no sum where a kernel lacks it.
+            lacks = any(of.get(name, ("", ""))[0].strip().lower() in NOT_AVAILABLE for _, of in kernels)
+            sums.append(None if lacks else sum(_value(kernel, name, units) for kernel in kernels))
+        return summed(moved, "ncu", *sums)
 
 
 def _refuse_errors(lines: Sequence[str]) -> None:
@@ -250,13 +254,6 @@ def _kernels(lines: Sequence[str], metrics: Metrics) -> list[_Kernel]:
     ]
 
 
-def _sum_of_known(kernels: Sequence[_Kernel], name: str, units: Mapping[str, float]) -> float | None:
-    """Return the sum of what only explains the bytes; None where a kernel lacks it."""
-    if any(found.get(name, ("", ""))[0].strip().lower() in NOT_AVAILABLE for _, found in kernels):
-        return None
-    return sum(_value(kernel, name, units) for kernel in kernels)
-
-
 def _value(kernel: _Kernel, name: str, units: Mapping[str, float]) -> float:
     who, found = kernel
     if name not in found:
@@ -301,7 +298,12 @@ def rocprofv3_traffic(text: str, between: str) -> DramTraffic:
                 "rocprofv3 wrote an empty file: this ROCm may not know its counters FETCH_SIZE, WRITE_SIZE"
             )
         dispatches = _dispatches(rows[0], rows[1:])
-    ends = [number for number, one in dispatches.items() if _plain_name(one.name) == between][-2:]
+    # A name stands with its parameters, or with the ending of its descriptor.
+    ends = [
+        number
+        for number, one in dispatches.items()
+        if one.name.partition("(")[0].strip().removesuffix(".kd") == between
+    ][-2:]
     if len(ends) < 2:
         raise CountersFailed(f"rocprofv3 wrote {len(ends)} dispatches of {between}, expected one on either side")
     work = [dispatches[number] for number in dispatches if ends[0] < number < ends[1]]
@@ -339,8 +341,3 @@ def _bytes(one: _Dispatch, counter: str) -> int:
     if counter not in one.counters:
         raise CountersFailed(f"rocprofv3 wrote no {counter} for kernel {shown(one.name)}: this GPU or ROCm has none")
     return round(one.counters[counter] * KB)
-
-
-def _plain_name(name: str) -> str:
-    """Return a kernel's name without its parameters, and without the ending of its descriptor."""
-    return name.partition("(")[0].strip().removesuffix(".kd")

@@ -25,24 +25,17 @@ def _operators(outcome: Outcome) -> SmallTable | None:
         *([f"compiled, {compiled}"] if compiled else []),
         f"fused, {_written(explained, 'least_bytes', format_bytes, '0 B')} would do",
     ]
-    rows = [_row(operator) for operator in found[:OPERATORS_AT_MOST]]
+    rows = []
+    for operator in found[:OPERATORS_AT_MOST]:
+        name, bound = one_line(text(operator, "name"), 60) or "–", one_line(text(operator, "bound"), 20) or "–"
+        moved = [_written(operator, f"bytes_{way}", format_bytes) for way in ("read", "written", "moved")]
+        rows.append([name, *moved, _written(operator, "arithmetic_intensity", digits), bound])
     return SmallTable(
         f"{one_line(text(explained, 'framework'), 40)}: {'; '.join(sums)}",
         ("operator", "read", "written", "moved", "FLOP/byte", "bound by"),
         rows,
         max(0, int(number(explained, "operator_count") or 0) - len(rows)),
     )
-
-
-def _row(operator: Plain) -> list[str]:
-    moved = [_written(operator, f"bytes_{way}", format_bytes) for way in ("read", "written", "moved")]
-    intensity = _written(operator, "arithmetic_intensity", digits)
-    return [
-        one_line(text(operator, "name"), 60) or "–",
-        *moved,
-        intensity,
-        one_line(text(operator, "bound"), 20) or "–",
-    ]
 
 
 def _written(plain: Plain, name: str, show: Callable[[float], str], none: str = "–") -> str:

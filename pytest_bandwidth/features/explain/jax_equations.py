@@ -76,9 +76,7 @@ def explained_jax(function: Callable[..., Any], args: Sequence[Any], keywords: M
 def _add(jaxpr: Any, known: dict[Any, _Array | None], tally: _Tally) -> None:
     """Add a jaxpr's equations. known: its variables' arrays; grows by what its equations make."""
     for equation in jaxpr.eqns:
-        inner = _inside(equation)
-        if inner is not None:
-            _add_call(equation, *inner, known, tally)
+        if equation.primitive.name in _CALLS and _add_inside(equation, known, tally):
             continue
         inputs = dict.fromkeys(one for v in equation.invars if (one := _known(known, v)) is not None)
         for variable in equation.outvars:
@@ -91,8 +89,16 @@ def _add(jaxpr: Any, known: dict[Any, _Array | None], tally: _Tally) -> None:
             tally.operators.append(Operator(equation.primitive.name, reads + writes, reads, writes, _flop(equation)))
 
 
-def _add_call(equation: Any, jaxpr: Any, consts: Sequence[Any], known: dict[Any, Any], tally: _Tally) -> None:
-    """Add the equations inside one: a frame of its own, since the same jaxpr may be called more than once."""
+def _add_inside(equation: Any, known: dict[Any, _Array | None], tally: _Tally) -> bool:
+    """Add the equations of the jaxpr that one stands for; return False where it is an operator itself."""
+    names = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+    inner = next((found for name in names if (found := equation.params.get(name)) is not None), None)
+    if inner is None:
+        return False
+    jaxpr, consts = (inner.jaxpr, inner.consts) if hasattr(inner, "consts") else (inner, ())
+    if len(jaxpr.invars) != len(equation.invars):
+        return False
+    # A frame of its own, since the same jaxpr may be called more than once.
     frame: dict[Any, _Array | None] = {}
     for variable, value in zip(jaxpr.constvars, consts, strict=True):
         frame[variable] = _Array(int(getattr(value, "nbytes", 0)))
@@ -101,18 +107,7 @@ def _add_call(equation: Any, jaxpr: Any, consts: Sequence[Any], known: dict[Any,
     _add(jaxpr, frame, tally)
     for outer, variable in zip(equation.outvars, jaxpr.outvars, strict=True):
         known[outer] = _known(frame, variable)
-
-
-def _inside(equation: Any) -> tuple[Any, Sequence[Any]] | None:
-    """Return the jaxpr that an equation stands for, and its constants; None where it is an operator itself."""
-    if equation.primitive.name not in _CALLS:
-        return None
-    for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-        inner = equation.params.get(name)
-        if inner is not None:
-            jaxpr, consts = (inner.jaxpr, inner.consts) if hasattr(inner, "consts") else (inner, ())
-            return (jaxpr, consts) if len(jaxpr.invars) == len(equation.invars) else None
-    return None
+    return True
 
 
 def _known(known: Mapping[Any, _Array | None], variable: Any) -> _Array | None:

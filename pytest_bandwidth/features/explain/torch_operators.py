@@ -19,8 +19,6 @@ _OVERWRITE = frozenset({"copy_", "fill_", "zero_"})
 # Compute nothing, though PyTorch tags some of them as computing a number from each.
 _COPY = frozenset({*_OVERWRITE, "clone", "_to_copy", "full", "full_like", "zeros_like", "ones_like", "cat", "stack"})
 WORDING = Wording("PyTorch", "operator")
-
-
 COMPILED = Wording("PyTorch", "operator", " where nothing compiles them")
 
 
@@ -32,12 +30,19 @@ def explained_torch(function: Callable[..., Any], args: Sequence[Any], keywords:
     seen.
     """
     record = _Record()
-    mode = _mode_of(record)
-    with mode:
+
+    def dispatch(self: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del self, types
+        value = operator(*args, **(kwargs or {}))
+        record.add(operator, args, kwargs or {}, value)
+        return value
+
+    base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
+    with type("Recording", (base,), {"__torch_dispatch__": dispatch})():
         value = function(*args, **keywords)
     if not record.operators:
         raise UsageError("explain: no operator of PyTorch ran in the call")
-    found = record.explanation(_extents(value))
+    found = record.explanation(value)
     # What torch.compile returned, a function or a module, has this.
     if not hasattr(function, "get_compiler_config"):
         return found
@@ -77,10 +82,11 @@ class _Record:
         flop = _flop(function, name, args, keywords, value)
         self.operators.append(Operator(name, reads + writes, reads, writes, flop))
 
-    def explanation(self, result: Sequence[tuple[int, Extent]]) -> Explanation:
-        """Return all of it. result: storage and place of each array that the call returned."""
-        returned = {storage for storage, _ in result}
-        written = [extent for storage, extent in result if storage in self._made]
+    def explanation(self, result: object) -> Explanation:
+        """Return all of it. result: what the call returned."""
+        arrays = _tensors(result)
+        returned = {_storage(one) for one in arrays}
+        written = [_extent(one) for one in arrays if _storage(one) in self._made]
         least = distinct_bytes(self._from_outside) + distinct_bytes([*written, *self._written_outside])
         between = [distinct_bytes(extents) for storage, extents in self._made.items() if storage not in returned]
         return Explanation(WORDING, tuple(self.operators), least, tuple(sorted(filter(None, between), reverse=True)))
@@ -88,19 +94,6 @@ class _Record:
     def _own(self, value: object) -> None:
         for one in _tensors(value):
             self._made.setdefault(_storage(one), []).append(_extent(one))
-
-
-def _mode_of(record: _Record) -> Any:
-    base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
-
-    def dispatch(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        del self, types
-        keywords = kwargs or {}
-        value = function(*args, **keywords)
-        record.add(function, args, keywords, value)
-        return value
-
-    return type("Recording", (base,), {"__torch_dispatch__": dispatch})()
 
 
 def _flop(function: Any, name: str, args: Any, keywords: Any, value: object) -> int | None:
@@ -124,10 +117,6 @@ def _flop(function: Any, name: str, args: Any, keywords: Any, value: object) -> 
 def _tensors(value: object) -> list[Any]:
     found = [array for _, array in arrays_in(value, "an operator's argument")]
     return [one for one in found if (framework := framework_of(one)) is not None and framework.name == "PyTorch"]
-
-
-def _extents(value: object) -> list[tuple[int, Extent]]:
-    return [(_storage(one), _extent(one)) for one in _tensors(value)]
 
 
 def _extent(tensor: Any) -> Extent:

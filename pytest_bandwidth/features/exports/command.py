@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytest_bandwidth.cli.output import refuse_own_input, write_output
 from pytest_bandwidth.domain.units import counted
-from pytest_bandwidth.features.exports.forms import FORMS, columns_of, refuse_devices, refuse_doubles, timed_run
+from pytest_bandwidth.features.exports.forms import FORMS, columns_of, refuse_unlike, timed_run
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.atomic import refuse_foreign
 from pytest_bandwidth.storage.saved_run import load_run, read_document
@@ -35,9 +35,7 @@ def run(options: argparse.Namespace) -> int:
         refuse_own_input(output, options.runs)
         refuse_foreign("-o", output, form.file)
     runs = [timed_run(read_document(load_run(path)[0]), str(path)) for path in options.runs]
-    refuse_doubles(runs)
-    if form.of_one_device:
-        refuse_devices(runs, options.format)
+    refuse_unlike(runs, options.format)
     text = form.render(runs)
     if output is None:
         sys.stdout.write(text)

@@ -78,31 +78,36 @@ def timed_run(document: RunDocument, name: str) -> TimedRun:
         found = f"{results} without valid timings" if document.outcomes else "no results"
         raise UsageError(f"{name}: found {found}, expected a run that took times (the traffic device takes none)")
     kept = {outcome.key for outcome in timed}
+    told = {key: value for key, value in document.environment.items() if isinstance(value, str)}
+    try:
+        started_at = parse_moment(told.get("started_at", ""))
+    except ValueError:
+        found = shown(document.environment.get("started_at"))
+        raise UsageError(
+            f"{name}: environment.started_at is {found}, expected a moment like 2026-11-21T04:00:00Z"
+        ) from None
     return TimedRun(
         name=name,
         run_id=document.run_id,
-        started_at=_moment(document.environment.get("started_at"), name),
-        commit=_text(document.environment.get("commit")),
-        host=_text(document.environment.get("host")),
+        started_at=started_at,
+        commit=told.get("commit", ""),
+        host=told.get("host", ""),
         device=document.device,
         outcomes=tuple(timed),
         left_out=tuple(outcome.key for outcome in document.outcomes if outcome.key not in kept),
     )
 
 
-def refuse_doubles(runs: Sequence[TimedRun]) -> None:
-    """Raise UsageError where one run is given twice: it would count as two that agree."""
+def refuse_unlike(runs: Sequence[TimedRun], form: str) -> None:
+    """Raise UsageError where runs cannot stand together in a form."""
+    # One run given twice would count as two that agree.
     seen: dict[str, str] = {}
     for run in runs:
         if run.run_id in seen:
             raise UsageError(f"{run.name} is the run of {seen[run.run_id]} once more, expected each run once")
         seen[run.run_id] = run.name
-
-
-def refuse_devices(runs: Sequence[TimedRun], form: str) -> None:
-    """Raise UsageError where runs are of several devices and the form has one figure for a test."""
     devices = {(run.device.name, run.device.serial): run.name for run in runs}
-    if len(devices) > 1:
+    if FORMS[form].of_one_device and len(devices) > 1:
         (one, first), (other, second) = list(devices.items())[:2]
         raise UsageError(
             f"{form} has one figure a test: found runs of two devices, {one[0]} ({first}) and {other[0]} ({second}); "
@@ -123,30 +128,14 @@ def spread_of(runs: Sequence[TimedRun], key: str, metric: Metric) -> Spread | No
         return None
     if len(values) > 1:
         return Spread(median(values), min(values), max(values))
-    return Spread(values[0], *_quartiles(outcomes[0], metric))
-
-
-def _quartiles(outcome: Outcome, metric: Metric) -> tuple[float | None, float | None]:
+    outcome = outcomes[0]
     samples = [seconds for seconds in outcome.samples if seconds > 0]
     if len(samples) < 4 or metric not in (BANDWIDTH, DURATION):
-        return None, None
+        return Spread(values[0])
     first, _, third = quantiles(samples, n=4)
     if metric is DURATION:
-        return first, third
-    return outcome.bytes_moved / third / 1e9, outcome.bytes_moved / first / 1e9
-
-
-def _moment(value: object, name: str) -> datetime:
-    try:
-        return parse_moment(_text(value))
-    except ValueError:
-        raise UsageError(
-            f"{name}: environment.started_at is {shown(value)}, expected a moment like 2026-11-21T04:00:00Z"
-        ) from None
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+        return Spread(values[0], first, third)
+    return Spread(values[0], outcome.bytes_moved / third / 1e9, outcome.bytes_moved / first / 1e9)
 
 
 # ---- the forms -------------------------------------------------------------------------------------------------------
@@ -166,14 +155,12 @@ def render_bencher(runs: Sequence[TimedRun]) -> str:
         size = len(key.encode("utf-8", "surrogatepass"))
         if size > LONGEST_NAME:
             raise UsageError(f"{shown(key)} has {size} bytes, Bencher takes names of {LONGEST_NAME} at most")
-        spreads = [(name, spread_of(runs, key, metric), scale) for name, metric, scale in _MEASURES]
-        found[key] = {name: _bencher_values(spread, scale) for name, spread, scale in spreads if spread is not None}
+        measures = found.setdefault(key, {})
+        for name, metric, scale in _MEASURES:
+            if (spread := spread_of(runs, key, metric)) is not None:
+                values = {"value": spread.value, "lower_value": spread.lower, "upper_value": spread.upper}
+                measures[name] = {of: value * scale for of, value in values.items() if value is not None}
     return json_for_log(found) + "\n"
-
-
-def _bencher_values(spread: Spread, scale: float) -> dict[str, float]:
-    values = {"value": spread.value, "lower_value": spread.lower, "upper_value": spread.upper}
-    return {name: value * scale for name, value in values.items() if value is not None}
 
 
 def render_github_benchmark(runs: Sequence[TimedRun]) -> str:
@@ -235,7 +222,15 @@ def render_openmetrics(runs: Sequence[TimedRun]) -> str:
 
     Raises UsageError where two runs of one device began in the same second: their samples could not be told apart.
     """
-    _refuse_same_moment(runs)
+    seen: dict[tuple[object, ...], str] = {}
+    for run in runs:
+        one = (run.device.name, run.device.serial, run.host, run.started_at)
+        if one in seen:
+            raise UsageError(
+                f"{seen[one]} and {run.name} began in the same second on {run.device.name}: OpenMetrics tells samples "
+                "apart by device and time; export one of them"
+            )
+        seen[one] = run.name
     lines: list[str] = []
     for name, unit, metric, scale, text in _FAMILIES:
         # All of one set of labels together, oldest first, as the format wants them.
@@ -255,18 +250,6 @@ def render_openmetrics(runs: Sequence[TimedRun]) -> str:
 def _labels(run: TimedRun, key: str) -> str:
     labels = {"test": key, "device": run.device.name, "serial": run.device.serial, "host": run.host}
     return ",".join(f'{name}="{printable_sentence(text).translate(_ESCAPES)}"' for name, text in labels.items())
-
-
-def _refuse_same_moment(runs: Sequence[TimedRun]) -> None:
-    seen: dict[tuple[object, ...], str] = {}
-    for run in runs:
-        one = (run.device.name, run.device.serial, run.host, run.started_at)
-        if one in seen:
-            raise UsageError(
-                f"{seen[one]} and {run.name} began in the same second on {run.device.name}: OpenMetrics tells samples "
-                "apart by device and time; export one of them"
-            )
-        seen[one] = run.name
 
 
 LONG_COLUMNS = (

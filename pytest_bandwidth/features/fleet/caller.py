@@ -23,7 +23,7 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.features.fleet.cards import Card, CardNow, CardRow, Lost, Returned, Task
 from pytest_bandwidth.features.fleet.cluster import Cluster, Schedule
-from pytest_bandwidth.features.fleet.overview import LiveTable, fleet_document, live_table, progress, table
+from pytest_bandwidth.features.fleet.overview import fleet_document, live_table, progress, table
 from pytest_bandwidth.features.fleet.returned import interrupted, read_result, refused
 from pytest_bandwidth.measuring.progress import write_line
 from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error
@@ -103,9 +103,10 @@ class FleetCaller:
                     live.clear()
                     write_line(config, text)
 
-                schedule = Schedule(
-                    cluster, task, self._retries, say, (lambda seen: self._show(live, seen)) if live.watched else None
-                )
+                def watch(seen: Sequence[CardNow]) -> None:
+                    live.show(seen, [CardNow(row.card, row.state, "", row.seconds) for row in self._rows.values()])
+
+                schedule = Schedule(cluster, task, self._retries, say, watch if live.watched else None)
                 try:
                     schedule.run(self._cards, partial(self._take, config, say))
                 finally:
@@ -180,7 +181,8 @@ class FleetCaller:
     ) -> None:
         """Take in what a card sent, and report it as pytest would a test."""
         row, results = read_result(card, outcome, attempts, seconds, self._timeout_seconds)
-        if results is not None and _fell_back(row.card, settings_of(config), results):
+        of_gpu = row.card.name != row.card.node
+        if results is not None and of_gpu and results.device["kind"] == "cpu" and settings_of(config).device == "auto":
             name = results.device["name"]
             row, results = refused(row, f"no GPU can be used there, its pytest measured the host ({name})"), None
         if results is not None:
@@ -208,9 +210,6 @@ class FleetCaller:
         )
         config.hook.pytest_runtest_logreport(report=reported)
 
-    def _show(self, live: LiveTable, seen: Sequence[CardNow]) -> None:
-        live.show(seen, [CardNow(row.card, row.state, "", row.seconds) for row in self._rows.values()])
-
     def _in_order(self) -> list[CardRow]:
         """Return the rows by node and GPU."""
         place = {card.node: i for i, card in enumerate(self._cards)}
@@ -219,8 +218,3 @@ class FleetCaller:
 
 def _identity_of(results: DeviceResults) -> tuple[str, str, str]:
     return str(results.device["kind"]), str(results.device["name"]), str(results.device["serial"])
-
-
-def _fell_back(card: Card, settings: Settings, results: DeviceResults) -> bool:
-    """Return whether a GPU's run measured the host, which nobody asked for."""
-    return settings.device == "auto" and card.name != card.node and results.device["kind"] == "cpu"

@@ -70,7 +70,12 @@ class Cluster:
         _refuse_silent(address)
         # No report to Ray's makers from a test run, unless the user asks for it.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        self._ray: Any = _imported()
+        try:
+            self._ray: Any = import_module("ray")
+        # It loads others' modules, as AMD's, which raises a KeyError where its library lacks.
+        except (ImportError, LookupError, AttributeError, OSError, RuntimeError, TypeError, ValueError) as error:
+            said = f"{type(error).__name__}: {_first_line(error)}"
+            raise UsageError(f"Ray is installed and cannot be imported: {said}; try python -c 'import ray'") from None
         shipped = {} if folder is None else {"working_dir": str(folder), "excludes": list(NOT_SHIPPED)}
         try:
             with warnings.catch_warnings():
@@ -112,10 +117,20 @@ class Cluster:
             (node for node in self._ray.nodes() if node["Alive"]),
             key=lambda node: (node["NodeManagerHostname"], node["NodeManagerAddress"], node["NodeID"]),
         )
-        named = zip(nodes, _names(nodes), strict=True)
-        found = [
-            replace(card, number=i) for i, card in enumerate(c for n, name in named for c in _cards_of(n, name, per))
-        ]
+        hosts = [str(node["NodeManagerHostname"]) for node in nodes]
+        met: Counter[str] = Counter()
+        found: list[Card] = []
+        for node, host in zip(nodes, hosts, strict=True):
+            met[host] += 1
+            name = host if hosts.count(host) == 1 else f"{host}#{met[host]}"
+            resources: Mapping[str, float] = node["Resources"]
+            gpus, first = int(resources.get("GPU", 0)), len(found)
+            model = next((key.removeprefix(_MODEL) for key in sorted(resources) if key.startswith(_MODEL)), "")
+            about = (name, str(node["NodeID"]), host, str(node["NodeManagerAddress"]), model)
+            if per == "node":
+                found.append(Card(first, name, *about, gpus))
+            else:
+                found += [Card(first + i, f"{name} card {i + 1} of {gpus}", *about, 1) for i in range(gpus)]
         if not found:
             raise UsageError(
                 f"found {counted(len(nodes), 'node')} without a GPU that Ray knows of, expected some: "
@@ -132,7 +147,7 @@ class Cluster:
         return self._ray.put(asdict(task))
 
     def start(self, card: Card, task: Any, number: int = 1) -> Attempt:
-        """Start a task, as `keep` gave it, once the card is free. It stays reserved until `release`."""
+        """Start a task, as `keep` gave it, once the card is free. It stays reserved until `stop`."""
         affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
         actor = self._actor.options(
             num_cpus=0,
@@ -155,7 +170,11 @@ class Cluster:
         known_by = time.monotonic() + NODE_DEATH_SECONDS
         for attempt in attempts:
             if not attempt.has_card and attempt.ready in finished:
-                self._note_card(attempt)
+                with suppress(self._ray.exceptions.RayError):  # `ran` fails of the same
+                    visible = str(self._ray.get(attempt.ready))
+                    attempt.has_card = True
+                    if attempt.card.name != attempt.card.node:
+                        attempt.card = replace(attempt.card, name=f"{attempt.card.node} GPU {visible}")
             if attempt.ran in finished:
                 ended.append((attempt, self._result(attempt, known_by)))
         return ended
@@ -172,16 +191,6 @@ class Cluster:
                     attempt.test = str(self._ray.get(attempt.asked))
                 attempt.asked = None
 
-    def _note_card(self, attempt: Attempt) -> None:
-        """Note that an attempt has its card, and which of its node's GPUs that is."""
-        try:
-            visible = str(self._ray.get(attempt.ready))
-        except self._ray.exceptions.RayError:  # `ran` fails of the same
-            return
-        attempt.has_card = True
-        if attempt.card.name != attempt.card.node:
-            attempt.card = replace(attempt.card, name=f"{attempt.card.node} GPU {visible}")
-
     def stop(self, attempts: Sequence[Attempt]) -> None:
         """End the attempts' children and give their cards back."""
         stopping = [attempt.actor.stop.remote() for attempt in attempts if attempt.has_card]
@@ -190,14 +199,6 @@ class Cluster:
         for attempt in attempts:
             self._ray.kill(attempt.actor)
             self._attempts.remove(attempt)
-
-    def _died(self, card: Card, known_by: float) -> bool:
-        """Return whether the card's node is gone; Ray may learn of that some seconds after its tasks have failed."""
-        while any(node["NodeID"] == card.node_id and node["Alive"] for node in self._ray.nodes()):
-            if time.monotonic() > known_by:
-                return False
-            time.sleep(ASKING_SECONDS)  # Ray reports a node's end only when it is asked
-        return True
 
     def _result(self, attempt: Attempt, known_by: float) -> Returned | Lost:
         try:
@@ -208,9 +209,12 @@ class Cluster:
             said = tuple(str(error).strip().splitlines()[-on_node.TAIL_LINES :])
             return Lost(f"Ray cannot make its environment there: {_last_line(error)}", can_retry=True, tail=said)
         except self._ray.exceptions.RayError as error:
-            if self._died(attempt.card, known_by):
-                return Lost("the node died", can_retry=False)
-            return Lost(f"Ray lost its process there: {_first_line(error)}", can_retry=True)
+            # Is its node gone? Ray may learn of that some seconds after its tasks have failed.
+            while any(node["NodeID"] == attempt.card.node_id and node["Alive"] for node in self._ray.nodes()):
+                if time.monotonic() > known_by:
+                    return Lost(f"Ray lost its process there: {_first_line(error)}", can_retry=True)
+                time.sleep(ASKING_SECONDS)  # Ray reports a node's end only when it is asked
+            return Lost("the node died", can_retry=False)
         return Returned(**{**answer, "tail": tuple(answer["tail"])})
 
 
@@ -227,41 +231,11 @@ def _refuse_silent(address: str) -> None:
         raise UsageError(f"--address {address}: no Ray answers there ({error}): start it, or name another") from None
 
 
-def _names(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return each node's host name, with a number where several nodes have it."""
-    hosts = [str(node["NodeManagerHostname"]) for node in nodes]
-    met: Counter[str] = Counter()
-    names = []
-    for host in hosts:
-        met[host] += 1
-        names.append(host if hosts.count(host) == 1 else f"{host}#{met[host]}")
-    return names
-
-
-def _cards_of(node: Mapping[str, Any], name: str, per: str) -> list[Card]:
-    resources: Mapping[str, float] = node["Resources"]
-    gpus = int(resources.get("GPU", 0))
-    model = next((key.removeprefix(_MODEL) for key in sorted(resources) if key.startswith(_MODEL)), "")
-    about = (str(node["NodeID"]), str(node["NodeManagerHostname"]), str(node["NodeManagerAddress"]), model)
-    if per == "node":
-        return [Card(0, name, name, *about, gpus)]
-    return [Card(0, f"{name} card {i + 1} of {gpus}", name, *about, 1) for i in range(gpus)]
-
-
 def _is(card: Card, wanted: str) -> bool:
     names = (card.model, card.host, card.address, card.node)
     return wanted.lower() in (name.lower() for name in names) or (
         len(wanted) >= 6 and card.node_id.startswith(wanted.lower())
     )
-
-
-def _imported() -> Any:
-    try:
-        return import_module("ray")
-    # It loads others' modules, as AMD's, which raises a KeyError where its library lacks.
-    except (ImportError, LookupError, AttributeError, OSError, RuntimeError, TypeError, ValueError) as error:
-        said = f"{type(error).__name__}: {_first_line(error)}"
-        raise UsageError(f"Ray is installed and cannot be imported: {said}; try python -c 'import ray'") from None
 
 
 def _first_line(error: BaseException) -> str:
@@ -310,7 +284,9 @@ class Schedule:
                 on_result(one.card, outcome, one.number, time.monotonic() - begun)
             if self._watch is not None:
                 self._cluster.ask_tests(self._running)
-                self._watch([_now(one) for one in self._running])
+                now = time.monotonic()
+                states = ((one, "runs" if one.runs else "waits") for one in self._running)
+                self._watch([CardNow(one.card, state, one.test, now - one.since) for one, state in states])
         self._cluster.stop(done)
 
     def unfinished(self) -> list[Card]:
@@ -340,7 +316,3 @@ class Schedule:
         self._cluster.stop([one])
         self._running.append(self._cluster.start(one.card, self._kept, one.number + 1))
         return True
-
-
-def _now(one: Attempt) -> CardNow:
-    return CardNow(one.card, "runs" if one.runs else "waits", one.test, time.monotonic() - one.since)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_count, parse_positive
 from pytest_bandwidth.reports.formats import JSON
-from pytest_bandwidth.storage.atomic import HTML, FileForm, refuse_foreign
+from pytest_bandwidth.storage.atomic import HTML, refuse_foreign
 
 Number = TypeVar("Number", int, float)
 # Ray's own names, without those of what it ships: --chdir is for that. https://docs.ray.io/en/latest/ray-core/handling-dependencies.html
@@ -74,9 +74,11 @@ def run(options: argparse.Namespace) -> int:
     from pytest_bandwidth.features.fleet.cluster import MISSING
     from pytest_bandwidth.session.publishing.run_files import check_writable
 
+    form = JSON.file
     if options.output is not None:
+        form = HTML if options.output.suffix.lower() in HTML.endings else JSON.file
         check_writable("-o", options.output, a_file=True)
-        refuse_foreign("-o", options.output, _form(options.output))
+        refuse_foreign("-o", options.output, form)
     if find_spec("ray") is None:
         raise UsageError(MISSING)
     environment = None
@@ -91,21 +93,12 @@ def run(options: argparse.Namespace) -> int:
     ended = pytest.main([*alone, *options.rest], plugins=[caller])
     document = caller.document()
     if options.output is not None and document is not None:
-        write_output(options.output, _rendered(document, options.output), _form(options.output))
+        from pytest_bandwidth.features.fleet.overview import fleet_json, render_fleet
+
+        write_output(options.output, render_fleet(document) if form is HTML else fleet_json(document), form)
     if ended == pytest.ExitCode.INTERRUPTED:
         return INTERRUPTED
     return UNUSABLE if ended in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR) else caller.status
-
-
-def _form(output: Path) -> FileForm:
-    return HTML if output.suffix.lower() in HTML.endings else JSON.file
-
-
-def _rendered(document: Mapping[str, Any], output: Path) -> str:
-    from pytest_bandwidth.features.fleet.overview import fleet_json, render_fleet
-
-    return render_fleet(document) if _form(output) is HTML else fleet_json(document)
-    return fleet_json(document)
 
 
 def _parsed(option: str, text: str, parse: Callable[[str], Number]) -> Number:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -67,13 +67,17 @@ class Runner:
             folder = self._folder = Path(name)
             log = folder / "output"
             status = self._run(task, folder, log)
-            document = _read(folder / "document.json")
+            with log.open("rb") as stream:
+                stream.seek(max(0, log.stat().st_size - TAIL_BYTES))
+                tail = stream.read().decode("utf-8", "replace").strip().splitlines()[-TAIL_LINES:]
+            file = folder / "document.json"
+            document = _read(file)
             found: dict[str, Any] = {
                 "status": status,
                 "seconds": time.monotonic() - begun,
-                "tail": _tail(log),
+                "tail": tail,
                 "document": document,
-                "document_bytes": _size(folder / "document.json"),
+                "document_bytes": file.stat().st_size if file.exists() else 0,
                 "evidence": _read(folder / "evidence.json"),
                 "python": task["python"] or sys.executable,
                 "free_bytes": shutil.disk_usage(folder).free,
@@ -204,20 +208,6 @@ def _read(path: Path) -> bytes | None:
     except OSError:
         return None
     return data if len(data) <= LARGEST_RETURNED_BYTES else None
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _tail(log: Path) -> Sequence[str]:
-    with log.open("rb") as stream:
-        stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, stream.tell() - TAIL_BYTES))
-        return stream.read().decode("utf-8", "replace").strip().splitlines()[-TAIL_LINES:]
 
 
 def _plugin_version(python: str) -> str:

@@ -46,62 +46,51 @@ def table(rows: Sequence[CardRow]) -> list[str]:
         )
         for row in rows
     ]
-    words = ("state", "device", "why")
-    return [*aligned(headings, cells, left=words, width=terminal_width()), _counted(rows), *_of_ray(rows)]
+    lines = aligned(headings, cells, left=("state", "device", "why"), width=terminal_width())
+    found = Counter(row.state for row in rows)
+    states = ", ".join(f"{count} {state}" for state, count in sorted(found.items()))
+    lines.append(f"{counted(len(rows), 'card')}: {states}")
+    by_ray = [(row.ray_processors, row.card.node) for row in rows if row.ray_processors is not None]
+    if not by_ray:
+        return lines
+    most, node = max(by_ray)
+    if most < IDLE_PROCESSORS:
+        said = f"were idle on every node at the start: {most:.2f} processors at most"
+    else:
+        said = f"used up to {most:.2f} processors at the start ({node}): "
+        said += "what they use while a test measures counts as others' work"
+    return [*lines, f"Ray's own processes {said}"]
 
 
 def progress(row: CardRow) -> str:
     """Return the line that says that a card has ended."""
-    measured = f"{counted(sum(row.statuses.values()), 'measurement')}" if row.statuses else ""
+    measured = counted(sum(row.statuses.values()), "measurement") if row.statuses else ""
+    said = f"{row.state} after {format_seconds(row.seconds)}"
     about = "; ".join(part for part in (measured, row.reason) if part)
-    return printable(
-        f"{row.card.name}: {row.state} after {format_seconds(row.seconds)}" + (f": {about}" if about else "")
-    )
+    return printable(": ".join(part for part in (row.card.name, said, about) if part))
 
 
 def fleet_document(
     run_id: str, environment: Mapping[str, Any], rows: Sequence[CardRow], unlike: Mapping[int, str], status: int
 ) -> dict[str, Any]:
     """Return the fleet's document. unlike: by card's number, how its device differs from the others of its model."""
+    cards = []
+    for row in rows:
+        card = {name: value for name, value in asdict(row.card).items() if name != "number"}
+        of_run = {f.name: getattr(row, f.name) for f in fields(row) if f.name != "card"}
+        cards.append({**card, **of_run, "unlike": unlike.get(row.card.number)})
     return {
         "schema": SCHEMA,
         "run_id": run_id,
         "environment": dict(environment),
         "exit_status": status,
-        "cards": [{**_plain(row), "unlike": unlike.get(row.card.number)} for row in rows],
+        "cards": cards,
     }
 
 
 def fleet_json(document: Mapping[str, Any]) -> str:
     """Return the document as the text of a file."""
     return json.dumps(document, indent=1, allow_nan=False)
-
-
-def _plain(row: CardRow) -> dict[str, Any]:
-    plain = {f.name: getattr(row, f.name) for f in fields(row) if f.name != "card"}
-    card = asdict(row.card)
-    del card["number"]
-    return {**card, **plain}
-
-
-def _of_ray(rows: Sequence[CardRow]) -> list[str]:
-    """Say what Ray's own processes used before the cards were measured."""
-    known = [(row.ray_processors, row.card.node) for row in rows if row.ray_processors is not None]
-    if not known:
-        return []
-    most, node = max(known)
-    if most < IDLE_PROCESSORS:
-        return [f"Ray's own processes were idle on every node at the start: {most:.2f} processors at most"]
-    return [
-        f"Ray's own processes used up to {most:.2f} processors at the start ({node}): "
-        "what they use while a test measures counts as others' work"
-    ]
-
-
-def _counted(rows: Sequence[CardRow]) -> str:
-    found = Counter(row.state for row in rows)
-    states = ", ".join(f"{count} {state}" for state, count in sorted(found.items()))
-    return f"{counted(len(rows), 'card')}: {states}"
 
 
 class LiveTable:
@@ -136,7 +125,12 @@ def table_of(seen: Sequence[CardNow], ended: Sequence[CardNow], width: int, heig
     """Return the table in so many columns and rows of the terminal; what has no room is counted."""
     ordered = [*sorted(seen, key=lambda one: one.state), *reversed(ended)]
     room = max(1, height - 3)
-    lines = aligned(LIVE_HEADINGS, [_live_row(one) for one in ordered[:room]], left=("card", "state", "last test"))
+    cells = []
+    for one in ordered[:room]:
+        name = one.card.name.removeprefix(one.card.node).strip()
+        took = format_seconds(one.seconds) if one.seconds else ""
+        cells.append((one.card.node, name, one.state, one.test, took))
+    lines = aligned(LIVE_HEADINGS, cells, left=("card", "state", "last test"))
     if left_out := ordered[room:]:
         found = Counter(one.state for one in left_out)
         lines.append(f"… and {', '.join(f'{count} {state}' for state, count in sorted(found.items()))}")
@@ -158,11 +152,6 @@ def live_table(config: pytest.Config) -> LiveTable:
     return LiveTable(write if watched else None, shutil.get_terminal_size)
 
 
-def _live_row(one: CardNow) -> tuple[str, ...]:
-    card = one.card.name.removeprefix(one.card.node).strip()
-    return one.card.node, card, one.state, one.test, format_seconds(one.seconds) if one.seconds else ""
-
-
 # ---- the page: one file without scripts or network, with a few figures a test; the document has those of every card -
 
 
@@ -171,35 +160,30 @@ def render_fleet(document: Mapping[str, Any]) -> str:
     from pytest_bandwidth.reports.pages.template import Templates  # brings Jinja2
 
     cards: Sequence[Plain] = document["cards"]
-    facts = (str(document["environment"].get(name) or "") for name in ("started_at", "host", "commit"))
-    return Templates("pytest_bandwidth.features.fleet").page(
-        "fleet.html.j2",
-        sentence=_sentence(cards),
-        facts=[one_line(fact, 200) for fact in facts],
-        unlike=[clean(str(card["unlike"]), REASON_AT_MOST) for card in cards if card["unlike"]],
-        rows=[_row(card) for card in cards],
-        tails=[(one_line(str(card["name"]), NAME_AT_MOST), "\n".join(card["tail"])) for card in cards if card["tail"]],
-        models=_models(cards),
-    )
-
-
-def _sentence(cards: Sequence[Plain]) -> str:
-    states = Counter(card["state"] for card in cards)
+    states, whole = Counter(card["state"] for card in cards), counted(len(cards), "card")
     words = (("failed", "failed"), ("missing", "did not report"))
     parts = [f"{states[state]} {text}" for state, text in words if states[state]]
-    whole = counted(len(cards), "card")
-    return f"{' and '.join(parts)}, of {whole}" if parts else f"{whole} measured"
-
-
-def _row(card: Plain) -> tuple[str, ...]:
-    device = card["device"] or {}
-    return (
-        one_line(str(card["name"]), NAME_AT_MOST),
-        str(card["state"]),
-        one_line(f"{device['name']} ({device['serial']})", NAME_AT_MOST) if device else "",
-        ", ".join(f"{count} {status}" for status, count in sorted(card["statuses"].items())),
-        format_seconds(card["seconds"]) if card["seconds"] else "",
-        one_line(str(card["reason"]), REASON_AT_MOST),
+    facts = (str(document["environment"].get(name) or "") for name in ("started_at", "host", "commit"))
+    rows = []
+    for card in cards:
+        device = card["device"] or {}
+        row = (
+            one_line(str(card["name"]), NAME_AT_MOST),
+            str(card["state"]),
+            one_line(f"{device['name']} ({device['serial']})", NAME_AT_MOST) if device else "",
+            ", ".join(f"{count} {status}" for status, count in sorted(card["statuses"].items())),
+            format_seconds(card["seconds"]) if card["seconds"] else "",
+            one_line(str(card["reason"]), REASON_AT_MOST),
+        )
+        rows.append(row)
+    return Templates("pytest_bandwidth.features.fleet").page(
+        "fleet.html.j2",
+        sentence=f"{' and '.join(parts)}, of {whole}" if parts else f"{whole} measured",
+        facts=[one_line(fact, 200) for fact in facts],
+        unlike=[clean(str(card["unlike"]), REASON_AT_MOST) for card in cards if card["unlike"]],
+        rows=rows,
+        tails=[(one_line(str(card["name"]), NAME_AT_MOST), "\n".join(card["tail"])) for card in cards if card["tail"]],
+        models=_models(cards),
     )
 
 
@@ -209,24 +193,21 @@ def _models(cards: Sequence[Plain]) -> list[tuple[str, list[tuple[str, ...]]]]:
     for card in cards:
         if (device := card["device"]) is not None and card["gbps"]:
             by_model.setdefault((device["kind"], device["name"], device.get("memory_gib")), []).append(card)
-    return [
-        (f"{one_line(str(name), NAME_AT_MOST)}: {counted(len(found), 'card')}", _tests(found))
-        for (_, name, _), found in by_model.items()
-        if len(found) >= FEWEST_CARDS
-    ]
-
-
-def _tests(cards: Sequence[Plain]) -> list[tuple[str, ...]]:
-    reached: dict[str, list[tuple[float, str]]] = {}
-    for card in cards:
-        for key, gbps in card["gbps"].items():
-            reached.setdefault(key, []).append((gbps, str(card["name"])))
-    rows = []
-    for key, found in sorted(reached.items()):
-        middle = median(gbps for gbps, _ in found)
-        ends = (
-            f"{digits(gbps)} ({format_percent(gbps / middle - 1, 1)}), {one_line(name, 80)}"
-            for gbps, name in (min(found), max(found))
-        )
-        rows.append((one_line(key, NAME_AT_MOST), str(len(found)), digits(middle), *ends))
-    return rows
+    models = []
+    for (_, model, _), of_model in by_model.items():
+        if len(of_model) < FEWEST_CARDS:
+            continue
+        reached: dict[str, list[tuple[float, str]]] = {}
+        for card in of_model:
+            for key, gbps in card["gbps"].items():
+                reached.setdefault(key, []).append((gbps, str(card["name"])))
+        rows: list[tuple[str, ...]] = []
+        for key, found in sorted(reached.items()):
+            middle = median(gbps for gbps, _ in found)
+            ends = (
+                f"{digits(gbps)} ({format_percent(gbps / middle - 1, 1)}), {one_line(name, 80)}"
+                for gbps, name in (min(found), max(found))
+            )
+            rows.append((one_line(key, NAME_AT_MOST), str(len(found)), digits(middle), *ends))
+        models.append((f"{one_line(str(model), NAME_AT_MOST)}: {counted(len(of_model), 'card')}", rows))
+    return models

@@ -114,15 +114,11 @@ def _why_nothing(returned: Returned, timeout_seconds: float) -> str:
     said = "" if returned.document is not None else " and measured nothing"
     free = returned.free_bytes
     disk = f"; its node's disk has {format_bytes(free)} left" if free is not None and free < LITTLE_SPACE_BYTES else ""
-    return f"pytest ended with {how}{said}{disk}{_usage_error(returned)}"
-
-
-def _usage_error(returned: Returned) -> str:
-    """Return what pytest's arguments were refused for, as its output says."""
-    if returned.status != pytest.ExitCode.USAGE_ERROR:
-        return ""
-    errors = [line for line in returned.tail if line.startswith("ERROR: ")]
-    return f": {escaped(errors[-1].removeprefix('ERROR: '))}" if errors else ""
+    # What pytest's arguments were refused for, its output says.
+    is_usage = returned.status == pytest.ExitCode.USAGE_ERROR
+    errors = [line.removeprefix("ERROR: ") for line in returned.tail if is_usage and line.startswith("ERROR: ")]
+    refusal = f": {escaped(errors[-1])}" if errors else ""
+    return f"pytest ended with {how}{said}{disk}{refusal}"
 
 
 def _failed(outcomes: list[Outcome]) -> str:
@@ -149,14 +145,13 @@ def _evidence(data: bytes | None, document: Mapping[str, Any]) -> _Evidence:
     asked, code = content.get("asked"), content.get("code")
     if not isinstance(asked, dict) or not isinstance(code, dict):
         raise UsageError("its evidence: found no markers or no code, expected a mapping of each")
-    return _Evidence(further, {key: _marker(marker) for key, marker in asked.items()}, code)
-
-
-def _marker(plain: object) -> MarkerOptions:
-    """Read the marker's arguments, without those that a newer plugin may have added. Raises UsageError."""
-    given = plain if isinstance(plain, dict) else {}
-    named = {f.name: given[f.name] for f in fields(MarkerOptions) if given.get(f.name) is not None}
-    return read_marker([pytest.mark.bandwidth(**named).mark])
+    markers = {}
+    for key, marker in asked.items():
+        # Without the arguments that a newer plugin may have added.
+        given = marker if isinstance(marker, dict) else {}
+        named = {f.name: given[f.name] for f in fields(MarkerOptions) if given.get(f.name) is not None}
+        markers[key] = read_marker([pytest.mark.bandwidth(**named).mark])
+    return _Evidence(further, markers, code)
 
 
 def _row(outcome: Outcome, evidence: _Evidence) -> Row:

@@ -97,7 +97,14 @@ class Bucket:
         """List the history's files as `names` does: bytes by name. Raises UsageError for what no history holds, too."""
         entries = self._entries()
         check_count(self, len(entries))
-        return {name: self._size(name, entry) for name, entry in entries.items()}
+        sizes = {}
+        for name, entry in entries.items():
+            size, plain = entry.get("size"), entry.get("type") == "file"
+            if plain and not isinstance(size, int):
+                raise UsageError(f"{self}/{name}: found no size, expected a store that tells how large its files are")
+            sizes[name] = int(size or 0)
+            check_file(f"{self}/{name}", plain=plain, size=sizes[name])
+        return sizes
 
     def fetch(self, sizes: Mapping[str, int], folder: Path) -> bool:
         """Copy files into a folder, each whole or not at all; return False if one was removed or changed."""
@@ -163,13 +170,6 @@ class Bucket:
             if is_of_a_history(name):
                 found[name] = entry
         return found
-
-    def _size(self, name: str, entry: Mapping[str, Any]) -> int:
-        size, plain = entry.get("size"), entry.get("type") == "file"
-        if plain and not isinstance(size, int):
-            raise UsageError(f"{self}/{name}: found no size, expected a store that tells how large its files are")
-        check_file(f"{self}/{name}", plain=plain, size=int(size or 0))
-        return int(size or 0)
 
     def _each(self, call: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
         pool = ThreadPoolExecutor(REQUESTS_AT_ONCE if getattr(self._files, "async_impl", False) else 1)
@@ -248,9 +248,15 @@ def fetch_all(bucket: Bucket, folder: Path) -> None:
     seen: set[str] | None = None
     for _ in range(LISTINGS_AT_MOST):
         sizes = bucket.sizes()
-        known = _sizes_in(folder)
+        with os.scandir(folder) as entries:
+            known = {entry.name: entry.stat().st_size for entry in entries if is_of_a_history(entry.name)}
         wanted = {name: size for name, size in sizes.items() if known.get(name) != size}
-        _check_room(bucket, folder, sum(wanted.values()))
+        needed, free = sum(wanted.values()), shutil.disk_usage(folder).free
+        if needed > free:
+            raise UsageError(
+                f"{bucket}: found {format_bytes(needed)} to fetch, expected no more than the {format_bytes(free)} that "
+                f"are free for {folder}: set XDG_CACHE_HOME"
+            )
         whole = bucket.fetch(wanted, folder)
         if whole and seen is not None and seen <= sizes.keys():
             for name in known.keys() - sizes.keys():
@@ -259,20 +265,6 @@ def fetch_all(bucket: Bucket, folder: Path) -> None:
             return
         seen = set(sizes)
     raise UsageError(f"{bucket}: changes faster than it can be read, expected a history at rest: try again")
-
-
-def _sizes_in(folder: Path) -> dict[str, int]:
-    with os.scandir(folder) as entries:
-        return {entry.name: entry.stat().st_size for entry in entries if is_of_a_history(entry.name)}
-
-
-def _check_room(bucket: Bucket, folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise UsageError(
-            f"{bucket}: found {format_bytes(needed)} to fetch, expected no more than the {format_bytes(free)} that are "
-            f"free for {folder}: set XDG_CACHE_HOME"
-        )
 
 
 def _folder_for(address: Address) -> Path:

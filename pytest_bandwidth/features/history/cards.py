@@ -93,30 +93,23 @@ def cards_of(days: Iterable[CardDay]) -> list[Card]:
     def card(one: CardDay) -> tuple[str, str, str]:
         return one.device_kind, one.device, one.serial
 
+    cards = []
     ordered = sorted(days, key=lambda one: (*card(one), one.day))
-    return [_card(*names, list(group)) for names, group in groupby(ordered, key=card)]
+    for names, group in groupby(ordered, key=card):
+        by_day = [list(of_day) for _, of_day in groupby(group, key=lambda row: row.day)]
+        long = -(-len(by_day) // POINTS_AT_MOST)
+        stretches = []
+        for begin in range(0, len(by_day), long):
+            part = [row for day in by_day[begin : begin + long] for row in day]
+            share, figures = median(row.share for row in part), sum(row.figures for row in part)
+            stretches.append(Stretch(part[0].day, part[-1].day, share, figures))
+        cards.append(Card(*names, by_day[-1][-1].host, len(by_day), tuple(stretches)))
+    return cards
 
 
 def with_levels(card: Card, starts: Sequence[int]) -> Card:
     """Return it with levels, from the places among its stretches where new ones start (rising, without 0)."""
     return replace(card, levels=levels_of(card.values, starts))
-
-
-def drifting_first(cards: Iterable[Card]) -> list[Card]:
-    """Return the cards that drift first, then by how far each lies from its model's median."""
-    return sorted(cards, key=lambda one: (not one.drifts, -abs(one.levels[-1].value - 1)))
-
-
-def _card(device_kind: str, device: str, serial: str, rows: Sequence[CardDay]) -> Card:
-    """Return one card's rows, which are in the order of their days."""
-    by_day = [list(group) for _, group in groupby(rows, key=lambda row: row.day)]
-    long = -(-len(by_day) // POINTS_AT_MOST)
-    stretches = [[row for day in by_day[i : i + long] for row in day] for i in range(0, len(by_day), long)]
-    taken = tuple(
-        Stretch(part[0].day, part[-1].day, median(row.share for row in part), sum(row.figures for row in part))
-        for part in stretches
-    )
-    return Card(device_kind, device, serial, rows[-1].host, len(by_day), taken)
 
 
 def drift_lines(cards: Sequence[Card], every: int) -> list[str]:

@@ -61,22 +61,20 @@ def listing(folder: Path) -> Listing:
 
 
 def _names(folder: Path) -> list[str]:
+    names = []
     try:
         with os.scandir(folder) as entries:
-            names = sorted(_checked(entry) for entry in entries if is_of_a_history(entry.name))
+            for entry in entries:
+                if is_of_a_history(entry.name):
+                    names.append(entry.name)
+                    # One that is gone was merged since: the second reading of the folder will not list it.
+                    with suppress(FileNotFoundError):
+                        found = entry.stat(follow_symlinks=False)
+                        check_file(entry.path, plain=stat.S_ISREG(found.st_mode), size=found.st_size)
     except OSError as error:
         raise UsageError(f"{folder}: cannot be read as a history: {error.strerror}, expected a folder") from None
     check_count(folder, len(names))
-    return names
-
-
-def _checked(entry: os.DirEntry[str]) -> str:
-    try:
-        found = entry.stat(follow_symlinks=False)
-    except FileNotFoundError:  # merged and removed since; the second reading of the folder will not list it
-        return entry.name
-    check_file(entry.path, plain=stat.S_ISREG(found.st_mode), size=found.st_size)
-    return entry.name
+    return sorted(names)
 
 
 def is_of_a_history(name: str) -> bool:
@@ -104,10 +102,6 @@ def check_file(where: object, *, plain: bool, size: int) -> None:
         raise UsageError(f"{where}: found no plain file, expected one that --bandwidth-history wrote")
     if size > BYTES_OF_FILE_AT_MOST:
         raise UsageError(f"{where}: larger than {BYTES_OF_FILE_AT_MOST // 2**30} GiB, expected a run of a history")
-
-
-def name_of_run(run_id: str) -> str:
-    return f"{run_id}.parquet"
 
 
 def name_of_merged(runs: Sequence[Path]) -> str:

@@ -12,7 +12,6 @@ from pytest_bandwidth.features.history.trend import (
     COMMIT_HEADINGS,
     FIGURE_WORDS,
     OVERVIEW_HEADINGS,
-    Level,
     Trend,
     commit_rows,
     overview_row,
@@ -63,6 +62,11 @@ def render_history(measured: Sequence[Trend], changed: Callable[[], Sequence[Tre
     )
     library = javascript_bundle() if drawn else ""
     trends = changed()
+    changed_level = sum(len(trend.levels) > 1 for trend in trends)
+    if len(trends) == 1:
+        sentence = "The level of this test changed" if changed_level else "The level of this test never changed"
+    else:
+        sentence = f"{changed_level or 'None'} of {len(trends)} trends changed level"
     columns = _filled([overview_row(trend)[1:-1] for trend in trends])
     charts = {str(i): _chart(trends[i], points) for i, points in enumerate(drawn)}
     return Templates("pytest_bandwidth.features.history").page(
@@ -70,19 +74,12 @@ def render_history(measured: Sequence[Trend], changed: Callable[[], Sequence[Tre
         script="history.js",
         library=lambda: library,
         data={"charts": charts, "palettes": {"light": LIGHT, "dark": DARK}},
-        sentence=_sentence(trends),
+        sentence=sentence,
         facts=_facts(trends),
         headings=[_OVERVIEW[i] for i in columns],
         sections=[_section(i, trend, columns) for i, trend in enumerate(trends)],
         charts_missing=None if charts else MISSING,
     )
-
-
-def _sentence(trends: Sequence[Trend]) -> str:
-    changed = sum(len(trend.levels) > 1 for trend in trends)
-    if len(trends) == 1:
-        return "The level of this test changed" if changed else "The level of this test never changed"
-    return f"{changed or 'None'} of {len(trends)} trends changed level"
 
 
 def _facts(trends: Sequence[Trend]) -> list[str]:
@@ -121,7 +118,12 @@ def _filled(rows: Sequence[Sequence[str]]) -> list[int]:
 
 def _chart(trend: Trend, points: list[dict[str, Any]]) -> Spec:
     """Draw points for runs, the oldest at the left; a line for each level, with its change."""
-    levels = [_level(trend, level) for level in trend.levels]
+    levels = []
+    for level in trend.levels:
+        commit = one_line(trend.points[level.start].commit_name, 16)
+        text = "" if level.change is None else f"{signed_percent(level.change)} at {commit}"
+        value = _scaled(trend, level.value)
+        levels.append({"start": level.start - 0.5, "stop": level.stop - 0.5, "value": value, "text": text})
     changes = {"values": [level for level in levels if level["text"]]}
     spec = base("", "", f"{FIGURE_WORDS[trend.figure]} of {len(points)} runs, the oldest first", 170)
     del spec["title"]
@@ -177,16 +179,6 @@ def _point(trend: Trend, position: int, value: float) -> dict[str, Any]:
         "status": one_line(point.status, 40),
         "when": f"{point.at:%Y-%m-%d %H:%M}",
         "device": one_line(point.serial, 40),
-    }
-
-
-def _level(trend: Trend, level: Level) -> dict[str, Any]:
-    commit = one_line(trend.points[level.start].commit_name, 16)
-    return {
-        "start": level.start - 0.5,
-        "stop": level.stop - 0.5,
-        "value": _scaled(trend, level.value),
-        "text": "" if level.change is None else f"{signed_percent(level.change)} at {commit}",
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from itertools import groupby
 
 from pytest_bandwidth.features.history.cards import CardDay
@@ -21,14 +21,10 @@ from pytest_bandwidth.storage.schema_check import LARGEST, SMALLEST
 SERIES_AT_MOST = 20_000
 # A file from elsewhere may hold any number. Python knows no other years.
 MOMENT = "started_at BETWEEN TIMESTAMP '0001-01-01' AND TIMESTAMP '9999-12-31'"
-
-
-def figure_in(column: str) -> str:
-    """Return the SQL of a figure: null where a file from elsewhere holds none that can be."""
-    return f"CASE WHEN {column} BETWEEN {SMALLEST} AND {LARGEST} THEN {column} END"
-
-
-_GBPS, _RELATIVE = map(figure_in, ("gbps", "relative"))
+# Null where a file from elsewhere holds no figure that can be.
+_GBPS, _RELATIVE = (
+    f"CASE WHEN {name} BETWEEN {SMALLEST} AND {LARGEST} THEN {name} END" for name in ("gbps", "relative")
+)
 # What counts for a test's level.
 _EVIDENCE = f"{MOMENT} AND is_valid AND ({_GBPS} IS NOT NULL OR sectors IS NOT NULL)"
 _POINT = f'run_id, started_at, "commit", uncommitted, serial, status, figure, {_GBPS}, {_RELATIVE}, sectors'
@@ -75,21 +71,20 @@ def series_in(history: History, names: Sequence[SeriesName], newest: int, device
         [device, tests, begin],
     )
     wanted = {(name.test, name.device_kind, name.device) for name in names}
-    return [
-        Series(test, device_kind, model, tuple(_point(row[3:]) for row in list(group)[-newest:]))
-        for (test, device_kind, model), group in groupby(rows, key=lambda row: row[:3])
-        if (test, device_kind, model) in wanted
-    ]
+    found = []
+    for (test, device_kind, model), group in groupby(rows, key=lambda row: row[:3]):
+        if (test, device_kind, model) not in wanted:
+            continue
+        points = []
+        for _, _, _, run_id, at, commit, uncommitted, serial, *rest in list(group)[-newest:]:
+            # The types are the table's own; any column may be null.
+            points.append(Point(run_id or "", at, commit, uncommitted is True, serial or "", *rest))
+        found.append(Series(test, device_kind, model, tuple(points)))
+    return found
 
 
 def _since(newest: int) -> str:
     return f"list_min(max(started_at, {int(newest)}))"
-
-
-def _point(row: Row) -> Point:
-    """Return a row as a point: the types are the table's own; any column may be null."""
-    run_id, at, commit, uncommitted, serial, *rest = row
-    return Point(run_id or "", at, commit, uncommitted is True, serial or "", *rest)
 
 
 # A day of 200 cards and 200 tests has 40,000: of so many a card's share is known to a thousandth.
@@ -116,9 +111,12 @@ def card_days_in(
     With it comes that one day in so many was looked at. figure: gbps or relative, which is a column; newest_days: up to
     the last run's; tests: only these.
     """
-    days, every = _days_to_ask(history, newest_days)
-    if not days:
+    counted = history.rows(f"SELECT {_DAY}, count(*) FROM history WHERE {MOMENT} GROUP BY 1 ORDER BY 1")
+    if not counted:
         return [], 1
+    kept = [(day, rows) for day, rows in counted if counted[-1][0] - day < timedelta(days=newest_days)]
+    every = max(1, -(-sum(rows for _, rows in kept) // ROWS_AT_MOST))
+    days = [day for day, _ in kept[::-1][::every]][::-1]  # the newest is one of them
     given: list[object] = [datetime.combine(days[0], time.min), datetime.combine(days[-1], time.max)]
     seen = "FROM history WHERE started_at BETWEEN $1 AND $2"
     if every > 1:
@@ -138,15 +136,6 @@ def card_days_in(
         "SELECT card, median(figure / middle), count(*) FROM figures JOIN middles USING (alike) GROUP BY card"
     )
     return _enough_together(shares, _days_by_hash(history, seen, given, shares)), every
-
-
-def _days_to_ask(history: History, newest_days: int) -> tuple[list[date], int]:
-    """Return the days to look at, the oldest first, and that these are one in so many."""
-    counted = history.rows(f"SELECT {_DAY}, count(*) FROM history WHERE {MOMENT} GROUP BY 1 ORDER BY 1")
-    kept = [(day, rows) for day, rows in counted if counted[-1][0] - day < timedelta(days=newest_days)]
-    every = max(1, -(-sum(rows for _, rows in kept) // ROWS_AT_MOST))
-    # The newest is one of them.
-    return [day for day, _ in kept[::-1][::every]][::-1], every
 
 
 def _days_by_hash(history: History, seen: str, given: Sequence[object], shares: Sequence[Row]) -> dict[int, Row]:

@@ -92,23 +92,20 @@ class History:
         with named_in_errors(self._connection, self._files, where):
             result = self._connection.execute(query, list(values))
             names = [str(column[0]) for column in result.description or ()]
-            return names, result.fetchall() if at_most is None else _fetched(result, at_most)
-
-
-def _fetched(result: DuckDBPyConnection, at_most: int) -> list[Row]:
-    """Return the rows of an answer. Raises UsageError for more than a person reads."""
-    rows: list[Row] = []
-    characters = 0
-    while some := result.fetchmany(_ROWS_AT_ONCE):
-        rows += some
-        characters += sum(len(value) for row in some for value in row if isinstance(value, str | bytes | list))
-        if len(rows) > at_most:
-            raise UsageError(f"--sql: found more than {at_most:,} rows, expected no more: add a LIMIT or GROUP BY")
-        if characters > ANSWER_CHARACTERS:
-            raise UsageError(
-                f"--sql: found more than {ANSWER_CHARACTERS // 2**20} MiB of text, expected no more: ask for less"
-            )
-    return rows
+            if at_most is None:
+                return names, result.fetchall()
+            rows: list[Row] = []
+            characters = 0
+            while some := result.fetchmany(_ROWS_AT_ONCE):
+                rows += some
+                characters += sum(len(value) for row in some for value in row if isinstance(value, str | bytes | list))
+                # No person reads more.
+                if len(rows) > at_most:
+                    raise UsageError(f"found more than {at_most:,} rows, expected no more: add a LIMIT or GROUP BY")
+                if characters > ANSWER_CHARACTERS:
+                    most = ANSWER_CHARACTERS // 2**20
+                    raise UsageError(f"found more than {most} MiB of text, expected no more: ask for less")
+            return names, rows
 
 
 def ask(place: Place, question: Callable[[History], Answer]) -> Answer:
@@ -118,8 +115,14 @@ def ask(place: Place, question: Callable[[History], Answer]) -> Answer:
     """
     if isinstance(place, Address):
         with mirrored(place) as folder:
-            return _ask(folder, question)
-    return _ask(place, question)
+            return ask(folder, question)
+    until = time.monotonic() + OPENING_SECONDS
+    while True:
+        with suppress(Moved), _opened(place) as history:
+            return question(history)
+        if time.monotonic() >= until:
+            raise UsageError(f"{place}: changes faster than it can be read, expected a history at rest: try again")
+        time.sleep(PAUSE_SECONDS)  # nothing announces the end of the merge
 
 
 def known_runs(place: Place) -> set[str]:
@@ -130,16 +133,6 @@ def known_runs(place: Place) -> set[str]:
     if not any(place.glob("*.parquet")):
         return set()
     return {run_id for (run_id,) in ask(place, lambda history: history.rows("SELECT DISTINCT run_id FROM history"))}
-
-
-def _ask(folder: Path, question: Callable[[History], Answer]) -> Answer:
-    until = time.monotonic() + OPENING_SECONDS
-    while True:
-        with suppress(Moved), _opened(folder) as history:
-            return question(history)
-        if time.monotonic() >= until:
-            raise UsageError(f"{folder}: changes faster than it can be read, expected a history at rest: try again")
-        time.sleep(PAUSE_SECONDS)  # nothing announces the end of the merge
 
 
 @contextmanager
@@ -193,12 +186,17 @@ def memory_bounded() -> Iterator[None]:
 
     Raises UsageError where that is not enough.
     """
-    held = _data_bytes()
+    status = ""
+    with suppress(OSError):
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    # What this process has of the memory that RLIMIT_DATA bounds.
+    held = re.search(r"^VmData:\s*([0-9]+) kB$", status, re.MULTILINE)
     if held is None:
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    bounds = [held + PROCESS_MEMORY_AT_MOST, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
+    most_bytes = int(held[1]) * 1024 + PROCESS_MEMORY_AT_MOST
+    bounds = [most_bytes, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
     resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
     try:
         yield
@@ -207,16 +205,6 @@ def memory_bounded() -> Iterator[None]:
         raise UsageError(f"found an answer that takes more than {most} MiB of memory: ask for less") from None
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-def _data_bytes() -> int | None:
-    """Return what this process has of the memory that RLIMIT_DATA bounds; None if the system does not say."""
-    try:
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None
-    found = re.search(r"^VmData:\s*([0-9]+) kB$", status, re.MULTILINE)
-    return None if found is None else int(found[1]) * 1024
 
 
 def within(connection: DuckDBPyConnection, seconds: float, question: Callable[[], Answer]) -> Answer | None:
@@ -275,8 +263,14 @@ def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
         counted = connection.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({named})").fetchone()
     for name, names, types in heads:
         found = tuple(zip(names, types, strict=True))
-        if found != FORM:
-            raise UsageError(f"{name}: found {_difference(found)}, {_EXPECTED}")
+        if found == FORM:
+            continue
+        said = f"{len(found)} columns in place of {len(FORM)}"
+        for have, want in zip(found, FORM, strict=False):
+            if have != want:
+                said = f"a column {have[0][:40]!r} of type {have[1][:40]} in place of {want[0]!r} of type {want[1]}"
+                break
+        raise UsageError(f"{name}: found {said}, {_EXPECTED}")
     if counted is not None and counted[0] > ROWS_AT_MOST:
         raise UsageError(f"{files[0].parent}: found {counted[0]} rows, expected at most {ROWS_AT_MOST}")
 
@@ -317,13 +311,6 @@ def _check_values(connection: DuckDBPyConnection, files: Sequence[Path]) -> None
             if not file.exists():
                 raise Moved from None
             raise UsageError(f"{file}: cannot be read: {first_line(error)}, {_EXPECTED}") from None
-
-
-def _difference(found: tuple[tuple[str, str], ...]) -> str:
-    for have, want in zip(found, FORM, strict=False):
-        if have != want:
-            return f"a column {have[0][:40]!r} of type {have[1][:40]} in place of {want[0]!r} of type {want[1]}"
-    return f"{len(found)} columns in place of {len(FORM)}"
 
 
 def runs_in(connection: DuckDBPyConnection, merged: Sequence[Path]) -> tuple[set[str], bool]:

@@ -102,7 +102,10 @@ def show_cards(options: argparse.Namespace, newest_days: int, search: Search) ->
             f"{options.path}: found no cards{among}, expected a day on which three of one model were measured"
         )
     starts = search([(card.values, False) for card in found])
-    cards = of_cards.drifting_first(map(of_cards.with_levels, found, starts))
+    # Those that drift first, then by how far each lies from its model's median.
+    cards = sorted(
+        map(of_cards.with_levels, found, starts), key=lambda one: (not one.drifts, -abs(one.levels[-1].value - 1))
+    )
     if options.output is not None:
         write_output(options.output, of_cards.render_cards(cards, every), HTML)
     elif options.json:

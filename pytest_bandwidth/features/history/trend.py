@@ -94,41 +94,18 @@ class Trend(Series):
         return tuple(value for point in self.points if (value := point.figure(self.figure)) is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRow:
-    """Sum up consecutive runs of one commit: medians of their figures; `changes`: the levels that begin among them."""
-
-    commit: str
-    at: datetime
-    runs: int
-    gbps: float | None
-    relative: float | None
-    sectors: float | None
-    changes: tuple[Level, ...]
-
-
-def figure_of(series: Series) -> TrendFigure | None:
-    """Choose the figure to follow: what the runs were judged on, else what a slow device changes least."""
-    judged = Counter(point.judged_on for point in series.points if point.judged_on in ("relative", "gbps"))
-    usual = judged.most_common(1)[0][0] if judged else None
-    known = [name for name in METRICS if points_with(series, name)]
-    if usual == "gbps" and "gbps" in known:
-        return "gbps"
-    return known[0] if known else None
-
-
-def points_with(series: Series, figure: TrendFigure) -> tuple[Point, ...]:
-    """Return the points that have the figure."""
-    return tuple(point for point in series.points if point.figure(figure) is not None)
-
-
 def trend_of(series: Series, figure: TrendFigure | None) -> Trend | None:
-    """Return the series by that figure, by default `figure_of` it; None where no point has it."""
-    chosen = figure or figure_of(series)
-    points = () if chosen is None else points_with(series, chosen)
-    if chosen is None or not points:
-        return None
-    return Trend(series.test, series.device_kind, series.device, points, chosen)
+    """Return the series by that figure; None where no point has it.
+
+    By default what most runs were judged on, else what a slow device changes least.
+    """
+    judged = Counter(point.judged_on for point in series.points if point.judged_on in ("relative", "gbps"))
+    order: tuple[TrendFigure, ...] = ("gbps", *METRICS) if "gbps" in dict(judged.most_common(1)) else METRICS
+    for name in order if figure is None else (figure,):
+        points = tuple(point for point in series.points if point.figure(name) is not None)
+        if points:
+            return Trend(series.test, series.device_kind, series.device, points, name)
+    return None
 
 
 def with_levels(trend: Trend, starts: Sequence[int]) -> Trend:
@@ -143,32 +120,6 @@ def levels_of(values: Sequence[float], starts: Sequence[int]) -> tuple[Level, ..
         value = median(values[start:stop])
         levels.append(Level(start, stop, value, value / levels[-1].value - 1 if levels else None))
     return tuple(levels)
-
-
-def by_commit(trend: Trend) -> list[CommitRow]:
-    """Return the trend's runs, those of one commit that follow each other taken together; the oldest first."""
-    rows = []
-    begins = {level.start: level for level in trend.levels[1:]}
-    place = 0
-    for _, group in groupby(trend.points, key=lambda point: point.commit_name):
-        runs = list(group)
-        rows.append(_summed_up(runs, tuple(begins[i] for i in range(place, place + len(runs)) if i in begins)))
-        place += len(runs)
-    return rows
-
-
-def newest_commit(trend: Trend) -> CommitRow:
-    """Return the last of `by_commit`'s rows."""
-    name = trend.points[-1].commit_name
-    runs = list(takewhile(lambda point: point.commit_name == name, reversed(trend.points)))[::-1]
-    start = len(trend.points) - len(runs)
-    return _summed_up(runs, tuple(level for level in trend.levels[1:] if level.start >= start))
-
-
-def _summed_up(runs: Sequence[Point], changes: tuple[Level, ...]) -> CommitRow:
-    names = ("gbps", "relative", "sectors")
-    gbps, relative, sectors = (median_known(getattr(run, name) for run in runs) for name in names)
-    return CommitRow(runs[0].commit_name, runs[0].at, len(runs), gbps, relative, sectors, changes)
 
 
 def value_text(figure: TrendFigure, value: float) -> str:
@@ -192,21 +143,26 @@ def summary_of(trend: Trend) -> str:
 
 
 def commit_rows(trend: Trend) -> list[tuple[str, ...]]:
-    """Return one row a commit, the oldest first, by COMMIT_HEADINGS."""
-    return [
-        (f"{row.at:%Y-%m-%d %H:%M}", row.commit, str(row.runs), *_figures(row), ", ".join(map(_change, row.changes)))
-        for row in by_commit(trend)
-    ]
+    """Return one row for runs of one commit that follow each other, the oldest first, by COMMIT_HEADINGS."""
+    rows: list[tuple[str, ...]] = []
+    begins = {level.start: _change(level) for level in trend.levels[1:]}
+    place = 0
+    for commit, group in groupby(trend.points, key=lambda point: point.commit_name):
+        runs = list(group)
+        changes = ", ".join(begins[i] for i in range(place, place + len(runs)) if i in begins)
+        rows.append((f"{runs[0].at:%Y-%m-%d %H:%M}", commit, str(len(runs)), *_figures(runs), changes))
+        place += len(runs)
+    return rows
 
 
 def overview_row(trend: Trend) -> tuple[str, ...]:
     """Return the whole trend in one row, by OVERVIEW_HEADINGS."""
-    last = trend.levels[-1]
+    last, newest = trend.levels[-1], trend.points[-1].commit_name
     return (
         trend.test,
         trend.device,
         str(len(trend.points)),
-        *_figures(newest_commit(trend)),
+        *_figures(list(takewhile(lambda point: point.commit_name == newest, reversed(trend.points)))),
         _change(last),
         "" if last.change is None else trend.points[last.start].commit_name,
         bars(trend.values, BARS_IN_OVERVIEW),
@@ -252,9 +208,12 @@ def _change(level: Level) -> str:
     return "" if level.change is None else signed_percent(level.change)
 
 
-def _figures(row: CommitRow) -> tuple[str, str, str]:
+def _figures(runs: Sequence[Point]) -> tuple[str, str, str]:
+    """Return the medians of the runs' figures."""
+    names = ("gbps", "relative", "sectors")
+    gbps, relative, sectors = (median_known(getattr(run, name) for run in runs) for name in names)
     return (
-        "" if row.gbps is None else digits(row.gbps),
-        "" if row.relative is None else format_percent(row.relative, 1),
-        "" if row.sectors is None else f"{row.sectors:,.0f}",
+        "" if gbps is None else digits(gbps),
+        "" if relative is None else format_percent(relative, 1),
+        "" if sectors is None else f"{sectors:,.0f}",
     )

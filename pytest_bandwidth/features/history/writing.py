@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history.bucket import Bucket, fetch_all, locked_copy
-from pytest_bandwidth.features.history.files import add, is_merged, listing, name_of_merged, name_of_run, sweep
+from pytest_bandwidth.features.history.files import add, is_merged, listing, name_of_merged, sweep
 from pytest_bandwidth.features.history.reading import (
     Moved,
     Place,
@@ -52,7 +52,13 @@ def append(place: Place, document: Mapping[str, Any], outcomes: Sequence[Outcome
     Raises UsageError for a run that has a file there already or that no row can be made of, and for whatever a bucket
     refuses; OSError. Merged files are not searched for the run: a new one's id is new.
     """
-    fill, name = partial(_write, columns_of(document, outcomes)), name_of_run(run_id_of(document))
+    values, name = columns_of(document, outcomes), f"{run_id_of(document)}.parquet"
+
+    def fill(file: Path) -> None:
+        lists = ", ".join(f'unnest(${i}::{column.type}[]) AS "{column.name}"' for i, column in enumerate(COLUMNS, 1))
+        with database() as connection:
+            copy_to(connection, f"SELECT {lists}", file, values)
+
     if isinstance(place, Address):
         bucket = Bucket(place)
         # No foreign file keeps a run out: reading and merging are what refuses those.
@@ -78,12 +84,6 @@ def append(place: Place, document: Mapping[str, Any], outcomes: Sequence[Outcome
 
 def _there_already(file: Place) -> UsageError:
     return UsageError(f"{file}: is there already, expected a run that the history has not")
-
-
-def _write(values: Sequence[Sequence[object]], file: Path) -> None:
-    lists = ", ".join(f'unnest(${i}::{column.type}[]) AS "{column.name}"' for i, column in enumerate(COLUMNS, 1))
-    with database() as connection:
-        copy_to(connection, f"SELECT {lists}", file, values)
 
 
 def _put(bucket: Bucket, name: str, fill: Fill) -> None:
@@ -120,15 +120,15 @@ def merge_bucket_where_due(bucket: Bucket, names: Iterable[str]) -> None:
     """
     if sum(not is_merged(name) for name in names) < RUNS_BEFORE_MERGE:
         return
+
+    def oldest_together(runs: Sequence[Path]) -> list[Sequence[Path]]:
+        ends = range(RUNS_BEFORE_MERGE, len(runs) + 1, RUNS_BEFORE_MERGE)
+        return [runs[end - RUNS_BEFORE_MERGE : end] for end in ends]
+
     with suppress(Timeout, OSError, UsageError, Moved), locked_copy(bucket.address, 0.0) as folder:
         fetch_all(bucket, folder)
-        held = _merged(folder, _oldest_together, partial(_put, bucket))
+        held = _merged(folder, oldest_together, partial(_put, bucket))
         bucket.remove(file.name for file in held)
-
-
-def _oldest_together(runs: Sequence[Path]) -> list[Sequence[Path]]:
-    ends = range(RUNS_BEFORE_MERGE, len(runs) + 1, RUNS_BEFORE_MERGE)
-    return [runs[end - RUNS_BEFORE_MERGE : end] for end in ends]
 
 
 def _merged(
@@ -142,14 +142,10 @@ def _merged(
         check_files(connection, found.files)
         known, _ = runs_in(connection, found.merged)
         for part in parts_of([file for file in found.runs if file.stem not in known]):
-            put(name_of_merged(part), partial(_copy, connection, part))
+            query = f"{rows_of(part)} ORDER BY test, started_at"
+            put(name_of_merged(part), partial(copy_to, connection, query, rows_of_group=ROWS_OF_GROUP))
             known.update(file.stem for file in part)
     return [file for file in found.runs if file.stem in known]
-
-
-def _copy(connection: DuckDBPyConnection, runs: Sequence[Path], target: Path) -> None:
-    query = f"{rows_of(runs)} ORDER BY test, started_at"
-    copy_to(connection, query, target, rows_of_group=ROWS_OF_GROUP)
 
 
 def copy_to(

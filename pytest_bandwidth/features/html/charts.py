@@ -16,7 +16,6 @@ from typing import Any, Literal
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.roofline import attainable_flops
 from pytest_bandwidth.domain.units import digits
-from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
 from pytest_bandwidth.reports.pages.charts import (
     LIGHT,
@@ -113,7 +112,13 @@ def bandwidth_spec(run: RunDocument) -> Spec | None:
         return None
     if len(points) <= NAMED_ROWS_AT_MOST:
         return _named(run, points)
-    return _scattered(run, [point for point in points if point["bytes"] > 0] or points)
+    points = [point for point in points if point["bytes"] > 0] or points
+    words = _peak_words(run).removeprefix("; ")
+    spec = base(_title(run), words, f"GB/s of {len(points)} measurements over the bytes each moves", 300)
+    x = log_encoding("bytes", "bytes moved", [max(p["bytes"], 1) for p in points], "~s")
+    marks = {"data": {"values": gravest_last(points)}, "mark": _dots(40, 0.75)}
+    spec["layer"] = [*_peak_rule(run, "y"), {**marks, "encoding": _by_ending(points, x=x, y=_gbps("gbps"))}]
+    return spec
 
 
 def _named(run: RunDocument, points: Points) -> Spec:
@@ -143,15 +148,6 @@ def _named(run: RunDocument, points: Points) -> Spec:
     return spec
 
 
-def _scattered(run: RunDocument, points: Points) -> Spec:
-    words = _peak_words(run).removeprefix("; ")
-    spec = base(_title(run), words, f"GB/s of {len(points)} measurements over the bytes each moves", 300)
-    x = log_encoding("bytes", "bytes moved", [max(p["bytes"], 1) for p in points], "~s")
-    marks = {"data": {"values": gravest_last(points)}, "mark": _dots(40, 0.75)}
-    spec["layer"] = [*_peak_rule(run, "y"), {**marks, "encoding": _by_ending(points, x=x, y=_gbps("gbps"))}]
-    return spec
-
-
 def _peak_rule(run: RunDocument, axis: str) -> Iterable[Spec]:
     if run.device.peak_gbps is not None:
         yield {
@@ -174,20 +170,22 @@ def _peak_words(run: RunDocument) -> str:
 
 def roofline_spec(run: RunDocument) -> Spec | None:
     """Return GFLOP/s over FLOP/byte, log-log; None where no result computes anything. Roofs are drawn where known."""
-    points = [point for i, outcome in enumerate(run.outcomes) if (point := _computing(run, i, outcome))]
+    points, counted = _standing(run)
     if not points:
         return None
-    counted = [moved for point in points if (moved := _counted(run.outcomes[point["row"]], point))]
     intensities = [p["intensity"] for p in (*points, *counted)]
     low, high = min(intensities) / 1.6, max(intensities) * 1.6
-    slope = _probe_gbps(run.outcomes)
-    roofs = [*_peak_roofs(run, low, high), *_probe_roof(run, low, high, slope)]
+    rates = [o.probe_gbps for o in run.outcomes if o.probe_gbps is not None and o.probe_gbps > 0 and o.flop > 0]
+    slope = median(rates) if rates else None
+    roofs = _roofs(run, low, high, slope)
     x = log_encoding("intensity", "arithmetic intensity, FLOP/byte", [low, high], "~g")
     y = log_encoding("gflops", "achieved, GFLOP/s", [p["gflops"] for p in (*points, *roofs)], "~s")
     silent = len(run.outcomes) - len(points)
     left_out = f"; {silent} that compute nothing are left out" if silent else ""
     said = f"Roofline of {len(points)} measurements, log-log{left_out}"
-    spec = base("Roofline", _subtitle(run, slope), said, 300)
+    known = (("solid: peak", run.device.peak_gbps), ("dotted: the probes' median", slope))
+    subtitle = "; ".join(f"{what}, {digits(gbps)} GB/s" for what, gbps in known if gbps is not None)
+    spec = base("Roofline", subtitle, said, 300)
     spec["layer"] = [
         *_roof_layers(roofs, x, y, high),
         {
@@ -203,40 +201,46 @@ def roofline_spec(run: RunDocument) -> Spec | None:
     return spec
 
 
-def _computing(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any] | None:
-    intensity, seconds, gbps = outcome.arithmetic_intensity, outcome.seconds, outcome.gbps
-    if outcome.flop <= 0 or not intensity or not seconds or not gbps or min(intensity, seconds, gbps) <= 0:
-        return None
-    return {**identity(run, index, outcome), "intensity": intensity, "gflops": outcome.flop / seconds / 1e9}
+def _standing(run: RunDocument) -> tuple[Points, Points]:
+    """Return where results that compute stand, and where those stand by what DRAM really moved that were counted."""
+    points: Points = []
+    counted: Points = []
+    for i, one in enumerate(run.outcomes):
+        intensity, seconds, gbps = one.arithmetic_intensity, one.seconds, one.gbps
+        if one.flop <= 0 or not intensity or not seconds or not gbps or min(intensity, seconds, gbps) <= 0:
+            continue
+        point = {**identity(run, i, one), "intensity": intensity, "gflops": one.flop / seconds / 1e9}
+        points.append(point)
+        dram = mapping(one.detail, "dram")
+        moved = (number(dram, "bytes_read") or 0) + (number(dram, "bytes_written") or 0)
+        if moved > 0:
+            counted.append({**point, "intensity": one.flop / moved})
+    return points, counted
 
 
-def _counted(outcome: Outcome, point: dict[str, Any]) -> dict[str, Any] | None:
-    """Return where a result stands by what DRAM really moved; None where that was not counted."""
-    dram = mapping(outcome.detail, "dram")
-    moved = (number(dram, "bytes_read") or 0) + (number(dram, "bytes_written") or 0)
-    return {**point, "intensity": outcome.flop / moved} if moved > 0 else None
+def _roofs(run: RunDocument, low: float, high: float, slope: float | None) -> Points:
+    """Return corners of one roof for each precision of known compute peak, and of the probe's slope.
 
-
-def _peak_roofs(run: RunDocument, low: float, high: float) -> Points:
-    """Return corners of one roof for each precision of known compute peak; without any, the memory's slope alone."""
-    peak = run.device.peak_gbps
-    if peak is None:
-        return []
-    corners = []
-    for precision, gflops in _compute_peaks(run.outcomes, peak).items():
-        name = f"{digits(gflops / 1000)} TFLOP/s {precision}".rstrip()
-        ridge = min(max(gflops / peak, low), high)
-        corners += [_corner(name, x, attainable_flops(x, gflops, peak)) for x in sorted({low, ridge, high})]
-    return corners or [_corner("", x, x * peak) for x in (low, high)]
-
-
-def _probe_roof(run: RunDocument, low: float, high: float, slope: float | None) -> Points:
-    """Draw what memory really gave: the probe's slope, up to the highest roof."""
-    if slope is None:
-        return []
-    peaks = _compute_peaks(run.outcomes, run.device.peak_gbps) if run.device.peak_gbps else {}
-    end = min(high, max(peaks.values()) / slope) if peaks else high
-    return [_corner("probe", x, x * slope) for x in (low, end) if x >= low]
+    Without a compute peak the memory's slope stands alone.
+    """
+    corners: Points = []
+    peaks: dict[str, float] = {}
+    if (peak := run.device.peak_gbps) is not None:
+        # GFLOP/s by precision: the ridge point of each result times the peak that it was computed with.
+        for one in run.outcomes:
+            if one.flop > 0 and one.ridge_point is not None and one.ridge_point > 0 and len(peaks) < ROOFS_AT_MOST:
+                peaks.setdefault(one_line(one.precision or "", 20), one.ridge_point * peak)
+        for precision, gflops in peaks.items():
+            name = f"{digits(gflops / 1000)} TFLOP/s {precision}".rstrip()
+            ridge = min(max(gflops / peak, low), high)
+            corners += [_corner(name, x, attainable_flops(x, gflops, peak)) for x in sorted({low, ridge, high})]
+        if not peaks:
+            corners = [_corner("", x, x * peak) for x in (low, high)]
+    if slope is not None:
+        # What memory really gave, up to the highest roof.
+        end = min(high, max(peaks.values()) / slope) if peaks else high
+        corners += [_corner("probe", x, x * slope) for x in (low, end) if x >= low]
+    return corners
 
 
 def _corner(roof: str, intensity: float, gflops: float) -> dict[str, Any]:
@@ -253,43 +257,20 @@ def _roof_layers(roofs: Points, x: Spec, y: Spec, high: float) -> Iterable[Spec]
         "mark": {"type": "line", "strokeWidth": 1.25},
         "encoding": {"x": x, "y": y, "detail": detail, "color": color, "strokeDash": dashed},
     }
-    for labels, align, dx in zip(_roof_labels(roofs, high), ("left", "right"), (16, 0), strict=True):
-        if labels:
-            mark = {"type": "text", "align": align, "baseline": "bottom", "dy": -4, "dx": dx}
-            encoding = {"x": x, "y": y, "text": {"field": "roof"}}
-            yield {"data": {"values": labels}, "mark": mark, "encoding": encoding}
-
-
-def _roof_labels(roofs: Points, high: float) -> tuple[Points, Points]:
-    """Place compute roofs' names: from the ridge on where there is room (few points are there), else at its end."""
     low = min(roof["intensity"] for roof in roofs)
     from_ridge: Points = []
     at_end: Points = []
     for name in dict.fromkeys(roof["roof"] for roof in roofs if roof["roof"] not in ("", "probe")):
         corners = [roof for roof in roofs if roof["roof"] == name]
         ridge = next(roof for roof in corners if roof["gflops"] == corners[-1]["gflops"])
+        # A name stands from the ridge on where there is room (few points are there), else at its roof's end.
         roomy = math.log(high / ridge["intensity"]) > 0.3 * math.log(high / low)
         (from_ridge if roomy else at_end).append(ridge if roomy else corners[-1])
-    return from_ridge, at_end
-
-
-def _compute_peaks(outcomes: Iterable[Outcome], peak_gbps: float) -> Mapping[str, float]:
-    """Return GFLOP/s by precision: the ridge point of each result times the peak that it was computed with."""
-    found: dict[str, float] = {}
-    for outcome in outcomes:
-        if outcome.flop > 0 and outcome.ridge_point is not None and outcome.ridge_point > 0:
-            found.setdefault(one_line(outcome.precision or "", 20), outcome.ridge_point * peak_gbps)
-    return dict(list(found.items())[:ROOFS_AT_MOST])
-
-
-def _probe_gbps(outcomes: Iterable[Outcome]) -> float | None:
-    rates = [o.probe_gbps for o in outcomes if o.probe_gbps is not None and o.probe_gbps > 0 and o.flop > 0]
-    return median(rates) if rates else None
-
-
-def _subtitle(run: RunDocument, slope: float | None) -> str:
-    known = (("solid: peak", run.device.peak_gbps), ("dotted: the probes' median", slope))
-    return "; ".join(f"{what}, {digits(gbps)} GB/s" for what, gbps in known if gbps is not None)
+    for labels, align, dx in ((from_ridge, "left", 16), (at_end, "right", 0)):
+        if labels:
+            mark = {"type": "text", "align": align, "baseline": "bottom", "dy": -4, "dx": dx}
+            encoding = {"x": x, "y": y, "text": {"field": "roof"}}
+            yield {"data": {"values": labels}, "mark": mark, "encoding": encoding}
 
 
 # ---- pairs and sweeps ------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from operator import sub
 from typing import Any
 
@@ -18,7 +18,7 @@ from pytest_bandwidth.reports.columns import Column, SmallTable
 from pytest_bandwidth.reports.related import precision_of
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line, prose, scalar_text
-from pytest_bandwidth.reports.values import Plain, mapping, number, sequence, text
+from pytest_bandwidth.reports.values import mapping, number, sequence, text
 
 Facts = list[tuple[str, str]]
 ROWS_AT_MOST, FACT_AT_MOST = 100, 400
@@ -40,12 +40,23 @@ def detail_of(outcome: Outcome, samples_at_most: int, found: Iterable[Column]) -
 
     found: the columns of details.
     """
-    facts, tables = _facts_and_tables(outcome, found)
+    facts: Facts = []
+    tables: list[dict[str, Any]] = []
+    for column in found:
+        value = column.value(outcome)
+        if isinstance(value, SmallTable):
+            rows = [[scalar_text(cell) for cell in row] for row in value.rows[:ROWS_AT_MOST]]
+            more = value.more + max(0, len(value.rows) - ROWS_AT_MOST)
+            head = [one_line(heading, 40) for heading in value.head]
+            tables.append({"title": clean(value.title, FACT_AT_MOST), "head": head, "rows": rows, "more": more})
+        elif value is not None:
+            facts.append((one_line(column.heading, 60), clean(column.text(value), FACT_AT_MOST)))
+    source = outcome.file if outcome.line is None or not outcome.file else f"{outcome.file}:{outcome.line}"
     panel: dict[str, Any] = {
         "name": clean(outcome.key),
         "reason": prose(outcome.reason),
         "message": prose(outcome.message or ""),
-        "source": _source(outcome),
+        "source": one_line(source or "", 400),
         "command": _command(outcome),
         "findings": [[clean(text(note, "code"), 80), prose(text(note, "text"))] for note in outcome.findings],
         "verdict": _verdict_facts(outcome),
@@ -159,30 +170,8 @@ def _conditions(outcome: Outcome) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _facts_and_tables(outcome: Outcome, found: Iterable[Column]) -> tuple[Facts, list[dict[str, Any]]]:
-    """Return what columns say of a result in its panel: facts, and small tables."""
-    facts: Facts = []
-    tables: list[dict[str, Any]] = []
-    for column in found:
-        value = column.value(outcome)
-        if isinstance(value, SmallTable):
-            rows = [[scalar_text(cell) for cell in row] for row in value.rows[:ROWS_AT_MOST]]
-            more = value.more + max(0, len(value.rows) - ROWS_AT_MOST)
-            head = [one_line(heading, 40) for heading in value.head]
-            tables.append({"title": clean(value.title, FACT_AT_MOST), "head": head, "rows": rows, "more": more})
-        elif value is not None:
-            facts.append((one_line(column.heading, 60), clean(column.text(value), FACT_AT_MOST)))
-    return facts, tables
-
-
 def _shower(figure: str) -> Any:
     return (lambda v: format_percent(v, 1)) if figure == "relative" else format_gbps
-
-
-def _source(outcome: Outcome) -> str:
-    if not outcome.file:
-        return ""
-    return one_line(outcome.file if outcome.line is None else f"{outcome.file}:{outcome.line}", 400)
 
 
 def _command(outcome: Outcome) -> str:
@@ -223,14 +212,22 @@ def runs_of(outcome: Outcome) -> dict[str, Any]:
     verdict, baseline = outcome.verdict, outcome.baseline or {}
     figure, own = figure_name(outcome), own_figure(outcome)
     scale = 100.0 if figure == "relative" else 1.0
-    runs = [_history_run(run, figure, scale) for run in sequence(baseline, "runs")]
+    runs = []
+    for run in sequence(baseline, "runs"):
+        value = number(run, figure)
+        if value is None and figure == "relative":
+            gbps, probe = number(run, "gbps"), number(run, "probe_gbps")
+            value = gbps / probe if gbps is not None and probe else None
+        if value is not None:
+            stamps = (one_line(text(run, "at"), 40), one_line(short_commit(text(run, "commit")), 16))
+            runs.append((_four(value * scale), ", ".join(stamp for stamp in stamps if stamp)))
     limits = _limits(outcome, scale)
-    if own is None or not (limits or any(runs)):
+    if own is None or not (limits or runs):
         return {}
     fresh = sequence(verdict, "confirmations") if text(verdict, "figure") else ()
     return {
         "unit": "% of the probe" if figure == "relative" else "GB/s",
-        "runs": [run for run in runs if run],
+        "runs": runs,
         "own": _four(own * scale),
         "fresh": [_four(value * scale) for value in fresh[:20]],
         "limits": limits,
@@ -254,42 +251,24 @@ def _limits(outcome: Outcome, scale: float) -> list[tuple[float, str]]:
     return [(_four(reference * scale), "floor")]
 
 
-def _history_run(run: Plain, figure: str, scale: float) -> tuple[float, str] | None:
-    """Return (value, when and at which commit), None where the run does not hold the figure."""
-    value = number(run, figure)
-    if value is None and figure == "relative":
-        gbps, probe = number(run, "gbps"), number(run, "probe_gbps")
-        value = gbps / probe if gbps is not None and probe else None
-    if value is None:
-        return None
-    stamps = (one_line(text(run, "at"), 40), one_line(short_commit(text(run, "commit")), 16))
-    return _four(value * scale), ", ".join(stamp for stamp in stamps if stamp)
-
-
 def samples_of(outcome: Outcome, at_most: int) -> dict[str, tuple[float, list[int]]]:
     """Pack GB/s of the kernel's and the probe's samples as (unit, steps): ascending, each a step above the last.
 
     Where there are too many, evenly spaced quantiles of them.
     """
-    series = {
-        "kernel": _rates(outcome.samples, outcome.bytes_moved),
-        "probe": _rates(outcome.probe_samples, number(outcome.probe, "bytes_moved") or 0.0),
-    }
-    return {name: _thinned(values, at_most) for name, values in series.items() if values}
-
-
-def _rates(seconds: Iterable[float], bytes_moved: float) -> list[float]:
-    gigabytes = bytes_moved / 1e9
-    return [gigabytes / s for s in seconds if s > 0] if 0 < bytes_moved < 1e30 else []
-
-
-def _thinned(values: Sequence[float], at_most: int) -> tuple[float, list[int]]:
-    ordered = sorted(values)
-    if len(ordered) > at_most:
-        ordered = [quantile(ordered, i / (at_most - 1)) for i in range(at_most)]
-    unit = float(f"{quantile(ordered, 0.5) * SAMPLE_STEP:.6g}")
-    places = [round(value / unit) for value in ordered]
-    return unit, list(map(sub, places, [0, *places[:-1]]))
+    packed = {}
+    of_probe = number(outcome.probe, "bytes_moved") or 0.0
+    series = (("kernel", outcome.samples, outcome.bytes_moved), ("probe", outcome.probe_samples, of_probe))
+    for name, samples, moved in series:
+        ordered = sorted(moved / 1e9 / seconds for seconds in samples if seconds > 0) if 0 < moved < 1e30 else []
+        if not ordered:
+            continue
+        if len(ordered) > at_most:
+            ordered = [quantile(ordered, i / (at_most - 1)) for i in range(at_most)]
+        unit = float(f"{quantile(ordered, 0.5) * SAMPLE_STEP:.6g}")
+        places = [round(value / unit) for value in ordered]
+        packed[name] = unit, list(map(sub, places, [0, *places[:-1]]))
+    return packed
 
 
 def own_figure(outcome: Outcome) -> float | None:

@@ -12,7 +12,6 @@ from pytest_bandwidth.domain.text import short_commit
 from pytest_bandwidth.features.html.charts import detail_specs, token_specs
 from pytest_bandwidth.features.html.details import detail_of, samples_each
 from pytest_bandwidth.features.html.table import Row, Table, table_of
-from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS
 from pytest_bandwidth.reports.columns import columns
 from pytest_bandwidth.reports.pages.chart_library import MISSING, bundle_in_the_making, charts_available
@@ -42,16 +41,22 @@ def render_html(document: Mapping[str, Any]) -> str:
 
 
 def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]) -> str:
-    table, summary = table_of(run), summary_of_run(run)
+    table, summary, device = table_of(run), summary_of_run(run), run.device
+    memory = f"{device.memory_gib:.0f} GiB" if device.memory_gib is not None else ""
+    facts = [one_line(device.name, 120), memory, "" if device.timed_on == "nothing" else _peak_words(device)]
+    if commit := run.environment.get("commit"):
+        facts.append(f"commit {one_line(short_commit(scalar_text(commit)), 48)}")
+    facts.append(one_line(scalar_text(run.environment.get("started_at") or ""), 48))
+    facts.append(f"against {one_line(run.baseline_path, 120)}" if run.baseline_path else "no baseline")
     return _TEMPLATES.page(
         "report.html.j2",
         columns=table.columns,
         script="report.js",
         library=library,
         data=_page_data(run, table, specs),
-        title=f"{summary.sentence} · {one_line(run.device.name, 60)}",
+        title=f"{summary.sentence} · {one_line(device.name, 60)}",
         summary=summary,
-        subtitle=_subtitle(run),
+        subtitle=[fact for fact in facts if fact],
         findings=[(clean(note.code, 80), prose(note.text)) for note in run.findings],
         notable=(DEVICE_LOSS,),
         failures=_failures(run, summary, table),
@@ -70,28 +75,14 @@ def _failures(run: RunDocument, summary: RunSummary, table: Table) -> list[tuple
 
     Where none failed there is nothing to list.
     """
-    if summary.severity != "bad":
-        return []
-    return [(row, *_said(run.outcomes[row.index])) for row in table.rows if row.severity == "bad"]
-
-
-def _said(outcome: Outcome) -> tuple[str, str]:
-    """Return what a test said, less the status, which stands in front of it."""
-    first, *others = message_lines(outcome)
-    return prose(first.removeprefix(f"{outcome.status}: ")), prose(
-        "\n".join(line.removeprefix("    ") for line in others)
-    )
-
-
-def _subtitle(run: RunDocument) -> list[str]:
-    device = run.device
-    memory = f"{device.memory_gib:.0f} GiB" if device.memory_gib is not None else ""
-    facts = [one_line(device.name, 120), memory, "" if device.timed_on == "nothing" else _peak_words(device)]
-    if commit := run.environment.get("commit"):
-        facts.append(f"commit {one_line(short_commit(scalar_text(commit)), 48)}")
-    facts.append(one_line(scalar_text(run.environment.get("started_at") or ""), 48))
-    facts.append(f"against {one_line(run.baseline_path, 120)}" if run.baseline_path else "no baseline")
-    return [fact for fact in facts if fact]
+    found = []
+    for row in table.rows if summary.severity == "bad" else ():
+        if row.severity == "bad":
+            first, *others = message_lines(run.outcomes[row.index])
+            # The status stands in front of it.
+            said = prose(first.removeprefix(f"{row.status}: "))
+            found.append((row, said, prose("\n".join(line.removeprefix("    ") for line in others))))
+    return found
 
 
 def _peak_words(device: RunDevice) -> str:

@@ -80,10 +80,18 @@ def table_of(run: RunDocument) -> Table:
     """Return the table of a run."""
     found = ((column, [_cell(column, outcome) for outcome in run.outcomes]) for column in columns("html"))
     filled = [(column, cells) for column, cells in found if any(cell != NOTHING for cell in cells)]
-    rows = [
-        _row(run, index, anchor, tuple(cells[index] for _, cells in filled))
-        for index, anchor in enumerate(_anchors(run.outcomes))
-    ]
+    rows: list[Row] = []
+    met: dict[str, int] = {}
+    for index, outcome in enumerate(run.outcomes):
+        digest = hashlib.sha256(outcome.key.encode("utf-8", "replace")).hexdigest()[:10]
+        met[digest] = count = met.get(digest, 0) + 1
+        anchor = f"t-{digest}" if count == 1 else f"t-{digest}-{count}"
+        place, _, test = outcome.nodeid.partition("::")
+        place, test = (place, test) if test else ("", outcome.nodeid)
+        name = one_line(f"{test} @ {outcome.label}" if outcome.label else test, NAME_AT_MOST) or "(unnamed)"
+        severity = severity_of(Status[outcome.status], strict=run.strict)
+        of_row = tuple(cells[index] for _, cells in filled)
+        rows.append(Row(index, anchor, outcome.status, severity, name, one_line(place, NAME_AT_MOST), of_row))
     rows.sort(key=lambda row: attention_key(run.outcomes[row.index], strict=run.strict))
     return Table(tuple(_head(column, cells) for column, cells in filled), tuple(rows))
 
@@ -93,25 +101,6 @@ def _head(column: Column, cells: Sequence[Cell]) -> Head:
     longest = max(len(column.heading), *(len(cell.text) for cell in cells))
     width = min(longest * _CHARACTER + _MARGIN, _WIDEST) + _DRAWING.get(kind, 0.0)
     return Head(column.key, one_line(column.heading, TEXT_AT_MOST), column.hint, kind, f"{width:.1f}rem")
-
-
-def _row(run: RunDocument, index: int, anchor: str, cells: tuple[Cell, ...]) -> Row:
-    outcome = run.outcomes[index]
-    place, _, test = outcome.nodeid.partition("::")
-    place, test = (place, test) if test else ("", outcome.nodeid)
-    name = one_line(f"{test} @ {outcome.label}" if outcome.label else test, NAME_AT_MOST) or "(unnamed)"
-    severity = severity_of(Status[outcome.status], strict=run.strict)
-    return Row(index, anchor, outcome.status, severity, name, one_line(place, NAME_AT_MOST), cells)
-
-
-def _anchors(outcomes: Sequence[Outcome]) -> list[str]:
-    seen: dict[str, int] = {}
-    anchors = []
-    for outcome in outcomes:
-        digest = hashlib.sha256(outcome.key.encode("utf-8", "replace")).hexdigest()[:10]
-        seen[digest] = count = seen.get(digest, 0) + 1
-        anchors.append(f"t-{digest}" if count == 1 else f"t-{digest}-{count}")
-    return anchors
 
 
 def _cell(column: Column, outcome: Outcome) -> Cell:

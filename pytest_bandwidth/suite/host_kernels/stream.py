@@ -218,13 +218,6 @@ def cos_cos(parts: int, out: Array, x: Array, n: int) -> None:
         put(out, i, cosine(cosine(get(x, i))))
 
 
-@inlined
-def _fma_chain(x: Any, factor: Any, addend: Any, repeats: int) -> Any:
-    for _ in range(repeats):
-        x = x * factor + addend
-    return x
-
-
 @parallel
 def intensity_fma(parts: int, out: Array, x: Array, factor: Any, addend: Any, repeats: int, n: int) -> None:
     """Write out[i] = x[i] after `repeats` times x·factor + addend."""
@@ -246,14 +239,10 @@ def intensity_fma(parts: int, out: Array, x: Array, factor: Any, addend: Any, re
         fence()
     for k in range(n - fours * 4 * lanes):
         i = outside(k, head, fours * 4 * lanes)
-        put(out, i, _fma_chain(get(x, i), factor, addend, repeats))
-
-
-@inlined
-def _add_chain(x: Any, addend: Any, repeats: int) -> Any:
-    for _ in range(repeats):
-        x = x + addend
-    return x
+        one = get(x, i)
+        for _ in range(repeats):
+            one = one * factor + addend
+        put(out, i, one)
 
 
 @parallel
@@ -276,4 +265,7 @@ def intensity_add(parts: int, out: Array, x: Array, addend: Any, repeats: int, n
         fence()
     for k in range(n - fours * 4 * lanes):
         i = outside(k, head, fours * 4 * lanes)
-        put(out, i, _add_chain(get(x, i), addend, repeats))
+        one = get(x, i)
+        for _ in range(repeats):
+            one = one + addend
+        put(out, i, one)

@@ -6,16 +6,7 @@ with ``case = operation.prepare(bandwidth, dtype, sizes)``: poison its results, 
 """
 
 from pytest_bandwidth.suite.operations import access, attention, matmul, rows, stream
-from pytest_bandwidth.suite.operations.model import (
-    Arrays,
-    Case,
-    KernelStep,
-    Operation,
-    Sizes,
-    Tolerance,
-    poison,
-    wrong_results,
-)
+from pytest_bandwidth.suite.operations.model import Operation
 
 OPERATIONS: tuple[Operation, ...] = (
     *stream.OPERATIONS,
@@ -25,15 +16,3 @@ OPERATIONS: tuple[Operation, ...] = (
     *attention.OPERATIONS,
     *access.COPIES,
 )
-
-__all__ = [
-    "OPERATIONS",
-    "Arrays",
-    "Case",
-    "KernelStep",
-    "Operation",
-    "Sizes",
-    "Tolerance",
-    "poison",
-    "wrong_results",
-]

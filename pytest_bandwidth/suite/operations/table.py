@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from pytest_bandwidth.domain.traffic import bytes_per_element
-from pytest_bandwidth.suite.operations import OPERATIONS, KernelStep, Operation, Sizes
+from pytest_bandwidth.suite.operations import OPERATIONS
+from pytest_bandwidth.suite.operations.model import KernelStep, Operation, Sizes
 
 _HEADER = ("operation", "version", "kernels", "dtypes", "bytes moved", "FLOP")
 
@@ -41,14 +41,15 @@ class Formula:
 
 def _sum_of_products(text: str, names: Mapping[str, int]) -> float:
     """Compute a formula's text. Raises KeyError for a name that has no value."""
-    return float(sum(prod(_factor(factor, names) for factor in term.split("·")) for term in text.split(" + ")))
-
-
-def _factor(text: str, names: Mapping[str, int]) -> Fraction:
-    if text[0].isdigit():
-        return Fraction(text)
-    name = text.removesuffix("²")
-    return Fraction(names[name]) ** (1 if name == text else 2)
+    found = Fraction(0)
+    for term in text.split(" + "):
+        product = Fraction(1)
+        for factor in term.split("·"):
+            name = factor.removesuffix("²")
+            value = Fraction(factor) if factor[0].isdigit() else Fraction(names[name])
+            product *= value if name == factor else value**2
+        found += product
+    return float(found)
 
 
 _ATTENTION_FLOP = "4·batch·heads·n²·d"
@@ -112,15 +113,14 @@ def markdown_table() -> str:
     by_title: dict[str, list[Operation]] = {}
     for operation in OPERATIONS:
         by_title.setdefault(operation.title, []).append(operation)
-    rows = (_HEADER, ("---",) * len(_HEADER), *(_row(same) for same in by_title.values()))
+    rows: list[tuple[str, ...]] = [_HEADER, ("---",) * len(_HEADER)]
+    for same in by_title.values():
+        operation, formula = same[0], formula_of(same[0].name, same[0].version)
+        dtypes = [dtype for other in same for dtype in other.dtypes]
+        moved = formula.bytes_moved + (f", and {formula.besides}" if formula.besides else "")
+        named = (operation.name, operation.version, _kernels(operation))
+        rows.append((*named, ", ".join(dtypes), moved, formula.flop))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _row(same: list[Operation]) -> tuple[str, ...]:
-    operation, formula = same[0], formula_of(same[0].name, same[0].version)
-    dtypes = [dtype for other in same for dtype in other.dtypes]
-    moved = formula.bytes_moved + (f", and {formula.besides}" if formula.besides else "")
-    return operation.name, operation.version, _kernels(operation), ", ".join(dtypes), moved, formula.flop
 
 
 def _kernels(operation: Operation) -> str:

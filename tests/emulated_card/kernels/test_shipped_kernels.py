@@ -16,7 +16,8 @@ from interpreted import CUDA_SRC, FreshArrays
 
 from emulated_card.kernels.comparing import needs_compiler, run_both
 from pytest_bandwidth.features.traffic import ptx
-from pytest_bandwidth.suite.operations import OPERATIONS, KernelStep
+from pytest_bandwidth.suite.operations import OPERATIONS
+from pytest_bandwidth.suite.operations.model import KernelStep
 
 pytestmark = needs_compiler
 

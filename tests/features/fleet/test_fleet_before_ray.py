@@ -56,16 +56,13 @@ def test_an_environment_is_handed_on_as_it_is(tmp_path, told, ships_folder):
         ('{"env_vars": {"A=B": ""}}', "expected values by variable's name"),
         ('{"env_vars": []}', "expected values by variable's name"),
         ('{"container": {}}', "expected --chdir DIR with it"),
+        (None, "cannot be read: No such file"),
     ],
 )
 def test_what_ray_would_refuse_on_every_node_is_one_line(tmp_path, text, said):
     file = tmp_path / "env.json"
-    file.write_text(text)
+    if text is not None:
+        file.write_text(text)
     with pytest.raises(UsageError, match=said) as caught:
         read_runtime_env(file, ships_folder=True)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(UsageError, match="cannot be read: No such file"):
-        read_runtime_env(tmp_path / "env.json", ships_folder=True)

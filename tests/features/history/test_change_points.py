@@ -59,24 +59,24 @@ def test_a_strange_run_hides_no_change():
     assert abs(place - 30) <= 1
 
 
-def test_equal_runs_have_no_change_and_the_least_step_between_equal_ones_that_matters_is_one():
-    assert change_points([900.0] * 50) == []
-    assert change_points([900.0] * 25 + [900.1] * 25) == []
-    assert change_points([900.0] * 25 + [880.0] * 25) == [25]
+@pytest.mark.parametrize(
+    ("values", "exact", "places"),
+    [
+        ([900.0] * 50, False, []),
+        ([900.0] * 25 + [900.1] * 25, False, []),  # less than matters
+        ([900.0] * 25 + [880.0] * 25, False, [25]),
+        ([1.0, 1.0, 0.5, 0.5, 0.5], False, []),  # too few for two levels
+        ([], False, []),
+        ([8.0, 8.0, 9.0, 8.0, 8.0, 8.0], True, [2, 3]),  # every other count is a change
+    ],
+)
+def test_equal_runs_few_runs_and_counts(values, exact, places):
+    assert change_points(values, exact=exact) == places
 
 
 def test_the_units_of_the_figure_do_not_matter():
     values = runs((30, 900.0), (30, 855.0))
     assert change_points(values) == change_points([value / 1e6 for value in values])
-
-
-def test_too_few_runs_for_two_levels_have_none():
-    assert change_points([1.0, 1.0, 0.5, 0.5, 0.5]) == []
-    assert change_points([]) == []
-
-
-def test_every_other_count_is_a_change():
-    assert change_points([8.0, 8.0, 9.0, 8.0, 8.0, 8.0], exact=True) == [2, 3]
 
 
 def test_what_is_missing_is_said(monkeypatch):

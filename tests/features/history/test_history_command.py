@@ -163,33 +163,30 @@ def test_sql_figures_that_json_has_not_are_null(command, folder):
     assert document["rows"] == [[None, True]]
 
 
-def test_saved_runs_can_be_added(command, tmp_path):
-    row = outcome(COPY, 700.0)
-    files = [save(tmp_path / f"{i}.json", run_of(row, environment=at(i))) for i in range(3)]
-    assert command("history", tmp_path / "new", "--add", *files).status == 0
-    assert "3 runs of 2 commits" in command("history", tmp_path / "new", COPY).out
-    again = command("history", tmp_path / "new", "--add", files[0])
-    assert (again.status, again.err.count("\n")) == (2, 1)
-    assert "is there already" in again.err
-
-
-def test_a_saved_run_that_was_merged_is_not_added_again(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "RUNS_BEFORE_MERGE", 3)
-    rows = [outcome(COPY, 700.0)]
-    files = [save(tmp_path / f"{i}.json", run_of(*rows, environment=at(i), run_id=f"r{i}")) for i in range(3)]
-    assert command("history", tmp_path / "new", "--add", *files).status == 0
-    assert [file.name[:7] for file in (tmp_path / "new").glob("*.parquet")] == ["merged-"]
-    again = command("history", tmp_path / "new", "--add", files[1])
+@pytest.mark.parametrize("before_merge", [3, 200])
+def test_saved_runs_can_be_added_once_whether_they_were_merged_or_not(command, tmp_path, monkeypatch, before_merge):
+    monkeypatch.setattr(writing, "RUNS_BEFORE_MERGE", before_merge)
+    folder, row = tmp_path / "new", outcome(COPY, 700.0)
+    files = [save(tmp_path / f"{i}.json", run_of(row, environment=at(i), run_id=f"r{i}")) for i in range(3)]
+    assert command("history", folder, "--add", *files).status == 0
+    assert "3 runs of 2 commits" in command("history", folder, COPY).out
+    stored = sorted(folder.glob("*.parquet"))
+    assert len(stored) == (1 if before_merge == 3 else 3)
+    again = command("history", folder, "--add", files[1])
     assert again.status == 2
     assert again.err == (
         f"pytest-bandwidth history: {files[1]}: r1 is there already, expected a run that the history has not{LINK}\n"
     )
-    assert len(list((tmp_path / "new").glob("*.parquet"))) == 1
+    assert sorted(folder.glob("*.parquet")) == stored
 
 
 @pytest.mark.parametrize(
     ("change", "found"),
-    [({"run_id": "../../x"}, "run_id is"), ({"environment": {}}, "started_at"), ({"results": []}, "found no results")],
+    [
+        ({"run_id": "../../x"}, "run_id is"),
+        ({"environment": {}}, "environment.started_at is None, expected a moment"),
+        ({"results": []}, "found no results"),
+    ],
 )
 def test_a_saved_run_that_no_history_holds_is_refused(command, tmp_path, change, found):
     file = save(tmp_path / "run.json", {**run_of(outcome(COPY, 700.0), environment=at(0)), **change})
@@ -390,31 +387,7 @@ class TestAddress:
         assert said.status == 2
         assert "--sql: Permission Error" in said.err
 
-    def test_saved_runs_are_added_once(self, command, tmp_path):
-        url = f"file://{tmp_path}/new/history"
-        file = save(tmp_path / "run.json", run_of(outcome(COPY, 700.0), environment=at(0)))
-        said = command("history", url, "--add", file)
-        assert (said.status, said.err.startswith("added ")) == (0, True)
-        said = command("history", url, "--add", file)
-        assert said.status == 2
-        assert "is there already, expected a run that the history has not" in said.err
-
-    @pytest.mark.parametrize(
-        ("address", "told"),
-        [
-            (
-                "nope://user:hunter2@host/history",
-                f"nope://***@host/history: cannot be opened: Protocol not known: nope{LINK}\n",
-            ),
-            ("s3://bucket/history?sig=hunter2", "s3://bucket/history?***: found a query or fragment, expected"),
-        ],
-    )
-    def test_what_cannot_be_reached_is_a_line_without_secrets(self, command, address, told):
-        said = command("history", address, "--by", "gpu")
-        assert (said.status, said.err.count("\n")) == (2, 1)
-        assert said.err.startswith(f"pytest-bandwidth history: {told}")
-
-    def test_a_history_without_runs_names_its_address(self, command, tmp_path):
-        said = command("history", f"file://{tmp_path}/none", "--by", "gpu")
-        assert said.status == 2
-        assert f"history: file://{tmp_path}/none: found no runs, expected a folder" in said.err
+    def test_what_cannot_be_reached_is_a_line_without_secrets(self, command):
+        said = command("history", "nope://user:hunter2@host/history", "--by", "gpu")
+        told = f"nope://***@host/history: cannot be opened: Protocol not known: nope{LINK}"
+        assert (said.status, said.err) == (2, f"pytest-bandwidth history: {told}\n")

@@ -98,13 +98,6 @@ class TestAddress:
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         assert not (project.path / "ran").exists()
 
-    def test_what_cannot_be_appended_is_told_and_spoils_no_verdict(self, project):
-        project.file("test_copy.py", COPY + "    open('bucket', 'w').close()\n")
-        result = project.run_here(f"--bandwidth-history=file://{project.path}/bucket/history")
-        result.assert_outcomes(passed=1)
-        result.stdout.fnmatch_lines([f"ERROR: file://{project.path}/bucket/history was not appended to: *"])
-        assert result.ret == pytest.ExitCode.USAGE_ERROR
-
     def test_no_secret_of_it_is_written_or_shown(self, project, monkeypatch):
         from faulty_store import FaultyStore  # needs fsspec
 

@@ -16,11 +16,10 @@ from pytest_bandwidth.features.history import page as history_html
 from pytest_bandwidth.features.history.trend import (
     Series,
     bars,
-    by_commit,
-    figure_of,
-    newest_commit,
-    points_with,
+    commit_rows,
+    overview_row,
     summary_of,
+    trend_of,
 )
 from pytest_bandwidth.reports.pages.chart_library import charts_available
 
@@ -49,24 +48,24 @@ def test_levels_commits_and_changes_are_told():
     one = trend()
     assert [(level.start, level.stop, round(level.value, 3)) for level in one.levels] == [(0, 10, 0.9), (10, 20, 0.85)]
     assert one.levels[1].change == pytest.approx(-0.0556, abs=1e-4)
-    rows = by_commit(one)
-    assert [(row.commit, row.runs) for row in rows] == [(f"c{i}", 2) for i in range(10)]
-    assert [row.commit for row in rows if row.changes] == ["c5"]
-    assert newest_commit(one) == rows[-1]
+    rows = commit_rows(one)
+    assert [row[1:3] for row in rows] == [(f"c{i}", "2") for i in range(10)]
+    assert [(row[1], row[-1]) for row in rows if row[-1]] == [("c5", "−5.6 %")]
     assert summary_of(one).endswith("1 change of level, the last −5.6 % at c5 (2026-01-03): now 85.0 % of probe")
 
 
 @pytest.mark.parametrize("starts", [(), (17,), (18,), (19,)])
 def test_the_newest_commit_is_the_last_of_all(starts):
     one = trend(starts=starts)
-    newest = newest_commit(one)
-    assert newest == by_commit(one)[-1]
-    assert [level.start for level in newest.changes] == [start for start in starts if start >= 18]
+    last = commit_rows(one)[-1]
+    assert overview_row(one)[3:6] == last[3:6]
+    assert bool(last[-1]) == any(start >= 18 for start in starts)
 
 
 def test_the_figure_is_what_was_judged_else_what_a_slow_device_moves_least():
     def chosen(**changes) -> str | None:
-        return figure_of(Series("t", "cuda", "d", (point(0, **changes),)))
+        found = trend_of(Series("t", "cuda", "d", (point(0, **changes),)), None)
+        return found and found.figure
 
     assert chosen() == "relative"
     assert chosen(judged_on="gbps") == "gbps"
@@ -78,7 +77,9 @@ def test_the_figure_is_what_was_judged_else_what_a_slow_device_moves_least():
 
 def test_points_without_the_figure_are_no_points():
     series = Series("t", "cuda", "d", (point(0), point(1, relative=None), point(2, relative=0.0)))
-    assert [one.run_id for one in points_with(series, "relative")] == ["r0"]
+    found = trend_of(series, "relative")
+    assert found is not None
+    assert [one.run_id for one in found.points] == ["r0"]
 
 
 def test_bars_show_steps_and_do_not_blow_up_noise():
@@ -120,26 +121,8 @@ def test_hostile_texts_stay_text():
     found = Elements()
     found.feed(page)
     assert found.names.pop("script") <= 3
-    assert set(found.names) <= {
-        *(
-            "html",
-            "head",
-            "meta",
-            "title",
-            "style",
-            "body",
-            "header",
-            "main",
-            "section",
-            "h1",
-            "h2",
-            "h3",
-            "div",
-            "p",
-            "a",
-        ),
-        *("table", "thead", "tbody", "tr", "th", "td", "figure", "details", "summary", "span", "dl", "dt", "dd"),
-    }
+    known = "html head meta title style body header main section h1 h2 h3 div p a table thead tbody tr th td "
+    assert set(found.names) <= set((known + "figure details summary span dl dt dd").split())
     assert [name for name in found.attributes if name.startswith("on") or name in ("src", "srcdoc", "formaction")] == []
     assert all(link.startswith("#") for link in found.links)
     assert len(data_of(page).get("charts", {})) in (0, min(len(HOSTILE), history_html.TRENDS_AT_MOST))

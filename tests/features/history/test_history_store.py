@@ -102,11 +102,6 @@ def test_a_run_id_names_nothing_but_a_file_of_the_folder(folder, run_id):
     assert not folder.exists() or list(folder.iterdir()) == []
 
 
-def test_a_run_without_a_moment_is_refused(folder):
-    with pytest.raises(UsageError, match=r"environment\.started_at is None, expected a moment"):
-        add(folder, environment={})
-
-
 def test_a_run_that_is_there_already_is_refused(folder):
     add(folder, run_id="r1")
     with pytest.raises(UsageError, match=r"r1\.parquet: is there already"):
@@ -320,11 +315,10 @@ def test_a_question_may_only_read_the_history(folder, kind):
 
 
 class TestSeries:
-    def found(self, folder, **which):
+    def found(self, folder, newest=100):
         def question(history: History):
-            newest, device = which.get("newest", 100), which.get("device")
-            names = names_in(history, newest, device)
-            return names, series_in(history, names, newest, device)
+            names = names_in(history, newest)
+            return names, series_in(history, names, newest)
 
         return ask(folder, question)
 
@@ -344,9 +338,3 @@ class TestSeries:
         add(folder, outcome("t::a", 700.0), environment=self.at(1))
         add(folder, outcome("t::a", 20.0, invalid="throttled"), environment=self.at(2))
         assert len(self.found(folder)[1][0].points) == 1
-
-    def test_a_device_is_chosen_by_model_or_serial(self, folder):
-        add(folder)
-        assert len(self.found(folder, device="Imaginary GPU")[1]) == 1
-        assert len(self.found(folder, device="GPU-1")[1]) == 1
-        assert self.found(folder, device="another")[1] == []

@@ -62,7 +62,11 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def failing() -> Page:
-    return Page(render_html(run_documents.run_document(run_documents.outcomes(40, failing=3, unjudged=4))))
+    return page_of(run_documents.outcomes(40, failing=3, unjudged=4))
+
+
+def page_of(outcomes: list[Any], **changes: Any) -> Page:
+    return Page(render_html(run_documents.run_document(outcomes, **changes)))
 
 
 def data_of(page: Page) -> dict[str, Any]:
@@ -95,7 +99,7 @@ def test_what_a_frameworks_operators_move_is_a_table_of_the_row() -> None:
     explained = {"framework": "JAX", "bytes_moved": 2016, "least_bytes": 8, "compiled_bytes": 20, "is_compiled": True}
     detail = {"explained": {**explained, "intermediates": [8], "operator_count": 202, "operators": operators}}
     rows = [replace(row, detail=detail) for row in run_documents.outcomes(1)]
-    page = Page(render_html(run_documents.run_document(rows)))
+    page = page_of(rows)
     (panel,) = data_of(page)["panels"]
     (table,) = panel["tables"]
     assert table == {
@@ -115,7 +119,7 @@ def test_a_changed_kernels_code_is_shown_with_its_lines() -> None:
         first, baseline=baseline, code_identity={**code, "ptx": "4" * 32, "sass": "5" * 32}, code_diff=diff
     )
     same = replace(second, baseline=baseline, code_identity=code)
-    page = Page(render_html(run_documents.run_document([changed, same])))
+    page = page_of([changed, same])
     panels = {panel["name"]: panel for panel in data_of(page)["panels"]}
     assert panels[changed.key]["code"] == diff.replace("\u202e", "\\u202e")
     assert facts_of(page, panels[changed.key])["code"] == "changed since the baseline"
@@ -126,11 +130,8 @@ def test_a_changed_kernels_code_is_shown_with_its_lines() -> None:
 def test_a_column_without_a_hint_is_left_out_of_the_legend(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = Column("rows", "rows/s", lambda _: 7, outputs=("html",))
     monkeypatch.setattr("pytest_bandwidth.features.html.table.columns", lambda _: [*columns("html"), rows])
-    legend = (
-        render_html(run_documents.run_document(run_documents.outcomes(2)))
-        .partition('<dl class="reading">')[2]
-        .partition("</dl>")[0]
-    )
+    text = render_html(run_documents.run_document(run_documents.outcomes(2)))
+    legend = text.partition('<dl class="reading">')[2].partition("</dl>")[0]
     assert "achieved bandwidth" in legend
     assert "rows/s" not in legend
 
@@ -139,13 +140,6 @@ def policy_of(page: Page) -> str:
     policies = [m["content"] for m in page.named("meta") if m.get("http-equiv") == "Content-Security-Policy"]
     assert len(policies) == 1
     return policies[0] or ""
-
-
-def test_the_verdict_is_a_sentence_with_counts(failing: Page) -> None:
-    shown = failing.visible()
-    assert "3 of 40 measurements failed" in shown
-    assert "3 regressed" in shown
-    assert "Imaginary GPU" in shown
 
 
 def test_every_script_and_style_runs_by_its_hash_and_nothing_else_may(failing: Page) -> None:
@@ -175,28 +169,21 @@ def test_failures_come_first_and_link_to_their_rows(failing: Page) -> None:
 
 
 def test_the_anchor_of_a_test_is_the_same_in_every_run() -> None:
-    one = Page(render_html(run_documents.run_document(run_documents.outcomes(3))))
-    other = Page(render_html(run_documents.run_document(run_documents.outcomes(6, seed=5))))
+    one = page_of(run_documents.outcomes(3))
+    other = page_of(run_documents.outcomes(6, seed=5))
     ids = [{row["id"] for row in page.named("tr") if row.get("id")} for page in (one, other)]
     assert ids[0] < ids[1]
 
 
 def test_one_key_twice_gives_two_rows_that_can_be_told_apart() -> None:
-    outcome = run_documents.outcomes(1)[0]
-    ids = [
-        row["id"]
-        for row in Page(render_html(run_documents.run_document([outcome, outcome]))).named("tr")
-        if row.get("id")
-    ]
+    ids = [row["id"] for row in page_of(run_documents.outcomes(1) * 2).named("tr") if row.get("id")]
     assert ids == [ids[0], f"{ids[0]}-2"]
 
 
 def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
     data = data_of(failing)
     panel = data["panels"][0]
-    facts = dict(
-        zip(*[iter(data["texts"][n] for n in (*panel["verdict"], *panel["measured"], *panel["work"]))] * 2, strict=True)
-    )
+    facts = facts_of(failing, panel)
     assert facts["allowed drop"] == "5.0 %"
     assert facts["runs"] == "5"
     assert facts["samples"] == "40 kept, 1 dropped"
@@ -212,7 +199,7 @@ def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
 def test_a_floor_on_a_share_of_the_peak_is_shown_in_shares() -> None:
     outcome = run_documents.outcomes(1)[0]
     missed = {**outcome.verdict, "rule": "floor:min_utilization", "reference": 0.8, "confirmations": [0.41, 0.42]}
-    page = Page(render_html(run_documents.run_document([replace(outcome, status="REGRESSED", verdict=missed)])))
+    page = page_of([replace(outcome, status="REGRESSED", verdict=missed)])
     facts = facts_of(page, data_of(page)["panels"][0])
     assert (facts["floor"], facts["new processes"]) == ("80.0 %", "41.0 %, 42.0 %")
 
@@ -230,7 +217,7 @@ def test_a_floor_on_a_share_of_the_peak_is_shown_in_shares() -> None:
 def test_what_was_compared_stands_against_what_it_was_compared_with(verdict: dict[str, Any], label: str) -> None:
     outcome = run_documents.outcomes(1)[0]
     judged = {**outcome.verdict, "facts": {}, "figure": "gbps", "observed": 90.0, "reference": 100.0, **verdict}
-    page = Page(render_html(run_documents.run_document([replace(outcome, verdict=judged)])))
+    page = page_of([replace(outcome, verdict=judged)])
     panel = data_of(page)["panels"][0]
     facts = facts_of(page, panel)
     assert (facts["compared"], facts[label]) == ("90.0 GB/s", "100 GB/s")
@@ -248,7 +235,7 @@ def test_what_was_compared_stands_against_what_it_was_compared_with(verdict: dic
 )
 def test_the_command_runs_the_test_again_wherever_it_was_found(nodeid: str, key: str, command: str) -> None:
     outcome = dataclasses.replace(run_documents.outcomes(1)[0], nodeid=nodeid, key=key, label="there")
-    page = Page(render_html(run_documents.run_document([outcome])))
+    page = page_of([outcome])
     assert data_of(page)["panels"][0]["command"] == command
 
 
@@ -261,32 +248,34 @@ def test_samples_survive_the_packing(failing: Page) -> None:
     assert [place * unit for place in places] == pytest.approx(expected, rel=2e-4)
 
 
-def test_a_passing_run_lists_no_failures() -> None:
-    page = Page(render_html(run_documents.run_document(run_documents.outcomes(12))))
-    assert "All 12 measurements passed" in page.visible()
-    assert "What failed" not in page.visible()
+UNJUDGED, FAILING = run_documents.outcomes(20, unjudged=4), run_documents.outcomes(40, failing=3, unjudged=4)
 
 
-def test_an_improvement_is_told() -> None:
-    assert "1 improved" in Page(render_html(run_documents.run_document([run_documents.improved()]))).visible()
-
-
-def test_strict_turns_what_could_not_be_judged_into_failures() -> None:
-    outcomes = run_documents.outcomes(20, unjudged=4)
-    lenient = Page(render_html(run_documents.run_document(outcomes))).visible()
-    strict = Page(render_html(run_documents.run_document(outcomes, settings={"strict": True}))).visible()
-    assert "Nothing failed, but 4 of 20 measurements were not judged" in lenient
-    assert "4 of 20 measurements failed" in strict
-
-
-def test_a_run_without_results_says_so() -> None:
-    page = Page(render_html(run_documents.run_document([])))
-    assert "Nothing was measured" in page.visible()
-    assert not page.named("table")
+@pytest.mark.parametrize(
+    ("outcomes", "settings", "said", "lists_failures"),
+    [
+        (FAILING, {}, "3 of 40 measurements failed", True),
+        (FAILING, {}, "3 regressed", True),
+        (run_documents.outcomes(12), {}, "All 12 measurements passed", False),
+        ([run_documents.improved()], {}, "1 improved", False),
+        (UNJUDGED, {}, "Nothing failed, but 4 of 20 measurements were not judged", False),
+        (UNJUDGED, {"strict": True}, "4 of 20 measurements failed", True),
+        ([], {}, "Nothing was measured", False),
+    ],
+)
+def test_the_verdict_is_a_sentence_with_counts(
+    outcomes: list[Any], settings: dict[str, Any], said: str, lists_failures: bool
+) -> None:
+    page = page_of(outcomes, settings=settings)
+    shown = page.visible()
+    assert said in shown
+    assert "Imaginary GPU" in shown
+    assert ("What failed" in shown) == lists_failures
+    assert bool(page.named("table")) == bool(outcomes)
 
 
 def test_counted_traffic_is_shown_without_empty_columns() -> None:
-    page = Page(render_html(run_documents.run_document([run_documents.counted()])))
+    page = page_of([run_documents.counted()])
     sorted_by = [b["data-sort"] for b in page.named("button") if b.get("data-sort")]
     assert sorted_by == ["status", "name", "bytes_moved", "sectors_per_request", "access"]
     panel = data_of(page)["panels"][0]
@@ -311,23 +300,13 @@ def test_kernels_counted_without_source_lines_are_shown_as_a_whole() -> None:
     assert [row[0] for row in accesses["rows"]] == ["load", "store"]
 
 
-def test_device_findings_stand_above_the_table() -> None:
-    shown = Page(
-        render_html(
-            run_documents.run_document(
-                run_documents.outcomes(2), findings=[{"code": "device", "text": "the probe is down 6 %"}]
-            )
-        )
-    ).visible()
-    assert shown.index("the probe is down 6") < shown.index("Results")
-
-
 def test_what_the_device_lost_stands_out_in_the_box() -> None:
     findings = [{"code": "device-loss", "text": "unchanged tests run 11.0 % below"}, {"code": "other", "text": "else"}]
-    page = Page(render_html(run_documents.run_document(run_documents.outcomes(2), findings=findings)))
+    page = page_of(run_documents.outcomes(2), findings=findings)
     assert [item for item in page.named("li") if item.get("class") == "notable"] == [{"class": "notable"}]
     shown = page.visible()
     assert shown.index("About the run") < shown.index("unchanged tests run 11.0") < shown.index("Results")
+    assert shown.index("else") < shown.index("Results")
 
 
 def test_the_table_begins_with_the_largest_loss() -> None:
@@ -337,7 +316,7 @@ def test_the_table_begins_with_the_largest_loss() -> None:
         replace(o, status="REGRESSED", verdict={**o.verdict, "drop": drop})
         for o, drop in zip(outcomes, drops, strict=True)
     ]
-    page = Page(render_html(run_documents.run_document(rows)))
+    page = page_of(rows)
     named = [panel["name"] for panel in data_of(page)["panels"]]
     assert named == [rows[i].key for i in sorted(range(6), key=lambda i: -drops[i])]
 
@@ -378,7 +357,7 @@ def test_weight_stays_in_bounds(results: int, megabytes: float) -> None:
 
 
 def test_hostile_texts_add_no_element_and_no_attribute() -> None:
-    usual = Page(render_html(run_documents.run_document(run_documents.outcomes(12, failing=3, unjudged=3))))
+    usual = page_of(run_documents.outcomes(12, failing=3, unjudged=3))
     page = Page(render_html(hostile_document()))
     assert {tag for tag, _ in page.elements} <= {tag for tag, _ in usual.elements} | {"li", "ul"}
     for tag, attributes in page.elements:
