@@ -1,13 +1,16 @@
 """Put the card's virtual time behind `time.perf_counter`, so that figures are the same on any machine, however busy.
 
 It moves on when the host calls the card, waits for it, sleeps or reads the clock, and by nothing else. `time.time` and
-`time.monotonic` stay real: by them processes wait for one another.
+`time.monotonic` stay real: by them processes wait for one another. A long sleep is over soon.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
+
+# A process that waits for another one asks again and again, and leaves it the processor meanwhile.
+LONGEST_REAL_SLEEP_SECONDS = 0.02
 
 
 def install(cuda: ctypes.CDLL) -> None:
@@ -25,7 +28,7 @@ def install(cuda: ctypes.CDLL) -> None:
         return int(read())
 
     def sleep(seconds: float) -> None:
-        really_sleep(seconds)  # others may be waited for
+        really_sleep(min(seconds, LONGEST_REAL_SLEEP_SECONDS))
         slept(seconds)
 
     for function in (perf_counter, perf_counter_ns, sleep):

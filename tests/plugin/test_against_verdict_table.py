@@ -44,10 +44,9 @@ def turn(name, tree):
 
 def script(which):
     def seconds(n):
-        name = os.environ["PYTEST_CURRENT_TEST"].split("::")[1].split(" ")[0]
         kern = sys.modules["kern"]
-        figures = kern.GBPS[name][which]
-        return {BYTES} / figures[turn(name, kern.TREE) % len(figures)] / 1e9
+        figures = kern.GBPS[kern.measured][which]
+        return {BYTES} / figures[turn(kern.measured, kern.TREE) % len(figures)] / 1e9
     return seconds
 
 identity = replace(SCRIPTED_IDENTITY, memory_bytes=int(os.environ["MEMORY_BYTES"]))
@@ -59,7 +58,7 @@ opening.open_device = lambda name: ScriptedDevice(
 
 @dataclass(frozen=True)
 class Case:
-    """One test: GB/s of kernel and probe in the working tree's processes, over and over; the revision's are all 100.
+    """One measurement: GB/s of kernel and probe in the working tree's processes, over and over; the revision's are 100.
 
     there: how many bytes the revision's test declares; None where it has no such test.
     """
@@ -84,12 +83,12 @@ CASES = {
     "not_there": Case("UNDECIDED", "not-there", there=None),
     "other_bytes": Case("MISMATCH", "bytes", there=BYTES - 1),
 }
-# These see by the probe whether both processes of a pair had the same machine; tests/judging/test_pairs.py has both
-# sides of its limit.
-ONE_AFTER_THE_OTHER = {
-    "one_by_one": Case("REGRESSED", "pairs", (just(False, 95.0),)),
-    "uneven": Case("UNDECIDED", "unsteady", (just(True, 100 * EVEN_PROBES),), (just(True, 100 * EVEN_PROBES),)),
-}
+# Measured in one test, whose measurements share their pairs; each of the others has a test of its own.
+PASS_TOGETHER = ("ok", "not_yet_improved", "improved", "noise_is_too_wide")
+# These see by the probe whether both processes of a pair had the same machine. After the run itself comes a pair that
+# just had not, and one that just had.
+PROBES = (100.0, just(True, 100 * EVEN_PROBES), just(False, 100 * EVEN_PROBES), *[100.0] * MOST_PAIRS)
+ONE_AFTER_THE_OTHER = {"one_by_one": Case("REGRESSED", "pairs", (just(False, 95.0),), PROBES)}
 ALL = CASES | ONE_AFTER_THE_OTHER
 # Strict runs change what fails and no verdict: cases that take no pair. test_verdict_table.py has one of each status.
 STRICTLY = ("not_there", "other_bytes")
@@ -117,30 +116,32 @@ def one_after_the_other(tmp_path_factory):
 def text_of_tests(there: bool) -> str:
     """Return the tests of one tree. id is no function whose code would be known, and the same in both."""
     declared = {name: case.there if there else BYTES for name, case in ALL.items()}
-    tests = (
-        f"def test_{name}(bandwidth):\n    bandwidth(id, 'abc', reads={number})\n"
-        for name, number in declared.items()
-        if number is not None
-    )
-    return "import kern\n" + "\n".join(tests)
+    tests = {name: (name,) for name in ALL if name not in PASS_TOGETHER and declared[name] is not None}
+    text = "import kern\n"
+    for test, names in {"together": PASS_TOGETHER, **tests}.items():
+        text += f"\ndef test_{test}(bandwidth):\n"
+        for name in names:
+            text += f"    kern.measured = {name!r}\n    bandwidth(id, 'abc', reads={declared[name]}, label={name!r})\n"
+    return text
 
 
 def judged(folder, *names, more=(), memory_bytes=LARGE_MEMORY):
-    """Return what became of each test in one run: pytest's word, and the row of the document."""
+    """Return what became of each measurement in one run: pytest's word of its test, and the row of the document."""
     site = folder / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(SITE)
     repo = folder / "repo"
     repo.mkdir()
     (repo / "pytest.ini").write_text("[pytest]\naddopts = -p no:unraisableexception\npythonpath = .\n")
-    figures = {f"test_{name}": {"kernel": case.kernel, "probe": case.probe} for name, case in ALL.items()}
+    figures = {name: {"kernel": case.kernel, "probe": case.probe} for name, case in ALL.items()}
     hundreds = {name: {"kernel": (100.0,), "probe": (100.0,)} for name in figures}
     (repo / "test_all.py").write_text(text_of_tests(there=True))
     (repo / "kern.py").write_text(kernels("there", hundreds))
     committed(repo)
     (repo / "test_all.py").write_text(text_of_tests(there=False))
     (repo / "kern.py").write_text(kernels("here", figures))
-    given = ("--bandwidth-against=HEAD", *more, *(f"test_all.py::test_{name}" for name in names))
+    tests = dict.fromkeys("together" if name in PASS_TOGETHER else name for name in names)
+    given = ("--bandwidth-against=HEAD", *more, *(f"test_all.py::test_{test}" for test in tests))
     code, rows = rows_of_run(repo, site, *given, MEMORY_BYTES=str(memory_bytes))
     assert code == any(word == "FAILED" for word, _ in rows.values())
     return rows
@@ -162,13 +163,12 @@ def test_strict_fails_what_could_not_be_judged(strictly, name):
     assert word == ("FAILED" if status in FAILS_STRICTLY else "PASSED")
 
 
-@pytest.mark.parametrize("name", ONE_AFTER_THE_OTHER)
-def test_processes_that_follow_each_other_are_compared_where_even(one_after_the_other, name):
-    word, row = one_after_the_other[name]
-    case = ONE_AFTER_THE_OTHER[name]
-    assert (row["status"], row["reason_code"]) == (case.status, case.rule), row["reason"]
-    assert word == ("FAILED" if case.status in FAILS else "PASSED")
-    if case.rule == "pairs":
-        assert row["verdict"]["facts"]["alternate"] is False
-        # Each process has addresses of its own, so four pairs that agree do not suffice.
-        assert row["verdict"]["runs"] == 8
+def test_processes_that_follow_each_other_are_compared_where_even(one_after_the_other):
+    word, row = one_after_the_other["one_by_one"]
+    assert (word, row["status"], row["reason_code"]) == ("FAILED", "REGRESSED", "pairs"), row["reason"]
+    assert {name: row["verdict"]["facts"][name] for name in ("alternate", "uneven")} == {
+        "alternate": False,
+        "uneven": 1,
+    }
+    # Each process has addresses of its own, so four pairs that agree do not suffice.
+    assert row["verdict"]["runs"] == 8

@@ -1,5 +1,6 @@
 """An extension in C that is built and not committed, judged against its commit: and what a whole run touches."""
 
+import functools
 import importlib.util
 import os
 import re
@@ -31,8 +32,31 @@ def can_install():
     return "pip" in found and ("wheel" in found or version >= (70, 1))
 
 
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """Return what puts an extension that copies so many times into a project, source and library; built once each."""
+    folder = tmp_path_factory.mktemp("extension")
+    lay_out(folder)
+
+    @functools.cache
+    def built(times):
+        (folder / "ext.c").write_text(SOURCE % times)
+        command = [sys.executable, *IN_PLACE.split()[1:], "--force"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        (file,) = folder.glob("*.so")
+        return file.name, file.read_bytes()
+
+    def put(project, times=1):
+        name, library = built(times)
+        project.file("ext.c", SOURCE % times)
+        (project.path / name).unlink(missing_ok=True)
+        (project.path / name).write_bytes(library)
+
+    return put
+
+
 @pytest.fixture
-def repo(project, monkeypatch, tmp_path_factory):
+def repo(project, build, monkeypatch, tmp_path_factory):
     """One commit of an extension, which is built here."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
@@ -44,19 +68,13 @@ def repo(project, monkeypatch, tmp_path_factory):
     return project
 
 
-def build(project, times=1):
-    project.file("ext.c", SOURCE % times)
-    command = [sys.executable, *IN_PLACE.split()[1:], "--force"]
-    subprocess.run(command, cwd=project.path, check=True, capture_output=True)
-
-
 def verdict(result):
     (row,) = {line for line in result.outlines if line.startswith("test_ext.py::test_copy ")}
     return re.search(r"  ([A-Z]+  .+)$", row)[1]
 
 
 @pytest.mark.parametrize("way", BY)
-def test_a_slowed_extension_is_regressed_and_an_equal_one_not_timed(repo, way):
+def test_a_slowed_extension_is_regressed_and_an_equal_one_not_timed(repo, build, way):
     if way == "an editable install" and not can_install():
         pytest.skip("needs pip, and setuptools 70.1 or the package wheel")
     against = ("--bandwidth-against=HEAD", "-o", f"bandwidth_build={BY[way]}")
@@ -86,7 +104,7 @@ def test_a_build_that_fails_is_a_usage_error(repo):
     )
 
 
-def test_a_changed_extension_is_compared_with_its_commit_as_built(repo):
+def test_a_changed_extension_is_compared_with_its_commit_as_built(repo, build):
     repo.file("pytest.ini", f"{INI}bandwidth_build = {IN_PLACE}\n")
     git(repo.path, *AUTHOR, "commit", "-qam", "two")
     repo.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=1").assert_outcomes(passed=1)
@@ -109,15 +127,16 @@ def test_bisect_builds_each_commit(repo):
 
 CONNECTS = re.compile(r"connect\(\d+(?:<[^>]*>)?, \{sa_family=AF_INET6?,")
 # Calls that make, change or remove what they name, and what `open` is told by then.
-WRITES = re.compile(
-    r"(?:O_WRONLY|O_RDWR|O_CREAT|^\d+ +(?:unlink|rename|mkdir|rmdir|link|symlink|chmod|truncate|utime)\w*\()"
-)
+CHANGE = "creat|unlink|rename|mkdir|rmdir|link|symlink|chmod|truncate|utime"
+WRITES = re.compile(rf"(?:O_WRONLY|O_RDWR|O_CREAT|^\d+ +(?:{CHANGE})\w*\()")
+# Of the calls that name a file, not those that only ask whether it is there: most of what Python does at its start.
+TRACED = f"{CHANGE}|open|execve|connect"
 QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 @pytest.mark.parametrize("command", [None, IN_PLACE])
-def test_a_whole_run_writes_its_worktrees_records_alone_and_connects_to_no_host(repo, tmp_path_factory, command):
+def test_a_whole_run_writes_its_worktrees_records_alone_and_connects_to_no_host(repo, build, tmp_path_factory, command):
     trace = tmp_path_factory.mktemp("trace") / "trace"
     if command is None:  # a worktree for this run alone
         for name in ("ext.c", "setup.py"):
@@ -129,7 +148,7 @@ def test_a_whole_run_writes_its_worktrees_records_alone_and_connects_to_no_host(
     else:
         build(repo, times=2)
     # All but these calls run at full speed: by itself strace stops a process at every call of the kernel.
-    traced = ["strace", "-f", "--seccomp-bpf", "-qq", "-s", "4096", "-y", "-e", "trace=%file,connect,ftruncate"]
+    traced = ["strace", "-f", "--seccomp-bpf", "-qq", "-s", "4096", "-y", "-e", f"trace=/^({TRACED})"]
     pytest_command = [sys.executable, "-m", "pytest", "--bandwidth-device=cpu", "--bandwidth-max-time=0.05"]
     asked = ["--bandwidth-against=HEAD", "--bandwidth-tolerance=90%", "--bandwidth-json=run.json"]  # the first look
     build_option = [] if command is None else ["-o", f"bandwidth_build={command}"]

@@ -13,6 +13,8 @@ from pytest_bandwidth.measuring.device_lock import DeviceLock
 
 # So long a run waits that says nothing; then the test fails instead of waiting for ever.
 LOCK = f"bandwidth_lock_timeout={HANGS_SECONDS}"
+# As a conftest.py: what is a long wait there is a short one here.
+SOON = "import pytest_bandwidth.measuring.device_lock as locking\nlocking.LONG_WAIT_SECONDS = 0.2\n"
 
 
 @pytest.fixture
@@ -24,6 +26,7 @@ def device_lock(tmp_path, monkeypatch):
 
 
 def test_a_log_has_one_line_about_a_long_wait(project, device_lock):
+    project.file("conftest.py", SOON)
     project.file("test_copy.py", COPY)
     with device_lock.held():
         waiting = project.start("-o", LOCK)

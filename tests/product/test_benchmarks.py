@@ -21,11 +21,20 @@ SMALLEST = {
         r"\| Numba function \|(?s:.*)indices: 8 MB in 0\.\d+ s here",
     ),
     "fleet.py": (("--cards=3", "--tests=2", "--repeat=1"), r"\| 3 \|"),
-    "gate.py": (("--mib=8", "--kernel=triad"), r"\| streams \| pytest-benchmark, min:5% \| \d of 1 "),
+    "gate.py": (
+        ("--mib=8", "--kernel=triad", "--mode=strict", "--dropped=0"),
+        r"\| streams \| pytest-benchmark, min:5% \| \d of 1 ",
+    ),
     "history.py": (("--runs=60", "--tests=8", "--repeat=1", "--skip-change-points"), r"SQL"),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
     "pairs_simulation.py": (("--trials=20",), r"two speeds"),
-    "in_turn.py": (("--pairs=2", "--mib=8", "--kernel=triad"), r"\| triad \| streams \| one after the other \|"),
+    "in_turn.py": (
+        (
+            *("--pairs=2", "--mib=8", "--kernel=triad", "--drop=10%"),
+            *("--way=alternate, both separate", "--way=one after the other"),
+        ),
+        r"\| alternate, both separate \|(?s:.*)\| triad \| streams \| one after the other \|",
+    ),
     "overhead.py": (("--pairs=1",), r"per sample: an empty callable"),
     "report.py": (("--results=20", "--repeat=1"), r"first render"),
     "scale.py": (("100", "--repeat=1"), r"\| 100 \|"),

@@ -25,7 +25,7 @@ def just(above: bool, limit: float) -> float:
 def rows_of_run(
     folder: Path, site: Path, *args: str, **variables: str
 ) -> tuple[int, dict[str, tuple[str, dict[str, Any]]]]:
-    """Return pytest's exit status, and what became of each test of `test_all.py`.
+    """Return pytest's exit status, and what became of each measurement of `test_all.py`, by its label or its test.
 
     site: holds the sitecustomize.py that each Python process of the run loads.
     """
@@ -44,7 +44,8 @@ def rows_of_run(
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert (folder / "run.json").is_file(), done.stdout + done.stderr
     words = {name: word for word, name in re.findall(r"^(PASSED|FAILED) test_all.py::test_(\w+)", done.stdout, re.M)}
-    rows = {
-        row["nodeid"].rpartition("::test_")[2]: row for row in json.loads((folder / "run.json").read_text())["results"]
-    }
-    return done.returncode, {name: (words[name], row) for name, row in rows.items()}
+    found = {}
+    for row in json.loads((folder / "run.json").read_text())["results"]:
+        test = row["nodeid"].rpartition("::test_")[2]
+        found[row["label"] or test] = words[test], row
+    return done.returncode, found
