@@ -6,7 +6,6 @@ A feature is a module that an entry point of the group `pytest_bandwidth.feature
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, distributions
@@ -33,10 +32,14 @@ def add_features(manager: pluggy.PluginManager) -> None:
     Raises FeatureFailed.
     """
     manager.add_hookspecs(import_module("pytest_bandwidth.hooks"))
-    for found in _features():
-        name = f"bandwidth-{found.name}"
-        if not manager.is_blocked(name) and not manager.has_plugin(name):
-            manager.register(_loaded(found), name)
+    for distribution in distributions():
+        # Without parsing the entry points of other distributions: each run of pytest waits for it.
+        if GROUP not in (distribution.read_text("entry_points.txt") or ""):
+            continue
+        for found in distribution.entry_points.select(group=GROUP):
+            name = f"bandwidth-{found.name}"
+            if not manager.is_blocked(name) and not manager.has_plugin(name):
+                manager.register(_loaded(found), name)
 
 
 def _loaded(feature: EntryPoint) -> object:
@@ -55,13 +58,6 @@ def _loaded(feature: EntryPoint) -> object:
 def _failed(feature: EntryPoint, why: str) -> FeatureFailed:
     of = "" if feature.dist is None else f" (distribution {feature.dist.name} {feature.dist.version})"
     return FeatureFailed(f"feature {feature.name}{of}: {why}")
-
-
-def _features() -> Iterator[EntryPoint]:
-    """Yield the group's entry points, without parsing those of other distributions: each run of pytest waits for it."""
-    for distribution in distributions():
-        if GROUP in (distribution.read_text("entry_points.txt") or ""):
-            yield from distribution.entry_points.select(group=GROUP)
 
 
 def begin_run(manager: pluggy.PluginManager) -> None:
