@@ -6,9 +6,13 @@ A feature is a module that an entry point of the group `pytest_bandwidth.feature
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, distributions
+from importlib.metadata import Distribution, EntryPoint, distributions
 
 import pluggy
 
@@ -32,14 +36,30 @@ def add_features(manager: pluggy.PluginManager) -> None:
     Raises FeatureFailed.
     """
     manager.add_hookspecs(import_module("pytest_bandwidth.hooks"))
-    for distribution in distributions():
-        # Without parsing the entry points of other distributions: each run of pytest waits for it.
-        if GROUP not in (distribution.read_text("entry_points.txt") or ""):
-            continue
+    for distribution in _distributions():
         for found in distribution.entry_points.select(group=GROUP):
             name = f"bandwidth-{found.name}"
             if not manager.is_blocked(name) and not manager.has_plugin(name):
                 manager.register(_loaded(found), name)
+
+
+def _distributions() -> Iterator[Distribution]:
+    """Yield the distributions of `sys.path` whose metadata name the group: each run of pytest waits for it."""
+    for folder in dict.fromkeys(sys.path):
+        try:
+            names = os.listdir(folder or ".")
+        except NotADirectoryError:
+            yield from distributions(path=[folder])  # a zip file
+            continue
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info")):
+                metadata, text = os.path.join(folder, name), b""
+                with suppress(OSError), open(os.path.join(metadata, "entry_points.txt"), "rb") as file:
+                    text = file.read()
+                if GROUP.encode() in text:
+                    yield Distribution.at(metadata)
 
 
 def _loaded(feature: EntryPoint) -> object:
