@@ -7,7 +7,6 @@ since commands call them without pytest. Those of a conftest.py, and of a plugin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +78,6 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-@dataclass(frozen=True, slots=True)
 class Command:
     """Name a command of `pytest-bandwidth`.
 
@@ -88,10 +86,8 @@ class Command:
     takes_rest: whether what follows ``--`` is for another program; it is `options.rest`, a list.
     """
 
-    name: str
-    help: str
-    module: str
-    takes_rest: bool = False
+    def __init__(self, name: str, help: str, module: str, takes_rest: bool = False) -> None:
+        self.name, self.help, self.module, self.takes_rest = name, help, module, takes_rest
 
 
 @hookspec

@@ -1,12 +1,14 @@
-"""Register pytest's hooks and the fixture, choose the tests that run, and hand over to `session`.
+"""Register pytest's hooks and the fixture, choose the tests that run, gather their rows, and hand over to `session`.
 
 Imports no NumPy, YAML, Jinja2 or device library: those come when bandwidth tests have been collected.
 """
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,20 +16,25 @@ from pytest_bandwidth.options.options import (
     add_marker,
     add_options,
     given,
+    handed,
     is_asked_for,
+    places_of,
     refuse_unknown,
     take,
     usage_error,
 )
 from pytest_bandwidth.registry import FeatureFailed, add_features, begin_run, end_run
-from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
 
 if TYPE_CHECKING:
     from pytest_bandwidth.fixture.bandwidth import Bandwidth
+    from pytest_bandwidth.session.publishing.gathered import DeviceReport, Gathered
     from pytest_bandwidth.session.session import BandwidthSession
 
-_SESSION = pytest.StashKey["BandwidthSession"]()
-_FIXTURE = pytest.StashKey["Bandwidth"]()
+# Options that name what a run writes.
+_FILES = ("json", "csv", "html", "dir")
+_UNFAILED = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+_SESSION: pytest.StashKey[BandwidthSession] = pytest.StashKey()
+_FIXTURE: pytest.StashKey[Bandwidth] = pytest.StashKey()
 
 
 class _Body:
@@ -39,7 +46,12 @@ class _Body:
         self.ended = self.subtest_failed = False
 
 
-_BODY = pytest.StashKey[_Body]()
+_BODY: pytest.StashKey[_Body] = pytest.StashKey()
+
+
+def _is_bandwidth_test(item: pytest.Item) -> bool:
+    """Return whether the test asks for the fixture, or has the marker."""
+    return "bandwidth" in getattr(item, "fixturenames", ()) or item.get_closest_marker("bandwidth") is not None
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -112,7 +124,7 @@ def bandwidth(request: pytest.FixtureRequest) -> Bandwidth:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    wanted = [item for item in items if is_bandwidth_test(item)]
+    wanted = [item for item in items if _is_bandwidth_test(item)]
     if not wanted and not given(config):
         return
     from pytest_bandwidth.evidence.processes.requests import request_of
@@ -124,8 +136,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # Whatever its signature says: it may ask for the fixture by request.getfixturevalue.
         wanted = [item for item in items if request.selects(item.nodeid)]
     selected = list(items)
-    if settings.only or request is not None:
-        _keep_only(config, items, wanted)
+    kept = set(wanted) if settings.only or request is not None else set(items)
+    dropped = [item for item in items if item not in kept]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = wanted
     if settings.skip:
         for item in wanted:
             item.add_marker(
@@ -140,15 +155,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if wanted or settings.strict:
                 raise
             return  # whoever runs other tests need not have a device
-        kept = set(items)
-        session.note_collected([item for item in selected if item not in kept])
-
-
-def _keep_only(config: pytest.Config, items: list[pytest.Item], keep: list[pytest.Item]) -> None:
-    kept = set(keep)
-    if dropped := [item for item in items if item not in kept]:
-        config.hook.pytest_deselected(items=dropped)
-        items[:] = keep
+        session.note_collected(dropped)
 
 
 def _session_of(config: pytest.Config) -> BandwidthSession:
@@ -200,7 +207,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 
 
 def _failing_in_one_line(item: pytest.Item) -> Generator[None, object, object]:
-    if not is_bandwidth_test(item):
+    if not _is_bandwidth_test(item):
         return (yield)
     from pytest_bandwidth.session.session import one_line_failures
 
@@ -251,8 +258,8 @@ def pytest_runtest_makereport(
         body.subtest_failed |= report.failed
         return report
     session = item.config.stash.get(_SESSION, None)
-    measures = is_bandwidth_test(item) or _FIXTURE in item.stash
-    if session is not None and call.when != "teardown" and (measures or session.has_entries(item)):
+    measures = _is_bandwidth_test(item) or _FIXTURE in item.stash
+    if session is not None and call.when != "teardown" and (measures or session.entries_of(item)):
         session.attach(item, report, subtest_failed=body is not None and body.subtest_failed)
     # What fails while it is torn down has been judged.
     unjudged = report.failed and call.when != "teardown" and "bandwidth_rows" not in vars(report)
@@ -262,3 +269,135 @@ def pytest_runtest_makereport(
             session.attach_device(report)
             session.note_failed(item, call.excinfo.exconly())
     return report
+
+
+class Controller:
+    """Gather every test's rows in the run's one process that writes; then update, write files, show the summary.
+
+    That is every process but xdist's workers; it costs nothing while no report carries rows.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._started = time.time()
+        self.is_child = handed(config, "child") is not None
+        self._gathered: Gathered | None = None
+        # Worker ("" without xdist) and test: with --dist=each a test may fail on one device and pass on another.
+        self._failed: set[tuple[str, str]] = set()
+        # Those that a mark or their entry expects to fail.
+        self._expected: set[tuple[str, str]] = set()
+        self._ran: set[str] = set()
+        self._session: pytest.Session | None = None
+        self._reports: list[DeviceReport] = []
+        self._interrupted = False
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
+        """Refuse bad baselines and outputs before xdist starts its workers, where each test would fail of them."""
+        from pytest_bandwidth.options.reading import settings_of
+        from pytest_bandwidth.session.publishing.run_files import check_before_workers
+
+        if not settings_of(config).skip:
+            check_before_workers(config)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker that xdist starts what is one for the whole run."""
+        from pytest_bandwidth.session.xdist import tell_worker
+
+        tell_worker(node)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Gather what a worker of xdist sent at its end."""
+        sent = getattr(node, "workeroutput", {}).get("bandwidth_at_end")  # one that died sent nothing
+        if sent is not None:
+            self._gather().add_ended(sent, node.gateway.id)
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Keep what holds the exit status: everybody may set it, until pytest has ended."""
+        self._session = session
+        self._config.add_cleanup(self._hold_exit_status)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        worker = str(getattr(report, "worker_id", ""))
+        carried, test = vars(report), (worker, report.nodeid)
+        if report.when == "call" or not report.passed:
+            self._ran.add(report.nodeid)
+        if report.failed or carried.get("bandwidth_subtest_failed"):
+            self._failed.add(test)
+        elif report.when == "call":
+            self._failed.discard(test)
+        if report.when == "call":
+            (self._expected.add if report.skipped and "wasxfail" in carried else self._expected.discard)(test)
+        if "bandwidth_device" not in carried and "bandwidth_unjudged" not in carried:  # two of a test's three reports
+            return
+        rows, unjudged, missing = (carried.get(f"bandwidth_{name}") for name in ("rows", "unjudged", "missing"))
+        device = json.loads(carried["bandwidth_device"]) if "bandwidth_device" in carried else None
+        told = json.loads(rows) if rows and device is not None else ()
+        self._gather().add(worker, report.nodeid, device, told, missing=missing, unjudged=unjudged)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Note an interrupt; `pytest.exit` is one, too."""
+        self._interrupted = True
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        here = self._config.stash.get(_SESSION, None)
+        if here is not None and here.at_end is not None:
+            self._gather().add_ended(here.at_end)
+        if self._gathered is None:
+            return
+        # What stopped early with a status that says so need not name what it left.
+        ran = self._ran if session.exitstatus in _UNFAILED else None
+        devices = self._gathered.results(self._failed, self._expected, ran)
+        if not devices:
+            return
+        if self.is_child:
+            from pytest_bandwidth.evidence.processes.requests import request_of
+
+            request = request_of(self._config)
+            assert request is not None
+            rows = []
+            for results in devices:
+                device = {} if request.device else {"device": results.device}
+                code = {row.outcome.key: row.code_plain() for row in results.rows}
+                # Where kernels are not executed, tests fail that look at what they wrote; their code is known.
+                outcomes = results.outcomes if request.tells_code else results.succeeded
+                rows += [outcome.to_plain() | device | code[outcome.key] for outcome in outcomes]
+            request.hand_over(rows)
+            return
+        from pytest_bandwidth.session.publishing.publish import publish
+
+        self._reports = publish(self._config, devices, self._started, interrupted=self._interrupted)
+        if any(one.interrupted for one in self._reports) and not self._interrupted:
+            session.exitstatus = pytest.ExitCode.INTERRUPTED
+        self._hold_exit_status()
+
+    def _hold_exit_status(self) -> None:
+        """Give a run that has to fail a status that says so; also last of all, since a conftest.py may change it."""
+        session = self._session
+        if session is None or self._gathered is None or self.is_child or session.exitstatus not in _UNFAILED:
+            return
+        if any(one.remarks_of("problem") for one in self._reports) and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+        elif any(one.remarks_of("failure") for one in self._reports) or self._gathered.failing(self._expected):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _gather(self) -> Gathered:
+        if self._gathered is None:
+            from pytest_bandwidth.session.publishing.gathered import Gathered
+
+            self._gathered = Gathered()
+        return self._gathered
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._reports:
+            from pytest_bandwidth.session.publishing.publish import show
+
+            show(self._config, terminalreporter, self._reports)
+        elif not self.is_child and not self._config.option.collectonly:
+            places = places_of(self._config)
+            asked = [where for name in _FILES if (where := places.get(name, "")).startswith("--")]
+            if asked:
+                terminalreporter.write_line(f"bandwidth: nothing was measured, so {' and '.join(asked)} wrote nothing")

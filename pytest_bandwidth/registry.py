@@ -6,10 +6,13 @@ A feature is a module that an entry point of the group `pytest_bandwidth.feature
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, distributions
+from importlib.metadata import Distribution, EntryPoint, distributions
 
 import pluggy
 
@@ -33,10 +36,30 @@ def add_features(manager: pluggy.PluginManager) -> None:
     Raises FeatureFailed.
     """
     manager.add_hookspecs(import_module("pytest_bandwidth.hooks"))
-    for found in _features():
-        name = f"bandwidth-{found.name}"
-        if not manager.is_blocked(name) and not manager.has_plugin(name):
-            manager.register(_loaded(found), name)
+    for distribution in _distributions():
+        for found in distribution.entry_points.select(group=GROUP):
+            name = f"bandwidth-{found.name}"
+            if not manager.is_blocked(name) and not manager.has_plugin(name):
+                manager.register(_loaded(found), name)
+
+
+def _distributions() -> Iterator[Distribution]:
+    """Yield the distributions of `sys.path` whose metadata name the group: each run of pytest waits for it."""
+    for folder in dict.fromkeys(sys.path):
+        try:
+            names = os.listdir(folder or ".")
+        except NotADirectoryError:
+            yield from distributions(path=[folder])  # a zip file
+            continue
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info")):
+                metadata, text = os.path.join(folder, name), b""
+                with suppress(OSError), open(os.path.join(metadata, "entry_points.txt"), "rb") as file:
+                    text = file.read()
+                if GROUP.encode() in text:
+                    yield Distribution.at(metadata)
 
 
 def _loaded(feature: EntryPoint) -> object:
@@ -55,13 +78,6 @@ def _loaded(feature: EntryPoint) -> object:
 def _failed(feature: EntryPoint, why: str) -> FeatureFailed:
     of = "" if feature.dist is None else f" (distribution {feature.dist.name} {feature.dist.version})"
     return FeatureFailed(f"feature {feature.name}{of}: {why}")
-
-
-def _features() -> Iterator[EntryPoint]:
-    """Yield the group's entry points, without parsing those of other distributions: each run of pytest waits for it."""
-    for distribution in distributions():
-        if GROUP in (distribution.read_text("entry_points.txt") or ""):
-            yield from distribution.entry_points.select(group=GROUP)
 
 
 def begin_run(manager: pluggy.PluginManager) -> None:

@@ -86,20 +86,14 @@ def _guarded(what: str, call: Callable[[], object]) -> Callable[[], object]:
     return run
 
 
-def _still_runs(value: object) -> bool:
-    """Return whether it is a thread that is alive, or anyone's future or task that is not done."""
-    if isinstance(value, Thread):
-        return value.is_alive()
-    is_future = isinstance(value, Future) or type(value).__name__.endswith(("Future", "Task"))
-    done = getattr(value, "done", None) if is_future else None
-    return callable(done) and not done()
-
-
 def _refuse_unrun(what: str, value: object) -> None:
     """Refuse a callable that made its work and did not do it (UsageError); lists and mappings are looked into."""
     held = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     for one in (value, *islice(held, MOST_LOOKED_AT)):
-        if _still_runs(one):
+        # A thread, or anyone's future or task.
+        is_future = isinstance(one, Future) or type(one).__name__.endswith(("Future", "Task"))
+        done = getattr(one, "done", None) if is_future else None
+        if one.is_alive() if isinstance(one, Thread) else callable(done) and not done():
             raise UsageError(
                 f"{what} returned a {type(one).__name__} that has not finished: its work would not be timed; "
                 "expected a callable that waits for it"

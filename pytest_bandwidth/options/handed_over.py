@@ -35,8 +35,17 @@ def taken(environment: MutableMapping[str, str] = os.environ) -> dict[str, Any] 
     path = environment.pop(REQUEST_VARIABLE, None)
     if path is None:
         return None
-    content = _content(Path(path))
-    if content is None:
+    file = Path(path)
+    try:
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        pid, start = content.pop(_WRITER)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise unexpected(REQUEST_VARIABLE) from None
+    ancestor = os.getppid()
+    while ancestor > 0 and ancestor != pid:
+        fields = _stat(ancestor)  # without /proc only the parent is known
+        ancestor = int(fields[1]) if fields else 0
+    if ancestor != pid or _start_of(pid) != start:
         raise unexpected(REQUEST_VARIABLE)
     os.unlink(path)
     return content
@@ -47,25 +56,6 @@ def unexpected(name: str) -> ValueError:
     return ValueError(
         f"found {name} in the environment, expected it only in processes that pytest-bandwidth starts: unset it"
     )
-
-
-def _content(file: Path) -> dict[str, Any] | None:
-    """Return what the file says, without its writer; None where no ancestor of this process wrote it."""
-    try:
-        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        pid, start = content.pop(_WRITER)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-    return content if _is_ancestor(pid, start) else None
-
-
-def _is_ancestor(pid: int, start: str | None) -> bool:
-    """Return whether a process is an ancestor of this one; without /proc only the parent is known."""
-    ancestor = os.getppid()
-    while ancestor > 0 and ancestor != pid:
-        fields = _stat(ancestor)
-        ancestor = int(fields[1]) if fields else 0
-    return ancestor == pid and _start_of(pid) == start
 
 
 def _start_of(pid: int) -> str | None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.options.handed_over import ANCESTOR_VARIABLE, PARENT_VARIABLE, taken, unexpected
 from pytest_bandwidth.options.settings import Given, Option, Settings, dest, flag, options_in
 from pytest_bandwidth.registry import hooks
 
@@ -79,8 +78,14 @@ def refuse_unknown(config: pytest.Config) -> None:
     unknown: Iterable[str] = getattr(config, "_get_unknown_ini_keys", set)()
     overridden = [text.partition("=")[0] for text in config.getoption("override_ini", default=None) or ()]
     for name in sorted({*unknown, *overridden}):
-        if not name.lower().startswith("bandwidth") or _is_known(config, name):
+        if not name.lower().startswith("bandwidth"):
             continue
+        try:
+            config.getini(name)
+            continue  # this plugin or another one declared it
+        except ValueError as error:
+            if "unknown configuration value" not in str(error):
+                continue
         import difflib  # kept out of start-up
 
         names = list(declared(config.hook))
@@ -88,15 +93,6 @@ def refuse_unknown(config: pytest.Config) -> None:
         near = difflib.get_close_matches(meant, names, n=1)
         advice = f"did you mean {dest(near[0])}?" if near else f"expected one of {', '.join(map(dest, names))}"
         raise usage_error(f"{_ini_place(config, name)}: unknown; {advice}")
-
-
-def _is_known(config: pytest.Config, name: str) -> bool:
-    """Return whether this plugin or another one declared the name."""
-    try:
-        config.getini(name)
-    except ValueError as error:
-        return "unknown configuration value" not in str(error)
-    return True
 
 
 def given(config: pytest.Config) -> dict[str, Given]:
@@ -171,7 +167,7 @@ def _ini_place(config: pytest.Config, ini_name: str) -> str:
     return f"{ini_name} in {config.inipath or 'the ini file'}"
 
 
-_TAKEN = pytest.StashKey["dict[str, Any] | None"]()
+_TAKEN: pytest.StashKey[dict[str, Any] | None] = pytest.StashKey()
 
 
 def take(config: pytest.Config) -> bool:
@@ -182,6 +178,10 @@ def take(config: pytest.Config) -> bool:
     if _TAKEN in config.stash:
         return False
     config.stash[_TAKEN] = None
+    if not any(name.startswith("PYTEST_BANDWIDTH_") for name in os.environ):
+        return False
+    from pytest_bandwidth.options.handed_over import ANCESTOR_VARIABLE, PARENT_VARIABLE, taken, unexpected
+
     config.stash[_TAKEN] = taken()
     for name in (PARENT_VARIABLE, ANCESTOR_VARIABLE):
         if name in os.environ and not is_own_process(config):

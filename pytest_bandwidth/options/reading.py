@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 import pytest
 
 from pytest_bandwidth.devices.open import checked_name
-from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.options.options import declared, given, owners, places_of, usage_error
-from pytest_bandwidth.options.settings import ANCHOR, Given, Option, Settings, options_in
+from pytest_bandwidth.options.settings import ANCHOR, Settings, options_in
 
 _READ = pytest.StashKey[dict[type, Any]]()
 
@@ -40,16 +39,21 @@ def all_options(config: pytest.Config) -> dict[str, Any]:
     return {name: value for one in _read(config).values() for name, value in asdict(one).items()}
 
 
-def plain_options(config: pytest.Config) -> dict[str, Any]:
-    """Return the values of all options by name, as a document holds them: paths as text."""
-    values = all_options(config)
-    return {name: str(value) if isinstance(value, Path | Address) else value for name, value in values.items()}
-
-
 def _read(config: pytest.Config) -> dict[type, Any]:
     if _READ not in config.stash:
-        found, options = given(config), declared(config.hook)
-        values = {name: _value(config, options[name], one) for name, one in found.items()}
+        options, values = declared(config.hook), {}
+        for name, one in given(config).items():
+            option = options[name]
+            try:
+                value = bool(one.value) if option.placeholder is None else option.parse(str(one.value))
+            except ValueError as error:
+                raise usage_error(f"{one.place}: {error}") from None
+            except UsageError as error:  # of a hook that brings devices
+                raise usage_error(error) from None
+            # In the ini file it is relative to that file, as pytest's own are; else to the current folder.
+            if isinstance(value, Path) and config.inipath is not None and not one.place.startswith("-"):
+                value = config.inipath.parent / value
+            values[name] = value
         read = {
             owner: owner(**{name: values[name] for name, _ in options_in(owner) if name in values})
             for owner in owners(config.hook)
@@ -57,22 +61,6 @@ def _read(config: pytest.Config) -> dict[type, Any]:
         _refuse_contradictions(read[Settings], places_of(config))
         config.stash[_READ] = read
     return config.stash[_READ]
-
-
-def _value(config: pytest.Config, option: Option, one: Given) -> Any:
-    """Return a given option's value. Raises pytest.UsageError.
-
-    A path in the ini file is relative to that file, as pytest's own are; one on the command line to the current folder.
-    """
-    try:
-        value = bool(one.value) if option.placeholder is None else option.parse(str(one.value))
-    except ValueError as error:
-        raise usage_error(f"{one.place}: {error}") from None
-    except UsageError as error:  # of a hook that brings devices
-        raise usage_error(error) from None
-    if isinstance(value, Path) and config.inipath is not None and not one.place.startswith("-"):
-        return config.inipath.parent / value
-    return value
 
 
 def nothing_is_judged(config: pytest.Config) -> str | None:
@@ -91,7 +79,10 @@ def _refuse_contradictions(settings: Settings, places: Mapping[str, str]) -> Non
     if settings.only and settings.skip:
         raise usage_error(f"{places['only']} and {places['skip']} exclude each other: drop one")
     for name in ("disable", "skip"):
-        if settings.strict and getattr(settings, name) and not _overrides(places[name], places["strict"]):
+        if not settings.strict or not getattr(settings, name):
+            continue
+        # The command line overrides the ini file.
+        if not places[name].startswith("-") or places["strict"].startswith("-"):
             raise usage_error(
                 f"{places['strict']} and {places[name]} exclude each other, for nothing is judged: drop one (on the "
                 f"command line {name} goes with strict = true in the ini file, and is said)"
@@ -113,11 +104,6 @@ def _refuse_contradictions(settings: Settings, places: Mapping[str, str]) -> Non
         raise usage_error(f"{places['runs']} goes with --bandwidth-update or --bandwidth-update-new")
     if settings.against == ANCHOR and settings.baseline is None:
         raise usage_error(f"{places['against']}={ANCHOR} needs --bandwidth-baseline, whose entries have anchors")
-
-
-def _overrides(place: str, other: str) -> bool:
-    """Return whether one place is the command line and the other is not."""
-    return place.startswith("-") and not other.startswith("-")
 
 
 def read_marker(marks: list[pytest.Mark]) -> MarkerOptions:

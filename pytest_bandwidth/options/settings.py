@@ -6,40 +6,46 @@ Loaded in every pytest run, so it imports nothing of weight.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_bandwidth.domain import values
 from pytest_bandwidth.domain.values import Parser
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_):
+        return lambda base: base
+
 
 # In place of a revision: the commit of each entry's first runs.
 ANCHOR = "anchor"
 
 
-class Given(NamedTuple):
+class Given:
     """Hold the value of an option as it was given, and where: ``--bandwidth-json``, or the ini file.
 
     A relative path starts at the folder where pytest was started, where the place begins with a dash; else at that of
     the ini file.
     """
 
-    value: object
-    place: str
+    def __init__(self, value: object, place: str) -> None:
+        self.value, self.place = value, place
 
 
-class Option(NamedTuple):
+class Option:
     """Describe an option.
 
     placeholder: of its value in the help; None for a switch. ini_only: settled for a machine or a repository, not for a
     run. writes: whether it names a file that the run writes, which a process that the plugin starts leaves alone.
     """
 
-    placeholder: str | None
-    meaning: str
-    parse: Parser
-    ini_only: bool
-    writes: bool
+    def __init__(self, placeholder: str | None, meaning: str, parse: Parser, ini_only: bool, writes: bool) -> None:
+        self.placeholder, self.meaning, self.parse = placeholder, meaning, parse
+        self.ini_only, self.writes = ini_only, writes
 
 
 def option(
@@ -60,10 +66,22 @@ def switch(meaning: str, *, ini_only: bool = False) -> Any:
     return field(default=False, metadata={"option": Option(None, meaning, bool, ini_only, False)})
 
 
+@dataclass_transform(frozen_default=True)
+class Options:
+    """Become a frozen dataclass when first made: every run of pytest declares options, and few read them."""
+
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init__(self, **values: Any) -> None:
+        dataclass(frozen=True)(type(self)).__init__(self, **values)
+
+
 def options_in(owner: type) -> Iterator[tuple[str, Option]]:
-    """Yield the options that a dataclass declares, with their names."""
-    for one in fields(owner):
-        yield one.name, one.metadata["option"]
+    """Yield the options that a class declares, with their names."""
+    for name, one in getattr(owner, "__dataclass_fields__", vars(owner)).items():
+        if isinstance(one, Field):
+            yield name, one.metadata["option"]
 
 
 def flag(name: str) -> str:
@@ -83,8 +101,7 @@ def _device_name(text: str) -> str:
     return checked_name(text)
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Options):
     """Hold the run's options. Seconds and fractions; None where an option was not given."""
 
     baseline: Path | None = option(

@@ -87,10 +87,19 @@ def findings_of(members: Sequence[Member], tolerance: float, prior: float) -> li
     centre = median(known)
     spread = max(NORMAL_MAD * median(abs(offset - centre) for offset in known), prior)
     noise = t_quantile(GATE_LEVEL, len(known) - 1 + PRIOR_DEGREES) * spread
-    return [
-        None if offset is None else _outlier(member, offset - centre, tolerance, noise, len(known))
-        for member, offset in zip(members, offsets, strict=True)
-    ]
+    found: list[Finding | None] = []
+    for member, offset in zip(members, offsets, strict=True):
+        if offset is None or abs(offset - centre) <= max(log_of_drop(tolerance), noise):
+            found.append(None)
+            continue
+        spread_explains = abs(drop_of_log(math.copysign(noise, centre - offset)))
+        text = (
+            f"{member.name} is {_compared(offset - centre)} than the median of {len(known)} devices of its model: "
+            f"{format_percent(tolerance, 1)} matters, and their spread explains {format_percent(spread_explains, 1)}. "
+            "Compare its clocks, temperature and errors with the others'"
+        )
+        found.append(Finding(OUTLIER, text))
+    return found
 
 
 def _offsets(members: Sequence[Member]) -> list[float | None]:
@@ -105,18 +114,6 @@ def _offsets(members: Sequence[Member]) -> list[float | None]:
         logs = [math.log(gbps / middle[key]) for key, gbps in member.gbps.items() if key in middle]
         offsets.append(median(logs) if logs else None)
     return offsets
-
-
-def _outlier(member: Member, distance: float, tolerance: float, noise: float, devices: int) -> Finding | None:
-    if abs(distance) <= max(log_of_drop(tolerance), noise):
-        return None
-    return Finding(
-        OUTLIER,
-        f"{member.name} is {_compared(distance)} than the median of {devices} devices of its model: "
-        f"{format_percent(tolerance, 1)} matters, and their spread explains "
-        f"{format_percent(abs(drop_of_log(math.copysign(noise, -distance))), 1)}. "
-        "Compare its clocks, temperature and errors with the others'",
-    )
 
 
 def _difference(first: Member, second: Member, tolerance: float, prior: float) -> Finding | None:

@@ -164,11 +164,9 @@ def from_plain(plain: object) -> Outcome:
         raise UsageError(f"a result's status is {known['status'][:40]!r}, expected one of {', '.join(_STATUSES)}")
     for name in _SEQUENCES:
         known[name] = tuple(known.get(name) or ())
-    return _whole(known) if len(known) == len(_SLOTS) else Outcome(**known)
-
-
-def _whole(known: Plain) -> Outcome:
-    """Return the row of a mapping that has every field, in a quarter of the time that its initializer takes."""
+    if len(known) < len(_SLOTS):
+        return Outcome(**known)
+    # With every field, in a quarter of the time that its initializer takes.
     row = object.__new__(Outcome)
     for name, put in _SLOTS:
         put(row, known[name])

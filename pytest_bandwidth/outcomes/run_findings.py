@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -52,11 +52,6 @@ class Unmeasurable:
     elsewhere: dict[str, str] = field(default_factory=dict)
     exempt: int = 0
 
-    @property
-    def is_empty(self) -> bool:
-        """Return whether there is nothing to tell of, unless tests were measured."""
-        return not (self.not_measured or self.gone or self.moved or self.elsewhere)
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoss:
@@ -86,27 +81,19 @@ def device_loss(outcomes: Sequence[Outcome], facts: Mapping[str, object]) -> Dev
     changes: Counter[str] = Counter()
     for outcome in outcomes:
         then = (outcome.baseline or {}).get("gbps")
-        if not _lost_no_code(outcome) or not outcome.gbps or not isinstance(then, (int, float)) or then <= 0:
+        # Its code is what it was, or was shown to have lost nothing next to its old code.
+        cleared = outcome.reason_code in (Rule.OLD_KERNEL, Rule.PAIRS) and outcome.status == Status.OK.value
+        comparable = outcome.is_valid and not outcome.counts and (outcome.reason_code == Rule.CODE_UNCHANGED or cleared)
+        if not comparable or not outcome.gbps or not isinstance(then, (int, float)) or then <= 0:
             continue
         lost.append(math.log(then / outcome.gbps))
-        changes.update(_changes(outcome, facts))
+        runs = (outcome.baseline or {}).get("runs") or ()
+        recorded = runs[-1].get("extra", {}) if runs else {}
+        changes.update(changed_facts(recorded, {**facts, **outcome.software}).values())
     if len(lost) < FEWEST_FOR_DEVICE:
         return None
     common = tuple(text for text, count in changes.items() if 2 * count > len(lost))
     return DeviceLoss(median(lost), min(lost), max(lost), len(lost), common)
-
-
-def _lost_no_code(outcome: Outcome) -> bool:
-    """Return whether the test's code is what it was, or was shown to have lost nothing next to its old code."""
-    same_code = outcome.reason_code == Rule.CODE_UNCHANGED
-    cleared = outcome.reason_code in (Rule.OLD_KERNEL, Rule.PAIRS) and outcome.status == Status.OK.value
-    return outcome.is_valid and not outcome.counts and (same_code or cleared)
-
-
-def _changes(outcome: Outcome, facts: Mapping[str, object]) -> Iterator[str]:
-    runs = (outcome.baseline or {}).get("runs") or ()
-    recorded = runs[-1].get("extra", {}) if runs else {}
-    yield from changed_facts(recorded, {**facts, **outcome.software}).values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,26 +113,20 @@ def shared_causes(outcomes: Sequence[Outcome]) -> list[SharedCause]:
     regressed = [outcome for outcome in outcomes if outcome.status == Status.REGRESSED.value]
     by_change: dict[tuple[str, str, str], list[Outcome]] = {}
     for outcome in regressed:
-        change = _change_of_code(outcome)
-        if change is not None:
-            by_change.setdefault(change, []).append(outcome)
+        before = (outcome.baseline or {}).get("code")
+        if not isinstance(before, Mapping):
+            continue
+        old, new = identity_of_plain(before).known(), identity_of_plain(outcome.code_identity).known()
+        # A change of PTX is one of machine code as well; another launch alone is the test's, not the kernel's.
+        changed = [name for name in _CHANGED if name in old and name in new and old[name] != new[name]]
+        if changed:
+            by_change.setdefault((changed[0], old[changed[0]], new[changed[0]]), []).append(outcome)
     found = []
     for (name, then, now), alike in by_change.items():
         what = f"{_CHANGED[name]} ({then[:HASH_SHOWN]} → {now[:HASH_SHOWN]})"
         text = f"{what}, the likely cause of {len(alike)} of {len(regressed)} REGRESSED"
         found += [SharedCause(tuple(alike), text)] if len(alike) > 1 else []
     return sorted(found, key=lambda cause: -len(cause.outcomes))
-
-
-def _change_of_code(outcome: Outcome) -> tuple[str, str, str] | None:
-    """Return which hash of the code changed, from what and to what; None where none surely did."""
-    before = (outcome.baseline or {}).get("code")
-    if not isinstance(before, Mapping):
-        return None
-    then, now = identity_of_plain(before).known(), identity_of_plain(outcome.code_identity).known()
-    # A change of PTX is one of machine code as well; another launch alone is the test's, not the kernel's.
-    known = [name for name in _CHANGED if name in then and name in now]
-    return next(((name, then[name], now[name]) for name in known if then[name] != now[name]), None)
 
 
 def unjudged_finding(nodeid: str, said: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ import re
 from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, cached_property
 from os.path import exists, normpath  # of a path that no file system takes, Path.exists raises
 from pathlib import Path, PurePosixPath
@@ -67,7 +68,8 @@ class Collected:
             if key in not_measured or has_test(key, tests):
                 continue
             if not covers(key):
-                exempt += asked.for_single_tests and _file_of(key) in files
+                # A person named tests by their node ids.
+                exempt += _file_of(key) in files and any("::" in arg for arg in asked.options.file_or_dir)
                 continue
             why = self._why_unread(config, key)
             if why:
@@ -97,8 +99,8 @@ class Collected:
         of_item = {item: keys for item in others if (keys := entries_of(item, found))}
         if not of_item:
             return {}, 0
-        asked = Asked(config)
-        spared, by_options = asked.left_out(of_item), asked.left_out_by_options(of_item)
+        spared = _left_out_by(Asked(config).options, config, list(of_item))
+        by_options = _left_out_by(config.option, config, list(of_item))
         not_measured = {
             key: "its test was left out by "
             + ("addopts or PYTEST_ADDOPTS" if item in by_options else "a conftest.py or a plugin")
@@ -179,7 +181,8 @@ def entries_of(item: pytest.Item, by_name: Mapping[str, set[str]]) -> set[str]:
 
 def _covers(config: pytest.Config, asked: Asked) -> Callable[[str], bool]:
     """Return whether a person asked for the file of an entry, and for all of its tests."""
-    if asked.for_less or config.option.pyargs:
+    # A person asked for less than the tests of the files and folders that are named.
+    if any(getattr(asked.options, name, None) for name in _NARROWING) or config.option.pyargs:
         return lambda _: False
     root, places = config.rootpath, asked.places
 
@@ -200,12 +203,6 @@ def key_of(item: pytest.Item) -> str:
     known = item.stash.get(_KEY, None)
     if known is not None and known[0] == nodeid:
         return known[1]
-    key = _key_by(item, nodeid)
-    item.stash[_KEY] = nodeid, key
-    return key
-
-
-def _key_by(item: pytest.Item, nodeid: str) -> str:
     file, _, rest = nodeid.partition("::")
     if "@" in rest and item.config.pluginmanager.hasplugin("xdist") and item.get_closest_marker("xdist_group"):
         rest = rest.rpartition("@")[0]
@@ -214,9 +211,9 @@ def _key_by(item: pytest.Item, nodeid: str) -> str:
         module == given or module.startswith(f"{given}.")
         for given in (str(arg).partition("::")[0] for arg in item.config.args)
     )
-    if by_name or _is_of_suite(item.path):
-        return f"{module or file}::{rest}"
-    return f"{file}::{rest}"
+    key = f"{module or file}::{rest}" if by_name or _is_of_suite(item.path) else f"{file}::{rest}"
+    item.stash[_KEY] = nodeid, key
+    return key
 
 
 @cache
@@ -243,19 +240,9 @@ class Asked:
         self._config = config
 
     @cached_property
-    def _options(self) -> Namespace:
+    def options(self) -> Namespace:
         # The only parser that knows every plugin's options.
         return self._config._parser.parse_known_args([str(arg) for arg in self._config.invocation_params.args])
-
-    @property
-    def for_less(self) -> bool:
-        """Return whether a person asked for less than the tests of the files and folders that are named."""
-        return any(getattr(self._options, name, None) for name in _NARROWING)
-
-    @property
-    def for_single_tests(self) -> bool:
-        """Return whether a person named tests by their node ids."""
-        return any("::" in arg for arg in self._options.file_or_dir)
 
     @cached_property
     def places(self) -> list[Path]:
@@ -263,17 +250,9 @@ class Asked:
 
         What testpaths or addopts name was not asked for.
         """
-        named = self._options.file_or_dir or ["."]
+        named = self.options.file_or_dir or ["."]
         folder = self._config.invocation_params.dir
         return [Path(normpath(folder / arg)) for arg in map(str, named) if "::" not in arg]
-
-    def left_out(self, items: Iterable[pytest.Item]) -> set[pytest.Item]:
-        """Return the tests that the command line leaves out."""
-        return _left_out_by(self._options, self._config, list(items))
-
-    def left_out_by_options(self, items: Iterable[pytest.Item]) -> set[pytest.Item]:
-        """Return the tests that the command line leaves out together with addopts and PYTEST_ADDOPTS."""
-        return _left_out_by(self._config.option, self._config, list(items))
 
 
 def _left_out_by(options: Namespace, config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item]:
@@ -333,7 +312,11 @@ def of_other_rootdirs(keys: Collection[str], root: Path, baseline: Path) -> dict
     """
     if not keys:
         return {}
-    folders = dict.fromkeys((*root.parents, *_rootdirs_below(_top(root, baseline))))
+    # The folder that holds the rootdir's repository and the baseline; the repository where that is too much.
+    top = next((folder for folder in (root, *root.parents) if os.path.exists(folder / ".git")), root)
+    shared = os.path.commonpath((top, os.path.abspath(baseline)))
+    top = top if shared in (top.anchor, os.path.expanduser("~")) else Path(shared)
+    folders = dict.fromkeys((*root.parents, *_rootdirs_below(top)))
     folders.pop(root, None)
     found: dict[str, str] = {}
     texts: dict[str, list[tuple[str, str]]] = {}
@@ -354,13 +337,6 @@ def elsewhere_sentence(elsewhere: Mapping[str, str]) -> str:
     folders = list(dict.fromkeys(elsewhere.values()))
     what = "1 entry is" if len(elsewhere) == 1 else f"{len(elsewhere)} entries are"
     return f"{what} of tests of another rootdir, for its runs to measure: {listed(folders, MOST_NAMED)}"
-
-
-def _top(root: Path, baseline: Path) -> Path:
-    """Return the folder that holds the rootdir's repository and the baseline; the repository where that is too much."""
-    top = next((folder for folder in (root, *root.parents) if os.path.exists(folder / ".git")), root)
-    shared = os.path.commonpath((top, os.path.abspath(baseline)))
-    return top if shared in (top.anchor, os.path.expanduser("~")) else Path(shared)
 
 
 def _rootdirs_below(top: Path) -> Iterator[Path]:
@@ -387,13 +363,11 @@ def _text_of(folder: Path, file: str) -> str:
     if parts.is_absolute() or ".." in parts.parts or parts.suffix != ".py":
         return ""
     path = os.path.join(folder, file)
-    if not os.path.isfile(path):
-        return ""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as lines:
-            return lines.read(_LONGEST_FILE)
-    except OSError:
-        return ""
+    with suppress(OSError):
+        if os.path.isfile(path):
+            with open(path, encoding="utf-8", errors="replace") as lines:
+                return lines.read(_LONGEST_FILE)
+    return ""
 
 
 def gone_sentence(gone: Sequence[str], path: str) -> str:

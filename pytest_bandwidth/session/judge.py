@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_files import needed_cubin, needed_files, needed_ptx
-from pytest_bandwidth.devices.base import Device
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource
 from pytest_bandwidth.domain.code.stored_kernel import CubinSource
@@ -76,10 +75,6 @@ class Judge:
     @property
     def settings(self) -> Settings:
         return self.measurer.settings
-
-    @property
-    def _device(self) -> Device:
-        return self.measurer.device
 
     @property
     def _identity(self) -> DeviceIdentity:
@@ -163,13 +158,13 @@ class Judge:
     @property
     def _runs_old_code(self) -> bool:
         """Return whether another device's baseline is of use: its code runs here, and it is not to be written."""
-        comparable = self._device.launches_old_code or self._identity.on_host
+        comparable = self.measurer.device.launches_old_code or self._identity.on_host
         return comparable and not self.settings.writes_baseline
 
     @property
     def why_old_kernels_cannot_run(self) -> str | None:
         """Say which kernels of the baseline this machine cannot load; None where it can, or needs none."""
-        device, old = self._device, self.old_code
+        device, old = self.measurer.device, self.old_code
         unneeded = self.settings.update or self.settings.settle == "never"
         if unneeded or self.baseline is None or old is None or not device.launches_old_code:
             return None
@@ -203,16 +198,12 @@ class Judge:
             )
         remove_leftovers()
         _ = self.baseline
-        self._refuse_shallow_clone()
-
-    def _refuse_shallow_clone(self) -> None:
-        """Raise UsageError in CI where the clone holds no commit to compare changed code with."""
-        baseline, settings = self._whole_baseline, self.settings
-        in_ci = os.environ.get("CI", "").lower() in ("true", "1")
-        compares = baseline is not None and not settings.writes_baseline and settings.settle != "never"
-        if not in_ci or not compares or self._identity.counts_only or not is_shallow(self.measurer.root):
+        whole, settings = self._whole_baseline, self.settings
+        unneeded = settings.writes_baseline or settings.settle == "never" or self._identity.counts_only
+        if whole is None or not whole.entries or unneeded or os.environ.get("CI", "").lower() not in ("true", "1"):
             return
-        if baseline is not None and baseline.entries and not self._commits.has_any():
+        # In CI the clone may hold no commit to compare changed code with.
+        if is_shallow(self.measurer.root) and not self._commits.has_any():
             raise UsageError(
                 "found a shallow clone without the commits that the baseline's runs name, expected the history, for "
                 "changed code is compared with its old code: check out with fetch-depth: 0 (GitHub) or GIT_DEPTH: 0 "
@@ -238,7 +229,7 @@ class Judge:
             "all" if settings.update else "new" if settings.update_new else "none",
             Looks(settings.pairs),
         )
-        self._device.release()
+        self.measurer.device.release()
         if self.revision is not None and self._identity.counts_only:
             there = self._worktrees(asked.test, self.revision)
             return decide_counted(measurements, limits, there, self._revision_code.known(there), asked.alone)
@@ -296,6 +287,6 @@ class Judge:
     def _old_kernels(self, asked: JudgedTest) -> OldKernels | None:
         """Return what alternates old kernels with new ones; None where the device cannot, or there are none."""
         old = self.old_code
-        if old is None or not self._device.launches_old_code:
+        if old is None or not self.measurer.device.launches_old_code:
             return None
         return OldKernels(asked, old.ptx, old.cubin, Looks(self.settings.pairs))

@@ -47,12 +47,11 @@ from pytest_bandwidth.reports import wording
 from pytest_bandwidth.reports.terminal import disabled_line, header_line, uncommitted_line
 from pytest_bandwidth.reports.text_safe import printable, printable_lines, printable_sentence
 from pytest_bandwidth.session.collection import COLLECTED, by_test, entries_of, key_of, reason_of
-from pytest_bandwidth.session.controller import send_at_end
 from pytest_bandwidth.session.judge import Judge
 from pytest_bandwidth.session.publishing.environment import uncommitted_beside
 from pytest_bandwidth.session.publishing.gathered import Row, verdict_said
 from pytest_bandwidth.session.publishing.run_files import check_outputs
-from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_every_test
+from pytest_bandwidth.session.xdist import invocation_of, revision_of
 
 _ROWS = pytest.StashKey[list[Row]]()
 # Why a test skipped that is for other devices than this one, or not to be had on it.
@@ -84,6 +83,8 @@ class BandwidthSession:
         self._problem = problem
         self._line = ProgressLine(config)
         self._writes = False
+        # What `finish` has for the controller, where that is this process.
+        self.at_end: Plain | None = None
         self._unmeasurable = Unmeasurable()
         # What tests failed by, by node id.
         self._failing: dict[str, str] = {}
@@ -131,24 +132,21 @@ class BandwidthSession:
         refuse_other_devices(marker, device.identity)
         item.stash[_ROWS] = []
         device.begin_test()
-        test, line = getattr(item, "function", None), Progress(item.name, self._line)
-        rows = NO_ROWS if judge is None else judge.rows_elsewhere(item.nodeid, item.path, self._beside(item), line)
-        return Bandwidth(self._measurer, marker, item.path, line, test, rows, partial(self._files.list_for, request))
-
-    @cached_property
-    def _files(self) -> FilesOfTests:
-        return FilesOfTests(self._config)
-
-    def _beside(self, item: pytest.Item) -> list[str]:
-        """Return the bandwidth tests of the item's file that this run has, itself included."""
         if self._by_file is None:
             self._by_file = {}
             for one in item.session.items:
                 if "bandwidth" in getattr(one, "fixturenames", ()):
                     self._by_file.setdefault(one.path, []).append(one.nodeid)
         beside = self._by_file.get(item.path, [])
-        # One that asks for the fixture in its body is not among them.
-        return beside if "bandwidth" in getattr(item, "fixturenames", ()) else [*beside, item.nodeid]
+        if "bandwidth" not in getattr(item, "fixturenames", ()):  # one that asks for the fixture in its body
+            beside = [*beside, item.nodeid]
+        test, line = getattr(item, "function", None), Progress(item.name, self._line)
+        rows = NO_ROWS if judge is None else judge.rows_elsewhere(item.nodeid, item.path, beside, line)
+        return Bandwidth(self._measurer, marker, item.path, line, test, rows, partial(self._files.list_for, request))
+
+    @cached_property
+    def _files(self) -> FilesOfTests:
+        return FilesOfTests(self._config)
 
     def judge(self, item: pytest.Item, fixture: Bandwidth) -> None:
         """Judge all that the test measured; fail the test (pytest.fail) where one verdict does."""
@@ -213,10 +211,6 @@ class BandwidthSession:
         self.note_failed(item, said)
         pytest.fail(f"{said}\n{wording.help_line('not-measured')}", pytrace=False)
 
-    def has_entries(self, item: pytest.Item) -> bool:
-        """Return whether the baseline has entries of the test, which need not take the fixture any more."""
-        return bool(self._entries_of(item))
-
     def attach(self, item: pytest.Item, report: pytest.TestReport, *, subtest_failed: bool = False) -> None:
         """Put the test's rows on its report, as text that xdist can carry, and the figures into JUnit's XML.
 
@@ -261,13 +255,15 @@ class BandwidthSession:
         running: the tests that were to run in the end.
         """
         settings, unmeasurable, due = self._settings, self._unmeasurable, {}
-        takes_further = self._writes and settings.runs > 1 and runs_every_test(self._config)
+        # A worker that runs all tests may have a device of its own.
+        runs_all = getattr(self._config, "workerinput", {}).get("bandwidth_every_test")
+        takes_further = self._writes and settings.runs > 1 and runs_all
         collected = self._config.stash.get(COLLECTED, None)
         if collected is not None and self._entries_by_test:
             left_out, exempt = collected.left_out(self._config, self._baseline_keys, running)
             not_measured = left_out | unmeasurable.not_measured
             unmeasurable = replace(unmeasurable, not_measured=not_measured, exempt=unmeasurable.exempt + exempt)
-            due = {item.nodeid: sorted(keys) for item in running if (keys := self._entries_of(item))}
+            due = {item.nodeid: sorted(keys) for item in running if (keys := self.entries_of(item))}
         if not (takes_further or self._failing or due or unmeasurable != Unmeasurable()):
             return
         identity, peak = self._measurer.device.identity, self._measurer.peak
@@ -283,11 +279,15 @@ class BandwidthSession:
                 given["further"] = further_runs(settings, invocation_of(self._config), identity, peak, lambda _: None)
             except (BandwidthError, OSError) as error:
                 given["trouble"] = str(error)
-        send_at_end(self._config, given)
+        if hasattr(self._config, "workerinput"):
+            # xdist sets this on a worker's config, and sends it to the controller.
+            vars(self._config)["workeroutput"]["bandwidth_at_end"] = given
+        else:
+            self.at_end = given
 
     def _not_measured(self, item: pytest.Item, report: pytest.TestReport, measured: set[str]) -> dict[str, str]:
         """Return why each of the baseline's entries of this test went unmeasured, by key."""
-        missing = self._entries_of(item) - measured
+        missing = self.entries_of(item) - measured
         if not missing:
             return {}
         if hasattr(report, "wasxfail"):
@@ -302,8 +302,11 @@ class BandwidthSession:
             why = "the test passed and measured nothing"
         return dict.fromkeys(sorted(missing), why)
 
-    def _entries_of(self, item: pytest.Item) -> set[str]:
-        """Return the keys of the test's entries in the baseline; none where nothing is compared."""
+    def entries_of(self, item: pytest.Item) -> set[str]:
+        """Return the keys of the test's entries in the baseline; none where nothing is compared.
+
+        The test need not take the fixture any more.
+        """
         return entries_of(item, self._entries_by_test)
 
     @property
@@ -322,7 +325,9 @@ class BandwidthSession:
         key = key_of(item)
         by_key = {key if label is None else f"{key} @ {label}": m for label, m in fixture.measurements.items()}
         seconds = sum(m.rounds.wall_seconds for m in by_key.values())
-        test = MeasuredTest(item.nodeid, target_of(item), fixture.marker, seconds)
+        # As an argument that does not depend on the current folder.
+        target = f"{item.path}::{key.partition('::')[2]}"
+        test = MeasuredTest(item.nodeid, target, fixture.marker, seconds)
         try:
             if self._judge is not None:
                 asked = self._judge.asked(test, fixture.progress)
@@ -349,13 +354,14 @@ class BandwidthSession:
         old_ptx, old_files = (None, None) if old is None else (old.ptx, old.files)
         for key, one in judged.items():
             message = None
-            if one.decision.rule == Rule.NO_ENTRY and (others := self._entries_of(item)):
+            if one.decision.rule == Rule.NO_ENTRY and (others := self.entries_of(item)):
                 facts = {**one.decision.facts, "name": _in_file(key), "others": sorted(map(_in_file, others))}
                 one = replace(one, decision=replace(one.decision, facts=facts))
             change = code_change(one.measurement, one.entry, old_ptx, old_files)
             if change.unknown is not None:
                 one = replace(one, measurement=one.measurement.with_finding(Finding(CODE_DIFF, change.unknown)))
-            if one.entry is not None and one.entry.xfail and one.decision.status in _AS_IT_SHOULD:
+            as_it_should = one.decision.status in (Status.OK, Status.IMPROVED)
+            if one.entry is not None and one.entry.xfail and as_it_should:
                 told = Finding(
                     XPASS, f"its entry's xfail ({one.entry.xfail}) is needed no longer: remove it there", NOTE
                 )
@@ -425,9 +431,6 @@ def _in_file(key: str) -> str:
     return key.partition("::")[2]
 
 
-_AS_IT_SHOULD = (Status.OK, Status.IMPROVED)
-
-
 def _causes(judged: Judged) -> tuple[str, ...]:
     """Return likely causes of a verdict that fails: what differs from what it was compared with."""
     rule, facts = judged.decision.rule, judged.decision.facts
@@ -487,12 +490,6 @@ def peak_of_hook(config: pytest.Config, identity: DeviceIdentity) -> Peak | None
         return Peak(parse_gbps(str(said)) * 1e9, "the hook pytest_bandwidth_peaks")
     except ValueError as error:
         raise usage_error(f"pytest_bandwidth_peaks, for {identity.name}: {error}") from None
-
-
-def target_of(item: pytest.Item) -> str:
-    """Return the test as a command-line argument that does not depend on the current folder."""
-    _, _, rest = key_of(item).partition("::")
-    return f"{item.path}::{rest}"
 
 
 @contextmanager

@@ -32,11 +32,6 @@ def tell_worker(node: Any) -> None:
     node.workerinput["bandwidth_revision"] = None if revision is None else asdict(revision)
 
 
-def runs_every_test(config: pytest.Config) -> bool:
-    """Return whether this process is a worker that runs all tests, on a device that may be its own."""
-    return bool(getattr(config, "workerinput", {}).get("bandwidth_every_test"))
-
-
 def invocation_of(config: pytest.Config) -> Invocation:
     """Return how to start this run anew, from where this process stands: a worker may be on another machine.
 

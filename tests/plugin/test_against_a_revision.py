@@ -97,8 +97,6 @@ def test_workers_of_xdist_share_the_controllers_worktree(repo):
     [
         (("--bandwidth-against=nope",), "*'nope' is no commit of *fetch it*"),
         (("--bandwidth-against=HEAD", "--bandwidth-update", "--bandwidth-baseline=b.yaml"), "*drop one*"),
-        (("--bandwidth-against=HEAD", "-o", "bandwidth_pairs=3"), "*bandwidth_pairs: found '3', expected * from 4 *"),
-        (("--bandwidth-against=anchor",), "*--bandwidth-against=anchor needs --bandwidth-baseline, *anchors*"),
     ],
 )
 def test_what_cannot_be_is_told_before_any_test(repo, args, message):

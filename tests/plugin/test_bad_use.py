@@ -163,7 +163,7 @@ def test_floor_on_an_unknown_peak(project):
         ("-o bandwidth_commit=3f2c1ab", r"-o bandwidth_commit: found '3f2c1ab', expected a commit's full hash"),
         ("-o bandwidth_settle=unsure", r"-o bandwidth_settle: found 'unsure', expected changed or never"),
         ("--bandwidth-device-tolerance=0", r"--bandwidth-device-tolerance: found '0', expected more than 0 %"),
-        ("--bandwidth-against=anchor", r"--bandwidth-against=anchor needs --bandwidth-baseline"),
+        ("--bandwidth-against=anchor", r"--bandwidth-against=anchor needs --bandwidth-baseline, .*anchors"),
         ("--bandwidth-runs=5", r"--bandwidth-runs goes with --bandwidth-update"),
     ],
 )

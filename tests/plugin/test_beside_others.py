@@ -11,30 +11,47 @@ from user_project import COPY
 
 # Fails and is measured again, in new processes.
 SLOW = COPY.replace("def test", "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test")
-HEAVY = (
+FEATURES = ("counters", "explain", "exports", "fleet", "history", "html", "tinygrad", "traffic")
+# Every run of pytest waits for these, and for no other module that pytest has not loaded anyway.
+AT_START = {
+    "pytest_bandwidth",
+    *(f"pytest_bandwidth.{name}" for name in ("domain", "domain.values", "features", "hooks", "plugin", "registry")),
+    *(f"pytest_bandwidth.{name}" for name in ("options", "options.options", "options.settings", "suite")),
+    *(f"pytest_bandwidth.features.{name}" for name in FEATURES),
+}
+HEAVY = {
     *("numpy", "yaml", "jinja2", "numba", "cupy", "pynvml"),
     *(f"pytest_bandwidth.session.{name}" for name in ("session", "xdist")),
-)
+}
+
+
+def loaded_by(project, monkeypatch, *args):
+    """The modules that a run of pytest has loaded at its end, with no plugin but its own and those that are named."""
+    project.file("test_plain.py", "def test_plain(): pass\n")
+    told = "import sys\ndef pytest_unconfigure():\n    print('LOADED', *sys.modules)\n"
+    project.file("conftest.py", told)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    lines = project.pytester.runpytest_subprocess(*args, "-s", "--collect-only").outlines
+    (found,) = (line.partition("LOADED ")[2].split() for line in lines if "LOADED " in line)
+    return set(found)
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("ini", ["", "bandwidth_history = kept"])
-def test_costs_no_heavy_module_where_it_is_not_used(project, monkeypatch, ini):
-    if ini:
-        pytest.importorskip("duckdb")
-    project.file("pytest.ini", f"[pytest]\n{ini}\n")  # without the project's own options
-    project.file("test_plain.py", "def test_plain(): pass\n")
-    # An option's value is checked at once.
-    used = [f"pytest_bandwidth.{name}" for name in ("judging", "domain.errors", "domain.text", "domain.units")]
-    heavy = HEAVY if ini else (*HEAVY, *used)
-    project.file(
-        "conftest.py",
-        f"import sys\ndef pytest_unconfigure():\n    print('HEAVY', [n for n in {heavy!r} if n in sys.modules])\n",
-    )
-    # Other plugins may load NumPy themselves, so they stay out.
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    result = project.pytester.runpytest_subprocess("-p", "bandwidth", "-s", "--collect-only")
-    result.stdout.fnmatch_lines(["*HEAVY []"])
+def test_where_it_is_not_used_it_loads_few_modules_and_makes_no_dataclass(project, monkeypatch):
+    project.file("pytest.ini", "[pytest]\n")  # without the project's own options
+    without = loaded_by(project, monkeypatch, "-p", "no:bandwidth")
+    assert loaded_by(project, monkeypatch, "-p", "pytest_bandwidth.plugin") - without == AT_START
+    code = "import pytest_bandwidth.plugin, pytest_bandwidth.options.settings as s; print(vars(s.Settings).keys())"
+    assert "__dataclass_fields__" not in subprocess.check_output([sys.executable, "-c", code], text=True)
+
+
+def test_an_option_that_is_given_loads_nothing_heavy(project, monkeypatch):
+    """Its value is checked at once."""
+    pytest.importorskip("duckdb")
+    project.file("pytest.ini", "[pytest]\nbandwidth_history = kept\n")
+    loaded = loaded_by(project, monkeypatch, "-p", "bandwidth")
+    assert loaded > AT_START
+    assert loaded.isdisjoint(HEAVY)
 
 
 def test_works_beside_the_usual_plugins_together(project):
@@ -333,16 +350,6 @@ def test_more_than_the_peak_is_a_mismatch(project):
     )
 
 
-def test_work_that_moves_nothing_is_never_written(project):
-    project.file("test_nothing.py", "def test_nothing(bandwidth):\n    bandwidth(lambda: None, reads=1 << 26)\n")
-    result = project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-max-time=0.3")
-    result.assert_outcomes(passed=1)
-    result.stdout.re_match_lines(
-        [r".* UNDECIDED +above the probe", r"UNDECIDED .*more than \d+ % of what the probe's fastest sample reached.*"]
-    )
-    assert not (project.path / "b.yaml").exists() or "test_nothing" not in (project.path / "b.yaml").read_text()
-
-
 def test_only_and_skip_and_disable(project):
     project.file("test_copy.py", COPY.replace("    assert result", "    assert result.gbps is None or result"))
     project.file("test_plain.py", "def test_plain(): pass\n")
@@ -354,24 +361,6 @@ def test_only_and_skip_and_disable(project):
         "the probe's GB/s", ""
     )
     project.run_here("--bandwidth-only", "--bandwidth-skip").stderr.fnmatch_lines(["*exclude each other*"])
-
-
-def test_disable_runs_each_callable_once(project):
-    project.file(
-        "test_once.py",
-        """
-def test_once(bandwidth):
-    calls = []
-    result = bandwidth(lambda: calls.append(1) or 7, reads=8)
-    assert len(calls) == 1 and result.value == 7
-""",
-    )
-    project.run_here("--bandwidth-disable").assert_outcomes(passed=1)
-
-
-def test_getfixturevalue_works_too(project):
-    project.file("test_dynamic.py", "def test_it(request):\n    request.getfixturevalue('bandwidth')(int, reads=8)\n")
-    project.run_here().assert_outcomes(passed=1)
 
 
 def test_collect_only_opens_no_device(project):

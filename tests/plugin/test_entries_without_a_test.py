@@ -26,13 +26,13 @@ def told(result, start):
 
 SKIP = "import pytest\npytest.skip('no card', allow_module_level=True)\n"
 SKIPPED = {
-    "module": ("test_gpu.py", "import pytest\npytest.skip('no card', allow_module_level=True)\n", "no card"),
+    "module": ("test_gpu.py", SKIP, "no card"),
     "import": (
         "test_gpu.py",
         "import pytest\npytest.importorskip('no_such_thing')\n",
         "could not import 'no_such_thing'",
     ),
-    "package": ("gpu/__init__.py", "import pytest\npytest.skip('no card', allow_module_level=True)\n", "no card"),
+    "package": ("gpu/__init__.py", SKIP, "no card"),
 }
 
 

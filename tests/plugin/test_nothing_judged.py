@@ -10,7 +10,8 @@ pytestmark = pytest.mark.in_process
 ONCE = """
 def test_once(bandwidth):
     calls = []
-    bandwidth(lambda: calls.append(1), reads=8)
+    result = bandwidth(lambda: calls.append(1) or 7, reads=8)
+    assert result.value == 7
     assert len(calls) == 1
 """
 KERNEL = """

@@ -38,14 +38,6 @@ def test_the_ini_files_peak_comes_first(project):
     assert document["device"]["peak"] == {"gbps": 300.0, "source": "bandwidth_peak in the ini file"}
 
 
-def test_a_peak_that_is_none_is_one_line(project):
-    project.file("conftest.py", "def pytest_bandwidth_peaks(identity):\n    return 'fast'\n")
-    project.file("test_copy.py", COPY)
-    result = project.run()
-    assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: pytest_bandwidth_peaks, for *: found 'fast'*"])
-
-
 def test_a_document_that_is_no_json_is_told_and_fails_the_run(project):
     project.file("conftest.py", "def pytest_bandwidth_document(document):\n    document['mine'] = object()\n")
     project.file("test_copy.py", COPY)
@@ -62,34 +54,41 @@ def test_the_marker_is_described_by_its_own_arguments(project):
     assert json.dumps(result.outlines).count("min_gbps: floor") == 1
 
 
+FULL = "class Full:\n    def check(self):\n        pass\n    def write(self, *_):\n        1 / 0\n"
+ROWS = "Column('rows', 'rows', lambda result: result.tags['rows'])"
+
+
 @pytest.mark.parametrize(
-    ("name", "body", "said"),
+    ("before", "hook", "said"),
     [
         (
-            "environment",
-            "raise ValueError('boom')",
-            "conftest.py:2: pytest_bandwidth_environment raised ValueError: boom",
+            "",
+            "environment(environment): raise ValueError('boom')",
+            "conftest.py:1: pytest_bandwidth_environment raised ValueError: boom",
         ),
-        ("document", "document['x'] / 0", "conftest.py:2: pytest_bandwidth_document raised KeyError: 'x'"),
-        ("document", "document.clear()", "pytest_bandwidth_document removed schema, run_id, *, expected them to stay"),
+        ("", "document(document): document['x'] / 0", "conftest.py:1: pytest_bandwidth_document raised KeyError: 'x'"),
+        (
+            "",
+            "document(document): document.clear()",
+            "pytest_bandwidth_document removed schema, run_id, *, expected them to stay",
+        ),
+        (FULL, "reporters(): return [Full()]", "conftest.py:5: Full.write raised *"),
+        (
+            "from pytest_bandwidth.hooks import Column\n",
+            f"columns(): return [{ROWS}]",
+            "conftest.py:2: the column 'rows' raised KeyError: 'rows'",
+        ),
     ],
 )
-def test_a_hook_that_goes_wrong_costs_no_result(project, name, body, said):
-    project.file("conftest.py", f"def pytest_bandwidth_{name}({name}):\n    {body}\n")
+def test_a_hook_that_goes_wrong_costs_no_result(project, before, hook, said):
+    project.file("conftest.py", f"{before}def pytest_bandwidth_{hook}\n")
     project.file("test_copy.py", COPY)
-    result = project.run("--bandwidth-json=run.json", "--bandwidth-html=run.html")
+    result = project.run("--bandwidth-json=run.json", "--bandwidth-csv=run.csv", "--bandwidth-html=run.html")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["1 measured: *", "wrote run.json", "wrote run.html", f"ERROR: {said}"])
+    written = [f"wrote run.{kind}" for kind in ("json", "csv", "html")]
+    result.stdout.fnmatch_lines(["1 measured: *", *written, f"ERROR: {said}"])
     assert result.ret == 4
     assert json.loads((project.path / "run.json").read_text())["results"]
-
-
-def test_a_peak_hook_that_raises_is_one_line(project):
-    project.file("conftest.py", "def pytest_bandwidth_peaks(identity):\n    raise OSError('no table')\n")
-    project.file("test_copy.py", COPY)
-    result = project.run()
-    assert result.ret == 4
-    result.stderr.fnmatch_lines([f"ERROR: conftest.py:2: pytest_bandwidth_peaks raised OSError: no table{LINK}"])
 
 
 REPORTERS = """
@@ -143,16 +142,6 @@ def test_a_reporter_that_cannot_write_ends_the_run_before_its_tests(project, bod
     result = project.run()
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"{said}{LINK}"])
-
-
-def test_a_reporter_that_fails_costs_no_result(project):
-    reporter = "class Full:\n    def check(self):\n        pass\n    def write(self, *_):\n        1 / 0\n"
-    project.file("conftest.py", f"{reporter}def pytest_bandwidth_reporters():\n    return [Full()]\n")
-    project.file("test_copy.py", COPY)
-    result = project.run("--bandwidth-csv=run.csv")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["wrote run.csv", "ERROR: conftest.py:*: Full.write raised *"])
-    assert result.ret == 4
 
 
 EVIDENCE = """
@@ -212,6 +201,8 @@ KEY = "pytest_bandwidth_columns: found the column"
         ("reporters(): return ['a']", "pytest_bandwidth_reporters: found 'a' without check and write, expected *"),
         ("given(options): options['csv'] = 'a'", "pytest_bandwidth_given: found csv = 'a', expected a Given: *"),
         ("given(options): options['cvs'] = 'a'", "pytest_bandwidth_given: found the option 'cvs', expected one of *"),
+        ("peaks(): return 'fast'", "pytest_bandwidth_peaks, for *: found 'fast'*"),
+        ("peaks(): raise OSError('none')", f"conftest.py:1: pytest_bandwidth_peaks raised OSError: none{LINK}"),
     ],
 )
 def test_a_hook_that_returns_something_else_ends_the_run_in_one_line(project, hook, said):
@@ -255,18 +246,6 @@ def test_the_examples_of_column_format_and_reporter_run(project):
     result.stdout.fnmatch_lines(["  rows 1,234", "wrote team.txt", "wrote *lowest-device.txt"])
     assert (project.path / "team.txt").read_text().startswith("Slowest first\n- test_copy.py::test_copy: ")
     assert json.loads((project.path / "run.json").read_text())["results"][0]["tags"] == {"rows": 1234, "width": 0.5}
-
-
-def test_a_column_that_raises_costs_no_report(project):
-    column = "Column('rows', 'rows', lambda result: result.tags['rows'])"
-    imported = "from pytest_bandwidth.hooks import Column\n"
-    project.file("conftest.py", f"{imported}def pytest_bandwidth_columns():\n    return [{column}]\n")
-    project.file("test_copy.py", COPY)
-    result = project.run("--bandwidth-csv=run.csv", "--bandwidth-html=run.html")
-    result.assert_outcomes(passed=1)
-    said = "ERROR: conftest.py:3: the column 'rows' raised KeyError: 'rows'"
-    result.stdout.fnmatch_lines(["1 measured: *", "wrote run.csv", "wrote run.html", said])
-    assert result.ret == 4
 
 
 def test_a_format_and_a_reporter_that_return_something_else_are_one_line_each(project):

@@ -120,16 +120,6 @@ def test_only_this_process_was_slow(known, monkeypatch):
     )
 
 
-def test_xfail_of_the_entry_is_an_expected_failure(known, monkeypatch):
-    text = (known.path / "b.yaml").read_text()
-    entry = "test_kernel.py::test_kernel"
-    pattern = re.compile(rf"(\n  {re.escape(entry)}:\n)")
-    assert pattern.search(text), text
-    (known.path / "b.yaml").write_text(pattern.sub(r"\1    xfail: known since the new compiler\n", text))
-    monkeypatch.setenv("SLOW", "0.02")
-    known.run_here("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel").assert_outcomes(xfailed=1)
-
-
 @pytest.mark.usefixtures("traffic_loaded")
 def test_an_xfail_of_the_entry_that_is_needed_no_longer_is_told(project):
     """On counts, which no neighbour changes."""
@@ -182,20 +172,6 @@ def test_files_that_were_asked_for_and_not_written_are_told(project):
     project.file("test_copy.py", COPY)
     result = project.run_here("--bandwidth-json=run.json", "-k", "nothing")
     result.stdout.fnmatch_lines(["bandwidth: nothing was measured, so --bandwidth-json wrote nothing"])
-
-
-@pytest.mark.parametrize(("option", "outcome"), [((), "passed"), (("--bandwidth-strict",), "failed")])
-def test_what_cannot_be_judged_passes_unless_strict(project, option, outcome):
-    project.file("test_copy.py", COPY)
-    project.run_here(*option).assert_outcomes(**{outcome: 1})
-
-
-def test_a_missed_floor_fails_without_any_baseline(project):
-    floor = "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test"
-    project.file("test_copy.py", COPY.replace("def test", floor))
-    result = project.run("-o", "bandwidth_confirm=1")
-    result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines([r"REGRESSED: .* GB/s is below min_gbps, 90,?000 GB/s", r" +re-runs +\S+ GB/s"])
 
 
 def test_failures_of_tests_of_one_name_say_which(project):

@@ -1,1 +1,86 @@
 """Count what kernels ask of memory, without a GPU and without a clock, by executing their PTX on the CPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pytest_bandwidth.hooks import hookimpl
+
+if TYPE_CHECKING:
+    from pytest_bandwidth.hooks import Column, DeviceType, Launch
+
+# Of old and new code, for the sectors of a block: evenly spread over the grid.
+BLOCKS = 16
+MAX_SECONDS = 3.0
+MAX_ARRAY_BYTES = 1 << 30
+
+
+@hookimpl
+def pytest_bandwidth_devices() -> list[DeviceType]:
+    """Add `traffic`; its variants are architectures."""
+    from pytest_bandwidth.domain.device import DeviceType
+
+    return [DeviceType("traffic", _open, "nothing", "traffic", r"sm_\d+[af]?")]
+
+
+@hookimpl
+def pytest_bandwidth_columns() -> list[Column]:
+    """Add the figures and facts of a result that it brings."""
+    from pytest_bandwidth.features.traffic.columns import COLUMNS
+
+    return list(COLUMNS)
+
+
+@hookimpl
+def pytest_bandwidth_sectors(
+    old: str, new: str, launch: Launch, host_args: Callable[[], tuple[Any, ...]]
+) -> Mapping[str, int] | None:
+    """Execute a few blocks of each on the CPU. None where they cannot be counted: arrays of more than 1 GiB, a launch
+    that takes more than seconds, what the traffic device does not model, or its extra is missing.
+    """
+    from pytest_bandwidth.domain.errors import BandwidthError
+
+    if sum(getattr(arg, "nbytes", 0) for arg in launch.args) > MAX_ARRAY_BYTES:
+        return None
+    try:
+        then, now = (_sectors_of(ptx, launch, host_args()) for ptx in (old, new))
+    except (BandwidthError, ImportError, MemoryError):
+        return None
+    return {"then": then, "now": now}
+
+
+def _sectors_of(text: str, launch: Launch, args: tuple[Any, ...]) -> int:
+    """Return loads', stores' and atomics' sectors, a block's share of all those that ran."""
+    from pytest_bandwidth.domain.code.stored_kernel import entry_of
+    from pytest_bandwidth.domain.errors import KernelError
+    from pytest_bandwidth.features.traffic import ptx
+
+    entry, target = entry_of(text), re.search(r"^\s*\.target\s+(\w+)", text, re.MULTILINE)
+    if entry is None or target is None:
+        raise KernelError("its PTX holds no kernel, or several")
+    execution = ptx.execute(
+        ptx.Program(ptx.PtxModule(text, nvrtc_version="", arch=target[1])),
+        entry.name,
+        launch.grid,
+        launch.block,
+        args,
+        shared_bytes=launch.shared_bytes,
+        blocks=BLOCKS,
+        max_seconds=MAX_SECONDS,
+    )
+    counts = execution.counts
+    return round(sum(of.sectors for of in (counts.loads, counts.stores, counts.atomics)) / execution.blocks_run)
+
+
+def _open(architecture: str) -> Any:
+    try:
+        from pytest_bandwidth.features.traffic.device import open_traffic
+    except ModuleNotFoundError as error:
+        from pytest_bandwidth.domain.errors import DeviceUnavailable
+
+        missing = f"the traffic device needs {error.name}: pip install 'pytest-bandwidth[traffic]'"
+        raise DeviceUnavailable(missing) from None
+
+    return open_traffic(architecture or None)

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import sys
+from contextlib import suppress
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -27,10 +28,14 @@ def describe(root: Path, started: float, baseline: Path | None = None, commit: s
 
     baseline: what the run may have written, a file or a folder. commit: as in `commit_of_run`.
     """
+    versions = {}
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     return {
         "plugin": __version__,
         "python": platform.python_version(),
-        "packages": _versions(),
+        "packages": versions,
         "os": platform.platform(),
         "host": platform.node(),
         "commit": commit_of_run(root, commit),
@@ -69,13 +74,3 @@ def now() -> str:
 def new_run_id() -> str:
     """Make a name that sorts by time and is unique: 20261121T040000Z-3f2c1ab9."""
     return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{uuid4().hex[:8]}"
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

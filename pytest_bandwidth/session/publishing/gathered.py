@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -181,37 +182,32 @@ class Gathered:
         ran: node ids of tests that ran; None where the run ended early and says so.
         """
         hidden = {test: said for test, said in self.failing(expected).items() if test not in failed}
-        found = [self._results(key, failed, hidden, ran) for key in sorted(self._devices)]
-        return [r for r in found if r.rows or r.unjudged or r.not_measured or r.hidden or not r.unmeasurable.is_empty]
-
-    def _results(
-        self,
-        key: _Key,
-        failed: Collection[tuple[str, str]],
-        hidden: Mapping[tuple[str, str], str],
-        ran: Collection[str] | None,
-    ) -> DeviceResults:
-        of_device = self._devices[key]
-        rows, given = of_device.rows.values(), of_device.ended
+        # Those that failed in the end.
         unjudged = {test: said for test, said in self._unjudged.items() if test in failed}
-        unmeasurable = Unmeasurable(**given.get("unmeasurable", {}))
-        if ran is not None:
-            due = (key for nodeid, keys in given.get("due", {}).items() if nodeid not in ran for key in keys)
-            not_run = dict.fromkeys(due, "its test did not run")
-            unmeasurable = replace(unmeasurable, not_measured=not_run | unmeasurable.not_measured)
-        return DeviceResults(
-            of_device.device,
-            tuple(row for _, row in rows),
-            frozenset(row.outcome.nodeid for worker, row in rows if (worker, row.outcome.nodeid) in failed),
-            given.get("further"),
-            given.get("trouble"),
-            # Those that failed in the end.
-            self._on(key, unjudged, or_alone=True),
-            {**of_device.not_measured, **unmeasurable.not_measured},
-            Counter(of_device.skipped.values()),
-            unmeasurable,
-            self._on(key, hidden),
-        )
+        found = []
+        for key, of_device in sorted(self._devices.items(), key=itemgetter(0)):
+            rows, given = of_device.rows.values(), of_device.ended
+            unmeasurable = Unmeasurable(**given.get("unmeasurable", {}))
+            if ran is not None:
+                due = (key for nodeid, keys in given.get("due", {}).items() if nodeid not in ran for key in keys)
+                not_run = dict.fromkeys(due, "its test did not run")
+                unmeasurable = replace(unmeasurable, not_measured=not_run | unmeasurable.not_measured)
+            one = DeviceResults(
+                of_device.device,
+                tuple(row for _, row in rows),
+                frozenset(row.outcome.nodeid for worker, row in rows if (worker, row.outcome.nodeid) in failed),
+                given.get("further"),
+                given.get("trouble"),
+                self._on(key, unjudged, or_alone=True),
+                {**of_device.not_measured, **unmeasurable.not_measured},
+                Counter(of_device.skipped.values()),
+                unmeasurable,
+                self._on(key, hidden),
+            )
+            no_test = unmeasurable.gone or unmeasurable.moved or unmeasurable.elsewhere
+            if one.rows or one.unjudged or one.not_measured or one.hidden or no_test:
+                found.append(one)
+        return found
 
     def _on(self, key: _Key, said: Mapping[tuple[str, str], str], *, or_alone: bool = False) -> dict[str, str]:
         """Return what tests of a device said, by node id; or_alone: all of it where there is no other device."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.units import drop_of_log, format_percent
 from pytest_bandwidth.options.errors import UserHookFailed, called_hook, named_failures
-from pytest_bandwidth.options.reading import plain_options, settings_of
+from pytest_bandwidth.options.reading import all_options, settings_of
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.devices import unlike_others
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
@@ -82,7 +82,10 @@ def publish(
     if settings.writes_baseline:
         reports = update_baselines(config, settings, reports, interrupted=interrupted)
     reports = [_with_findings(report, settings, config.rootpath) for report in reports]
-    if _is_document_wanted(config, settings):
+    hooks = (config.hook.pytest_bandwidth_document, config.hook.pytest_bandwidth_environment)
+    outputs = run_files(config) or reporters_of(config) or settings.dir is not None
+    # A file, GitHub or somebody's hook takes the run's document: that of many tests takes seconds.
+    if outputs or is_github() or any(hook.get_hookimpls() for hook in hooks):
         reports = _with_documents(config, settings, reports, started)
     reports = [_with_column_problems(report) for report in reports]
     try:
@@ -94,13 +97,22 @@ def publish(
 
 def _with_findings(report: DeviceReport, settings: Settings, root: Path) -> DeviceReport:
     """Say of the device's run as a whole what tests and update left to be said."""
+    results = report.results
     remarks = (
         *report.remarks,
-        *_unmeasurable(report.results.unmeasurable, report.baseline, settings, root),
+        *_unmeasurable(results.unmeasurable, report.baseline, settings, root),
         *_device_loss(report.device, report.rows, settings),
     )
+    found = [] if report.unlike is None else [asdict(report.unlike)]
+    found += [asdict(cause.finding()) for cause in shared_causes(results.outcomes)]
+    found += [unjudged_finding(nodeid, said) for nodeid, said in results.unjudged.items()]
+    found += [hidden_finding(nodeid, said) for nodeid, said in results.hidden.items()]
+    found += [not_measured_finding(key, why) for key, why in results.not_measured.items()]
+    # What was read from a device's own document says some of it already.
+    known = [dict(one) for one in results.findings]
+    new = [one for one in found if one not in known]
     told = ({"code": one.code, "text": one.text} for one in remarks if one.code is not None)
-    return replace(report, remarks=remarks, findings=(*_findings(report.results, report.unlike), *told))
+    return replace(report, remarks=remarks, findings=(*known, *new, *told))
 
 
 def _with_problem(report: DeviceReport, problem: object) -> DeviceReport:
@@ -138,26 +150,6 @@ def _with_documents(
         _with_document(config, settings, environment, run_id, report, suffix)
         for report, suffix in zip([first, *others], suffixes, strict=True)
     ]
-
-
-def _is_document_wanted(config: pytest.Config, settings: Settings) -> bool:
-    """Return whether a file, GitHub or somebody's hook takes the run's document: that of many tests takes seconds."""
-    hooks = (config.hook.pytest_bandwidth_document, config.hook.pytest_bandwidth_environment)
-    hooked = any(hook.get_hookimpls() for hook in hooks)
-    outputs = run_files(config) or reporters_of(config) or settings.dir is not None
-    return hooked or bool(outputs) or is_github()
-
-
-def _findings(results: DeviceResults, unlike: Finding | None) -> list[dict[str, str]]:
-    """Return what the document says of the device's run as a whole."""
-    found = [] if unlike is None else [asdict(unlike)]
-    found += [asdict(cause.finding()) for cause in shared_causes(results.outcomes)]
-    found += [unjudged_finding(nodeid, said) for nodeid, said in results.unjudged.items()]
-    found += [hidden_finding(nodeid, said) for nodeid, said in results.hidden.items()]
-    found += [not_measured_finding(key, why) for key, why in results.not_measured.items()]
-    # What was read from a device's own document says some of it already.
-    known = [dict(one) for one in results.findings]
-    return known + [one for one in found if one not in known]
 
 
 def _unmeasurable(entries: Unmeasurable, baseline: str | None, settings: Settings, root: Path) -> Iterator[Remark]:
@@ -202,7 +194,7 @@ def _with_document(
         run_id if suffix is None else f"{run_id}-{suffix}",
         {**environment, **{name: said for name, said in facts if said is not None}},
         report.device,
-        plain_options(config),
+        {name: str(one) if isinstance(one, Path | Address) else one for name, one in all_options(config).items()},
         report.outcomes,
         report.baseline,
         report.findings,
@@ -223,9 +215,18 @@ def _with_document(
     report = replace(report, written=tuple(written))
     if not is_github():
         return report
+    from pytest_bandwidth.reports.github import annotations
+
+    workspace = Path(os.environ.get("GITHUB_WORKSPACE") or config.rootpath).resolve()
+
+    def place(file: str) -> str | None:
+        """Name a file as GitHub does, from the checkout's root; None for one outside of it."""
+        path = (config.rootpath / file).resolve()
+        return path.relative_to(workspace).as_posix() if path.is_relative_to(workspace) else None
+
     refusal = write_summary(whole)
     notes = () if refusal is None else (Remark("note", refusal),)
-    return replace(report, commands=commands(whole, config.rootpath), remarks=(*report.remarks, *notes))
+    return replace(report, commands=annotations(whole, place), remarks=(*report.remarks, *notes))
 
 
 def _redacted(outcome: Outcome, clean: Clean) -> Outcome:
@@ -239,40 +240,29 @@ def show(config: pytest.Config, reporter: pytest.TerminalReporter, reports: Sequ
     reporter.write_sep("=", "memory bandwidth")
     verbose, width = config.option.verbose > 0, config.get_terminal_writer().fullwidth
     for report in reports:
-        if (
-            report.results.environment or config.getoption("dist", "no") != "no"
-        ):  # other processes' headers were not shown
-            _write_header(reporter, report)
-        _show_device(reporter, report, width, verbose=verbose)
+        if report.results.environment or config.getoption("dist", "no") != "no":
+            # Other processes' headers were not shown.
+            peak, timed_on = report.device.get("peak") or {}, report.device["timed_on"]
+            header = header_line(report.name, peak.get("gbps"), peak.get("source"), report.baseline, timed_on)
+            reporter.write_line(header)
+        summary = summary_lines(report.outcomes, width, verbose=verbose)
+        for line in (*summary, *report.changes, *not_measured_lines(report.results.not_measured)):
+            _write_line(reporter, line)
+        for path in report.written:
+            reporter.write_line(f"wrote {printable(path)}")
+        for note in (*skipped_lines(report.results.skipped), *report.remarks_of("note")):
+            reporter.write_line(printable(note))
+        for line_of_ci in report.commands.splitlines():
+            reporter.write_line(line_of_ci)
+        red = ["interrupted: the baseline was not updated"] if report.interrupted else []
+        hidden = (hidden_finding(nodeid, said)["text"] for nodeid, said in report.results.hidden.items())
+        red += [f"FAILED: {printable(failure)}" for failure in (*hidden, *report.remarks_of("failure"))]
+        red += [f"ERROR: {printable(problem)}" for problem in report.remarks_of("problem")]
+        for text in red:
+            _write_line(reporter, (Span(text, ("red", "bold")),))
     # Told last and once, where nobody has to look for it among the tables of many devices.
     for text in dict.fromkeys(report.unlike.text for report in reports if report.unlike is not None):
         _write_line(reporter, (Span(f"FLEET {printable(text)}", ("yellow", "bold")),))
-
-
-def _write_header(reporter: pytest.TerminalReporter, report: DeviceReport) -> None:
-    peak, timed_on = report.device.get("peak") or {}, report.device["timed_on"]
-    reporter.write_line(header_line(report.name, peak.get("gbps"), peak.get("source"), report.baseline, timed_on))
-
-
-def _show_device(reporter: pytest.TerminalReporter, report: DeviceReport, width: int, *, verbose: bool) -> None:
-    for line in (*summary_lines(report.outcomes, width, verbose=verbose), *report.changes):
-        _write_line(reporter, line)
-    for line in not_measured_lines(report.results.not_measured):
-        _write_line(reporter, line)
-    for path in report.written:
-        reporter.write_line(f"wrote {printable(path)}")
-    for note in (*skipped_lines(report.results.skipped), *report.remarks_of("note")):
-        reporter.write_line(printable(note))
-    for line_of_ci in report.commands.splitlines():
-        reporter.write_line(line_of_ci)
-    if report.interrupted:
-        _write_line(reporter, (Span("interrupted: the baseline was not updated", ("red", "bold")),))
-    for nodeid, said in report.results.hidden.items():
-        _write_line(reporter, (Span(f"FAILED: {printable(hidden_finding(nodeid, said)['text'])}", ("red", "bold")),))
-    for failure in report.remarks_of("failure"):
-        _write_line(reporter, (Span(f"FAILED: {printable(failure)}", ("red", "bold")),))
-    for problem in report.remarks_of("problem"):
-        _write_line(reporter, (Span(f"ERROR: {printable(problem)}", ("red", "bold")),))
 
 
 def _write_line(reporter: pytest.TerminalReporter, line: TerminalLine) -> None:
@@ -306,21 +296,3 @@ def write_summary(document: Mapping[str, Any]) -> str | None:
     except OSError as error:
         return f"no job summary: $GITHUB_STEP_SUMMARY cannot be written: {error}"
     return None
-
-
-def commands(document: Mapping[str, Any], rootpath: Path) -> str:
-    """Return the annotations as workflow commands, one a line, for standard output."""
-    from pytest_bandwidth.reports.github import annotations
-
-    return annotations(document, _place_in_repository(rootpath))
-
-
-def _place_in_repository(rootpath: Path) -> Callable[[str], str | None]:
-    """Return a function that names a file as GitHub does, from the checkout's root; None for one outside of it."""
-    workspace = Path(os.environ.get("GITHUB_WORKSPACE") or rootpath).resolve()
-
-    def place(file: str) -> str | None:
-        path = (rootpath / file).resolve()
-        return path.relative_to(workspace).as_posix() if path.is_relative_to(workspace) else None
-
-    return place

@@ -9,6 +9,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,12 @@ def cleaner(root: Path, hosts: Iterable[str] = (), *, private: bool) -> Clean:
     """Return what cleans a text. root: of the tests, to which paths become relative. hosts: further names."""
     if not private:
         return masked
-    names = {name: _pseudonym(name) for name in {*hosts, platform.node()} if name}
-    words = {**names, _user(): "user"}
+    words = {}
+    for host in {*hosts, platform.node()}:
+        # Another name for a host, the same in every run: its devices stay told apart.
+        words[host] = f"host-{hashlib.sha256(host.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    with suppress(KeyError, OSError, ImportError):  # a container whose user has no name
+        words[getpass.getuser()] = "user"
     # The longest first: a home may lie in the root, and the root in a home.
     folders = {str(root): ".", str(Path.home()): "~", tempfile.gettempdir(): "…", sys.prefix: "…"}
     pattern = re.compile(
@@ -56,15 +61,3 @@ def cleaner(root: Path, hosts: Iterable[str] = (), *, private: bool) -> Clean:
         return pattern.sub(lambda found: words[found[0]], text)
 
     return clean
-
-
-def _pseudonym(host: str) -> str:
-    """Return another name for a host, the same in every run: its devices stay told apart."""
-    return f"host-{hashlib.sha256(host.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a container whose user has no name
-        return ""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,15 +20,12 @@ from pytest_bandwidth.options.options import is_own_process, places_of, usage_er
 from pytest_bandwidth.options.reading import all_options, settings_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.columns import columns
-from pytest_bandwidth.reports.formats import Format, formats
+from pytest_bandwidth.reports.formats import Format, Reporter, formats
 from pytest_bandwidth.session.publishing.gathered import own_file
 from pytest_bandwidth.storage.atomic import real_path, refuse_foreign, write_whole
 
-if TYPE_CHECKING:
-    from pytest_bandwidth.reports.formats import Reporter
-
 BUNDLE_NAME = "bandwidth_report"
-_REPORTERS = pytest.StashKey["list[Reporter]"]()
+_REPORTERS = pytest.StashKey[list[Reporter]]()
 
 Document = Mapping[str, Any]
 

@@ -5,7 +5,7 @@ A file belongs to a model: what its devices showed in one run is written togethe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -75,20 +75,12 @@ class _Pending:
     remarks: list[Remark] = field(default_factory=list)
     interrupted: bool = False
 
-    @property
-    def results(self) -> DeviceResults:
-        return self.report.results
-
-    def note(self, text: str | None) -> None:
-        if text is not None:
-            self.remarks.append(Remark("note", text))
-
     def updated(self) -> DeviceReport:
         return replace(
             self.report,
-            rows=tuple(replace(row, outcome=self._as_written(row.outcome)) for row in self.results.rows),
+            rows=tuple(replace(row, outcome=self._as_written(row.outcome)) for row in self.report.results.rows),
             baseline=self.baseline,
-            further=self.further or self.results.further or (),
+            further=self.further or self.report.results.further or (),
             changes=tuple(self.changes),
             remarks=tuple(self.remarks),
             interrupted=self.interrupted,
@@ -98,15 +90,19 @@ class _Pending:
         """Say of a row what became of it: what is not in the baseline is not SAVED."""
         if outcome.status != Status.SAVED.value:
             return outcome
-        if outcome.nodeid in self.results.failed:
-            return _instead(outcome, Status.UNDECIDED, Rule.NOT_WRITTEN, "not saved: the test failed")
-        if self.left_out:  # others of its model wrote the entry
-            return _instead(outcome, Status.SAVED, Rule.LEFT_OUT, f"left out of the baseline's update: {self.left_out}")
-        if (part := changing_part(outcome.key)) is not None:
-            return _instead(outcome, Status.UNDECIDED, Rule.NOT_WRITTEN, f"not saved: its id holds {part}")
-        if self.why_not:
-            return _instead(outcome, Status.UNDECIDED, Rule.NOT_WRITTEN, f"not saved: {self.why_not}")
-        return outcome
+        status, rule = Status.UNDECIDED, Rule.NOT_WRITTEN
+        if outcome.nodeid in self.report.results.failed:
+            reason = "not saved: the test failed"
+        elif self.left_out:  # others of its model wrote the entry
+            status, rule, reason = Status.SAVED, Rule.LEFT_OUT, f"left out of the baseline's update: {self.left_out}"
+        elif (part := changing_part(outcome.key)) is not None:
+            reason = f"not saved: its id holds {part}"
+        elif self.why_not:
+            reason = f"not saved: {self.why_not}"
+        else:
+            return outcome
+        verdict = {**outcome.verdict, "status": status.value, "rule": rule}
+        return replace(outcome, status=status.value, reason_code=rule, reason=reason, verdict=verdict)
 
 
 def update_baselines(
@@ -121,26 +117,22 @@ def update_baselines(
     interrupted: whether the run was: then the files stay as they are.
     """
     pending = [_Pending(one, one.baseline) for one in reports]
+    models: dict[tuple[str, str, int | None], list[_Pending]] = {}
+    for one in pending:
+        models.setdefault(model_of(one.report.device), []).append(one)
     if interrupted:
         _interrupted(pending)
-    else:
-        _update_files(config, settings, pending)
-    return [one.updated() for one in pending]
-
-
-def _update_files(config: pytest.Config, settings: Settings, pending: Sequence[_Pending]) -> None:
-    models = dict.fromkeys(model_of(one.results.device) for one in pending)
-    if len(models) > 1 and settings.baseline is not None and not is_folder(settings.baseline):
+    elif len(models) > 1 and settings.baseline is not None and not is_folder(settings.baseline):
         names = ", ".join(name for _, name, _ in models)
         _not_updated(
             pending,
             f"found {settings.baseline}, one file, and the devices {names}, "
             "expected a folder, which holds a file for each",
         )
-        return
-    for model in models:
-        of_model = [one for one in pending if model_of(one.results.device) == model]
-        _update_model(config, settings, of_model, alone=len(pending) == 1)
+    else:
+        for of_model in models.values():
+            _update_model(config, settings, of_model, alone=len(pending) == 1)
+    return [one.updated() for one in pending]
 
 
 def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_Pending], *, alone: bool) -> None:
@@ -150,18 +142,25 @@ def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_
     evidence: list[Mapping[str, Entry]] = []
     written: list[_Pending] = []
     for one in pending:
-        saved = [o for o in one.results.succeeded if o.status == Status.SAVED.value]
+        saved = [o for o in one.report.results.succeeded if o.status == Status.SAVED.value]
         updated = [o for o in saved if changing_part(o.key) is None]
-        _refuse_changing(one, [o.key for o in saved if changing_part(o.key) is not None])
+        # Tests with ids that no later run meets again.
+        if changing := [o.key for o in saved if changing_part(o.key) is not None]:
+            text = (
+                f"not saved, since the id holds {changing_part(changing[0])}, which the next run does not meet again: "
+                f"{listed([*map(printable, changing)], MOST_NAMED)}; give the parameters ids (ids=…)"
+            )
+            one.remarks.append(Remark("problem", text, "not-updated"))
         if not updated:
             continue
         if one.report.unlike is not None and one.report.unlike.code == OUTLIER:
             one.left_out = "it is an outlier"
-            one.note(f"{one.report.name} was left out of the baseline's update: {one.left_out}")
+            text = f"{one.report.name} was left out of the baseline's update: {one.left_out}"
+            one.remarks.append(Remark("note", text))
             continue
-        identity = identity_of(one.results.device)
+        identity = identity_of(one.report.device)
         try:
-            one.further = _further(config, settings, one.results, identity, alone=alone)
+            one.further = _further(config, settings, one.report.results, identity, alone=alone)
         except (BandwidthError, OSError) as error:
             _not_updated([one], str(error))
             continue
@@ -169,14 +168,13 @@ def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_
             _interrupted([one, *pending])
             return
         entries = entries_of(identity, updated, one.further, known_commit, now(), dirty=dirty)
-        one.note(_fewer_runs(entries, 1 + len(one.further)))
-        one.note(_fewer_counts(entries))
+        one.remarks += _fewer_runs(entries, 1 + len(one.further))
         evidence.append(entries)
         written.append(one)
     if not evidence:
         return
-    identity = identity_of(written[0].results.device)
-    rows = [row for one in written for row in one.results.rows]
+    identity = identity_of(written[0].report.device)
+    rows = [row for one in written for row in one.report.results.rows]
     try:
         path, changes = update_baseline(settings, identity, evidence, rows)
     except (BandwidthError, OSError) as error:
@@ -187,35 +185,17 @@ def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_
     written[-1].changes = changes
 
 
-def _refuse_changing(pending: _Pending, keys: Sequence[str]) -> None:
-    """Say which tests have ids that no later run meets again."""
-    if keys:
-        text = (
-            f"not saved, since the id holds {changing_part(keys[0])}, which the next run does not meet again: "
-            f"{listed([*map(printable, keys)], MOST_NAMED)}; give the parameters ids (ids=…)"
-        )
-        pending.remarks.append(Remark("problem", text, "not-updated"))
-
-
-def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> str | None:
-    """Name entries of which not every run counts; None where there are none. Counts have no runs."""
-    short = {key: len(entry.runs) for key, entry in entries.items() if 0 < len(entry.runs) < taken}
-    if not short:
-        return None
-    named = listed([f"{printable(key)} kept {runs} of {taken}" for key, runs in short.items()], MOST_NAMED)
-    return f"some runs were discarded (disturbed or failed): {named}; run --bandwidth-update again to add runs"
-
-
-def _fewer_counts(entries: Mapping[str, Entry]) -> str | None:
-    """Name entries of which DRAM was counted in some runs alone; None where there are none."""
-    counted = {key: (sum(run.dram_read is not None for run in e.runs), len(e.runs)) for key, e in entries.items()}
-    some = [f"{printable(key)} {known} of {runs}" for key, (known, runs) in counted.items() if 0 < known < runs]
-    if not some:
-        return None
-    return (
-        f"DRAM traffic was not counted in every run of this update: {listed(some, MOST_NAMED)}; the entry keeps "
-        "the counts of the other runs"
-    )
+def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> Iterator[Remark]:
+    """Name entries of which not every run counts, or DRAM was counted in some runs alone. Counts have no runs."""
+    runs = {printable(key): len(entry.runs) for key, entry in entries.items()}
+    if short := [f"{key} kept {kept} of {taken}" for key, kept in runs.items() if 0 < kept < taken]:
+        named = listed(short, MOST_NAMED)
+        text = f"some runs were discarded (disturbed or failed): {named}; run --bandwidth-update again to add runs"
+        yield Remark("note", text)
+    known = {printable(key): sum(run.dram_read is not None for run in one.runs) for key, one in entries.items()}
+    if some := [f"{key} {count} of {runs[key]}" for key, count in known.items() if 0 < count < runs[key]]:
+        text = f"DRAM traffic was not counted in every run of this update: {listed(some, MOST_NAMED)}"
+        yield Remark("note", f"{text}; the entry keeps the counts of the other runs")
 
 
 def _interrupted(pending: Sequence[_Pending]) -> None:
@@ -231,11 +211,6 @@ def _not_updated(pending: Sequence[_Pending], why: str) -> None:
     for one in pending:
         one.why_not = "the update failed"
         one.remarks.append(Remark("problem" if one is pending[0] else "finding", text, "not-updated"))
-
-
-def _instead(outcome: Outcome, status: Status, rule: str, reason: str) -> Outcome:
-    verdict = {**outcome.verdict, "status": status.value, "rule": rule}
-    return replace(outcome, status=status.value, reason_code=rule, reason=reason, verdict=verdict)
 
 
 def _further(
@@ -272,10 +247,13 @@ def update_baseline(
     """
     if settings.baseline is None:
         raise ValueError("an update needs a baseline to write to")
-    keys = dict.fromkeys(chain.from_iterable(evidence))
-    of_devices = ([of_device[key] for of_device in evidence if key in of_device] for key in keys)
     files, cubins = _kept_code(rows)
-    entries = [_with_cubin(joined(of_key, identity.on_host), cubins) for of_key in of_devices]
+    entries = []
+    for key in dict.fromkeys(chain.from_iterable(evidence)):
+        entry = joined([of_device[key] for of_device in evidence if key in of_device], identity.on_host)
+        # The name of its kernel's machine code, where that is to be kept.
+        name = cubins.get((entry.code.get("ptx"), entry.code.get("sass")))
+        entries.append(entry if name is None else replace(entry, code={**entry.code, CUBIN: name}))
     asked = {row.outcome.key: row.asked for row in rows}
     path = baseline_files.find_file(settings.baseline, identity)
     summary = baseline_files.update(
@@ -287,12 +265,6 @@ def update_baseline(
     )
     changes = [(c.before, c.after) for c in (*summary.added, *summary.changed) if c.after is not None]
     return summary.path, change_lines(str(path), changes)
-
-
-def _with_cubin(entry: Entry, cubins: Mapping[tuple[str | None, str | None], str]) -> Entry:
-    """Return the entry with the name of its kernel's machine code, where that is to be kept."""
-    name = cubins.get((entry.code.get("ptx"), entry.code.get("sass")))
-    return entry if name is None else replace(entry, code={**entry.code, CUBIN: name})
 
 
 def _merge_in(

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.base import Launch
-from pytest_bandwidth.features.traffic import plugin
-from pytest_bandwidth.features.traffic.plugin import pytest_bandwidth_sectors as sectors_of_both
+from pytest_bandwidth.features import traffic
+from pytest_bandwidth.features.traffic import pytest_bandwidth_sectors as sectors_of_both
 
 ptx = pytest.importorskip("pytest_bandwidth.features.traffic.ptx", reason="needs the extra traffic")
 
@@ -46,10 +46,10 @@ def test_where_an_array_begins_counts(plain, launch):
 
 def test_what_cannot_be_counted_is_left_out(plain, launch, monkeypatch):
     endless = compiled("volatile float* z = y; while (z[i] == 0) {}")
-    monkeypatch.setattr(plugin, "MAX_SECONDS", 0.1)
+    monkeypatch.setattr(traffic, "MAX_SECONDS", 0.1)
     assert sectors_of_both(endless, plain, launch, lambda: launch.args) is None
     assert sectors_of_both(plain, "rot 3;", launch, lambda: launch.args) is None
-    monkeypatch.setattr(plugin, "MAX_ARRAY_BYTES", 1 << 10)
+    monkeypatch.setattr(traffic, "MAX_ARRAY_BYTES", 1 << 10)
     assert sectors_of_both(plain, plain, launch, lambda: launch.args) is None
 
 
