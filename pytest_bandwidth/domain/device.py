@@ -12,6 +12,8 @@ Fact = str | int | float | bool | None
 # The setting of what counts that names the compiler's version, which matters as far as it changes the PTX. Of a GPU it
 # is a fact.
 COMPILER_SETTING = "nvrtc"
+# What compiled a kernel, whichever it was.
+COMPILERS = (COMPILER_SETTING, "triton")
 # The fact `other_processes` of a GPU whose driver numbers processes as they number themselves.
 SAME_PROCESS_IDS = "same process ids"
 # Findings of these codes tell that the GPU was slower than it can be, whatever the kernel did, …

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.device import COMPILER_SETTING
+from pytest_bandwidth.domain.device import COMPILERS
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.measured.metrics import Metrics, middle_of
@@ -126,7 +126,7 @@ def decide_counts(
 ) -> Decision:
     """Decide exact counts: any rise of a cost by more than the tolerance is REGRESSED, and nothing is confirmed."""
     if is_same_code:  # the same PTX is executed, whichever compiler it is from
-        setup = replace(setup, settings={k: v for k, v in setup.settings.items() if k != COMPILER_SETTING})
+        setup = replace(setup, settings={k: v for k, v in setup.settings.items() if k not in COMPILERS})
     if (mismatch := mismatch_of(setup, entry)) is not None:
         return mismatch
     if not entry.counts:

@@ -22,12 +22,21 @@ from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 MOST_LOOKED_AT = 1000
 
 
+# What Triton says of what a user meets first.
+_HINTS = {
+    "0 active drivers": "Triton finds no GPU: --bandwidth-device=traffic counts its kernels without one",
+    "failed to specialize argument of type: ndarray": "Triton takes arrays of bandwidth.random and bandwidth.empty "
+    "(fill one by x[:] = ...), and tensors of PyTorch",
+}
+
+
 class WorkloadFailed(BandwidthError):
     """Raised where the measured callable raised; the original exception is the cause, ``what`` names which."""
 
     def __init__(self, what: str, error: BaseException) -> None:
         text = " ".join(str(error).split())[:400]
-        super().__init__(f"{what} raised {type(error).__name__}: {text}")
+        hint = next((f"; {remedy}" for sign, remedy in _HINTS.items() if sign in text), "")
+        super().__init__(f"{what} raised {type(error).__name__}: {text}{hint}")
         self.what = what
 
 

@@ -78,7 +78,6 @@ def test_the_first_test_of_an_import_runs_on_its_device_or_says_what_that_lacks(
     assert words[1] == f"--bandwidth-device={IMPORTS[name]}"
     if name != "cupy":
         pytest.importorskip(name, reason=f"{name} is not installed: make frameworks")
-        pytest.importorskip("torch", reason="torch is not installed: make frameworks")
     result = project.run(*words, quick=False)
     if IMPORTS[name] in ("cpu", "traffic"):
         result.assert_outcomes(passed=1)

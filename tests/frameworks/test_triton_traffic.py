@@ -14,7 +14,7 @@ pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip
 import triton
 import triton_kernels as kernels
 
-from pytest_bandwidth.devices.base import Budget, Workload
+from pytest_bandwidth.devices.base import Budget, Launch, Workload
 from pytest_bandwidth.domain.errors import KernelFault, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.traffic import Traffic
@@ -52,6 +52,7 @@ def test_add(device):
     assert found.detail["kernel"] == "add[block=1024]"
     assert {line["file"] for line in found.detail["lines"]} == {"triton_kernels.py"}
     assert not found.findings
+    assert found.device.settings == {"arch": device.identity.settings["arch"], "triton": triton.__version__}
 
 
 @pytest.mark.parametrize(("columns", "sectors"), [(1024, 16), (1000, 4)])
@@ -64,6 +65,34 @@ def test_softmax_loses_its_vector_width_where_rows_are_no_multiple_of_16_bytes(d
     np.testing.assert_allclose(out, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5)
     assert found.counts["load_sectors"] == found.counts["store_sectors"] == rows * columns * 4 // 32
     assert found.counts["load_requests"] == rows * -(-1024 * 4 // 32 // sectors)
+
+
+def test_a_row_with_nan_is_no_race(device):
+    """Lanes that store a result which is NaN store the same."""
+    x, out = device.random((4, 1024), "float32"), device.empty((4, 1024), "float32")
+    x[1, 5], x[1, 9] = np.inf, np.nan
+    counted(device, lambda: kernels.softmax[(4,)](out, x, 1024, 1024, block=1024))
+    assert np.isnan(out[1]).all()
+    assert np.isfinite(out[[0, 2, 3]]).all()
+
+
+def test_an_autotuner_may_reset_and_restore_arrays(device):
+    configs = [triton.Config({"block": block}) for block in (512, 256)]
+    tuned = triton.autotune(configs, key=["n"], reset_to_zero=["out"], restore_value=["x"])(kernels.add)
+    x, out = device.random(2048, "float32"), device.random(2048, "float32")
+    counted(device, lambda: tuned[lambda meta: (triton.cdiv(2048, meta["block"]),)](x, x, out, 2048))
+    np.testing.assert_array_equal(out, 2 * x)
+
+
+def test_an_interpreter_of_triton_s_is_refused(device, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    with pytest.raises(UsageError, match=r"TRITON_INTERPRET is set, .* unset it"):
+        counted(device, lambda: None)
+
+
+def test_a_launch_of_triton_s_kernel_is_told_how(device):
+    with pytest.raises(UsageError, match=r"found an object of type JITFunction, expected a call of Triton's kernel: "):
+        device.launcher(Launch(kernels.add, (1, 1, 1), (128, 1, 1), ()), None)
 
 
 def test_dropout(device):
@@ -186,6 +215,24 @@ def test_scale(bandwidth):
     x, y = bandwidth.random(n, "float32"), bandwidth.empty(n, "float32")
     bandwidth(lambda: scale[(n // 1024,)](x, y, n, stride=STRIDE, block=1024), reads=x, writes=y)
 """
+
+
+OWN = "import numpy as np\n" + TEST.replace('bandwidth.random(n, "float32")', 'np.ones(n, "float32")')
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        (OWN, "traffic", r".*of type: ndarray; Triton takes arrays of bandwidth\.random and bandwidth\.empty .*"),
+        (TEST, "cpu", r".*0 active drivers .*; Triton finds no GPU: --bandwidth-device=traffic counts its kernels.*"),
+    ],
+)
+def test_what_a_user_of_triton_meets_first_is_told_with_a_remedy(project, monkeypatch, tmp_path, text, kind, said):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    project.file("test_scale.py", text.replace("STRIDE", "1"))
+    result = project.run(f"--bandwidth-device={kind}")
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([said])
 
 
 def test_a_kernel_that_lost_its_pattern_is_regressed_with_the_line(project, monkeypatch, tmp_path):

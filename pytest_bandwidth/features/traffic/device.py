@@ -139,10 +139,11 @@ class TrafficDevice(Device):
         """
         del stream  # launches are executed one after the other
         if not isinstance(launch.kernel, TrafficKernel):
-            raise UsageError(
-                f"launch: found an object of type {type(launch.kernel).__name__}, "
-                "expected a kernel from bandwidth.kernel(...)"
-            )
+            kind = type(launch.kernel)
+            expected = "a kernel from bandwidth.kernel(...)"
+            if kind.__module__.startswith("triton."):
+                expected = "a call of Triton's kernel: bandwidth(lambda: kernel[grid](...), ...)"
+            raise UsageError(f"launch: found an object of type {kind.__name__}, expected {expected}")
         return lambda: self._execute(launch, None, lambda _: None)
 
     def resources(self, launch: Launch) -> KernelResources | None:
@@ -171,6 +172,7 @@ class TrafficDevice(Device):
             misread = misread_arrays(launch.kernel.program.compiled.source, launch.kernel.name, launch.args)
         else:
             self._triton.drive()
+            self._triton.refuse_interpreter()
             launched: list[tuple[Execution, MeasuredCode]] = []
             self._launched = launched
             try:
@@ -181,12 +183,16 @@ class TrafficDevice(Device):
                 raise NotOnThisDevice(NO_LAUNCH)
             executions, code = [execution for execution, _ in launched], _of_all([code for _, code in launched])
         execution = together(executions)
+        by_triton = launch is None and not any(one.nvrtc_version for one in executions)
+        identity = self._identity
+        if by_triton:
+            identity = replace(identity, settings={"arch": self._arch, "triton": self._triton.version})
         resources = None if launch is None else self.resources(launch)
         declared = declared_against_seen(workload.traffic, execution) if len(executions) == 1 else ()
         return Measurement(
             label=workload.label,
             traffic=workload.traffic,
-            device=self._identity,
+            device=identity,
             method=_method(executions),
             rounds=Rounds(stop="counted"),
             precision=workload.precision,

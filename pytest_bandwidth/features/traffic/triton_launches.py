@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,11 +39,21 @@ _SCALARS: Mapping[str, type[np.generic]] = {
 
 
 class Array(np.ndarray[Any, Any]):
-    """Be an array that a kernel of Triton's can be given: Triton asks for its address and its dtype."""
+    """Be an array that a kernel of Triton's can be given: it asks for what a tensor of PyTorch has."""
 
     def data_ptr(self) -> int:
         """Return the address of the first element."""
         return int(self.ctypes.data)
+
+    # What an autotuner calls for `reset_to_zero` and `restore_value`.
+    def zero_(self) -> None:
+        self[...] = 0
+
+    def clone(self) -> Any:
+        return self.copy()
+
+    def copy_(self, values: Any) -> None:
+        self[...] = values
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +77,22 @@ class TritonDriver:
         self._arch, self._launch = arch, launch
         self.utils = self  # Triton asks some of it there
 
+    @property
+    def version(self) -> str:
+        """Return Triton's."""
+        return str(getattr(sys.modules.get("triton"), "__version__", ""))
+
     def drive(self) -> None:
         """Take over from now on, where this process has imported Triton."""
         triton = sys.modules.get("triton")
         driver = getattr(getattr(triton, "runtime", None), "driver", None)
         if driver is not None and driver.__dict__.get("_active") is not self:
             driver.set_active(self)
+
+    def refuse_interpreter(self) -> None:
+        """Raise UsageError where Triton was told to interpret kernels."""
+        if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET", "0") not in ("", "0"):
+            raise UsageError("TRITON_INTERPRET is set, so that Triton compiles no kernel: unset it")
 
     def is_active(self) -> bool:
         return True
