@@ -21,8 +21,7 @@ from unittest.mock import patch
 
 from pytest_bandwidth import hooks as specifications
 from pytest_bandwidth.cli.main import commands, main
-from pytest_bandwidth.domain.measured.comparison import Comparison, Ratio
-from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.measurement import Comparison, Measurement, Ratio
 from pytest_bandwidth.features.history.table import COLUMNS
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.judging.limits import MarkerOptions

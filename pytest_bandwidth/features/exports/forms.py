@@ -6,19 +6,23 @@ Bencher Metric Format: https://bencher.dev/docs/reference/bencher-metric-format/
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from statistics import median, quantiles
 
+from pytest_bandwidth.cli.output import refuse_own_input, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import counted, format_moment, parse_moment
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.documents import csv_text, line_of
-from pytest_bandwidth.reports.text_safe import json_for_log, printable_sentence
-from pytest_bandwidth.storage.atomic import FileForm
-from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument
+from pytest_bandwidth.reports.text_safe import json_for_log, printable, printable_sentence
+from pytest_bandwidth.storage.atomic import FileForm, refuse_foreign
+from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument, load_run, read_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,3 +302,41 @@ FORMS = {
     "openmetrics": Form(render_openmetrics, _TEXT),
     "csv-long": Form(render_csv_long, _CSV),
 }
+
+
+MOST_NAMED = 3
+# What other programs take for it as well.
+STANDARD_OUTPUT = Path("-")
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN.json", help="documents that --bandwidth-json wrote")
+    parser.add_argument("--format", required=True, choices=tuple(FORMS), help="whose form to write")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to (default, and for -: printed)")
+
+
+def run(options: argparse.Namespace) -> int:
+    output = None if options.output == STANDARD_OUTPUT else options.output
+    form = FORMS[options.format]
+    if output is not None:
+        refuse_own_input(output, options.runs)
+        refuse_foreign("-o", output, form.file)
+    runs = [timed_run(read_document(load_run(path)[0]), str(path)) for path in options.runs]
+    refuse_unlike(runs, options.format)
+    text = form.render(runs)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_output(output, text, form.file)
+    for one in runs:
+        _say(one.name, one.left_out, "not timed, or not valid")
+    if options.format == "otava":
+        _say("otava", columns_of(runs)[1], "not in every run, and Otava's columns have no gaps")
+    return 0
+
+
+def _say(where: str, left_out: Sequence[str], why: str) -> None:
+    """Name on standard error what was left out, since standard output is for results."""
+    if left_out:
+        named = ", ".join(left_out[:MOST_NAMED]) + (" …" if len(left_out) > MOST_NAMED else "")
+        print(printable(f"{where}: {counted(len(left_out), 'result')} left out ({why}): {named}"), file=sys.stderr)

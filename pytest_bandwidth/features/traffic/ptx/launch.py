@@ -13,7 +13,6 @@ from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.kernel_signature import parameter_names
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic.ptx.arguments import Arguments, place_arguments
-from pytest_bandwidth.features.traffic.ptx.copies import AsyncCopies
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.decode import Program
 from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, InitialisationChecker, untouched
@@ -22,7 +21,7 @@ from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Dim, Geomet
 from pytest_bandwidth.features.traffic.ptx.memory import LOCAL_REGION, SHARED_REGION, Region, flat_bytes
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.program import Kernel, Symbol
-from pytest_bandwidth.features.traffic.ptx.races import GlobalRaceChecker, HappensBefore, SharedRaceChecker
+from pytest_bandwidth.features.traffic.ptx.races import AsyncCopies, GlobalRaceChecker, HappensBefore, SharedRaceChecker
 
 Progress = Callable[[str], None]
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.features.traffic.ptx import loops, matrices
-from pytest_bandwidth.features.traffic.ptx.copies import AsyncCopies
 from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog, within_bounds
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, spread
 from pytest_bandwidth.features.traffic.ptx.memory import REGION_SHIFT, WINDOWS, Access, Region, region_base
 from pytest_bandwidth.features.traffic.ptx.opcodes import halves
 from pytest_bandwidth.features.traffic.ptx.program import Atomic, CopyStore, GroupProduct, Load, Memory, Store
+from pytest_bandwidth.features.traffic.ptx.races import AsyncCopies
 
 Kind = Literal["load", "store", "atomic"]
 

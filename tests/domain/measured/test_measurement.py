@@ -6,8 +6,7 @@ import pytest
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.comparison import Comparison, interval_of_median
-from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.measurement import Comparison, Measurement, interval_of_median
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 
