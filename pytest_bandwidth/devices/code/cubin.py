@@ -168,13 +168,16 @@ def machine_code(cubin: bytes, kernel: str, said: Said = NOTHING_SAID) -> tuple[
 def code_of_file(data: bytes | memoryview, said: Said = NOTHING_SAID) -> tuple[bytes, ...] | None:
     """Return the parts of an ELF file that are its code and constants, in a lasting order; None where it has none.
 
-    Compilers keep line numbers in it: the bytes of the file change with a comment, these do not.
-    said: as in `machine_code`, of all of the file's PTX.
+    Compilers keep line numbers in it: the bytes of the file change with a comment, these do not. Nor do they with the
+    name of a kernel that is the only one of a cubin. said: as in `machine_code`, of all of the file's PTX.
     """
     try:
         elf = read_elf(data)
         known = (*_CODE, _INFO) if elf.machine == CUDA else _CODE
         own = [(without_file(s.name), s) for s in elf.sections if s.name.startswith(known) and s.name != _INFO]
+        kernels = [name.removeprefix(_TEXT) for name, _ in own if name.startswith(f"{_TEXT}.")]
+        if elf.machine == CUDA and len(kernels) == 1:
+            own = [(name.removesuffix(kernels[0]), section) for name, section in own]
         if not any(name.startswith(_TEXT) for name, _ in own):
             return None
         own.sort(key=lambda named: named[0])
@@ -182,7 +185,7 @@ def code_of_file(data: bytes | memoryview, said: Said = NOTHING_SAID) -> tuple[b
         if elf.machine != CUDA:
             return tuple(parts)
         for name, told in sorted((without_file(name), told) for name, told in _attributes_of_functions(elf).items()):
-            parts += [name.encode(), *told]
+            parts += [b"" if [f".{name}"] == kernels else name.encode(), *told]
         return b"%x" % (elf.flags & _ARCHITECTURE), *parts
     except UNREADABLE:
         return None
