@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -162,6 +163,37 @@ def test_an_autotuned_kernel_takes_its_first_configuration(device):
     found = counted(device, lambda: tuned[lambda meta: (triton.cdiv(n, meta["block"]),)](x, x, out, n))
     assert found.detail["kernel"] == "add[block=512]"
     np.testing.assert_array_equal(out, 2 * x)
+
+
+HELPED = """
+import triton
+import triton.language as tl
+from helping import fetched
+
+@triton.jit
+def scale(x, y, n, block: tl.constexpr):
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    tl.store(y + at, fetched(x, at, n) * 3)
+
+def test_scale(bandwidth):
+    n = 1 << 12
+    x, y = bandwidth.random(n, "float32"), bandwidth.empty(n, "float32")
+    bandwidth(lambda: scale[(n // 1024,)](x, y, n, block=1024), reads=x, writes=y)
+"""
+HELPING = (
+    "import triton, triton.language as tl\n\n@triton.jit\ndef fetched(x, at, n):\n    return tl.load(x + at * 8 % n)\n"
+)
+
+
+def test_what_a_helper_loads_is_counted_at_the_helper_s_line(project, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    project.file("helping.py", HELPING)
+    project.file("test_scale.py", HELPED)
+    project.run("--bandwidth-device=traffic", "--bandwidth-json=run.json").assert_outcomes(passed=1)
+    (row,) = json.loads((project.path / "run.json").read_text())["results"]
+    loads = {(line["file"], line["line"]) for line in row["detail"]["lines"] if line["loads"]["requests"]}
+    assert loads == {("helping.py", 5)}
 
 
 def test_a_lost_mask_is_a_fault_with_the_line_of_python(device):

@@ -117,8 +117,9 @@ class Program:
         """Decode a kernel. Raises KernelError for unknown names, NotOnThisDevice for opcodes that are not modelled."""
         resolved = self.resolve(name)
         if resolved not in self._decoded:
-            main = self.compiled.filename.rsplit("/", 1)[-1]
-            self._decoded[resolved] = decode(self._module, self._functions[resolved], self._symbols, main)
+            self._decoded[resolved] = decode(
+                self._module, self._functions[resolved], self._symbols, self.compiled.filename, self.compiled.library
+            )
         return self._decoded[resolved]
 
 
@@ -163,15 +164,19 @@ class LabelMark:
     name: str
 
 
-def decode(module: Module, function: Function, symbols: Mapping[str, Symbol], main_file: str) -> Kernel:
+def decode(
+    module: Module, function: Function, symbols: Mapping[str, Symbol], filename: str, library: str | None = None
+) -> Kernel:
     """Decode a kernel. Raises NotOnThisDevice, naming the opcode and its line, for what the table does not hold."""
-    return _Decoder(module, function, symbols, main_file).kernel()
+    return _Decoder(module, function, symbols, filename.rsplit("/", 1)[-1], library).kernel()
 
 
 class _Decoder:
     """Walk a kernel's statements, and those of the functions it calls, and collect steps and labels."""
 
-    def __init__(self, module: Module, function: Function, symbols: Mapping[str, Symbol], main_file: str) -> None:
+    def __init__(
+        self, module: Module, function: Function, symbols: Mapping[str, Symbol], main_file: str, library: str | None
+    ) -> None:
         file = RegisterFile()
         self._layout = layout_of(module, function)
         self._context = Context(
@@ -187,6 +192,9 @@ class _Decoder:
         self._files = module.files
         self._main_file = main_file
         self._main = next((number for number, path in module.files.items() if path.rsplit("/", 1)[-1] == main_file), 1)
+        self._own = {self._main}
+        if library is not None:
+            self._own |= {number for number, path in module.files.items() if not path.startswith(library)}
         self._inlined: dict[tuple[int, int], tuple[int, int]] = {}
         self._items: list[Step | LabelMark] = []
         self._instances = 0
@@ -237,16 +245,16 @@ class _Decoder:
                 scope.parameters[statement.name] = f"param{self._number()}"
 
     def _source_line(self, location: Location) -> tuple[str, int]:
-        """Return the line of the kernel's own file: where a header's function was inlined, if it was,
-        through any depth.
+        """Return the line of the user's files: where a header's or library's function was inlined, if it was, through
+        any depth.
         """
         if location.line == 0:  # NVRTC marks merged code with line 0
             return self._context.location
         here = (location.file, location.line)
         outside = None if location.inlined_file is None else (location.inlined_file, location.inlined_line or 0)
-        if location.file != self._main and outside is not None:
+        if location.file not in self._own and outside is not None:
             self._inlined[here] = self._inlined.get(outside, outside)
-        elif location.file == self._main:
+        elif location.file in self._own:
             self._inlined.pop(here, None)
         file, line = self._inlined.get(here, here)
         return self._file_name(file), line
