@@ -471,6 +471,8 @@ def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str,
     conflicts = bool(changes) and changes[0][0] == "bank_conflicts"
     if (line := (conflicting_line if conflicts else worst_line)(lines)) is not None:
         rows.append(("at", line))
+    elif changes and (line := busiest_line(lines, changes[0][0])) is not None:
+        rows.append(("most at", line))
     if decision.facts.get("pattern"):
         rows.append(("baseline", str(decision.facts["pattern"])))
     return rows
@@ -490,6 +492,15 @@ def worst_line(lines: Sequence[Mapping[str, Any]]) -> str | None:
     _, line, kind, access = worst
     per_request = f"{access['sectors_per_request']:.1f} sectors a request"
     return f"{line['file']}:{line['line']} {kind} {access['pattern']}, {per_request}"
+
+
+def busiest_line(lines: Sequence[Mapping[str, Any]], count: str) -> str | None:
+    """Say which line asks for most of the sectors of a count, such as load_sectors, where all are coalesced."""
+    kind, _, unit = count.partition("_")
+    found = [(line[f"{kind}s"]["sectors"], line) for line in lines if unit == "sectors" and line.get(f"{kind}s")]
+    sectors, line = max(found, key=lambda one: one[0], default=(0, {}))
+    share = f"{format_percent(sectors / sum(one for one, _ in found), 0)} of the sectors" if sectors else ""
+    return f"{line['file']}:{line['line']} {kind}s, {share}" if sectors else None
 
 
 def conflicting_line(lines: Sequence[Mapping[str, Any]]) -> str | None:

@@ -361,6 +361,17 @@ def test_the_line_that_wastes_most_is_named():
     )
 
 
+def test_where_no_line_wastes_any_the_one_that_asks_for_most_is_named():
+    lines = [
+        {"file": "k.cu", "line": number, "loads": {**access(1), "sectors": sectors, "coalescing": 1.0}}
+        for number, sectors in ((10, 250), (11, 750))
+    ]
+    changes = (("load_sectors", 500, 1000),)
+    decision = Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": changes})
+    now = replace(measured(80.0), detail={"lines": [*lines, {"file": "k.cu", "line": 13}]})
+    assert "    most at         k.cu:11 loads, 75 % of the sectors" in failure_message(now, decision, None).splitlines()
+
+
 @pytest.mark.parametrize(
     ("rule", "status", "label", "text"),
     [
