@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.features.traffic.ptx.lanes import SPECIALS, Array
+from pytest_bandwidth.features.traffic.ptx.lanes import SPECIALS, WARP, Array
 from pytest_bandwidth.features.traffic.ptx.memory import PARAM_BASE
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
 from pytest_bandwidth.features.traffic.ptx.parsing import (
@@ -319,6 +319,8 @@ class Here:
             if (dtype.kind == "b") != (own == "pred") or dtype.itemsize > element_bytes(own):
                 self.refuse(f" of {operand.text}, a .{own} register")
             return Read(index, dtype, element_bytes(own) > dtype.itemsize, operand.negated)
+        if operand.text == "WARP_SZ":
+            return Read(file.constant(WARP, dtype), dtype)
         if operand.text in SPECIALS:
             return Read(file.special(operand.text), dtype, dtype.itemsize < 4)
         return Read(file.constant(self.address(operand.text) + operand.offset, dtype), dtype)

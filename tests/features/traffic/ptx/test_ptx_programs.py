@@ -800,3 +800,24 @@ def test_printing_prints_nothing_and_changes_nothing(arch: str, capfd: pytest.Ca
     run(PRINTING, "shown", (1,), (64,), x, 32, arch=arch)
     np.testing.assert_array_equal(x, np.arange(64) + 1)
     assert capfd.readouterr().out == ""
+
+
+MACROS = r"""
+#include <math.h>
+#include <float.h>
+#include <limits.h>
+#include <cstdio>
+extern "C" __global__ void macros(float* out, const float* in) {
+    float m = -INFINITY;
+    m = fmaxf(m, in[threadIdx.x]);
+    bool inside = m < FLT_MAX && m > FLT_EPSILON && INT_MAX > CHAR_BIT && isnan(NAN) && UINT_MAX > 1u;
+    out[threadIdx.x] = inside ? m * (float)(M_PI / M_PI) : 0;
+}
+"""
+
+
+@every_architecture
+def test_macros_of_c_s_headers_are_there(arch: str) -> None:
+    out, given = np.zeros(64, np.float32), np.arange(1, 65, dtype=np.float32)
+    run(MACROS, "macros", (1,), (64,), out, given, arch=arch)
+    np.testing.assert_array_equal(out, given)

@@ -91,6 +91,7 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "level": ("cta", "gl", "sys"),
         "cache": ("L1", "L2"),
         "cpcache": ("ca", "cg"),
+        "dependent": ("wait", "launch_dependents"),
         "shmem": ("shared", "shared::cta"),
         "matrices": ("x1", "x2", "x4"),
         "mshape": ("m16n8k4", "m16n8k8", "m16n8k16", "m16n8k32"),

@@ -249,6 +249,7 @@ ACTIONS = [
     Form("prefetchu.L1", "", "nothing"),
     Form("discard[.global].L2", "", "nothing"),
     Form("pmevent", "", "nothing"),
+    Form("griddepcontrol.dependent", "", "nothing"),
 ]
 
 TABLE = Table(

@@ -301,6 +301,7 @@ FENCES = (
 HINTS = (
     *(f"prefetch{space}.{cache} [%x]" for space in ("", ".global") for cache in ("L1", "L2")),
     *("prefetch.local.L1 [own]", "prefetchu.L1 [%x]", "nanosleep.u32 20", "pmevent 1"),
+    *("griddepcontrol.wait", "griddepcontrol.launch_dependents"),
     *("discard.L2 [%p0], 128", "discard.global.L2 [%p0], 128"),
 )
 
@@ -348,3 +349,9 @@ def test_calls_and_returns_in_every_spelling() -> None:
     execute(body + STORE, out, functions=functions)
     total = 6 * np.arange(64)
     np.testing.assert_array_equal(out, np.where(total < 100, total, 7))
+
+
+def test_the_size_of_a_warp_is_a_number() -> None:
+    out = np.zeros(64, np.uint32)
+    execute(" mov.u32 %a, WARP_SZ;\n" + STORE, out)
+    np.testing.assert_array_equal(out, 32)
