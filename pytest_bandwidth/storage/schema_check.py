@@ -18,9 +18,9 @@ DEEPEST = 32
 LARGEST, SMALLEST = 1e75, 1e-75
 # Counts travel to other programs, which keep them in 64 bits.
 LARGEST_COUNT = 2**63 - 1
-# Fields that may be below zero: a gain, a temperature, facts of a device such as a NUMA node of -1. All others count or
-# say how long, how large or how fast it was.
-SIGNED = frozenset({"drop", "facts", "temperature_c"})
+# Fields that may be below zero: a gain and its interval, a temperature, facts of a device such as a NUMA node of -1.
+# All others count or say how long, how large or how fast it was.
+SIGNED = frozenset({"drop", "low", "high", "facts", "temperature_c"})
 
 _TOO_DEEP = f"found values nested deeper than {DEEPEST}, expected fewer levels"
 # Returns where in a value what is wrong, as `.peak.gbps is -1, expected 0 or more`; None where nothing is.

@@ -1,6 +1,7 @@
 """Changed or unknown code is compared with the commit of its baseline, in a repository of virtual time."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from baseline_files import write_baseline
@@ -65,6 +66,17 @@ def judged(repo, entries, *args):
     document = repo.document("--bandwidth-baseline=b.yaml", *args)
     assert len(git(repo.path, "worktree", "list").splitlines()) == 1
     return {row["label"]: (row["status"], row["reason_code"], row["reason"]) for row in document["results"]}
+
+
+def test_a_commit_that_brought_slow_code_with_its_baseline_is_no_old_code(repo):
+    """The runs' own commit is gone, as after a squash: the lines' commit holds the code of now."""
+    repo.file("kern.py", SLOWED)
+    other = {"function": "0" * 32, "launch": "0" * 32}
+    entries = [replace(entry(f"{OLD} @ slowed", "0123456789ab"), code=other)]
+    write(repo, entries)
+    commit(repo, "a baseline, and slow code")
+    status, rule, _ = judged(repo, entries)["slowed"]
+    assert (status, rule) == ("REGRESSED", "stored")
 
 
 def test_old_code_decides_whatever_stored_figures_say(repo):

@@ -55,7 +55,7 @@ def test_a_fact_that_is_no_figure_is_refused_and_a_page_goes_without(tmp_path: P
 
 def test_a_gain_and_a_devices_facts_may_be_below_zero(tmp_path: Path) -> None:
     document = json.loads(json.dumps(run_of(outcome("tests/test_a.py::test_a", 800.0))))
-    document["results"][0]["verdict"]["drop"] = -0.25
+    document["results"][0]["verdict"] |= {"drop": -0.25, "low": -0.5, "high": -0.125}
     document["device"]["facts"]["numa_node"] = -1
     assert len(load_run(save(tmp_path / "run.json", document))[1]) == 1
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from pytest_bandwidth.devices.host import limit_bytes
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric, Run
+from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics
@@ -29,7 +30,7 @@ from pytest_bandwidth.evidence.commit_pairs.process import (
     Worktrees,
     by_label,
 )
-from pytest_bandwidth.evidence.commit_pairs.revision_code import runs_same_code
+from pytest_bandwidth.evidence.commit_pairs.revision_code import are_same_code, runs_same_code
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
@@ -150,6 +151,11 @@ class PairsTaken:
             if head is not None and base is not None
         ]
 
+    def is_same_code(self, label: str | None) -> bool:
+        """Return whether both trees surely run the same code."""
+        both = ((pair.head.get(label), pair.base.get(label)) for pair in self.pairs)
+        return any(head and base and are_same_code(head, base, counted=False) for head, base in both)
+
     def base(self, label: str | None) -> list[Outcome]:
         """Return the other revision's outcomes of a measurement, valid or not, the oldest first."""
         return [pair.base[label] for pair in self.pairs if label in pair.base]
@@ -201,6 +207,11 @@ class CommitPairs:
         known = {}
         for key, paired in compare_timed(subjects, taken, self.limits.looks).items():
             one, why_not = together[key], paired.why_not
+            recorded = one.entry is not None and identity_of_plain(one.entry.code).known()
+            if one.revision is None and recorded and taken.is_same_code(one.measurement.label):
+                # One commit may bring a baseline, and code that its runs did not have.
+                known[key] = _without(one, f"{revision} has the code of now, not that of the baseline's runs")
+                continue
             if one.revision is not None:  # there is no baseline: the revision's processes are the entry
                 one = replace(one, entry=paired.entry or one.entry)
             elif paired.mismatch is not None:
