@@ -18,6 +18,7 @@ from pytest_bandwidth.outcomes.outcome import Outcome
 DEVICE_LOSS = "device-loss"
 UNJUDGED = "failed-unjudged"
 HIDDEN = "failure-hidden"
+FAILED = "failed-otherwise"
 NOT_MEASURED = "not-measured"
 ABSENT = "absent"
 ONE_CAUSE = "one-cause"
@@ -136,6 +137,11 @@ def unjudged_finding(nodeid: str, said: str) -> dict[str, str]:
     """
     first = said.strip().partition("\n")[0][:SAID_AT_MOST]
     return {"code": UNJUDGED, "text": f"{nodeid} failed before it was judged: {first}"}
+
+
+def failed_finding(nodeid: str) -> dict[str, str]:
+    """Name a test that failed and that no verdict fails: a report of verdicts alone would look as if all were well."""
+    return {"code": FAILED, "text": f"{nodeid} failed, and not by a verdict"}
 
 
 def hidden_finding(nodeid: str, said: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Literal
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS, HIDDEN, OF_UNMEASURED, UNJUDGED
+from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS, FAILED, HIDDEN, OF_UNMEASURED, UNJUDGED
 from pytest_bandwidth.reports.tables import natural
 from pytest_bandwidth.reports.values import mapping, number, sequence
 from pytest_bandwidth.storage.saved_run import RunDocument
@@ -122,6 +122,8 @@ def _failure(run: RunDocument, counts: Sequence[StatusCount]) -> tuple[str, Seve
         return f"{broken} failed before being judged", "bad"
     if codes[HIDDEN]:
         return f"{counted(codes[HIDDEN], 'test')} failed and hid it", "bad"
+    if codes[FAILED]:
+        return f"{counted(codes[FAILED], 'test')} failed, and not by a verdict", "bad"
     # Without --bandwidth-device-tolerance a loss is only told.
     if codes[DEVICE_LOSS] and run.settings.get("device_tolerance") is not None:
         return "The device lost more than it may", "bad"

@@ -8,7 +8,7 @@ import pytest
 import run_documents
 
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS, NOT_MEASURED, UNJUDGED
+from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS, FAILED, NOT_MEASURED, UNJUDGED
 from pytest_bandwidth.reports.summary import by_attention, loss_of, severity_of, summary_of_run
 from pytest_bandwidth.storage.saved_run import read_document
 
@@ -53,6 +53,7 @@ UNMEASURED = {"code": NOT_MEASURED}
         (("OK",), LOST, "The device lost more than it may", "bad"),
         (("OK",), {**LOST, "code": "other"}, "The measurement passed", "good"),
         (("OK",), {"code": UNJUDGED}, "1 test failed before being judged", "bad"),
+        (("OK",), {"code": FAILED}, "1 test failed, and not by a verdict", "bad"),
         (("OK",), UNMEASURED, "Nothing failed, but entries of the baseline were not measured", "warn"),
         (("OK",), {**UNMEASURED, "strict": True}, "Entries of the baseline were not measured", "bad"),
         # Undecided for one reason: it is said which.

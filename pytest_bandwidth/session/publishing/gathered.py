@@ -67,6 +67,7 @@ class DeviceResults:
     skipped on this device, by reason.
     unmeasurable: entries of the baseline for which no test was to run.
     hidden: what tests failed by that were not reported as failed, by node id.
+    failed_otherwise: node ids of tests of the run that failed, that no verdict fails and nothing else here names.
     environment: facts about the software and the host of the device's own process; empty where this process is it.
     findings: what its document says already, where its process wrote one.
     """
@@ -81,6 +82,7 @@ class DeviceResults:
     skipped: Mapping[str, int] = field(default_factory=dict)
     unmeasurable: Unmeasurable = field(default_factory=Unmeasurable)
     hidden: Mapping[str, str] = field(default_factory=dict)
+    failed_otherwise: Sequence[str] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
     findings: Sequence[Mapping[str, str]] = ()
 
@@ -184,6 +186,7 @@ class Gathered:
         hidden = {test: said for test, said in self.failing(expected).items() if test not in failed}
         # Those that failed in the end.
         unjudged = {test: said for test, said in self._unjudged.items() if test in failed}
+        otherwise = sorted({nodeid for _, nodeid in set(failed) - self.failing(expected).keys() - unjudged.keys()})
         found = []
         for key, of_device in sorted(self._devices.items(), key=itemgetter(0)):
             rows, given = of_device.rows.values(), of_device.ended
@@ -203,6 +206,7 @@ class Gathered:
                 Counter(of_device.skipped.values()),
                 unmeasurable,
                 self._on(key, hidden),
+                otherwise[:MOST_FAILED],
             )
             no_test = unmeasurable.gone or unmeasurable.moved or unmeasurable.elsewhere
             if one.rows or one.unjudged or one.not_measured or one.hidden or no_test:
@@ -221,6 +225,8 @@ def verdict_said(status: str) -> str:
 
 
 LONGEST_SUFFIX = 60
+# Of tests that failed by something else, so many are named.
+MOST_FAILED = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from pytest_bandwidth.outcomes.run_findings import (
     MOVED,
     Unmeasurable,
     device_loss,
+    failed_finding,
     hidden_finding,
     not_measured_finding,
     shared_causes,
@@ -107,6 +108,7 @@ def _with_findings(report: DeviceReport, settings: Settings, root: Path) -> Devi
     found += [asdict(cause.finding()) for cause in shared_causes(results.outcomes)]
     found += [unjudged_finding(nodeid, said) for nodeid, said in results.unjudged.items()]
     found += [hidden_finding(nodeid, said) for nodeid, said in results.hidden.items()]
+    found += [failed_finding(nodeid) for nodeid in results.failed_otherwise]
     found += [not_measured_finding(key, why) for key, why in results.not_measured.items()]
     # What was read from a device's own document says some of it already.
     known = [dict(one) for one in results.findings]

@@ -365,6 +365,20 @@ def test_a_kernel_that_skips_a_part_of_its_work_has_gained_nothing(counted, inde
     result.stdout.re_match_lines([r".*MISMATCH: distinct bytes read 65,536 → .* of 65,536 declared: a part .*"])
 
 
+def test_a_summary_does_not_pass_where_a_test_failed_by_something_else(counted, monkeypatch):
+    counted.file("test_scale.py", TEST + "    assert y[0] == 0\n\ndef test_other():\n    assert False\n")
+    summary = counted.path / "summary.md"
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    counted.run("--bandwidth-json=run.json").assert_outcomes(failed=2)
+    found = json.loads((counted.path / "run.json").read_text())["findings"]
+    assert [(one["code"], one["text"].partition(" ")[0]) for one in found] == [
+        ("failed-otherwise", "test_scale.py::test_other"),
+        ("failed-otherwise", "test_scale.py::test_scale"),
+    ]
+    assert summary.read_text().lstrip().startswith("## ❌ 2 tests failed, and not by a verdict")
+
+
 def test_floors_of_time_do_not_hold_where_no_time_is_measured(counted):
     marked = "import pytest\n" + TEST.replace(
         "def test_scale", "@pytest.mark.bandwidth(min_gbps=9000, min_utilization=0.9, min_relative=0.9)\ndef test_scale"
