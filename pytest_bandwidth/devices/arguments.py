@@ -80,12 +80,17 @@ def _checked(argument: Any, where: str, kind: str, world: ArrayWorld) -> Any:
     found = world.device_of(argument)
     if found != world.index:
         raise UsageError(f"{where} lies on cuda:{found}, the measurement runs on cuda:{world.index}: copy it over")
-    if not (argument.flags.c_contiguous or argument.flags.f_contiguous):
+    refuse_gaps(argument, where)
+    return argument
+
+
+def refuse_gaps(array: Any, where: str) -> None:
+    """Raise UsageError for an array with gaps between its elements: a kernel is handed its first address alone."""
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
         raise UsageError(
-            f"{where} is not contiguous (shape {argument.shape}, strides {argument.strides}), and a raw kernel ignores "
+            f"{where} is not contiguous (shape {array.shape}, strides {array.strides}), and a raw kernel ignores "
             "strides: pass bandwidth.xp.ascontiguousarray of it, or hand the strides to the kernel yourself"
         )
-    return argument
 
 
 def is_foreign_array(value: Any) -> bool:

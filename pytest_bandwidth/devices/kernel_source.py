@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from os import walk
 from os.path import isdir, isfile  # of a name that no file system takes, Path's raise
 from pathlib import Path
 
@@ -24,6 +26,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MUL
 # PTX names its version first, after comments.
 _PTX = re.compile(r"^[ \t]*\.version[ \t]+\d", re.MULTILINE)
 LARGEST_SOURCE_BYTES = 16 * 2**20
+MOST_FOLDERS = 2000
 
 
 def shipped_folder() -> Path:
@@ -143,8 +146,29 @@ def _find(path: Path, folders: Sequence[Path]) -> tuple[Path, bool]:
         if isfile(candidate):
             return candidate, candidate.parent == shipped_folder()
     if not path.is_absolute() and isfile(shipped_folder() / path):
+        own = None if not folders or _PACKAGE.name in folders[0].parts else _namesake(path.name, folders[-1])
+        if own is not None:
+            raise KernelError(
+                f"kernel: pytest-bandwidth ships a {path.name}, and {own} is yours: say which by its path, "
+                f"{str(own)!r} or {str(shipped_folder() / path)!r}"
+            )
         return shipped_folder() / path, True
     if folder := next((candidate for candidate in candidates if isdir(candidate)), None):
         raise KernelError(f"kernel: found the folder {folder}, expected a file of CUDA C++ text")
     looked = ", ".join(dict.fromkeys(str(c.parent) for c in candidates))
     raise KernelError(f"no kernel file {str(path)!r} in {looked}; shipped files are {', '.join(shipped_files())}")
+
+
+@lru_cache(MOST_FOLDERS)
+def _namesake(name: str, root: Path) -> Path | None:
+    """Return another file of that name somewhere below the root folder, relative to it; None where there is none.
+
+    Hidden folders and virtual environments are passed over, and what lies beyond `MOST_FOLDERS` of others.
+    """
+    for number, (folder, inner, files) in enumerate(walk(root)):
+        if number >= MOST_FOLDERS:
+            break
+        inner[:] = [one for one in inner if not one.startswith(".") and not isfile(Path(folder, one, "pyvenv.cfg"))]
+        if name in files and Path(folder, name).read_bytes() != (shipped_folder() / name).read_bytes():
+            return Path(folder, name).relative_to(root)
+    return None

@@ -24,6 +24,19 @@ def test_what_is_no_kernel_is_told(tmp_path, source, said):
         read_source(source, None, (tmp_path,))
 
 
+def test_a_shipped_file_does_not_stand_in_for_one_of_the_same_name(tmp_path):
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "stream.cu").write_text(SOURCE)
+    folders = (tmp_path / "tests", tmp_path)
+    assert read_source("stream.cu", "triad_f32", folders).shipped
+    (tmp_path / "kernels" / "softmax.cu").write_text(SOURCE)
+    with pytest.raises(KernelError, match=r"ships a softmax\.cu, and kernels/softmax\.cu is yours: say which by"):
+        read_source("softmax.cu", "k", folders)
+    assert not read_source("kernels/softmax.cu", "k", folders).shipped
+    assert read_source("softmax.cu", "softmax_naive_f32", (tmp_path / "pytest_bandwidth" / "suite", tmp_path)).shipped
+
+
 SOURCE = 'extern "C" __global__ void k(float* x) {}'
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.arguments import misread_arrays
+from pytest_bandwidth.devices.arguments import misread_arrays, refuse_gaps
 from pytest_bandwidth.devices.base import Budget, Call, Device, KernelSource, Launch, Progress, Workload
 from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.devices.code.launch import with_launch
@@ -144,6 +144,9 @@ class TrafficDevice(Device):
             if kind.__module__.startswith("triton."):
                 expected = "a call of Triton's kernel: bandwidth(lambda: kernel[grid](...), ...)"
             raise UsageError(f"launch: found an object of type {kind.__name__}, expected {expected}")
+        for number, argument in enumerate(launch.args, start=1):
+            if isinstance(argument, np.ndarray):
+                refuse_gaps(argument, f"launch: argument {number}")
         return lambda: self._execute(launch, None, lambda _: None)
 
     def resources(self, launch: Launch) -> KernelResources | None:

@@ -9,7 +9,7 @@ pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip
 
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
 from pytest_bandwidth.devices.kernel_source import read_source
-from pytest_bandwidth.domain.errors import KernelFault
+from pytest_bandwidth.domain.errors import KernelFault, UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.features.traffic import device as traffic
 from pytest_bandwidth.features.traffic.device import open_traffic
@@ -54,6 +54,12 @@ def test_a_view_of_an_empty_array_is_watched(device):
     view = device.empty(128, "float32")[64:]
     with pytest.raises(KernelFault, match="uninitialised"):
         copied(device, np.zeros(64, np.float32), view)
+
+
+def test_a_view_with_gaps_is_refused_as_on_a_gpu(device):
+    gaps = device.random((64, 16), "float32")[:, :4]
+    with pytest.raises(UsageError, match=r"argument 2 is not contiguous .*: pass bandwidth\.xp\.ascontiguousarray"):
+        copied(device, np.zeros(64, np.float32), gaps)
 
 
 def test_arrays_that_went_do_not_hide_those_that_stay(device):
