@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pytest_bandwidth.outcomes.run_findings import UNJUDGED
+from pytest_bandwidth.outcomes.run_findings import FAILED, UNJUDGED
 from pytest_bandwidth.reports.summary import summary_of_run
 from pytest_bandwidth.storage.saved_run import read_document
 
@@ -60,7 +60,7 @@ def test_a_run_of_nothing_but_failures_without_a_verdict_is_told(project):
     result.assert_outcomes(failed=2, errors=1)
     result.stdout.fnmatch_lines(["*= memory bandwidth =*", "0 measured", "wrote run.json", "wrote run.html"])
     run = read_document(json.loads((project.path / "run.json").read_text()))
-    assert [note.code for note in run.findings] == [UNJUDGED, UNJUDGED]
+    assert [note.code for note in run.findings] == [UNJUDGED, UNJUDGED, FAILED]
     summary = summary_of_run(run)
     assert (summary.sentence, summary.severity) == ("2 tests failed before being judged", "bad")
     assert summary.sentence in (project.path / "run.html").read_text(encoding="utf-8")

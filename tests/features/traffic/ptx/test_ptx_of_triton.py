@@ -12,7 +12,7 @@ import pytest
 
 from pytest_bandwidth.features.traffic import ptx
 
-FOLDER = Path(__file__).with_name("triton")
+FOLDER = Path(__file__).with_name("made_by_triton")
 # Without what the compiler needs itself, which comes last and is empty here.
 PARAMETERS = {
     "softmax": ("out", "x", "stride", "columns", "scratch", "profile"),
