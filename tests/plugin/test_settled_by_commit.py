@@ -79,6 +79,12 @@ def test_a_commit_that_brought_slow_code_with_its_baseline_is_no_old_code(repo):
     assert (status, rule) == ("REGRESSED", "stored")
 
 
+def test_the_runs_commit_is_old_code_where_only_a_library_changed_since(repo):
+    other = {"function": "0" * 32, "launch": "0" * 32}
+    found = judged(repo, [replace(entry(f"{OLD} @ slowed", head(repo), 1.3 * SHARE), code=other)])
+    assert found["slowed"][:2] == ("OK", "pairs")
+
+
 def test_old_code_decides_whatever_stored_figures_say(repo):
     first = head(repo)
     repo.file("kern.py", SLOWED)

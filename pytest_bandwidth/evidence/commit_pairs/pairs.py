@@ -207,9 +207,7 @@ class CommitPairs:
         known = {}
         for key, paired in compare_timed(subjects, taken, self.limits.looks).items():
             one, why_not = together[key], paired.why_not
-            recorded = one.entry is not None and identity_of_plain(one.entry.code).known()
-            if one.revision is None and recorded and taken.is_same_code(one.measurement.label):
-                # One commit may bring a baseline, and code that its runs did not have.
+            if one.revision is None and _brought_it_all(one, revision) and taken.is_same_code(one.measurement.label):
                 known[key] = _without(one, f"{revision} has the code of now, not that of the baseline's runs")
                 continue
             if one.revision is not None:  # there is no baseline: the revision's processes are the entry
@@ -219,6 +217,17 @@ class CommitPairs:
             is_compared = paired.compared is not None
             known[key] = replace(one, compared=paired.compared) if is_compared else _without(one, why_not)
         return known
+
+
+def _brought_it_all(evidence: Evidence, revision: Revision) -> bool:
+    """Return whether a commit that is none of the entry's runs may have brought a baseline and other code at once.
+
+    At a commit of the runs the same code is what they ran: a library, or the plugin, is what changed since.
+    """
+    entry = evidence.entry
+    if entry is None or not identity_of_plain(entry.code).known():
+        return False
+    return not any(run.commit and not run.dirty and revision.commit.startswith(run.commit) for run in entry.runs)
 
 
 def _without(evidence: Evidence, why: str | None) -> Evidence:
