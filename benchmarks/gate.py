@@ -104,7 +104,7 @@ def spent(kept: Tally, drops: Sequence[float]) -> Iterator[str]:
 
 def wait_until(moment: datetime) -> None:
     """Wait until a round of `--over` is due."""
-    time.sleep(  # the time of day is what is waited for
+    time.sleep(  # --over spreads rounds over hours: they begin at a time of day
         max((moment - datetime.now(timezone.utc)).total_seconds(), 0)
     )
 

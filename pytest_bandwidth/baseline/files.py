@@ -89,7 +89,7 @@ def _acquire(path: Path, lock: Path) -> int:
                 os.close(descriptor)
                 waited = f"for more than {LOCK_TIMEOUT_SECONDS:g} s"
                 raise error(path, 1, f"found it locked by {holder!r} {waited}, expected its turn: try later") from None
-            time.sleep(_POLL_SECONDS)  # flock waits without end or not at all
+            time.sleep(_POLL_SECONDS)  # flock has no time-out: ask again until ours is over
         except OSError as problem:
             os.close(descriptor)
             found = f"found a folder whose files cannot be locked ({problem.strerror})"

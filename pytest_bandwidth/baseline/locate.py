@@ -72,7 +72,7 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
     if nameless and len(matching) + len(nameless) > 1:
         other = (matching + nameless[1:])[0]
         line = render_device(device_of(device)).strip()
-        raise error(nameless[0], 1, f"found no device, expected one beside {other}: add {line}")
+        raise error(nameless[0], 1, f"found no device, expected one since {other} is there too: add {line}")
     if matching:
         return matching[0]
     if problems:

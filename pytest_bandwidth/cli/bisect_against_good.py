@@ -69,7 +69,7 @@ class AgainstGood:
             rows = test.codes_at_base([test.nodeid])
             self._rows_of_good = by_label(rows)
         except NothingThere:
-            # Such as a test that asserts on its figures, of which there are none while it only tells its code.
+            # The test may assert on its figures. There are none while it runs only to identify its code.
             rows, self._rows_of_good = test.base(), {}
         if "device" not in rows[0]:
             raise FreshProcessFailed(f"{good} holds a pytest-bandwidth that cannot be asked yet: expected a later GOOD")

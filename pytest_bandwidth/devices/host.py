@@ -128,7 +128,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def _sysconf(*names: str) -> int | None:
-    """Return the product of what the system says of these; None where it does not."""
+    """Multiply the values of these sysconf names; None if the system lacks one."""
     try:
         return prod(os.sysconf(name) for name in names)
     except (AttributeError, ValueError, OSError):

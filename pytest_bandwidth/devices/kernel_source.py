@@ -161,9 +161,9 @@ def _find(path: Path, folders: Sequence[Path]) -> tuple[Path, bool]:
 
 @lru_cache(MOST_FOLDERS)
 def _namesake(name: str, root: Path) -> Path | None:
-    """Return another file of that name somewhere below the root folder, relative to it; None where there is none.
+    """Find a file below the root folder that has a shipped file's name and other contents; return its relative path.
 
-    Hidden folders and virtual environments are passed over, and what lies beyond `MOST_FOLDERS` of others.
+    The search skips hidden folders and virtual environments. It ends after `MOST_FOLDERS` folders.
     """
     for number, (folder, inner, files) in enumerate(walk(root)):
         if number >= MOST_FOLDERS:

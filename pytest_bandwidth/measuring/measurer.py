@@ -203,7 +203,7 @@ class Measurer:
                     progress.note(f"waits up to {QUIET_WAIT_SECONDS:.0f} s for a quiet moment: {why.text}")
                 progress.show(f"waits for a quiet moment, {self._quiet_wait_seconds:.0f} s left: {why.text}")
                 waits_since = time.monotonic()
-                time.sleep(NAP_SECONDS)  # other processes do not tell when they end
+                time.sleep(NAP_SECONDS)  # other users' processes send no signal when they end
 
 
 # Libraries that launch, compile or compute; by the names of their modules.

@@ -96,7 +96,7 @@ def test_a_nameless_file_beside_the_devices_own_is_told_what_to_add(tmp_path: Pa
     with pytest.raises(BaselineError) as caught:
         baseline_files.find_file(tmp_path, A100)
     assert str(caught.value) == (
-        f"{nameless}:1: found no device, expected one beside {other}: add "
+        f"{nameless}:1: found no device, expected one since {other} is there too: add "
         "device: {name: NVIDIA A100-SXM4-80GB, memory_gib: 80, kind: cuda}"
     )
 
@@ -169,7 +169,7 @@ def test_a_folder_of_countless_files_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_may_not_be_read_is_told() -> None:
     with tempfile.TemporaryDirectory() as folder, without_privileges():
         if os.access(folder, os.R_OK, effective_ids=True):
-            pytest.skip("this user may read everything")
+            pytest.skip("root reads every file: run the tests as another user")
         with pytest.raises(BaselineError, match=r"found a folder that cannot be read \(Permission denied\)"):
             baseline_files.find_file(Path(folder), A100)
 

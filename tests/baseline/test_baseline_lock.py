@@ -165,7 +165,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
         not shutil.which("unshare")
         or subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode
     ):
-        pytest.skip("mounting a small tmpfs is not permitted here")
+        pytest.skip("a full disk is a tmpfs of its own, and this user may not mount one: needs root")
     inside = f'{mount} && "{sys.executable}" -c "$1" "{tmp_path}"'
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", inside, "sh", FULL_DISK], capture_output=True, text=True, check=False

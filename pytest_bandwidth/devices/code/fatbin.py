@@ -115,7 +115,7 @@ def kernels_of(section: memoryview) -> Iterator[bytes]:
 
 
 def _container(section: memoryview, at: int, left: dict[int, int]) -> tuple[list[bytes], int] | None:
-    """Return what identifies a container of NVIDIA's, and where it ends; None where there is none.
+    """Return the code in an NVIDIA fatbin container, and the offset of its end; None if no container starts here.
 
     left: how many bytes may still be unpacked, by compression.
     """

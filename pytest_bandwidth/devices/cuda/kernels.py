@@ -405,7 +405,7 @@ def _refusing(what: str, reasons: str) -> Iterator[None]:
         culprit = next((one for one in (error, error.__cause__) if one is not None and _is_of_capture(one)), None)
         if culprit is None:
             raise
-        # Where several callables are sampled alternately, the error names the one that failed.
+        # With several callables the error itself names the one that failed.
         which = getattr(error, "what", what)
         raise UsageError(
             f"graph=True: CUDA does not capture {which} ({one_line(culprit)}): {reasons}; measure it without"
@@ -417,6 +417,7 @@ def _is_of_capture(error: BaseException) -> bool:
     status = status_of(error)
     if status is not None:
         return status in CAPTURING
+    # CuPy itself refuses by these two, and its text alone tells them from other errors.
     is_cupys = isinstance(error, (RuntimeError, NotImplementedError))
     return is_cupys and any(words in str(error) for words in ("is capturing", "stream capture"))
 

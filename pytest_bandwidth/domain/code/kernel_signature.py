@@ -68,7 +68,7 @@ def source_name(kernel: str) -> str:
 
 
 def _declared(text: str, start: int) -> tuple[list[str], int]:
-    """Split what stands in parentheses at commas that are in no bracket, and return behind which place they close."""
+    """Split a parameter list at its top-level commas; return the parts and the index after the closing parenthesis."""
     parts, begin, depth, nested = [], start, 1, 0
     for place in range(start, min(len(text), start + 20_000)):
         character = text[place]

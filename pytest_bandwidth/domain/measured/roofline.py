@@ -169,7 +169,7 @@ def bottleneck_of(measurement: Measurement) -> str | None:
     if resources is not None and resources.local_bytes:
         where = "(spilled registers, indexed arrays) go through the caches"
         return f"{resources.local_bytes} B of local memory a thread {where}"
-    # The bytes that all loads ask for, by the operation's model, beside the distinct ones.
+    # Requested bytes ÷ distinct bytes of the loads, by the operation's traffic model.
     factor = (traffic.requested_read or 0) / traffic.bytes_read if traffic.bytes_read else 0.0
     if factor < READ_AGAIN:
         return None

@@ -83,7 +83,7 @@ def above_peak(measurement: Measurement) -> Finding | None:
         f"{format_gbps(gbps)} is more than the peak of {format_gbps(peak.gbps)} ({peak.source}): the work was served "
         f"from a cache, or moves less than the {format_bytes(measurement.bytes_moved)} that are declared"
     )
-    # A GPU's cache may have kept a good part of what was written until after the end.
+    # Written bytes may still be in the GPU's cache when the timing ends.
     cache_bytes, written = measurement.device.facts.get("last_cache_bytes"), measurement.traffic.bytes_written
     if isinstance(cache_bytes, int) and measurement.traffic.bytes_read < written <= ENOUGH_CACHES * cache_bytes:
         text += (

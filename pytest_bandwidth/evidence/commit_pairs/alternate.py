@@ -155,9 +155,9 @@ def rest(tasks: Path = Path("/proc/self/task")) -> None:
         while any(_runs(tasks / thread) for thread in os.listdir(tasks) if thread != own):
             if time.monotonic() > ends:
                 return
-            time.sleep(STEP_SECONDS)  # nobody tells when another library's thread has spun for long enough
+            time.sleep(STEP_SECONDS)  # BLAS threads spin after a call, and no API says when they stop
     except OSError:
-        time.sleep(MOST_REST_SECONDS)  # nothing tells which threads run
+        time.sleep(MOST_REST_SECONDS)  # without /proc nothing shows whether threads still spin
 
 
 def _runs(thread: Path) -> bool:

@@ -240,7 +240,7 @@ class Built:
                 continue
             if time.monotonic() > deadline:
                 raise BuildFailed(f"another process has held {self._folder} for {BUILD_SECONDS:g} s: end it or wait")
-            time.sleep(_POLL_SECONDS)  # flock has no time-out, and a build may hang
+            time.sleep(_POLL_SECONDS)  # flock has no time-out, and the build that holds it may hang
 
     def _is_locked(self, kind: int) -> bool:
         """Lock the folder, which is made where it is missing; return whether that was possible."""

@@ -124,8 +124,7 @@ class PairsTaken:
                 except (FreshProcessFailed, FailsThere):
                     if self.pairs:
                         raise
-                    # A test may look at its own figures, of which some need a probe, or more rounds than a pair in turn
-                    # takes.
+                    # The test may assert on figures that need a probe, or more rounds than such a pair has.
                     self.tell("the test fails where two processes sample in turn: they follow each other")
                     self.in_turn = False
             sides = (worktrees.head, worktrees.base) if number % 2 == 0 else (worktrees.base, worktrees.head)
@@ -207,7 +206,11 @@ class CommitPairs:
         known = {}
         for key, paired in compare_timed(subjects, taken, self.limits.looks).items():
             one, why_not = together[key], paired.why_not
-            if one.revision is None and _brought_it_all(one, revision) and taken.is_same_code(one.measurement.label):
+            if (
+                one.revision is None
+                and _may_have_brought_both(one, revision)
+                and taken.is_same_code(one.measurement.label)
+            ):
                 known[key] = _without(one, f"{revision} has the code of now, not that of the baseline's runs")
                 continue
             if one.revision is not None:  # there is no baseline: the revision's processes are the entry
@@ -219,10 +222,11 @@ class CommitPairs:
         return known
 
 
-def _brought_it_all(evidence: Evidence, revision: Revision) -> bool:
-    """Return whether a commit that is none of the entry's runs may have brought a baseline and other code at once.
+def _may_have_brought_both(evidence: Evidence, revision: Revision) -> bool:
+    """Return whether the baseline and the code of now may come from this one commit, as after a squash.
 
-    At a commit of the runs the same code is what they ran: a library, or the plugin, is what changed since.
+    A commit that the entry's runs recorded holds the code that they ran. If that is the code of now, then a library or
+    the plugin changed.
     """
     entry = evidence.entry
     if entry is None or not identity_of_plain(entry.code).known():

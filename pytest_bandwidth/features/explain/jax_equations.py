@@ -145,7 +145,7 @@ def _compiled_bytes(jax: Any, function: Callable[..., Any], arrays: Sequence[Any
     """Return the bytes that XLA says its program for the call accesses; None where it does not tell."""
     try:
         cost = next(_costs(jax.jit(function).lower(*arrays).compile().cost_analysis()), None)
-    except (NotImplementedError, RuntimeError, jax.errors.JAXTypeError):  # not every backend has a cost analysis
+    except (NotImplementedError, RuntimeError, jax.errors.JAXTypeError):  # a backend without cost analysis: no figure
         return None
     told = None if cost is None else cost.get("bytes accessed")
     return None if told is None else int(told)

@@ -142,7 +142,7 @@ def ray_processors(proc: Path = Path("/proc"), seconds: float = WATCHING_SECONDS
     before = _ray_seconds(proc)
     if before is None:
         return None
-    time.sleep(seconds)  # the system counts from the start: two readings, some time apart
+    time.sleep(seconds)  # counters grow from boot: a rate needs two readings
     after = _ray_seconds(proc) or {}
     return sum(used - before.get(pid, used) for pid, used in after.items()) / seconds
 

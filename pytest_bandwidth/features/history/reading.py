@@ -122,7 +122,7 @@ def ask(place: Place, question: Callable[[History], Answer]) -> Answer:
             return question(history)
         if time.monotonic() >= until:
             raise UsageError(f"{place}: changes faster than it can be read, expected a history at rest: try again")
-        time.sleep(PAUSE_SECONDS)  # nothing announces the end of the merge
+        time.sleep(PAUSE_SECONDS)  # another process merges these files, and sends no signal at its end
 
 
 def known_runs(place: Place) -> set[str]:

@@ -206,6 +206,6 @@ def _ptx_of(key: str, kernel: str) -> str:
 def _loaded(
     ptx: str, cubin: bytes, arch: str, kernel: str, filename: str, parameters: tuple[str, ...]
 ) -> tuple[Program, MeasuredCode]:
-    library = str(Path(sys.modules["triton"].__file__ or "").parent)
-    module = PtxModule(ptx, "", arch, filename=filename, parameters=parameters, library=library)
+    triton = str(Path(sys.modules["triton"].__file__ or "").parent)
+    module = PtxModule(ptx, "", arch, filename=filename, parameters=parameters, foreign_folder=triton)
     return Program(module), kernel_code(ptx, cubin, kernel)

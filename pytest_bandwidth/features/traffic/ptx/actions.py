@@ -5,10 +5,11 @@ Parameters with a name are registers, of the launch or of an inlined call.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -346,53 +347,68 @@ def _narrowed(
 
 
 def copy_group(here: Here) -> Sequence[Step]:
-    commits, groups = here.match.form.meaning == "copies committed", None
-    if here.match.form.syntax.endswith("wait_group"):
-        groups = int(getattr(here.operands[0], "value", -1))
-    return [CopyGroup(**here.placed(), commits=commits, left=groups)]
+    """Decode cp.async.commit_group, wait_group N and wait_all."""
+    if here.match.form.meaning == "copies committed":
+        return [CopyGroup(**here.placed(), commits=True)]
+    groups = [getattr(operand, "value", None) for operand in here.operands]
+    if len(groups) != here.match.form.syntax.endswith("wait_group") or not all(isinstance(n, int) for n in groups):
+        here.refuse()
+    return [CopyGroup(**here.placed(), commits=False, left=groups[0] if groups else None)]
 
 
 def matrix_load(here: Here) -> Sequence[Step]:
     """Decode ldmatrix: each lane reads a row of 16 bytes, then the lanes of a warp exchange them."""
     target, start = here.operands
-    placed, count, guard, steps, words = _rows_of_matrices(here)
-    targets = target.items if isinstance(target, Vector) else (target,)
-    if len(targets) != count:
-        here.refuse()
-    read, offset = _place(here, start)
-    access = _access(here, "b32", 4, offset, "shared")
-    steps.append(Load(site=placed["site"], guard=guard, sources=(read,), targets=tuple(map(Write, words)), **access))
-    spread = partial(matrices.distributed, count, "trans" in here.choice)
-    sources = tuple(Read(word, DTYPES["b32"]) for word in words)
-    writes = tuple(here.write(one, "b32") for one in targets)
-    return [*steps, WarpStep(**placed, sources=sources, targets=writes, name="ldmatrix", mode="", function=spread)]
+    rows = _rows_of_matrices(here, start, target)
+    load = Load(**rows.placed, sources=(rows.address,), targets=tuple(map(Write, rows.words)), **rows.access)
+    function = partial(matrices.distributed, len(rows.registers), "trans" in here.choice)
+    sources = tuple(Read(word, DTYPES["b32"]) for word in rows.words)
+    targets = tuple(here.write(register, "b32") for register in rows.registers)
+    spread = WarpStep(**here.placed(), sources=sources, targets=targets, name="ldmatrix", mode="", function=function)
+    return [*rows.guarding, load, spread]
 
 
 def matrix_store(here: Here) -> Sequence[Step]:
     """Decode stmatrix: the lanes of a warp exchange, then each stores a row of 16 bytes."""
     start, value = here.operands
-    placed, count, guard, steps, words = _rows_of_matrices(here)
-    values = value.items if isinstance(value, Vector) else (value,)
-    if len(values) != count:
+    rows = _rows_of_matrices(here, start, value)
+    function = partial(matrices.collected, "trans" in here.choice)
+    sources = tuple(here.read(register, "b32") for register in rows.registers)
+    targets = tuple(map(Write, rows.words))
+    gathered = WarpStep(**here.placed(), sources=sources, targets=targets, name="stmatrix", mode="", function=function)
+    words = (Read(word, DTYPES["b32"]) for word in rows.words)
+    return [gathered, *rows.guarding, Store(**rows.placed, sources=(rows.address, *words), **rows.access)]
+
+
+class _Rows(NamedTuple):
+    """Hold how the lanes of a warp access rows of matrices.
+
+    placed: site, and the guard of lanes that have a row; guarding: the steps that compute it. address, access: of the
+    row. registers: the operands that hold the matrices. words: registers for a row's four words.
+    """
+
+    placed: dict[str, Any]
+    guarding: list[Step]
+    address: Read
+    access: dict[str, Any]
+    registers: tuple[Operand, ...]
+    words: list[int]
+
+
+def _rows_of_matrices(here: Here, start: Operand, held: Operand) -> _Rows:
+    count, placed = int(here.choice["matrices"][1:]), here.placed()
+    registers = held.items if isinstance(held, Vector) else (held,)
+    if len(registers) != count:
         here.refuse()
-    gather = partial(matrices.collected, "trans" in here.choice)
-    sources, writes = tuple(here.read(one, "b32") for one in values), tuple(map(Write, words))
-    steps.append(WarpStep(**placed, sources=sources, targets=writes, name="stmatrix", mode="", function=gather))
-    read, offset = _place(here, start)
-    access = _access(here, "b32", 4, offset, "shared")
-    rows = (read, *(Read(word, DTYPES["b32"]) for word in words))
-    return [*steps, Store(site=placed["site"], guard=guard, sources=rows, **access)]
-
-
-def _rows_of_matrices(here: Here) -> tuple[dict[str, Any], int, Guard | None, list[Step], list[int]]:
-    """Return site and guard; how many matrices; the guard of lanes that have a row; the steps to it; a row's words."""
-    placed, count, file = here.placed(), int(here.choice["matrices"][1:]), here.context.file
-    guard, steps = placed["guard"], []
+    guarding: list[Step] = []
     if count < 4:
-        lane = Read(file.special("%laneid"), DTYPES["u32"])
-        guard, step = _narrowed(here, placed["site"], guard, lane, lambda lane: lane < 8 * count)
-        steps.append(step)
-    return placed, count, guard, steps, [file.new() for _ in range(4)]
+        lane = Read(here.context.file.special("%laneid"), DTYPES["u32"])
+        first = partial(operator.gt, np.uint32(8 * count))
+        placed["guard"], step = _narrowed(here, placed["site"], placed["guard"], lane, first)
+        guarding.append(step)
+    address, offset = _place(here, start)
+    words = [here.context.file.new() for _ in range(4)]
+    return _Rows(placed, guarding, address, _access(here, "b32", 4, offset, "shared"), registers, words)
 
 
 def matrix_product(here: Here) -> Sequence[Step]:

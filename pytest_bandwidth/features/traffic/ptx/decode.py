@@ -117,9 +117,9 @@ class Program:
         """Decode a kernel. Raises KernelError for unknown names, NotOnThisDevice for opcodes that are not modelled."""
         resolved = self.resolve(name)
         if resolved not in self._decoded:
-            self._decoded[resolved] = decode(
-                self._module, self._functions[resolved], self._symbols, self.compiled.filename, self.compiled.library
-            )
+            made = self.compiled
+            function = self._functions[resolved]
+            self._decoded[resolved] = decode(self._module, function, self._symbols, made.filename, made.foreign_folder)
         return self._decoded[resolved]
 
 
@@ -165,17 +165,22 @@ class LabelMark:
 
 
 def decode(
-    module: Module, function: Function, symbols: Mapping[str, Symbol], filename: str, library: str | None = None
+    module: Module, function: Function, symbols: Mapping[str, Symbol], filename: str, foreign_folder: str | None = None
 ) -> Kernel:
     """Decode a kernel. Raises NotOnThisDevice, naming the opcode and its line, for what the table does not hold."""
-    return _Decoder(module, function, symbols, filename.rsplit("/", 1)[-1], library).kernel()
+    return _Decoder(module, function, symbols, filename.rsplit("/", 1)[-1], foreign_folder).kernel()
 
 
 class _Decoder:
     """Walk a kernel's statements, and those of the functions it calls, and collect steps and labels."""
 
     def __init__(
-        self, module: Module, function: Function, symbols: Mapping[str, Symbol], main_file: str, library: str | None
+        self,
+        module: Module,
+        function: Function,
+        symbols: Mapping[str, Symbol],
+        main_file: str,
+        foreign_folder: str | None,
     ) -> None:
         file = RegisterFile()
         self._layout = layout_of(module, function)
@@ -193,8 +198,8 @@ class _Decoder:
         self._main_file = main_file
         self._main = next((number for number, path in module.files.items() if path.rsplit("/", 1)[-1] == main_file), 1)
         self._own = {self._main}
-        if library is not None:
-            self._own |= {number for number, path in module.files.items() if not path.startswith(library)}
+        if foreign_folder is not None:
+            self._own |= {n for n, path in module.files.items() if not path.startswith(foreign_folder)}
         self._inlined: dict[tuple[int, int], tuple[int, int]] = {}
         self._items: list[Step | LabelMark] = []
         self._instances = 0

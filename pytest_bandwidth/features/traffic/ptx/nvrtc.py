@@ -90,8 +90,8 @@ class PtxModule:
     lowered: mangled kernel name of each name expression (``scale<float>`` → ``_Z5scaleIfEvPT_``).
     filename: how the source text is called in messages and source lines.
     log: what the compiler said, empty where it said nothing. source: the CUDA text, for the names of parameters;
-    parameters: these names, where the text is not CUDA's. library: the folder of files that are not the user's; None
-    for all files but `filename`.
+    parameters: these names, where the text is not CUDA's. foreign_folder: holds the files that are not the user's;
+    None for all files but `filename`.
     """
 
     ptx: str
@@ -102,7 +102,7 @@ class PtxModule:
     filename: str = "kernel.cu"
     source: str = ""
     parameters: tuple[str, ...] = ()
-    library: str | None = None
+    foreign_folder: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

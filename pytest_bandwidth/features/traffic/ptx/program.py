@@ -105,9 +105,9 @@ class CopyStore(Store):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyGroup(Step):
-    """Commit asynchronous copies to a group (`left` is None and `commits`), or wait until `left` groups are left.
+    """Close the group of a thread's asynchronous copies (commits), or wait until at most `left` groups are pending.
 
-    left: None in a wait for all.
+    left: None waits for every copy.
     """
 
     commits: bool
