@@ -25,7 +25,7 @@ MOST_LOOKED_AT = 1000
 # What Triton says of what a user meets first.
 _HINTS = {
     "0 active drivers": "Triton finds no GPU: --bandwidth-device=traffic counts its kernels without one",
-    "failed to specialize argument of type: ndarray": "Triton takes arrays of bandwidth.random and bandwidth.empty "
+    "failed to specialize argument of type": "Triton takes arrays of bandwidth.random and bandwidth.empty "
     "(fill one by x[:] = ...), and tensors of PyTorch",
 }
 

@@ -1,7 +1,7 @@
 """Hand what Triton launches to the traffic device, by a driver of Triton's for the architecture that is modelled.
 
 Triton compiles without a GPU as with one. Its driver loads the machine code and launches it; this one looks up the
-PTX that the machine code was made of. Tried with Triton 3.9, with PyTorch's tensors and with NumPy's arrays.
+PTX that the machine code was made of. Tried with Triton 3.8 and 3.9, with PyTorch's tensors and with NumPy's arrays.
 """
 
 from __future__ import annotations
