@@ -141,7 +141,7 @@ def unjudged_finding(nodeid: str, said: str) -> dict[str, str]:
 
 def failed_finding(nodeid: str) -> dict[str, str]:
     """Name a test that failed and that no verdict fails: a report of verdicts alone would look as if all were well."""
-    return {"code": FAILED, "text": f"{nodeid} failed, and not by a verdict"}
+    return {"code": FAILED, "text": f"{nodeid} failed for another reason than bandwidth"}
 
 
 def hidden_finding(nodeid: str, said: str) -> dict[str, str]:

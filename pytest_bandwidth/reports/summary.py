@@ -123,7 +123,7 @@ def _failure(run: RunDocument, counts: Sequence[StatusCount]) -> tuple[str, Seve
     if codes[HIDDEN]:
         return f"{counted(codes[HIDDEN], 'test')} failed and hid it", "bad"
     if codes[FAILED]:
-        return f"{counted(codes[FAILED], 'test')} failed, and not by a verdict", "bad"
+        return f"{counted(codes[FAILED], 'test')} failed for another reason than bandwidth", "bad"
     # Without --bandwidth-device-tolerance a loss is only told.
     if codes[DEVICE_LOSS] and run.settings.get("device_tolerance") is not None:
         return "The device lost more than it may", "bad"

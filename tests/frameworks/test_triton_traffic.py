@@ -255,7 +255,7 @@ OWN = "import numpy as np\n" + TEST.replace('bandwidth.random(n, "float32")', 'n
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
-        (OWN, "traffic", r".*of type: (numpy\.)?ndarray; Triton takes arrays of bandwidth\.random and bandwidth\.empty .*"),
+        (OWN, "traffic", r".*of type: (numpy\.)?ndarray; Triton takes arrays of bandwidth\.random and .*"),
         (TEST, "cpu", r".*0 active drivers .*; Triton finds no GPU: --bandwidth-device=traffic counts its kernels.*"),
     ],
 )

@@ -53,7 +53,7 @@ UNMEASURED = {"code": NOT_MEASURED}
         (("OK",), LOST, "The device lost more than it may", "bad"),
         (("OK",), {**LOST, "code": "other"}, "The measurement passed", "good"),
         (("OK",), {"code": UNJUDGED}, "1 test failed before being judged", "bad"),
-        (("OK",), {"code": FAILED}, "1 test failed, and not by a verdict", "bad"),
+        (("OK",), {"code": FAILED}, "1 test failed for another reason than bandwidth", "bad"),
         (("OK",), UNMEASURED, "Nothing failed, but entries of the baseline were not measured", "warn"),
         (("OK",), {**UNMEASURED, "strict": True}, "Entries of the baseline were not measured", "bad"),
         # Undecided for one reason: it is said which.

@@ -211,7 +211,9 @@ class CommitPairs:
                 and _may_have_brought_both(one, revision)
                 and taken.is_same_code(one.measurement.label)
             ):
-                known[key] = _without(one, f"{revision} has the code of now, not that of the baseline's runs")
+                known[key] = _without(
+                    one, f"{revision} already holds the current code, not the code of the baseline's runs"
+                )
                 continue
             if one.revision is not None:  # there is no baseline: the revision's processes are the entry
                 one = replace(one, entry=paired.entry or one.entry)
@@ -223,9 +225,9 @@ class CommitPairs:
 
 
 def _may_have_brought_both(evidence: Evidence, revision: Revision) -> bool:
-    """Return whether the baseline and the code of now may come from this one commit, as after a squash.
+    """Return whether the baseline and the current code may come from this one commit, as after a squash.
 
-    A commit that the entry's runs recorded holds the code that they ran. If that is the code of now, then a library or
+    A commit that the entry's runs recorded holds the code that they ran. If that is the current code, then a library or
     the plugin changed.
     """
     entry = evidence.entry

@@ -48,8 +48,8 @@ from pytest_bandwidth.features.traffic.triton_launches import Array, TritonDrive
 
 DEFAULT_ARCH = "sm_90"
 NO_LAUNCH = (
-    "the traffic device counts what kernels ask of memory, and this callable launched none: expected "
-    "bandwidth.launch(...), or a callable that launches Triton kernels or calls bandwidth.bind(...)"
+    "this callable launched no kernel that the traffic device can count: expected bandwidth.launch(...), or a callable "
+    "that calls a Triton kernel or a launch from bandwidth.bind(...)"
 )
 MOST_FAULTS_TOLD = 5
 # Each is compiled, parsed and decoded once: a second or two, and some megabytes.

@@ -204,8 +204,8 @@ class BatchInterpreter:
         site = self.kernel.sites[next(step.site for step in (*block.steps, block.end) if step is not None)]
         at = f" at {site.file}:{site.line}" if site.line else ""
         raise UsageError(
-            f"kernel {self.kernel.name} waits for ever{at}: no thread that runs stores what it waits for; this device "
-            "runs some blocks after others, which may not wait for later ones"
+            f"kernel {self.kernel.name} waits forever{at}: no running thread stores the value that it polls; this "
+            "device runs a large grid in parts, so a block cannot wait for one of a later part"
         )
 
     def _after(self, number: int) -> int:
