@@ -177,7 +177,7 @@ class BatchInterpreter:
         self._polling: dict[int, Mask] = {}
         self._arrived: dict[int, tuple[Array, list[Array | None]]] = {}
         self._polls = [any(map(_polls, block.steps)) for block in self.kernel.blocks]
-        self._polled = False
+        self._polled, self.memory.watches = False, any(self._polls)
 
     def run(self) -> None:
         self._ready = {0: Mask(self.geometry.present, self.geometry)}
@@ -191,7 +191,8 @@ class BatchInterpreter:
                     elsewhere = (*self._ready, *self._polling, *(self._after(n) for n in self._waiting))
                     self._registers.keep(blocks[other].live for other in elsewhere)
                     self._run_block(blocks[number], number, mask)
-                elif self._polling and not _alike(before, self._polling):
+                elif self._polling and (self.memory.progressed or not _alike(before, self._polling)):
+                    self.memory.progressed = False
                     before, self._ready, self._polling = dict(self._polling), self._polling, {}
                 elif self._pass_barriers():
                     before = None
@@ -288,12 +289,13 @@ class BatchInterpreter:
         self._join(self._polling if comes_round and self._nothing_changed(number, mask) else self._ready, number, mask)
 
     def _nothing_changed(self, number: int, mask: Mask) -> bool:
-        """Return whether the same lanes have come to the loop's beginning with the same registers before."""
+        """Return whether the same lanes came to the loop's beginning before, with the same registers and memory."""
         live = self.kernel.blocks[number].live
         now = [self._registers.held(register) for register in range(live.bit_length()) if live >> register & 1]
         lanes, then = self._arrived.get(number, (None, []))
         self._arrived[number], self._polled = (mask.lanes, now), False
-        if lanes is None or not np.array_equal(lanes, mask.lanes):
+        changed, self.memory.changed = self.memory.changed, False
+        if changed or lanes is None or not np.array_equal(lanes, mask.lanes):
             return False
         return all(
             a is b or (a is not None and b is not None and bool(((a == b) | ~mask.lanes).all()))

@@ -21,7 +21,13 @@ Kind = Literal["load", "store", "atomic"]
 
 
 class MemoryUnit:
-    """Carry out the loads, stores and atomics of one batch. regions: by the number that is in an address."""
+    """Carry out the loads, stores and atomics of one batch. regions: by the number that is in an address.
+
+    watches: whether to compare what a store or an atomic leaves with what was there; if that differs, `changed` and
+    `progressed` become true, and whoever watches puts them back.
+    """
+
+    watches = changed = progressed = False
 
     def __init__(
         self,
@@ -54,7 +60,9 @@ class MemoryUnit:
     def store(self, step: Store, address: Array, values: tuple[Array, ...], lanes: Array) -> None:
         for access in self._accesses(step, "store", address, lanes, values):
             self._check(access)
+            before = self._held(access, step)
             self._scatter(access, step)
+            self._compare(before, access, step)
             if isinstance(step, CopyStore):
                 self.copies.issue(access)
 
@@ -104,11 +112,28 @@ class MemoryUnit:
         old = [np.zeros(self._shape, step.dtype) for _ in range(step.count)]
         for access in self._accesses(step, "atomic", address, lanes, operands):
             self._check(access)
+            before = self._held(access, step)
             index, mask, *values = (spread(a, self._shape) for a in (access.offset, access.mask, *operands))
             place = index >> (step.dtype.itemsize.bit_length() - 1)
             for element in range(step.count):
                 self._update(step, access.region, place + element, mask, values[element], values[-1], old[element])
+            self._compare(before, access, step)
         return old
+
+    def _held(self, access: Access, step: Memory) -> Array | None:
+        """Return what is now where lanes access memory; None while nobody watches."""
+        if not self.watches:
+            return None
+        region, data = access.region, access.region.typed(np.dtype(f"u{step.dtype.itemsize}"))
+        row, lane = np.nonzero(spread(access.mask, self._shape))
+        place = spread(access.offset, self._shape)[row, lane] // step.dtype.itemsize
+        rows = row * region.block_step + lane * region.thread_step
+        return np.stack([data[rows, place + element] for element in range(step.count)])
+
+    def _compare(self, before: Array | None, access: Access, step: Memory) -> None:
+        now = self._held(access, step)
+        if before is not None and now is not None and not np.array_equal(before, now):
+            self.changed = self.progressed = True
 
     @staticmethod
     def _update(

@@ -275,11 +275,11 @@ def benign(access: Access, hits: Array) -> Array:
 
 
 def _alike(one: Array, other: Array) -> Array:
-    """Compare bits; of single precision every NaN is one: a GPU gives the same for each, this host keeps operands'."""
+    """Compare bits; a NaN of single precision has no sign: a host keeps an operand's, a GPU gives one for all."""
     same = one == other
     if one.dtype.itemsize == 4:
-        sign, infinity = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
-        same |= ((one & sign) > infinity) & ((other & sign) > infinity)
+        sign, nan = np.uint32(0x7FFFFFFF), np.uint32(0x7FC00000)
+        same |= ((one & sign) == nan) & ((other & sign) == nan)
     return same
 
 

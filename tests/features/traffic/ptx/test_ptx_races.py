@@ -294,3 +294,67 @@ def test_a_block_of_a_later_batch_is_not_waited_for() -> None:
     text = HANDED_OVER.replace("WRITER", "last").replace("FENCE", FENCE)
     with pytest.raises(UsageError, match="a block cannot wait for one of a later part"):
         run(text, "handed", (blocks,), (1024,), out, data, flag)
+
+
+QUEUE = r"""
+extern "C" __global__ void queue(int* out, int* next, int n) {
+    while (true) {
+        int ticket = atomicAdd(next, 1);
+        if (ticket >= n) break;
+        out[ticket] = ticket + 1;
+    }
+}
+"""
+
+
+def test_a_queue_of_work_ends_when_its_work_does() -> None:
+    """Each turn of the loop begins with the same registers; the counter in memory goes on."""
+    out, following = np.zeros(1000, np.int32), np.zeros(1, np.int32)
+    run(QUEUE, "queue", (2,), (64,), out, following, 1000)
+    np.testing.assert_array_equal(out, np.arange(1000) + 1)
+    assert following[0] == 1000 + 2 * 64
+
+
+COUNTED_UP = 'extern "C" __global__ void up(int* x) { while (atomicAdd(x, 1) < 500) {} }'
+
+
+def test_a_loop_that_changes_what_it_polls_goes_on() -> None:
+    x = np.zeros(1, np.int32)
+    run(COUNTED_UP, "up", (1,), (1,), x)
+    assert x[0] == 501
+
+
+PING_PONG = r"""
+extern "C" __global__ void rally(int* flag, int* hits, int rounds) {
+    int me = blockIdx.x;
+    for (int i = 0; i < rounds; i++) {
+        while (atomicAdd(flag, 0) != me) {}
+        __threadfence();
+        *hits += 1;
+        __threadfence();
+        atomicExch(flag, 1 - me);
+    }
+}
+"""
+
+
+def test_two_blocks_take_many_turns() -> None:
+    flag, hits = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    run(PING_PONG, "rally", (2,), (1,), flag, hits, 25)
+    assert (flag[0], hits[0]) == (0, 50)
+
+
+STORED_BY_ALL = 'extern "C" __global__ void store(int* x, int a, int b) { *x = blockIdx.x ? a : b; }'
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "races"),
+    [
+        (0x7FC00000, 0x7FC00000 - (1 << 31), False),  # NaN of either sign
+        (-1, -2, True),  # bits of NaN as well, and numbers
+        (0x7FC00000, 0x7FC00001 - (1 << 31), True),
+    ],
+)
+def test_of_two_stores_only_those_of_one_value_are_no_race(a: int, b: int, races: bool) -> None:
+    faults = run(STORED_BY_ALL, "store", (2,), (1,), np.zeros(1, np.int32), a, b, faulty=True).faults
+    assert bool(faults) is races
