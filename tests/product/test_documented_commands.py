@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from documented import BLOCKS, PAGES, ROOT, Block, commands, commands_in_text, installations, words
+from documented import BLOCKS, PAGES, ROOT, Block, commands, commands_in_text, installations, plain, printed, words
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.cli.main import commands as known_commands
@@ -74,7 +74,7 @@ bandwidth_busy_processors = 1000
 bandwidth_pairs = 4
 """
 # Typed by tests/product/test_tutorial.py, from top to bottom.
-TYPED = {"README.md", "extensions.md", "tutorial.md"}
+TYPED = {"README.md", "extensions.md", "frameworks.md", "tutorial.md"}
 RUN_PAGES = sorted({b.page for b in BLOCKS if b.kind in ("console", "python") and not b.lacking} - TYPED)
 FRAGMENTS = [b for b in BLOCKS if b.kind == "python" and b.file is None and "def test_" not in b.text]
 IN_A_TEST = [b for b in FRAGMENTS if "bandwidth." in b.text.replace("pytest_bandwidth.", "")]
@@ -295,6 +295,18 @@ def test_githubs_workflows_run(block, shell, pytester):
 
 
 @pytest.mark.usefixtures("with_baselines")
+def test_githubs_job_annotates_the_tutorials_slow_kernel_as_shown(pytester, monkeypatch):
+    workflow = next(b for b in BLOCKS if b.page == "ci.md" and b.kind == "yaml")
+    (testing,) = re.findall(r"run: \.venv/bin/(pytest .*)", workflow.text)
+    write([b for b in BLOCKS if b.page == "tutorial.md" and b.kind == "cuda"][1], pytester.path)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    result = pytester.runpytest_inprocess(*words(testing, pytester.path)[1:])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    (shown,) = [b for b in BLOCKS if b.page == "ci.md" and b.kind == "text"]
+    assert printed(shown).search(plain(result.stdout.str()))
+
+
+@pytest.mark.usefixtures("with_baselines")
 def test_gitlabs_jobs_run(shell, pytester):
     file = yaml.safe_load(lacking(RUNNER).text)
     assert file.pop("variables") == {"GIT_DEPTH": 0}
@@ -369,8 +381,6 @@ def test_commands_in_the_text_run(command, shell):
 
 @pytest.mark.parametrize("page", RUN_PAGES)
 def test_commands_run_in_the_order_of_their_page(page, shell, pytester):
-    if page == "frameworks.md":
-        pytest.importorskip("torch", reason="torch is not installed: make frameworks")
     if page == "backends.md":
         pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install 'pytest-bandwidth[tinygrad]'")
         open_backend("PYTHON")  # loaded here, not by a run inside this process
