@@ -33,7 +33,7 @@ class Outcome:
 
     key: the baseline's key (node id, `` @ label`` where there is one).
     reason_code: the rule that decided (`Rule`). is_valid: whether what was measured can be judged at all.
-    message: what the failing test says; None where it passed.
+    message: what the failing test says; None where it passed. xfail: why pytest expected the test to fail, as it did.
     verdict, baseline, conditions, probe, resources: the nested values as plain mappings.
     samples, probe_samples, host_samples: seconds, in the order taken; `kernel_first[i]` tells round i's order.
     fresh: what each fresh process saw of a suspect: gbps, relative, probe_gbps, wall_seconds.
@@ -53,6 +53,7 @@ class Outcome:
     reason: str
     is_valid: bool = True
     message: str | None = None
+    xfail: str | None = None
     file: str | None = None
     line: int | None = None
     gbps: float | None = None

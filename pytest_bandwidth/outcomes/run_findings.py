@@ -17,6 +17,8 @@ from pytest_bandwidth.outcomes.outcome import Outcome
 
 DEVICE_LOSS = "device-loss"
 UNJUDGED = "failed-unjudged"
+# Between a test's node id and what it failed with.
+FAILED_BEFORE = " failed before it was judged: "
 HIDDEN = "failure-hidden"
 FAILED = "failed-otherwise"
 NOT_MEASURED = "not-measured"
@@ -136,7 +138,7 @@ def unjudged_finding(nodeid: str, said: str) -> dict[str, str]:
     said: what the test failed with; its first line counts. The finding is as the document holds it.
     """
     first = said.strip().partition("\n")[0][:SAID_AT_MOST]
-    return {"code": UNJUDGED, "text": f"{nodeid} failed before it was judged: {first}"}
+    return {"code": UNJUDGED, "text": f"{nodeid}{FAILED_BEFORE}{first}"}
 
 
 def failed_finding(nodeid: str) -> dict[str, str]:

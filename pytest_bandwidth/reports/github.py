@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_bandwidth.domain.units import digits
-from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.run_findings import FAILED_BEFORE, UNJUDGED
 from pytest_bandwidth.reports.columns import columns, with_texts
-from pytest_bandwidth.reports.summary import by_attention, severity_of, summary_of_run
+from pytest_bandwidth.reports.summary import by_attention, severity_in, summary_of_run
 from pytest_bandwidth.reports.tables import names_among
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.wording import message_lines
@@ -44,12 +44,12 @@ def job_summary(document: Mapping[str, Any], at_most: int = SUMMARY_BYTES_AT_MOS
     if run.findings:
         parts.append("\n".join(f"- {markdown(one_line(note.text or note.code, 500))}" for note in run.findings[:20]))
     outcomes = by_attention(run.outcomes, strict=run.strict)
-    attention = [o for o in outcomes if severity_of(Status[o.status], strict=run.strict) in ("bad", "warn")]
+    attention = [o for o in outcomes if severity_in(o, strict=run.strict) in ("bad", "warn")]
     name_of = names_among(run.outcomes)
     if attention:
         parts.append(_table(run, attention, name_of))
         parts += _said([o for o in attention if run.fails(o)], name_of)
-    rest = [o for o in outcomes if severity_of(Status[o.status], strict=run.strict) in ("good", "plain")]
+    rest = [o for o in outcomes if severity_in(o, strict=run.strict) in ("good", "plain")]
     if rest:
         table = _table(run, rest, name_of)
         parts.append(f"<details><summary>{len(rest)} that passed</summary>\n\n{table}\n</details>")
@@ -63,27 +63,34 @@ def annotations(document: Mapping[str, Any], place: Callable[[str], str | None] 
     """Return workflow commands, one a line: ``::error`` where a test fails, ``::warning`` where it could not be judged.
 
     The worst come first, since GitHub shows no more than ten of each. The title is the message's first line, the text
-    the test's name and the other lines.
+    the test's name and the other lines. Tests that failed before they were judged follow: a compiler's error, a fault.
     place: a result's file as GitHub knows it, or None where it is no file of the repository; then the annotation
     stands at the job instead of at a line. Raises UsageError where the document is not one.
     """
     run = read_document(document)
     name_of = names_among(run.outcomes)
     outcomes = by_attention(run.outcomes, strict=run.strict)
-    lines: list[str] = []
-    for kind, severity in (("error", "bad"), ("warning", "warn")):
-        found = [o for o in outcomes if severity_of(Status[o.status], strict=run.strict) == severity]
-        for outcome in found[:ANNOTATIONS_AT_MOST]:
-            properties = []
-            file = place(outcome.file) if outcome.file else None
-            if file is not None:
-                properties.append(f"file={_property(file)}")
-                if outcome.line is not None and outcome.line > 0:
-                    properties.append(f"line={outcome.line}")
+    kinds: dict[str, list[str]] = {"bad": [], "warn": []}
+
+    def annotate(severity: str, file: str | None, line: int | None, title: str, text: str) -> None:
+        where = place(file) if file else None
+        properties = [] if where is None else [f"file={_property(where)}"]
+        if where is not None and line is not None and line > 0:
+            properties.append(f"line={line}")
+        kinds[severity].append(f"{','.join([*properties, f'title={_property(title)}'])}::{_data(text)}")
+
+    for outcome in outcomes:
+        severity = severity_in(outcome, strict=run.strict)
+        if severity in kinds:
             title, *others = message_lines(outcome)
-            properties.append(f"title={_property(title)}")
-            text = _data("\n".join([one_line(name_of(outcome), 200), *others]))
-            lines.append(f"::{kind} {','.join(properties)}::{text}")
+            text = "\n".join([one_line(name_of(outcome), 200), *others])
+            annotate(severity, outcome.file, outcome.line, title, text)
+    for note in run.findings:
+        if note.code == UNJUDGED:
+            nodeid, _, said = note.text.partition(FAILED_BEFORE)
+            annotate("bad", nodeid.partition("::")[0], None, said or note.text, one_line(nodeid, 200))
+    lines = [f"::error {text}" for text in kinds["bad"][:ANNOTATIONS_AT_MOST]]
+    lines += [f"::warning {text}" for text in kinds["warn"][:ANNOTATIONS_AT_MOST]]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -107,7 +114,7 @@ def _table(run: RunDocument, outcomes: Sequence[Outcome], name_of: Callable[[Out
     heads = [markdown(column.heading) for column, _ in found]
     lines = [_line(["status", "test", *heads]), _line(["---"] * 2 + ["--:"] * len(heads))]
     for i, outcome in enumerate(outcomes):
-        status = f"{_SIGNS[severity_of(Status[outcome.status], strict=run.strict)]} {outcome.status}"
+        status = f"{_SIGNS[severity_in(outcome, strict=run.strict)]} {outcome.status}"
         cells = (status, one_line(name_of(outcome), 160), *(one_line(texts[i], 160) or "–" for _, texts in found))
         lines.append(_line([markdown(cell) for cell in cells]))
     return "\n".join(lines)

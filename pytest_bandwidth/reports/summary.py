@@ -27,19 +27,26 @@ _WORDS = {
 }
 
 
-def severity_of(status: Status, *, strict: bool) -> Severity:
-    """Grade a status: bad fails its test, warn could not be judged, good is welcome news, plain is as it should be."""
+def severity_of(status: Status, *, strict: bool, expected: bool = False) -> Severity:
+    """Grade a status: bad fails its test, warn could not be judged, good is welcome news, plain is as it should be.
+
+    expected: whether the test is expected to fail (xfail): then it fails nothing, and people still look at it.
+    """
     if status.fails(strict=strict):
-        return "bad"
+        return "warn" if expected else "bad"
     if status.warns:
         return "warn"
     return "good" if status is Status.IMPROVED else "plain"
 
 
-def gravity(status: Status, *, strict: bool) -> tuple[int, int]:
+def severity_in(outcome: Outcome, *, strict: bool) -> Severity:
+    """Grade a row of a run, as `severity_of` does."""
+    return severity_of(Status(outcome.status), strict=strict, expected=outcome.xfail is not None)
+
+
+def gravity(status: Status, severity: Severity) -> tuple[int, int]:
     """Sort key: what fails first, then what could not be judged, then the rest; inside those by precedence."""
-    rank = {"bad": 0, "warn": 1, "good": 2, "plain": 3}[severity_of(status, strict=strict)]
-    return rank, list(Status).index(status)
+    return ("bad", "warn", "good", "plain").index(severity), list(Status).index(status)
 
 
 def by_attention(outcomes: Iterable[Outcome], *, strict: bool) -> list[Outcome]:
@@ -49,7 +56,7 @@ def by_attention(outcomes: Iterable[Outcome], *, strict: bool) -> list[Outcome]:
 
 def attention_key(outcome: Outcome, *, strict: bool) -> tuple[object, ...]:
     """Return what `by_attention` sorts by."""
-    grave = gravity(Status(outcome.status), strict=strict)
+    grave = gravity(Status(outcome.status), severity_in(outcome, strict=strict))
     return (*grave, -loss_of(outcome), natural(outcome.key), outcome.key)
 
 
@@ -74,15 +81,16 @@ def loss_of(outcome: Outcome) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StatusCount:
-    """Hold one status that occurs in the run: how often, and how it ends."""
+    """Hold one status that occurs in the run: how often, and how it ends. expected: of tests expected to fail."""
 
     status: Status
     count: int
     severity: Severity
+    expected: bool = False
 
     @property
     def words(self) -> str:
-        return _WORDS[self.status]
+        return _WORDS[self.status] + (", as expected" if self.expected else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +109,17 @@ class RunSummary:
 
 def summary_of_run(run: RunDocument) -> RunSummary:
     """Return the verdict on a whole run."""
-    found = Counter(Status[outcome.status] for outcome in run.outcomes)
+    found = Counter(
+        (
+            Status[o.status],
+            severity_in(o, strict=run.strict),
+            o.xfail is not None and Status[o.status].fails(strict=run.strict),
+        )
+        for o in run.outcomes
+    )
     counts = tuple(
-        StatusCount(status, found[status], severity_of(status, strict=run.strict))
-        for status in sorted(found, key=lambda s: gravity(s, strict=run.strict))
+        StatusCount(status, found[status, severity, expected], severity, expected)
+        for status, severity, expected in sorted(found, key=lambda one: (*gravity(*one[:2]), one[2]))
     )
     sentence, severity = _failure(run, counts) or _passed(run, counts)
     return RunSummary(sentence, severity, counts)
@@ -137,7 +152,7 @@ def _failure(run: RunDocument, counts: Sequence[StatusCount]) -> tuple[str, Seve
 
 def _passed(run: RunDocument, counts: Sequence[StatusCount]) -> tuple[str, Severity]:
     """Say how a run ended that nothing failed."""
-    unjudged = sum(count.count for count in counts if count.severity == "warn")
+    unjudged = sum(count.count for count in counts if count.severity == "warn" and not count.expected)
     if not run.outcomes:
         return "Nothing was measured", "warn"
     if all(outcome.reason_code == Rule.NO_BASELINE for outcome in run.outcomes):
@@ -149,6 +164,8 @@ def _passed(run: RunDocument, counts: Sequence[StatusCount]) -> tuple[str, Sever
         return "Nothing failed, but entries of the baseline were not measured", "warn"
     if [count.status for count in counts] == [Status.SAVED]:
         return f"{_measurements(run)} saved to the baseline", "plain"
+    if expected := sum(count.count for count in counts if count.expected):
+        return f"{expected} of {_measurements(run)} failed, as expected", "good"
     return f"{'The measurement' if len(run.outcomes) == 1 else f'All {_measurements(run)}'} passed", "good"
 
 

@@ -219,7 +219,10 @@ class BandwidthSession:
         """
         self._line.clear()
         rows = item.stash.get(_ROWS, [])
+        expected_to_fail = hasattr(report, "wasxfail") and report.skipped
         if rows and report.when == "call":
+            if expected_to_fail:
+                rows = [replace(row, outcome=replace(row.outcome, xfail=report.wasxfail)) for row in rows]
             # pytest carries further attributes of a report through xdist as they are; user_properties would land in
             # JUnit's XML, samples and all. xdist packs each value on its own, in Python, and one text at once.
             vars(report)["bandwidth_rows"] = json.dumps([row.to_plain() for row in rows])
@@ -227,7 +230,6 @@ class BandwidthSession:
             self.attach_device(report)
         if report.failed or (report.when != "call" and not report.skipped):
             return
-        expected_to_fail = hasattr(report, "wasxfail") and report.skipped
         reason = item.stash.get(_NOT_HERE, None)
         not_measured = self._not_measured(item, report, {row.outcome.key for row in rows})
         if not_measured and self._strict and not expected_to_fail:

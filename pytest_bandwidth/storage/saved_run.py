@@ -134,7 +134,7 @@ class RunDocument:
 
     def fails(self, outcome: Outcome) -> bool:
         """Return whether the outcome fails its test under this run's settings."""
-        return Status[outcome.status].fails(strict=self.strict)
+        return outcome.xfail is None and Status[outcome.status].fails(strict=self.strict)
 
 
 def load_run(path: Path) -> tuple[dict[str, Any], list[Outcome]]:

@@ -129,10 +129,13 @@ def test_an_expected_failure_is_none(slept, kind):
     mark, entry = LEGITIMATE[kind]
     slept.file("test_k.py", SLOW.replace("@pytest.mark.bandwidth", f"{mark}@pytest.mark.bandwidth"))
     slept.file("b.yaml", f"schema: 2\ntests:\n{entry}" if entry else "schema: 2\ntests: {}\n")
-    result = slept.run_here("-o", "bandwidth_confirm=0", "--bandwidth-baseline=b.yaml")
+    result = slept.run_here("-o", "bandwidth_confirm=0", "--bandwidth-baseline=b.yaml", "--bandwidth-json=run.json")
     assert result.ret == 0
     result.assert_outcomes(xfailed=1)
     assert "REGRESSED" in result.stdout.str()
+    (row,) = json.loads((slept.path / "run.json").read_text())["results"]
+    assert row["status"] == "REGRESSED"
+    assert row["xfail"].startswith("known")
 
 
 SECOND_TIME = SLOW.replace("0.002", "0.002 if tries else 0.2").replace("90 TB/s", "100 MB/s").replace(

@@ -12,6 +12,7 @@ from hostile import HOSTILE, hostile_document
 from markdown_it import MarkdownIt
 
 from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.run_findings import unjudged_finding
 from pytest_bandwidth.reports.github import annotations, job_summary, markdown
 from pytest_bandwidth.reports.text_safe import one_line
 
@@ -84,6 +85,27 @@ def test_every_annotation_is_one_command_on_the_tests_line() -> None:
     assert sum(line.startswith("::warning file=") for line in lines) == 2
     assert all(re.match(r"::(error|warning) file=[^,:]+,line=\d+,title=[^,:]+::\S", line) for line in lines)
     assert annotations(run_documents.run_document(run_documents.outcomes(10))) == "", "a passing run annotates nothing"
+
+
+def test_a_fault_is_annotated_at_its_tests_file() -> None:
+    document = run_documents.run_document(run_documents.outcomes(3))
+    fault = "KernelFault: scale.cu:6: thread 3 of block 0 reads past `in`, 4 bytes"
+    document["findings"] = [unjudged_finding("tests/test_a.py::test_scale[a::b]", fault)]
+    (line,) = annotations(document).splitlines()
+    properties, _, text = line.removeprefix("::error ").partition("::")
+    assert unescaped(properties) == f"file=tests/test_a.py,title={fault}"
+    assert text == "tests/test_a.py::test_scale[a::b]"
+
+
+def test_what_fails_as_expected_is_a_warning_that_is_not_quoted() -> None:
+    failing = [replace(o, xfail="a slow driver") if o.message else o for o in run_documents.outcomes(10, failing=1)]
+    document = run_documents.run_document(failing)
+    (line,) = annotations(document).splitlines()
+    assert line.startswith("::warning ")
+    shown = html.unescape(re.sub(r"<[^>]+>", " ", rendered(job_summary(document))))
+    assert "1 of 10 measurements failed, as expected" in shown
+    assert "⚠️ REGRESSED" in shown
+    assert "❌" not in shown
 
 
 def test_the_title_is_the_messages_first_line_and_the_text_the_rest() -> None:

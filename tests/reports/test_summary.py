@@ -80,6 +80,22 @@ def test_counts_stand_in_order_of_gravity(strict):
     assert found.counts[2].severity == ("bad" if strict else "warn")
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_fails_as_expected_fails_no_run(strict):
+    several = rows("OK", "REGRESSED", "REGRESSED", "OK")
+    several[1:3] = [replace(row, xfail="a slow driver") for row in several[1:3]]
+    several[3] = replace(several[3], xfail="a slow driver")
+    found = summary(several, strict=strict)
+    assert (found.sentence, found.severity) == ("2 of 4 measurements failed, as expected", "good")
+    assert [(c.count, c.words, c.severity) for c in found.counts] == [
+        (2, "regressed, as expected", "warn"),
+        (2, "OK", "plain"),
+    ]
+    several[2] = replace(several[2], xfail=None)
+    assert summary(several).sentence == "1 of 4 measurements failed"
+    assert [o.key for o in by_attention(several, strict=strict)] == [f"t.py::t[{n}]" for n in (2, 1, 0, 3)]
+
+
 def test_the_worst_come_first_and_names_break_ties():
     several = rows("OK", "UNDECIDED", "REGRESSED", "MISMATCH", "REGRESSED", "IMPROVED", "REGRESSED")
     several[4] = replace(several[4], verdict={"drop": 0.2})

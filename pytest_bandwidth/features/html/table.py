@@ -6,10 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.columns import Column, columns
-from pytest_bandwidth.reports.summary import Severity, attention_key, severity_of
+from pytest_bandwidth.reports.summary import Severity, attention_key, severity_in
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.storage.saved_run import RunDocument
 
@@ -89,7 +88,7 @@ def table_of(run: RunDocument) -> Table:
         place, _, test = outcome.nodeid.partition("::")
         place, test = (place, test) if test else ("", outcome.nodeid)
         name = one_line(f"{test} @ {outcome.label}" if outcome.label else test, NAME_AT_MOST) or "(unnamed)"
-        severity = severity_of(Status[outcome.status], strict=run.strict)
+        severity = severity_in(outcome, strict=run.strict)
         of_row = tuple(cells[index] for _, cells in filled)
         rows.append(Row(index, anchor, outcome.status, severity, name, one_line(place, NAME_AT_MOST), of_row))
     rows.sort(key=lambda row: attention_key(run.outcomes[row.index], strict=run.strict))

@@ -10,9 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.summary import severity_of
+from pytest_bandwidth.reports.summary import severity_in
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.storage.saved_run import RunDocument
 
@@ -155,7 +154,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 def identity(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any]:
     """Return which result a point shows, by its place in the document, and how that ended."""
-    return {"row": index, "ending": ENDINGS[severity_of(Status[outcome.status], strict=run.strict)]}
+    return {"row": index, "ending": ENDINGS[severity_in(outcome, strict=run.strict)]}
 
 
 def test_name(outcome: Outcome) -> str:
