@@ -52,6 +52,7 @@ def test_add(device):
     assert found.counts["store_requests"] == n // 128
     assert found.detail["kernel"] == "add[block=1024]"
     assert {line["file"] for line in found.detail["lines"]} == {"triton_kernels.py"}
+    assert any("tl.store(" in line["text"] for line in found.detail["lines"])
     assert not found.findings
     assert found.device.settings == {"arch": device.identity.settings["arch"], "triton": triton.__version__}
 

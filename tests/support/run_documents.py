@@ -233,7 +233,12 @@ def counted(nodeid: str = "tests/test_copy.py::test_strided") -> Outcome:
             "thread_instructions": 20480,
             "lane_occupancy": 1.0,
             "lines": [
-                {"file": "copy.cu", "line": 7, "loads": _access(1024, "strided (32 bytes)")},
+                {
+                    "file": "copy.cu",
+                    "line": 7,
+                    "text": "float x = a[8 * i];",
+                    "loads": _access(1024, "strided (32 bytes)"),
+                },
                 {"file": "copy.cu", "line": 8, "stores": _access(128, "coalesced")},
             ],
             "arrays": [{"name": "a", "nbytes": 4096, "bytes_read": 4096, "bytes_written": 0}],

@@ -20,13 +20,20 @@ def accesses_of(detail: Plain) -> list[tuple[str, Plain]]:
 
 
 def line_accesses_of(detail: Plain) -> list[tuple[str, Plain]]:
-    """Return the same for each source line; every mapping begins with `place`, ``FILE:LINE``."""
+    """Return the same for each source line; every mapping begins with `place`, ``FILE:LINE``.
+
+    The line's own text follows, where it is known.
+    """
     return [
-        (kind, {"place": f"{text(line, 'file')}:{line.get('line')}", **access})
+        (kind, {"place": f"{text(line, 'file')}:{line.get('line')}", **_source(line), **access})
         for line in mappings(detail, "lines")
         for kind, name in KINDS
         if (access := mapping(line, name)).get("requests")
     ]
+
+
+def _source(line: Plain) -> dict[str, str]:
+    return {"source": shown} if (shown := text(line, "text")) else {}
 
 
 def _sectors(outcome: Outcome) -> str | None:

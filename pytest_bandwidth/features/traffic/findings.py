@@ -12,6 +12,7 @@ from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.ptx.counts import AccessCounts, ArrayCounts, Counts, Execution
 
 # Cards that a floor time is modelled for: bytes over the datasheet's peak, nothing else.
+LINE_AT_MOST = 120
 MODELLED_CARDS = ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GeForce RTX 4090")
 
 
@@ -48,7 +49,7 @@ def plain_lines(execution: Execution) -> dict[str, Any]:
         "thread_instructions": execution.thread_instructions,
         "lane_occupancy": execution.lane_occupancy,
         "lines": [
-            {"file": line.file, "line": line.line, **_line(line.counts)}
+            {"file": line.file, "line": line.line, "text": line.text[:LINE_AT_MOST], **_line(line.counts)}
             for line in execution.lines
             if any(kind.requests for kind in (line.counts.loads, line.counts.stores, line.counts.atomics))
             or line.counts.bank_conflicts

@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -158,9 +159,12 @@ def _launch_of(source: Any, metadata: Any, cubin: bytes, grid: tuple[int, int, i
         passed[f"{memory} scratch memory"] = np.zeros(size, np.uint8) if size else None
     constants = {function.arg_names[place]: source.constants[place,] for place in function.constexprs}
     named = ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in constants.items())
-    file = Path(function.fn.__code__.co_filename).name
+    file = Path(function.fn.__code__.co_filename)
     text, arch = _ptx_of(metadata.hash, source.name), f"sm_{metadata.target.arch}"
-    program, code = _loaded(text, cubin, arch, kernel, file, (*passed,))
+    python = ""
+    with suppress(OSError, UnicodeDecodeError):  # of a notebook, there is none
+        python = file.read_text(encoding="utf-8")
+    program, code = _loaded(text, cubin, arch, kernel, file.name, python, (*passed,))
     name, threads = f"{kernel}[{named}]" if named else kernel, metadata.num_warps * WARP
     return TritonLaunch(program.renewed(), code, kernel, name, grid, threads, metadata.shared, tuple(passed.values()))
 
@@ -204,8 +208,8 @@ def _ptx_of(key: str, kernel: str) -> str:
 
 @functools.lru_cache(PROGRAMS_KEPT)
 def _loaded(
-    ptx: str, cubin: bytes, arch: str, kernel: str, filename: str, parameters: tuple[str, ...]
+    ptx: str, cubin: bytes, arch: str, kernel: str, filename: str, python: str, parameters: tuple[str, ...]
 ) -> tuple[Program, MeasuredCode]:
     triton = str(Path(sys.modules["triton"].__file__ or "").parent)
-    module = PtxModule(ptx, "", arch, filename=filename, parameters=parameters, foreign_folder=triton)
+    module = PtxModule(ptx, "", arch, filename=filename, source=python, parameters=parameters, foreign_folder=triton)
     return Program(module), kernel_code(ptx, cubin, kernel)

@@ -281,8 +281,9 @@ def test_counted_traffic_is_shown_without_empty_columns() -> None:
     panel = data_of(page)["panels"][0]
     arrays, accesses = panel["tables"]
     head, rows = accesses["head"], accesses["rows"]
-    assert head[:4] == ["access", "place", "accesses", "requests"]
+    assert head[:5] == ["access", "place", "source", "accesses", "requests"]
     shown = [dict(zip(head, row, strict=True)) for row in rows]
+    assert [row["source"] for row in shown] == ["float x = a[8 * i];", "–"]
     assert [(r["access"], r["place"], r["sectors per request"], r["pattern"]) for r in shown] == [
         ("load", "copy.cu:7", "32", "strided (32 bytes)"),
         ("store", "copy.cu:8", "4", "coalesced"),

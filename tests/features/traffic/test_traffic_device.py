@@ -287,6 +287,7 @@ def test_launches_of_a_callable_are_counted_together(project, counts):
     assert (row["method"], row["detail"]["kernel"], row["detail"]["blocks"]) == ("ptx, 2 launches", "scale", 128)
     (line,) = row["detail"]["lines"]
     assert (line["line"], line["loads"]["sectors"]) == (5, 2 * sectors)
+    assert line["text"] == KERNEL.replace("INDEX", "i").splitlines()[4].strip()
     assert row["findings"] == []
     counts("--bandwidth-baseline=t.yaml", "--bandwidth-update").assert_outcomes(passed=1)
     result = counts("--bandwidth-baseline=t.yaml", "--bandwidth-strict")

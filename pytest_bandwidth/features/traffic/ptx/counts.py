@@ -111,11 +111,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class LineCounts:
-    """Hold the counts of one line of the source; line 0 where the compiler gave none."""
+    """Hold the counts of one line of the source; line 0 where the compiler gave none. text: of the line, if known."""
 
     file: str
     line: int
     counts: Counts
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +176,16 @@ def together(executions: Sequence[Execution]) -> Execution:
     """Add up launches that were made one after the other; the distinct bytes are those of each."""
     if len(executions) == 1:
         return executions[0]
-    lines: dict[tuple[str, int], Counts] = {}
+    lines: dict[tuple[str, int], LineCounts] = {}
     for line in (line for execution in executions for line in execution.lines):
         known = lines.get((line.file, line.line))
-        lines[line.file, line.line] = line.counts if known is None else _added(known, line.counts)
+        counts = line.counts if known is None else _added(known.counts, line.counts)
+        lines[line.file, line.line] = replace(line, counts=counts)
     return replace(
         executions[0],
         kernel=" + ".join(dict.fromkeys(one.kernel for one in executions)),
         counts=functools.reduce(_added, (one.counts for one in executions)),
-        lines=tuple(LineCounts(*place, lines[place]) for place in sorted(lines)),
+        lines=tuple(lines[place] for place in sorted(lines)),
         arrays=(),
         **{name: sum(getattr(one, name) for one in executions) for name in _SUMS},
     )
@@ -347,11 +349,13 @@ class TrafficCounter(Checker):
 
     # Results
 
-    def lines(self) -> tuple[LineCounts, ...]:
+    def lines(self, file: str, source: str) -> tuple[LineCounts, ...]:
+        """Add up by line. source: the text of `file`, empty where it is not known."""
+        texts = {(file, number): text.strip() for number, text in enumerate(source.splitlines(), start=1)}
         by_line: dict[tuple[str, int], list[int]] = {}
         for number in self._seen():
             by_line.setdefault((self._sites[number].file, self._sites[number].line), []).append(number)
-        return tuple(LineCounts(file, line, self._sum(by_line[file, line])) for file, line in sorted(by_line))
+        return tuple(LineCounts(*at, self._sum(by_line[at]), texts.get(at, "")) for at in sorted(by_line))
 
     def total(self) -> Counts:
         return self._sum(self._seen())

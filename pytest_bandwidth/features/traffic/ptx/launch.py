@@ -226,7 +226,7 @@ class _Run:
             blocks=extents.blocks,
             blocks_run=blocks_run,
             counts=self._traffic.total(),
-            lines=self._traffic.lines(),
+            lines=self._traffic.lines(compiled.filename, compiled.source),
             arrays=self._traffic.arrays(regions),
             bytes_read=self._traffic.bytes_read(regions),
             bytes_written=self._traffic.bytes_written(regions),

@@ -89,8 +89,8 @@ class PtxModule:
     nvrtc_version: ``13.4``; the PTX text changes with it, so baselines record it.
     lowered: mangled kernel name of each name expression (``scale<float>`` → ``_Z5scaleIfEvPT_``).
     filename: how the source text is called in messages and source lines.
-    log: what the compiler said, empty where it said nothing. source: the CUDA text, for the names of parameters;
-    parameters: these names, where the text is not CUDA's. foreign_folder: holds the files that are not the user's;
+    log: what the compiler said, empty where it said nothing. source: the text of `filename`. parameters: the
+    names of the kernel's parameters, where it is not CUDA's. foreign_folder: holds the files that are not the user's;
     None for all files but `filename`.
     """
 
