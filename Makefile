@@ -61,9 +61,9 @@ lowest: .venv-lowest/.test ## the tests with the oldest releases that pyproject.
 	.venv-lowest/bin/python -m pytest $(SPREAD) -m 'not experiment' --ignore=tests/kernels/test_kernel_compile.py $(PYTEST_ARGS)
 # PyTorch's build for processors; PyPI's brings gigabytes of CUDA. Its registry names it by version: the list of hashes is PyPI's.
 TYPED := test_a_page_typed_in_an_empty_folder_prints_what_it_shows
-frameworks: $(VENV)/.test ## the tests of PyTorch, JAX, tinygrad and Triton, none skipped
+frameworks: $(VENV)/.test ## the tests of PyTorch, JAX, tinygrad, Triton and numba-cuda
 	$(BIN)/python -m pip install --quiet --index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0'
-	$(BIN)/python -m pip install --quiet 'triton==3.9.0' && $(BIN)/python -c 'import jax, tinygrad, torch, triton'
+	$(BIN)/python -m pip install --quiet 'triton==3.9.0' 'numba-cuda[cu13]==0.30.4' && $(BIN)/python -c 'import jax, numba_cuda, tinygrad, torch, triton'
 	$(BIN)/python -m pytest tests/frameworks "tests/product/test_tutorial.py::$(TYPED)[frameworks.md-2]" $(PYTEST_ARGS)
 # In environments of their own: Ray imports amdsmi where it is installed, and fails without AMD's library; Otava pins NumPy.
 fleet: .venv-fleet/.fleet ## the tests of the fleet on a Ray cluster of this machine, and of a history in S3 (minutes)

@@ -33,6 +33,7 @@ from pytest_bandwidth.features.traffic.findings import (
     plain_counts,
     plain_lines,
 )
+from pytest_bandwidth.features.traffic.numba_launches import NumbaDriver, is_dispatcher
 from pytest_bandwidth.features.traffic.ptx import Program, execute, fill_untouched
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, together
 from pytest_bandwidth.features.traffic.ptx.faults import AccessFault
@@ -44,12 +45,12 @@ from pytest_bandwidth.features.traffic.ptx.nvrtc import (
     nvrtc_version,
     supported_architectures,
 )
-from pytest_bandwidth.features.traffic.triton_launches import Array, TritonDriver, TritonLaunch
+from pytest_bandwidth.features.traffic.triton_launches import Array, ForeignLaunch, TritonDriver
 
 DEFAULT_ARCH = "sm_90"
 NO_LAUNCH = (
     "this callable launched no kernel that the traffic device can count: expected bandwidth.launch(...), or a callable "
-    "that calls a Triton kernel or a launch from bandwidth.bind(...)"
+    "that calls a kernel of Triton or numba-cuda, or a launch from bandwidth.bind(...)"
 )
 MOST_FAULTS_TOLD = 5
 # Each is compiled, parsed and decoded once: a second or two, and some megabytes.
@@ -98,9 +99,11 @@ class TrafficDevice(Device):
         self._timeout = math.inf
         # Weak, so that a session does not keep the arrays of all its tests; a view keeps its base, and so the entry.
         self._unwritten: list[weakref.ref[Any]] = []
-        # What a callable launches while it is measured.
+        # What a callable launches while it is measured, by which makers' compilers.
         self._launched: list[tuple[Execution, MeasuredCode]] | None = None
-        self._triton = TritonDriver(arch, self._execute_of_triton)
+        self._makers: dict[str, str] = {}
+        self._triton = TritonDriver(arch, lambda launch: self._execute_foreign(launch, self._triton))
+        self._numba = NumbaDriver(arch, lambda launch: self._execute_foreign(launch, self._numba))
 
     @property
     def identity(self) -> DeviceIdentity:
@@ -138,6 +141,10 @@ class TrafficDevice(Device):
         it did wrong.
         """
         del stream  # launches are executed one after the other
+        if is_dispatcher(launch.kernel):
+            self._numba.drive()
+            configured = launch.kernel[launch.grid, launch.block, 0, launch.shared_bytes]
+            return lambda: configured(*launch.args)
         if not isinstance(launch.kernel, TrafficKernel):
             kind = type(launch.kernel)
             expected = "a kernel from bandwidth.kernel(...)"
@@ -167,17 +174,18 @@ class TrafficDevice(Device):
         """
         del budget  # one execution counts all there is
         launch, value, code = workload.launch, None, MeasuredCode()
+        makers: dict[str, str] = {}
         misread: Sequence[str] = ()
         if workload.setup is not None:
             workload.setup()
-        if launch is not None:
+        if launch is not None and isinstance(launch.kernel, TrafficKernel):
             executions = [self._execute(launch, workload.blocks, progress)]
             misread = misread_arrays(launch.kernel.program.compiled.source, launch.kernel.name, launch.args)
         else:
-            self._triton.drive()
+            self._drive()
             self._triton.refuse_interpreter()
             launched: list[tuple[Execution, MeasuredCode]] = []
-            self._launched = launched
+            self._launched, self._makers = launched, {}
             try:
                 value = workload.call()
             finally:
@@ -185,11 +193,13 @@ class TrafficDevice(Device):
             if not launched:
                 raise NotOnThisDevice(NO_LAUNCH)
             executions, code = [execution for execution, _ in launched], _of_all([code for _, code in launched])
+            makers = dict(self._makers)
+            if makers and any(one.nvrtc_version for one in executions):
+                makers[COMPILER_SETTING] = self._identity.settings[COMPILER_SETTING]
         execution = together(executions)
-        by_triton = launch is None and not any(one.nvrtc_version for one in executions)
         identity = self._identity
-        if by_triton:
-            identity = replace(identity, settings={"arch": self._arch, "triton": self._triton.version})
+        if makers:
+            identity = replace(identity, settings={"arch": self._arch, **makers})
         resources = None if launch is None else self.resources(launch)
         declared = declared_against_seen(workload.traffic, execution) if len(executions) == 1 else ()
         return Measurement(
@@ -230,7 +240,7 @@ class TrafficDevice(Device):
     def begin_test(self) -> None:
         """Start random numbers anew: a test's counts do not depend on which tests ran before it."""
         self._random = RandomSource(SEED)
-        self._triton.drive()
+        self._drive()
 
     def bound(self, seconds: float) -> None:
         """Stop a launch that takes longer than that, with a UsageError."""
@@ -262,10 +272,15 @@ class TrafficDevice(Device):
             self._launched.append((replace(execution, kernel=name or execution.kernel), self.code(launch)))
         return execution
 
-    def _execute_of_triton(self, launch: TritonLaunch) -> None:
+    def _drive(self) -> None:
+        self._triton.drive()
+        self._numba.drive()
+
+    def _execute_foreign(self, launch: ForeignLaunch, driver: TritonDriver | NumbaDriver) -> None:
         kernel = TrafficKernel(launch.program, launch.kernel, None, launch.code)
-        described = Launch(kernel, launch.grid, (launch.threads, 1, 1), launch.args, launch.shared_bytes)
+        described = Launch(kernel, launch.grid, launch.block, launch.args, launch.shared_bytes)
         self._execute(described, None, lambda _: None, launch.name)
+        self._makers[driver.maker] = driver.version
 
 
 def _of_all(codes: Sequence[MeasuredCode]) -> MeasuredCode:

@@ -58,15 +58,18 @@ class Array(np.ndarray[Any, Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class TritonLaunch:
-    """Hold one launch. name: the kernel's with its constants, `add[BLOCK=1024]`; args: as `ptx.execute` takes them."""
+class ForeignLaunch:
+    """Hold one launch of another maker's kernel. args: as `ptx.execute` takes them.
+
+    kernel: its name in the program. name: what reports call it, with its constants, `add[BLOCK=1024]`.
+    """
 
     program: Program
     code: MeasuredCode
     kernel: str
     name: str
     grid: tuple[int, int, int]
-    threads: int
+    block: tuple[int, int, int]
     shared_bytes: int
     args: tuple[Any, ...]
 
@@ -74,7 +77,9 @@ class TritonLaunch:
 class TritonDriver:
     """Answer what Triton asks the driver of a GPU; `launch` is called for each launch."""
 
-    def __init__(self, arch: str, launch: Callable[[TritonLaunch], None]) -> None:
+    maker = "triton"
+
+    def __init__(self, arch: str, launch: Callable[[ForeignLaunch], None]) -> None:
         self._arch, self._launch = arch, launch
         self.utils = self  # Triton asks some of it there
 
@@ -143,7 +148,7 @@ class TritonDriver:
         return launch
 
 
-def _launch_of(source: Any, metadata: Any, cubin: bytes, grid: tuple[int, int, int], args: list[Any]) -> TritonLaunch:
+def _launch_of(source: Any, metadata: Any, cubin: bytes, grid: tuple[int, int, int], args: list[Any]) -> ForeignLaunch:
     """Put a launch of Triton's as PTX has it. Raises UsageError, NotOnThisDevice, KernelError."""
     kernel, function = metadata.name, source.fn
     if getattr(metadata, "num_ctas", 1) != 1:
@@ -165,8 +170,8 @@ def _launch_of(source: Any, metadata: Any, cubin: bytes, grid: tuple[int, int, i
     with suppress(OSError, UnicodeDecodeError):  # of a notebook, there is none
         python = file.read_text(encoding="utf-8")
     program, code = _loaded(text, cubin, arch, kernel, file.name, python, (*passed,))
-    name, threads = f"{kernel}[{named}]" if named else kernel, metadata.num_warps * WARP
-    return TritonLaunch(program.renewed(), code, kernel, name, grid, threads, metadata.shared, tuple(passed.values()))
+    name, block = f"{kernel}[{named}]" if named else kernel, (metadata.num_warps * WARP, 1, 1)
+    return ForeignLaunch(program.renewed(), code, kernel, name, grid, block, metadata.shared, tuple(passed.values()))
 
 
 def _argument(value: Any, kind: str, label: str) -> Any:
