@@ -48,7 +48,7 @@ def test_every_gate_is_strict():
 
 # By a job's target what it installs without a hash, as SECURITY.md says.
 WITHOUT_HASHES = {
-    "frameworks": ["torch", "triton"],
+    "frameworks": ["torch", "triton", "numba-cuda[cu13]"],
     "trackers": ["apache-otava"],
     "lowest": ["uv", ".[cpu,traffic,report,history,bucket]", "nvidia-cuda-nvrtc"],
 }
@@ -88,7 +88,7 @@ def test_what_ci_installs_is_named_by_hash_but_for_what_security_md_names():
     assert found == WITHOUT_HASHES
     told = (ROOT / "SECURITY.md").read_text(encoding="utf-8").partition("\n## CI\n")[2]
     assert re.findall(r"`make (\w+)`", told) == list(WITHOUT_HASHES)
-    assert all(name in told for name in ("PyTorch", "Triton", "Apache Otava", "uv"))
+    assert all(name in told for name in ("PyTorch", "Triton", "numba-cuda", "Apache Otava", "uv"))
 
 
 def test_no_job_installs_but_by_make():
@@ -171,7 +171,7 @@ def test_one_job_runs_the_frameworks_tests_where_none_can_skip():
     steps = [step.get("run") for param in JOBS for step in param.values[0]["steps"]]
     assert steps.count("make frameworks LOCKED=1") == 1
     target = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nframeworks:")[2].partition("\n\n")[0]
-    places = [target.index(part) for part in ("'torch==", "import jax, tinygrad, torch", "pytest tests/frameworks")]
+    places = [target.index(part) for part in ("'torch==", "import jax, numba_cuda, tinygrad, torch", "pytest tests/frameworks")]
     assert places == sorted(places)
 
 
