@@ -171,7 +171,10 @@ def test_one_job_runs_the_frameworks_tests_where_none_can_skip():
     steps = [step.get("run") for param in JOBS for step in param.values[0]["steps"]]
     assert steps.count("make frameworks LOCKED=1") == 1
     target = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nframeworks:")[2].partition("\n\n")[0]
-    places = [target.index(part) for part in ("'torch==", "import jax, numba_cuda, tinygrad, torch", "pytest tests/frameworks")]
+    places = [
+        target.index(part)
+        for part in ("'torch==", "import jax, numba_cuda, tinygrad, torch", "pytest tests/frameworks")
+    ]
     assert places == sorted(places)
 
 
