@@ -214,7 +214,8 @@ class BandwidthSession:
     def attach(self, item: pytest.Item, report: pytest.TestReport, *, subtest_failed: bool = False) -> None:
         """Put the test's rows on its report, as text that xdist can carry, and the figures into JUnit's XML.
 
-        With strict, fail a test that passed or skipped and left entries of the baseline unmeasured.
+        With strict, fail a test that passed or skipped and left entries of the baseline unmeasured. Without it, fail
+        one that this device measured before and cannot measure now.
         subtest_failed: whether one did; a test of unittest's passes all the same.
         """
         self._line.clear()
@@ -232,7 +233,9 @@ class BandwidthSession:
             return
         reason = item.stash.get(_NOT_HERE, None)
         not_measured = self._not_measured(item, report, {row.outcome.key for row in rows})
-        if not_measured and self._strict and not expected_to_fail:
+        # This device measured it once, and cannot any more: a kernel that is not modelled, say.
+        no_longer = reason is not None and report.when == "call" and self._is_own_baseline
+        if not_measured and (self._strict or no_longer) and not expected_to_fail:
             report.outcome = "failed"
             lines = [printable_sentence(f"{key} is in the baseline, and {why}") for key, why in not_measured.items()]
             report.longrepr = "\n".join((*lines, wording.help_line("not-measured")))
@@ -318,6 +321,12 @@ class BandwidthSession:
         baseline = self._judge.baseline
         # What another device measured need not be measured here.
         return () if baseline is None or baseline.code_of is not None else baseline.entries
+
+    @property
+    def _is_own_baseline(self) -> bool:
+        """Return whether this run compares with a baseline that names this device in its header."""
+        baseline = None if self._judge is None or self._settings.writes_baseline else self._judge.baseline
+        return baseline is not None and baseline.device is not None
 
     @cached_property
     def _entries_by_test(self) -> Mapping[str, set[str]]:
