@@ -89,30 +89,6 @@ def test_with_strict_each_fails_and_says_why(gated):
         assert told is not any(name in key for name in otherwise)
 
 
-BECAME_UNMODELLED = """
-import numpy as np
-
-KERNEL = 'extern "C" __global__ void twice(float* x) { EXTRA; x[threadIdx.x] *= 2; }'
-
-def test_twice(bandwidth):
-    x = bandwidth.random(256, "float32")
-    bandwidth.launch(bandwidth.kernel(KERNEL, "twice"), 1, 256, (x,), reads=x, writes=x)
-"""
-
-
-def test_a_kernel_that_became_unmodelled_fails_without_strict(project):
-    pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC")
-    project.file("test_k.py", BECAME_UNMODELLED.replace("EXTRA; ", ""))
-    options = ("--bandwidth-device=traffic", "--bandwidth-baseline=b.yaml")
-    project.run_here(*options, "--bandwidth-update").assert_outcomes(passed=1)
-    project.file("test_k.py", BECAME_UNMODELLED.replace("EXTRA", 'asm volatile("barrier.cluster.arrive;")'))
-    result = project.run_here(*options)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["test_k.py::test_twice is in the baseline, and *: *barrier.cluster.arrive*"])
-    project.run_here(*options, "--bandwidth-update").assert_outcomes(skipped=1)
-    project.run_here("--bandwidth-device=traffic").assert_outcomes(skipped=1)
-
-
 def test_what_nobody_wants_measured_is_not_missed(gated):
     for option in ("--bandwidth-disable", "--bandwidth-skip"):
         result = gated.run_here("--bandwidth-baseline=b.yaml", option)
