@@ -11,7 +11,7 @@ import platform
 import re
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from pytest_bandwidth.devices.base import Budget, Call, Device, KernelSource, La
 from pytest_bandwidth.devices.code.compiled import for_architecture
 from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.devices.code.launch import with_launch
+from pytest_bandwidth.devices.code.variables import checked_contents, variable_settings
 from pytest_bandwidth.devices.host import memory_bytes
 from pytest_bandwidth.devices.kernel_source import options_of
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
@@ -65,12 +66,22 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class TrafficKernel:
-    """Hold a compiled kernel: its program, its name, the registers that the compiler gave it, and its identity."""
+    """Hold a compiled kernel: its program, its name, the registers that the compiler gave it, and its identity.
+
+    digests: of what the test set variables to.
+    """
 
     program: Program
     name: str
     resources: KernelResources | None
     code: MeasuredCode
+    digests: dict[str, str] = field(default_factory=dict)
+
+    def set(self, variable: str, value: Any) -> None:
+        """Write a __constant__ or __device__ variable, by its symbol. Raises UsageError."""
+        contents = checked_contents(variable, value, self.program.variable_sizes)
+        self.program.set_variable(variable, contents)
+        self.digests[variable] = digest(contents)
 
 
 def open_traffic(arch: str | None = None) -> TrafficDevice:
@@ -183,7 +194,10 @@ class TrafficDevice(Device):
 
     def code(self, launch: Launch) -> MeasuredCode:
         """Identify the launch's kernel by its PTX, which is executed, and by what it would be on the GPU."""
-        return with_launch(launch.kernel.code, launch) if isinstance(launch.kernel, TrafficKernel) else MeasuredCode()
+        kernel = launch.kernel
+        if not isinstance(kernel, TrafficKernel):
+            return MeasuredCode()
+        return with_launch(kernel.code, launch, *variable_settings(kernel.digests))
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Execute the launch once, or call the callable once, and count what it launches.
