@@ -1,5 +1,6 @@
 """On the traffic device kernels run that are compiled already: PTX, and libraries that hold it."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -115,3 +116,38 @@ def test_a_cubin_of_nvcc_holds_no_ptx(device, tmp_path):
             device.kernel(read_source(file, "k", ()))
         with pytest.raises(KernelError, match="has no kernel 'scale', it has _Z5scaleIfEvPT_, k"):
             read_source(file, "scale", ())
+
+
+TEST = """
+import numpy as np
+
+def test_set(bandwidth):
+    x, y = bandwidth.random(32), bandwidth.empty(32)
+    copy = bandwidth.kernel("k.ptx")
+    copy.set("c", np.full(2, VALUE, np.float32))
+    bandwidth.launch(copy, 1, 32, (y, x), reads=x, writes=y)
+
+def test_stripped(bandwidth):
+    bandwidth.kernel("k.cubin", "k")
+"""
+
+
+def test_a_suite_gates_ptx_with_the_variables_that_it_sets(project, traffic_loaded, tmp_path):
+    del traffic_loaded
+    (tmp_path / "k.cu").write_text(KERNELS)
+    cubin = nvcc(tmp_path / "k.cu", tmp_path / "k.cubin", "-cubin", "-arch=sm_90")
+    (project.path / "k.cubin").write_bytes(cubin.read_bytes())
+    project.file("k.ptx", copying("k").replace(".visible", ".const .align 4 .b8 c[8];\n.visible"))
+    traffic = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml")
+    project.file("test_k.py", TEST.replace("VALUE", "1.5"))
+    project.run_here(*traffic, "--bandwidth-update").assert_outcomes(passed=1, skipped=1)
+    for value, reason in (("1.5", "code-unchanged"), ("2.5", "counts")):
+        project.file("test_k.py", TEST.replace("VALUE", value))
+        result = project.run_here(*traffic, "--bandwidth-json=run.json", "-rs")
+        result.assert_outcomes(passed=1, skipped=1)
+        result.stdout.fnmatch_lines(["SKIPPED*holds only machine code of k, * build it with -gencode arch=compute_90*"])
+        (row,) = json.loads((project.path / "run.json").read_text())["results"]
+        assert (row["status"], row["reason_code"]) == ("OK", reason)
+    on_host = project.run_here("--bandwidth-device=cpu", "-rs")
+    on_host.assert_outcomes(skipped=2)
+    on_host.stdout.fnmatch_lines(["SKIPPED*CUDA kernels need a CUDA or traffic device*"])
