@@ -1,5 +1,7 @@
 """What a test gives for a kernel is a file's name or text; anything else is told in one line."""
 
+import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ from containers import MACHINE_CODE, PTX, copying, fatbin, library
 
 from pytest_bandwidth.devices import kernel_source
 from pytest_bandwidth.devices.base import CompiledCode
+from pytest_bandwidth.devices.code.compiled import kernel_in
 from pytest_bandwidth.devices.kernel_source import headers_digest, include_folders, read_source
 from pytest_bandwidth.domain.errors import KernelError
 
@@ -138,6 +141,18 @@ def test_compiled_code_without_the_kernel_is_told(tmp_path, name, data, said):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(KernelError, match=said):
         read_source(name, "k", (tmp_path,))
+
+
+def test_damaged_libraries_never_crash(tmp_path):
+    chance = random.Random(3)
+    whole = library(fatbin((PTX, 90, copying("k").encode()), (MACHINE_CODE, 90, library(b"", machine=190))))
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for _ in range(chance.randrange(1, 6)):
+            place = chance.randrange(4, chance.choice((64, 150, len(whole))))
+            damaged[place] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+        with suppress(KernelError):
+            kernel_in(bytes(damaged), "libx.so", "k")
 
 
 def test_files_that_are_too_large_are_not_read(tmp_path, monkeypatch):

@@ -167,7 +167,8 @@ class TrafficDevice(Device):
         file = _FIRST_FILE.search(ptx)
         filename = file[1] if file is not None else source.file.name if source.file is not None else "the PTX"
         program = _loaded(ptx, self._arch, filename)
-        return TrafficKernel(program.renewed(), source.name, None, kernel_code(ptx, b"", source.name))
+        name = program.resolve(source.name)
+        return TrafficKernel(program.renewed(), name, None, kernel_code(ptx, b"", name))
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
         """Return a call that executes the launch. It raises UsageError for what it would misread, KernelFault for what

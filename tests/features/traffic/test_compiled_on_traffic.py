@@ -12,7 +12,7 @@ pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip
 
 from pytest_bandwidth.devices.base import CompiledCode, KernelSource, Launch
 from pytest_bandwidth.devices.kernel_source import read_source
-from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
+from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, OutOfMemory
 from pytest_bandwidth.features.traffic.device import open_traffic
 
 
@@ -55,6 +55,9 @@ def test_ptx_is_known_by_its_instructions(device):
     [
         (copying("k").replace("mul.wide.u32", "frob.u32"), NotOnThisDevice, r"k uses frob\.u32, .* \(PTX line 11\)"),
         (copying("k")[:400], KernelError, "PTX line"),
+        (copying("k").replace("u64 %rd3, %rd1", "u64 %rd3, %tid.x"), NotOnThisDevice, "of %tid.x, a .u32 register"),
+        (copying("k").replace(" k(", " k.reg("), KernelError, "the PTX has no kernel named 'k'; it has: "),
+        (copying("k").replace(".visible", ".global .u8 m[4000000000][4000000];\n.visible"), OutOfMemory, "variable m"),
         (copying("k").replace("ret;", "ret"), KernelError, "PTX line 15: found '}'"),
     ],
 )
@@ -94,6 +97,7 @@ template __global__ void scale<float>(float*);
         ("ptx", ("-ptx", "-arch=compute_90")),
         ("fatbin", ("-fatbin", "-gencode", "arch=compute_90,code=[sm_90,compute_90]")),
         ("o", ("-c", "-gencode", "arch=compute_90,code=[sm_90,compute_90]")),
+        ("so", ("-shared", "-Xcompiler=-fPIC", "-gencode", "arch=compute_90,code=[sm_90,compute_90]")),
     ],
 )
 def test_what_nvcc_builds_runs_and_names_lines_of_the_source(device, tmp_path, suffix, options):

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.code.kernel_signature import has_initialiser, source_name
-from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
+from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, OutOfMemory
 from pytest_bandwidth.features.traffic.ptx.actions import ACTIONS
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.memory import FIRST_VARIABLE_REGION, Region, RegionKind, region_base
@@ -75,7 +75,7 @@ class Program:
 
     kernels: parameters of each kernel by its name in the PTX. variables: regions of __device__ and __constant__
     variables, which keep their values from launch to launch.
-    Raises KernelError for PTX that it cannot read.
+    Raises KernelError for PTX that it cannot read, OutOfMemory for variables that are too large.
     """
 
     def __init__(self, compiled: PtxModule) -> None:
@@ -145,7 +145,10 @@ def _regions(variables: tuple[Variable, ...], source: str) -> list[Region]:
     regions = []
     for number, variable in enumerate(_placed(variables), FIRST_VARIABLE_REGION):
         size = element_bytes(variable.type) * (variable.count or 0)
-        data = np.zeros((1, -(-size // 16) * 16), np.uint8)
+        try:
+            data = np.zeros((1, -(-size // 16) * 16), np.uint8)
+        except (MemoryError, ValueError):
+            raise OutOfMemory(f"variable {variable.name} takes {size} bytes, more than there are here") from None
         values = _initial_bytes(variable)
         data[0, : len(values)] = values
         kind: RegionKind = "const" if variable.space == "const" else "global"
