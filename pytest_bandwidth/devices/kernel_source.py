@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pytest_bandwidth.devices.base import CompiledCode, KernelSource
 from pytest_bandwidth.devices.code.compiled import is_binary, is_ptx, kernel_in
+from pytest_bandwidth.devices.code.given import LARGEST_READ
 from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.kernel_signature import without_comments
 from pytest_bandwidth.domain.errors import KernelError
@@ -25,7 +26,6 @@ _KERNEL = re.compile(
 )
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
 LARGEST_SOURCE_BYTES = 16 * 2**20
-LARGEST_LIBRARY_BYTES = 256 * 2**20
 LIBRARIES_KEPT = 8
 MOST_FOLDERS = 2000
 
@@ -140,8 +140,8 @@ def _compiled_in(file: Path, name: str | None) -> tuple[str, tuple[CompiledCode,
         if not is_binary(opened.read(8)):
             return None
     state = file.stat()
-    if state.st_size > LARGEST_LIBRARY_BYTES:
-        raise KernelError(f"{file} is larger than {LARGEST_LIBRARY_BYTES // 2**20} MiB: build the kernel by itself")
+    if state.st_size > LARGEST_READ:
+        raise KernelError(f"{file} is larger than {LARGEST_READ // 2**20} MiB: build the kernel by itself")
     return _kernel_in_state(file, name, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
 
 

@@ -16,9 +16,8 @@ def test_ptx_is_launched_and_known_by_its_instructions(found: Any) -> None:
     assert found["ptx"][0] is not None
 
 
+@pytest.mark.parametrize("found", [MACHINE_CODE], indirect=True, scope="module")
 def test_of_a_library_the_machine_code_of_the_card_is_launched(found: Any) -> None:
-    if "cubin" not in found:
-        pytest.skip("CuPy had the driver compile")
     assert found["library"] == found["cubin"]
     assert found["library"][0] is None
     assert found["library"][1] == found["text"][1]

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.text import listed, shown
 # PTX names its version first, after comments.
 _VERSION = re.compile(r"\s*\.version\s+\d", re.ASCII)
 _TARGET = re.compile(r"^\s*\.target\s+sm_(\d{1,4})", re.MULTILINE | re.ASCII)
-_ENTRY = re.compile(r"\.entry\s+([%$A-Za-z_][\w$]*)", re.ASCII)
+ENTRY = re.compile(r"\.entry\s+([%$A-Za-z_][\w$]*)", re.ASCII)
 MOST_NAMES = 5
 _LONGEST_NAME = 200
 
@@ -62,7 +62,7 @@ def kernel_in(data: bytes | str, place: str, name: str | None) -> tuple[str, tup
 def kernels_of_code(code: CompiledCode) -> frozenset[str]:
     """Return the symbols of the kernels in it."""
     if code.is_ptx:
-        return frozenset(_ENTRY.findall(without_comments(code.data.decode("utf-8", "replace"))))
+        return frozenset(ENTRY.findall(without_comments(code.data.decode("utf-8", "replace"))))
     return kernels_in(code.data)
 
 
