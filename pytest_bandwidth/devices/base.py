@@ -25,8 +25,20 @@ Dim = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledCode:
+    """Hold PTX or machine code. arch: the architecture that it was compiled for, such as 90; 0 where unknown."""
+
+    data: bytes
+    arch: int
+    is_ptx: bool
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSource:
-    """Say where a kernel's text comes from: `file` is None for text in the test; `shipped` marks files of cuda_src/."""
+    """Say where a kernel's text comes from: `file` is None for text in the test; `shipped` marks files of cuda_src/.
+
+    compiled: the code that holds the kernel, where it is compiled already; the text then is empty.
+    """
 
     text: str
     name: str
@@ -34,6 +46,7 @@ class KernelSource:
     shipped: bool = False
     options: tuple[str, ...] = ()
     name_expressions: tuple[str, ...] = ()
+    compiled: tuple[CompiledCode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from os import walk
 from os.path import isdir, isfile  # of a name that no file system takes, Path's raise
 from pathlib import Path
 
-from pytest_bandwidth.devices.base import KernelSource
+from pytest_bandwidth.devices.base import CompiledCode, KernelSource
+from pytest_bandwidth.devices.code.compiled import is_binary, is_ptx, kernel_in
+from pytest_bandwidth.devices.code.given import LARGEST_READ
 from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.kernel_signature import without_comments
 from pytest_bandwidth.domain.errors import KernelError
@@ -23,9 +25,8 @@ _KERNEL = re.compile(
     r"(?:__launch_bounds__\s*\([^()]*\)\s*)?([A-Za-z_]\w*)\s*\("
 )
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
-# PTX names its version first, after comments.
-_PTX = re.compile(r"^[ \t]*\.version[ \t]+\d", re.MULTILINE)
 LARGEST_SOURCE_BYTES = 16 * 2**20
+LIBRARIES_KEPT = 8
 MOST_FOLDERS = 2000
 
 
@@ -81,7 +82,7 @@ def headers_digest(text: str, folders: Sequence[Path]) -> str:
 
 
 def is_text(source: str) -> bool:
-    """Tell whether a string is CUDA C++ rather than the name of a file."""
+    """Tell whether a string is CUDA C++ or PTX rather than the name of a file."""
     return any(mark in source for mark in ("\n", "{", "__global__"))
 
 
@@ -92,12 +93,12 @@ def read_source(
     options: Sequence[str] = (),
     name_expressions: Sequence[str] = (),
 ) -> KernelSource:
-    """Read the text of a kernel. `folders` are searched in order before the shipped files.
+    """Read the text of a kernel, or its compiled code. `folders` are searched in order before the shipped files.
 
     Raises KernelError where file or kernel does not exist, listing those that do.
     """
     if not isinstance(source, str | Path) or not str(source).strip():
-        raise KernelError(f"kernel: found {shown(source)}, expected a file's name or CUDA C++ text")
+        raise KernelError(f"kernel: found {shown(source)}, expected a file's name, CUDA C++ text or PTX")
     if name is not None and not (isinstance(name, str) and name.strip()):
         raise KernelError(f"kernel: found {shown(name)} for its name, expected the name of a __global__ function")
     options, name_expressions = _texts("options", options), _texts("name_expressions", name_expressions)
@@ -106,13 +107,21 @@ def read_source(
     else:
         file, shipped = _find(Path(source), folders)
         try:
+            if (found := _compiled_in(file, name)) is not None:
+                _refuse_options(file.name, options, name_expressions)
+                return KernelSource("", found[0], file, compiled=found[1])
             if file.stat().st_size > LARGEST_SOURCE_BYTES:
-                raise KernelError(f"{file} is larger than {LARGEST_SOURCE_BYTES // 2**20} MiB, expected CUDA C++ text")
+                most = f"{LARGEST_SOURCE_BYTES // 2**20} MiB"
+                raise KernelError(f"{file} is larger than {most}, expected CUDA C++ text or PTX")
             text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise KernelError(f"{file} cannot be read as UTF-8 text: {error}") from None
-    if _PTX.search(text):
-        raise KernelError(f"kernel: found PTX in {file or 'the text'}, expected CUDA C++: a .cu file, or its text")
+    if is_ptx(text):
+        _refuse_options("PTX", options, name_expressions)
+        name, compiled = kernel_in(text, str(file or "the PTX"), name)
+        return KernelSource("", name, file, compiled=compiled)
+    if file is not None and file.suffix == ".ptx":
+        raise KernelError(f"{file} holds no PTX, expected text that begins with .version")
     if name is None:
         names = kernel_names(text)
         if len(names) != 1:
@@ -123,6 +132,30 @@ def read_source(
     if shipped and name not in text and name not in name_expressions:
         raise KernelError(f"{file and file.name} has no kernel {name!r}, it has {_listed(kernel_names(text))}")
     return KernelSource(text, name, file, shipped, options, name_expressions)
+
+
+def _compiled_in(file: Path, name: str | None) -> tuple[str, tuple[CompiledCode, ...]] | None:
+    """Return a kernel's symbol and code out of a binary file; None for any other file. Raises KernelError, OSError."""
+    with file.open("rb") as opened:
+        if not is_binary(opened.read(8)):
+            return None
+    state = file.stat()
+    if state.st_size > LARGEST_READ:
+        raise KernelError(f"{file} is larger than {LARGEST_READ // 2**20} MiB: build the kernel by itself")
+    return _kernel_in_state(file, name, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+
+
+@lru_cache(LIBRARIES_KEPT)
+def _kernel_in_state(file: Path, name: str | None, *state: int) -> tuple[str, tuple[CompiledCode, ...]]:
+    """Read a file in that state once: most tests of a process share a library."""
+    del state
+    return kernel_in(file.read_bytes(), str(file), name)
+
+
+def _refuse_options(what: str, options: Sequence[str], name_expressions: Sequence[str]) -> None:
+    for option, given in (("options", options), ("name_expressions", name_expressions)):
+        if given:
+            raise KernelError(f"kernel: found {option}= for {what}, which is compiled already: leave them out")
 
 
 def _texts(what: str, given: object) -> tuple[str, ...]:

@@ -1,9 +1,15 @@
 """What a test gives for a kernel is a file's name or text; anything else is told in one line."""
 
+import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from containers import MACHINE_CODE, PTX, copying, fatbin, library
 
+from pytest_bandwidth.devices import kernel_source
+from pytest_bandwidth.devices.base import CompiledCode
+from pytest_bandwidth.devices.code.compiled import kernel_in
 from pytest_bandwidth.devices.kernel_source import headers_digest, include_folders, read_source
 from pytest_bandwidth.domain.errors import KernelError
 
@@ -11,11 +17,11 @@ from pytest_bandwidth.domain.errors import KernelError
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (None, r"kernel: found None, expected a file's name or CUDA C\+\+ text"),
+        (None, r"kernel: found None, expected a file's name, CUDA C\+\+ text or PTX"),
         (b"x.cu", r"kernel: found b'x\.cu', expected a file's name"),
         (" ", r"kernel: found ' ', expected a file's name"),
         (".", r"kernel: found the folder .*, expected a file of CUDA C\+\+ text"),
-        ("//\n\n.version 8.3\n.target sm_90\n", r"kernel: found PTX in the text, expected CUDA C\+\+: a \.cu file"),
+        ("//\n\n.version 8.3\n.target sm_90\n", "the PTX: it has none: name the kernel that is meant"),
         ("nope.cu", r"no kernel file 'nope\.cu' in .*; shipped files are .*stream\.cu"),
     ],
 )
@@ -84,3 +90,93 @@ def test_the_hash_of_headers_follows_what_is_included_and_nothing_else(tmp_path)
         file.write_text(f"{was}\n")
         assert digest() != before
     assert headers_digest(text, ()) == headers_digest("", ())
+
+
+def test_ptx_is_a_source_of_its_own_kind(tmp_path):
+    text = copying("k")
+    (tmp_path / "k.ptx").write_text(text)
+    expected = CompiledCode(text.encode(), 90, is_ptx=True)
+    for source in (text, "k.ptx", tmp_path / "k.ptx"):
+        found = read_source(source, None, (tmp_path,))
+        assert (found.name, found.text, found.compiled) == ("k", "", (expected,))
+    assert read_source(f"{SOURCE}\n/*\n.version 8.3\n*/", "k", ()).compiled == ()
+
+
+@pytest.mark.parametrize("wrap", [fatbin, lambda *elements: library(fatbin(*elements) + bytes(8) + fatbin())])
+def test_a_kernel_is_found_in_a_library_by_its_symbol(tmp_path, wrap):
+    texts = {symbol: copying(symbol) for symbol in ("k", "_Z5scalePf")}
+    (tmp_path / "libx.so").write_bytes(wrap(*((PTX, 90, f"{text}\0".encode()) for text in texts.values())))
+    for symbol, text in texts.items():
+        found = read_source("libx.so", symbol, (tmp_path,))
+        assert found.compiled == (CompiledCode(text.encode(), 90, is_ptx=True),)
+    with pytest.raises(KernelError, match=r"libx\.so has no kernel 'scale', it has _Z5scalePf, k$"):
+        read_source("libx.so", "scale", (tmp_path,))
+    with pytest.raises(KernelError, match=r"libx\.so: it has _Z5scalePf, k: name the kernel that is meant"):
+        read_source("libx.so", None, (tmp_path,))
+
+
+def test_of_many_kernels_a_few_are_listed(tmp_path):
+    text = "".join(f".visible .entry {'x' * 300}{number}() {{ ret; }}\n" for number in range(5000))
+    (tmp_path / "k.fatbin").write_bytes(fatbin((PTX, 90, f".version 8.3\n.target sm_90\n{text}".encode())))
+    with pytest.raises(KernelError, match=r"and 4995 more$") as told:
+        read_source("k.fatbin", "k", (tmp_path,))
+    assert len(str(told.value)) < 1500
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("k.ptx", b".amdgcn_target", r"k\.ptx holds no PTX, expected text that begins with \.version"),
+        ("k.ptx", b"\xff\xfe", r"k\.ptx cannot be read as UTF-8 text"),
+        ("k.ptx", copying("k")[:60].encode(), "has no kernel 'k', it has none"),
+        ("k.so", library(b""), r"k\.so holds no CUDA kernels, expected PTX or machine code for NVIDIA's GPUs"),
+        ("k.so", library(fatbin((PTX, 90, b"")))[:300], "holds no CUDA kernels"),
+        ("k.cubin", library(b"", machine=190), "has no kernel 'k', it has none"),
+        ("k.fatbin", fatbin((MACHINE_CODE, 90, b"no cubin")), "has no kernel 'k', it has none"),
+        ("k.fatbin", fatbin((PTX, 90, b""))[:-8], "holds no CUDA kernels"),
+        ("k.o", library(fatbin((PTX, 90, b"")).replace(b"\x11\0", b"\x11\xa0")), "some of it cannot be unpacked"),
+    ],
+)
+def test_compiled_code_without_the_kernel_is_told(tmp_path, name, data, said):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(KernelError, match=said):
+        read_source(name, "k", (tmp_path,))
+
+
+def test_damaged_libraries_never_crash():
+    chance = random.Random(3)
+    whole = library(fatbin((PTX, 90, copying("k").encode()), (MACHINE_CODE, 90, library(b"", machine=190))))
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for _ in range(chance.randrange(1, 6)):
+            place = chance.randrange(4, chance.choice((64, 150, len(whole))))
+            damaged[place] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+        with suppress(KernelError):
+            kernel_in(bytes(damaged), "libx.so", "k")
+
+
+def test_files_that_are_too_large_are_not_read(tmp_path, monkeypatch):
+    with (tmp_path / "k.ptx").open("w") as file:
+        file.truncate(30 * 2**20)
+    with pytest.raises(KernelError, match=r"k\.ptx is larger than 16 MiB, expected CUDA C\+\+ text or PTX"):
+        read_source("k.ptx", "k", (tmp_path,))
+    monkeypatch.setattr(kernel_source, "LARGEST_READ", 100)
+    (tmp_path / "k.so").write_bytes(library(fatbin()))
+    with pytest.raises(KernelError, match=r"k\.so is larger than 0 MiB: build the kernel by itself"):
+        read_source("k.so", "k", (tmp_path,))
+
+
+def test_a_library_that_is_built_anew_is_read_again(tmp_path):
+    path = tmp_path / "k.fatbin"
+    for kernel in ("first", "other"):
+        path.write_bytes(fatbin((PTX, 90, copying(kernel).encode())))
+        assert read_source(path, None, ()).name == kernel
+
+
+@pytest.mark.parametrize("given", [{"options": ("-DN=1",)}, {"name_expressions": ("k",)}])
+def test_what_is_compiled_already_takes_no_options(tmp_path, given):
+    (tmp_path / "k.fatbin").write_bytes(fatbin((PTX, 90, copying("k").encode())))
+    for source, what in ((copying("k"), "PTX"), ("k.fatbin", r"k\.fatbin")):
+        expected = f"found {next(iter(given))}= for {what}, which is compiled already: leave them out"
+        with pytest.raises(KernelError, match=expected):
+            read_source(source, "k", (tmp_path,), **given)

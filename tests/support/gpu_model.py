@@ -231,6 +231,12 @@ class RawKernel:
         self.max_threads_per_block, self.max_dynamic_shared_size_bytes = 1024, 48 * 1024
         self.kernel = SimpleNamespace(ptr=1)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
     def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
         self.calls.append((grid, block, args, shared_mem))
         assert self.gpu is not None

@@ -165,6 +165,17 @@ def machine_code(cubin: bytes, kernel: str, said: Said = NOTHING_SAID) -> tuple[
         return None
 
 
+def kernels_in(cubin: bytes) -> frozenset[str]:
+    """Return the symbols of a cubin's kernels; none where it cannot be read."""
+    try:
+        names = {section.name for section in read_elf(cubin).sections}
+    except UNREADABLE:
+        return frozenset()
+    # A function of the device has no parameters in constant memory.
+    symbols = (name.removeprefix(f"{_TEXT}.") for name in names if name.startswith(f"{_TEXT}."))
+    return frozenset(symbol for symbol in symbols if f"{_CONSTANT}0.{symbol}" in names)
+
+
 def code_of_file(data: bytes | memoryview, said: Said = NOTHING_SAID) -> tuple[bytes, ...] | None:
     """Return the parts of an ELF file that are its code and constants, in a lasting order; None where it has none.
 

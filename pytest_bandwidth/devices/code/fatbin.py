@@ -26,7 +26,7 @@ _CONTAINER = struct.Struct("<IHHQ")
 # where its name is and how long, flags, nothing, size unpacked.
 _ELEMENT = struct.Struct("<HHIQIIIIIIQQQ")
 _OPTIONS = struct.Struct("<II")
-_PTX = 1
+PTX, MACHINE_CODE = 1, 2
 _LZ4, _ZSTD = 0x2000, 0x8000
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _COUNT, _CODE_OBJECT = struct.Struct("<Q"), struct.Struct("<QQQ")
@@ -88,7 +88,7 @@ def _whole(found: bytes, size: int) -> bytes:
     return found
 
 
-class _Element(NamedTuple):
+class Element(NamedTuple):
     """Hold an element of a container. data: unpacked, or the whole element's bytes where `is_known` is not so."""
 
     kind: int
@@ -119,12 +119,10 @@ def _container(section: memoryview, at: int, left: dict[int, int]) -> tuple[list
 
     left: how many bytes may still be unpacked, by compression.
     """
-    if bytes(section[at : at + 4]) != CONTAINER or len(section) < at + _CONTAINER.size:
+    place = _place_of_elements(section, at)
+    if place is None:
         return None
-    _, _, header, size = _CONTAINER.unpack_from(section, at)
-    start, end = at + header, at + header + size
-    if header < _CONTAINER.size or end > len(section):
-        return None
+    start, end = place
     elements = list(_elements(section[start:end], left))
     modules = [(one, _module(one)) for one in elements]
     said = {one.arch: module.said for one, module in modules if module is not None}
@@ -141,7 +139,30 @@ def _container(section: memoryview, at: int, left: dict[int, int]) -> tuple[list
     return parts, end
 
 
-def _elements(data: memoryview, left: dict[int, int]) -> Iterator[_Element]:
+def elements_of(section: memoryview) -> Iterator[Element]:
+    """Yield what the NVIDIA fatbin containers of such a section hold, up to the first bytes that are none."""
+    at, left = 0, dict(LARGEST_UNPACKED)
+    while at < len(section):
+        place = _place_of_elements(section, at)
+        if place is not None:
+            yield from _elements(section[slice(*place)], left)
+            at = place[1]
+        elif section[at] == 0:  # between containers
+            at += 1
+        else:
+            return
+
+
+def _place_of_elements(section: memoryview, at: int) -> tuple[int, int] | None:
+    """Return where the elements of a container begin and end; None if no container starts here."""
+    if bytes(section[at : at + 4]) != CONTAINER or len(section) < at + _CONTAINER.size:
+        return None
+    _, _, header, size = _CONTAINER.unpack_from(section, at)
+    start, end = at + header, at + header + size
+    return None if header < _CONTAINER.size or end > len(section) else (start, end)
+
+
+def _elements(data: memoryview, left: dict[int, int]) -> Iterator[Element]:
     at = 0
     while at < len(data):
         element = None
@@ -151,7 +172,7 @@ def _elements(data: memoryview, left: dict[int, int]) -> Iterator[_Element]:
             if header >= _ELEMENT.size and end <= len(data):
                 element = data[at:end]
         if element is None:
-            yield _Element(0, 0, b"", bytes(data[at:]), is_known=False)
+            yield Element(0, 0, b"", bytes(data[at:]), is_known=False)
             return
         content, compression, told = element[header:], flags & (_LZ4 | _ZSTD), b""
         try:
@@ -169,14 +190,14 @@ def _elements(data: memoryview, left: dict[int, int]) -> Iterator[_Element]:
                 plain = unpack(content[:packed], unpacked)
             else:
                 plain = bytes(content)
-            yield _Element(kind, arch, told, plain, is_known=True)
+            yield Element(kind, arch, told, plain, is_known=True)
         except (ValueError, IndexError, struct.error):
-            yield _Element(kind, arch, b"", bytes(element), is_known=False)
+            yield Element(kind, arch, b"", bytes(element), is_known=False)
         at = end
 
 
-def _module(element: _Element) -> PtxNormalForm | None:
-    if element.kind != _PTX or not element.is_known or len(element.data) > LARGEST_PTX:
+def _module(element: Element) -> PtxNormalForm | None:
+    if element.kind != PTX or not element.is_known or len(element.data) > LARGEST_PTX:
         return None
     text = element.data.partition(b"\0")[0].decode("utf-8", "surrogateescape")
     return None if text.count(".section") > _MOST_PTX_SECTIONS else normal_form_of_all(text)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from stat import S_ISREG
 from types import ModuleType
 from typing import Any
 
+from pytest_bandwidth.devices.code.compiled import ENTRY
 from pytest_bandwidth.devices.code.cubin import CUDA, MAGIC, code_of_file, read_elf
 from pytest_bandwidth.devices.code.fatbin import CONTAINER, LARGEST_PTX, SECTIONS, kernels_of
 from pytest_bandwidth.domain.code.identity import digest
@@ -26,7 +26,6 @@ FILES_KEPT = 64
 _MACHINE_CODE = ("cubin", "hsaco")
 # Triton counts spilled registers, of four bytes each.
 REGISTER_BYTES = 4
-_ENTRY = re.compile(r"\.entry\s+([%$A-Za-z_][\w$]*)", re.ASCII)
 _NOT_YET = "has not compiled a kernel yet: launch it once before it is measured"
 
 
@@ -154,7 +153,7 @@ def code_digest(parts: list[bytes]) -> str:
             found.append(digest(*code))
             continue
         text = data.rstrip(b"\0").decode("utf-8", "replace")
-        names = sorted(set(_ENTRY.findall(text)))
+        names = sorted(set(ENTRY.findall(text)))
         modules = [(name, module) for name in names if (module := normal_form(text, name)) is not None]
         # A name is no code: Numba numbers what it compiles.
         hashes = [ptx_digest(module.text.replace(name, "kernel")) for name, module in modules]

@@ -18,6 +18,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.code.cubin import kernel_code, machine_code
+from pytest_bandwidth.devices.code.variables import variable_sizes
 from pytest_bandwidth.devices.contents import Sums, added, sums_of
 from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
 from pytest_bandwidth.devices.cuda.runtime import one_line
@@ -73,11 +74,8 @@ class RawKernelCodes:
             if why is not None:
                 return MeasuredCode(unknown=why)
             if made["code"] is None:
-                return self._of_file(Path(made["file_path"]), kernel.name)
-            source = _Source(made["code"], made["options"], made["name_expressions"] or ())
-            if source not in self._compiled:
-                self._compiled[source] = self._compile(source)
-            ptx, cubin = self._compiled[source]
+                return self._of_module(_module_of(kernel), kernel.name)
+            ptx, cubin = self._compiled_of(made)
         # RuntimeError: NVRTC's and the driver's errors. The next three: CuPy's own, where a release is another.
         except (RuntimeError, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
             return MeasuredCode(unknown=f"compiling it once more, to see its code, failed ({one_line(error)})")
@@ -89,6 +87,14 @@ class RawKernelCodes:
         # In normal form a kernel may have another name, by which machine code does not know it.
         entry = entry_of(found.ptx or "")
         return replace(found, cubin=cubin) if entry is not None and entry.name == kernel.name else found
+
+    def variable_sizes(self, kernel: Any) -> dict[str, int]:
+        """Return the bytes of each variable in a raw kernel's module."""
+        made = kernel.__getstate__()
+        if made["code"] is None:
+            return variable_sizes(_module_of(kernel))
+        ptx, cubin = self._compiled_of(made)
+        return variable_sizes(cubin or ptx.encode())
 
     @property
     def loads_machine_code(self) -> bool:
@@ -113,16 +119,21 @@ class RawKernelCodes:
             return "of files that it includes CuPy's cache may hold an older state; bandwidth.kernel sees to that"
         return None
 
-    def _of_file(self, path: Path, name: str) -> MeasuredCode:
-        """Identify a kernel of a compiled file: a cubin, or PTX that the driver compiles."""
-        data = path.read_bytes()
+    def _of_module(self, data: bytes, name: str) -> MeasuredCode:
+        """Identify a kernel of a compiled module: a cubin, or PTX that the driver compiles."""
         machine = machine_code(data, name)
         if machine is not None:
             return MeasuredCode(CodeIdentity(sass=digest(*machine)))
         module = normal_form(data.decode("utf-8", "replace"), name)
         if module is None:
-            return MeasuredCode(unknown=f"{path} holds no kernel {name}, in PTX or a cubin")
+            return MeasuredCode(unknown=f"its file holds no kernel {name}, in PTX or a cubin")
         return self._by_driver(MeasuredCode(CodeIdentity(ptx=ptx_digest(module.text)), module.text))
+
+    def _compiled_of(self, made: Mapping[str, Any]) -> _Compiled:
+        source = _Source(made["code"], made["options"], made["name_expressions"] or ())
+        if source not in self._compiled:
+            self._compiled[source] = self._compile(source)
+        return self._compiled[source]
 
     def _compile(self, source: _Source) -> _Compiled:
         nvrtc, compiler = self._cupy.cuda.nvrtc, self._cupy.cuda.compiler
@@ -146,6 +157,12 @@ class RawKernelCodes:
         if self._driver is None or code.identity.ptx is None:
             return code
         return replace(code, identity=replace(code.identity, sass=digest("driver", self._driver, code.identity.ptx)))
+
+
+def _module_of(kernel: Any) -> bytes:
+    """Return the compiled module of a raw kernel: what it was loaded from here, or the user's file."""
+    loaded = getattr(kernel, "loaded", None)
+    return Path(kernel.file_path).read_bytes() if loaded is None else loaded
 
 
 def _includes_unseen(options: Iterable[str]) -> bool:

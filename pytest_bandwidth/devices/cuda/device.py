@@ -51,6 +51,7 @@ from pytest_bandwidth.devices.cuda.kernels import (
     compile_kernel,
     host_copies,
     keep_arrays,
+    kernel_of_compiled,
     kernel_of_cubin,
     kernel_of_ptx,
     kernel_resources,
@@ -64,6 +65,7 @@ from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.runtime import mute_lost_context
 from pytest_bandwidth.devices.cuda.timing import Timer, calibrate, launch_blocking, load, needs_flush, settle
+from pytest_bandwidth.devices.cuda.variables import Variables, with_attributes
 from pytest_bandwidth.devices.numpy_arrays import (
     WHOLE_KINDS,
     checked_array_shape,
@@ -75,7 +77,7 @@ from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, Version
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
-from pytest_bandwidth.domain.errors import DeviceLost, KernelError, UsageError
+from pytest_bandwidth.domain.errors import DeviceLost, KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -128,6 +130,7 @@ class CudaDevice(TimedDevice):
             self._cupy.zeros(1, np.uint32),
         )
         self._kernels: dict[KernelSource, Any] = {}
+        self._variables: dict[int, Variables] = {}  # by the module that they are of
         self._codes = RawKernelCodes(self._cupy, known.driver_version)
         self._driver = known.driver_version
         self._measured: Workload | None = None
@@ -179,14 +182,41 @@ class CudaDevice(TimedDevice):
         return device_nbytes(array, self._world, device_of)
 
     def kernel(self, source: KernelSource) -> Any:
-        """Return a compiled cupy.RawKernel, the same one for the same source.
+        """Return a compiled cupy.RawKernel, the same one for the same source; its `set` writes variables.
 
         Raises KernelError with the compiler's log.
         """
         if source not in self._kernels:
             with self._current():
-                self._kernels[source] = compile_kernel(self._cupy, source)
+                loaded = None
+                if source.compiled:
+                    kernel, loaded = kernel_of_compiled(self._cupy, source)
+                else:
+                    kernel = compile_kernel(self._cupy, source)
+                kernel = with_attributes(self._cupy, kernel)
+                kernel.loaded, kernel.set = loaded, partial(self._set, kernel)
+                self._kernels[source] = kernel
         return self._kernels[source]
+
+    def _set(self, kernel: Any, variable: str, value: Any) -> None:
+        """Write a __constant__ or __device__ variable of the kernel's module, until the test ends.
+
+        Raises UsageError, NotOnThisDevice.
+        """
+        if self._cupy.cuda.runtime.is_hip:
+            raise NotOnThisDevice("kernel.set: the sizes of variables are known for NVIDIA's GPUs alone")
+        with self._current():
+            self._runtime.wait_device()
+            module = kernel.kernel.module
+            if module.ptr not in self._variables:
+                self._variables[module.ptr] = Variables(self._cupy, module, self._codes.variable_sizes(kernel))
+            self._variables[module.ptr].set(variable, value)
+
+    def _variables_set(self, kernel: Any) -> tuple[str, ...]:
+        if not self._variables or not isinstance(kernel, self._cupy.RawKernel):
+            return ()
+        found = self._variables.get(kernel.kernel.module.ptr)
+        return () if found is None else found.settings
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
         """Launch on the stream, or CuPy's current one where it is None. Raises UsageError for arguments that the
@@ -212,12 +242,17 @@ class CudaDevice(TimedDevice):
 
     def begin_test(self) -> None:
         self._whole_seed = 0
+        if self._variables:
+            with self._current():
+                self._runtime.wait_device()
+                for variables in self._variables.values():
+                    variables.restore()
 
     def code(self, launch: Launch) -> MeasuredCode:
         """Identify the launch's kernel where it is a raw kernel, and NVRTC made it of source text."""
         with self._current():
             addresses = Addresses(self._lies_here, numbers=numbers_of(self._cupy, launch))
-            settings = settings_of(self._cupy, launch.kernel)
+            settings = (*settings_of(self._cupy, launch.kernel), *self._variables_set(launch.kernel))
             return with_launch(self._codes.code(launch.kernel), launch, *settings, addresses=addresses)
 
     @cached_property
@@ -288,6 +323,8 @@ class CudaDevice(TimedDevice):
             raise KernelError("it is no launch of a kernel")
         if workload.graph:
             raise KernelError("it is launched from a graph")
+        if self._variables_set(launch.kernel):
+            raise KernelError("the test sets variables of the new kernel")
         with self._current():
             if cubin is not None and not self._codes.loads_machine_code:
                 raise KernelError("CuPy has the driver compile kernels here, and it is machine code of NVRTC's")

@@ -16,12 +16,13 @@ import numpy as np
 
 from pytest_bandwidth.devices.arguments import SHARED_BYTES_FOR_ALL, ArrayWorld, checked_arguments, checked_shape
 from pytest_bandwidth.devices.base import Call, KernelSource, Launch
+from pytest_bandwidth.devices.code.compiled import for_architecture
 from pytest_bandwidth.devices.cuda.runtime import CAPTURING, one_line, status_of
 from pytest_bandwidth.devices.cuda.timing import CACHES_TO_BE_COLD
 from pytest_bandwidth.devices.kernel_source import headers_digest, include_folders, kernel_names, options_of
 from pytest_bandwidth.domain.code.kernel_signature import held_by_value
 from pytest_bandwidth.domain.code.stored_kernel import Version, entry_of, in_version, newest_version, version_of
-from pytest_bandwidth.domain.errors import KernelError, UsageError
+from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 from pytest_bandwidth.domain.units import format_bytes
 
@@ -37,6 +38,29 @@ def compile_options(source: KernelSource) -> tuple[str, ...]:
     options = options_of(source)
     folders = include_folders(options)
     return (*options, f"-D{HEADERS_MACRO}={headers_digest(source.text, folders)}") if folders else options
+
+
+def kernel_of_compiled(cupy: Any, source: KernelSource) -> tuple[Any, bytes]:
+    """Return a cupy.RawKernel of the first of a source's codes that the driver takes, and that code.
+
+    Raises KernelError where it takes none, NotOnThisDevice where none is for this GPU.
+    """
+    if cupy.cuda.runtime.is_hip:
+        raise NotOnThisDevice(f"{_place(source)} holds {source.name} for NVIDIA's GPUs, and this is AMD's")
+    arch = int(cupy.cuda.Device().compute_capability)
+    refused = None
+    for code in for_architecture(source.compiled, arch):
+        try:
+            return _loaded(cupy, code.data, source.name, None), code.data
+        except cupy.cuda.driver.CUDADriverError as error:
+            refused = error
+    if refused is not None:
+        reason = one_line(refused)
+        raise KernelError(f"{_place(source)}: the driver does not take its code of {source.name} ({reason})")
+    flags = f"-gencode arch=compute_{arch},code=sm_{arch}"
+    raise NotOnThisDevice(
+        f"{_place(source)} holds no code of {source.name} for this GPU (sm_{arch}): build it with {flags}"
+    )
 
 
 def compile_kernel(cupy: Any, source: KernelSource) -> Any:

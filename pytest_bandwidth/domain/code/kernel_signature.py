@@ -36,6 +36,13 @@ def held_by_value(source: str, kernel: str, count: int) -> tuple[str, ...]:
 
 
 @functools.lru_cache(256)
+def has_initialiser(source: str, variable: str) -> bool:
+    """Return whether the source gives a __constant__ variable a value: PTX has none for a zero."""
+    declared = rf"__constant__[^;{{}}]*\b{re.escape(variable)}\b\s*(?:\[[^\]]*\]\s*)*[={{]"
+    return re.search(declared, without_comments(source[:1_000_000])) is not None
+
+
+@functools.lru_cache(256)
 def _parameters(source: str, kernel: str, count: int) -> tuple[tuple[str, str, str], ...]:
     """Find name, pointed-at type and own type of each parameter. Cached: launches repeat and sources are long."""
     text = without_comments(source[:1_000_000])

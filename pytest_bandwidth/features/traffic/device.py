@@ -8,17 +8,20 @@ from __future__ import annotations
 import functools
 import math
 import platform
+import re
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from pytest_bandwidth.devices.arguments import misread_arrays, refuse_gaps
 from pytest_bandwidth.devices.base import Budget, Call, Device, KernelSource, Launch, Progress, Workload
+from pytest_bandwidth.devices.code.compiled import for_architecture
 from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.devices.code.launch import with_launch
+from pytest_bandwidth.devices.code.variables import checked_contents, variable_settings
 from pytest_bandwidth.devices.host import memory_bytes
 from pytest_bandwidth.devices.kernel_source import options_of
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
@@ -40,6 +43,7 @@ from pytest_bandwidth.features.traffic.ptx.faults import AccessFault
 from pytest_bandwidth.features.traffic.ptx.memory import flat_bytes
 from pytest_bandwidth.features.traffic.ptx.nvrtc import (
     CubinModule,
+    PtxModule,
     compile_cubin,
     compile_ptx,
     nvrtc_version,
@@ -55,18 +59,30 @@ NO_LAUNCH = (
 MOST_FAULTS_TOLD = 5
 # Each is compiled, parsed and decoded once: a second or two, and some megabytes.
 SOURCES_KEPT = 32
+# The name of the file that PTX was compiled from comes first.
+_FIRST_FILE = re.compile(r'^\s*\.file\s+\d+\s+"(?:[^"\n]*/)?([^"/\n]+)"', re.MULTILINE | re.ASCII)
 # Of all random numbers: counts that depend on the data are the same in every run.
 SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficKernel:
-    """Hold a compiled kernel: its program, its name, the registers that the compiler gave it, and its identity."""
+    """Hold a compiled kernel: its program, its name, the registers that the compiler gave it, and its identity.
+
+    digests: of what the test set variables to.
+    """
 
     program: Program
     name: str
     resources: KernelResources | None
     code: MeasuredCode
+    digests: dict[str, str] = field(default_factory=dict)
+
+    def set(self, variable: str, value: Any) -> None:
+        """Write a __constant__ or __device__ variable, by its symbol. Raises UsageError."""
+        contents = checked_contents(variable, value, self.program.variable_sizes)
+        self.program.set_variable(variable, contents)
+        self.digests[variable] = digest(contents)
 
 
 def open_traffic(arch: str | None = None) -> TrafficDevice:
@@ -127,7 +143,12 @@ class TrafficDevice(Device):
         return host_nbytes(array)
 
     def kernel(self, source: KernelSource) -> Any:
-        """Compile for the device's architecture. Raises KernelError with the log, or with the names that exist."""
+        """Compile for the device's architecture, or take the PTX that is compiled already.
+
+        Raises KernelError with the log, or with the names that exist; NotOnThisDevice for machine code alone.
+        """
+        if source.compiled:
+            return self._of_ptx(source)
         filename = source.file.name if source.file is not None else "kernel.cu"
         program, cubin = _compiled(
             source.text, self._arch, options_of(source), source.name_expressions, filename, self._timeout
@@ -135,6 +156,22 @@ class TrafficDevice(Device):
         name = program.resolve(source.name)
         code = kernel_code(program.compiled.ptx, cubin.data, name)
         return TrafficKernel(program.renewed(), name, cubin.resources.get(name), code)
+
+    def _of_ptx(self, source: KernelSource) -> TrafficKernel:
+        number = self._arch.removeprefix("sm_").rstrip("af")
+        of_ptx = [code for code in source.compiled if code.is_ptx]
+        if not of_ptx:
+            flags = f"-gencode arch=compute_{number},code=compute_{number}"
+            raise NotOnThisDevice(
+                f"{source.file} holds only machine code of {source.name}, and the traffic device executes PTX: "
+                f"build it with {flags}"
+            )
+        ptx = (for_architecture(of_ptx, int(number)) or of_ptx)[0].data.decode("utf-8", "replace")
+        file = _FIRST_FILE.search(ptx)
+        filename = file[1] if file is not None else source.file.name if source.file is not None else "the PTX"
+        program = _loaded(ptx, self._arch, filename)
+        name = program.resolve(source.name)
+        return TrafficKernel(program.renewed(), name, None, kernel_code(ptx, b"", name))
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
         """Return a call that executes the launch. It raises UsageError for what it would misread, KernelFault for what
@@ -165,7 +202,10 @@ class TrafficDevice(Device):
 
     def code(self, launch: Launch) -> MeasuredCode:
         """Identify the launch's kernel by its PTX, which is executed, and by what it would be on the GPU."""
-        return with_launch(launch.kernel.code, launch) if isinstance(launch.kernel, TrafficKernel) else MeasuredCode()
+        kernel = launch.kernel
+        if not isinstance(kernel, TrafficKernel):
+            return MeasuredCode()
+        return with_launch(kernel.code, launch, *variable_settings(kernel.digests))
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Execute the launch once, or call the callable once, and count what it launches.
@@ -309,6 +349,12 @@ def _compiled(
     given: Any = {"arch": arch, "options": options, "name_expressions": names, "filename": filename}
     module = compile_ptx(text, **given, max_seconds=seconds)
     return Program(module), compile_cubin(text, **given, max_seconds=seconds)
+
+
+@functools.lru_cache(SOURCES_KEPT)
+def _loaded(ptx: str, arch: str, filename: str) -> Program:
+    """Parse PTX that a test gives. filename: the source that its line numbers are of."""
+    return Program(PtxModule(ptx, nvrtc_version(), arch, filename=filename))
 
 
 def _faults_text(kernel: str, faults: Sequence[AccessFault]) -> str:

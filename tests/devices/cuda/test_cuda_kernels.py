@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_model import Array, CudaError, Gpu, RawKernel, model_cupy
+from gpu_model import Array, CudaError, Gpu, RawKernel, model_cupy, opened_model
 
 from pytest_bandwidth.devices.arguments import ArrayWorld
-from pytest_bandwidth.devices.base import KernelSource, Launch
+from pytest_bandwidth.devices.base import CompiledCode, KernelSource, Launch
+from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.devices.cuda.kernels import (
     LONGEST_LOG,
     compile_error,
@@ -20,7 +21,7 @@ from pytest_bandwidth.devices.cuda.kernels import (
     missing_kernel,
     prepared_call,
 )
-from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
 
 TEXT = """
 extern "C" __global__ void copy(const float* x, float* y) {}
@@ -81,6 +82,15 @@ def test_hip_gives_the_shared_memory_that_it_has_without_being_asked() -> None:
 
 def test_a_kernel_of_another_kind_has_no_resources() -> None:
     assert kernel_resources(model_cupy(Gpu()), launch(lambda *_: None), threads_per_sm=2048) is None
+
+
+def test_hip_runs_no_code_for_nvidias_gpus_and_sets_no_variables() -> None:
+    device = CudaDevice(opened_model(Gpu(hip=True)))
+    compiled = KernelSource("", "k", Path("libk.so"), compiled=(CompiledCode(b"", 90, is_ptx=True),))
+    with pytest.raises(NotOnThisDevice, match=r"^libk\.so holds k for NVIDIA's GPUs, and this is AMD's$"):
+        device.kernel(compiled)
+    with pytest.raises(NotOnThisDevice, match=r"^kernel\.set: the sizes of variables are known for NVIDIA's GPUs"):
+        device.kernel(KernelSource(TEXT, "copy")).set("c", np.zeros(1))
 
 
 MIB = 2**20

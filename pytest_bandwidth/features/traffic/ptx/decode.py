@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.code.kernel_signature import source_name
-from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
+from pytest_bandwidth.domain.code.kernel_signature import has_initialiser, source_name
+from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, OutOfMemory
 from pytest_bandwidth.features.traffic.ptx.actions import ACTIONS
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.memory import FIRST_VARIABLE_REGION, Region, RegionKind, region_base
@@ -75,7 +75,7 @@ class Program:
 
     kernels: parameters of each kernel by its name in the PTX. variables: regions of __device__ and __constant__
     variables, which keep their values from launch to launch.
-    Raises KernelError for PTX that it cannot read.
+    Raises KernelError for PTX that it cannot read, OutOfMemory for variables that are too large.
     """
 
     def __init__(self, compiled: PtxModule) -> None:
@@ -83,7 +83,7 @@ class Program:
         self._module = parse_ptx(compiled.ptx)
         self._functions = {f.name: f for f in self._module.functions if f.is_entry and f.is_defined}
         self.kernels: Mapping[str, tuple[Parameter, ...]] = {n: parameters_of(f) for n, f in self._functions.items()}
-        self.variables = tuple(_regions(self._module.variables))
+        self.variables = self._fresh_variables()
         self._symbols = {
             name: Symbol(name, "global" if region.writable else "const", region_base(region.number), region.nbytes)
             for name, region in zip((v.name for v in _placed(self._module.variables)), self.variables, strict=True)
@@ -93,8 +93,22 @@ class Program:
     def renewed(self) -> Program:
         """Return the same program with its variables as when loaded; what was parsed and decoded is shared."""
         twin = copy(self)
-        twin.variables = tuple(_regions(self._module.variables))
+        twin.variables = self._fresh_variables()
         return twin
+
+    @property
+    def variable_sizes(self) -> dict[str, int]:
+        """Return the bytes of each variable, by its name in the PTX."""
+        return {name: symbol.size for name, symbol in self._symbols.items()}
+
+    def set_variable(self, name: str, contents: bytes) -> None:
+        """Write a whole variable."""
+        region = dict(zip(self._symbols, self.variables, strict=True))[name]
+        region.data[0, :] = np.frombuffer(contents, np.uint8)
+        region.is_set = True
+
+    def _fresh_variables(self) -> tuple[Region, ...]:
+        return tuple(_regions(self._module.variables, self.compiled.source))
 
     def resolve(self, name: str) -> str:
         """Return a kernel's PTX name from that name, its C++ name, or a name expression. Raises KernelError, listing
@@ -127,16 +141,20 @@ def _placed(variables: tuple[Variable, ...]) -> list[Variable]:
     return [variable for variable in variables if variable.space in ("global", "const")]
 
 
-def _regions(variables: tuple[Variable, ...]) -> list[Region]:
+def _regions(variables: tuple[Variable, ...], source: str) -> list[Region]:
     regions = []
     for number, variable in enumerate(_placed(variables), FIRST_VARIABLE_REGION):
         size = element_bytes(variable.type) * (variable.count or 0)
-        data = np.zeros((1, -(-size // 16) * 16), np.uint8)
+        try:
+            data = np.zeros((1, -(-size // 16) * 16), np.uint8)
+        except (MemoryError, ValueError):
+            raise OutOfMemory(f"variable {variable.name} takes {size} bytes, more than there are here") from None
         values = _initial_bytes(variable)
         data[0, : len(values)] = values
         kind: RegionKind = "const" if variable.space == "const" else "global"
-        region = Region(readable_name(variable.name), kind, number, data[:, :size], writable=kind == "global")
-        regions.append(region)
+        name = readable_name(variable.name)
+        is_set = kind == "global" or bool(variable.initial) or has_initialiser(source, name)
+        regions.append(Region(name, kind, number, data[:, :size], writable=kind == "global", is_set=is_set))
     return regions
 
 

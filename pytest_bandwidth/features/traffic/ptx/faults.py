@@ -185,8 +185,8 @@ def _pattern(first_word: int, words: int) -> Array:
 
 
 class InitialisationChecker(Checker):
-    """Flag what was written. written: per global region that was declared empty, uint8 flags of (1, bytes),
-    1 where initialised.
+    """Flag what was written. written: per region of an array that was declared empty, or of a variable without a
+    value, uint8 flags of (1, bytes), 1 where initialised.
     """
 
     def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int], written: Mapping[Region, Array]) -> None:
@@ -238,6 +238,8 @@ class InitialisationChecker(Checker):
             hit = np.zeros(offset.shape, np.bool_)
             if loops.find_unmarked(flags, block_step, thread_step, places, mask, count, hit):
                 sentence = "reads {array} at byte {place}, where nothing was written before"
+                if access.region.kind == "const":
+                    sentence = "reads the __constant__ {array}, which has no value: set it with kernel.set"
                 self._faults.add("uninitialised", access.site, access.region, hit & access.mask, offset, sentence)
         if access.kind != "load":
             loops.mark(flags, block_step, thread_step, places, mask, count, 1)

@@ -131,10 +131,12 @@ class _Run:
         self._traffic = TrafficCounter(kernel.granule_bytes.get("global", 1), kernel.sites)
         self._order = HappensBefore()
         shared_races = SharedRaceChecker(self._faults, kernel.granule_bytes, self._order)
+        unset = {region: np.zeros((1, region.nbytes), np.uint8) for region in program.variables if not region.is_set}
+        written = _written(self._arrays, uninitialised) | unset
         self._copies = AsyncCopies(self._faults, shared_races)
         self._checkers = (
             self._traffic,
-            InitialisationChecker(self._faults, kernel.granule_bytes, _written(self._arrays, uninitialised)),
+            InitialisationChecker(self._faults, kernel.granule_bytes, written),
             shared_races,
             GlobalRaceChecker(self._faults, kernel.granule_bytes, self._order),
             self._copies,

@@ -56,6 +56,7 @@ class Region:
     data: uint8 of shape (rows, bytes). A lane (b, t) of the batch sees row b·block_step + t·thread_step: global memory
     has one row, shared memory one a block, local memory one a thread.
     views: the arrays that were passed as arguments and lie here. symbols: variables inside, for messages and bounds.
+    is_set: False for a variable of __constant__ memory that neither the source nor the test gives a value.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Region:
     writable: bool = True
     views: tuple[View, ...] = ()
     symbols: tuple[Symbol, ...] = ()
+    is_set: bool = True
     _typed: dict[np.dtype[Any], Array] = field(default_factory=dict, repr=False)
 
     @property

@@ -322,6 +322,8 @@ class Here:
         if operand.text == "WARP_SZ":
             return Read(file.constant(WARP, dtype), dtype)
         if operand.text in SPECIALS:
+            if dtype.itemsize > 4:
+                self.refuse(f" of {operand.text}, a .u32 register")
             return Read(file.special(operand.text), dtype, dtype.itemsize < 4)
         return Read(file.constant(self.address(operand.text) + operand.offset, dtype), dtype)
 

@@ -162,8 +162,14 @@ def parse_ptx(ptx: str) -> Module:
     functions = []
     for function in module.functions:
         text = next(texts, None) if function.is_defined else None
-        functions.append(function if text is None else replace(function, parse=partial(_parse, text, "body")))
+        functions.append(function if text is None else replace(function, parse=partial(_parse_body, *text)))
     return replace(module, functions=tuple(functions))
+
+
+def _parse_body(line: int, text: str) -> Block:
+    """Parse a body. line: how many lines come before it."""
+    body: Block = _parse("\n" * line + text, "body")
+    return body
 
 
 _INLINE_ASM = re.compile(r"(?<=// begin inline asm\n)(?:.*\n)*?(?=.*// end inline asm)")
@@ -197,9 +203,12 @@ _BRACES = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/|\"(?:[^\"\\\n]|\\[^\n])*\"|[{};]"
 _FUNCTION = re.compile(r"\.(entry|func)\b")
 
 
-def _cut_bodies(ptx: str) -> tuple[str, list[str]]:
-    """Return the module with its functions' bodies empty, and those bodies; both keep every line's number."""
-    pieces, bodies, kept, since, depth, start = [], [], 0, 0, 0, -1
+def _cut_bodies(ptx: str) -> tuple[str, list[tuple[int, str]]]:
+    """Return the module with its functions' bodies empty, which keeps every line's number, and those bodies.
+
+    Each body comes with the number of lines before it.
+    """
+    pieces, bodies, kept, since, depth, start, line = [], [], 0, 0, 0, -1, 0
     for match in _BRACES.finditer(ptx):
         token = match[0]
         if token == "{":
@@ -212,7 +221,9 @@ def _cut_bodies(ptx: str) -> tuple[str, list[str]]:
             if depth == 0 and start >= 0:
                 body = ptx[start : match.end()]
                 pieces += [ptx[kept:start], "{", "\n" * body.count("\n"), "}"]
-                bodies.append("\n" * ptx.count("\n", 0, start) + body)
+                line += ptx.count("\n", kept, start)
+                bodies.append((line, body))
+                line += body.count("\n")
                 kept = match.end()
         if depth == 0 and token in (";", "}"):
             since = match.end()

@@ -1,0 +1,100 @@
+"""A test sets the __constant__ and __device__ variables of a kernel on the traffic device."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
+
+from pytest_bandwidth.devices.base import Launch
+from pytest_bandwidth.devices.kernel_source import read_source
+from pytest_bandwidth.domain.errors import KernelFault, UsageError
+from pytest_bandwidth.features.traffic.device import open_traffic
+
+TEXT = """
+__constant__ float c[4];
+__constant__ int none = 0, many[2] = {};
+__device__ int counter;
+extern "C" __global__ void k(float* x) {
+    x[threadIdx.x] = c[threadIdx.x % 4] + none + many[threadIdx.x % 2] + counter;
+}
+"""
+C = np.arange(4, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def device():
+    return open_traffic()
+
+
+@pytest.fixture
+def kernel(device):
+    return device.kernel(read_source(TEXT, "k", ()))
+
+
+def launched(device, kernel):
+    x = np.zeros(32, np.float32)
+    launch = Launch(kernel, (1,), (32,), (x,))
+    device.launcher(launch, None)()
+    return x[:4].tolist(), device.code(launch).identity.launch
+
+
+def test_variables_are_set_and_identify_the_launch(device, kernel):
+    kernel.set("c", C)
+    first, known = launched(device, kernel)
+    kernel.set("counter", np.int32(7))
+    second, other = launched(device, kernel)
+    assert (first, second) == ([0, 1, 2, 3], [7, 8, 9, 10])
+    assert known != other
+    again = device.kernel(read_source(TEXT, "k", ()))
+    again.set("c", C.copy())
+    assert launched(device, again) == (first, known)
+    again.set("c", C + np.float32(0.5))
+    assert launched(device, again)[1] != known
+
+
+def test_constants_without_a_value_are_not_read(device, kernel):
+    """Those that the source sets to zero look the same in PTX."""
+    with pytest.raises(KernelFault) as told:
+        launched(device, kernel)
+    told.match(
+        r"^kernel k: uninitialised: kernel\.cu:6: thread .* reads the __constant__ c, which has no value: set it"
+    )
+    assert "many" not in str(told.value)
+    assert "none" not in str(told.value)
+
+
+def test_constants_of_ptx_are_set_as_well(device):
+    text = """.version 8.3
+.target sm_90
+.address_size 64
+.const .align 4 .b8 c[8];
+.visible .entry k(.param .u64 x)
+{
+.reg .f32 %f<2>; .reg .b64 %rd<3>;
+ld.param.u64 %rd1, [x]; cvta.to.global.u64 %rd2, %rd1;
+ld.const.f32 %f1, [c+4]; st.global.f32 [%rd2], %f1; ret;
+}
+"""
+    kernel = device.kernel(read_source(text, None, ()))
+    with pytest.raises(
+        KernelFault, match=r"uninitialised: PTX line 9: .* reads the __constant__ c, which has no value"
+    ):
+        launched(device, kernel)
+    kernel.set("c", C[:2])
+    assert launched(device, kernel)[0] == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("c", np.zeros(4), r"found 32 bytes \(float64\) for c, expected an array of 16 bytes"),
+        ("c", np.zeros(0, np.float32), r"found 0 bytes \(float32\) for c, expected an array of 16 bytes"),
+        ("nope", C, "the kernel's module has no variable 'nope', it has c, counter, many, none; compilers leave out"),
+        ([], C, r"the kernel's module has no variable \[\]"),
+        ("c", 1.5, "found 1.5 for 'c', expected an array or a NumPy scalar"),
+        ("c", np.array([None, None]), r"found array\(\[None, None\].* for 'c', expected an array"),
+    ],
+)
+def test_what_cannot_be_set_is_told(kernel, variable, value, said):
+    with pytest.raises(UsageError, match=f"^kernel.set: {said}"):
+        kernel.set(variable, value)
