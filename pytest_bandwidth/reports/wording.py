@@ -24,7 +24,7 @@ from pytest_bandwidth.domain.units import (
     format_seconds,
 )
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
-from pytest_bandwidth.judging.counts import called
+from pytest_bandwidth.judging.counts import COMPILED, called
 from pytest_bandwidth.judging.limits import floor_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss
@@ -386,7 +386,7 @@ def _counts(decision: Decision) -> str:
     if not changes:
         return "no count has changed"
     if decision.status is Status.OK:
-        return f"no count rose by more than {format_percent(decision.numbers.tolerance or 0.0, 1)}"
+        return f"no count is worse by more than {format_percent(decision.numbers.tolerance or 0.0, 1)}"
     if decision.status is Status.IMPROVED:
         told = []
         for name, then, now in changes:
@@ -396,13 +396,15 @@ def _counts(decision: Decision) -> str:
     name, then, now = max(changes, key=_growth)
     if then and now / then >= 2:
         return f"{now / then:.3g}× more {called(name)} than the baseline"
-    return f"{called(name)} {then:,} → {now:,}" + (f" (+{format_percent(now / then - 1, 1)})" if then else "")
+    sign = "+" if now > then else "−"
+    share = f" ({sign}{format_percent(abs(now / then - 1), 1)})" if then else ""
+    return f"{called(name)} {then:,} → {now:,}{share}"
 
 
 def _growth(change: tuple[str, int, int]) -> float:
-    """Return the factor by which a count rose; of what was nothing, what it is."""
-    _, then, now = change
-    return now / then if then else float(now)
+    """Return the factor by which a count changed; of what was or is nothing, what the other is."""
+    less, more = sorted(change[1:])
+    return more / less if less else float(more)
 
 
 def _floor_sentence(floor: str, decision: Decision) -> str:
@@ -467,6 +469,8 @@ def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str,
     if len(changes) > COUNTS_SHOWN:
         name, text = rows[-1]
         rows[-1] = (name, f"{text}; and {counted(len(changes) - COUNTS_SHOWN, 'more count')}")
+    if changes and changes[0][0] in COMPILED:  # no source line asks for it
+        return rows
     lines = measurement.detail.get("lines", ())
     conflicts = bool(changes) and changes[0][0] == "bank_conflicts"
     if (line := (conflicting_line if conflicts else worst_line)(lines)) is not None:

@@ -155,7 +155,7 @@ DECISIONS = [
     ),
     (
         Decision(Status.OK, Rule.COUNTS, Numbers(tolerance=0.03), {"changes": (("load_sectors", 100, 103),)}),
-        "OK (counts): no count rose by more than 3.0 %",
+        "OK (counts): no count is worse by more than 3.0 %",
     ),
     (Decision(Status.OK, Rule.COUNTS, Numbers(tolerance=0.0)), "OK (counts): no count has changed"),
     (
@@ -344,8 +344,8 @@ def test_of_many_counts_the_worst_are_shown_and_the_others_counted():
     rows = rows_of(Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": changes}))
     worst = list(COSTS.values())[:-4:-1]
     assert list(rows)[:3] == worst
-    assert rows[worst[0]] == "107, was 100"
-    assert rows[worst[2]].endswith("; and 4 more counts")
+    assert rows[worst[0]] == "108, was 100"
+    assert rows[worst[2]].endswith("; and 5 more counts")
 
 
 def test_the_line_that_wastes_most_is_named():
