@@ -9,12 +9,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import COMPILERS
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, middle_of
 from pytest_bandwidth.domain.measured.validity import IMPOSSIBLE
 from pytest_bandwidth.domain.traffic import Traffic
@@ -22,10 +22,11 @@ from pytest_bandwidth.domain.units import drop_of_log, log_of_drop
 from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.counts import COMPILED, COUNT_NAMES, JUDGED, SECTORS, is_worse
 from pytest_bandwidth.judging.evidence import Ask, Evidence, MeasurementSetup, OldCodeComparison, setup_of
-from pytest_bandwidth.judging.limits import Limits, figure_of, first_missed, first_unseen
+from pytest_bandwidth.judging.limits import Limits, MarkerOptions, figure_of, first_exceeded, first_missed, first_unseen
 from pytest_bandwidth.judging.pairs import Interval, Looks, interval_of
 from pytest_bandwidth.judging.stored import SLOW_SHARE, Reference, runs_needed
 
+Decided = TypeVar("Decided", bound=Decision | Ask)
 # A look needs two comparisons.
 _FEWEST_DROPS = 2
 # Where the two processes of a pair have addresses of their own, each can have one of two speeds for good: that four
@@ -38,6 +39,27 @@ def decide(evidence: Evidence, limits: Limits) -> Decision | Ask:
 
     Raises UsageError for a floor that is a share of an unknown peak.
     """
+    return held_to_resources(_by_figures(evidence, limits), evidence.measurement, limits.marker)
+
+
+def held_to_resources(decided: Decided, measurement: Measurement, marker: MarkerOptions) -> Decided | Decision:
+    """Return REGRESSED for a kernel of more registers or local memory than the marker allows.
+
+    UNDECIDED where they are not known and all else passes. A decision that fails already stays.
+    """
+    bounds = marker.resource_limits
+    if not bounds or (isinstance(decided, Decision) and decided.status.always_fails):
+        return decided
+    if measurement.resources is None:
+        passes = isinstance(decided, Decision) and not decided.status.warns
+        return Decision(Status.UNDECIDED, f"floor:{next(iter(bounds))}") if passes else decided
+    if (exceeded := first_exceeded(bounds, measurement.resources)) is None:
+        return decided
+    name, limit, seen = exceeded
+    return Decision(Status.REGRESSED, f"floor:{name}", Numbers(observed=seen, reference=limit))
+
+
+def _by_figures(evidence: Evidence, limits: Limits) -> Decision | Ask:
     measurement, invalid, entry = evidence.measurement, evidence.measurement.invalid, evidence.entry
     if invalid is not None and invalid.code in IMPOSSIBLE:
         return Decision(Status.MISMATCH, invalid.code, facts={"text": invalid.text})

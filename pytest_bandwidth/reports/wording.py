@@ -25,12 +25,13 @@ from pytest_bandwidth.domain.units import (
 )
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.counts import COMPILED, called
-from pytest_bandwidth.judging.limits import floor_of
+from pytest_bandwidth.judging.limits import floor_of, is_of_resources
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss
 from pytest_bandwidth.reports.text_safe import clean, one_line
 from pytest_bandwidth.reports.values import mapping, text
 
+_RESOURCES = {"max_registers": "registers", "max_spill_bytes": "stack and spill bytes"}
 _SHARE_OF_FLOOR = {"min_utilization": "of peak", "min_relative": "of the probe"}
 # A failure's message has no more lines; what is cut stands in the documents.
 MOST_LINES = 12
@@ -78,8 +79,8 @@ def detail_of(status: Status, rule: str, verdict: Mapping[str, Any]) -> str:
         return "within the tolerance"
     if status in (Status.REGRESSED, Status.IMPROVED) and rule == Rule.STORED:
         return "time"
-    if floor_of(rule) is not None:
-        return "floor"
+    if (floor := floor_of(rule)) is not None:
+        return "limit" if is_of_resources(floor) else "floor"
     if status is Status.SAVED and rule == Rule.WRITTEN:
         return ""
     if rule in _DETAILS:
@@ -230,8 +231,9 @@ def in_a_line(text: str) -> str:
 def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, str] | None:
     """Return a label and what to do about a verdict; None where there is nothing to do."""
     status, rule = decision.status, decision.rule
-    if status is Status.REGRESSED and floor_of(rule) is not None:
-        return "accept it", "lower the floor in the test's marker"
+    if status is Status.REGRESSED and (floor := floor_of(rule)) is not None:
+        change = "raise the limit" if is_of_resources(floor) else "lower the floor"
+        return "accept it", f"{change} in the test's marker"
     if "remedy" in decision.facts:
         return "accept it", decision.facts["remedy"]
     by_update = rule in _BY_UPDATE or "about" in decision.facts  # a feature's evidence, which baselines hold
@@ -408,7 +410,11 @@ def _growth(change: tuple[str, int, int]) -> float:
 
 
 def _floor_sentence(floor: str, decision: Decision) -> str:
+    if is_of_resources(floor) and decision.numbers.observed is None:
+        return f"{floor} cannot be checked: what the compiler gave this code is not known"
     seen, limit = decision.numbers.observed or 0.0, decision.numbers.reference or 0.0
+    if is_of_resources(floor):
+        return f"{seen:.0f} {_RESOURCES[floor]} a thread exceed {floor}, {limit:.0f}"
     return f"{_floor_value(floor, seen)} is below {floor}, {_floor_value(floor, limit)}"
 
 

@@ -138,6 +138,14 @@ DECISIONS = [
         "REGRESSED: 85.0 % of the probe is below min_relative, 90.0 % of the probe",
     ),
     (
+        Decision(Status.REGRESSED, "floor:max_registers", Numbers(observed=72, reference=64)),
+        "REGRESSED: 72 registers a thread exceed max_registers, 64",
+    ),
+    (
+        Decision(Status.UNDECIDED, "floor:max_spill_bytes"),
+        "UNDECIDED (limit): max_spill_bytes cannot be checked: what the compiler gave this code is not known",
+    ),
+    (
         Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": CHANGES}),
         "REGRESSED: 8× more sectors loaded than the baseline",
     ),
@@ -378,6 +386,7 @@ def test_where_no_line_wastes_any_the_one_that_asks_for_most_is_named():
         (Rule.PAIRS, Status.REGRESSED, "accept it", LONG.command),
         (Rule.STORED, Status.REGRESSED, "accept it", LONG.command),
         ("floor:min_gbps", Status.REGRESSED, "accept it", "lower the floor in the test's marker"),
+        ("floor:max_registers", Status.REGRESSED, "accept it", "raise the limit in the test's marker"),
         (Rule.NO_ENTRY, Status.UNDECIDED, "create it", LONG.command),
         ("others", Status.UNDECIDED, "remedy", "quiet the machine and run again"),
         (Rule.UNSTEADY, Status.UNDECIDED, "remedy", "quiet the machine and run again"),

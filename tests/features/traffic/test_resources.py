@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from repositories import committed
 
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
@@ -90,3 +91,31 @@ def test_a_baseline_of_counts_alone_still_passes(build, project):
     file = project.path / "t.yaml"
     file.write_text(re.sub(r", (local_bytes_per_thread|resident_warps): \d+", "", file.read_text()))
     assert build(options=FEW)["status"] == "OK"
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        ("max_spill_bytes=0", "REGRESSED: {local_bytes} stack and spill bytes a thread exceed max_spill_bytes, 0"),
+        ("max_registers=31", "REGRESSED: {registers} registers a thread exceed max_registers, 31"),
+        ("max_registers=32, max_spill_bytes=4000", None),
+    ],
+)
+@pytest.mark.parametrize("update", [(), ("--bandwidth-update",)])
+def test_a_marker_limits_resources_whatever_the_baseline_says(build, mark, said, update):
+    row = build("--bandwidth-update", options=FEW)
+    row = build(*update, options=FEW, mark=mark)
+    assert row["status"] == ("REGRESSED" if said else "SAVED" if update else "OK")
+    if said:
+        first, *_, accept, _, _ = row["message"].splitlines()
+        assert first == said.format(**row["resources"])
+        assert accept.split("  ")[-1] == "raise the limit in the test's marker"
+
+
+def test_a_revision_of_the_same_ptx_has_its_own_resources(build, project):
+    build("--bandwidth-update")
+    committed(project.path)
+    row = build("--bandwidth-against=HEAD", options=FEW)
+    assert (row["status"], row["counts"]["resident_warps"]) == ("REGRESSED", 64)
+    assert build("--bandwidth-against=HEAD")["reason_code"] == "code-unchanged"
+    assert build("--bandwidth-against=HEAD", mark="max_registers=8")["reason_code"] == "floor:max_registers"
