@@ -26,7 +26,7 @@ _CONTAINER = struct.Struct("<IHHQ")
 # where its name is and how long, flags, nothing, size unpacked.
 _ELEMENT = struct.Struct("<HHIQIIIIIIQQQ")
 _OPTIONS = struct.Struct("<II")
-_PTX = 1
+_PTX, _CUBIN = 1, 2
 _LZ4, _ZSTD = 0x2000, 0x8000
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _COUNT, _CODE_OBJECT = struct.Struct("<Q"), struct.Struct("<QQQ")
@@ -119,12 +119,9 @@ def _container(section: memoryview, at: int, left: dict[int, int]) -> tuple[list
 
     left: how many bytes may still be unpacked, by compression.
     """
-    if bytes(section[at : at + 4]) != CONTAINER or len(section) < at + _CONTAINER.size:
+    if (span := _span(section, at)) is None:
         return None
-    _, _, header, size = _CONTAINER.unpack_from(section, at)
-    start, end = at + header, at + header + size
-    if header < _CONTAINER.size or end > len(section):
-        return None
+    start, end = span
     elements = list(_elements(section[start:end], left))
     modules = [(one, _module(one)) for one in elements]
     said = {one.arch: module.said for one, module in modules if module is not None}
@@ -139,6 +136,31 @@ def _container(section: memoryview, at: int, left: dict[int, int]) -> tuple[list
         code = code_of_file(one.data, of_ptx) if one.is_known else None
         parts += [one.data] if code is None else code
     return parts, end
+
+
+def cubins_of(section: memoryview) -> Iterator[bytes]:
+    """Yield the machine code in NVIDIA's containers. Raises ValueError for one that cannot be unpacked."""
+    whole, at, left = bytes(section), 0, dict(LARGEST_UNPACKED)
+    while (at := whole.find(CONTAINER, at)) >= 0:
+        span = _span(section, at)
+        if span is None:
+            at += 1
+            continue
+        start, at = span
+        for one in _elements(section[start:at], left):
+            if one.kind == _CUBIN and not one.is_known:
+                raise ValueError("found machine code that cannot be unpacked")
+            if one.kind == _CUBIN:
+                yield one.data
+
+
+def _span(section: memoryview, at: int) -> tuple[int, int] | None:
+    """Return where the elements of an NVIDIA fatbin container begin and end; None if no container starts here."""
+    if bytes(section[at : at + 4]) != CONTAINER or len(section) < at + _CONTAINER.size:
+        return None
+    _, _, header, size = _CONTAINER.unpack_from(section, at)
+    start, end = at + header, at + header + size
+    return None if header < _CONTAINER.size or end > len(section) else (start, end)
 
 
 def _elements(data: memoryview, left: dict[int, int]) -> Iterator[_Element]:
