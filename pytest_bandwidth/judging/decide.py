@@ -147,8 +147,11 @@ def decide_counts(
     is_same_code: bool = False,
 ) -> Decision:
     """Decide exact counts: any rise of a cost by more than the tolerance is REGRESSED, and nothing is confirmed."""
-    rebuilt = any(counts.get(name, then) != then for name, then in entry.counts.items() if name in COMPILED)
-    is_same_code = is_same_code and not rebuilt
+    compiled = [
+        (name, counts[name], entry.counts[name]) for name in COMPILED if name in counts and name in entry.counts
+    ]
+    # Of the same PTX the compiler made worse code: by another option, or since it is another, which does not compare.
+    is_same_code = is_same_code and not any(is_worse(*one, tolerance) for one in compiled)
     if is_same_code:  # the same PTX is executed, whichever compiler it is from
         setup = replace(setup, settings={k: v for k, v in setup.settings.items() if k not in COMPILERS})
     if (mismatch := mismatch_of(setup, entry)) is not None:
