@@ -28,6 +28,7 @@ _OF_THE_CORE = (
     Command("selftest", "measure false alarms and found drops on this machine", f"{_HERE}.selftest"),
     Command("baseline", "show, validate, diff, prune or init baseline files", f"{_HERE}.baseline"),
     Command("compare", "compare saved runs", f"{_HERE}.compare"),
+    Command("resources", "list registers, stack and shared memory of a library's kernels", f"{_HERE}.resources"),
     Command("bisect", "find the first commit at which a test is REGRESSED", f"{_HERE}.bisect", takes_rest=True),
     Command("report", "render a saved run (JSON) as text, HTML, CSV, Markdown or a chart", f"{_HERE}.report"),
 )

@@ -78,7 +78,9 @@ def likely_causes(
     for name, text in _RESOURCES.items():
         then, now = (entry.resources if old is None else old).get(name), resources.get(name)
         if then is not None and now is not None and then != now:
-            causes.append(text.format(then=then, now=now))
+            limit = measurement.resources.occupancy_limit if measurement.resources else None
+            by = f", limited by {limit}" if limit and name == "occupancy_percent" else ""
+            causes.append(text.format(then=then, now=now) + by)
     recorded = entry.runs[-1].extra if entry.runs else {}
     versions = changed_facts(recorded, {**measurement.device.facts, **measurement.software})
     if code_alone or old is not None:

@@ -18,14 +18,20 @@ COSTS = {
     "store_sectors": "sectors stored",
     "atomic_sectors": "sectors of atomics",
     "bank_conflicts": "bank conflicts",
-    "local_bytes": "bytes of local memory (spills)",
+    "local_bytes": "bytes of local arrays",
     "distinct_bytes_read": "distinct bytes read",
     "distinct_bytes_written": "distinct bytes written",
+    "local_bytes_per_thread": "stack and spill bytes a thread",
 }
+# What costs when it falls.
+GAINS = {"resident_warps": "resident warps an SM"}
+JUDGED = COSTS | GAINS
+# What another compiler, or another option of it, changes of the same PTX.
+COMPILED = ("local_bytes_per_thread", "resident_warps")
 # Without these nothing gates what most kernels ask for.
 SECTORS = ("load_sectors", "store_sectors", "atomic_sectors")
 # Every name that the traffic device counts by.
-COUNT_NAMES = frozenset(COSTS) | {
+COUNT_NAMES = frozenset(JUDGED) | {
     "load_requests",
     "load_bytes",
     "store_requests",
@@ -36,8 +42,13 @@ COUNT_NAMES = frozenset(COSTS) | {
 
 
 def called(name: str) -> str:
-    """Return what a cost is called; one of a device that is plugged in by its own name."""
-    return COSTS.get(name, name.replace("_", " "))
+    """Return what a count that is judged is called; one of a device that is plugged in by its own name."""
+    return JUDGED.get(name, name.replace("_", " "))
+
+
+def is_worse(name: str, now: int, then: int, tolerance: float = 0.0) -> bool:
+    """Return whether a count costs more than it did, by more than the tolerance."""
+    return now < then * (1 - tolerance) if name in GAINS else now > then * (1 + tolerance)
 
 
 def pattern_of(detail: Mapping[str, Any]) -> str | None:

@@ -9,23 +9,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import COMPILERS
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, middle_of
 from pytest_bandwidth.domain.measured.validity import IMPOSSIBLE
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import drop_of_log, log_of_drop
 from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
-from pytest_bandwidth.judging.counts import COSTS, COUNT_NAMES, SECTORS
+from pytest_bandwidth.judging.counts import COMPILED, COUNT_NAMES, JUDGED, SECTORS, is_worse
 from pytest_bandwidth.judging.evidence import Ask, Evidence, MeasurementSetup, OldCodeComparison, setup_of
-from pytest_bandwidth.judging.limits import Limits, figure_of, first_missed, first_unseen
+from pytest_bandwidth.judging.limits import Limits, MarkerOptions, figure_of, first_exceeded, first_missed, first_unseen
 from pytest_bandwidth.judging.pairs import Interval, Looks, interval_of
 from pytest_bandwidth.judging.stored import SLOW_SHARE, Reference, runs_needed
 
+Decided = TypeVar("Decided", bound=Decision | Ask)
 # A look needs two comparisons.
 _FEWEST_DROPS = 2
 # Where the two processes of a pair have addresses of their own, each can have one of two speeds for good: that four
@@ -38,6 +39,27 @@ def decide(evidence: Evidence, limits: Limits) -> Decision | Ask:
 
     Raises UsageError for a floor that is a share of an unknown peak.
     """
+    return held_to_resources(_by_figures(evidence, limits), evidence.measurement, limits.marker)
+
+
+def held_to_resources(decided: Decided, measurement: Measurement, marker: MarkerOptions) -> Decided | Decision:
+    """Return REGRESSED for a kernel of more registers or local memory than the marker allows.
+
+    UNDECIDED where they are not known and all else passes. A decision that fails already stays.
+    """
+    bounds = marker.resource_limits
+    if not bounds or (isinstance(decided, Decision) and decided.status.always_fails):
+        return decided
+    if measurement.resources is None:
+        passes = isinstance(decided, Decision) and not decided.status.warns
+        return Decision(Status.UNDECIDED, f"floor:{next(iter(bounds))}") if passes else decided
+    if (exceeded := first_exceeded(bounds, measurement.resources)) is None:
+        return decided
+    name, limit, seen = exceeded
+    return Decision(Status.REGRESSED, f"floor:{name}", Numbers(observed=seen, reference=limit))
+
+
+def _by_figures(evidence: Evidence, limits: Limits) -> Decision | Ask:
     measurement, invalid, entry = evidence.measurement, evidence.measurement.invalid, evidence.entry
     if invalid is not None and invalid.code in IMPOSSIBLE:
         return Decision(Status.MISMATCH, invalid.code, facts={"text": invalid.text})
@@ -125,6 +147,11 @@ def decide_counts(
     is_same_code: bool = False,
 ) -> Decision:
     """Decide exact counts: any rise of a cost by more than the tolerance is REGRESSED, and nothing is confirmed."""
+    compiled = [
+        (name, counts[name], entry.counts[name]) for name in COMPILED if name in counts and name in entry.counts
+    ]
+    # Of the same PTX the compiler made worse code: by another option, or since it is another, which does not compare.
+    is_same_code = is_same_code and not any(is_worse(*one, tolerance) for one in compiled)
     if is_same_code:  # the same PTX is executed, whichever compiler it is from
         setup = replace(setup, settings={k: v for k, v in setup.settings.items() if k not in COMPILERS})
     if (mismatch := mismatch_of(setup, entry)) is not None:
@@ -135,9 +162,9 @@ def decide_counts(
     facts: dict[str, Any] = {"same_code": is_same_code, "pattern": entry.extra.get("pattern")}
     # Counts of other names, by a device that is plugged in, are costs, too. Of each: name, what it was and what it is.
     plugged = [name for name in counts if name not in COUNT_NAMES]
-    both = [(name, known[name], counts[name]) for name in (*COSTS, *plugged) if name in known and name in counts]
-    if risen := tuple(one for one in both if one[2] > one[1] * (1 + tolerance)):
-        return Decision(Status.REGRESSED, Rule.COUNTS, numbers, {**facts, "changes": risen})
+    both = [(name, known[name], counts[name]) for name in (*JUDGED, *plugged) if name in known and name in counts]
+    if worse := tuple(one for one in both if is_worse(one[0], one[2], one[1], tolerance)):
+        return Decision(Status.REGRESSED, Rule.COUNTS, numbers, {**facts, "changes": worse})
     # A kernel that skips a part of its work asks for less in every count, which is no gain: it touches less than before
     # and than is declared. To touch no longer what was not declared is one.
     work = {"distinct_bytes_read": declared.bytes_read, "distinct_bytes_written": declared.bytes_written}
@@ -145,14 +172,14 @@ def decide_counts(
         if name in work and now < min(then, work[name]):
             return Decision(Status.MISMATCH, Rule.LESS_WORK, numbers, {"change": (name, then, now, work[name])})
     ungated = tuple(name for name in (*SECTORS, *plugged) if counts.get(name) and name not in known)
-    uncounted = tuple(name for name in known if name not in counts and (name in COSTS or name not in COUNT_NAMES))
+    uncounted = tuple(name for name in known if name not in counts and (name in JUDGED or name not in COUNT_NAMES))
     if ungated or uncounted:
         return Decision(Status.UNDECIDED, Rule.UNGATED, numbers, {"lacks": ungated, "uncounted": uncounted})
-    if fallen := tuple(one for one in both if one[2] < one[1]):
-        return Decision(Status.IMPROVED, Rule.COUNTS, numbers, {**facts, "changes": fallen})
-    risen_within = tuple(one for one in both if one[2] > one[1])
-    rule = Rule.CODE_UNCHANGED if is_same_code and not risen_within else Rule.COUNTS
-    return Decision(Status.OK, rule, numbers, {**facts, "changes": risen_within})
+    if better := tuple(one for one in both if is_worse(one[0], one[1], one[2])):
+        return Decision(Status.IMPROVED, Rule.COUNTS, numbers, {**facts, "changes": better})
+    within = tuple(one for one in both if one[1] != one[2])
+    rule = Rule.CODE_UNCHANGED if is_same_code and not within else Rule.COUNTS
+    return Decision(Status.OK, rule, numbers, {**facts, "changes": within})
 
 
 def decide_processes(reference: Reference, values: Sequence[float], tolerance: float) -> Decision:

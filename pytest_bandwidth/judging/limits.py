@@ -9,12 +9,15 @@ from typing import Literal
 from pytest_bandwidth.domain import values
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.measured.measurement import KernelResources
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.values import argument
 from pytest_bandwidth.judging.pairs import Looks
 
 # Each floor, and the figure that it is a limit of.
 _METRIC_OF_FLOOR = {"min_gbps": "gbps", "min_utilization": "utilization", "min_relative": "relative"}
+# Each upper bound of what the compiler gives a kernel, and the resource that it limits.
+_RESOURCE_OF_LIMIT = {"max_registers": "registers", "max_spill_bytes": "local_bytes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,10 @@ class MarkerOptions:
     blocks: int | None = argument(
         values.count(1), "execute only so many blocks of the grid on the traffic device, evenly spread (None: all)."
     )
+    max_registers: int | None = argument(values.count(1), "registers a thread at most, on cuda and traffic.")
+    max_spill_bytes: int | None = argument(
+        values.count(0), "local memory a thread at most (spills and stack), in bytes, on cuda and traffic."
+    )
     max_dram_ratio: float | None = argument(
         values.ratio, "DRAM traffic ÷ declared bytes at most, if --bandwidth-counters counts."
     )
@@ -48,6 +55,11 @@ class MarkerOptions:
     def floors(self) -> dict[str, float]:
         """Return the limits that hold whatever a baseline says, by name; each a lower bound."""
         return {name: limit for name in _METRIC_OF_FLOOR if (limit := getattr(self, name)) is not None}
+
+    @property
+    def resource_limits(self) -> dict[str, int]:
+        """Return the upper bounds of what the compiler gives a kernel, by name; they hold whatever a baseline says."""
+        return {name: limit for name in _RESOURCE_OF_LIMIT if (limit := getattr(self, name)) is not None}
 
 
 def first_missed(floors: Mapping[str, float], figures: Metrics) -> tuple[str, float, float] | None:
@@ -62,6 +74,17 @@ def first_unseen(floors: Mapping[str, float], figures: Metrics) -> str | None:
         if figure_of(name, figures) is None or (name == "min_relative" and not figures.share_told):
             return name
     return None
+
+
+def first_exceeded(limits: Mapping[str, int], resources: KernelResources) -> tuple[str, int, int] | None:
+    """Return name, limit and observation of the first upper bound that a kernel's resources exceed."""
+    seen = ((name, limit, getattr(resources, _RESOURCE_OF_LIMIT[name])) for name, limit in limits.items())
+    return next((one for one in seen if one[2] > one[1]), None)
+
+
+def is_of_resources(floor: str | None) -> bool:
+    """Return whether it is an upper bound of what the compiler gives, whose rule is named as a floor's is."""
+    return floor in _RESOURCE_OF_LIMIT
 
 
 def floor_of(rule: str) -> str | None:

@@ -24,13 +24,14 @@ from pytest_bandwidth.domain.units import (
     format_seconds,
 )
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
-from pytest_bandwidth.judging.counts import called
-from pytest_bandwidth.judging.limits import floor_of
+from pytest_bandwidth.judging.counts import COMPILED, called
+from pytest_bandwidth.judging.limits import floor_of, is_of_resources
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss
 from pytest_bandwidth.reports.text_safe import clean, one_line
 from pytest_bandwidth.reports.values import mapping, text
 
+_RESOURCES = {"max_registers": "registers", "max_spill_bytes": "stack and spill bytes"}
 _SHARE_OF_FLOOR = {"min_utilization": "of peak", "min_relative": "of the probe"}
 # A failure's message has no more lines; what is cut stands in the documents.
 MOST_LINES = 12
@@ -78,8 +79,8 @@ def detail_of(status: Status, rule: str, verdict: Mapping[str, Any]) -> str:
         return "within the tolerance"
     if status in (Status.REGRESSED, Status.IMPROVED) and rule == Rule.STORED:
         return "time"
-    if floor_of(rule) is not None:
-        return "floor"
+    if (floor := floor_of(rule)) is not None:
+        return "limit" if is_of_resources(floor) else "floor"
     if status is Status.SAVED and rule == Rule.WRITTEN:
         return ""
     if rule in _DETAILS:
@@ -230,8 +231,9 @@ def in_a_line(text: str) -> str:
 def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, str] | None:
     """Return a label and what to do about a verdict; None where there is nothing to do."""
     status, rule = decision.status, decision.rule
-    if status is Status.REGRESSED and floor_of(rule) is not None:
-        return "accept it", "lower the floor in the test's marker"
+    if status is Status.REGRESSED and (floor := floor_of(rule)) is not None:
+        change = "raise the limit" if is_of_resources(floor) else "lower the floor"
+        return "accept it", f"{change} in the test's marker"
     if "remedy" in decision.facts:
         return "accept it", decision.facts["remedy"]
     by_update = rule in _BY_UPDATE or "about" in decision.facts  # a feature's evidence, which baselines hold
@@ -386,7 +388,7 @@ def _counts(decision: Decision) -> str:
     if not changes:
         return "no count has changed"
     if decision.status is Status.OK:
-        return f"no count rose by more than {format_percent(decision.numbers.tolerance or 0.0, 1)}"
+        return f"no count is worse by more than {format_percent(decision.numbers.tolerance or 0.0, 1)}"
     if decision.status is Status.IMPROVED:
         told = []
         for name, then, now in changes:
@@ -396,17 +398,23 @@ def _counts(decision: Decision) -> str:
     name, then, now = max(changes, key=_growth)
     if then and now / then >= 2:
         return f"{now / then:.3g}× more {called(name)} than the baseline"
-    return f"{called(name)} {then:,} → {now:,}" + (f" (+{format_percent(now / then - 1, 1)})" if then else "")
+    sign = "+" if now > then else "−"
+    share = f" ({sign}{format_percent(abs(now / then - 1), 1)})" if then else ""
+    return f"{called(name)} {then:,} → {now:,}{share}"
 
 
 def _growth(change: tuple[str, int, int]) -> float:
-    """Return the factor by which a count rose; of what was nothing, what it is."""
-    _, then, now = change
-    return now / then if then else float(now)
+    """Return the factor by which a count changed; of what was or is nothing, what the other is."""
+    less, more = sorted(change[1:])
+    return more / less if less else float(more)
 
 
 def _floor_sentence(floor: str, decision: Decision) -> str:
+    if is_of_resources(floor) and decision.numbers.observed is None:
+        return f"{floor} cannot be checked: what the compiler gave this code is not known"
     seen, limit = decision.numbers.observed or 0.0, decision.numbers.reference or 0.0
+    if is_of_resources(floor):
+        return f"{seen:.0f} {_RESOURCES[floor]} a thread exceed {floor}, {limit:.0f}"
     return f"{_floor_value(floor, seen)} is below {floor}, {_floor_value(floor, limit)}"
 
 
@@ -467,6 +475,8 @@ def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str,
     if len(changes) > COUNTS_SHOWN:
         name, text = rows[-1]
         rows[-1] = (name, f"{text}; and {counted(len(changes) - COUNTS_SHOWN, 'more count')}")
+    if changes and changes[0][0] in COMPILED:  # no source line asks for it
+        return rows
     lines = measurement.detail.get("lines", ())
     conflicts = bool(changes) and changes[0][0] == "bank_conflicts"
     if (line := (conflicting_line if conflicts else worst_line)(lines)) is not None:

@@ -36,6 +36,13 @@ def test_one_more_of_any_cost_is_a_regression(name):
         assert judge({name: count}, {name: 7}).status is status
 
 
+def test_occupancy_costs_where_it_falls():
+    for warps, status in ((31, Status.REGRESSED), (32, Status.OK), (33, Status.IMPROVED)):
+        assert judge({"resident_warps": warps}, {"resident_warps": 32}).status is status
+    for warps, status in ((29, Status.OK), (28, Status.REGRESSED)):
+        assert judge({"resident_warps": warps}, {"resident_warps": 32}, tolerance=0.1).status is status
+
+
 @pytest.mark.parametrize(("sectors", "status"), [(103, Status.OK), (104, Status.REGRESSED)])
 def test_a_tolerance_lets_pass_what_it_says(sectors, status):
     found = beside(tolerance=0.03, load_sectors=sectors)
@@ -151,6 +158,22 @@ def test_counts_of_the_same_ptx_are_comparable_whichever_compiler_made_it(code, 
     known = of_counts({"arch": "sm_90", "nvrtc": "13.5"}, load_sectors=100)
     here = counted(code, settings={"arch": "sm_90", "nvrtc": "13.0", **settings}, load_sectors=sectors)
     assert decided(here, known).rule == rule
+
+
+@pytest.mark.parametrize(
+    ("nvrtc", "local", "rule", "same"),
+    [
+        ("13.5", 4, Rule.CODE_UNCHANGED, True),
+        ("13.5", 8, Rule.COUNTS, False),
+        ("13.0", 4, Rule.CODE_UNCHANGED, True),
+        ("13.0", 8, "setting:nvrtc", None),
+        ("13.0", 0, Rule.COUNTS, True),
+    ],
+)
+def test_the_same_ptx_that_the_compiler_made_worse_code_of_is_other_code(nvrtc, local, rule, same):
+    known = of_counts({"nvrtc": "13.5"}, load_sectors=100, local_bytes_per_thread=4)
+    found = decided(counted(settings={"nvrtc": nvrtc}, load_sectors=100, local_bytes_per_thread=local), known)
+    assert (found.rule, found.facts.get("same_code")) == (rule, same)
 
 
 @pytest.mark.parametrize(("of_marker", "status"), [(0.0, Status.REGRESSED), (None, Status.OK)])

@@ -25,7 +25,7 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources
 from pytest_bandwidth.domain.measured.validity import IMPOSSIBLE
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import log_of_drop
@@ -228,6 +228,32 @@ def test_a_missed_floor_that_no_process_could_confirm_is_undecided():
     found = decide(here, limits)
     assert ruled(found) == (UNDECIDED, Rule.NOT_RERUN)
     assert found.facts == {"floor": "min_gbps", "why": "exit status 4", "processes": 1}
+
+
+# --- limits of what the compiler gives
+
+
+@pytest.mark.parametrize("limits", [LIMITS, replace(LIMITS, writes="all")])
+@pytest.mark.parametrize("device", [measured(1.0).device, replace(measured(1.0).device, timed_on="nothing")])
+def test_a_kernel_past_a_limit_of_its_resources_fails_whatever_the_code(limits, device):
+    limits = with_floor(limits, max_registers=64)
+    known = replace(FIVE.entries[KEY], code=CODE.known())
+    resources = KernelResources(registers=65, local_bytes=0, shared_bytes=0)
+    now = replace(measured(90.0, code=CODE), resources=resources, device=device)
+    found = decide(evidence(now, replace(FIVE, entries={KEY: known}), limits), limits)
+    assert ruled(found) == (REGRESSED, "floor:max_registers")
+    assert (found.numbers.observed, found.numbers.reference) == (65, 64)
+    fits = with_floor(limits, max_registers=65)
+    assert ruled(decide(evidence(now, None, fits), fits))[0] in (UNDECIDED, SAVED)
+
+
+def test_a_limit_of_resources_that_are_not_known_is_undecided():
+    limits = with_floor(max_spill_bytes=0)
+    known = replace(FIVE.entries[KEY], code=CODE.known())
+    here = evidence(measured(90.0, code=CODE), replace(FIVE, entries={KEY: known}), limits)
+    assert ruled(decide(here, limits)) == (UNDECIDED, "floor:max_spill_bytes")
+    spoilt = replace(here, entry=replace(known, bytes_read=1))
+    assert ruled(decide(spoilt, limits)) == (MISMATCH, Rule.BYTES), "what fails already stays"
 
 
 @pytest.mark.parametrize(("share", "rule"), [(2.0, Rule.FLOORS), (2.01, Rule.NO_PROBE)])

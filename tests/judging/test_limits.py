@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 from judged_kernels import at
 
-from pytest_bandwidth.judging.limits import MarkerOptions, figure_of, first_missed, first_unseen, floor_of
+from pytest_bandwidth.domain.measured.measurement import KernelResources
+from pytest_bandwidth.judging.limits import (
+    MarkerOptions,
+    figure_of,
+    first_exceeded,
+    first_missed,
+    first_unseen,
+    floor_of,
+)
 
 
 def test_floors_name_the_first_that_is_missed_and_hold_at_equality():
@@ -41,6 +49,20 @@ def test_each_floor_is_of_its_own_figure():
 def test_floors_are_there_where_one_is_asked_for():
     assert MarkerOptions().floors == {}
     assert MarkerOptions(min_gbps=0.0, tolerance=0.1).floors == {"min_gbps": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("marker", "exceeded"),
+    [
+        (MarkerOptions(max_registers=64, max_spill_bytes=8), None),
+        (MarkerOptions(max_registers=63, max_spill_bytes=0), ("max_registers", 63, 64)),
+        (MarkerOptions(max_spill_bytes=0), ("max_spill_bytes", 0, 8)),
+        (MarkerOptions(min_gbps=1e9), None),
+    ],
+)
+def test_a_limit_of_resources_holds_at_equality(marker, exceeded):
+    found = KernelResources(registers=64, local_bytes=8, shared_bytes=0)
+    assert first_exceeded(marker.resource_limits, found) == exceeded
 
 
 @pytest.mark.parametrize(

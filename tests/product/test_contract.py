@@ -26,7 +26,19 @@ CONTRACT = Path(__file__).with_name("contract.json")
 QUICK = ("-p", "no:cacheprovider", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=5")
 INI = "[pytest]\naddopts = -p no:randomly -p no:hypothesispytest -p no:benchmark\nbandwidth_busy_processors = 1000\n"
 INI += "bandwidth_runs = 1\n"
-COMMANDS = ("init", "device", "baseline", "report", "compare", "bisect", "history", "selftest", "export", "fleet")
+COMMANDS = (
+    "init",
+    "device",
+    "baseline",
+    "report",
+    "compare",
+    "bisect",
+    "history",
+    "resources",
+    "selftest",
+    "export",
+    "fleet",
+)
 
 TESTS = """
 import inspect

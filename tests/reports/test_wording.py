@@ -138,6 +138,14 @@ DECISIONS = [
         "REGRESSED: 85.0 % of the probe is below min_relative, 90.0 % of the probe",
     ),
     (
+        Decision(Status.REGRESSED, "floor:max_registers", Numbers(observed=72, reference=64)),
+        "REGRESSED: 72 registers a thread exceed max_registers, 64",
+    ),
+    (
+        Decision(Status.UNDECIDED, "floor:max_spill_bytes"),
+        "UNDECIDED (limit): max_spill_bytes cannot be checked: what the compiler gave this code is not known",
+    ),
+    (
         Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": CHANGES}),
         "REGRESSED: 8× more sectors loaded than the baseline",
     ),
@@ -155,7 +163,7 @@ DECISIONS = [
     ),
     (
         Decision(Status.OK, Rule.COUNTS, Numbers(tolerance=0.03), {"changes": (("load_sectors", 100, 103),)}),
-        "OK (counts): no count rose by more than 3.0 %",
+        "OK (counts): no count is worse by more than 3.0 %",
     ),
     (Decision(Status.OK, Rule.COUNTS, Numbers(tolerance=0.0)), "OK (counts): no count has changed"),
     (
@@ -344,8 +352,8 @@ def test_of_many_counts_the_worst_are_shown_and_the_others_counted():
     rows = rows_of(Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": changes}))
     worst = list(COSTS.values())[:-4:-1]
     assert list(rows)[:3] == worst
-    assert rows[worst[0]] == "107, was 100"
-    assert rows[worst[2]].endswith("; and 4 more counts")
+    assert rows[worst[0]] == "108, was 100"
+    assert rows[worst[2]].endswith("; and 5 more counts")
 
 
 def test_the_line_that_wastes_most_is_named():
@@ -378,6 +386,7 @@ def test_where_no_line_wastes_any_the_one_that_asks_for_most_is_named():
         (Rule.PAIRS, Status.REGRESSED, "accept it", LONG.command),
         (Rule.STORED, Status.REGRESSED, "accept it", LONG.command),
         ("floor:min_gbps", Status.REGRESSED, "accept it", "lower the floor in the test's marker"),
+        ("floor:max_registers", Status.REGRESSED, "accept it", "raise the limit in the test's marker"),
         (Rule.NO_ENTRY, Status.UNDECIDED, "create it", LONG.command),
         ("others", Status.UNDECIDED, "remedy", "quiet the machine and run again"),
         (Rule.UNSTEADY, Status.UNDECIDED, "remedy", "quiet the machine and run again"),

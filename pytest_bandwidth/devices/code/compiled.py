@@ -39,7 +39,9 @@ def kernel_in(data: bytes | str, place: str, name: str | None) -> tuple[str, tup
 
     name: its symbol; None for the only one. Raises KernelError, listing kernels that exist.
     """
-    found = [(code, kernels_of_code(code)) for code in ([code_of_ptx(data)] if isinstance(data, str) else _codes(data))]
+    found = [
+        (code, kernels_of_code(code)) for code in ([code_of_ptx(data)] if isinstance(data, str) else codes_in(data))
+    ]
     if not found:
         raise KernelError(f"{place} holds no CUDA kernels, expected PTX or machine code for NVIDIA's GPUs")
     names = sorted(set().union(*(names for _, names in found)))
@@ -75,7 +77,7 @@ def for_architecture(codes: Sequence[CompiledCode], arch: int) -> list[CompiledC
     return sorted(filter(runs, codes), key=lambda code: (code.is_ptx, -code.arch))
 
 
-def _codes(data: bytes) -> Iterator[CompiledCode]:
+def codes_in(data: bytes) -> Iterator[CompiledCode]:
     """Yield the code in a binary file; what cannot be unpacked has an architecture below 0."""
     sections = [memoryview(data)]
     if not data.startswith(CONTAINER):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.code.ptx_normal_form import NOTHING_SAID, Said, normal_form, ptx_digest, without_file
+from pytest_bandwidth.domain.measured.measurement import KernelResources
 
 # An ELF file's bytes may be anybody's: nothing is copied, and what is looked at is bounded by the file's own size.
 MAGIC = b"\x7fELF\x02\x01"
@@ -132,6 +133,11 @@ _ATTRIBUTE = struct.Struct("<BBH")
 _SIZED = 4
 # Where the parameters lie, after a symbol's number; the symbols of what is called; the toolkit's version.
 _PARAMETERS, _CALLED, _TOOLKIT = 0x0A, 0x0F, 0x37
+# Of a function: bytes of its stack, and registers.
+_FRAME, _REGISTERS = 0x11, 0x2F
+# Shared memory of each block that CUDA keeps for itself, which sections of a kernel hold as well.
+_OF_SYSTEM = 1024
+_LARGEST_ABI = 15
 # A note: how long name and content are, its kind, the name; then a version, and which PTX the cubin was made of.
 _NOTE, _NOTE_HEADER, _NOTE_VERSION = ".note.nv.cuinfo", 12, 2
 # In the names that a library registers its kernels by.
@@ -200,6 +206,26 @@ def code_of_file(data: bytes | memoryview, said: Said = NOTHING_SAID) -> tuple[b
         return b"%x" % (elf.flags & _ARCHITECTURE), *parts
     except UNREADABLE:
         return None
+
+
+def resources_of(cubin: bytes) -> dict[str, KernelResources]:
+    """Return what the compiler gave each kernel, by name and architecture: ``scale sm_90``. Raises one of UNREADABLE.
+
+    local_bytes: its stack, with spilled registers, as `ptxas -v` says it.
+    """
+    elf = read_elf(cubin)
+    # Before CUDA 13 the architecture is the lowest byte, since then the one above.
+    arch = elf.flags & 0xFF if elf.flags & 0xFF > _LARGEST_ABI else elf.flags >> 8 & 0xFF
+    sections = {section.name: section for section in elf.sections}
+    reserved = _OF_SYSTEM if f"{_SHARED}.reserved.0" in sections else 0
+    found = {}
+    for name, told in _attributes_of_functions(elf).items():
+        values = {one[0]: int.from_bytes(one[1:5], "little") for one in told}
+        if f"{_CONSTANT}0.{name}" in sections and _REGISTERS in values:  # others are functions that kernels call
+            shared = sections.get(f"{_SHARED}.{name}")
+            static = 0 if shared is None else max(0, shared.size - reserved)
+            found[f"{name} sm_{arch}"] = KernelResources(values[_REGISTERS], values.get(_FRAME, 0), static)
+    return found
 
 
 def virtual_architecture(cubin: bytes) -> int | None:

@@ -38,6 +38,8 @@ INPUTS = "inputs"
 class KernelResources:
     """Hold what the compiler gave a kernel: registers and local bytes a thread, static shared bytes a block.
 
+    local_bytes: spilled registers, and local variables that lie in memory.
+    occupancy_limit: what allows no more blocks on an SM; None where that is not known.
     grid, block, dynamic_shared_bytes: how it was launched; None where it was only compiled.
     """
 
@@ -49,6 +51,7 @@ class KernelResources:
     grid: tuple[int, ...] | None = None
     block: tuple[int, ...] | None = None
     dynamic_shared_bytes: int | None = None
+    occupancy_limit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.causes import recorded_resources
-from pytest_bandwidth.judging.decide import decide_comparison, decide_counts, mismatch_of
+from pytest_bandwidth.judging.decide import decide_comparison, decide_counts, held_to_resources, mismatch_of
 from pytest_bandwidth.judging.evidence import (
     Ask,
     Evidence,
@@ -282,7 +282,10 @@ def decide_counted(
     if all(runs_same_code(m, rows.get(m.label)) for m in measurements.values()):
         unchanged = Decision(Status.OK, Rules.CODE_UNCHANGED, facts={"revision": str(revision)})
         entries = {key: entry_of(key, [rows[m.label]], revision) for key, m in measurements.items()}
-        return {key: Judged(m, entries[key], unchanged) for key, m in measurements.items()}
+        return {
+            key: Judged(m, entries[key], held_to_resources(unchanged, m, limits.marker))
+            for key, m in measurements.items()
+        }
     # A later launch of a test may count what an earlier one, of other code, left behind: all are counted.
     try:
         with device_held():
@@ -297,7 +300,7 @@ def decide_counted(
             decision = not_there(revision)
         else:
             decision = decide_counts(m.counts, setup_of(m), m.traffic, entry, tolerance)
-        judged[key] = Judged(m, entry, decision)
+        judged[key] = Judged(m, entry, held_to_resources(decision, m, limits.marker))
     return judged
 
 

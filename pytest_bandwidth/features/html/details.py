@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.statistics import quantile
 from pytest_bandwidth.domain.text import escaped, short_commit
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Rule
-from pytest_bandwidth.judging.limits import floor_of
+from pytest_bandwidth.judging.limits import floor_of, is_of_resources
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.columns import Column, SmallTable
 from pytest_bandwidth.reports.related import precision_of
@@ -75,7 +75,8 @@ def _verdict_facts(outcome: Outcome) -> Facts:
     verdict, baseline = outcome.verdict, outcome.baseline or {}
     show = _shower(figure_name(outcome))
     # A floor on a share of the peak: its limit and the fresh processes are shares, the row's own figure GB/s.
-    compared = _shower("relative") if floor_of(text(verdict, "rule")) == "min_utilization" else show
+    floor = floor_of(text(verdict, "rule"))
+    compared = _shower("relative") if floor == "min_utilization" else digits if is_of_resources(floor) else show
     facts = [
         ("judged on", _FIGURES.get(text(verdict, "figure"), "")),
         ("this run", _optional(own_figure(outcome), show)),
@@ -237,9 +238,9 @@ def runs_of(outcome: Outcome) -> dict[str, Any]:
 def _limits(outcome: Outcome, scale: float) -> list[tuple[float, str]]:
     verdict = outcome.verdict
     reference, allowed = number(verdict, "reference"), number(verdict, "allowed_drop")
-    if reference is None:
-        return []
     floor = floor_of(text(verdict, "rule"))
+    if reference is None or is_of_resources(floor):
+        return []
     if floor is None:
         limits = [(_four(reference * scale), reference_name(outcome))]
         return limits if allowed is None else [*limits, (_four(reference * (1 - allowed) * scale), "limit")]
@@ -279,8 +280,8 @@ def own_figure(outcome: Outcome) -> float | None:
 def reference_name(outcome: Outcome) -> str:
     """Say what a row was compared with: a floor, old code that ran here, or the baseline's stored figures."""
     rule, by = text(outcome.verdict, "rule"), mapping(outcome.verdict, "facts").get("by")
-    if floor_of(rule) is not None:
-        return "floor"
+    if (floor := floor_of(rule)) is not None:
+        return "limit" if is_of_resources(floor) else "floor"
     with_old_code = (Rule.OLD_KERNEL, Rule.PAIRS)
     return "old code" if rule in with_old_code or by in with_old_code else "baseline"
 

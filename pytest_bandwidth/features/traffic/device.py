@@ -37,6 +37,7 @@ from pytest_bandwidth.features.traffic.findings import (
     plain_lines,
 )
 from pytest_bandwidth.features.traffic.numba_launches import NumbaDriver, is_dispatcher
+from pytest_bandwidth.features.traffic.occupancy import Occupancy, occupancy_of
 from pytest_bandwidth.features.traffic.ptx import Program, execute, fill_untouched
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, together
 from pytest_bandwidth.features.traffic.ptx.faults import AccessFault
@@ -194,11 +195,19 @@ class TrafficDevice(Device):
         return lambda: self._execute(launch, None, lambda _: None)
 
     def resources(self, launch: Launch) -> KernelResources | None:
-        """Return what the compiler gave the launch's kernel, and the launch's shape."""
+        """Return what the compiler gave the launch's kernel, and the launch's shape and occupancy."""
         known = launch.kernel.resources if isinstance(launch.kernel, TrafficKernel) else None
         if known is None:
             return None
-        return replace(known, grid=launch.grid, block=launch.block, dynamic_shared_bytes=launch.shared_bytes)
+        occupancy = self._occupancy(launch, known)
+        return replace(
+            known,
+            occupancy=None if occupancy is None else occupancy.share,
+            occupancy_limit=None if occupancy is None else occupancy.limited_by,
+            grid=launch.grid,
+            block=launch.block,
+            dynamic_shared_bytes=launch.shared_bytes,
+        )
 
     def code(self, launch: Launch) -> MeasuredCode:
         """Identify the launch's kernel by its PTX, which is executed, and by what it would be on the GPU."""
@@ -251,7 +260,7 @@ class TrafficDevice(Device):
             precision=workload.precision,
             resources=resources,
             findings=(*(Finding(MISREAD_ARRAY, text, NOTE) for text in misread), *declared),
-            counts=plain_counts(execution),
+            counts={**plain_counts(execution), **({} if launch is None else self._compiled_counts(launch))},
             detail={**plain_lines(execution), "modelled_floor_seconds": floor_seconds(execution)},
             code=code.identity,
             ptx=code.ptx,
@@ -285,6 +294,18 @@ class TrafficDevice(Device):
     def bound(self, seconds: float) -> None:
         """Stop a launch that takes longer than that, with a UsageError."""
         self._timeout = seconds
+
+    def _occupancy(self, launch: Launch, resources: KernelResources) -> Occupancy | None:
+        return occupancy_of(self._arch, resources, math.prod(launch.block), launch.shared_bytes)
+
+    def _compiled_counts(self, launch: Launch) -> dict[str, int]:
+        """Return what a baseline keeps as counts of what the compiler gave the launch's kernel."""
+        resources = launch.kernel.resources
+        if resources is None:
+            return {}
+        occupancy = self._occupancy(launch, resources)
+        warps = {} if occupancy is None else {"resident_warps": occupancy.warps}
+        return {"local_bytes_per_thread": resources.local_bytes, **warps}
 
     def _still_unwritten(self) -> list[Any]:
         """Return the arrays from `empty` that still exist."""

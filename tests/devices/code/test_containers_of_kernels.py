@@ -13,7 +13,8 @@ import pytest
 from nvcc import nvcc
 
 from pytest_bandwidth.devices.code import fatbin
-from pytest_bandwidth.devices.code.cubin import MAGIC, code_of_file
+from pytest_bandwidth.devices.code.compiled import codes_in
+from pytest_bandwidth.devices.code.cubin import MAGIC, code_of_file, resources_of
 from pytest_bandwidth.devices.code.fatbin import kernels_of, unpacked_lz4, unpacked_zstd
 from pytest_bandwidth.devices.code.given import digest_of_code, digest_of_file, library_of
 from pytest_bandwidth.domain.code.identity import digest
@@ -48,6 +49,18 @@ def test_a_container_by_itself_is_known_by_its_kernels(packed: bytes, tmp_path: 
     assert digest_of_code(container(tmp_path, mode="none")) == digest_of_code(packed)
     assert digest_of_code(container(tmp_path, mode="speed")) == digest_of_code(packed)
     assert digest_of_code(container(tmp_path, KERNEL.replace("3.0f", "4.0f"))) != digest_of_code(packed)
+
+
+@pytest.mark.parametrize("mode", ["none", "speed", "size"])
+def test_machine_code_is_found_however_it_is_packed(tmp_path: Path, mode: str) -> None:
+    (code,) = (one for one in codes_in(container(tmp_path, mode=mode)) if not one.is_ptx)
+    (figures,) = resources_of(code.data).values()
+    assert (figures.registers > 0, figures.local_bytes, figures.shared_bytes) == (True, 0, 0)
+
+
+def test_machine_code_that_cannot_be_unpacked_is_no_empty_file(packed: bytes) -> None:
+    at = packed.rindex(b"\x02\0\x01\x01") - FIRST  # of an element that is machine code: its kind, its version
+    assert [code.arch for code in codes_in(with_field(packed, at + UNPACKED, "<Q", 1))][-1] < 0
 
 
 def test_one_that_is_cut_short_is_its_bytes(packed: bytes) -> None:

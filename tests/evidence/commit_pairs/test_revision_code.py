@@ -53,6 +53,7 @@ def test_the_same_code_for_the_same_bytes_is_told(measurement):
         (TIMED, replace(TIMED, code=CodeIdentity())),
         (TIMED, replace(TIMED, traffic=Traffic(64, 64))),
         (COUNTED, replace(COUNTED, code=CodeIdentity(ptx="q", launch="l"))),
+        (COUNTED, replace(COUNTED, code=CodeIdentity(ptx="p", sass="s", launch="l"))),
         (COUNTED, replace(COUNTED, detail={"inputs": "j"})),
         (COUNTED, replace(COUNTED, detail={})),
         (COUNTED, replace(COUNTED, traffic=Traffic(32, 32))),

@@ -204,6 +204,16 @@ def test_a_floor_on_a_share_of_the_peak_is_shown_in_shares() -> None:
     assert (facts["floor"], facts["new processes"]) == ("80.0 %", "41.0 %, 42.0 %")
 
 
+def test_a_limit_of_registers_is_no_bandwidth() -> None:
+    outcome = run_documents.outcomes(1)[0]
+    judged = {"rule": "floor:max_registers", "observed": 72, "reference": 64}
+    page = page_of([replace(outcome, status="REGRESSED", verdict=judged)])
+    panel = data_of(page)["panels"][0]
+    facts = facts_of(page, panel)
+    assert (facts["compared"], facts["limit"]) == ("72.0", "64.0")
+    assert "limits" not in panel["history"] or not panel["history"]["limits"]
+
+
 @pytest.mark.parametrize(
     ("verdict", "label"),
     [

@@ -83,7 +83,7 @@ class SharedCounts:
 
 @dataclass(frozen=True, slots=True)
 class LocalCounts:
-    """Count accesses to local memory (register spills, indexed local arrays), by threads."""
+    """Count accesses to local memory (arrays with an index that the compiler does not know), by threads."""
 
     accesses: int = 0
     bytes_requested: int = 0
