@@ -394,7 +394,13 @@ def find_races(
             if not mask[b, t]:
                 continue
             own, conflict, start = low + t + 1, 0, granule[b, t]
-            fresh = not timed  # as most places are
+            if count == 1 and not timed and writers[row, start] == 0 and readers[row, start] == 0:  # as most are
+                if stores:
+                    writers[row, start] = own
+                else:
+                    readers[row, start] = own
+                continue
+            fresh = count > 1 and not timed
             for g in range(start, start + count):
                 fresh &= (writers[row, g] | readers[row, g]) == 0
             if fresh:
