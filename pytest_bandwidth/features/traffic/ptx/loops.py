@@ -394,12 +394,22 @@ def find_races(
             if not mask[b, t]:
                 continue
             own, conflict, start = low + t + 1, 0, granule[b, t]
-            if count == 1 and not timed and writers[row, start] == 0 and readers[row, start] == 0:  # as most are
-                if stores:
-                    writers[row, start] = own
-                else:
-                    readers[row, start] = own
-                continue
+            if count == 1:  # most places are those of one thread
+                writer, reader = np.int64(writers[row, start]), np.int64(readers[row, start])
+                if (writer == 0 or writer == own) and (reader == 0 or reader == own):
+                    if stores:
+                        writers[row, start] = own
+                        if reader != 0:
+                            readers[row, start] = 0
+                    elif reader == 0:
+                        readers[row, start] = own
+                    if timed:
+                        when = (now << epoch_at) | (min(warp_epoch[b, t >> 5], most_of_warps) << warp_at) | site
+                        if stores:
+                            written[row, start] = when
+                        else:
+                            read[row, start] = when
+                    continue
             fresh = count > 1 and not timed
             for g in range(start, start + count):
                 fresh &= (writers[row, g] | readers[row, g]) == 0
