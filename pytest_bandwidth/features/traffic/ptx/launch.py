@@ -136,7 +136,9 @@ class _Run:
             self._traffic,
             InitialisationChecker(self._faults, kernel.granule_bytes, _written(self._arrays, uninitialised)),
             shared_races,
-            RaceChecker("global", self._faults, kernel.granule_bytes, self._order),
+            RaceChecker(
+                "global", self._faults, kernel.granule_bytes, self._order, bool(program.compiled.nvrtc_version)
+            ),
             self._copies,
         )
         self._tally = tally

@@ -396,6 +396,8 @@ def find_races(
             own, conflict, start = low + t + 1, 0, granule[b, t]
             if count == 1:  # most places are those of one thread
                 writer, reader = np.int64(writers[row, start]), np.int64(readers[row, start])
+                if writer == 0 and reader == -1 - SEVERAL_BLOCKS and not stores:
+                    continue
                 if (writer == 0 or writer == own) and (reader == 0 or reader == own):
                     if stores:
                         writers[row, start] = own
@@ -424,8 +426,6 @@ def find_races(
             when, warp = (now << epoch_at) | (warp_now << warp_at) | site, (own - 1) >> 5
             for g in range(start, start + count):
                 writer, reader = np.int64(writers[row, g]), np.int64(readers[row, g])
-                if writer == 0 and reader == -1 - SEVERAL_BLOCKS and not stores:
-                    continue
                 for of_reader in range(2 if stores else 1):
                     who = reader if of_reader else writer
                     if who == 0 or who == own:

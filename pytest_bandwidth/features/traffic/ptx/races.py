@@ -136,6 +136,8 @@ class RaceChecker(Checker):
     """Look at plain loads and stores of shared or global memory.
 
     The words of shared memory, which is small, have room for the site of an access.
+    within_blocks: whether threads of one block conflict in global memory. Triton gives an element to several threads:
+    all of them read, one writes, and what the others read is not used.
     """
 
     def __init__(
@@ -144,7 +146,9 @@ class RaceChecker(Checker):
         faults: FaultLog,
         granule_bytes: Mapping[str, int],
         order: HappensBefore,
+        within_blocks: bool = True,
     ) -> None:
+        self._within_blocks = within_blocks
         self._kind, self._faults, self._order = kind, faults, order
         self._granule = granule_bytes.get(kind, 1)
         self._hits: dict[tuple[int, int], Array] = {}
@@ -223,7 +227,10 @@ class RaceChecker(Checker):
         if not self._shared:
             several = (who < 0) & ((lane & 31) == loops.SEVERAL_BLOCKS)
             block = np.where(several, -1, block)
-            hits &= ~self._order.between(block, spread(self.geometry.blocks[:, None], hit.shape))
+            own = spread(self.geometry.blocks[:, None], hit.shape)
+            hits &= ~self._order.between(block, own)
+            if not self._within_blocks:
+                hits &= block != own
         if access.kind == "store" and hits.any():
             hits &= ~benign(access, hits)
         if not hits.any():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from ptx_sources import run
+from ptx_sources import program, run
+
+from pytest_bandwidth.features.traffic import ptx
 
 HEAD = r"""
 extern "C" __global__ void k(int* x, const int* index) {
@@ -63,3 +67,12 @@ def test_what_nothing_orders_is_a_race(name: str) -> None:
 @pytest.mark.parametrize("name", ORDERED)
 def test_what_is_ordered_is_no_race(name: str) -> None:
     assert not faults(ORDERED[name])
+
+
+def test_of_triton_only_races_between_blocks_are_told() -> None:
+    """It gives one element to several threads: all of them read it, one writes it."""
+    text = HEAD.replace("BODY", "x[t + 128] = x[0]; if (t == 0) x[0] = blockIdx.x + 9;")
+    made = ptx.Program(replace(program(text).compiled, nvrtc_version=""))
+    x = np.zeros(512, np.int32)
+    assert not ptx.execute(made, "k", (1,), (64,), (x, x)).faults
+    assert {fault.code for fault in ptx.execute(made, "k", (2,), (64,), (x, x)).faults} == {"race"}
