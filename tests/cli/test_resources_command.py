@@ -87,7 +87,7 @@ def test_kernels_of_a_library_are_listed_for_each_architecture(tmp_path, capsys)
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("k.so", b"\x7fELF\x02\x01", "expected an intact file"),
+        ("k.so", b"\x7fELF\x02\x01", "found no kernel of CUDA"),
         ("k.cubin", b"text", "found no kernel of CUDA"),
         ("known.json", b"{}", "found another form"),
     ],

@@ -39,9 +39,8 @@ def kernel_in(data: bytes | str, place: str, name: str | None) -> tuple[str, tup
 
     name: its symbol; None for the only one. Raises KernelError, listing kernels that exist.
     """
-    found = [
-        (code, kernels_of_code(code)) for code in ([code_of_ptx(data)] if isinstance(data, str) else codes_in(data))
-    ]
+    given = [code_of_ptx(data)] if isinstance(data, str) else codes_in(data)
+    found = [(code, kernels_of_code(code)) for code in given]
     if not found:
         raise KernelError(f"{place} holds no CUDA kernels, expected PTX or machine code for NVIDIA's GPUs")
     names = sorted(set().union(*(names for _, names in found)))

@@ -64,6 +64,7 @@ SOURCES_KEPT = 32
 _FIRST_FILE = re.compile(r'^\s*\.file\s+\d+\s+"(?:[^"\n]*/)?([^"/\n]+)"', re.MULTILINE | re.ASCII)
 # Of all random numbers: counts that depend on the data are the same in every run.
 SEED = 0
+_OF_LLVM = "LLVM NVPTX"
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +376,8 @@ def _compiled(
 @functools.lru_cache(SOURCES_KEPT)
 def _loaded(ptx: str, arch: str, filename: str) -> Program:
     """Parse PTX that a test gives. filename: the source that its line numbers are of."""
-    return Program(PtxModule(ptx, nvrtc_version(), arch, filename=filename))
+    # LLVM's comes from Triton, most often.
+    return Program(PtxModule(ptx, nvrtc_version(), arch, filename=filename, for_blocks=_OF_LLVM in ptx[:1000]))
 
 
 def _faults_text(kernel: str, faults: Sequence[AccessFault]) -> str:

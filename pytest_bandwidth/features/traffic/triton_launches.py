@@ -216,5 +216,7 @@ def _loaded(
     ptx: str, cubin: bytes, arch: str, kernel: str, filename: str, python: str, parameters: tuple[str, ...]
 ) -> tuple[Program, MeasuredCode]:
     triton = str(Path(sys.modules["triton"].__file__ or "").parent)
-    module = PtxModule(ptx, "", arch, filename=filename, source=python, parameters=parameters, foreign_folder=triton)
+    module = PtxModule(
+        ptx, "", arch, filename=filename, source=python, parameters=parameters, foreign_folder=triton, for_blocks=True
+    )
     return Program(module), kernel_code(ptx, cubin, kernel)

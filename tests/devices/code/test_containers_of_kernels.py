@@ -60,7 +60,7 @@ def test_machine_code_is_found_however_it_is_packed(tmp_path: Path, mode: str) -
 
 def test_machine_code_that_cannot_be_unpacked_is_no_empty_file(packed: bytes) -> None:
     at = packed.rindex(b"\x02\0\x01\x01") - FIRST  # of an element that is machine code: its kind, its version
-    assert [code.arch for code in codes_in(with_field(packed, at + UNPACKED, "<Q", 1))][-1] < 0
+    assert any(code.arch < 0 for code in codes_in(with_field(packed, at + UNPACKED, "<Q", 1)))
 
 
 def test_one_that_is_cut_short_is_its_bytes(packed: bytes) -> None:

@@ -22,7 +22,7 @@ from pytest_bandwidth.features.traffic.ptx.memory import Access, Region, flat_by
 from pytest_bandwidth.features.traffic.ptx.program import Site, readable_name
 
 _VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
-_OF_NO_ADDRESS = ("barrier", "trap")
+_OF_NO_ADDRESS = ("barrier", "trap", "participation")
 _PIECE = 16
 _CHUNK_WORDS = 1 << 16
 
@@ -31,7 +31,8 @@ _CHUNK_WORDS = 1 << 16
 class AccessFault:
     """Describe something wrong that a thread did.
 
-    code: ``out-of-bounds``, ``misaligned``, ``uninitialised``, ``race``, ``read-only``, ``barrier`` or ``trap``.
+    code: ``out-of-bounds``, ``misaligned``, ``uninitialised``, ``race``, ``early``, ``read-only``, ``barrier``,
+    ``participation`` or ``trap``.
     threads: how many accesses of this line did the same to the same array.
     """
 

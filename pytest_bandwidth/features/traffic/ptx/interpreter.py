@@ -21,6 +21,7 @@ from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.faults import FaultLog
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, Mask, exchange, spread, warps_with
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
+from pytest_bandwidth.features.traffic.ptx.participation import Participation
 from pytest_bandwidth.features.traffic.ptx.program import (
     Atomic,
     Barrier,
@@ -171,6 +172,7 @@ class BatchInterpreter:
     def __post_init__(self, arguments: dict[int, Array]) -> None:
         self._shape = (self.geometry.rows, self.geometry.lanes)
         self._registers = Registers(self.kernel, self.geometry, arguments)
+        self._participation = Participation(self.faults, self.geometry, self.kernel)
         self._ready: dict[int, Mask] = {}
         self._waiting: dict[int, Mask] = {}
         # Groups that came around a loop in which they look at memory, with nothing changed for them.
@@ -216,7 +218,10 @@ class BatchInterpreter:
     def _run_block(self, block: BasicBlock, number: int, mask: Mask) -> None:
         self.tally.add(block, mask)
         self._polled |= self._polls[number]
+        undefined = self._participation.undefined
         for step in block.steps:
+            if undefined and step.guard is not None:
+                self._participation.use((step.guard,), mask.lanes)
             if isinstance(step, Compute):
                 self._compute(step, mask.lanes)
             else:
@@ -226,10 +231,13 @@ class BatchInterpreter:
     # Steps
 
     def _compute(self, step: Compute, lanes: Array) -> None:
-        result = step.function(*[self._registers.read(source) for source in step.sources])
+        sources = [self._registers.read(source) for source in step.sources]
+        result = step.function(*sources)
         guarded = step.guard is not None
         if guarded:
             lanes = self._registers.guarded(step.guard, lanes)
+        if self._participation.undefined:
+            self._participation.compute(step, sources, lanes)
         if type(result) is not tuple:
             self._registers.write(step.targets[0], result, lanes, guarded)
             return
@@ -239,6 +247,7 @@ class BatchInterpreter:
     def _act(self, step: Step, lanes: Array) -> None:
         """Access memory, exchange values or order accesses, for the lanes that the step's guard leaves."""
         sources = tuple(self._registers.read(source) for source in step.sources)
+        self._participation.act(step, sources, lanes)
         results: Iterable[Array] = ()
         if isinstance(step, GroupProduct):
             results = self.memory.group_product(step, sources, lanes)
@@ -270,6 +279,8 @@ class BatchInterpreter:
 
     def _leave(self, block: BasicBlock, number: int, mask: Mask) -> None:
         end = block.end
+        if end is not None and self._participation.undefined:
+            self._participation.use((*end.sources, *([] if end.guard is None else [end.guard])), mask.lanes)
         if end is None:
             self._go(block.following, mask)
         elif isinstance(end, Barrier):
@@ -285,6 +296,7 @@ class BatchInterpreter:
         """Let lanes go on at a block. rank: of the block that they come from, where they jump."""
         if number is None:
             return
+        self._participation.go(number, mask.lanes)
         comes_round = self._polled and self.kernel.blocks[number].rank <= rank
         self._join(self._polling if comes_round and self._nothing_changed(number, mask) else self._ready, number, mask)
 
@@ -359,6 +371,8 @@ class BatchInterpreter:
 
     def _exit(self, end: Exit, block: BasicBlock, mask: Mask) -> None:
         leaving, staying = (mask, None) if end.guard is None else self._split(end.guard, mask)
+        if leaving is not None:
+            self._participation.exit(leaving.lanes)
         if leaving is not None and end.trap:
             nowhere = np.zeros((1, 1), np.int64)
             self.faults.add("trap", end.site, None, leaving.lanes, nowhere, "executes a trap (assert or __trap)")
@@ -383,7 +397,9 @@ class BatchInterpreter:
             assert isinstance(end, Barrier)
             if end.targets:
                 self._reduce(end, mask, waiting)
-            self.order.block_barrier(mask.lanes.any(axis=1, keepdims=True))
+            passing = mask.lanes.any(axis=1, keepdims=True)
+            self.order.block_barrier(passing)
+            self._participation.block_barrier(passing)
             self._go(block.following, mask)
         return bool(waiting)
 

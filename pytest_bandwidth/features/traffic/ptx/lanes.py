@@ -188,35 +188,35 @@ def _shuffle(
 
 
 def _vote(mode: str, active: Array, predicate: Array, members: Array) -> tuple[Array, ...]:
-    every = (_packed(~predicate & active) & members) == 0
-    some = (_packed(predicate & active) & members) != 0
+    every = (packed(~predicate & active) & members) == 0
+    some = (packed(predicate & active) & members) != 0
     return ({"all": every, "any": some, "uni": every | ~some}[mode],)
 
 
-def _packed(bits: Array) -> Array:
+def packed(bits: Array) -> Array:
     """Pack 32 bools of a warp into one word, lane 0 in bit 0."""
     return np.packbits(bits, axis=2, bitorder="little").view("<u4").astype(np.uint32)
 
 
 def _ballot(_mode: str, active: Array, predicate: Array, members: Array) -> tuple[Array, ...]:
-    return (_packed(predicate & active) & members,)
+    return (packed(predicate & active) & members,)
 
 
 def _active_mask(_mode: str, active: Array) -> tuple[Array, ...]:
-    return (_packed(active),)
+    return (packed(active),)
 
 
 def _match(_mode: str, active: Array, value: Array, members: Array) -> tuple[Array, ...]:
     found = np.empty(value.shape, np.uint32)
     for lane in range(WARP):
-        found[:, :, lane : lane + 1] = _packed((value == value[:, :, lane : lane + 1]) & active)
+        found[:, :, lane : lane + 1] = packed((value == value[:, :, lane : lane + 1]) & active)
     return (found & members,)
 
 
 def _match_all(mode: str, active: Array, value: Array, members: Array) -> tuple[Array, ...]:
     """Return the mask of all lanes where they agree, else 0; and whether they do."""
     (alike,) = _match(mode, active, value, members)
-    everyone = _packed(active) & members
+    everyone = packed(active) & members
     agree = alike == everyone
     return np.where(agree, everyone, np.uint32(0)), agree
 

@@ -21,7 +21,7 @@ from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Dim, Geomet
 from pytest_bandwidth.features.traffic.ptx.memory import LOCAL_REGION, SHARED_REGION, Region, flat_bytes
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.program import Kernel, Symbol
-from pytest_bandwidth.features.traffic.ptx.races import AsyncCopies, GlobalRaceChecker, HappensBefore, SharedRaceChecker
+from pytest_bandwidth.features.traffic.ptx.races import AsyncCopies, HappensBefore, RaceChecker
 
 Progress = Callable[[str], None]
 
@@ -130,7 +130,7 @@ class _Run:
         self._faults = FaultLog(kernel.sites)
         self._traffic = TrafficCounter(kernel.granule_bytes.get("global", 1), kernel.sites)
         self._order = HappensBefore()
-        shared_races = SharedRaceChecker(self._faults, kernel.granule_bytes, self._order)
+        shared_races = RaceChecker("shared", self._faults, kernel.granule_bytes, self._order)
         unset = {region: np.zeros((1, region.nbytes), np.uint8) for region in program.variables if not region.is_set}
         written = _written(self._arrays, uninitialised) | unset
         self._copies = AsyncCopies(self._faults, shared_races)
@@ -138,7 +138,7 @@ class _Run:
             self._traffic,
             InitialisationChecker(self._faults, kernel.granule_bytes, written),
             shared_races,
-            GlobalRaceChecker(self._faults, kernel.granule_bytes, self._order),
+            RaceChecker("global", self._faults, kernel.granule_bytes, self._order, not program.compiled.for_blocks),
             self._copies,
         )
         self._tally = tally

@@ -345,100 +345,128 @@ def count_bank_passes(offset: Any, mask: Any, width: Any, repeat: Any) -> Any:
 
 # ---- shadows that tell which accesses nothing orders -----------------------------------------------------------------
 
-# Threads as the shared-memory shadow codes them, beyond thread number + 1.
-WARP_OF_READERS, MANY_WARPS = 1025, 1100
+# Readers as shadows code them: −(number of the warp's first lane + 1 + one of these).
+ONE_WARP, SEVERAL_WARPS, SEVERAL_BLOCKS = 0, 1, 2
 
 
-@compiled(I64(plane(I64), plane(I64), given(I64), given(BOOL), I64, I64, I64, given(I64), given(I64), plane(I64)))
-def race_between_threads(
+def _find_races_of(when: Any) -> Any:
+    who, time = types.Array(I32, 2, "C"), types.Array(when, 2, "C")
+    return I64(
+        who, who, time, time, I64, given(I64), given(BOOL), *[I64] * 3, *[given(I64)] * 3, *[I64] * 3, plane(I64)
+    )
+
+
+@compiled(_find_races_of(I32), _find_races_of(I64))
+def find_races(
     writers: Any,
     readers: Any,
+    written: Any,
+    read: Any,
+    row_step: Any,
     granule: Any,
     mask: Any,
     count: Any,
     stores: Any,
     site: Any,
+    first: Any,
     epoch: Any,
     warp_epoch: Any,
+    epoch_at: Any,
+    warp_at: Any,
+    most: Any,
     hit: Any,
 ) -> int:
-    """Update the shadow of shared memory and count the lanes whose access no barrier orders.
+    """Update the shadow of shared or global memory and count the lanes whose access nothing orders.
 
-    A shadow word is barrier epoch · 2⁴⁴ + warp epoch · 2²⁶ + site · 2¹² + thread + 1. `hit`, all 0 before, gets the
-    word that an access conflicts with. Two accesses of one block conflict if one of them writes, no block barrier came
-    between, and, for threads of one warp, no warp barrier either.
+    Per place, `writers` and `readers` hold the last lane's number + 1, from `first` of its block on; or readers a code
+    of several. `written` and `read` hold when: the site, the warp epoch from bit `warp_at`, the epoch from bit
+    `epoch_at`; they are empty while no barrier was passed. Accesses of two blocks conflict if one of them writes. Two
+    of one block do if also no block barrier came between, and, for lanes of one warp, no warp barrier either.
+    Epochs stop at the most that fits (`most`), and no two accesses then conflict.
+    `hit`, all 0 before, gets the code that an access conflicts with in its low 32 bits, and when above.
     """
     found = 0
+    most_of_warps = (1 << (epoch_at - warp_at)) - 1
+    timed = written.shape[1] > 0
     for b in range(granule.shape[0]):
+        row, low, now = b * row_step, first[b, 0], min(epoch[b, 0], most)
         for t in range(granule.shape[1]):
             if not mask[b, t]:
                 continue
-            conflict = 0
-            warp = t >> 5
-            now, warp_now = epoch[b, 0], warp_epoch[b, warp]
-            own = (now << 44) | (warp_now << 26) | (site << 12) | (t + 1)
-            for g in range(granule[b, t], granule[b, t] + count):
-                previous = writers[b, g]
-                who = previous & 4095
-                unordered = (who - 1) >> 5 != warp or ((previous >> 26) & 0x3FFFF) == warp_now
-                if who != 0 and who != t + 1 and (previous >> 44) == now and unordered:
-                    conflict = previous
-                previous = readers[b, g]
-                who = previous & 4095
-                current = who != 0 and (previous >> 44) == now
-                if stores:
-                    if current and who != t + 1:
-                        if who == MANY_WARPS:
-                            conflict = previous
+            own, conflict, start = low + t + 1, 0, granule[b, t]
+            if count == 1:  # most places are those of one thread
+                writer, reader = np.int64(writers[row, start]), np.int64(readers[row, start])
+                if writer == 0 and reader == -1 - SEVERAL_BLOCKS and not stores:
+                    continue
+                if (writer == 0 or writer == own) and (reader == 0 or reader == own):
+                    if stores:
+                        writers[row, start] = own
+                        if reader != 0:
+                            readers[row, start] = 0
+                    elif reader == 0:
+                        readers[row, start] = own
+                    if timed:
+                        when = (now << epoch_at) | (min(warp_epoch[b, t >> 5], most_of_warps) << warp_at) | site
+                        if stores:
+                            written[row, start] = when
                         else:
-                            other = (who - 1) >> 5 if who < WARP_OF_READERS else who - WARP_OF_READERS
-                            if other != warp or ((previous >> 26) & 0x3FFFF) == warp_now:
-                                conflict = previous
-                    writers[b, g] = own
-                elif not current or who == t + 1:
-                    readers[b, g] = own
-                elif who != MANY_WARPS:
-                    other = (who - 1) >> 5 if who < WARP_OF_READERS else who - WARP_OF_READERS
-                    if other != warp:
-                        readers[b, g] = (previous & ~4095) | MANY_WARPS
-                    elif ((previous >> 26) & 0x3FFFF) == warp_now:
-                        readers[b, g] = (previous & ~4095) | (WARP_OF_READERS + warp)
+                            read[row, start] = when
+                    continue
+            fresh = count > 1 and not timed
+            for g in range(start, start + count):
+                fresh &= (writers[row, g] | readers[row, g]) == 0
+            if fresh:
+                for g in range(start, start + count):
+                    if stores:
+                        writers[row, g] = own
                     else:
-                        readers[b, g] = own
-            if conflict != 0:
-                hit[b, t] = conflict
-                found += 1
-    return found
-
-
-@compiled(I64(row(I32), row(I32), given(I64), given(BOOL), I64, I64, given(I64), plane(I64)))
-def race_between_blocks(
-    writers: Any, readers: Any, granule: Any, mask: Any, count: Any, stores: Any, block: Any, hit: Any
-) -> int:
-    """Update the shadow of global memory and count the lanes that conflict with another block. Nothing orders two
-    blocks of a launch. Shadows hold block + 1, readers also −1 for several.
-
-    `hit`, all 0 before, gets the block that an access conflicts with plus one, or −1 for several.
-    """
-    found = 0
-    for b in range(granule.shape[0]):
-        own = block[b, 0] + 1
-        for t in range(granule.shape[1]):
-            if not mask[b, t]:
+                        readers[row, g] = own
                 continue
-            conflict = 0
-            for g in range(granule[b, t], granule[b, t] + count):
-                if writers[g] != 0 and writers[g] != own:
-                    conflict = writers[g]
+            warp_now = min(warp_epoch[b, t >> 5], most_of_warps)
+            when, warp = (now << epoch_at) | (warp_now << warp_at) | site, (own - 1) >> 5
+            for g in range(start, start + count):
+                writer, reader = np.int64(writers[row, g]), np.int64(readers[row, g])
+                for of_reader in range(2 if stores else 1):
+                    who = reader if of_reader else writer
+                    if who == 0 or who == own:
+                        continue
+                    lane = who - 1 if who > 0 else -who - 1
+                    then = np.int64(0)
+                    if timed:
+                        then = np.int64(read[row, g] if of_reader else written[row, g])
+                    warp_then = then >> warp_at & most_of_warps
+                    if lane < low or lane >= low + granule.shape[1] or (who < 0 and lane & 31 == SEVERAL_BLOCKS):
+                        unordered = True
+                    elif then >> epoch_at != now or now == most:
+                        unordered = False
+                    elif lane >> 5 != warp or (who < 0 and lane & 31 == SEVERAL_WARPS):
+                        unordered = True
+                    else:
+                        unordered = warp_then == warp_now and warp_now != most_of_warps
+                    if unordered:
+                        conflict = (then << 32) | (who & 0xFFFFFFFF)
                 if stores:
-                    if readers[g] != 0 and readers[g] != own:
-                        conflict = readers[g]
-                    writers[g] = own
-                    readers[g] = 0  # who comes after the readers as well comes after the writer
-                elif readers[g] == 0:
-                    readers[g] = own
-                elif readers[g] != own:
-                    readers[g] = -1
+                    writers[row, g] = own
+                    if timed:
+                        written[row, g] = when
+                    if reader != 0:
+                        readers[row, g] = 0  # who comes after the readers as well comes after the writer
+                    continue
+                new = own
+                if reader != 0 and reader != own:
+                    lane = reader - 1 if reader > 0 else -reader - 1
+                    then = np.int64(read[row, g]) if timed else 0
+                    if lane < low or lane >= low + granule.shape[1] or (reader < 0 and lane & 31 == SEVERAL_BLOCKS):
+                        new = -1 - SEVERAL_BLOCKS
+                    elif then >> epoch_at != now:
+                        new = own
+                    elif lane >> 5 != warp or (reader < 0 and lane & 31 == SEVERAL_WARPS):
+                        new = -1 - low - SEVERAL_WARPS
+                    elif then >> warp_at & most_of_warps == warp_now:
+                        new = -1 - (warp << 5)
+                readers[row, g] = new
+                if timed:
+                    read[row, g] = when
             if conflict != 0:
                 hit[b, t] = conflict
                 found += 1

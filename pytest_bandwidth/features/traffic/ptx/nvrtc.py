@@ -91,7 +91,8 @@ class PtxModule:
     filename: how the source text is called in messages and source lines.
     log: what the compiler said, empty where it said nothing. source: the text of `filename`. parameters: the
     names of the kernel's parameters, where it is not CUDA's. foreign_folder: holds the files that are not the user's;
-    None for all files but `filename`.
+    None for all files but `filename`. for_blocks: whether the source is for whole blocks, as Triton's is, whose
+    compiler lets several threads read an element that one of them writes.
     """
 
     ptx: str
@@ -103,6 +104,7 @@ class PtxModule:
     source: str = ""
     parameters: tuple[str, ...] = ()
     foreign_folder: str | None = None
+    for_blocks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

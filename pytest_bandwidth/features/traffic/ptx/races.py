@@ -1,10 +1,10 @@
 """Find accesses to one place that nothing orders, at least one of them a write.
 
 Lockstep hides a missing barrier: the values come out right. So a shadow remembers, per place, the last writer and
-reader, and the barriers passed by then. In shared memory two threads of a block conflict if no __syncthreads() came
-between (inside a warp, no __syncwarp() either); in global memory two blocks of one launch conflict unless a fence and
-atomics order them. Two writes of the same value are no race that anyone could see, and are not reported. Atomics
-conflict with nothing.
+reader, and the barriers passed by then. Two threads of a block conflict if no __syncthreads() came between (inside a
+warp, no __syncwarp() either). In global memory two blocks of one launch conflict as well, and a fence and atomics order
+either. Two writes of the same value are no race that anyone could see, and are not reported. Atomics conflict with
+nothing.
 
 Asynchronous copies (cp.async) from global to shared memory end when their threads have waited for them. Their bytes are
 there at once. What is read of them before the wait is a fault: on a GPU they may not be there yet.
@@ -12,7 +12,6 @@ there at once. What is read of them before the wait is a fault: on a GPU they ma
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -25,6 +24,8 @@ from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, spread,
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region
 
 NEVER = np.iinfo(np.int64).max
+# The number of an instruction fits these bits of a shadow's word.
+SITES = 0x3FFF
 
 
 class HappensBefore:
@@ -32,6 +33,7 @@ class HappensBefore:
 
     It counts the barriers that were passed, and keeps what blocks published to each other.
 
+    passed: whether any barrier was passed.
     block_epoch: barriers passed, int64 (1 or rows, 1). warp_epoch: warp barriers passed, int64 (1 or rows, warps).
 
     Between blocks, a fence followed by an atomic publishes what a block did before; an atomic of another block after
@@ -48,19 +50,22 @@ class HappensBefore:
         self._fenced = np.zeros(0, np.bool_)
         self._clock = 0
         self._geometry: Geometry | None = None
+        self.passed = False
         self.block_epoch: Array = np.zeros((1, 1), np.int64)
         self.warp_epoch: Array = np.zeros((1, 1), np.int64)
 
     def begin(self, geometry: Geometry) -> None:
-        self._geometry = geometry
+        self._geometry, self.passed = geometry, False
         self.block_epoch = np.zeros((1, 1), np.int64)
         self.warp_epoch = np.zeros((1, geometry.lanes // 32), np.int64)
 
     def block_barrier(self, rows: Array) -> None:
         """Pass a block barrier. rows: bool (1 or rows, 1), the blocks whose threads all passed."""
+        self.passed = True
         self.block_epoch = self.block_epoch + (1 if rows.all() else rows)
 
     def warp_barrier(self, lanes: Array) -> None:
+        self.passed = True
         self.warp_epoch = self.warp_epoch + warps_with(lanes)
 
     def fence(self, lanes: Array) -> None:
@@ -113,135 +118,142 @@ class HappensBefore:
             self._fenced = np.concatenate((self._fenced, np.zeros(more, np.bool_)))
 
 
-class _RaceChecker(Checker):
-    """Look at plain loads and stores of one kind of memory."""
+@dataclass(slots=True)
+class _Shadow:
+    """Hold who accessed each place of a region last, and when; see `loops.find_races`."""
 
-    kind: Literal["shared", "global"]
+    writers: Array
+    readers: Array
+    written: Array
+    read: Array
 
-    def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int], order: HappensBefore) -> None:
-        self._faults, self._order = faults, order
-        self._granule = granule_bytes.get(self.kind, 1)
+    def repeat(self, rows: int) -> None:
+        for name in self.__slots__:
+            setattr(self, name, np.repeat(getattr(self, name), rows, axis=0))
+
+
+class RaceChecker(Checker):
+    """Look at plain loads and stores of shared or global memory.
+
+    The words of shared memory, which is small, have room for the site of an access.
+    within_blocks: whether threads of one block conflict in global memory. Triton gives an element to several threads:
+    all of them read, one writes, and what the others read is not used.
+    """
+
+    def __init__(
+        self,
+        kind: Literal["shared", "global"],
+        faults: FaultLog,
+        granule_bytes: Mapping[str, int],
+        order: HappensBefore,
+        within_blocks: bool = True,
+    ) -> None:
+        self._within_blocks = within_blocks
+        self._kind, self._faults, self._order = kind, faults, order
+        self._granule = granule_bytes.get(kind, 1)
         self._hits: dict[tuple[int, int], Array] = {}
-
-    def see(self, access: Access) -> None:
-        if access.region.kind != self.kind or access.kind == "atomic" or access.ordered:
-            return
-        hit = self._conflicts(access)
-        if hit is not None:
-            self._report(access, hit)
-            hit[:] = 0
-
-    @abstractmethod
-    def _conflicts(self, access: Access) -> Array | None:
-        """Update the shadow; return with what each lane conflicts, None where none does."""
-
-    @abstractmethod
-    def _report(self, access: Access, hit: Array) -> None: ...
-
-    def _zeros(self, shape: tuple[int, int]) -> Array:
-        """Return an array of zeros that is kept for the next access of that shape: conflicts are rare, and clearing it
-        each time is not free.
-        """
-        if shape not in self._hits:
-            self._hits[shape] = np.zeros(shape, np.int64)
-        return self._hits[shape]
-
-    def _add(self, access: Access, hits: Array, what: str) -> None:
-        verb = "writes" if access.kind == "store" else "reads"
-        sentence = f"{verb} {{array}} at byte {{place}}, which {what}"
-        self._faults.add("race", access.site, access.region, hits & access.mask, access.offset, sentence)
-
-
-class SharedRaceChecker(_RaceChecker):
-    kind = "shared"
+        self._shadows: dict[Region, _Shadow] = {}
+        self._shared = kind == "shared"
+        self._word, self._epoch_at, self._warp_at = (np.int64, 32, 14) if self._shared else (np.int32, 15, 0)
+        self._most = 0x7FFFF if self._shared else 0xFFFF
 
     def begin(self, geometry: Geometry) -> None:
         super().begin(geometry)
-        self._writers: Array | None = None
-        self._readers: Array | None = None
+        self._first = np.zeros((1, 1), np.int64)
+        if self._shared:
+            self._shadows = {}
+        else:  # lanes of a launch are numbered with 31 bits, and in a larger one again from 0
+            self._first = geometry.blocks[:, None] % (2**31 // geometry.lanes - 1) * geometry.lanes
+
+    def see(self, access: Access) -> None:
+        if access.region.kind != self._kind or access.kind == "atomic" or access.ordered:
+            return
+        hit = self._conflicts(access)
+        if hit is not None:
+            self._report(access, spread(hit, (self.geometry.rows, self.geometry.lanes)))
+            hit[:] = 0
+
+    def _shadow(self, region: Region) -> _Shadow:
+        if region not in self._shadows:
+            shape = (1, -(-region.nbytes // self._granule))
+            empty = np.zeros((1, 0), self._word)
+            self._shadows[region] = _Shadow(np.zeros(shape, np.int32), np.zeros(shape, np.int32), empty, empty)
+        shadow = self._shadows[region]
+        if not shadow.written.size and (self._shared or self._order.passed):
+            shadow.written = np.zeros(shadow.writers.shape, self._word)
+            shadow.read = np.zeros(shadow.writers.shape, self._word)
+        return shadow
 
     def _conflicts(self, access: Access) -> Array | None:
-        geometry, order = self.geometry, self._order
-        granules = -(-access.region.nbytes // self._granule)
-        if self._writers is None or self._readers is None:
-            self._writers, self._readers = np.zeros((1, granules), np.int64), np.zeros((1, granules), np.int64)
-        rows = max(len(x) for x in (access.offset, access.mask, order.block_epoch, order.warp_epoch, self._writers))
-        if len(self._writers) < rows:
-            self._writers = np.repeat(self._writers, rows, axis=0)
-            self._readers = np.repeat(self._readers, rows, axis=0)
+        """Update the shadow; return with what each lane conflicts, None where none does."""
+        geometry, order, region = self.geometry, self._order, access.region
+        shadow = self._shadow(region)
+        planes = (access.offset, access.mask, order.block_epoch, order.warp_epoch, self._first)
+        rows = max(map(len, planes))
+        if self._shared:
+            rows = max(rows, len(shadow.writers))
+            if len(shadow.writers) < rows:
+                shadow.repeat(rows)
         shape = (rows, geometry.lanes)
-        hit = self._zeros(shape)
-        found = loops.race_between_threads(
-            self._writers,
-            self._readers,
+        if shape not in self._hits:  # kept: conflicts are rare, and clearing it each time is not free
+            self._hits[shape] = np.zeros(shape, np.int64)
+        hit = self._hits[shape]
+        found = loops.find_races(
+            shadow.writers,
+            shadow.readers,
+            shadow.written,
+            shadow.read,
+            region.block_step,
             spread(access.offset // self._granule, shape),
             spread(access.mask, shape),
             max(1, access.width // self._granule),
             access.kind == "store",
-            access.site & 0x3FFF,
-            spread(order.block_epoch & 0x7FFFF, (rows, 1)),
-            spread(order.warp_epoch & 0x3FFFF, (rows, geometry.lanes // 32)),
+            access.site & SITES if self._shared else 0,
+            spread(self._first, (rows, 1)),
+            spread(order.block_epoch, (rows, 1)),
+            spread(order.warp_epoch, (rows, geometry.lanes // 32)),
+            self._epoch_at,
+            self._warp_at,
+            self._most,
             hit,
         )
         return hit if found else None
 
     def _report(self, access: Access, hit: Array) -> None:
-        hit = spread(hit, (self.geometry.rows, self.geometry.lanes))
         hits = hit != 0
-        if access.kind == "store":
-            hits = hits & ~benign(access, hits)
-        if not hits.any():
-            return
-        word = int(hit[tuple(np.argwhere(hits)[0])])
-        who, site = word & 4095, (word >> 12) & 0x3FFF
-        if who == loops.MANY_WARPS:
-            other = "several threads"
-        elif who >= loops.WARP_OF_READERS:
-            other = f"several threads of warp {who - loops.WARP_OF_READERS}"
-        else:
-            other = f"thread {self.geometry.thread_name(who - 1)}"
-        self._add(access, hits, f"{other} accessed at {self._faults.line_of(site)} with no barrier between")
-
-
-class GlobalRaceChecker(_RaceChecker):
-    kind = "global"
-
-    def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int], order: HappensBefore) -> None:
-        super().__init__(faults, granule_bytes, order)
-        self._shadows: dict[Region, tuple[Array, Array]] = {}
-
-    def _conflicts(self, access: Access) -> Array | None:
-        geometry = self.geometry
-        if access.region not in self._shadows:
-            granules = -(-access.region.nbytes // self._granule)
-            self._shadows[access.region] = np.zeros(granules, np.int32), np.zeros(granules, np.int32)
-        writers, readers = self._shadows[access.region]
-        offset, mask = access.offset, access.mask
-        if access.kind == "load" and offset.shape[1] == 1 and mask.shape[1] > 1:
-            mask = mask.any(axis=1, keepdims=True)  # threads of a block that read one place are alike, blocks are not
-        shape = (geometry.rows, geometry.lanes if access.kind == "store" else offset.shape[1])
-        hit = self._zeros(shape)
-        found = loops.race_between_blocks(
-            writers,
-            readers,
-            spread(offset // self._granule, shape),
-            spread(mask, shape),
-            max(1, access.width // self._granule),
-            access.kind == "store",
-            geometry.blocks[:, None],
-            hit,
-        )
-        return hit if found else None
-
-    def _report(self, access: Access, hit: Array) -> None:
-        hits = (hit != 0) & ~self._order.between(hit - 1, spread(self.geometry.blocks[:, None], hit.shape))
+        who = (hit & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+        lane = np.where(who > 0, who, -who) - 1
+        block = lane // self.geometry.lanes
+        if not self._shared:
+            several = (who < 0) & ((lane & 31) == loops.SEVERAL_BLOCKS)
+            block = np.where(several, -1, block)
+            own = spread(self.geometry.blocks[:, None], hit.shape)
+            hits &= ~self._order.between(block, own)
+            if not self._within_blocks:
+                hits &= block != own
         if access.kind == "store" and hits.any():
             hits &= ~benign(access, hits)
         if not hits.any():
             return
-        other = int(hit[tuple(np.argwhere(hits)[0])]) - 1
-        who = "several other blocks" if other < 0 else f"block {self.geometry.block_name(other)}"
-        self._add(access, hits, f"{who} of the same launch accessed; nothing orders the two")
+        verb = "writes" if access.kind == "store" else "reads"
+        place = tuple(np.argwhere(hits)[0])
+        other = self._other(place[0], int(block[place]), int(lane[place]), bool(who[place] < 0))
+        at = f" at {self._faults.line_of(int(hit[place]) >> 32 & SITES)}" if self._shared else ""
+        sentence = f"{verb} {{array}} at byte {{place}}, which {other.format(at=at)}"
+        self._faults.add("race", access.site, access.region, hits & access.mask, access.offset, sentence)
+
+    def _other(self, row: int, block: int, lane: int, several: bool) -> str:
+        """Say with whom an access conflicts."""
+        geometry = self.geometry
+        if not self._shared and block != geometry.blocks[row]:
+            who = "several other blocks" if block < 0 else f"block {geometry.block_name(block)}"
+            return f"{who} of the same launch accessed; nothing orders the two"
+        lane %= geometry.lanes
+        if not several:
+            who = f"thread {geometry.thread_name(lane)}"
+        else:
+            who = "several threads" + (f" of warp {lane // 32}" if lane & 31 == loops.ONE_WARP else "")
+        return f"{who} accessed{{at}} with no barrier between"
 
 
 def benign(access: Access, hits: Array) -> Array:

@@ -145,13 +145,18 @@ def test_blocks_that_share_global_memory_race() -> None:
     extern "C" __global__ void smooth(float* data, int n) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;
         float sum = data[i] + (i + 1 < n ? data[i + 1] : 0.0f);
+        BARRIER
         data[i] = sum;  // in place
     }
     """
-    faults = run(text, "smooth", (8,), (64,), np.ones(512, np.float32), 512, faulty=True).faults
+    in_order = text.replace("BARRIER", "__syncthreads();")
+    faults = run(in_order, "smooth", (8,), (64,), np.ones(512, np.float32), 512, faulty=True).faults
     assert {fault.code for fault in faults} == {"race"}
     assert "of the same launch" in faults[0].text
-    assert run(text, "smooth", (1,), (512,), np.ones(512, np.float32), 512, faulty=True).faults == ()
+    assert run(in_order, "smooth", (1,), (512,), np.ones(512, np.float32), 512, faulty=True).faults == ()
+    without_order = text.replace("BARRIER", "")
+    (fault,) = run(without_order, "smooth", (1,), (512,), np.ones(512, np.float32), 512, faulty=True).faults
+    assert "which several threads of warp 0 accessed with no barrier between" in fault.text
 
 
 LAST_BLOCK = r"""

@@ -1,0 +1,224 @@
+"""Find warp instructions whose lanes do not all take part, where CUDA then leaves the result undefined.
+
+A lane has to be named in the mask that it gives. What a shuffle reads from a lane that has exited, was never there, has
+no shuffle before it or is not in the mask is undefined: that is a fault where the value is used, so it is followed from
+register to register. A lane that a mask names and that waits at __syncthreads() instead is a fault too. One that has
+exited is none; neither is one in another branch, which may execute the same instruction there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.features.traffic.ptx.faults import FaultLog
+from pytest_bandwidth.features.traffic.ptx.lanes import (
+    ALL_LANES,
+    EXCHANGES,
+    WARP,
+    Array,
+    Geometry,
+    exchange,
+    packed,
+    spread,
+)
+from pytest_bandwidth.features.traffic.ptx.program import (
+    BasicBlock,
+    Compute,
+    Guard,
+    Kernel,
+    Read,
+    Step,
+    WarpBarrier,
+    WarpStep,
+    Write,
+)
+
+_MASKED = EXCHANGES.keys() - {"active mask"}
+# Of these a result may not depend on an operand that is undefined.
+_CHOICES = ("selp", "and", "or")
+_NOWHERE = np.zeros((1, 1), np.int64)
+
+
+class Participation:
+    """Follow one batch.
+
+    An undefined value has a mark, int64: (site · 2¹⁰ + the thread that read it) · 2⁶ + the lane that it read
+    (plus 32 where the mask does not name that) + 1; 0 for values that are defined.
+    """
+
+    def __init__(self, faults: FaultLog, geometry: Geometry, kernel: Kernel) -> None:
+        self._faults, self._sites = faults, kernel.sites
+        self._before_shuffles = _before_shuffles(kernel.blocks)
+        self._shape = (geometry.rows, geometry.lanes)
+        self._numbers = geometry.numbers
+        # The lanes that have not exited, and those that may still execute a shuffle.
+        self._alive = self._active = geometry.present
+        # By register.
+        self.undefined: dict[int, Array] = {}
+        # How often lanes executed what some lane of the mask did not execute with them, since the last block barrier.
+        self._alone: dict[tuple[str, int], Array] = {}
+        self._last_sites: dict[tuple[str, int], int] = {}
+
+    def go(self, number: int, lanes: Array) -> None:
+        """Let lanes go on at a block."""
+        if self._before_shuffles and number not in self._before_shuffles:
+            self._active = self._active & ~lanes
+
+    def exit(self, lanes: Array) -> None:
+        self._alive, self._active = self._alive & ~lanes, self._active & ~lanes
+
+    def use(self, registers: Iterable[Read | Guard], lanes: Array) -> None:
+        """Add a fault where the lanes use what is undefined."""
+        for register in registers:
+            if register.register in self.undefined:
+                self._report(np.where(lanes, self.undefined[register.register], 0))
+
+    def _report(self, marks: Array) -> None:
+        row, lane = np.nonzero(marks)
+        if not len(row):
+            return
+        marks = marks[row, lane] - 1
+        readers = marks >> 6 & 1023
+        hits = np.zeros(self._shape, np.bool_)
+        hits[row, readers] = True
+        first = np.lexsort((readers, row))[0]
+        reader, source, site = int(readers[first]) % WARP, int(marks[first]) & 63, int(marks[first]) >> 16
+        why = "is not active" if source < WARP else "its mask does not name"
+        sentence = f"uses an undefined value: lane {reader} reads lane {source % WARP}, which {why}"
+        self._faults.add("participation", site, None, hits, _NOWHERE, sentence)
+
+    def compute(self, step: Compute, operands: Sequence[Array], lanes: Array) -> None:
+        """Mark the results of undefined operands. lanes: those for which the step's guard holds."""
+        marks: Array = _NOWHERE
+        for source in step.sources:
+            marks = np.maximum(marks, self.undefined.get(source.register, _NOWHERE))
+        if marks.any() and self._sites[step.site].opcode.split(".")[0] in _CHOICES:
+            other = step.function(
+                *(
+                    _inverted(operand, self.undefined.get(source.register, _NOWHERE) != 0)
+                    for operand, source in zip(operands, step.sources, strict=True)
+                )
+            )
+            marks = np.where(_bits(other) != _bits(step.function(*operands)), marks, 0)
+        self._mark(step.targets, marks, lanes)
+
+    def _mark(self, targets: Sequence[Write | None], marks: Array, lanes: Array) -> None:
+        """Mark what lanes write; 0 for what is defined."""
+        for target in targets:
+            if target is None:
+                continue
+            old = self.undefined.pop(target.register, _NOWHERE)
+            now: Array = np.where(lanes, marks, old)
+            if now.any():
+                self.undefined[target.register] = spread(now, self._shape)
+
+    def act(self, step: Step, sources: tuple[Array, ...], lanes: Array) -> None:
+        """Take in a step that is no computation."""
+        masked = isinstance(step, WarpBarrier) or (isinstance(step, WarpStep) and step.name in _MASKED)
+        if isinstance(step, WarpStep) and step.name == "shuffle":
+            self._shuffle(step, sources, lanes)
+        elif self.undefined:
+            if not isinstance(step, WarpStep) or masked:
+                self.use(step.sources, lanes)
+            self._mark(step.targets, _NOWHERE, lanes)
+        if masked and not _whole_warps(lanes, sources[-1]):
+            self._check_mask(step, spread(sources[-1], self._shape), spread(lanes, self._shape))
+
+    def _check_mask(self, step: Step, members: Array, lanes: Array) -> None:
+        named = members >> (self._numbers % WARP).astype(np.uint32) & np.uint32(1) != 0
+        what = f"executes {_cuda_name(step)} with a mask that does not name it"
+        self._faults.add("participation", step.site, None, lanes & ~named, _NOWHERE, what)
+        warps = (self._shape[0], -1, WARP)
+        absent = packed(spread(self._alive, self._shape).reshape(warps)) & ~packed(lanes.reshape(warps))
+        alone = lanes & ((members.reshape(warps) & absent) != 0).reshape(self._shape)
+        name = _cuda_name(step)
+        for mask in {*np.unique(members[alone]).tolist(), *(mask for known, mask in self._alone if known == name)}:
+            self._alone[name, mask] = self._alone.get((name, mask), 0) + (lanes & (members == mask))
+            self._last_sites[name, mask] = step.site
+
+    def block_barrier(self, rows: Array) -> None:
+        """Add a fault where lanes wait at a barrier that have executed less than others of a mask that names them."""
+        numbers, warps = np.arange(WARP), (self._shape[0], -1, WARP)
+        alive = spread(self._alive & rows, self._shape).reshape(warps)
+        for (name, mask), counts in list(self._alone.items()):
+            named = (mask >> numbers & 1) != 0
+            times = counts.reshape(warps) * named
+            most = times.max(axis=2, keepdims=True)
+            behind = alive & named & (times < most)
+            if behind.any():
+                hits = (times == most) & behind.any(axis=2, keepdims=True)
+                lane = int(np.argwhere(behind)[0][2])
+                what = f"executes {name} without lane {lane}, which its mask names"
+                self._faults.add(
+                    "participation", self._last_sites[name, mask], None, hits.reshape(self._shape), _NOWHERE, what
+                )
+            self._alone[name, mask] = np.where(rows, 0, counts)
+
+    def _shuffle(self, step: WarpStep, sources: tuple[Array, ...], lanes: Array) -> None:
+        if not self.undefined and _whole_warps(lanes, sources[-1]):
+            return
+        members = sources[-1]
+
+        def from_lane(plane: Array) -> Array:
+            return exchange(step.function, (plane, *sources[1:]), lanes, self._shape)[0]
+
+        source = from_lane(self._numbers % WARP).astype(np.uint32)
+        unnamed = (members >> source & np.uint32(1)) == 0
+        unnamed &= source != self._numbers % WARP
+        fresh = (step.site << 16 | self._numbers << 6 | source + WARP * unnamed) + 1
+        active = from_lane(self._active)
+        for (name, mask), counts in self._alone.items():
+            if name == _cuda_name(step):  # executed before, in another branch
+                active = active | ((members == mask) & (from_lane(counts) > counts))
+        marks = np.where(~active | unnamed, fresh, 0)
+        operand = self.undefined.get(step.sources[0].register)
+        if operand is not None:
+            marks = np.where(marks == 0, from_lane(operand), marks)
+        self.use(step.sources[1:], lanes)
+        self._mark(step.targets[:1], marks, lanes)
+        self._mark(step.targets[1:], _NOWHERE, lanes)
+
+
+def _before_shuffles(blocks: Sequence[BasicBlock]) -> set[int]:
+    """Return the blocks that have a shuffle, or from which one is reached."""
+    found = {
+        number
+        for number, block in enumerate(blocks)
+        if any(isinstance(step, WarpStep) and step.name == "shuffle" for step in block.steps)
+    }
+    size = 0
+    while len(found) > size:
+        size = len(found)
+        for number, block in reversed(list(enumerate(blocks))):
+            if not found.isdisjoint((*block.branch, block.following)):
+                found.add(number)
+    return found
+
+
+def _whole_warps(lanes: Array, members: Array) -> bool:
+    """Return whether whole warps execute, with masks that name all their lanes."""
+    if not (members == ALL_LANES).all():
+        return False
+    warps = lanes.reshape(len(lanes), -1, min(WARP, lanes.shape[1]))
+    return bool((warps.all(axis=2) == warps.any(axis=2)).all())
+
+
+def _cuda_name(step: Step) -> str:
+    if not isinstance(step, WarpStep):
+        return "__syncwarp()"
+    kinds = {"shuffle": "__shfl", "ballot": "__ballot", "vote": "_", "warp reduction": "__reduce"}
+    modes = {"idx": "", "bfly": "_xor"} if step.name == "shuffle" else {}
+    kind = kinds.get(step.name, "__match_all" if step.name == "match all" else "__match_any")
+    return f"{kind}{modes.get(step.mode, step.mode and f'_{step.mode}')}_sync()"
+
+
+def _bits(values: Any) -> Array:
+    return values.view(f"u{values.dtype.itemsize}")
+
+
+def _inverted(values: Array, where: Array) -> Array:
+    bits = values if values.dtype == np.bool_ else _bits(values)
+    return np.where(where, ~bits, bits).view(values.dtype)

@@ -1,0 +1,78 @@
+"""Threads of one block that access a place of global memory with nothing between are found; what is ordered is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from ptx_sources import program, run
+
+from pytest_bandwidth.features.traffic import ptx
+
+HEAD = r"""
+extern "C" __global__ void k(int* x, const int* index) {
+    int t = threadIdx.x, n = blockDim.x;
+    BODY
+}
+"""
+RACES = {
+    "the next one's place": "x[t] = x[t + 1];",
+    "a histogram": "x[index[t] & 7] += 1;",
+    "all to one place": "x[0] = t;",
+    "read by all, written by one": "x[t + 128] = x[0]; if (t == 5) x[0] = 9;",
+    "written by one, read by all": "if (t == 0) x[200] = 7; x[t] = x[200] + t;",
+    "reversed in place": "x[t] = x[n - 1 - t];",
+    "a barrier after the wrong access": "x[t] += 1; x[t + 128] = x[(t + 1) % n]; __syncthreads();",
+    "a warp barrier between two warps": "x[t] = t; __syncwarp(); x[t + 128] = x[(t + 32) % n];",
+    "half a warp writes": "if (t < 16) x[t] = t + 9; else x[t + 128] = x[t - 16];",
+    "bytes of a word": "((short*)x)[t] = 3; x[t + 128] = x[t / 2];",
+    "only the second round": "for (int i = 0; i < 2; i++) { x[t] = x[(t + i) % n] + 1; __syncthreads(); }",
+    "volatile": "volatile int* v = x; v[t] = v[(t + 1) % n] + 1;",
+}
+ORDERED = {
+    "its own place": "x[t] += 1; x[t] *= 2;",
+    "a barrier": "x[t] = t; __syncthreads(); x[t + 128] = x[(t + 1) % n];",
+    "a warp barrier in a warp": "x[t] = t; __syncwarp(); x[t + 128] = x[t ^ 1];",
+    "atomics": "atomicAdd(&x[index[t] & 7], 1);",
+    "the same value": "x[0] = 7; x[t / 2 + 1] = t / 2;",
+    "only reads": "x[t + 128] = x[0] + x[(t * 7) % n];",
+    "one thread alone": "if (t == 0) { for (int i = 1; i < n; i++) x[i] += x[i - 1]; }",
+    "many rounds": (
+        "for (int i = 0; i < 50; i++) { int v = x[(t + i) % n]; __syncthreads(); x[t] = v; __syncthreads(); }"
+    ),
+    "read by all, then written by one": "int first = x[0]; __syncthreads(); if (t == 5) x[0] = first + 1;",
+    "a tree": "for (int o = n / 2; o; o /= 2) { if (t < o) x[t] += x[t + o]; __syncthreads(); }",
+    "places of its own": "for (int i = 0; i < 4; i++) x[t * 4 + i] = x[t * 4 + 3 - i];",
+    "taking turns at a lock": (
+        "int* lock = x + 300; bool done = false;"
+        "while (!done) if (atomicCAS(lock, 0, 1) == 0) {"
+        " __threadfence(); x[0] += 1; __threadfence(); atomicExch(lock, 0); done = true; }"
+    ),
+}
+
+
+def faults(body: str, threads: int = 64) -> list[str]:
+    x, index = np.arange(512, dtype=np.int32), np.arange(512, dtype=np.int32)
+    x[300] = 0
+    found = run(HEAD.replace("BODY", body), "k", (1,), (threads,), x, index, faulty=True).faults
+    return [fault.code for fault in found]
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_what_nothing_orders_is_a_race(name: str) -> None:
+    assert set(faults(RACES[name])) == {"race"}
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_what_is_ordered_is_no_race(name: str) -> None:
+    assert not faults(ORDERED[name])
+
+
+def test_of_triton_only_races_between_blocks_are_told() -> None:
+    """It gives one element to several threads: all of them read it, one writes it."""
+    text = HEAD.replace("BODY", "x[t + 128] = x[0]; if (t == 0) x[0] = blockIdx.x + 9;")
+    made = ptx.Program(replace(program(text).compiled, for_blocks=True))
+    x = np.zeros(512, np.int32)
+    assert not ptx.execute(made, "k", (1,), (64,), (x, x)).faults
+    assert {fault.code for fault in ptx.execute(made, "k", (2,), (64,), (x, x)).faults} == {"race"}
