@@ -263,12 +263,6 @@ def test_the_documented_sql_runs(command, folder):
     assert "Imaginary GPU" in command("history", folder, "--sql", question).out
 
 
-def test_the_documented_python_runs(folder, monkeypatch, capsys):
-    monkeypatch.chdir(folder.parent)
-    exec(compile(snippet("python", "import duckdb"), "docs/history.md", "exec"), {})
-    assert "test_copy" in capsys.readouterr().out
-
-
 def test_nothing_of_the_extra_is_imported_before_it_is_needed():
     code = (
         "import sys, pytest_bandwidth.cli.main, pytest_bandwidth.features.history.command; "
