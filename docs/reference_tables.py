@@ -139,6 +139,24 @@ def rooms_table() -> str:
     return "\n".join([_table(("layer", "room", "what it does"), rows), "", "Checked as well:", "", *others])
 
 
+def programs_table() -> str:
+    """List the programs of tests/compat: which run on the traffic device, and what the others need."""
+    sys.path.insert(0, str(ROOT / "tests" / "support"))
+    from compat import PROGRAMS
+
+    def shown(name: str, one: Any) -> str:
+        why = f"skips: `{one.skips}`" if one.skips else f"reported as {one.finds}" if one.finds else ""
+        return f"{name} ({why})" if why else name
+
+    rows, run = [], sum(not (one.skips or one.finds) for one in PROGRAMS.values())
+    for of in dict.fromkeys(one.of for one in PROGRAMS.values()):
+        named = {name: one for name, one in PROGRAMS.items() if one.of == of}
+        fine = sum(not (one.skips or one.finds) for one in named.values())
+        rows.append((of, f"{fine} of {len(named)}", ", ".join(shown(name, one) for name, one in named.items())))
+    total = f"{run} of {len(PROGRAMS)} run, with the results of NumPy.\n\n"
+    return total + _table(("in the shape of", "run", "programs"), rows)
+
+
 def write_reference(folder: Path) -> None:
     """Write the parts that pages include."""
     folder.mkdir(exist_ok=True)
@@ -148,6 +166,7 @@ def write_reference(folder: Path) -> None:
         "fixture.md": fixture_entries,
         "hooks.md": hook_entries,
         "operations.md": markdown_table,
+        "programs.md": programs_table,
         "history.md": history_table,
         "compatibility.md": compatibility_table,
         "commands.md": command_helps,
