@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import pi, sqrt
 
 import numpy as np
+
 from compat.registry import Made, Random, program
 
 NORMS, ATTENTION, QUANTISERS, LAYERS, TRAINING = "norms", "attention", "quantisers", "layers", "training"
