@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from pytest_bandwidth.storage.atomic import FileForm
 _COLUMNS = {"registers": "registers", "local_bytes": "stack and spills (B)", "shared_bytes": "shared (B)"}
 # More registers alone are no loss: they may be what keeps others from being spilled.
 _COSTS = ("local_bytes", "shared_bytes")
-_ENDINGS = (".so", ".cubin", ".fatbin")
+_LIBRARY = re.compile(r"\.(so(\.\d+)*|o|cubin|fatbin)$")
 _FORM = FileForm((".json",), r'\{\s*"schema": \d+,\s*"kernels":')
 Kernels = Mapping[str, Mapping[str, int]]
 
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     for kernel in sorted(known.keys() - found.keys()):
         print(f"gone: {printable(kernel)}")
     if options.output is not None:
-        refuse_own_input(options.output, [options.path])
+        refuse_own_input(options.output, [options.path, *([] if options.baseline is None else [options.baseline])])
         write_output(options.output, json.dumps({"schema": SCHEMA, "kernels": found}, indent=1) + "\n", _FORM)
     return int(any(pairs[name][1] > pairs[name][0] for pairs in changes.values() for name in _COSTS))
 
@@ -60,7 +61,7 @@ def _cell(then: int, now: int) -> str:
 
 
 def _files(path: Path) -> list[Path]:
-    return sorted(one for one in path.rglob("*") if one.suffix in _ENDINGS) if path.is_dir() else [path]
+    return sorted(one for one in path.rglob("*") if _LIBRARY.search(one.name)) if path.is_dir() else [path]
 
 
 def _kernels(file: Path) -> Iterator[tuple[str, dict[str, int]]]:

@@ -13,7 +13,7 @@ Fact = str | int | float | bool | None
 # is a fact.
 COMPILER_SETTING = "nvrtc"
 # What compiled a kernel, whichever it was.
-COMPILERS = (COMPILER_SETTING, "triton")
+COMPILERS = (COMPILER_SETTING, "triton", "numba-cuda")
 # The fact `other_processes` of a GPU whose driver numbers processes as they number themselves.
 SAME_PROCESS_IDS = "same process ids"
 # Findings of these codes tell that the GPU was slower than it can be, whatever the kernel did, …

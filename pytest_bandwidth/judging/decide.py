@@ -45,13 +45,16 @@ def decide(evidence: Evidence, limits: Limits) -> Decision | Ask:
 def held_to_resources(decided: Decided, measurement: Measurement, marker: MarkerOptions) -> Decided | Decision:
     """Return REGRESSED for a kernel of more registers or local memory than the marker allows.
 
-    UNDECIDED where they are not known and all else passes. A decision that fails already stays.
+    UNDECIDED where a GPU or a model of one does not know them, and all else passes. An update writes its entry all the
+    same, and a decision that fails already stays.
     """
     bounds = marker.resource_limits
     if not bounds or (isinstance(decided, Decision) and decided.status.always_fails):
         return decided
     if measurement.resources is None:
-        passes = isinstance(decided, Decision) and not decided.status.warns
+        if not (measurement.device.on_gpu or measurement.device.counts_only):
+            return decided  # a host has no registers of this kind
+        passes = isinstance(decided, Decision) and not decided.status.warns and decided.status is not Status.SAVED
         return Decision(Status.UNDECIDED, f"floor:{next(iter(bounds))}") if passes else decided
     if (exceeded := first_exceeded(bounds, measurement.resources)) is None:
         return decided
@@ -150,8 +153,12 @@ def decide_counts(
     compiled = [
         (name, counts[name], entry.counts[name]) for name in COMPILED if name in counts and name in entry.counts
     ]
-    # Of the same PTX the compiler made worse code: by another option, or since it is another, which does not compare.
-    is_same_code = is_same_code and not any(is_worse(*one, tolerance) for one in compiled)
+    if is_same_code and any(setup.settings.get(k) != entry.settings.get(k) for k in COMPILERS):
+        # Another compiler makes other machine code of the same PTX: that is no change of the kernel.
+        counts = {name: count for name, count in counts.items() if name not in COMPILED}
+        entry = replace(entry, counts={k: count for k, count in entry.counts.items() if k not in COMPILED})
+    # Of the same PTX an option made worse code.
+    is_same_code = is_same_code and not any(is_worse(*one, tolerance) for one in compiled if one[0] in counts)
     if is_same_code:  # the same PTX is executed, whichever compiler it is from
         setup = replace(setup, settings={k: v for k, v in setup.settings.items() if k not in COMPILERS})
     if (mismatch := mismatch_of(setup, entry)) is not None:

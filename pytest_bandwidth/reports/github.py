@@ -81,7 +81,7 @@ def annotations(document: Mapping[str, Any], place: Callable[[str], str | None] 
 
     for outcome in outcomes:
         severity = severity_in(outcome, strict=run.strict)
-        if severity in kinds:
+        if severity in kinds and outcome.xfail is None:
             title, *others = message_lines(outcome)
             text = "\n".join([one_line(name_of(outcome), 200), *others])
             annotate(severity, outcome.file, outcome.line, title, text)

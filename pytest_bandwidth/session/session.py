@@ -234,7 +234,7 @@ class BandwidthSession:
         reason = item.stash.get(_NOT_HERE, None)
         not_measured = self._not_measured(item, report, {row.outcome.key for row in rows})
         # This device measured it once, and cannot any more: a kernel that is not modelled, say.
-        no_longer = reason is not None and report.when == "call" and self._is_own_baseline
+        no_longer = reason is not None and self._is_own_baseline and self._is_for_this_device(item)
         if not_measured and (self._strict or no_longer) and not expected_to_fail:
             report.outcome = "failed"
             lines = [printable_sentence(f"{key} is in the baseline, and {why}") for key, why in not_measured.items()]
@@ -321,6 +321,14 @@ class BandwidthSession:
         baseline = self._judge.baseline
         # What another device measured need not be measured here.
         return () if baseline is None or baseline.code_of is not None else baseline.entries
+
+    def _is_for_this_device(self, item: pytest.Item) -> bool:
+        """Return whether the test's marker asks for no other device."""
+        try:
+            refuse_other_devices(read_marker(list(item.iter_markers("bandwidth"))), self._measurer.device.identity)
+        except BandwidthError:
+            return False
+        return True
 
     @property
     def _is_own_baseline(self) -> bool:

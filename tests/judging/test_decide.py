@@ -250,8 +250,14 @@ def test_a_kernel_past_a_limit_of_its_resources_fails_whatever_the_code(limits, 
 def test_a_limit_of_resources_that_are_not_known_is_undecided():
     limits = with_floor(max_spill_bytes=0)
     known = replace(FIVE.entries[KEY], code=CODE.known())
-    here = evidence(measured(90.0, code=CODE), replace(FIVE, entries={KEY: known}), limits)
+    model = replace(measured(90.0).device, timed_on="gpu")
+    now = replace(measured(90.0, code=CODE), device=model)
+    here = evidence(now, replace(FIVE, entries={KEY: known}), limits)
     assert ruled(decide(here, limits)) == (UNDECIDED, "floor:max_spill_bytes")
+    writes = replace(limits, writes="all")
+    assert ruled(decide(evidence(now, None, writes), writes))[0] == SAVED, "an update writes it all the same"
+    host = evidence(replace(now, device=replace(model, timed_on="host")), replace(FIVE, entries={KEY: known}), limits)
+    assert ruled(decide(host, limits)) == (OK, Rule.CODE_UNCHANGED), "a host has none"
     spoilt = replace(here, entry=replace(known, bytes_read=1))
     assert ruled(decide(spoilt, limits)) == (MISMATCH, Rule.BYTES), "what fails already stays"
 

@@ -36,9 +36,9 @@ def held_by_value(source: str, kernel: str, count: int) -> tuple[str, ...]:
 
 
 @functools.lru_cache(256)
-def has_initialiser(source: str, variable: str) -> bool:
-    """Return whether the source gives a __constant__ variable a value: PTX has none for a zero."""
-    declared = rf"__constant__[^;{{}}]*\b{re.escape(variable)}\b\s*(?:\[[^\]]*\]\s*)*[={{]"
+def lacks_initialiser(source: str, variable: str) -> bool:
+    """Return whether the source declares a __constant__ variable without a value; PTX writes a zero like none."""
+    declared = rf"__constant__[^;={{}}()]*\b{re.escape(variable)}\b\s*(?:\[[^\]]*\]\s*)*[;,]"
     return re.search(declared, without_comments(source[:1_000_000])) is not None
 
 

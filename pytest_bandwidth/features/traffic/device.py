@@ -67,24 +67,40 @@ SEED = 0
 _OF_LLVM = "LLVM NVPTX"
 
 
-@dataclass(frozen=True, slots=True)
-class TrafficKernel:
-    """Hold a compiled kernel: its program, its name, the registers that the compiler gave it, and its identity.
+@dataclass(eq=False)
+class _Module:
+    """Hold a program and what a test did to its variables, which all kernels of a source share.
 
-    digests: of what the test set variables to.
+    parsed: the program as it was parsed. digests: of what the test set variables to.
     """
 
+    parsed: Program
     program: Program
+    digests: dict[str, str] = field(default_factory=dict)
+
+    def reset(self) -> None:
+        self.program.reset()
+        self.digests.clear()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TrafficKernel:
+    """Hold a compiled kernel: its module, its name, the registers that the compiler gave it, and its identity."""
+
+    module: _Module
     name: str
     resources: KernelResources | None
     code: MeasuredCode
-    digests: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def program(self) -> Program:
+        return self.module.program
 
     def set(self, variable: str, value: Any) -> None:
-        """Write a __constant__ or __device__ variable, by its symbol. Raises UsageError."""
+        """Write a __constant__ or __device__ variable, by its symbol, until the test ends. Raises UsageError."""
         contents = checked_contents(variable, value, self.program.variable_sizes)
         self.program.set_variable(variable, contents)
-        self.digests[variable] = digest(contents)
+        self.module.digests[variable] = digest(contents)
 
 
 def open_traffic(arch: str | None = None) -> TrafficDevice:
@@ -117,6 +133,7 @@ class TrafficDevice(Device):
         self._timeout = math.inf
         # Weak, so that a session does not keep the arrays of all its tests; a view keeps its base, and so the entry.
         self._unwritten: list[weakref.ref[Any]] = []
+        self._modules: weakref.WeakValueDictionary[int, _Module] = weakref.WeakValueDictionary()
         # What a callable launches while it is measured, by which makers' compilers.
         self._launched: list[tuple[Execution, MeasuredCode]] | None = None
         self._makers: dict[str, str] = {}
@@ -157,7 +174,7 @@ class TrafficDevice(Device):
         )
         name = program.resolve(source.name)
         code = kernel_code(program.compiled.ptx, cubin.data, name)
-        return TrafficKernel(program.renewed(), name, cubin.resources.get(name), code)
+        return TrafficKernel(self._module_of(program), name, cubin.resources.get(name), code)
 
     def _of_ptx(self, source: KernelSource) -> TrafficKernel:
         number = self._arch.removeprefix("sm_").rstrip("af")
@@ -173,7 +190,14 @@ class TrafficDevice(Device):
         filename = file[1] if file is not None else source.file.name if source.file is not None else "the PTX"
         program = _loaded(ptx, self._arch, filename)
         name = program.resolve(source.name)
-        return TrafficKernel(program.renewed(), name, None, kernel_code(ptx, b"", name))
+        return TrafficKernel(self._module_of(program), name, None, kernel_code(ptx, b"", name))
+
+    def _module_of(self, parsed: Program) -> _Module:
+        """Return the module of a source, the same one as long as a kernel of it exists."""
+        found = self._modules.get(id(parsed))
+        if found is None:
+            found = self._modules[id(parsed)] = _Module(parsed, parsed.renewed())
+        return found
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
         """Return a call that executes the launch. It raises UsageError for what it would misread, KernelFault for what
@@ -215,7 +239,7 @@ class TrafficDevice(Device):
         kernel = launch.kernel
         if not isinstance(kernel, TrafficKernel):
             return MeasuredCode()
-        return with_launch(kernel.code, launch, *variable_settings(kernel.digests))
+        return with_launch(kernel.code, launch, *variable_settings(kernel.module.digests))
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Execute the launch once, or call the callable once, and count what it launches.
@@ -288,8 +312,10 @@ class TrafficDevice(Device):
         return digest(*parts)
 
     def begin_test(self) -> None:
-        """Start random numbers anew: a test's counts do not depend on which tests ran before it."""
+        """Start random numbers and variables anew: a test's counts do not depend on which tests ran before it."""
         self._random = RandomSource(SEED)
+        for module in list(self._modules.values()):
+            module.reset()
         self._drive()
 
     def bound(self, seconds: float) -> None:
@@ -301,7 +327,7 @@ class TrafficDevice(Device):
 
     def _compiled_counts(self, launch: Launch) -> dict[str, int]:
         """Return what a baseline keeps as counts of what the compiler gave the launch's kernel."""
-        resources = launch.kernel.resources
+        resources = launch.kernel.resources if isinstance(launch.kernel, TrafficKernel) else None
         if resources is None:
             return {}
         occupancy = self._occupancy(launch, resources)
@@ -316,6 +342,14 @@ class TrafficDevice(Device):
 
     def _execute(self, launch: Launch, blocks: int | None, progress: Progress, name: str | None = None) -> Execution:
         """Execute a launch, and note it where a callable is measured. name: of the kernel, in reports."""
+        resources = launch.kernel.resources
+        occupancy = None if resources is None else self._occupancy(launch, resources)
+        if resources is not None and occupancy is not None and not occupancy.warps:
+            threads = math.prod(launch.block)
+            raise UsageError(
+                f"kernel {launch.kernel.name}: a block of {threads} threads with {resources.registers} registers each "
+                f"does not fit on an SM of {self._arch}: launch fewer threads, or add __launch_bounds__({threads})"
+            )
         execution = execute(
             launch.kernel.program,
             launch.kernel.name,
@@ -339,7 +373,7 @@ class TrafficDevice(Device):
         self._numba.drive()
 
     def _execute_foreign(self, launch: ForeignLaunch, driver: TritonDriver | NumbaDriver) -> None:
-        kernel = TrafficKernel(launch.program, launch.kernel, None, launch.code)
+        kernel = TrafficKernel(_Module(launch.program, launch.program), launch.kernel, None, launch.code)
         described = Launch(kernel, launch.grid, launch.block, launch.args, launch.shared_bytes)
         self._execute(described, None, lambda _: None, launch.name)
         self._makers[driver.maker] = driver.version

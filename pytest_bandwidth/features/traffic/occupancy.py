@@ -55,7 +55,7 @@ def occupancy_of(arch: str, resources: KernelResources, threads: int, dynamic_sh
     if limits is None:
         return None
     warps = math.ceil(threads / _WARP)
-    registers = _whole(resources.registers * _WARP, _REGISTER_UNIT)
+    registers = _whole(max(resources.registers, 1) * _WARP, _REGISTER_UNIT)
     shared = _whole(resources.shared_bytes + dynamic_shared_bytes + limits.reserved, limits.unit)
     blocks = {
         "threads": limits.warps // warps,

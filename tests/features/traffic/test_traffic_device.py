@@ -396,6 +396,13 @@ def test_a_kernel_that_came_to_read_a_clock_fails_where_it_has_an_entry(counted)
         result.assert_outcomes(failed=1)
         result.stdout.re_match_lines([rf"test_scale\.py::test_scale is in the baseline, and {why}"])
     counted.run_here("--bandwidth-update").assert_outcomes(skipped=1)
+    test = TEST.replace("(bandwidth)", "(bandwidth, request)").replace(
+        "def test_scale",
+        "@pytest.fixture\ndef early(bandwidth):\n    raise NotOnThisDevice('no PTX')\n\ndef test_scale",
+    )
+    imports = "import pytest\nfrom pytest_bandwidth.domain.errors import NotOnThisDevice\n"
+    counted.file("test_scale.py", imports + test.replace("request)", "early)", 1))
+    counted.run_here().assert_outcomes(errors=1)
 
 
 @pytest.mark.parametrize(("given", "seconds"), [([], 60.0), (["--bandwidth-traffic-timeout=7"], 7.0)])

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.code.kernel_signature import has_initialiser, source_name
+from pytest_bandwidth.domain.code.kernel_signature import lacks_initialiser, source_name
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, OutOfMemory
 from pytest_bandwidth.features.traffic.ptx.actions import ACTIONS
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
@@ -90,6 +90,10 @@ class Program:
         }
         self._decoded: dict[str, Kernel] = {}
 
+    def reset(self) -> None:
+        """Give the variables the values that they had when it was loaded."""
+        self.variables = self._fresh_variables()
+
     def renewed(self) -> Program:
         """Return the same program with its variables as when loaded; what was parsed and decoded is shared."""
         twin = copy(self)
@@ -153,7 +157,7 @@ def _regions(variables: tuple[Variable, ...], source: str) -> list[Region]:
         data[0, : len(values)] = values
         kind: RegionKind = "const" if variable.space == "const" else "global"
         name = readable_name(variable.name)
-        is_set = kind == "global" or bool(variable.initial) or has_initialiser(source, name)
+        is_set = kind == "global" or bool(variable.initial) or not lacks_initialiser(source, name)
         regions.append(Region(name, kind, number, data[:, :size], writable=kind == "global", is_set=is_set))
     return regions
 
