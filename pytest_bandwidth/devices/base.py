@@ -26,11 +26,15 @@ Dim = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class CompiledCode:
-    """Hold PTX or machine code. arch: the architecture that it was compiled for, such as 90; 0 where unknown."""
+    """Hold PTX or machine code. arch: the architecture that it was compiled for, such as 90; 0 where unknown.
+
+    is_exact: whether it runs on that one alone, as what is compiled for sm_90a.
+    """
 
     data: bytes
     arch: int
     is_ptx: bool
+    is_exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,7 +332,7 @@ class BandwidthSession:
 
     @property
     def _is_own_baseline(self) -> bool:
-        """Return whether this run compares with a baseline that names this device in its header."""
+        """Return whether this run compares with a baseline of this device: one of another device has its code alone."""
         baseline = None if self._judge is None or self._settings.writes_baseline else self._judge.baseline
         return baseline is not None and baseline.device is not None
 

@@ -9,7 +9,7 @@ from containers import MACHINE_CODE, PTX, copying, fatbin, library
 
 from pytest_bandwidth.devices import kernel_source
 from pytest_bandwidth.devices.base import CompiledCode
-from pytest_bandwidth.devices.code.compiled import kernel_in
+from pytest_bandwidth.devices.code.compiled import for_architecture, kernel_in
 from pytest_bandwidth.devices.kernel_source import headers_digest, include_folders, read_source
 from pytest_bandwidth.domain.errors import KernelError
 
@@ -95,10 +95,11 @@ def test_the_hash_of_headers_follows_what_is_included_and_nothing_else(tmp_path)
 def test_ptx_is_a_source_of_its_own_kind(tmp_path):
     text = copying("k")
     (tmp_path / "k.ptx").write_text(text)
-    expected = CompiledCode(text.encode(), 90, is_ptx=True)
+    expected = CompiledCode(text.encode(), 90, is_ptx=True, is_exact=True)
     for source in (text, "k.ptx", tmp_path / "k.ptx"):
         found = read_source(source, None, (tmp_path,))
         assert (found.name, found.text, found.compiled) == ("k", "", (expected,))
+    assert (for_architecture([expected], 90), for_architecture([expected], 100)) == ([expected], []), "sm_90a is exact"
     assert read_source(f"{SOURCE}\n/*\n.version 8.3\n*/", "k", ()).compiled == ()
 
 
@@ -108,7 +109,7 @@ def test_a_kernel_is_found_in_a_library_by_its_symbol(tmp_path, wrap):
     (tmp_path / "libx.so").write_bytes(wrap(*((PTX, 90, f"{text}\0".encode()) for text in texts.values())))
     for symbol, text in texts.items():
         found = read_source("libx.so", symbol, (tmp_path,))
-        assert found.compiled == (CompiledCode(text.encode(), 90, is_ptx=True),)
+        assert found.compiled == (CompiledCode(text.encode(), 90, is_ptx=True, is_exact=True),)
     with pytest.raises(KernelError, match=r"libx\.so has no kernel 'scale', it has _Z5scalePf, k$"):
         read_source("libx.so", "scale", (tmp_path,))
     with pytest.raises(KernelError, match=r"libx\.so: it has _Z5scalePf, k: name the kernel that is meant"):

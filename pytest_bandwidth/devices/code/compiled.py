@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pytest_bandwidth.devices.base import CompiledCode
 from pytest_bandwidth.devices.code.cubin import CUDA, MAGIC, UNREADABLE, kernels_in, read_elf
@@ -14,7 +15,7 @@ from pytest_bandwidth.domain.text import listed, shown
 
 # PTX names its version first, after comments.
 _VERSION = re.compile(r"\s*\.version\s+\d", re.ASCII)
-_TARGET = re.compile(r"^\s*\.target\s+sm_(\d{1,4})", re.MULTILINE | re.ASCII)
+_TARGET = re.compile(r"^\s*\.target\s+sm_(\d{1,4})(a?)", re.MULTILINE | re.ASCII)
 ENTRY = re.compile(r"\.entry\s+([%$A-Za-z_][\w$]*)", re.ASCII)
 MOST_NAMES = 5
 _LONGEST_NAME = 200
@@ -31,7 +32,8 @@ def is_binary(start: bytes) -> bool:
 
 def code_of_ptx(text: str) -> CompiledCode:
     target = _TARGET.search(text)
-    return CompiledCode(text.encode(), 0 if target is None else int(target[1]), is_ptx=True)
+    arch, is_exact = (0, False) if target is None else (int(target[1]), bool(target[2]))
+    return CompiledCode(text.encode(), arch, is_ptx=True, is_exact=is_exact)
 
 
 def kernel_in(data: bytes | str, place: str, name: str | None) -> tuple[str, tuple[CompiledCode, ...]]:
@@ -71,6 +73,8 @@ def for_architecture(codes: Sequence[CompiledCode], arch: int) -> list[CompiledC
     """Return the codes that a GPU of that architecture runs, the driver's choice first: machine code, then PTX."""
 
     def runs(code: CompiledCode) -> bool:
+        if code.is_exact:
+            return code.arch == arch
         return code.arch <= arch and (code.is_ptx or code.arch == 0 or code.arch // 10 == arch // 10)
 
     return sorted(filter(runs, codes), key=lambda code: (code.is_ptx, -code.arch))
@@ -93,6 +97,7 @@ def codes_in(data: bytes) -> Iterator[CompiledCode]:
             if not element.is_known:
                 yield CompiledCode(b"", -1, is_ptx=False)
             elif element.kind == PTX:
-                yield CompiledCode(element.data.partition(b"\0")[0], element.arch, is_ptx=True)
+                text = element.data.partition(b"\0")[0].decode("utf-8", "replace")
+                yield replace(code_of_ptx(text), arch=element.arch)
             elif element.kind == MACHINE_CODE:
                 yield CompiledCode(element.data, element.arch, is_ptx=False)

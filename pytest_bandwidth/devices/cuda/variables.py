@@ -25,7 +25,7 @@ class Variables:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """Return what identifies launches beside code and arguments."""
+        """Return what identifies launches, with code and arguments."""
         return variable_settings(self._digests)
 
     def set(self, name: str, value: Any) -> None:
