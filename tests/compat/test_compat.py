@@ -13,6 +13,7 @@ from ptx_sources import run
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 
+pytestmark = pytest.mark.slow
 TOLERANCES = {"f2": 2e-3, "f4": 2e-5, "f8": 1e-12}
 
 
