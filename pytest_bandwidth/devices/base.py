@@ -320,6 +320,10 @@ class Device(ABC):
         """Start anew what a test draws at random, so that whole numbers are the same in every run of it."""
         return
 
+    def end_test(self) -> None:
+        """Undo what this device changed in the process for the test."""
+        return
+
     def bound(self, seconds: float) -> None:
         """Stop what takes longer than that, with an error of one line, on a device that runs it itself."""
         del seconds

@@ -16,7 +16,7 @@ from pytest_bandwidth.judging.pairs import Looks
 
 # Each floor, and the figure that it is a limit of.
 _METRIC_OF_FLOOR = {"min_gbps": "gbps", "min_utilization": "utilization", "min_relative": "relative"}
-# Each upper bound of what the compiler gives a kernel, and the resource that it limits.
+# By the marker's argument, the resource of a compiled kernel that it limits.
 _RESOURCE_OF_LIMIT = {"max_registers": "registers", "max_spill_bytes": "local_bytes"}
 
 
@@ -58,7 +58,7 @@ class MarkerOptions:
 
     @property
     def resource_limits(self) -> dict[str, int]:
-        """Return the upper bounds of what the compiler gives a kernel, by name; they hold whatever a baseline says."""
+        """Return the limits of a compiled kernel's resources, by name; they hold with and without a baseline."""
         return {name: limit for name in _RESOURCE_OF_LIMIT if (limit := getattr(self, name)) is not None}
 
 
@@ -83,7 +83,7 @@ def first_exceeded(limits: Mapping[str, int], resources: KernelResources) -> tup
 
 
 def is_of_resources(floor: str | None) -> bool:
-    """Return whether it is an upper bound of what the compiler gives, whose rule is named as a floor's is."""
+    """Return whether a rule ``floor:NAME`` is of a limit of resources, which is an upper bound."""
     return floor in _RESOURCE_OF_LIMIT
 
 

@@ -404,7 +404,7 @@ def _counts(decision: Decision) -> str:
 
 
 def _growth(change: tuple[str, int, int]) -> float:
-    """Return the factor by which a count changed; of what was or is nothing, what the other is."""
+    """Return the factor by which a count changed; if one side is 0, the other side."""
     less, more = sorted(change[1:])
     return more / less if less else float(more)
 

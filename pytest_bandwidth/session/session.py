@@ -132,6 +132,7 @@ class BandwidthSession:
         refuse_other_devices(marker, device.identity)
         item.stash[_ROWS] = []
         device.begin_test()
+        request.addfinalizer(device.end_test)
         if self._by_file is None:
             self._by_file = {}
             for one in item.session.items:

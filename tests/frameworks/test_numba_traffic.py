@@ -148,3 +148,14 @@ def test_what_cannot_be_counted_says_why(bandwidth, kernel, args, error, message
     given = (y, (1, 2)) if kernel is of_a_tuple else (y, x, 2.0)[:args]
     with pytest.raises(error, match=message):
         bandwidth(kernel[1, 32], *given, reads=x, writes=y)
+
+
+def test_after_the_test_numba_launches_by_itself(bandwidth):
+    from numba.cuda.dispatcher import CUDADispatcher
+
+    replaced = CUDADispatcher.call
+    bandwidth._device.end_test()
+    assert CUDADispatcher.call is not replaced
+    bandwidth._device.end_test()
+    bandwidth._device.begin_test()
+    test_each_way_to_launch_is_counted(bandwidth, "configured")

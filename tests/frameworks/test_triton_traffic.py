@@ -287,3 +287,12 @@ def test_a_kernel_that_lost_its_pattern_is_regressed_with_the_line(project, monk
             r" +at +test_scale\.py:8 loads strided .*",
         ]
     )
+
+
+def test_after_the_test_triton_has_the_driver_that_it_had(device):
+    driver = triton.runtime.driver
+    assert driver.__dict__["_active"] is device._triton
+    device.end_test()
+    assert driver.__dict__["_active"] is not device._triton
+    device.begin_test()
+    assert driver.__dict__["_active"] is device._triton

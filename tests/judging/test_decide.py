@@ -230,7 +230,7 @@ def test_a_missed_floor_that_no_process_could_confirm_is_undecided():
     assert found.facts == {"floor": "min_gbps", "why": "exit status 4", "processes": 1}
 
 
-# --- limits of what the compiler gives
+# --- limits of registers and spills
 
 
 @pytest.mark.parametrize("limits", [LIMITS, replace(LIMITS, writes="all")])

@@ -429,7 +429,7 @@ def _refusing(what: str, reasons: str) -> Iterator[None]:
         culprit = next((one for one in (error, error.__cause__) if one is not None and _is_of_capture(one)), None)
         if culprit is None:
             raise
-        # With several callables the error itself names the one that failed.
+        # The error of one among several callables has its name.
         which = getattr(error, "what", what)
         raise UsageError(
             f"graph=True: CUDA does not capture {which} ({one_line(culprit)}): {reasons}; measure it without"

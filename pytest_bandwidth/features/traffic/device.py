@@ -37,7 +37,6 @@ from pytest_bandwidth.features.traffic.findings import (
     plain_lines,
 )
 from pytest_bandwidth.features.traffic.numba_launches import NumbaDriver, is_dispatcher
-from pytest_bandwidth.features.traffic.occupancy import Occupancy, occupancy_of
 from pytest_bandwidth.features.traffic.ptx import Program, execute, fill_untouched
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, together
 from pytest_bandwidth.features.traffic.ptx.faults import AccessFault
@@ -50,6 +49,7 @@ from pytest_bandwidth.features.traffic.ptx.nvrtc import (
     nvrtc_version,
     supported_architectures,
 )
+from pytest_bandwidth.features.traffic.ptx.occupancy import Occupancy, number_of, occupancy_of
 from pytest_bandwidth.features.traffic.triton_launches import Array, ForeignLaunch, TritonDriver
 
 DEFAULT_ARCH = "sm_90"
@@ -177,7 +177,7 @@ class TrafficDevice(Device):
         return TrafficKernel(self._module_of(program), name, cubin.resources.get(name), code)
 
     def _of_ptx(self, source: KernelSource) -> TrafficKernel:
-        number = self._arch.removeprefix("sm_").rstrip("af")
+        number = number_of(self._arch)
         of_ptx = [code for code in source.compiled if code.is_ptx]
         if not of_ptx:
             flags = f"-gencode arch=compute_{number},code=compute_{number}"
@@ -185,7 +185,7 @@ class TrafficDevice(Device):
                 f"{source.file} holds only machine code of {source.name}, and the traffic device executes PTX: "
                 f"build it with {flags}"
             )
-        ptx = (for_architecture(of_ptx, int(number)) or of_ptx)[0].data.decode("utf-8", "replace")
+        ptx = (for_architecture(of_ptx, number) or of_ptx)[0].data.decode("utf-8", "replace")
         file = _FIRST_FILE.search(ptx)
         filename = file[1] if file is not None else source.file.name if source.file is not None else "the PTX"
         program = _loaded(ptx, self._arch, filename)
@@ -318,6 +318,11 @@ class TrafficDevice(Device):
             module.reset()
         self._drive()
 
+    def end_test(self) -> None:
+        """Let Triton and numba-cuda launch by themselves again: other tests may have a GPU."""
+        self._triton.restore()
+        self._numba.restore()
+
     def bound(self, seconds: float) -> None:
         """Stop a launch that takes longer than that, with a UsageError."""
         self._timeout = seconds
@@ -326,7 +331,7 @@ class TrafficDevice(Device):
         return occupancy_of(self._arch, resources, math.prod(launch.block), launch.shared_bytes)
 
     def _compiled_counts(self, launch: Launch) -> dict[str, int]:
-        """Return what a baseline keeps as counts of what the compiler gave the launch's kernel."""
+        """Return the kernel's stack and the launch's resident warps, which a baseline keeps as counts."""
         resources = launch.kernel.resources if isinstance(launch.kernel, TrafficKernel) else None
         if resources is None:
             return {}

@@ -9,18 +9,19 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.code.compiled import code_of_ptx, kernels_of_code
 from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
 from pytest_bandwidth.features.traffic.ptx import Program, PtxModule
-from pytest_bandwidth.features.traffic.triton_launches import PROGRAMS_KEPT, ForeignLaunch
+from pytest_bandwidth.features.traffic.ptx.occupancy import number_of
+from pytest_bandwidth.features.traffic.triton_launches import PROGRAMS_KEPT, ForeignLaunch, source_text
 
 
 def is_dispatcher(kernel: object) -> bool:
@@ -36,6 +37,7 @@ class NumbaDriver:
 
     def __init__(self, arch: str, launch: Callable[[ForeignLaunch], None]) -> None:
         self._arch, self._launch = arch, launch
+        self._restore: Callable[[], None] | None = None
 
     @property
     def version(self) -> str:
@@ -43,17 +45,28 @@ class NumbaDriver:
         return str(getattr(sys.modules.get("numba_cuda"), "__version__", ""))
 
     def drive(self) -> None:
-        """Take over from now on, where this process has imported numba-cuda."""
+        """Take over, until `restore`, where this process has imported numba-cuda."""
         module = sys.modules.get("numba.cuda.dispatcher") if "numba_cuda" in sys.modules else None
-        if module is None:
+        if module is None or self._restore is not None:
             return
+        config, before = sys.modules["numba"].config, module.CUDADispatcher.call
+        warns = config.CUDA_LOW_OCCUPANCY_WARNINGS
 
-        def call(dispatcher: Any, args: Sequence[Any], config: Any) -> None:
-            self._launch(_launch_of(dispatcher, args, config, self._arch))
+        def call(dispatcher: Any, args: Sequence[Any], launch: Any) -> None:
+            self._launch(_launch_of(dispatcher, args, launch, self._arch))
 
-        module.CUDADispatcher.call = call
-        # Of a GPU that a small grid leaves idle.
-        sys.modules["numba"].config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+        def restore() -> None:
+            module.CUDADispatcher.call, config.CUDA_LOW_OCCUPANCY_WARNINGS = before, warns
+
+        # The warning is of a GPU that a small grid leaves idle.
+        module.CUDADispatcher.call, config.CUDA_LOW_OCCUPANCY_WARNINGS = call, 0
+        self._restore = restore
+
+    def restore(self) -> None:
+        """Let numba-cuda launch by itself again."""
+        if self._restore is not None:
+            self._restore()
+            self._restore = None
 
 
 def _launch_of(dispatcher: Any, args: Sequence[Any], config: Any, arch: str) -> ForeignLaunch:
@@ -109,15 +122,15 @@ def _compiled(
 ) -> tuple[Program, MeasuredCode]:
     """Compile for the architecture, under the function's own name."""
     compile_ptx = import_module("numba.cuda").compile_ptx
-    number, options = int(arch.removeprefix("sm_").rstrip("af")), dispatcher.targetoptions
+    options = dispatcher.targetoptions
     bounds = {"launch_bounds": bounds} if (bounds := options.get("launch_bounds")) else {}
     given = {"fastmath": bool(options.get("fastmath")), "opt": options.get("opt", True), **bounds}
-    ptx, _ = compile_ptx(dispatcher.py_func, types, cc=divmod(number, 10), lineinfo=True, **given)
-    kernel, (entry,) = dispatcher.py_func.__name__, re.findall(r"\.entry\s+([\w$]+)", ptx)
+    ptx, _ = compile_ptx(dispatcher.py_func, types, cc=divmod(number_of(arch), 10), lineinfo=True, **given)
+    kernel, (entry,) = dispatcher.py_func.__name__, kernels_of_code(code_of_ptx(ptx))
     ptx = _with_stable_names(ptx.replace(entry, kernel))
-    file, python = Path(dispatcher.py_func.__code__.co_filename), ""
-    with suppress(OSError, UnicodeDecodeError):  # of a notebook, there is none
-        python = file.read_text(encoding="utf-8")
+    file = Path(dispatcher.py_func.__code__.co_filename)
     package = str(Path(sys.modules["numba_cuda"].__file__ or "").parent)
-    module = PtxModule(ptx, "", arch, filename=file.name, source=python, parameters=parameters, foreign_folder=package)
+    module = PtxModule(
+        ptx, "", arch, filename=file.name, source=source_text(file), parameters=parameters, foreign_folder=package
+    )
     return Program(module), kernel_code(ptx, b"", kernel)

@@ -11,7 +11,6 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -24,9 +23,12 @@ from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.features.traffic.ptx import Program, PtxModule
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP
-from pytest_bandwidth.features.traffic.ptx.launch import MAX_THREADS, SHARED_KIB
+from pytest_bandwidth.features.traffic.ptx.launch import MAX_THREADS
+from pytest_bandwidth.features.traffic.ptx.occupancy import most_shared_bytes, number_of
 
 PROGRAMS_KEPT = 64
+# Triton keeps compiled kernels by the device's number: those of a GPU are others.
+NO_GPU = -1
 _SCALARS: Mapping[str, type[np.generic]] = {
     **{f"i{bits}": getattr(np, f"int{bits}") for bits in (8, 16, 32, 64)},
     **{f"u{bits}": getattr(np, f"uint{bits}") for bits in (8, 16, 32, 64)},
@@ -82,6 +84,7 @@ class TritonDriver:
     def __init__(self, arch: str, launch: Callable[[ForeignLaunch], None]) -> None:
         self._arch, self._launch = arch, launch
         self.utils = self  # Triton asks some of it there
+        self._before: Any = None
 
     @property
     def version(self) -> str:
@@ -89,11 +92,17 @@ class TritonDriver:
         return str(getattr(sys.modules.get("triton"), "__version__", ""))
 
     def drive(self) -> None:
-        """Take over from now on, where this process has imported Triton."""
-        triton = sys.modules.get("triton")
-        driver = getattr(getattr(triton, "runtime", None), "driver", None)
-        if driver is not None and driver.__dict__.get("_active") is not self:
-            driver.set_active(self)
+        """Take over, until `restore`, where this process has imported Triton."""
+        chosen = _chosen_driver()
+        if chosen is not None and chosen.__dict__.get("_active") is not self:
+            self._before = chosen.__dict__.get("_active")
+            chosen.set_active(self)
+
+    def restore(self) -> None:
+        """Give Triton back the driver that it had."""
+        chosen = _chosen_driver()
+        if chosen is not None and chosen.__dict__.get("_active") is self:
+            chosen._active, self._before = self._before, None
 
     def refuse_interpreter(self) -> None:
         """Raise UsageError where Triton was told to interpret kernels."""
@@ -106,10 +115,10 @@ class TritonDriver:
     def get_current_target(self) -> Any:
         from triton.backends.compiler import GPUTarget
 
-        return GPUTarget("cuda", int(self._arch.removeprefix("sm_").rstrip("af")), WARP)
+        return GPUTarget("cuda", number_of(self._arch), WARP)
 
     def get_current_device(self) -> int:
-        return 0
+        return NO_GPU
 
     def get_current_stream(self, device: int) -> int:
         return device
@@ -123,8 +132,8 @@ class TritonDriver:
 
     def get_device_properties(self, _device: int) -> dict[str, int]:
         """Return limits of a block. Triton refuses by them what `ptx.execute` would refuse."""
-        kib = SHARED_KIB.get(self._arch.removeprefix("sm_").rstrip("af"), max(SHARED_KIB.values()))
-        return {"max_shared_mem": kib * 1024, "multiprocessor_count": 1, "warpSize": WARP, "max_num_regs": 1 << 16}
+        most = most_shared_bytes(self._arch)
+        return {"max_shared_mem": most, "multiprocessor_count": 1, "warpSize": WARP, "max_num_regs": 1 << 16}
 
     def load_binary(self, _name: str, binary: bytes, _shared: int, _device: int) -> tuple[bytes, bytes, int, int, int]:
         """Return module, function, registers, spilled registers and the most threads of a block."""
@@ -148,6 +157,11 @@ class TritonDriver:
         return launch
 
 
+def _chosen_driver() -> Any:
+    """Return what holds Triton's driver; None where this process has not imported Triton."""
+    return getattr(getattr(sys.modules.get("triton"), "runtime", None), "driver", None)
+
+
 def _launch_of(source: Any, metadata: Any, cubin: bytes, grid: tuple[int, int, int], args: list[Any]) -> ForeignLaunch:
     """Put a launch of Triton's as PTX has it. Raises UsageError, NotOnThisDevice, KernelError."""
     kernel, function = metadata.name, source.fn
@@ -166,12 +180,17 @@ def _launch_of(source: Any, metadata: Any, cubin: bytes, grid: tuple[int, int, i
     named = ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in constants.items())
     file = Path(function.fn.__code__.co_filename)
     text, arch = _ptx_of(metadata.hash, source.name), f"sm_{metadata.target.arch}"
-    python = ""
-    with suppress(OSError, UnicodeDecodeError):  # of a notebook, there is none
-        python = file.read_text(encoding="utf-8")
-    program, code = _loaded(text, cubin, arch, kernel, file.name, python, (*passed,))
+    program, code = _loaded(text, cubin, arch, kernel, file.name, source_text(file), (*passed,))
     name, block = f"{kernel}[{named}]" if named else kernel, (metadata.num_warps * WARP, 1, 1)
     return ForeignLaunch(program.renewed(), code, kernel, name, grid, block, metadata.shared, tuple(passed.values()))
+
+
+def source_text(file: Path) -> str:
+    """Return the text of a Python file; "" where there is none, as for a notebook."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _argument(value: Any, kind: str, label: str) -> Any:

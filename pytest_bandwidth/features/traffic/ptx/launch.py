@@ -20,6 +20,7 @@ from pytest_bandwidth.features.traffic.ptx.interpreter import BatchInterpreter, 
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Dim, Geometry
 from pytest_bandwidth.features.traffic.ptx.memory import LOCAL_REGION, SHARED_REGION, Region, flat_bytes
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
+from pytest_bandwidth.features.traffic.ptx.occupancy import most_shared_bytes
 from pytest_bandwidth.features.traffic.ptx.program import Kernel, Symbol
 from pytest_bandwidth.features.traffic.ptx.races import AsyncCopies, HappensBefore, RaceChecker
 
@@ -40,21 +41,6 @@ MAX_BLOCK: Dim = (1024, 1024, 64)
 MAX_BLOCKS = 2**31 - 2
 MAX_GRID: Dim = (MAX_BLOCKS, 65535, 65535)
 MAX_LOCAL_BYTES = 512 * 1024
-# Shared memory a block may have, in KiB, by compute capability (same table, with the opt-in for dynamic memory).
-SHARED_KIB = {
-    "75": 64,
-    "80": 163,
-    "86": 99,
-    "87": 163,
-    "88": 99,
-    "89": 99,
-    "90": 227,
-    "100": 227,
-    "103": 227,
-    "110": 227,
-    "120": 99,
-    "121": 99,
-}
 
 
 def execute(
@@ -258,7 +244,7 @@ def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> N
         raise UsageError(
             f"block {extents.block} has {extents.threads} threads, kernel {kernel.name} allows at most {limit}"
         )
-    most_shared = SHARED_KIB.get(arch.removeprefix("sm_").rstrip("af"), 227) * 1024
+    most_shared = most_shared_bytes(arch)
     asked = kernel.static_shared_bytes + shared_bytes
     if kernel.local_bytes > MAX_LOCAL_BYTES:
         needed = f"{kernel.local_bytes} bytes of local memory a thread"

@@ -121,7 +121,7 @@ class MemoryUnit:
         return old
 
     def _held(self, access: Access, step: Memory) -> Array | None:
-        """Return what is now where lanes access memory; None while nobody watches."""
+        """Return the bits that memory holds where lanes access it; None unless `watches`."""
         if not self.watches:
             return None
         region, data = access.region, access.region.typed(np.dtype(f"u{step.dtype.itemsize}"))

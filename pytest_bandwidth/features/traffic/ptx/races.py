@@ -3,8 +3,7 @@
 Lockstep hides a missing barrier: the values come out right. So a shadow remembers, per place, the last writer and
 reader, and the barriers passed by then. Two threads of a block conflict if no __syncthreads() came between (inside a
 warp, no __syncwarp() either). In global memory two blocks of one launch conflict as well, and a fence and atomics order
-either. Two writes of the same value are no race that anyone could see, and are not reported. Atomics conflict with
-nothing.
+either. Two writes of the same value are not reported, since no reader could notice. Atomics do not conflict.
 
 Asynchronous copies (cp.async) from global to shared memory end when their threads have waited for them. Their bytes are
 there at once. What is read of them before the wait is a fault: on a GPU they may not be there yet.

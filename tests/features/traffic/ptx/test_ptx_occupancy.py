@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_bandwidth.domain.measured.measurement import KernelResources
-from pytest_bandwidth.features.traffic.occupancy import Occupancy, occupancy_of
+from pytest_bandwidth.features.traffic.ptx.occupancy import Occupancy, most_shared_bytes, occupancy_of
 
 H100, T4, RTX_4090, RTX_5090 = "sm_90a", "sm_75", "sm_89", "sm_120"
 
@@ -41,3 +41,8 @@ def test_the_scarcest_part_of_an_sm_limits_its_warps(
 
 def test_an_unknown_architecture_has_no_occupancy():
     assert occupancy_of("sm_999", KernelResources(32, 0, 0), 256, 0) is None
+
+
+@pytest.mark.parametrize(("arch", "kib"), [(T4, 64), ("sm_80", 163), ("sm_86", 99), (H100, 227), ("sm_999", 227)])
+def test_the_shared_memory_of_a_block(arch, kib):
+    assert most_shared_bytes(arch) == kib * 1024

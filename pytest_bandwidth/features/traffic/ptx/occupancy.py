@@ -1,4 +1,4 @@
-"""Compute how many warps of a launch an SM holds at once, from what the compiler gave its kernel.
+"""State what an SM of each architecture has, and compute how many warps of a launch it holds at once.
 
 Limits are from NVIDIA's CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". The units of
 allocation, and that a quarter of an SM has a quarter of its registers, are from the toolkit's `cuda_occupancy.h`.
@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytest_bandwidth.domain.measured.measurement import KernelResources
+from pytest_bandwidth.features.traffic.ptx.lanes import WARP
 
-_WARP, _QUARTERS, _REGISTERS_OF_QUARTER, _REGISTER_UNIT = 32, 4, 16 * 1024, 256
+_QUARTERS, _REGISTERS_OF_QUARTER, _REGISTER_UNIT = 4, 16 * 1024, 256
+# Of an architecture that is not listed.
+_SHARED_KIB_OF_BLOCK = 227
 
 
 class _Limits(NamedTuple):
@@ -26,18 +29,29 @@ class _Limits(NamedTuple):
 
 
 _LIMITS = {
-    "sm_75": _Limits(32, 16, 64, unit=256, reserved=0),
-    "sm_80": _Limits(64, 32, 164),
-    "sm_86": _Limits(48, 16, 100),
-    "sm_87": _Limits(48, 16, 164),
-    "sm_89": _Limits(48, 24, 100),
-    "sm_90": _Limits(64, 32, 228),
-    "sm_100": _Limits(64, 32, 228),
-    "sm_103": _Limits(64, 32, 228),
-    "sm_110": _Limits(48, 24, 228),
-    "sm_120": _Limits(48, 24, 100),
-    "sm_121": _Limits(48, 24, 100),
+    75: _Limits(32, 16, 64, unit=256, reserved=0),
+    80: _Limits(64, 32, 164),
+    86: _Limits(48, 16, 100),
+    87: _Limits(48, 16, 164),
+    89: _Limits(48, 24, 100),
+    90: _Limits(64, 32, 228),
+    100: _Limits(64, 32, 228),
+    103: _Limits(64, 32, 228),
+    110: _Limits(48, 24, 228),
+    120: _Limits(48, 24, 100),
+    121: _Limits(48, 24, 100),
 }
+
+
+def number_of(arch: str) -> int:
+    """Return an architecture's number: 90 of sm_90a."""
+    return int(arch.removeprefix("sm_").rstrip("af"))
+
+
+def most_shared_bytes(arch: str) -> int:
+    """Return the shared memory that a block may have, with the opt-in for dynamic memory."""
+    limits = _LIMITS.get(number_of(arch))
+    return _SHARED_KIB_OF_BLOCK * 1024 if limits is None else limits.shared_kib * 1024 - limits.reserved
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +65,11 @@ class Occupancy:
 
 def occupancy_of(arch: str, resources: KernelResources, threads: int, dynamic_shared_bytes: int) -> Occupancy | None:
     """Return the occupancy of a launch with so many threads a block; None for an architecture of unknown limits."""
-    limits = _LIMITS.get(arch.rstrip("af"))
+    limits = _LIMITS.get(number_of(arch))
     if limits is None:
         return None
-    warps = math.ceil(threads / _WARP)
-    registers = _whole(max(resources.registers, 1) * _WARP, _REGISTER_UNIT)
+    warps = math.ceil(threads / WARP)
+    registers = _whole(max(resources.registers, 1) * WARP, _REGISTER_UNIT)
     shared = _whole(resources.shared_bytes + dynamic_shared_bytes + limits.reserved, limits.unit)
     blocks = {
         "threads": limits.warps // warps,
