@@ -14,22 +14,18 @@ def including(*headers: str) -> str:
     return "".join(f"#include <cub/{header}.cuh>\n" for header in headers)
 
 
-def _sum(r: Random) -> Made:
+def ways(*names: str) -> dict[str, str]:
+    """Name CUB's algorithms as they are."""
+    return {name.lower().replace("_", " "): name for name in names}
+
+
+@program(CUB, including("block/block_reduce") + K + r"""(T* o, const T* a) {
+    using R = cub::BlockReduce<T, 128, cub::BLOCK_REDUCE_WAY>; __shared__ typename R::TempStorage s;
+    T v[2] = {a[2 * threadIdx.x], a[2 * threadIdx.x + 1]}; T sum = R(s).Sum(v); if (threadIdx.x == 0) *o = sum;
+}""", 1, 128, "float", "int", ways=ways("RAKING", "RAKING_COMMUTATIVE_ONLY", "WARP_REDUCTIONS"))  # fmt: skip
+def block_reduce(r: Random) -> Made:
     a, o = r.values(256), r.zeros(1)
     return (o, a), [(o, [a.sum(dtype="f8")])]
-
-
-for _algorithm in ("RAKING", "RAKING_COMMUTATIVE_ONLY", "WARP_REDUCTIONS"):
-
-    def _make(r: Random) -> Made:
-        return _sum(r)
-
-    _make.__name__ = f"block_reduce_{_algorithm.lower()}"
-    program(CUB, including("block/block_reduce") + K + "(T* o, const T* a) {"
-            f" using R = cub::BlockReduce<T, 128, cub::BLOCK_REDUCE_{_algorithm}>;"
-            " __shared__ typename R::TempStorage s;"
-            " T v[2] = {a[2 * threadIdx.x], a[2 * threadIdx.x + 1]}; T sum = R(s).Sum(v);"
-            " if (threadIdx.x == 0) *o = sum; }", 1, 128, "float", "int")(_make)  # fmt: skip
 
 
 @program(CUB, including("block/block_reduce") + r"""
@@ -44,38 +40,28 @@ def maximum_of_a_part_of_a_block(r: Random) -> Made:
     return (o, a, 50), [(o, [a[:50].max()])]
 
 
-def _scanned(r: Random) -> Made:
+@program(CUB, including("block/block_scan") + K + r"""(T* o, T* total, const T* a) {
+    using S = cub::BlockScan<T, 128, cub::BLOCK_SCAN_WAY>; __shared__ typename S::TempStorage s;
+    T v[4], sum; for (int i = 0; i < 4; i++) v[i] = a[4 * threadIdx.x + i];
+    S(s).ExclusiveSum(v, v, sum); for (int i = 0; i < 4; i++) o[4 * threadIdx.x + i] = v[i];
+    if (threadIdx.x == 0) *total = sum;
+}""", 1, 128, "float", "int", ways=ways("RAKING", "RAKING_MEMOIZE", "WARP_SCANS"))  # fmt: skip
+def block_scan(r: Random) -> Made:
     a, o, total = r.values(512), r.zeros(512), r.zeros(1)
     sums = a.cumsum(dtype="f8")
     return (o, total, a), [(o, np.concatenate([[0], sums[:-1]])), (total, [sums[-1]])]
 
 
-for _algorithm in ("RAKING", "RAKING_MEMOIZE", "WARP_SCANS"):
-
-    def _make_scan(r: Random) -> Made:
-        return _scanned(r)
-
-    _make_scan.__name__ = f"block_scan_{_algorithm.lower()}"
-    program(CUB, including("block/block_scan") + K + "(T* o, T* total, const T* a) {"
-            f" using S = cub::BlockScan<T, 128, cub::BLOCK_SCAN_{_algorithm}>; __shared__ typename S::TempStorage s;"
-            " T v[4], sum; for (int i = 0; i < 4; i++) v[i] = a[4 * threadIdx.x + i];"
-            " S(s).ExclusiveSum(v, v, sum); for (int i = 0; i < 4; i++) o[4 * threadIdx.x + i] = v[i];"
-            " if (threadIdx.x == 0) *total = sum; }", 1, 128, "float", "int")(_make_scan)  # fmt: skip
-
-
-for _way in ("DIRECT", "VECTORIZE", "TRANSPOSE", "WARP_TRANSPOSE", "STRIPED"):
-
-    def _make_load(r: Random) -> Made:
-        a, o = r.values(512), r.zeros(512)
-        return (o, a), [(o, a * a.dtype.type(2))]
-
-    _make_load.__name__ = f"block_load_and_store_{_way.lower()}"
-    program(CUB, including("block/block_load", "block/block_store") + K + "(T* o, T* a) {"
-            f" using L = cub::BlockLoad<T, 128, 4, cub::BLOCK_LOAD_{_way}>;"
-            f" using S = cub::BlockStore<T, 128, 4, cub::BLOCK_STORE_{_way}>;"
-            " __shared__ union { typename L::TempStorage load; typename S::TempStorage store; } s; T v[4];"
-            " L(s.load).Load(a, v); for (int i = 0; i < 4; i++) v[i] *= 2; __syncthreads(); S(s.store).Store(o, v); }",
-            1, 128, "float", "int")(_make_load)  # fmt: skip
+@program(CUB, including("block/block_load", "block/block_store") + K + r"""(T* o, T* a) {
+    using L = cub::BlockLoad<T, 128, 4, cub::BLOCK_LOAD_WAY>;
+    using S = cub::BlockStore<T, 128, 4, cub::BLOCK_STORE_WAY>;
+    __shared__ union { typename L::TempStorage load; typename S::TempStorage store; } s; T v[4];
+    L(s.load).Load(a, v); for (int i = 0; i < 4; i++) v[i] *= 2;
+    __syncthreads(); S(s.store).Store(o, v);
+}""", 1, 128, "float", "int", ways=ways("DIRECT", "VECTORIZE", "TRANSPOSE", "WARP_TRANSPOSE", "STRIPED"))  # fmt: skip
+def block_load_and_store(r: Random) -> Made:
+    a, o = r.values(512), r.zeros(512)
+    return (o, a), [(o, a * a.dtype.type(2))]
 
 
 @program(CUB, including("block/block_exchange") + K + r"""(T* o, const T* a) {
@@ -113,18 +99,15 @@ def block_merge_sort(r: Random) -> Made:
     return (a,), [(a, np.sort(a))]
 
 
-for _way in ("SORT", "ATOMIC"):
-
-    def _make_histogram(r: Random) -> Made:
-        a, o = r.below(16, 256, dtype="u1"), r.zeros(16, dtype="u4")
-        return (o, a), [(o, np.bincount(a, minlength=16))]
-
-    _make_histogram.__name__ = f"block_histogram_{_way.lower()}"
-    program(CUB, including("block/block_histogram") + K + "(unsigned* o, const unsigned char* a) {"
-            f" using H = cub::BlockHistogram<unsigned char, 64, 4, 16, cub::BLOCK_HISTO_{_way}>;"
-            " __shared__ typename H::TempStorage s; __shared__ unsigned bins[16]; unsigned char v[4];"
-            " for (int i = 0; i < 4; i++) v[i] = a[4 * threadIdx.x + i]; H(s).Histogram(v, bins); __syncthreads();"
-            " if (threadIdx.x < 16) o[threadIdx.x] = bins[threadIdx.x]; }", 1, 64)(_make_histogram)  # fmt: skip
+@program(CUB, including("block/block_histogram") + K + r"""(unsigned* o, const unsigned char* a) {
+    using H = cub::BlockHistogram<unsigned char, 64, 4, 16, cub::BLOCK_HISTO_WAY>;
+    __shared__ typename H::TempStorage s; __shared__ unsigned bins[16]; unsigned char v[4];
+    for (int i = 0; i < 4; i++) v[i] = a[4 * threadIdx.x + i];
+    H(s).Histogram(v, bins); __syncthreads(); if (threadIdx.x < 16) o[threadIdx.x] = bins[threadIdx.x];
+}""", 1, 64, ways=ways("SORT", "ATOMIC"))  # fmt: skip
+def block_histogram(r: Random) -> Made:
+    a, o = r.below(16, 256, dtype="u1"), r.zeros(16, dtype="u4")
+    return (o, a), [(o, np.bincount(a, minlength=16))]
 
 
 @program(CUB, including("block/block_discontinuity") + r"""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -78,17 +80,20 @@ def program(
     grid: int | tuple[int, ...],
     block: int | tuple[int, ...],
     *types: str,
+    ways: Mapping[str, str] = MappingProxyType({"": ""}),
     shared_bytes: int = 0,
     skips: str = "",
     finds: str = "",
 ) -> Callable[[Callable[[Random], Made]], Callable[[Random], Made]]:
-    """Register a kernel `k`, for each type with T replaced by it."""
+    """Register a kernel `k` for each type, which T is, and for each way by its name, which replaces WAY."""
 
     def register(make: Callable[[Random], Made]) -> Callable[[Random], Made]:
-        for of_type in types or ("float",):
-            name = make.__name__.replace("_", " ") + (f" of {of_type.strip('_')}" if len(types) > 1 else "")
+        for (way, code), of_type in product(ways.items(), types or ("float",)):
+            name = " ".join(filter(None, (make.__name__.replace("_", " "), way)))
+            name += f" of {of_type.strip('_')}" if len(types) > 1 else ""
             assert name not in PROGRAMS, name
-            text = ("#include <cuda_fp16.h>\n" if of_type == "__half" else "") + f"using T = {of_type};\n{source}"
+            text = ("#include <cuda_fp16.h>\n" if of_type == "__half" else "") + f"using T = {of_type};\n"
+            text += source.replace("WAY", code)
             sizes = [(one,) if isinstance(one, int) else one for one in (grid, block)]
             PROGRAMS[name] = Program(of, text, *sizes, DTYPES[of_type], make, shared_bytes, skips, finds)
         return make

@@ -49,33 +49,27 @@ def transpose_with_a_padded_tile(r: Random) -> Made:
     return (o, a, 50), [(o, a.T.copy())]
 
 
+_TWO = "s[t] = a[i] + a[i + 256]; __syncthreads(); for (int d = "
+_REDUCTIONS = {
+    "with interleaved threads": _TWO
+    + "1; d < 256; d *= 2) { if (t % (2 * d) == 0) s[t] += s[t + d]; __syncthreads(); }",
+    "with strided indices": _TWO + "1; d < 256; d *= 2)"
+    " { int j = 2 * d * t; if (j < 256) s[j] += s[j + d]; __syncthreads(); }",
+    "with sequential addresses": _TWO + "128; d > 0; d /= 2) { if (t < d) s[t] += s[t + d]; __syncthreads(); }",
+    "with shuffles": "T v = a[i] + a[i + 256]; for (int d = 16; d > 0; d /= 2) v += __shfl_down_sync(~0u, v, d);"
+    " if (t % 32 == 0) s[t / 32] = v; __syncthreads(); if (t < 32) { v = t < 8 ? s[t] : T(0);"
+    " for (int d = 4; d > 0; d /= 2) v += __shfl_down_sync(~0u, v, d); if (t == 0) s[0] = v; }",
+}
+
+
+@program(SAMPLES, K + r"""(T* o, const T* a, int n) {
+    __shared__ T s[512]; int t = threadIdx.x, i = blockIdx.x * 512 + t;
+    WAY
+    if (t == 0) o[blockIdx.x] = s[0];
+}""", 4, 256, "float", "int", ways=_REDUCTIONS)  # fmt: skip
 def reduction(r: Random) -> Made:
     a, o = r.values(2048), r.zeros(4)
     return (o, a, 2048), [(o, a.reshape(4, 512).sum(axis=1, dtype="f8" if r.dtype == "f4" else r.dtype))]
-
-
-def _reduction(name: str, body: str) -> None:
-    source = K + "(T* o, const T* a, int n) { __shared__ T s[512]; int t = threadIdx.x, "
-    source += "i = blockIdx.x * 512 + t;" + body
-
-    def make(r: Random) -> Made:
-        return reduction(r)
-
-    make.__name__ = f"reduction_{name}"
-    program(SAMPLES, source + " if (t == 0) o[blockIdx.x] = s[0]; }", 4, 256, "float", "int")(make)
-
-
-_TWO = "s[t] = a[i] + a[i + 256]; __syncthreads();"
-_reduction("with_interleaved_threads", _TWO + "for (int d = 1; d < 256; d *= 2)"
-           " { if (t % (2 * d) == 0) s[t] += s[t + d]; __syncthreads(); }")  # fmt: skip
-_reduction("with_strided_indices", _TWO + "for (int d = 1; d < 256; d *= 2)"
-           " { int j = 2 * d * t; if (j < 256) s[j] += s[j + d]; __syncthreads(); }")  # fmt: skip
-_reduction("with_sequential_addresses", _TWO + "for (int d = 128; d > 0; d /= 2)"
-           " { if (t < d) s[t] += s[t + d]; __syncthreads(); }")  # fmt: skip
-_reduction("with_shuffles", "T v = a[i] + a[i + 256]; for (int d = 16; d > 0; d /= 2)"
-           " v += __shfl_down_sync(~0u, v, d); if (t % 32 == 0) s[t / 32] = v; __syncthreads(); if (t < 32)"
-           " { v = t < 8 ? s[t] : T(0); for (int d = 4; d > 0; d /= 2) v += __shfl_down_sync(~0u, v, d);"
-           " if (t == 0) s[0] = v; }")  # fmt: skip
 
 
 @program(SAMPLES, r"""
