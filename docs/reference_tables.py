@@ -145,13 +145,12 @@ def programs_table() -> str:
     from compat import PROGRAMS
 
     def shown(name: str, one: Any) -> str:
-        why = f"skips: `{one.skips}`" if one.skips else f"reported as {one.finds}" if one.finds else ""
-        return f"{name} ({why})" if why else name
+        return f"{name} (skips: `{one.skips}`)" if one.skips else name
 
-    rows, run = [], sum(not (one.skips or one.finds) for one in PROGRAMS.values())
+    rows, run = [], sum(not one.skips for one in PROGRAMS.values())
     for of in dict.fromkeys(one.of for one in PROGRAMS.values()):
         named = {name: one for name, one in PROGRAMS.items() if one.of == of}
-        fine = sum(not (one.skips or one.finds) for one in named.values())
+        fine = sum(not one.skips for one in named.values())
         rows.append((of, f"{fine} of {len(named)}", ", ".join(shown(name, one) for name, one in named.items())))
     total = f"{run} of {len(PROGRAMS)} run, with the results of NumPy.\n\n"
     return total + _table(("in the shape of", "run", "programs"), rows)

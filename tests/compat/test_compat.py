@@ -26,9 +26,7 @@ def test_a_program_computes_what_numpy_does(name: str) -> None:
             run(one.source, "k", one.grid, one.block, *args)
         return
     expected = [np.array(value) for _, value in results]
-    options = {"shared_bytes": one.shared_bytes, "faulty": bool(one.finds)}
-    faults = run(one.source, "k", one.grid, one.block, *args, **options).faults
-    assert {fault.code for fault in faults} == ({one.finds} if one.finds else set())
+    run(one.source, "k", one.grid, one.block, *args, shared_bytes=one.shared_bytes)
     for (array, _), value in zip(results, expected, strict=True):
         found = np.asarray(array)
         if found.dtype.kind in "iu":
@@ -40,4 +38,4 @@ def test_a_program_computes_what_numpy_does(name: str) -> None:
 
 def test_there_are_many_and_few_do_not_run() -> None:
     assert len(PROGRAMS) >= 120
-    assert sum(bool(one.skips or one.finds) for one in PROGRAMS.values()) <= 0.05 * len(PROGRAMS)
+    assert sum(bool(one.skips) for one in PROGRAMS.values()) <= 0.05 * len(PROGRAMS)

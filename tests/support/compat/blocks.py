@@ -86,14 +86,13 @@ def block_radix_sort_of_pairs(r: Random) -> Made:
     return (keys, values), [(keys, keys[order]), (values, order)]
 
 
-# It reads the element of shared memory after the last one, and does not use it.
 @program(CUB, including("block/block_merge_sort") + r"""
 struct Less { __device__ bool operator()(T a, T b) const { return a < b; } };
 extern "C" __global__ void k(T* a) {
     using S = cub::BlockMergeSort<T, 64, 4>; __shared__ typename S::TempStorage s; T v[4];
     for (int i = 0; i < 4; i++) v[i] = a[4 * threadIdx.x + i];
     S(s).Sort(v, Less()); for (int i = 0; i < 4; i++) a[4 * threadIdx.x + i] = v[i];
-}""", 1, 64, "float", "int", finds="uninitialised")  # fmt: skip
+}""", 1, 64, "float", "int")  # fmt: skip
 def block_merge_sort(r: Random) -> Made:
     a = r.values(256)
     return (a,), [(a, np.sort(a))]
@@ -167,7 +166,7 @@ extern "C" __global__ void k(T* a) {
     using S = cub::WarpMergeSort<T, 4>; __shared__ typename S::TempStorage s[2]; T v[4]; int t = threadIdx.x;
     for (int i = 0; i < 4; i++) v[i] = a[4 * t + i];
     S(s[t / 32]).Sort(v, Less()); for (int i = 0; i < 4; i++) a[4 * t + i] = v[i];
-}""", 1, 64, "float", "int", finds="uninitialised")  # fmt: skip
+}""", 1, 64, "float", "int")  # fmt: skip
 def warp_merge_sort(r: Random) -> Made:
     a = r.values(256)
     return (a,), [(a, np.sort(a.reshape(2, 128), axis=1).ravel())]

@@ -57,7 +57,7 @@ class Sorted:
 class Program:
     """Hold one instance. of: what it is shaped after. make: gives arguments, and each result with what is expected.
 
-    skips: the opcode that is not modelled. finds: the fault that is reported though the result is right.
+    skips: the opcode that is not modelled.
     """
 
     of: str
@@ -68,7 +68,6 @@ class Program:
     make: Callable[[Random], Made]
     shared_bytes: int = 0
     skips: str = ""
-    finds: str = ""
 
 
 PROGRAMS: dict[str, Program] = {}
@@ -83,7 +82,6 @@ def program(
     ways: Mapping[str, str] = MappingProxyType({"": ""}),
     shared_bytes: int = 0,
     skips: str = "",
-    finds: str = "",
 ) -> Callable[[Callable[[Random], Made]], Callable[[Random], Made]]:
     """Register a kernel `k` for each type, which T is, and for each way by its name, which replaces WAY."""
 
@@ -95,7 +93,7 @@ def program(
             text = ("#include <cuda_fp16.h>\n" if of_type == "__half" else "") + f"using T = {of_type};\n"
             text += source.replace("WAY", code)
             sizes = [(one,) if isinstance(one, int) else one for one in (grid, block)]
-            PROGRAMS[name] = Program(of, text, *sizes, DTYPES[of_type], make, shared_bytes, skips, finds)
+            PROGRAMS[name] = Program(of, text, *sizes, DTYPES[of_type], make, shared_bytes, skips)
         return make
 
     return register

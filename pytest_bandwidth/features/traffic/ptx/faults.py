@@ -23,6 +23,7 @@ from pytest_bandwidth.features.traffic.ptx.program import Site, readable_name
 
 _VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
 _OF_NO_ADDRESS = ("barrier", "trap", "participation")
+UNWRITTEN = "reads {array} at byte {place}, where nothing defined was written before"
 _PIECE = 16
 _CHUNK_WORDS = 1 << 16
 
@@ -188,6 +189,9 @@ def _pattern(first_word: int, words: int) -> Array:
 class InitialisationChecker(Checker):
     """Flag what was written. written: per region of an array that was declared empty, or of a variable without a
     value, uint8 flags of (1, bytes), 1 where initialised.
+
+    What is read of shared or local memory is a fault only where it is used. unwritten: those accesses since the list
+    was last taken, each with the lanes that read what nothing was written to, bool, for each granule of its width.
     """
 
     def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int], written: Mapping[Region, Array]) -> None:
@@ -195,6 +199,11 @@ class InitialisationChecker(Checker):
         self._granules = granule_bytes
         self._written = dict(written)
         self._windows: dict[Region, Array] = {}
+        self.unwritten: list[tuple[Access, list[Array]]] = []
+
+    def take_unwritten(self) -> list[tuple[Access, list[Array]]]:
+        taken, self.unwritten = self.unwritten, []
+        return taken
 
     def begin(self, geometry: Geometry) -> None:
         super().begin(geometry)
@@ -223,6 +232,7 @@ class InitialisationChecker(Checker):
             alike = alike or (offset.shape == (1, 1) and bool((mask == geometry.present).all()))
         else:
             alike = offset.shape[0] == 1 and mask.shape[0] == 1
+        alike = alike and not access.undefined
         if not alike and len(flags) == 1 and len(region.data) > 1:
             flags = self._windows[region] = np.repeat(flags, len(region.data), axis=0)
         if len(flags) == 1:
@@ -238,9 +248,22 @@ class InitialisationChecker(Checker):
         if access.kind != "store":
             hit = np.zeros(offset.shape, np.bool_)
             if loops.find_unmarked(flags, block_step, thread_step, places, mask, count, hit):
-                sentence = "reads {array} at byte {place}, where nothing was written before"
+                if access.kind == "load" and access.region in self._windows:
+                    self.unwritten.append((access, []))
+                    for place in range(count):
+                        one = np.zeros(offset.shape, np.bool_)
+                        loops.find_unmarked(flags, block_step, thread_step, places + place, mask, 1, one)
+                        self.unwritten[-1][1].append(one)
+                    return
+                sentence = UNWRITTEN
                 if access.region.kind == "const":
                     sentence = "reads the __constant__ {array}, which has no value: set it with kernel.set"
                 self._faults.add("uninitialised", access.site, access.region, hit & access.mask, offset, sentence)
         if access.kind != "load":
             loops.mark(flags, block_step, thread_step, places, mask, count, 1)
+        for element, undefined in enumerate(access.undefined):
+            shape = (self.geometry.rows, self.geometry.lanes)
+            row, lane = np.nonzero(spread(access.mask & undefined, shape))
+            width = count // len(access.undefined)
+            first = spread(access.offset, shape)[row, lane] // granule + element * width
+            flags[row[:, None] * block_step + lane[:, None] * thread_step, first[:, None] + np.arange(width)] = 0

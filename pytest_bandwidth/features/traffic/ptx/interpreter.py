@@ -18,7 +18,7 @@ import numpy as np
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
-from pytest_bandwidth.features.traffic.ptx.faults import FaultLog
+from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, InitialisationChecker
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, Mask, exchange, spread, warps_with
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.participation import Participation
@@ -164,6 +164,7 @@ class BatchInterpreter:
     geometry: Geometry
     memory: MemoryUnit
     order: HappensBefore
+    initialisation: InitialisationChecker
     traffic: TrafficCounter
     faults: FaultLog
     tally: Tally
@@ -221,7 +222,7 @@ class BatchInterpreter:
         undefined = self._participation.undefined
         for step in block.steps:
             if undefined and step.guard is not None:
-                self._participation.use((step.guard,), mask.lanes)
+                self._participation.use((step.guard,), mask.lanes, step.site)
             if isinstance(step, Compute):
                 self._compute(step, mask.lanes)
             else:
@@ -254,7 +255,8 @@ class BatchInterpreter:
         elif isinstance(step, Load):
             results = self.memory.load(step, sources[0], lanes)
         elif isinstance(step, Store):
-            self.memory.store(step, sources[0], sources[1:], lanes)
+            undefined = self._participation.stored(step, sources[0], lanes)
+            self.memory.store(step, sources[0], sources[1:], lanes, undefined)
         elif isinstance(step, Atomic):
             if lanes.any():
                 if step.releases:
@@ -272,6 +274,9 @@ class BatchInterpreter:
                 self.memory.copies.commit(lanes)
             else:
                 self.memory.copies.wait(lanes, step.left)
+        if self.initialisation.unwritten:
+            assert isinstance(step, Load)
+            self._participation.load(step, self.initialisation.take_unwritten())
         for target, result in zip(step.targets, results, strict=False):
             self._registers.write(target, result, lanes, step.guard is not None)
 
@@ -280,7 +285,8 @@ class BatchInterpreter:
     def _leave(self, block: BasicBlock, number: int, mask: Mask) -> None:
         end = block.end
         if end is not None and self._participation.undefined:
-            self._participation.use((*end.sources, *([] if end.guard is None else [end.guard])), mask.lanes)
+            guards = () if end.guard is None else (end.guard,)
+            self._participation.use((*end.sources, *guards), mask.lanes, end.site)
         if end is None:
             self._go(block.following, mask)
         elif isinstance(end, Barrier):

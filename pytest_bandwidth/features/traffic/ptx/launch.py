@@ -119,10 +119,11 @@ class _Run:
         shared_races = RaceChecker("shared", self._faults, kernel.granule_bytes, self._order)
         unset = {region: np.zeros((1, region.nbytes), np.uint8) for region in program.variables if not region.is_set}
         written = _written(self._arrays, uninitialised) | unset
+        self._initialisation = InitialisationChecker(self._faults, kernel.granule_bytes, written)
         self._copies = AsyncCopies(self._faults, shared_races)
         self._checkers = (
             self._traffic,
-            InitialisationChecker(self._faults, kernel.granule_bytes, written),
+            self._initialisation,
             shared_races,
             RaceChecker("global", self._faults, kernel.granule_bytes, self._order, not program.compiled.for_blocks),
             self._copies,
@@ -175,7 +176,15 @@ class _Run:
             checker.begin(geometry)
         unit = MemoryUnit(self._regions, geometry, self._checkers, self._faults, self._copies)
         BatchInterpreter(
-            kernel, geometry, unit, self._order, self._traffic, self._faults, self._tally, self._arguments
+            kernel,
+            geometry,
+            unit,
+            self._order,
+            self._initialisation,
+            self._traffic,
+            self._faults,
+            self._tally,
+            self._arguments,
         ).run()
 
     def _windows(self, geometry: Geometry) -> list[Region]:

@@ -104,7 +104,8 @@ class Access:
 
     kind: ``load``, ``store`` or ``atomic``. offset: bytes from the region's start, int64, and mask: bool, both
     broadcastable to (rows, lanes). values: what is stored, one array per element, else empty. width: bytes per lane.
-    All of it lies between bytes `first` and `end` of the region.
+    All of it lies between bytes `first` and `end` of the region. undefined: which lanes store an undefined value, bool,
+    for each of the values, else empty.
     """
 
     site: int
@@ -117,6 +118,7 @@ class Access:
     end: int
     values: tuple[Array, ...] = ()
     ordered: bool = False
+    undefined: tuple[Array, ...] = ()
 
 
 def flat_bytes(array: Array) -> tuple[Array, int]:

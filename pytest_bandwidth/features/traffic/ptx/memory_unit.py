@@ -57,8 +57,16 @@ class MemoryUnit:
                 results = [np.where(access.mask, new, old) for new, old in zip(values, results, strict=True)]
         return results or [np.zeros((1, 1), step.dtype)] * step.count
 
-    def store(self, step: Store, address: Array, values: tuple[Array, ...], lanes: Array) -> None:
-        for access in self._accesses(step, "store", address, lanes, values):
+    def store(
+        self,
+        step: Store,
+        address: Array,
+        values: tuple[Array, ...],
+        lanes: Array,
+        undefined: tuple[Array, ...] = (),
+    ) -> None:
+        """Store the elements' values. undefined: see `Access`."""
+        for access in self._accesses(step, "store", address, lanes, values, undefined):
             self._check(access)
             before = self._held(access, step)
             self._scatter(access, step)
@@ -156,7 +164,13 @@ class MemoryUnit:
                 checker.see(access)
 
     def _accesses(
-        self, step: Memory, kind: Kind, address: Array, lanes: Array, values: tuple[Array, ...] = ()
+        self,
+        step: Memory,
+        kind: Kind,
+        address: Array,
+        lanes: Array,
+        values: tuple[Array, ...] = (),
+        undefined: tuple[Array, ...] = (),
     ) -> Iterator[Access]:
         """Cut the access by region, without the lanes that the bounds forbid."""
         start = np.uint64((step.offset + WINDOWS.get(step.space, 0)) & 0xFFFFFFFFFFFFFFFF)
@@ -186,7 +200,7 @@ class MemoryUnit:
                 if region is None or not mask.any():
                     continue
                 first, end = max(first, 0), min(end, region.nbytes)
-            yield Access(step.site, kind, region, offset, mask, step.width, first, end, values, step.ordered)
+            yield Access(step.site, kind, region, offset, mask, step.width, first, end, values, step.ordered, undefined)
 
     @staticmethod
     def _fits(step: Memory, kind: Kind, region: Region, first: int, end: int, together: int) -> bool:

@@ -1,19 +1,20 @@
-"""Find warp instructions whose lanes do not all take part, where CUDA then leaves the result undefined.
+"""Find warp instructions whose lanes do not all take part, and follow what is undefined to where it is used.
 
 A lane has to be named in the mask that it gives. What a shuffle reads from a lane that has exited, was never there, has
-no shuffle before it or is not in the mask is undefined: that is a fault where the value is used, so it is followed from
-register to register. A lane that a mask names and that waits at __syncthreads() instead is a fault too. One that has
-exited is none; neither is one in another branch, which may execute the same instruction there.
+no shuffle before it or is not in the mask is undefined; so is what was read of shared or local memory that nothing was
+written to. That is a fault where the value is used, so it is followed from register to register. A lane that a mask
+names and that waits at __syncthreads() instead is a fault too. One that has exited is none; neither is one in another
+branch, which may execute the same instruction there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.faults import FaultLog
+from pytest_bandwidth.features.traffic.ptx.faults import UNWRITTEN, FaultLog
 from pytest_bandwidth.features.traffic.ptx.lanes import (
     ALL_LANES,
     EXCHANGES,
@@ -24,13 +25,24 @@ from pytest_bandwidth.features.traffic.ptx.lanes import (
     packed,
     spread,
 )
+from pytest_bandwidth.features.traffic.ptx.memory import (
+    LOCAL_REGION,
+    REGION_SHIFT,
+    SHARED_REGION,
+    WINDOWS,
+    Access,
+    Region,
+)
 from pytest_bandwidth.features.traffic.ptx.program import (
     BasicBlock,
     Compute,
+    GroupProduct,
     Guard,
     Kernel,
+    Load,
     Read,
     Step,
+    Store,
     WarpBarrier,
     WarpStep,
     Write,
@@ -40,13 +52,18 @@ _MASKED = EXCHANGES.keys() - {"active mask"}
 # Of these a result may not depend on an operand that is undefined.
 _CHOICES = ("selp", "and", "or")
 _NOWHERE = np.zeros((1, 1), np.int64)
+_NO_LANE = np.zeros((1, 1), np.bool_)
+# Where undefined values come from: the instruction, and the memory that it read; None for a shuffle.
+Origin: TypeAlias = tuple[int, Region | None]
+Marks: TypeAlias = dict[Origin, Array]
 
 
 class Participation:
     """Follow one batch.
 
-    An undefined value has a mark, int64: (site · 2¹⁰ + the thread that read it) · 2⁶ + the lane that it read
-    (plus 32 where the mask does not name that) + 1; 0 for values that are defined.
+    An undefined value has a mark for each of its origins, int64: what was read · 2¹⁰ + the thread that read it + 1;
+    0 for lanes whose value is defined. What was read: the place in memory in bytes, or the lane (plus 32 where the
+    mask does not name that).
     """
 
     def __init__(self, faults: FaultLog, geometry: Geometry, kernel: Kernel) -> None:
@@ -57,7 +74,7 @@ class Participation:
         # The lanes that have not exited, and those that may still execute a shuffle.
         self._alive = self._active = geometry.present
         # By register.
-        self.undefined: dict[int, Array] = {}
+        self.undefined: dict[int, Marks] = {}
         # How often lanes executed what some lane of the mask did not execute with them, since the last block barrier.
         self._alone: dict[tuple[str, int], Array] = {}
         self._last_sites: dict[tuple[str, int], int] = {}
@@ -70,50 +87,92 @@ class Participation:
     def exit(self, lanes: Array) -> None:
         self._alive, self._active = self._alive & ~lanes, self._active & ~lanes
 
-    def use(self, registers: Iterable[Read | Guard], lanes: Array) -> None:
-        """Add a fault where the lanes use what is undefined."""
+    def use(self, registers: Iterable[Read | Guard], lanes: Array, site: int) -> None:
+        """Add a fault where the lanes use what is undefined; once, so the value then counts as defined."""
         for register in registers:
-            if register.register in self.undefined:
-                self._report(np.where(lanes, self.undefined[register.register], 0))
+            for origin, marks in self.undefined.get(register.register, {}).items():
+                self._report(origin, np.where(lanes, marks, 0), site)
+            self._mark((Write(register.register),), {}, lanes)
 
-    def _report(self, marks: Array) -> None:
-        row, lane = np.nonzero(marks)
+    def _report(self, origin: Origin, marks: Array, used_at: int) -> None:
+        row, lane = np.nonzero(spread(marks, self._shape))
         if not len(row):
             return
-        marks = marks[row, lane] - 1
-        readers = marks >> 6 & 1023
-        hits = np.zeros(self._shape, np.bool_)
-        hits[row, readers] = True
-        first = np.lexsort((readers, row))[0]
-        reader, source, site = int(readers[first]) % WARP, int(marks[first]) & 63, int(marks[first]) >> 16
+        marks = spread(marks, self._shape)[row, lane] - 1
+        readers, found = marks & 1023, marks >> 10
+        hits, places = np.zeros(self._shape, np.bool_), np.zeros(self._shape, np.int64)
+        hits[row, readers], places[row, readers] = True, found
+        site, region = origin
+        if region is not None:
+            where, use = self._faults.line_of(site), self._faults.line_of(used_at)
+            sentence = UNWRITTEN + ("" if where == use else f"; {use} uses it")
+            self._faults.add("uninitialised", site, region, hits, places, sentence)
+            return
+        reader, source = np.argwhere(hits)[0][1] % WARP, int(places[hits][0])
         why = "is not active" if source < WARP else "its mask does not name"
         sentence = f"uses an undefined value: lane {reader} reads lane {source % WARP}, which {why}"
         self._faults.add("participation", site, None, hits, _NOWHERE, sentence)
 
     def compute(self, step: Compute, operands: Sequence[Array], lanes: Array) -> None:
         """Mark the results of undefined operands. lanes: those for which the step's guard holds."""
-        marks: Array = _NOWHERE
+        marks: Marks = {}
         for source in step.sources:
-            marks = np.maximum(marks, self.undefined.get(source.register, _NOWHERE))
-        if marks.any() and self._sites[step.site].opcode.split(".")[0] in _CHOICES:
+            marks = _joined(marks, self.undefined.get(source.register, {}))
+        if marks and self._sites[step.site].opcode.split(".")[0] in _CHOICES:
             other = step.function(
                 *(
-                    _inverted(operand, self.undefined.get(source.register, _NOWHERE) != 0)
+                    _inverted(operand, _somewhere(self.undefined.get(source.register, {})))
                     for operand, source in zip(operands, step.sources, strict=True)
                 )
             )
-            marks = np.where(_bits(other) != _bits(step.function(*operands)), marks, 0)
+            differs = _bits(other) != _bits(step.function(*operands))
+            marks = {origin: np.where(differs, one, 0) for origin, one in marks.items()}
         self._mark(step.targets, marks, lanes)
 
-    def _mark(self, targets: Sequence[Write | None], marks: Array, lanes: Array) -> None:
-        """Mark what lanes write; 0 for what is defined."""
+    def _mark(self, targets: Sequence[Write | None], marks: Marks, lanes: Array) -> None:
+        """Mark what lanes write; nothing where it is defined."""
         for target in targets:
             if target is None:
                 continue
-            old = self.undefined.pop(target.register, _NOWHERE)
-            now: Array = np.where(lanes, marks, old)
-            if now.any():
-                self.undefined[target.register] = spread(now, self._shape)
+            old = self.undefined.pop(target.register, {})
+            planes: Marks = {
+                origin: np.where(lanes, marks.get(origin, _NOWHERE), old.get(origin, _NOWHERE))
+                for origin in {**old, **marks}
+            }
+            now = {origin: spread(plane, self._shape) for origin, plane in planes.items() if plane.any()}
+            if now:
+                self.undefined[target.register] = now
+
+    def load(self, step: Load, unwritten: Iterable[tuple[Access, Sequence[Array]]]) -> None:
+        """Mark what was read where nothing was written. unwritten: see `InitialisationChecker`."""
+        for access, planes in unwritten:
+            origin, fresh = (step.site, access.region), (access.offset << 10 | self._numbers) + 1
+            if isinstance(step, GroupProduct):
+                self._report(origin, np.where(np.any(planes, axis=0), fresh, 0), step.site)
+                continue
+            width = len(planes) // step.count
+            for element, target in enumerate(step.targets):
+                hit = np.any(planes[element * width : (element + 1) * width], axis=0)
+                self._mark((target,), {origin: np.where(hit, fresh, 0)}, access.mask)
+
+    def stored(self, step: Store, address: Array, lanes: Array) -> tuple[Array, ...]:
+        """Return which lanes store an undefined value, for each element of shared or local memory; () for none.
+
+        Elsewhere that is a fault, and for what a shuffle read everywhere.
+        """
+        values = step.sources[1:]
+        if not self.undefined or not any(value.register in self.undefined for value in values):
+            return ()
+        inside = np.isin(address >> REGION_SHIFT, (SHARED_REGION, LOCAL_REGION)) | (step.space in WINDOWS)
+        found = []
+        for value in values:
+            undefined: Array = _NO_LANE
+            for origin, marks in self.undefined.get(value.register, {}).items():
+                passed_on = inside & (origin[1] is not None)
+                self._report(origin, np.where(lanes & ~passed_on, marks, 0), step.site)
+                undefined = undefined | (passed_on & (marks != 0))
+            found.append(undefined)
+        return tuple(found)
 
     def act(self, step: Step, sources: tuple[Array, ...], lanes: Array) -> None:
         """Take in a step that is no computation."""
@@ -121,9 +180,8 @@ class Participation:
         if isinstance(step, WarpStep) and step.name == "shuffle":
             self._shuffle(step, sources, lanes)
         elif self.undefined:
-            if not isinstance(step, WarpStep) or masked:
-                self.use(step.sources, lanes)
-            self._mark(step.targets, _NOWHERE, lanes)
+            self.use(step.sources[:1] if isinstance(step, Store) else step.sources, lanes, step.site)
+            self._mark(step.targets, {}, lanes)
         if masked and not _whole_warps(lanes, sources[-1]):
             self._check_mask(step, spread(sources[-1], self._shape), spread(lanes, self._shape))
 
@@ -168,18 +226,17 @@ class Participation:
         source = from_lane(self._numbers % WARP).astype(np.uint32)
         unnamed = (members >> source & np.uint32(1)) == 0
         unnamed &= source != self._numbers % WARP
-        fresh = (step.site << 16 | self._numbers << 6 | source + WARP * unnamed) + 1
         active = from_lane(self._active)
         for (name, mask), counts in self._alone.items():
             if name == _cuda_name(step):  # executed before, in another branch
                 active = active | ((members == mask) & (from_lane(counts) > counts))
-        marks = np.where(~active | unnamed, fresh, 0)
-        operand = self.undefined.get(step.sources[0].register)
-        if operand is not None:
-            marks = np.where(marks == 0, from_lane(operand), marks)
-        self.use(step.sources[1:], lanes)
-        self._mark(step.targets[:1], marks, lanes)
-        self._mark(step.targets[1:], _NOWHERE, lanes)
+        wrong = ~active | unnamed
+        fresh = np.where(wrong, (source + WARP * unnamed << 10 | self._numbers) + 1, 0)
+        operand = self.undefined.get(step.sources[0].register, {})
+        moved = {origin: np.where(wrong, 0, from_lane(plane)) for origin, plane in operand.items()}
+        self.use(step.sources[1:], lanes, step.site)
+        self._mark(step.targets[:1], _joined({(step.site, None): fresh}, moved), lanes)
+        self._mark(step.targets[1:], {}, lanes)
 
 
 def _before_shuffles(blocks: Sequence[BasicBlock]) -> set[int]:
@@ -213,6 +270,18 @@ def _cuda_name(step: Step) -> str:
     modes = {"idx": "", "bfly": "_xor"} if step.name == "shuffle" else {}
     kind = kinds.get(step.name, "__match_all" if step.name == "match all" else "__match_any")
     return f"{kind}{modes.get(step.mode, step.mode and f'_{step.mode}')}_sync()"
+
+
+def _joined(one: Marks, other: Marks) -> Marks:
+    return one | {origin: np.maximum(marks, one.get(origin, _NOWHERE)) for origin, marks in other.items()}
+
+
+def _somewhere(marks: Marks) -> Array:
+    """Return the lanes that any mark is of."""
+    lanes: Array = _NO_LANE
+    for one in marks.values():
+        lanes = lanes | (one != 0)
+    return lanes
 
 
 def _bits(values: Any) -> Array:
