@@ -19,7 +19,7 @@ import numpy as np
 
 from pytest_bandwidth.features.traffic.ptx import loops
 from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog
-from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, spread, warps_with
+from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Geometry, spread, warps_with
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region
 
 NEVER = np.iinfo(np.int64).max
@@ -38,6 +38,9 @@ class HappensBefore:
     Between blocks, a fence followed by an atomic publishes what a block did before; an atomic of another block after
     that receives it. Which address the atomics use is not looked at, so some races through unrelated atomics go unseen.
 
+    Threads of one block do the same, each for itself, from one block barrier to the next. What one does after it has
+    published counts as published, too: some races go unseen.
+
     State is kept for blocks of batches that met a fence or an atomic, whatever the grid; batches come in rising order.
     """
 
@@ -49,12 +52,13 @@ class HappensBefore:
         self._fenced = np.zeros(0, np.bool_)
         self._clock = 0
         self._geometry: Geometry | None = None
+        self._threads: _Threads | None = None
         self.passed = False
         self.block_epoch: Array = np.zeros((1, 1), np.int64)
         self.warp_epoch: Array = np.zeros((1, 1), np.int64)
 
     def begin(self, geometry: Geometry) -> None:
-        self._geometry, self.passed = geometry, False
+        self._geometry, self._threads, self.passed = geometry, None, False
         self.block_epoch = np.zeros((1, 1), np.int64)
         self.warp_epoch = np.zeros((1, geometry.lanes // 32), np.int64)
 
@@ -62,17 +66,27 @@ class HappensBefore:
         """Pass a block barrier. rows: bool (1 or rows, 1), the blocks whose threads all passed."""
         self.passed = True
         self.block_epoch = self.block_epoch + (1 if rows.all() else rows)
+        if self._threads is not None:
+            self._threads.block_barrier(rows)
 
     def warp_barrier(self, lanes: Array) -> None:
         self.passed = True
         self.warp_epoch = self.warp_epoch + warps_with(lanes)
+        if self._threads is not None:
+            self._threads.warp_barrier(lanes)
 
     def fence(self, lanes: Array) -> None:
+        if self._threads is None:
+            assert self._geometry is not None
+            self._threads = _Threads((self._geometry.rows, self._geometry.lanes))
+        self._threads.fence(lanes, self.warp_epoch > 0)
         slots = self._slots_with(lanes)  # first: it may make room
         self._fenced[slots] = True
 
     def atomic(self, lanes: Array) -> None:
-        """Order the blocks' atomics: each receives what those before it published."""
+        """Order the atomics of blocks and of threads: each receives what those before it published."""
+        if self._threads is not None:
+            self._threads.atomic(lanes, self.warp_epoch > 0)
         slots = self._slots_with(lanes)
         times = self._clock + np.arange(len(slots))
         self._clock += len(slots)
@@ -86,6 +100,14 @@ class HappensBefore:
         """
         published = self._look_up(self._published, earlier, NEVER)
         return (published < self._look_up(self._received, later, -1)) & (earlier >= 0)
+
+    def in_turn(self, earlier: Array, several: Array) -> Array:
+        """Tell where what thread `earlier` of its block (or some thread, where `several`) published reached each thread
+        of the batch.
+        """
+        if self._threads is None:
+            return np.zeros(earlier.shape, np.bool_)
+        return self._threads.in_turn(earlier, several)
 
     def _look_up(self, state: Array, blocks: Array, otherwise: int) -> Array:
         known = self._known[: self._count]
@@ -115,6 +137,51 @@ class HappensBefore:
             self._published = np.concatenate((self._published, np.full(more, NEVER, np.int64)))
             self._received = np.concatenate((self._received, np.full(more, -1, np.int64)))
             self._fenced = np.concatenate((self._fenced, np.zeros(more, np.bool_)))
+
+
+class _Threads:
+    """Track what fences and atomics order among the threads of each block, from a batch's first fence on.
+
+    joined: bool (1 or rows, warps), which warps passed a warp barrier. In these, a thread publishes for its warp.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self._shape, self._warps = shape, (shape[0], shape[1] // WARP, WARP)
+        self._clock = 0
+        self._fenced = np.zeros(shape, np.bool_)
+        self._published = np.full(shape, NEVER)
+        self._received = np.full(shape, -1)
+
+    def block_barrier(self, rows: Array) -> None:
+        self._fenced &= ~rows
+        self._published[spread(rows, self._shape)] = NEVER
+        self._received[spread(rows, self._shape)] = -1
+
+    def warp_barrier(self, lanes: Array) -> None:
+        """Let each thread receive what one of its warp has."""
+        received = np.where(lanes, self._received, -1).reshape(self._warps).max(axis=2, keepdims=True)
+        latest = spread(received, self._warps).reshape(self._shape)
+        self._received = np.where(lanes, np.maximum(self._received, latest), self._received)
+
+    def fence(self, lanes: Array, joined: Array) -> None:
+        self._fenced |= lanes | (self._first(np.where(lanes, 0, NEVER), joined) == 0)
+
+    def atomic(self, lanes: Array, joined: Array) -> None:
+        now = np.where(lanes, self._clock + np.arange(self._shape[1]), NEVER)
+        self._clock += self._shape[1]
+        at = np.where(lanes, now, self._first(now, joined))
+        self._published = np.where(self._fenced, np.minimum(self._published, at), self._published)
+        self._received = np.where(lanes, now, self._received)
+
+    def _first(self, times: Array, joined: Array) -> Array:
+        """Return the least of the times in each warp that is joined, NEVER in others."""
+        least = spread(times, self._shape).reshape(self._warps).min(axis=2, keepdims=True)
+        return spread(np.where(joined[..., None], least, NEVER), self._warps).reshape(self._shape)
+
+    def in_turn(self, earlier: Array, several: Array) -> Array:
+        published = np.take_along_axis(self._published, earlier, axis=1)
+        some = self._published.min(axis=1, keepdims=True)
+        return np.where(several, some, published) < self._received
 
 
 @dataclass(slots=True)
@@ -227,9 +294,11 @@ class RaceChecker(Checker):
             several = (who < 0) & ((lane & 31) == loops.SEVERAL_BLOCKS)
             block = np.where(several, -1, block)
             own = spread(self.geometry.blocks[:, None], hit.shape)
-            hits &= ~self._order.between(block, own)
+            inside = block == own
+            in_turn = self._order.in_turn(lane % self.geometry.lanes, who < 0)
+            hits &= np.where(inside, ~in_turn, ~self._order.between(block, own))
             if not self._within_blocks:
-                hits &= block != own
+                hits &= ~inside
         if access.kind == "store" and hits.any():
             hits &= ~benign(access, hits)
         if not hits.any():

@@ -28,6 +28,25 @@ RACES = {
     "half a warp writes": "if (t < 16) x[t] = t + 9; else x[t + 128] = x[t - 16];",
     "bytes of a word": "((short*)x)[t] = 3; x[t + 128] = x[t / 2];",
     "only the second round": "for (int i = 0; i < 2; i++) { x[t] = x[(t + i) % n] + 1; __syncthreads(); }",
+    "after two tickets of one thread": (
+        "if (!t) { __threadfence(); atomicAdd(x + 300, 1); __threadfence(); atomicAdd(x + 300, 1); } x[t] = x[t + 1];"
+    ),
+    "after two tickets of all, and a barrier": (
+        "for (int i = 0; i < 2; i++) { __threadfence(); atomicAdd(x + 300, 1); } __syncthreads(); x[t] = x[t + 1];"
+    ),
+    "read by the last, without a fence": (
+        "x[t] = t; if (atomicAdd(x + 300, 1) == n - 1) for (int i = 0; i < n; i++) x[400] += x[i];"
+    ),
+    "read by one that took no ticket": (
+        "x[t] = t; if (t < 9) { __threadfence(); atomicAdd(x + 300, 1); } else x[t + 128] = x[t % 9];"
+    ),
+    "read by one that was not the last": (
+        "x[t] = t; __threadfence(); if (atomicAdd(x + 300, 1) == n / 2) for (int i = 0; i < n; i++) x[400] += x[i];"
+    ),
+    "handed over by one of a warp that did not wait": (
+        "x[t] = t; if (t == 0) { __threadfence(); atomicExch(x + 300, 1); }"
+        "if (t == 32) { while (atomicAdd(x + 300, 0) == 0) {} x[400] = x[7]; }"
+    ),
     "volatile": "volatile int* v = x; v[t] = v[(t + 1) % n] + 1;",
 }
 ORDERED = {
@@ -44,6 +63,16 @@ ORDERED = {
     "read by all, then written by one": "int first = x[0]; __syncthreads(); if (t == 5) x[0] = first + 1;",
     "a tree": "for (int o = n / 2; o; o /= 2) { if (t < o) x[t] += x[t + o]; __syncthreads(); }",
     "places of its own": "for (int i = 0; i < 4; i++) x[t * 4 + i] = x[t * 4 + 3 - i];",
+    "read by the last": (
+        "x[t] = t; __threadfence(); if (atomicAdd(x + 300, 1) == n - 1) for (int i = 0; i < n; i++) x[400] += x[i];"
+    ),
+    "read by the last, and written": (
+        "x[128 + t] = x[t] + x[0]; __threadfence(); if (atomicAdd(x + 300, 1) == n - 1) x[0] = 9;"
+    ),
+    "handed over by a warp": (
+        "if (t < 32) { x[t] = t; __syncwarp(); if (!t) { __threadfence(); atomicExch(x + 300, 1); } }"
+        "else { if (t == 32) while (atomicAdd(x + 300, 0) == 0) {} __syncwarp(); x[t + 128] = x[t ^ 33]; }"
+    ),
     "taking turns at a lock": (
         "int* lock = x + 300; bool done = false;"
         "while (!done) if (atomicCAS(lock, 0, 1) == 0) {"
