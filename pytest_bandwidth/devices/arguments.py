@@ -162,6 +162,8 @@ _NUMBERS: dict[str, tuple[str, int]] = {
         ("int", "unsigned", "unsigned int", "int32_t", "uint32_t", "int2", "int4", "uint2", "uint4"), ("i", 4)
     ),
     **dict.fromkeys(("long long", "unsigned long long", "int64_t", "uint64_t"), ("i", 8)),
+    # PTX's; those of mere bits (.b32) may be anything.
+    **{f".{letter}{bits}": ("f" if letter == "f" else "i", bits // 8) for letter in "fus" for bits in (16, 32, 64)},
 }
 # Whole numbers that `_NUMBERS` leaves out.
 _OTHER_WHOLE = frozenset(
@@ -189,14 +191,17 @@ def misread_arrays(source: str, kernel: str, args: Sequence[Any]) -> tuple[str, 
     found = []
     for name, kind, array in zip(names, kinds, args, strict=True):
         dtype = getattr(array, "dtype", None)
-        if kind not in _NUMBERS or isinstance(array, np.generic) or not isinstance(dtype, np.dtype):
-            continue
-        if dtype.itemsize == 1 or dtype.kind not in "fiuc":  # raw bytes, or a type of the user's own
-            continue
-        number, itemsize = _NUMBERS[kind]
-        size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
-        given = "f" if dtype.kind in "fc" else "i"
-        holds_bits = dtype.kind == "u" or (number == "b" and given == "i")
-        if size != itemsize or (given != number and not holds_bits):
+        if isinstance(dtype, np.dtype) and not isinstance(array, np.generic) and misread(dtype, kind):
             found.append(f"`{name}` is {dtype}, the kernel's parameter is {kind}")
     return tuple(found)
+
+
+def misread(dtype: np.dtype[Any], kind: str) -> bool:
+    """Return whether numbers of a dtype are not those of a type as a source writes it; False for an unknown type."""
+    if kind not in _NUMBERS or dtype.itemsize == 1 or dtype.kind not in "fiuc":  # raw bytes, or the user's own type
+        return False
+    number, itemsize = _NUMBERS[kind]
+    size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    given = "f" if dtype.kind in "fc" else "i"
+    holds_bits = dtype.kind == "u" or (number == "b" and given == "i")
+    return size != itemsize or (given != number and not holds_bits)

@@ -8,7 +8,10 @@ from math import prod
 
 import numpy as np
 
+from pytest_bandwidth.devices.arguments import misread
+from pytest_bandwidth.devices.base import KernelSource
 from pytest_bandwidth.devices.code.cubin import MAGIC, UNREADABLE, read_elf
+from pytest_bandwidth.domain.code.kernel_signature import type_of_variable
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import listed, shown
 
@@ -17,7 +20,7 @@ MOST_NAMES = 10
 _SECTIONS = (".nv.constant3", ".nv.global", ".nv.global.init")
 _DECLARATION = re.compile(
     r"^[ \t]*(?:\.\w+[ \t]+)*?\.(?:global|const)\b(?:[ \t]+\.align[ \t]+\d+)?[ \t]+(?:\.v([24])[ \t]+)?"
-    r"\.[a-z]+(\d+)[ \t]+([%$A-Za-z_][\w$]*)((?:\[\d+\])*)",
+    r"(\.[a-z]+(\d+))[ \t]+([%$A-Za-z_][\w$]*)((?:\[\d+\])*)",
     re.MULTILINE | re.ASCII,
 )
 
@@ -27,7 +30,7 @@ def variable_sizes(code: bytes) -> dict[str, int]:
     if not code.startswith(MAGIC):
         return {
             name: int(vector or 1) * int(bits) // 8 * prod(map(int, re.findall(r"\d+", extents)))
-            for vector, bits, name, extents in _DECLARATION.findall(code.decode("utf-8", "replace"))
+            for vector, _, bits, name, extents in _DECLARATION.findall(code.decode("utf-8", "replace"))
         }
     try:
         elf = read_elf(code)
@@ -37,8 +40,23 @@ def variable_sizes(code: bytes) -> dict[str, int]:
         return {}
 
 
-def checked_contents(variable: object, value: object, sizes: Mapping[str, int]) -> bytes:
-    """Return the bytes to set a variable to. Raises UsageError for no array, no such variable and another size."""
+def _declared_type(source: KernelSource, variable: str) -> str:
+    """Return the type of a variable's elements as its source, or its PTX, writes it; empty where that does not tell."""
+    of_ptx = {
+        kind
+        for code in source.compiled
+        if code.is_ptx
+        for _, kind, _, name, _ in _DECLARATION.findall(code.data.decode("utf-8", "replace"))
+        if name == variable
+    }
+    return of_ptx.pop() if len(of_ptx) == 1 else type_of_variable(source.text, variable)
+
+
+def checked_contents(variable: object, value: object, sizes: Mapping[str, int], source: KernelSource) -> bytes:
+    """Return the bytes to set a variable to. source: the kernel's.
+
+    Raises UsageError for no array, no such variable, another size and, where the source tells it, another type.
+    """
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.hasobject:
         raise UsageError(f"kernel.set: found {shown(value)} for {shown(variable)}, expected an array or a NumPy scalar")
     if not isinstance(variable, str) or variable not in sizes:
@@ -50,6 +68,9 @@ def checked_contents(variable: object, value: object, sizes: Mapping[str, int]) 
     if value.nbytes != sizes[variable]:
         expected = f"expected an array of {sizes[variable]} bytes"
         raise UsageError(f"kernel.set: found {value.nbytes} bytes ({value.dtype}) for {variable}, {expected}")
+    kind = _declared_type(source, variable)
+    if misread(value.dtype, kind):
+        raise UsageError(f"kernel.set: found {value.dtype} for {variable}, expected an array of its type, {kind}")
     return value.tobytes()
 
 

@@ -194,11 +194,11 @@ class CudaDevice(TimedDevice):
                 else:
                     kernel = compile_kernel(self._cupy, source)
                 kernel = with_attributes(self._cupy, kernel)
-                kernel.loaded, kernel.set = loaded, partial(self._set, kernel)
+                kernel.loaded, kernel.set = loaded, partial(self._set, kernel, source)
                 self._kernels[source] = kernel
         return self._kernels[source]
 
-    def _set(self, kernel: Any, variable: str, value: Any) -> None:
+    def _set(self, kernel: Any, source: KernelSource, variable: str, value: Any) -> None:
         """Write a __constant__ or __device__ variable of the kernel's module, until the test ends.
 
         Raises UsageError, NotOnThisDevice.
@@ -210,7 +210,7 @@ class CudaDevice(TimedDevice):
             module = kernel.kernel.module
             if module.ptr not in self._variables:
                 self._variables[module.ptr] = Variables(self._cupy, module, self._codes.variable_sizes(kernel))
-            self._variables[module.ptr].set(variable, value)
+            self._variables[module.ptr].set(variable, value, source)
 
     def _variables_set(self, kernel: Any) -> tuple[str, ...]:
         if not self._variables or not isinstance(kernel, self._cupy.RawKernel):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.base import KernelSource
 from pytest_bandwidth.devices.code.variables import checked_contents, variable_settings
 from pytest_bandwidth.domain.code.identity import digest
 
@@ -28,11 +29,11 @@ class Variables:
         """Return what identifies launches, with code and arguments."""
         return variable_settings(self._digests)
 
-    def set(self, name: str, value: Any) -> None:
-        """Write a whole variable. Raises UsageError."""
+    def set(self, name: str, value: Any, source: KernelSource) -> None:
+        """Write a whole variable. source: the kernel's. Raises UsageError."""
         if isinstance(value, self._cupy.ndarray):
             value = self._cupy.asnumpy(value)
-        data = checked_contents(name, value, self._sizes)
+        data = checked_contents(name, value, self._sizes, source)
         if name not in self._before:
             before = np.empty(len(data), np.uint8)
             self._place(name).copy_to_host(before.ctypes.data, before.nbytes)

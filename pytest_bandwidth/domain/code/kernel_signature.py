@@ -1,4 +1,4 @@
-"""Find the names of a kernel's parameters in its CUDA source: PTX only numbers them."""
+"""Find in a CUDA source what PTX leaves out: the names of a kernel's parameters, and the types of arrays."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_NAME = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)*$")
 _POINTER_TO_ARRAY = re.compile(r"\(\s*[*&]\s*([A-Za-z_]\w*)\s*\)")
 _QUALIFIERS = re.compile(r"\b(?:const|volatile|struct|typename|__restrict__|__restrict|restrict)\b|[()]")
+_STORAGE = re.compile(r"\b(?:static|extern|inline|constexpr|__device__|__constant__|__managed__)\b")
 _MANGLED = re.compile(r"^_Z(?:N.*?)?(\d+)(\w+)")
 
 
@@ -40,6 +41,20 @@ def lacks_initialiser(source: str, variable: str) -> bool:
     """Return whether the source declares a __constant__ variable without a value; PTX writes a zero like none."""
     declared = rf"__constant__[^;={{}}()]*\b{re.escape(variable)}\b\s*(?:\[[^\]]*\]\s*)*[;,]"
     return re.search(declared, without_comments(source[:1_000_000])) is not None
+
+
+def type_of_variable(source: str, variable: str) -> str:
+    """Return the type of a __constant__ or __device__ variable, of an array its elements', as written: ``float``.
+
+    Empty where the source does not tell, or declares it more than once.
+    """
+    declared = rf"__(?:constant|device)__([^;={{}}()]*?)\b{re.escape(variable)}\b\s*(?:\[[^\]]*\]\s*)*[;,=({{]"
+    kinds = set()
+    for match in re.finditer(declared, without_comments(source[:1_000_000])):
+        first, comma, _ = match[1].partition(",")
+        kind = _LAST_NAME.sub("", first.strip()) if comma else first
+        kinds.add(" ".join(_STORAGE.sub(" ", _QUALIFIERS.sub(" ", kind)).split()))
+    return kinds.pop() if len(kinds) == 1 else ""
 
 
 @functools.lru_cache(256)

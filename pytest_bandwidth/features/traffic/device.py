@@ -91,6 +91,7 @@ class TrafficKernel:
     name: str
     resources: KernelResources | None
     code: MeasuredCode
+    source: KernelSource
 
     @property
     def program(self) -> Program:
@@ -98,7 +99,7 @@ class TrafficKernel:
 
     def set(self, variable: str, value: Any) -> None:
         """Write a __constant__ or __device__ variable, by its symbol, until the test ends. Raises UsageError."""
-        contents = checked_contents(variable, value, self.program.variable_sizes)
+        contents = checked_contents(variable, value, self.program.variable_sizes, self.source)
         self.program.set_variable(variable, contents)
         self.module.digests[variable] = digest(contents)
 
@@ -174,7 +175,7 @@ class TrafficDevice(Device):
         )
         name = program.resolve(source.name)
         code = kernel_code(program.compiled.ptx, cubin.data, name)
-        return TrafficKernel(self._module_of(program), name, cubin.resources.get(name), code)
+        return TrafficKernel(self._module_of(program), name, cubin.resources.get(name), code, source)
 
     def _of_ptx(self, source: KernelSource) -> TrafficKernel:
         number = number_of(self._arch)
@@ -190,7 +191,7 @@ class TrafficDevice(Device):
         filename = file[1] if file is not None else source.file.name if source.file is not None else "the PTX"
         program = _loaded(ptx, self._arch, filename)
         name = program.resolve(source.name)
-        return TrafficKernel(self._module_of(program), name, None, kernel_code(ptx, b"", name))
+        return TrafficKernel(self._module_of(program), name, None, kernel_code(ptx, b"", name), source)
 
     def _module_of(self, parsed: Program) -> _Module:
         """Return the module of a source, the same one as long as a kernel of it exists."""
@@ -378,7 +379,8 @@ class TrafficDevice(Device):
         self._numba.drive()
 
     def _execute_foreign(self, launch: ForeignLaunch, driver: TritonDriver | NumbaDriver) -> None:
-        kernel = TrafficKernel(_Module(launch.program, launch.program), launch.kernel, None, launch.code)
+        module, source = _Module(launch.program, launch.program), KernelSource("", launch.kernel)
+        kernel = TrafficKernel(module, launch.kernel, None, launch.code, source)
         described = Launch(kernel, launch.grid, launch.block, launch.args, launch.shared_bytes)
         self._execute(described, None, lambda _: None, launch.name)
         self._makers[driver.maker] = driver.version

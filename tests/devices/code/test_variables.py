@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from containers import library
 from nvcc import nvcc
 
-from pytest_bandwidth.devices.code.variables import variable_sizes
+from pytest_bandwidth.devices.base import KernelSource
+from pytest_bandwidth.devices.code.variables import checked_contents, variable_sizes
+from pytest_bandwidth.domain.errors import UsageError
 
 DECLARED = """
 .version 8.3
@@ -40,3 +43,33 @@ def test_what_nvcc_makes_has_the_sizes_of_the_source(tmp_path: Path, form: str) 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\x7fELF\x02\x01", library(b"")])
 def test_what_holds_no_variables_has_none(data: bytes) -> None:
     assert variable_sizes(data) == {}
+
+
+@pytest.mark.parametrize(
+    ("declared", "dtype", "fits"),
+    [
+        ("__constant__ float v[2];", "f8", False),
+        ("__constant__ float v[2];", "i4", False),
+        ("__constant__ float v[2];", "f4", True),
+        ("__constant__ float v[2];", "u4", True),  # bits
+        ("__constant__ float v[2];", "u1", True),  # bytes
+        ("static __device__ const volatile int v[2] = {1, 2};", "f4", False),
+        ("static __device__ const volatile int v[2] = {1, 2};", "u4", True),
+        ("__constant__ int w[3], v[2];", "f4", False),
+        ("__constant__ float4* w, v;", "f8", True),
+        ("__constant__ real v[2];", "f8", True),
+        ("__device__ long long v{0};", "f8", False),
+        ("/* __constant__ float v[2]; */ __constant__ double v;", "f8", True),
+        ("#ifdef D\n__constant__ double v;\n#else\n__constant__ float v[2];\n#endif", "f8", True),
+        ("__device__ float v(float x); __constant__ double v;", "f8", True),
+    ],
+)
+def test_what_is_set_has_the_type_of_the_source_where_that_tells(declared: str, dtype: str, fits: bool) -> None:
+    value, source = np.ones(8 // np.dtype(dtype).itemsize, dtype), KernelSource(declared, "k")
+    if fits:
+        assert checked_contents("v", value, {"v": 8}, source) == value.tobytes()
+    else:
+        with pytest.raises(
+            UsageError, match=f"^kernel.set: found {value.dtype} for v, expected an array of its type, "
+        ):
+            checked_contents("v", value, {"v": 8}, source)

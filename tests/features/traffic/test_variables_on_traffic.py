@@ -102,12 +102,30 @@ ld.const.f32 %f1, [c+4]; st.global.f32 [%rd2], %f1; ret;
     assert launched(device, kernel)[0] == [0, 0, 0, 0]
     kernel.set("c", C[:2])
     assert launched(device, kernel)[0] == [1, 0, 0, 0]
+    kernel.set("c", np.array([0.0]))  # of bytes nothing is known
+
+
+@pytest.mark.parametrize(("kind", "fits"), [(".f32", "float32"), (".b32", "float32 int32"), (".u32", "int32 uint32")])
+def test_the_type_that_ptx_declares_is_expected(device, kind, fits):
+    text = f".version 8.3\n.target sm_90\n.address_size 64\n.global .align 4 {kind} v;\n.visible .entry k() {{ ret; }}"
+    kernel = device.kernel(read_source(text, None, ()))
+    for dtype in ("float32", "int32", "float16", "int64"):
+        value = np.zeros(4 // np.dtype(dtype).itemsize or 1, dtype)
+        if dtype in fits or (kind == ".b32" and value.nbytes == 4):
+            kernel.set("v", value)
+        else:
+            with pytest.raises(UsageError, match=f"^kernel.set: found .*{dtype}.* for v, expected an array of"):
+                kernel.set("v", value)
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
         ("c", np.zeros(4), r"found 32 bytes \(float64\) for c, expected an array of 16 bytes"),
+        ("c", np.zeros(2), r"found float64 for c, expected an array of its type, float$"),
+        ("c", np.zeros(4, np.int32), r"found int32 for c, expected an array of its type, float$"),
+        ("counter", np.zeros(1, np.float32), r"found float32 for counter, expected an array of its type, int$"),
+        ("none", np.float32(1), r"found float32 for none, expected an array of its type, int$"),
         ("c", np.zeros(0, np.float32), r"found 0 bytes \(float32\) for c, expected an array of 16 bytes"),
         (
             "nope",
