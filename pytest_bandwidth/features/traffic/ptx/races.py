@@ -66,7 +66,9 @@ class HappensBefore:
         """Pass a block barrier. rows: bool (1 or rows, 1), the blocks whose threads all passed."""
         self.passed = True
         self.block_epoch = self.block_epoch + (1 if rows.all() else rows)
-        if self._threads is not None:
+        if rows.all():
+            self._threads = None
+        elif self._threads is not None:
             self._threads.block_barrier(rows)
 
     def warp_barrier(self, lanes: Array) -> None:
@@ -140,7 +142,7 @@ class HappensBefore:
 
 
 class _Threads:
-    """Track what fences and atomics order among the threads of each block, from a batch's first fence on.
+    """Track what fences and atomics order among the threads of each block, from a fence to the blocks' next barrier.
 
     joined: bool (1 or rows, warps), which warps passed a warp barrier. In these, a thread publishes for its warp.
     """

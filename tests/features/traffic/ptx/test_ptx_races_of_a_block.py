@@ -98,6 +98,15 @@ def test_what_is_ordered_is_no_race(name: str) -> None:
     assert not faults(ORDERED[name])
 
 
+def test_a_barrier_ends_what_was_published_in_the_blocks_that_pass_it() -> None:
+    tickets = "for (int i = 0; i < 2; i++) { __threadfence(); atomicAdd(x + 300, 1); }"
+    text = HEAD.replace(
+        "BODY", f"if (blockIdx.x == 0) return; {tickets} __syncthreads(); x[t] = x[t + 1] + blockIdx.x;"
+    )
+    x = np.arange(512, dtype=np.int32)
+    assert {fault.code for fault in run(text, "k", (2,), (64,), x, x, faulty=True).faults} == {"race"}
+
+
 def test_of_triton_only_races_between_blocks_are_told() -> None:
     """It gives one element to several threads: all of them read it, one writes it."""
     text = HEAD.replace("BODY", "x[t + 128] = x[0]; if (t == 0) x[0] = blockIdx.x + 9;")
