@@ -53,7 +53,7 @@ _MASKED = EXCHANGES.keys() - {"active mask"}
 _CHOICES = ("selp", "and", "or")
 _NOWHERE = np.zeros((1, 1), np.int64)
 _NO_LANE = np.zeros((1, 1), np.bool_)
-# Where undefined values come from: the instruction, and the memory that it read; None for a shuffle.
+# Where undefined values come from: an instruction, and the memory that it read; None for a shuffle.
 Origin: TypeAlias = tuple[int, Region | None]
 Marks: TypeAlias = dict[Origin, Array]
 
@@ -75,6 +75,7 @@ class Participation:
         self._alive = self._active = geometry.present
         # By register.
         self.undefined: dict[int, Marks] = {}
+        self._origins: dict[tuple[str, int, Region | None, str], Origin] = {}
         # How often lanes executed what some lane of the mask did not execute with them, since the last block barrier.
         self._alone: dict[tuple[str, int], Array] = {}
         self._last_sites: dict[tuple[str, int], int] = {}
@@ -143,12 +144,20 @@ class Participation:
             if now:
                 self.undefined[target.register] = now
 
+    def _origin(self, site: int, region: Region | None = None, array: str = "") -> Origin:
+        """Return one origin for all instructions of a line that read an array: loops are unrolled."""
+        where = self._sites[site]
+        return self._origins.setdefault((where.file, where.line or -where.ptx_line, region, array), (site, region))
+
     def load(self, step: Load, unwritten: Iterable[tuple[Access, Sequence[Array]]]) -> None:
         """Mark what was read where nothing was written. unwritten: see `InitialisationChecker`."""
         for access, planes in unwritten:
-            origin, fresh = (step.site, access.region), (access.offset << 10 | self._numbers) + 1
+            row, lane = np.argwhere(np.any(planes, axis=0))[0]
+            array = access.region.describe(int(spread(access.offset, self._shape)[row, lane]))
+            origin = self._origin(step.site, access.region, array)
+            fresh = (access.offset << 10 | self._numbers) + 1
             if isinstance(step, GroupProduct):
-                self._report(origin, np.where(np.any(planes, axis=0), fresh, 0), step.site)
+                self._report(origin, np.where(access.mask & np.any(planes, axis=0), fresh, 0), step.site)
                 continue
             width = len(planes) // step.count
             for element, target in enumerate(step.targets):
@@ -235,7 +244,7 @@ class Participation:
         operand = self.undefined.get(step.sources[0].register, {})
         moved = {origin: np.where(wrong, 0, from_lane(plane)) for origin, plane in operand.items()}
         self.use(step.sources[1:], lanes, step.site)
-        self._mark(step.targets[:1], _joined({(step.site, None): fresh}, moved), lanes)
+        self._mark(step.targets[:1], _joined({self._origin(step.site): fresh}, moved), lanes)
         self._mark(step.targets[1:], {}, lanes)
 
 

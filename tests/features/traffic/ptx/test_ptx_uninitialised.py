@@ -90,3 +90,10 @@ def test_the_lines_of_the_read_and_of_its_use_are_named() -> None:
 def test_each_of_two_reads_that_meet_is_told() -> None:
     _, found = faults("\nint a = box[t];\nint b = other[t];\nout[t] = a + b;")
     assert sorted(said.split(" reads ")[1].split()[0] for _, said in found) == ["box", "other"]
+
+
+def test_of_an_unrolled_loop_each_thread_is_told_once() -> None:
+    body = "int v = 0;\n#pragma unroll\nfor (int i = 0; i < 8; i++) v = 3 * v + other[t ^ i];\nout[t] = v;"
+    text, out = HEAD.replace("BODY", body), np.zeros(32, np.int32)
+    (fault,) = run(text, "k", (1,), (32,), out, out, 20, faulty=True).faults
+    assert (fault.array, fault.threads) == ("other", 32)

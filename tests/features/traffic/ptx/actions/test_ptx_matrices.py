@@ -376,3 +376,20 @@ def test_what_was_not_waited_for_is_read_too_early(waits: str, code: str) -> Non
 def test_a_buffer_that_others_still_read_is_overwritten() -> None:
     _, execution = copied(CP + WAIT + READ + " add.s64 %from, %from, 16;\n" + CP + WAIT)
     assert {fault.code for fault in execution.faults} == {"race"}
+
+
+@pytest.mark.parametrize(
+    "opcode",
+    [
+        "wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%d0, %d1, %d2, %d3}, %tell, %tell, %no, 1, 1;",
+        "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%w}, [%at];",
+        "ld.shared.b32 %w, [%at]; mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%d0, %d1, %d2, %d3},"
+        " {%w, %w, %w, %w}, {%w, %w}, {%d0, %d1, %d2, %d3};",
+    ],
+)
+def test_a_matrix_that_was_never_written_is_a_fault(opcode: str) -> None:
+    *_, tell = in_shared_memory(np.zeros((64, 32), np.uint8), 32, 0)
+    body = " .shared .align 1024 .b8 box[4096];\n .reg .b32 %w, %at;\n .reg .f32 %d<4>;\n .reg .pred %no;\n"
+    body += f" .reg .b64 %tell;\n mov.b64 %tell, {tell};\n mov.u32 %at, box;\n setp.ne.u32 %no, 0, 0;\n {opcode}\n"
+    faults = run_body(body, (np.zeros(1, np.uint32),), 128, arch="sm_90a").faults
+    assert [(fault.code, fault.array) for fault in faults] == [("uninitialised", "box")]
