@@ -27,9 +27,11 @@ from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, chosen
 from pytest_bandwidth.features.traffic.ptx.operands import Here
 from pytest_bandwidth.features.traffic.ptx.parsing import Address, Name, Operand, Vector
 from pytest_bandwidth.features.traffic.ptx.program import (
+    Arrive,
     Atomic,
     Barrier,
     Branch,
+    Clock,
     Compute,
     CopyGroup,
     CopyStore,
@@ -60,10 +62,23 @@ SPACES: dict[str, Space] = {
 }
 
 
+# The bits of a clock's register, and the first of them.
+_CLOCKS = {
+    **dict.fromkeys(("%clock", "%globaltimer_lo"), (32, 0)),
+    **dict.fromkeys(("%clock_hi", "%globaltimer_hi"), (32, 32)),
+    **dict.fromkeys(("%clock64", "%globaltimer"), (64, 0)),
+}
+
+
 def move(here: Here) -> Sequence[Step]:
     """Decode mov: a copy; with a vector on one side, packs or unpacks it."""
     target, source = here.operands
     kind = here.choice["mtype"]
+    if isinstance(source, Name) and source.text in _CLOCKS:
+        bits, shift = _CLOCKS[source.text]
+        if DTYPES[kind].itemsize * 8 != bits:
+            here.refuse(f" of {source.text}, a .u{bits} register")
+        return [Clock(**here.placed(), targets=(here.write(target, kind),), shift=shift, dtype=DTYPES[kind])]
     if isinstance(source, Vector):
         part = f"b{DTYPES[kind].itemsize * 8 // len(source.items)}"
         reads = tuple(here.read(item, part) for item in source.items)
@@ -156,18 +171,27 @@ def leave(here: Here) -> Sequence[Step]:
 
 
 def barrier(here: Here) -> Sequence[Step]:
-    """Decode bar.sync 0 and bar.red: the whole block.
-    Named barriers and those for some of the threads are not modelled.
-    """
+    """Decode bar.sync and bar.red. With a count of threads it is one for part of the block."""
     operands = list(here.operands)
     reduction, targets, predicate = "", [], []
     if here.match.form.meaning != "block barrier":
         reduction = here.choice.get("barred", "popc")
         targets = [here.write(operands.pop(0), here.match.results[0])]
         predicate = [here.read(operands.pop(), "pred")]
-    if len(operands) != 1 or getattr(operands[0], "value", None) != 0 or here.instruction.guard:
+    elif len(operands) == 2 and not here.instruction.guard:
+        return [Barrier(site=here.site(), is_named=True, sources=_number_and_count(here))]
+    if len(operands) != 1 or here.instruction.guard:
         here.refuse()
     return [Barrier(site=here.site(), reduction=reduction, targets=tuple(targets), sources=tuple(predicate))]
+
+
+def arrive(here: Here) -> Sequence[Step]:
+    return [Arrive(**here.placed(), sources=_number_and_count(here))]
+
+
+def _number_and_count(here: Here) -> tuple[Read, ...]:
+    number, count = here.operands
+    return here.read(number, "u32"), here.read(count, "u32")
 
 
 def warp_barrier(here: Here) -> Sequence[Step]:
@@ -180,6 +204,12 @@ def fence(here: Here) -> Sequence[Step]:
 
 def nothing(here: Here) -> Sequence[Step]:
     return [Nothing(**here.placed())]
+
+
+def policy(here: Here) -> Sequence[Step]:
+    """Decode createpolicy: what it makes is a hint to caches, which this model has not."""
+    u64, zero = DTYPES["u64"], here.context.file.constant(0, DTYPES["u64"])
+    return [copy(here, Read(zero, u64), here.write(here.operands[0], "b64"))]
 
 
 def between_lanes(here: Here) -> Sequence[Step]:
@@ -217,8 +247,13 @@ _ATOMIC_TYPES = {
 _VECTOR_TYPES = ("f32", *_HALVES)
 
 
+def _unhinted(here: Here) -> Sequence[Operand]:
+    """Return an access's operands without the policy that a hint to the cache brings."""
+    return here.operands[:-1] if "L2::cache_hint" in here.choice else here.operands
+
+
 def load(here: Here) -> Sequence[Step]:
-    target, address = here.operands
+    target, address = _unhinted(here)
     kind = here.choice["memory"]
     items = target.items if isinstance(target, Vector) else (target,)
     writes = tuple(here.write(item, kind) for item in items)
@@ -250,7 +285,7 @@ def _load_parameter(here: Here, address: Address, kind: str, writes: Sequence[Wr
 
 
 def store(here: Here) -> Sequence[Step]:
-    address, value = here.operands
+    address, value = _unhinted(here)
     kind = here.choice["memory"]
     items = value.items if isinstance(value, Vector) else (value,)
     values = tuple(here.read(item, kind) for item in items)
@@ -273,7 +308,7 @@ def _store_parameter(here: Here, address: Operand, kind: str, values: Sequence[R
 
 def atomic(here: Here) -> Sequence[Step]:
     """Decode atom, with a result, and red, without; on sm_90 and later also for vectors."""
-    operands = list(here.operands)
+    operands = list(_unhinted(here))
     kind = chosen(here.choice, "attype", "redtype")
     target = operands.pop(0) if here.match.form.meaning == "atomic" else None
     address, *values = operands
@@ -304,7 +339,7 @@ def asynchronous_copy(here: Here) -> Sequence[Step]:
 
     Its optional last operand says how many bytes are read: all of them, or none, and zeros are stored.
     """
-    to, start, size, *read_bytes = here.operands
+    to, start, size, *read_bytes = _unhinted(here)
     nbytes = getattr(size, "value", 0)
     if nbytes not in ((16,) if here.choice["cpcache"] == "cg" else (4, 8, 16)) or len(read_bytes) > 1:
         here.refuse()
@@ -510,6 +545,7 @@ ACTIONS: dict[str, Callable[[Here], Sequence[Step]]] = {
     "block barrier": barrier,
     "counting barrier": barrier,
     "voting barrier": barrier,
+    "arrival": arrive,
     "warp barrier": warp_barrier,
     "fence": fence,
     "shuffle": between_lanes,
@@ -519,6 +555,8 @@ ACTIONS: dict[str, Callable[[Here], Sequence[Step]]] = {
     "match all": between_lanes,
     "warp reduction": between_lanes,
     "active mask": between_lanes,
+    "elect": between_lanes,
+    "policy": policy,
     "nothing": nothing,
     "asynchronous copy": asynchronous_copy,
     "copies committed": copy_group,

@@ -21,12 +21,15 @@ from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, InitialisationChecker
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, Mask, exchange, spread, warps_with
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
+from pytest_bandwidth.features.traffic.ptx.named_barriers import NamedBarriers
 from pytest_bandwidth.features.traffic.ptx.participation import Participation
 from pytest_bandwidth.features.traffic.ptx.program import (
+    Arrive,
     Atomic,
     Barrier,
     BasicBlock,
     Branch,
+    Clock,
     Compute,
     CopyGroup,
     Exit,
@@ -47,6 +50,8 @@ from pytest_bandwidth.features.traffic.ptx.races import HappensBefore
 # A step of few threads takes as long as one of some hundred, and counts as one against the limit: a kernel whose blocks
 # wait for each other for ever is stopped in minutes, not in days.
 LEAST_THREADS = 500
+# What an instruction takes by the clocks that a kernel may read, in cycles and in nanoseconds.
+CLOCKS_PER_INSTRUCTION = 32
 
 
 class Registers:
@@ -119,6 +124,7 @@ class Tally:
     def __init__(self, kernel: Kernel, limit: int, seconds: float = math.inf) -> None:
         self.threads = 0
         self.warps = 0
+        self._executed = 0
         self._spent = 0
         self._kernel = kernel
         self._limit = limit
@@ -129,11 +135,17 @@ class Tally:
         steps = len(block.steps) + (block.end is not None)
         self.threads += steps * mask.threads
         self.warps += steps * mask.warps
+        self._executed += steps
         self._spent += steps * max(mask.threads, LEAST_THREADS)
         if self._spent > self._limit:
             self._stop(block, f"executed more than {self._limit:.3g} thread-instructions", "the limit")
         if clock.monotonic() > self._end:
             self._stop(block, f"run for {self._seconds:g} s", "--bandwidth-traffic-timeout")
+
+    def clock(self) -> int:
+        """Return the time by the instructions executed so far, of whatever group. No two reads are the same."""
+        self._executed += 1
+        return self._executed * CLOCKS_PER_INSTRUCTION
 
     def _stop(self, block: BasicBlock, found: str, bound: str) -> NoReturn:
         sites = [self._kernel.sites[step.site] for step in (*block.steps, block.end) if step is not None]
@@ -176,6 +188,7 @@ class BatchInterpreter:
         self._participation = Participation(self.faults, self.geometry, self.kernel)
         self._ready: dict[int, Mask] = {}
         self._waiting: dict[int, Mask] = {}
+        self._named = NamedBarriers(self.geometry)
         # Groups that came around a loop in which they look at memory, with nothing changed for them.
         self._polling: dict[int, Mask] = {}
         self._arrived: dict[int, tuple[Array, list[Array | None]]] = {}
@@ -269,6 +282,10 @@ class BatchInterpreter:
             self.order.warp_barrier(lanes)
         elif isinstance(step, Fence):
             self.order.fence(lanes)
+        elif isinstance(step, Arrive):
+            self._named.arrive(sources[0], sources[1], lanes & self.geometry.present)
+        elif isinstance(step, Clock):
+            results = (np.full((1, 1), self.tally.clock() >> step.shift).astype(step.dtype),)
         elif isinstance(step, CopyGroup):
             if step.commits:
                 self.memory.copies.commit(lanes)
@@ -290,6 +307,9 @@ class BatchInterpreter:
         if end is None:
             self._go(block.following, mask)
         elif isinstance(end, Barrier):
+            if end.is_named:
+                barrier, count = (self._registers.read(source) for source in end.sources)
+                self._named.wait(barrier, count, mask.lanes & self.geometry.present)
             self._join(self._waiting, number, mask)
         elif isinstance(end, Exit):
             self._exit(end, block, mask)
@@ -393,8 +413,12 @@ class BatchInterpreter:
         Called when no group can run. Return whether there is any: blocks that still poll memory have to go on first.
         """
         waiting, self._waiting = self._waiting, {}
-        if self._polling:
-            waiting = self._without_polling_blocks(waiting)
+        busy, released = [mask.lanes for mask in self._polling.values()], False
+        if self._named.waiting.any():
+            waiting, released = self._pass_named(waiting)
+            busy.append(self._named.waiting)
+        if busy:
+            waiting = self._without_blocks_of(busy, waiting)
         if len(waiting) > 1:
             self._report_stuck(waiting)
         for number, mask in waiting.items():
@@ -407,16 +431,47 @@ class BatchInterpreter:
             self.order.block_barrier(passing)
             self._participation.block_barrier(passing)
             self._go(block.following, mask)
-        return bool(waiting)
+        return released or bool(waiting)
 
-    def _without_polling_blocks(self, waiting: dict[int, Mask]) -> dict[int, Mask]:
-        """Return the groups without the blocks of which some thread polls; those go on waiting."""
-        polls = np.zeros((self.geometry.rows, 1), np.bool_)
-        for mask in self._polling.values():
-            polls |= mask.lanes.any(axis=1, keepdims=True)
+    def _pass_named(self, waiting: dict[int, Mask]) -> tuple[dict[int, Mask], bool]:
+        """Let lanes go on whose named barrier is complete. Return the groups at other barriers, and whether any did."""
+        named = {n: mask for n, mask in waiting.items() if getattr(self.kernel.blocks[n].end, "is_named", False)}
+        others = {n: mask for n, mask in waiting.items() if n not in named}
+        passing = self._named.complete()
+        if not passing.any() and not self._polling:
+            held = self._named.waiting.any(axis=1, keepdims=True)
+            if not any((mask.lanes & ~held).any() for mask in others.values()):
+                passing = self._named.waiting
+                self._report_incomplete(named)
+        if passing.any():
+            # Who takes no part is ordered as well: races with those may stay unseen.
+            self.order.block_barrier(passing.any(axis=1, keepdims=True))
+        for number, mask in named.items():
+            for lanes, goes in ((mask.lanes & passing, True), (mask.lanes & ~passing, False)):
+                if lanes.any() and goes:
+                    self._go(self.kernel.blocks[number].following, Mask(lanes, self.geometry))
+                elif lanes.any():
+                    self._waiting[number] = Mask(lanes, self.geometry)
+        return others, bool(passing.any())
+
+    def _report_incomplete(self, named: dict[int, Mask]) -> None:
+        """Report a named barrier at which too few threads arrive: a GPU would hang, here they all go on."""
+        number, mask = min(named.items())
+        end = self.kernel.blocks[number].end
+        assert end is not None
+        lanes = spread(mask.lanes, self._shape)
+        row, lane = map(int, np.argwhere(lanes)[0])
+        sentence = self._named.give_up(row, lane)
+        self.faults.add("barrier", end.site, None, lanes, np.zeros((1, 1), np.int64), sentence)
+
+    def _without_blocks_of(self, busy: list[Array], waiting: dict[int, Mask]) -> dict[int, Mask]:
+        """Return the groups without the blocks of these lanes, which poll or wait elsewhere; those go on waiting."""
+        held = np.zeros((self.geometry.rows, 1), np.bool_)
+        for lanes in busy:
+            held |= lanes.any(axis=1, keepdims=True)
         passing: dict[int, Mask] = {}
         for number, mask in waiting.items():
-            for lanes, groups in ((mask.lanes & ~polls, passing), (mask.lanes & polls, self._waiting)):
+            for lanes, groups in ((mask.lanes & ~held, passing), (mask.lanes & held, self._waiting)):
                 if lanes.any():
                     groups[number] = Mask(lanes, self.geometry)
         return passing

@@ -88,6 +88,9 @@ SPECIALS: dict[str, Callable[[Geometry], Any]] = {
     "%laneid": lambda g: g.numbers % WARP,
     "%warpid": lambda g: g.numbers // WARP,
     "%nwarpid": lambda g: g.lanes // WARP,
+    # All blocks on one multiprocessor, which a GPU may do, too.
+    "%smid": lambda _: 0,
+    "%nsmid": lambda _: 1,
     "%dynamic_smem_size": lambda g: g.dynamic_shared_bytes,
     "%total_smem_size": lambda g: g.dynamic_shared_bytes + g.static_shared_bytes,
     "%lanemask_eq": lambda g: 1 << g.numbers % WARP,
@@ -243,6 +246,13 @@ def _reduce(mode: str, active: Array, value: Array, members: Array) -> tuple[Arr
     return (result,)
 
 
+def _elect(_mode: str, active: Array, members: Array) -> tuple[Array, ...]:
+    """Return the lowest lane that takes part, and whether it is this one."""
+    taking_part = active & (members >> np.arange(WARP, dtype=np.uint32) & np.uint32(1) != 0)
+    leader = taking_part.argmax(axis=2, keepdims=True).astype(np.uint32)
+    return leader, leader == np.arange(WARP)
+
+
 # By the action's name in the opcode table; each is given its modifier first.
 EXCHANGES: dict[str, Callable[..., tuple[Array, ...]]] = {
     "shuffle": _shuffle,
@@ -252,4 +262,5 @@ EXCHANGES: dict[str, Callable[..., tuple[Array, ...]]] = {
     "match all": _match_all,
     "warp reduction": _reduce,
     "active mask": _active_mask,
+    "elect": _elect,
 }

@@ -179,9 +179,26 @@ class Exit(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barrier(Step):
-    """Wait as __syncthreads() does, with its reduction (``popc``, ``and``, ``or``) where it has one."""
+    """Wait as __syncthreads() does, with its reduction (``popc``, ``and``, ``or``) where it has one.
+
+    is_named: it has a number and a count of threads, its two sources.
+    """
 
     reduction: str = ""
+    is_named: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrive(Step):
+    """Arrive at a named barrier without waiting; its sources are number and count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock(Step):
+    """Read a clock, of which the register holds the bits from `shift` on, as `dtype`."""
+
+    shift: int
+    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -821,3 +821,18 @@ def test_macros_of_c_s_headers_are_there(arch: str) -> None:
     out, given = np.zeros(64, np.float32), np.arange(1, 65, dtype=np.float32)
     run(MACROS, "macros", (1,), (64,), out, given, arch=arch)
     np.testing.assert_array_equal(out, given)
+
+
+@pytest.mark.parametrize("index", ["n - 1 - t", "t / 32 * 32 + 31 - t % 32", "(n - t) % n"])
+def test_addresses_of_shared_memory_wrap_at_32_bits(index: str) -> None:
+    """NVRTC writes a reversed index as a negative address and a positive offset."""
+    source = """extern "C" __global__ void k(int* x) {
+    __shared__ int box[128];
+    int t = threadIdx.x, n = 128;
+    box[t] = t;
+    __syncthreads();
+    x[t] = box[INDEX];
+}"""
+    x, t, n = np.zeros(128, np.int32), np.arange(128), 128
+    run(source.replace("INDEX", index), "k", (1,), (128,), x)
+    np.testing.assert_array_equal(x, eval(index.replace("/", "//"), {"t": t, "n": n}))

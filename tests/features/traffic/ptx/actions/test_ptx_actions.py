@@ -303,7 +303,114 @@ HINTS = (
     *("prefetch.local.L1 [own]", "prefetchu.L1 [%x]", "nanosleep.u32 20", "pmevent 1"),
     *("griddepcontrol.wait", "griddepcontrol.launch_dependents"),
     *("discard.L2 [%p0], 128", "discard.global.L2 [%p0], 128"),
+    *(f"prefetch{space}.L2::evict_{which} [%p0]" for space in ("", ".global") for which in ("last", "normal", "first")),
+    *("applypriority.L2::evict_normal [%p0], 128", "applypriority.global.L2::evict_normal [%p0], 128"),
+    *("setmaxnreg.inc.sync.aligned.u32 232", "setmaxnreg.dec.sync.aligned.u32 24"),
 )
+POLICIES = (
+    *(f"fractional.L2::evict_{which}.b64 %c, 0.5" for which in ("last", "normal", "first")),
+    *(f"fractional.L2::evict_last.L2::evict_{other}.b64 %c" for other in ("first", "unchanged")),
+    *(
+        f"range{space}.L2::evict_{which}.b64 %c, [%p1], 64, 256"
+        for space, which in (("", "last"), (".global", "first"))
+    ),
+    *(f"range.L2::evict_normal.L2::evict_{other}.b64 %c, [%p1], 64, 256" for other in ("first", "unchanged")),
+    "cvt.L2.b64 %c, 1",
+)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_of_the_cache_changes_no_access(policy: str) -> None:
+    source, out, sums = np.arange(4, 68, dtype=np.uint32), np.zeros(64, np.uint32), np.zeros(64, np.uint32)
+    body = f""" .reg .u64 %c;
+ .shared .align 16 .b32 box[64];
+ createpolicy.{policy};
+ add.s64 %x, %p1, %off;
+ ld.global.L1::no_allocate.L2::cache_hint.L2::128B.u32 %a, [%x], %c;
+ add.s64 %x, %p0, %off;
+ st.global.L1::evict_first.L2::cache_hint.u32 [%x], %a, %c;
+ add.s64 %x, %p2, %off;
+ red.relaxed.gpu.global.add.L2::cache_hint.u32 [%x], %a, %c;
+ atom.global.add.L2::cache_hint.u32 %b, [%x], %a, %c;
+ add.s64 %x, %p1, %off;
+ mov.u64 %p1, box;
+ add.s64 %p1, %p1, %off;
+ cp.async.ca.shared.global.L2::cache_hint [%p1], [%x], 4, %c;
+ cp.async.wait_all;
+ ld.shared.u32 %b, [%p1];
+ add.s64 %x, %p2, %off;
+ red.global.add.u32 [%x], %b;
+"""
+    counts = execute(body.replace("%p1", "%p1", 1), out, source, sums).counts
+    np.testing.assert_array_equal(out, source)
+    np.testing.assert_array_equal(sums, 3 * source)
+    assert (counts.loads.sectors, counts.stores.sectors) == (16, 8)  # 256 bytes, loaded twice
+
+
+@pytest.mark.parametrize("clock", ["clock", "clock64", "globaltimer", "globaltimer_lo"])
+def test_clocks_run(clock: str) -> None:
+    """A kernel may wait for a time to pass, and no two reads are the same."""
+    bits = 64 if clock in ("clock64", "globaltimer") else 32
+    out = np.zeros(64, np.uint32)
+    execute(
+        f""" .reg .u{bits} %begin, %now;
+ mov.u{bits} %begin, %{clock};
+again:
+ mov.u{bits} %now, %{clock};
+ sub.u{bits} %now, %now, %begin;
+ setp.lt.u{bits} %q, %now, 5000;
+@%q bra again;
+ cvt.u32.u{bits} %a, %now;
+{STORE}""",
+        out,
+    )
+    assert (out >= 5000).all()
+    assert (out < 5500).all()
+
+
+@pytest.mark.parametrize("clock", ["clock_hi", "globaltimer_hi"])
+def test_the_upper_half_of_a_clock(clock: str) -> None:
+    out = np.ones(64, np.uint32)
+    execute(f" mov.u32 %a, %{clock};\n{STORE}", out)
+    assert not out.any()
+
+
+def test_one_lane_is_elected() -> None:
+    out, leaders = np.zeros(64, np.uint32), np.zeros(64, np.uint32)
+    body = f""" mov.u32 %b, 99;
+ setp.ge.u32 %r, %t, 3;
+@!%r bra done;
+ setp.lt.u32 %q, %t, 32;
+ selp.u32 %c, 0xfffffff8, 0xffffffff, %q;
+ elect.sync %b|%q, %c;
+done:
+ and.pred %q, %q, %r;
+ selp.u32 %a, 1, 0, %q;
+{STORE} add.s64 %x, %p1, %off;
+ st.global.u32 [%x], %b;
+"""
+    execute(body, out, leaders)
+    assert np.flatnonzero(out).tolist() == [3, 32]
+    assert leaders.tolist() == [99] * 3 + [3] * 29 + [0] * 32
+
+
+@pytest.mark.parametrize("arrive", ["bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive.aligned"])
+def test_a_warp_arrives_without_waiting(arrive: str) -> None:
+    """The first warp hands over to the second, which alone waits."""
+    out = np.zeros(64, np.uint32)
+    body = f"""{BOX} setp.lt.u32 %q, %t, 32;
+@!%q bra reader;
+ st.shared.u32 [%x], %t;
+ {arrive} 3, 64;
+ bra done;
+reader:
+ barrier.cta.sync 3, 64;
+ ld.shared.u32 %a, [%x+-128];
+{STORE}
+done:
+"""
+    execute(body, out)
+    np.testing.assert_array_equal(out, [0] * 32 + list(range(32)))
 
 
 def test_hints_and_fences_change_nothing() -> None:
