@@ -261,8 +261,8 @@ def load(here: Here) -> Sequence[Step]:
         named = _load_parameter(here, address, kind, writes)
         if named is not None:
             return named
-    read, offset = _place(here, address)
-    return [Load(**here.placed(), sources=(read,), targets=writes, **_access(here, kind, len(items), offset))]
+    read, offset = place_of(here, address)
+    return [Load(**here.placed(), sources=(read,), targets=writes, **access_of(here, kind, len(items), offset))]
 
 
 def _load_parameter(here: Here, address: Address, kind: str, writes: Sequence[Write | None]) -> Sequence[Step] | None:
@@ -291,8 +291,8 @@ def store(here: Here) -> Sequence[Step]:
     values = tuple(here.read(item, kind) for item in items)
     if SPACES.get(chosen(here.choice, "stspace")) == "param":
         return _store_parameter(here, address, kind, values)
-    read, offset = _place(here, address)
-    return [Store(**here.placed(), sources=(read, *values), **_access(here, kind, len(items), offset))]
+    read, offset = place_of(here, address)
+    return [Store(**here.placed(), sources=(read, *values), **access_of(here, kind, len(items), offset))]
 
 
 def _store_parameter(here: Here, address: Operand, kind: str, values: Sequence[Read]) -> Sequence[Step]:
@@ -320,7 +320,7 @@ def atomic(here: Here) -> Sequence[Step]:
     items = [item for value in values for item in (value.items if isinstance(value, Vector) else (value,))]
     results = target.items if isinstance(target, Vector) else () if target is None else (target,)
     count = int(here.choice["vec"][1:]) if "vec" in here.choice else 1
-    read, offset = _place(here, address)
+    read, offset = place_of(here, address)
     return [
         Atomic(
             **here.placed(),
@@ -329,7 +329,7 @@ def atomic(here: Here) -> Sequence[Step]:
             operation=operation,
             type=kind,
             releases=chosen(here.choice, "order", "rorder") in ("release", "acq_rel"),
-            **_access(here, kind, count, offset),
+            **access_of(here, kind, count, offset),
         )
     ]
 
@@ -350,11 +350,12 @@ def asynchronous_copy(here: Here) -> Sequence[Step]:
     if read_bytes:
         guard, step = _narrowed(here, site, guard, here.read(read_bytes[0], "u32"), _reads_all(nbytes))
         steps.append(step)
-    read, offset = _place(here, start)
-    access = _access(here, "b32", len(words), offset, "global")
-    steps.append(Load(site=site, guard=guard, sources=(read,), targets=tuple(map(Write, words)), **access))
-    read, offset = _place(here, to)
-    access = _access(here, "b32", len(words), offset, "shared")
+    read, offset = place_of(here, start)
+    into = tuple(map(Write, words))
+    held = access_of(here, "b32", len(words), offset, "global")
+    steps.append(Load(site=site, guard=guard, sources=(read,), targets=into, **held))
+    read, offset = place_of(here, to)
+    access = access_of(here, "b32", len(words), offset, "shared")
     return [*steps, CopyStore(**placed, sources=(read, *(Read(word, b32) for word in words)), **access)]
 
 
@@ -441,9 +442,9 @@ def _rows_of_matrices(here: Here, start: Operand, held: Operand) -> _Rows:
         first = partial(operator.gt, np.uint32(8 * count))
         placed["guard"], step = _narrowed(here, placed["site"], placed["guard"], lane, first)
         guarding.append(step)
-    address, offset = _place(here, start)
+    address, offset = place_of(here, start)
     words = [here.context.file.new() for _ in range(4)]
-    return _Rows(placed, guarding, address, _access(here, "b32", 4, offset, "shared"), registers, words)
+    return _Rows(placed, guarding, address, access_of(here, "b32", 4, offset, "shared"), registers, words)
 
 
 def matrix_product(here: Here) -> Sequence[Step]:
@@ -498,12 +499,12 @@ def group_product(here: Here) -> Sequence[Step]:
             kinds=(left, right, result),
             transposed=(turned[0], turned[1]),
             negative=signs[:2] in ([1, -1], [-1, 1]),
-            **_access(here, "b32", 4, 0, "shared"),
+            **access_of(here, "b32", 4, 0, "shared"),
         )
     ]
 
 
-def _access(here: Here, kind: str, count: int, offset: int, space: Space | None = None) -> dict[str, Any]:
+def access_of(here: Here, kind: str, count: int, offset: int, space: Space | None = None) -> dict[str, Any]:
     dtype = DTYPES[kind]
     named = "global" if here.match.form.base == "ldu" else chosen(here.choice, "space", "stspace", "aspace")
     space = space or SPACES.get(named, "generic")
@@ -520,7 +521,7 @@ def _access(here: Here, kind: str, count: int, offset: int, space: Space | None 
     }
 
 
-def _place(here: Here, operand: Operand) -> tuple[Read, int]:
+def place_of(here: Here, operand: Operand) -> tuple[Read, int]:
     """Return the register an address starts from, of 64 or (in shared memory) 32 bits, and the bytes to add."""
     if not isinstance(operand, Address):
         here.refuse()

@@ -65,8 +65,10 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Write,
     readable_name,
 )
+from pytest_bandwidth.features.traffic.ptx.wmma import WMMA
 
 MAX_STEPS = 500_000
+_ACTIONS = {**ACTIONS, **WMMA}
 _NO_ROW = Match(TABLE.forms[0], {}, (), ())
 
 
@@ -306,7 +308,7 @@ class _Decoder:
             elif meaning == "return":
                 self._return(here)
             else:
-                self._items.extend(ACTIONS[meaning](here))
+                self._items.extend(_ACTIONS[meaning](here))
         except (KeyError, IndexError, ValueError):  # operands that the row does not have, or this device does not know
             here.refuse()
 

@@ -39,13 +39,15 @@ def product(depth: int, left: str, right: str, result: str, _active: Array, *wor
     blocks = depth * BITS[left] // 128
     a, b, c = words[: 2 * blocks], words[2 * blocks : 3 * blocks], words[3 * blocks :]
     columns = np.concatenate([_rows(word, right) for word in b], axis=-1)
-    return added(sixteen_rows(a, left), columns, c, result)
+    return added(eights(a, left, 2), columns, c, result)
 
 
-def sixteen_rows(words: tuple[Array, ...], kind: str) -> Array:
-    """Return A, (…, 16, depth): the first of a pair of registers holds its upper half, the second the lower."""
-    halves_ = [np.concatenate([_rows(word, kind) for word in words[half::2]], axis=-1) for half in (0, 1)]
-    return np.concatenate(halves_, axis=-2)
+def eights(words: tuple[Array, ...], kind: str, count: int) -> Array:
+    """Return a matrix of `count` times eight rows, (…, rows, depth), whose registers go on along the depth last."""
+    parts = [
+        np.concatenate([_rows(w, kind) for w in words[n : n + count]], axis=-2) for n in range(0, len(words), count)
+    ]
+    return np.concatenate(parts, axis=-1)
 
 
 def _rows(words: Array, kind: str) -> Array:

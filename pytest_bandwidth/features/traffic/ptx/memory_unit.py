@@ -86,7 +86,7 @@ class MemoryUnit:
         if len(given) == 1:
             a = self._matrix(step, given[0], matrices.GROUP_ROWS, left, step.transposed[0], lanes)
         else:
-            rows = matrices.sixteen_rows(tuple(word.reshape(warps) for word in given), left)
+            rows = matrices.eights(tuple(word.reshape(warps) for word in given), left, 2)
             a = rows.reshape(*rows.shape[:2], matrices.GROUP_ROWS, step.depth)
         b = self._matrix(step, descriptor, step.columns, right, step.transposed[1], lanes)
         c = tuple(np.where(adds, word, word.dtype.type(0)).reshape(warps) for word in held)

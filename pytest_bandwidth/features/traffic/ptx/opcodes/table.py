@@ -235,6 +235,8 @@ ACTIONS = [
     Form("shfl.sync.shmode.b32", "b32 pred? <- b32 b32 b32 b32", "shuffle"),
     Form("vote.sync.votemode.pred", "pred <- pred b32", "vote"),
     Form("vote.sync.ballot.b32", "b32 <- pred b32", "ballot"),
+    Form("vote.ballot.sync.b32", "b32 <- pred b32", "ballot"),  # as inline assembler of libraries has it
+    Form("vote.votemode.sync.pred", "pred <- pred b32", "vote"),
     Form("match.any.sync.b3264", "b32 <- b3264 b32", "match"),
     Form("match.all.sync.b3264", "b32 pred? <- b3264 b32", "match all"),
     Form("redux.sync.redop.i32", "i32 <- i32 b32", "warp reduction"),
@@ -250,6 +252,14 @@ ACTIONS = [
     Form("cp.async.wait_all", "", "copies awaited"),
     Form("ldmatrix.sync.aligned.m8n8.matrices[.trans].shmem.b16", "b32 <-", "matrix load"),
     Form("stmatrix.sync.aligned.m8n8.matrices[.trans].shmem.b16", "<- b32", "matrix store"),
+    Form("wmma.load.operand.sync.aligned.rowcol.wshape[.aspace].wtype", "", "load of a matrix"),
+    Form("wmma.store.d.sync.aligned.rowcol.wshape[.aspace].wresult", "", "store of a matrix"),
+    Form("wmma.mma.sync.aligned.rowcol.rowcol2.hshape.hresult.haccumulated", "", "product of matrices"),
+    Form(
+        "wmma.mma.sync.aligned.rowcol.rowcol2.wshape.tresult.tleft.tright.taccumulated[.satfinite]",
+        "",
+        "product of matrices",
+    ),
     Form("wgmma.mma_async.sync.aligned.gshape.mresult.mleft.mright", "", "product of a warp group"),
     Form("wgmma.fence.sync.aligned", "", "nothing"),
     Form("wgmma.commit_group.sync.aligned", "", "nothing"),

@@ -183,12 +183,15 @@ def test_parts_of_a_warp_exchange_each_among_itself(tile: int) -> None:
 
     truth = " selp.u32 %a, 1, 0, %r;\n"
     for name, expected in (("all", (tiles == 0).all(1)), ("any", (tiles == 0).any(1))):
-        np.testing.assert_array_equal(found(f"vote.sync.{name}.pred %r, %q, %m", truth), each(expected))
+        for spelling in (f"vote.sync.{name}.pred", f"vote.{name}.sync.pred"):
+            np.testing.assert_array_equal(found(f"{spelling} %r, %q, %m", truth), each(expected))
     uniform = (tiles == 0).all(1) | (tiles != 0).all(1)
-    np.testing.assert_array_equal(found("vote.sync.uni.pred %r, %q, %m", truth), each(uniform))
+    for spelling in ("vote.sync.uni.pred", "vote.uni.sync.pred"):
+        np.testing.assert_array_equal(found(f"{spelling} %r, %q, %m", truth), each(uniform))
     bits = np.uint64(1) << (np.arange(64) % 32).astype(np.uint64)
     zeros = ((values == 0) * bits).reshape(-1, tile).sum(1).astype(np.uint32)
-    np.testing.assert_array_equal(found("vote.sync.ballot.b32 %a, %q, %m"), each(zeros))
+    for spelling in ("vote.sync.ballot.b32", "vote.ballot.sync.b32"):
+        np.testing.assert_array_equal(found(f"{spelling} %a, %q, %m"), each(zeros))
     alike = (tiles[:, :, None] == tiles[:, None, :]) * bits.reshape(-1, 1, tile)
     np.testing.assert_array_equal(found("match.any.sync.b32 %a, %b, %m"), alike.sum(2).ravel().astype(np.uint32))
     equal = each((tiles == tiles[:, :1]).all(1))

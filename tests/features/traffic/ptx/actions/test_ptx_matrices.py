@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from opcode_lab import run_body, without_faults
 
+from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.features.traffic.ptx import Execution
 from pytest_bandwidth.features.traffic.ptx.opcodes.conversions import fp8_values
 
@@ -142,6 +145,90 @@ def test_products_that_the_isa_does_not_have_are_refused(opcode: str) -> None:
 # ---- ldmatrix, stmatrix ----------------------------------------------------------------------------------------------
 
 BOX = " .shared .align 16 .b8 box[512];\n .reg .u64 %box;\n .reg .u32 %row;\n mov.u64 %box, box;\n"
+
+
+def multiplied_in_any_layout(
+    shape: str, kind: str, result: str, layouts: tuple[str, str, str], *, space: str = ".global", more: str = ""
+) -> Execution:
+    """Load A, B and C, multiply and store D by wmma, D by way of shared memory; compare with NumPy."""
+    rows, columns, depth = (int(part) for part in shape.replace("m", "").replace("n", "k").split("k"))
+    generator = np.random.default_rng(1)
+    a, b = numbers(generator, (rows, depth), kind), numbers(generator, (depth, columns), kind)
+    c = generator.integers(-50, 50, (rows, columns))
+    dtype = {"f16": np.float16, "f32": np.float32, "s32": np.int32}[result]
+    held = [
+        np.ascontiguousarray(matrix if layout == "row" else matrix.T)
+        for matrix, layout in zip((encoded(a, kind), encoded(b, kind), c.astype(dtype)), layouts, strict=True)
+    ]
+    words = [8 if kind == "f16" else size * depth * BITS[kind] // 1024 for size in (rows, columns)]
+    sums, register = 4 if result == "f16" else 8, "f32" if result == "f32" else "b32"
+    types = f"{result}.{result}" if kind == "f16" else f"{result}.{kind}.{kind}.{result}"
+    of_a, of_b, of_c = layouts
+    stride = columns if of_c == "row" else rows
+    body = f""" .reg .b32 %a<{words[0]}>, %b<{words[1]}>;
+ .reg .{register} %c<{sums}>;
+ .shared .align 32 .b8 box[1024];
+ .shared .align 32 .b8 other[1024];
+ wmma.load.a.sync.aligned.{of_a}.{shape}{space}.{kind} {listed("a", words[0])}, [%p0];
+ wmma.load.b.sync.aligned.{of_b}.{shape}{space}.{kind} {listed("b", words[1])}, [%p1], {held[1].shape[1]};
+ wmma.load.c.sync.aligned.{of_c}.{shape}{space}.{result} {listed("c", sums)}, [%p2], {stride};
+ wmma.mma.sync.aligned.{of_a}.{of_b}.{shape}.{types}{more} {listed("c", sums)}, {listed("a", words[0])},
+  {listed("b", words[1])}, {listed("c", sums)};
+ wmma.store.d.sync.aligned.row.{shape}.shared.{result} [box], {listed("c", sums)};
+ bar.sync 0;
+ wmma.load.c.sync.aligned.row.{shape}.shared::cta.{result} {listed("c", sums)}, [box];
+ wmma.store.d.sync.aligned.col.{shape}.shared::cta.{result} [other], {listed("c", sums)};
+ bar.sync 0;
+ wmma.load.c.sync.aligned.col.{shape}.shared.{result} {listed("c", sums)}, [other];
+ wmma.store.d.sync.aligned.{of_c}.{shape}{space}.{result} [%p3], {listed("c", sums)}, {stride};
+"""
+    d = np.zeros_like(held[2])
+    execution = without_faults(run_body(body, (*held, d), 32))
+    np.testing.assert_array_equal(d if of_c == "row" else d.T, a @ b + c)
+    return execution
+
+
+@pytest.mark.parametrize("types", ["f16 f32", "f16 f16", "bf16 f32", "s8 s32", "u8 s32"])
+@pytest.mark.parametrize("shape", ["m16n16k16", "m32n8k16", "m8n32k16"])
+def test_matrices_of_any_layout(shape: str, types: str) -> None:
+    kind, result = types.split()
+    for layouts in itertools.product(("row", "col"), repeat=3):
+        multiplied_in_any_layout(shape, kind, result, layouts)
+
+
+def test_matrices_of_any_layout_of_tf32() -> None:
+    for layouts in itertools.product(("row", "col"), repeat=3):
+        multiplied_in_any_layout("m16n16k8", "tf32", "f32", layouts, space="")
+
+
+def test_any_layout_is_counted_as_the_products_own() -> None:
+    """Four loads of 4 bytes a lane for A and for B, eight rows of 16 bytes each; four of 8 bytes for C, of 32 bytes."""
+    counts = multiplied_in_any_layout("m16n16k16", "f16", "f32", ("row", "col", "row"), more="").counts
+    assert (counts.loads.requests, counts.loads.sectors) == (4 + 4 + 4, 32 + 32 + 32)
+    assert (counts.stores.requests, counts.stores.sectors) == (4, 32)
+    turned = multiplied_in_any_layout("m16n16k16", "f16", "f32", ("col", "col", "row"), more="").counts
+    assert turned.loads.requests == 8 + 4 + 4  # halves of A one by one
+
+
+def test_a_product_of_any_layout_saturates() -> None:
+    multiplied_in_any_layout("m16n16k16", "s8", "s32", ("row", "col", "row"), more=".satfinite")
+
+
+@pytest.mark.parametrize(
+    "opcode",
+    [
+        "wmma.load.a.sync.aligned.row.m16n16k8.f16 {%a0}, [%p0]",
+        "wmma.load.c.sync.aligned.row.m16n16k16.tf32 {%a0}, [%p0]",
+        "wmma.load.a.sync.aligned.row.m16n16k16.bf16 {%a0, %a0, %a0}, [%p0]",
+        "wmma.store.d.sync.aligned.row.m16n16k16.bf16 [%p0], {%a0, %a0, %a0, %a0}",
+        "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f16 {%a0}, {%a0}, {%a0}, {%a0}",
+        "wmma.mma.sync.aligned.row.col.m16n16k16.s32.s8.u8.s32 {%a0}, {%a0}, {%a0}, {%a0}",
+        "wmma.mma.sync.aligned.row.col.m16n16k8.f32.bf16.bf16.f32 {%a0}, {%a0}, {%a0}, {%a0}",
+    ],
+)
+def test_loads_and_products_that_the_isa_does_not_have_are_refused(opcode: str) -> None:
+    with pytest.raises(NotOnThisDevice, match=opcode.split()[0].replace(".", r"\.")):
+        run_body(f" .reg .b32 %a0;\n {opcode};\n", (np.zeros(4, np.float32),), 32)
 
 
 @pytest.mark.parametrize("space", ["shared", "shared::cta"])
