@@ -328,7 +328,6 @@ def atomic(here: Here) -> Sequence[Step]:
             targets=tuple(here.write(item, kind) for item in results),
             operation=operation,
             type=kind,
-            releases=chosen(here.choice, "order", "rorder") in ("release", "acq_rel"),
             **access_of(here, kind, count, offset),
         )
     ]
@@ -518,6 +517,7 @@ def access_of(here: Here, kind: str, count: int, offset: int, space: Space | Non
         "offset": offset,
         "ordered": order in _ORDERED,
         "fresh": order in (*_ORDERED, "volatile"),
+        "releases": order in ("release", "acq_rel"),
     }
 
 

@@ -38,6 +38,7 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Guard,
     Kernel,
     Load,
+    Memory,
     Read,
     Step,
     Store,
@@ -263,6 +264,8 @@ class BatchInterpreter:
         sources = tuple(self._registers.read(source) for source in step.sources)
         self._participation.act(step, sources, lanes)
         results: Iterable[Array] = ()
+        if isinstance(step, Memory) and (step.fresh or isinstance(step, Atomic)):
+            self._synchronise(step, lanes)
         if isinstance(step, GroupProduct):
             results = self.memory.group_product(step, sources, lanes)
         elif isinstance(step, Load):
@@ -271,10 +274,6 @@ class BatchInterpreter:
             undefined = self._participation.stored(step, sources[0], lanes)
             self.memory.store(step, sources[0], sources[1:], lanes, undefined)
         elif isinstance(step, Atomic):
-            if lanes.any():
-                if step.releases:
-                    self.order.fence(lanes)
-                self.order.atomic(lanes)
             results = self.memory.atomic(step, sources[0], sources[1:], lanes)
         elif isinstance(step, WarpStep):
             results = exchange(step.function, sources, lanes, self._shape)
@@ -296,6 +295,12 @@ class BatchInterpreter:
             self._participation.load(step, self.initialisation.take_unwritten())
         for target, result in zip(step.targets, results, strict=False):
             self._registers.write(target, result, lanes, step.guard is not None)
+
+    def _synchronise(self, step: Memory, lanes: Array) -> None:
+        if lanes.any() and (step.space != "shared" or isinstance(step, Atomic)):
+            if step.releases:
+                self.order.fence(lanes)
+            self.order.synchronise(lanes, publishes=not isinstance(step, Load), receives=not isinstance(step, Store))
 
     # Jumps
 

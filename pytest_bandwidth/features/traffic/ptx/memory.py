@@ -105,7 +105,7 @@ class Access:
     kind: ``load``, ``store`` or ``atomic``. offset: bytes from the region's start, int64, and mask: bool, both
     broadcastable to (rows, lanes). values: what is stored, one array per element, else empty. width: bytes per lane.
     All of it lies between bytes `first` and `end` of the region. undefined: which lanes store an undefined value, bool,
-    for each of the values, else empty.
+    for each of the values, else empty. ordered: synchronisation, no race. fresh: that, or volatile.
     """
 
     site: int
@@ -119,6 +119,7 @@ class Access:
     values: tuple[Array, ...] = ()
     ordered: bool = False
     undefined: tuple[Array, ...] = ()
+    fresh: bool = False
 
 
 def flat_bytes(array: Array) -> tuple[Array, int]:

@@ -202,7 +202,8 @@ class MemoryUnit:
                 if region is None or not mask.any():
                     continue
                 first, end = max(first, 0), min(end, region.nbytes)
-            yield Access(step.site, kind, region, offset, mask, step.width, first, end, values, step.ordered, undefined)
+            about = (step.site, kind, region, offset, mask, step.width, first, end, values, step.ordered, undefined)
+            yield Access(*about, step.fresh)
 
     @staticmethod
     def _fits(step: Memory, kind: Kind, region: Region, first: int, end: int, together: int) -> bool:

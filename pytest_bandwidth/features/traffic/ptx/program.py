@@ -74,7 +74,7 @@ class Memory(Step):
     """Access `count` consecutive elements of `dtype` at the first source plus `offset` bytes.
 
     ordered: relaxed, acquire or release: synchronisation, which races do not count. fresh: ordered or volatile, so that
-    a loop may wait for another value.
+    a loop may wait for another value. releases: it is a fence for what was stored before, too.
     """
 
     space: Space
@@ -83,6 +83,7 @@ class Memory(Step):
     offset: int
     ordered: bool = False
     fresh: bool = False
+    releases: bool = False
 
     @property
     def width(self) -> int:
@@ -132,12 +133,11 @@ class GroupProduct(Load):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Atomic(Memory):
     """Update memory atomically: `operation` and PTX `type` as in the opcode; sources after the first are its operands;
-    no target for red. releases: it is a fence for what was stored before, too.
+    no target for red.
     """
 
     operation: str
     type: str
-    releases: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,8 +35,9 @@ class HappensBefore:
     passed: whether any barrier was passed.
     block_epoch: barriers passed, int64 (1 or rows, 1). warp_epoch: warp barriers passed, int64 (1 or rows, warps).
 
-    Between blocks, a fence followed by an atomic publishes what a block did before; an atomic of another block after
-    that receives it. Which address the atomics use is not looked at, so some races through unrelated atomics go unseen.
+    Between blocks, a fence followed by an atomic, or by an ordered or volatile store, publishes what a block did
+    before; an atomic of another block after that, or such a load, receives it. Which addresses these use is not looked
+    at, so some races through unrelated ones go unseen.
 
     Threads of one block do the same, each for itself, from one block barrier to the next. What one does after it has
     published counts as published, too: some races go unseen.
@@ -85,16 +86,20 @@ class HappensBefore:
         slots = self._slots_with(lanes)  # first: it may make room
         self._fenced[slots] = True
 
-    def atomic(self, lanes: Array) -> None:
-        """Order the atomics of blocks and of threads: each receives what those before it published."""
+    def synchronise(self, lanes: Array, *, publishes: bool = True, receives: bool = True) -> None:
+        """Order what synchronises blocks and threads: each access receives what those before it published. Atomics do
+        both; of the others, volatile ones included, stores publish and loads receive.
+        """
         if self._threads is not None:
-            self._threads.atomic(lanes, self.warp_epoch > 0)
+            self._threads.synchronise(lanes, self.warp_epoch > 0, publishes, receives)
         slots = self._slots_with(lanes)
         times = self._clock + np.arange(len(slots))
         self._clock += len(slots)
-        self._received[slots] = times
-        publishing = self._fenced[slots]
-        self._published[slots[publishing]] = np.minimum(self._published[slots[publishing]], times[publishing])
+        if receives:
+            self._received[slots] = times
+        if publishes:
+            publishing = self._fenced[slots]
+            self._published[slots[publishing]] = np.minimum(self._published[slots[publishing]], times[publishing])
 
     def between(self, earlier: Array, later: Array) -> Array:
         """Tell where what block `earlier` published reached block `later`; False where `earlier` is negative (several
@@ -168,12 +173,14 @@ class _Threads:
     def fence(self, lanes: Array, joined: Array) -> None:
         self._fenced |= lanes | (self._first(np.where(lanes, 0, NEVER), joined) == 0)
 
-    def atomic(self, lanes: Array, joined: Array) -> None:
+    def synchronise(self, lanes: Array, joined: Array, publishes: bool, receives: bool) -> None:
         now = np.where(lanes, self._clock + np.arange(self._shape[1]), NEVER)
         self._clock += self._shape[1]
-        at = np.where(lanes, now, self._first(now, joined))
-        self._published = np.where(self._fenced, np.minimum(self._published, at), self._published)
-        self._received = np.where(lanes, now, self._received)
+        if publishes:
+            at = np.where(lanes, now, self._first(now, joined))
+            self._published = np.where(self._fenced, np.minimum(self._published, at), self._published)
+        if receives:
+            self._received = np.where(lanes, now, self._received)
 
     def _first(self, times: Array, joined: Array) -> Array:
         """Return the least of the times in each warp that is joined, NEVER in others."""
@@ -298,7 +305,7 @@ class RaceChecker(Checker):
             own = spread(self.geometry.blocks[:, None], hit.shape)
             inside = block == own
             in_turn = self._order.in_turn(lane % self.geometry.lanes, who < 0)
-            hits &= np.where(inside, ~in_turn, ~self._order.between(block, own))
+            hits &= np.where(inside, ~in_turn, ~self._order.between(block, own) & (not access.fresh))
             if not self._within_blocks:
                 hits &= ~inside
         if access.kind == "store" and hits.any():
