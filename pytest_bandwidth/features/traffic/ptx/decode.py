@@ -251,6 +251,7 @@ class _Decoder:
             local_bytes=self._layout.local_bytes,
             granule_bytes=self._context.granules,
             max_threads=int(np.prod(limit)) if limit else None,
+            waits_for_grid=self._context.waits_for_grid,
         )
 
     def _number(self) -> int:

@@ -18,7 +18,7 @@ from pytest_bandwidth.features.traffic.ptx.decode import Program
 from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, InitialisationChecker, untouched
 from pytest_bandwidth.features.traffic.ptx.interpreter import BatchInterpreter, Tally
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Dim, Geometry
-from pytest_bandwidth.features.traffic.ptx.memory import LOCAL_REGION, SHARED_REGION, Region, flat_bytes
+from pytest_bandwidth.features.traffic.ptx.memory import GRID_REGION, LOCAL_REGION, SHARED_REGION, Region, flat_bytes
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.occupancy import most_shared_bytes
 from pytest_bandwidth.features.traffic.ptx.program import Kernel, Symbol
@@ -31,6 +31,9 @@ Progress = Callable[[str], None]
 BATCH_LANES = 1 << 16
 BATCH_SHARED_BYTES = 1 << 23
 BATCH_LOCAL_BYTES = 1 << 26
+# More than the threads that a GPU of today runs at once, as a barrier of the grid needs them.
+MAX_COOPERATIVE_THREADS = 1 << 19
+GRID_WORKSPACE_BYTES = 64
 PROGRESS_SECONDS = 0.5
 DEFAULT_LIMIT = 2 * 10**10
 
@@ -111,6 +114,9 @@ class _Run:
         self._program, self._kernel, self._extents = program, kernel, extents
         self._shared_bytes = shared_bytes
         self._regions = {region.number: region for region in (*program.variables, *arguments.regions)}
+        if kernel.waits_for_grid:
+            workspace = np.zeros((1, GRID_WORKSPACE_BYTES), np.uint8)
+            self._regions[GRID_REGION] = Region("the grid's barrier", "global", GRID_REGION, workspace)
         self._arguments = {index: arguments.value(*place) for index, place in kernel.arguments.items()}
         self._arrays = tuple(region for region in arguments.regions if region.kind == "global")
         self._faults = FaultLog(kernel.sites)
@@ -153,6 +159,8 @@ class _Run:
         return self._result(len(chosen), spread)
 
     def _rows_per_batch(self) -> int:
+        if self._kernel.waits_for_grid:
+            return self._extents.blocks
         lanes = -(-self._extents.threads // WARP) * WARP
         rows = BATCH_LANES // lanes
         shared = self._kernel.dynamic_shared_offset + self._shared_bytes
@@ -248,6 +256,12 @@ def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> N
             raise UsageError(f"{what} is {found}, expected 1 to {most} along each axis")
     if extents.blocks > MAX_BLOCKS:
         raise UsageError(f"grid {extents.grid} has {extents.blocks} blocks, this device takes at most {MAX_BLOCKS}")
+    together = extents.blocks * extents.threads
+    if kernel.waits_for_grid and together > MAX_COOPERATIVE_THREADS:
+        raise UsageError(
+            f"kernel {kernel.name} has a barrier of the grid, whose {together} threads cannot all run at once; "
+            f"expected at most {MAX_COOPERATIVE_THREADS}"
+        )
     limit = min(MAX_THREADS, kernel.max_threads or MAX_THREADS)
     if extents.threads > limit:
         raise UsageError(

@@ -22,6 +22,8 @@ ORIGIN = 1 << (REGION_SHIFT - 1)
 SHARED_REGION = 1
 LOCAL_REGION = 2
 PARAM_REGION = 3
+# What cooperative groups' grid.sync() counts arrivals in: a driver allocates it for cooperative launches.
+GRID_REGION = 4
 FIRST_VARIABLE_REGION = 0x10
 FIRST_ARRAY_REGION = 0x100000
 
@@ -32,6 +34,8 @@ def region_base(region: int) -> int:
 
 
 PARAM_BASE = region_base(PARAM_REGION)
+# The registers that hold its address.
+GRID_REGISTERS = {"%envreg1": region_base(GRID_REGION) >> 32, "%envreg2": region_base(GRID_REGION) & 0xFFFFFFFF}
 WINDOWS = {"shared": region_base(SHARED_REGION), "local": region_base(LOCAL_REGION)}
 
 RegionKind = Literal["global", "const", "param", "shared", "local"]

@@ -129,7 +129,7 @@ def compile_ptx(
     options: further NVRTC options, such as ``-DTILE=32`` or ``--use_fast_math``.
     name_expressions: template kernels to instantiate, such as ``scale<float>``.
     Raises KernelError with the compiler's log or after `max_seconds`, DeviceUnavailable where NVRTC is not installed,
-    NotOnThisDevice for headers of tensor cores.
+    NotOnThisDevice where the headers of wmma are not installed.
     """
     architecture = arch.replace("sm_", "compute_", 1)
     own = [option for option in options if option not in _LINE_INFORMATION]
@@ -151,7 +151,7 @@ def compile_cubin(
     """Compile to machine code; registers, local and static shared memory of each kernel are from ptxas' report.
 
     Raises KernelError with the compiler's log or after `max_seconds`, DeviceUnavailable where NVRTC is not installed,
-    NotOnThisDevice for headers of tensor cores.
+    NotOnThisDevice where the headers of wmma are not installed.
     """
     asked = [f"--gpu-architecture={arch}", "--ptxas-options=-v", *options]
     answer = _compile(text, arch, asked, name_expressions, filename, max_seconds, ptx=False)
@@ -215,7 +215,9 @@ def _explain_missing_header(filename: str, log: str, text: str) -> None:
         return
     header = found[1]
     if header in ("mma.h", "crt/mma.h"):
-        raise NotOnThisDevice(f"{filename} uses tensor cores ({header}), which the traffic device does not model")
+        raise NotOnThisDevice(
+            f"{filename} includes <{header}>, which is not installed: run pip install nvidia-cuda-crt"
+        )
     if re.search(rf'#\s*include\s*"{re.escape(header)}"', text):
         raise KernelError(
             f'{filename} includes "{header}", and found it neither beside it nor in a folder that options=("-I…",) '

@@ -14,7 +14,7 @@ import numpy as np
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.features.traffic.ptx.lanes import SPECIALS, WARP, Array
-from pytest_bandwidth.features.traffic.ptx.memory import PARAM_BASE
+from pytest_bandwidth.features.traffic.ptx.memory import GRID_REGISTERS, PARAM_BASE
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
 from pytest_bandwidth.features.traffic.ptx.parsing import (
     Address,
@@ -226,6 +226,7 @@ class Context:
 
     slots: registers that hold the parameters of inlined calls, by parameter variable and byte offset, with their PTX
     type. granules: narrowest access of each space so far, in bytes. location: file and line of the source.
+    waits_for_grid: whether it has a barrier of the whole grid.
     """
 
     kernel: str
@@ -237,6 +238,7 @@ class Context:
     sites: list[Site] = field(default_factory=list)
     slots: dict[tuple[str, int], tuple[int, str]] = field(default_factory=dict)
     granules: dict[str, int] = field(default_factory=dict)
+    waits_for_grid: bool = False
 
     def site(self, opcode: str, ptx_line: int) -> int:
         self.sites.append(Site(opcode, ptx_line, *self.location))
@@ -321,6 +323,9 @@ class Here:
             return Read(index, dtype, element_bytes(own) > dtype.itemsize, operand.negated)
         if operand.text == "WARP_SZ":
             return Read(file.constant(WARP, dtype), dtype)
+        if operand.text in GRID_REGISTERS:
+            self.context.waits_for_grid = True
+            return Read(file.constant(GRID_REGISTERS[operand.text], dtype), dtype)
         if operand.text in SPECIALS:
             if dtype.itemsize > 4:
                 self.refuse(f" of {operand.text}, a .u32 register")
@@ -334,8 +339,7 @@ class Here:
             return context.symbols[name].address
         if name in context.parameters:
             return PARAM_BASE + context.parameters[name].offset
-        hint = " (a grid-wide barrier, such as grid.sync())" if name.startswith("%envreg") else ""
-        return self.refuse(f" of {name}{hint}")
+        return self.refuse(f" of {name}")
 
     def immediate(self, number: Number, kind: str) -> int:
         """Return the register of a constant: float bits as they are, integers wrapped to the type."""

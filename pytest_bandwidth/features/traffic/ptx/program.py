@@ -246,6 +246,7 @@ class Kernel:
     arguments: registers that hold a part of the parameters: (byte offset, NumPy type).
     shared: static variables of shared memory; dynamic shared memory begins at `dynamic_shared_offset`.
     granule_bytes: the narrowest access of each space, down to which shadows have to look.
+    waits_for_grid: whether all blocks have to run together.
     """
 
     name: str
@@ -262,6 +263,7 @@ class Kernel:
     local_bytes: int
     granule_bytes: Mapping[str, int]
     max_threads: int | None
+    waits_for_grid: bool
 
     @property
     def static_shared_bytes(self) -> int:

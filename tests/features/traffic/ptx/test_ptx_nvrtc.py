@@ -181,23 +181,35 @@ def test_other_headers_of_the_host_come_with_a_remedy(header: str, remedy: str) 
 
 TENSOR_CORES = """
 #include <mma.h>
-extern "C" __global__ void k(const half* a) {
-    nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, half, nvcuda::wmma::row_major> tile;
-    nvcuda::wmma::load_matrix_sync(tile, a, 16);
+using namespace nvcuda;
+extern "C" __global__ void k(const half* a, const half* b, float* d) {
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> left;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> right;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum;
+    wmma::fill_fragment(sum, 1.0f);
+    wmma::load_matrix_sync(left, a, 16);
+    wmma::load_matrix_sync(right, b, 16);
+    wmma::mma_sync(sum, left, right, sum);
+    for (int i = 0; i < sum.num_elements; i++) sum.x[i] *= 2;
+    wmma::store_matrix_sync(d, sum, 16, wmma::mem_row_major);
 }
 """
 
 
-def test_kernels_for_tensor_cores_skip() -> None:
-    """Their headers come with nvcc: where it is not installed, no such kernel compiles."""
-    with pytest.raises(NotOnThisDevice, match=r"tensor cores|wmma\.load"):
-        ptx.execute(ptx.Program(ptx.compile_ptx(TENSOR_CORES)), "k", (1,), (32,), (np.zeros(256, np.float16),))
+def test_cudas_own_interface_to_tensor_cores() -> None:
+    a, b = (np.arange(256) % k - 3 for k in (7, 5))
+    d = np.zeros(256, np.float32)
+    args = (a.astype(np.float16), b.astype(np.float16), d)
+    ptx.execute(ptx.Program(ptx.compile_ptx(TENSOR_CORES)), "k", (1,), (32,), args)
+    np.testing.assert_array_equal(d.reshape(16, 16), 2 * (a.reshape(16, 16) @ b.reshape(16, 16).T + 1))
 
 
-def test_without_their_headers_kernels_for_tensor_cores_skip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_its_headers_such_a_kernel_skips(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     without = {**compiling._about(), "folders": [str(tmp_path)]}
     monkeypatch.setattr(compiling, "_about", lambda: without)
-    with pytest.raises(NotOnThisDevice, match="tensor cores"):
+    with pytest.raises(
+        NotOnThisDevice, match=r"includes <mma\.h>, which is not installed: run pip install nvidia-cuda-crt"
+    ):
         ptx.compile_ptx(f"#include <mma.h>\n{PLAIN}")
 
 

@@ -363,3 +363,76 @@ STORED_BY_ALL = 'extern "C" __global__ void store(int* x, int a, int b) { *x = b
 def test_of_two_stores_only_those_of_one_value_are_no_race(a: int, b: int, races: bool) -> None:
     faults = run(STORED_BY_ALL, "store", (2,), (1,), np.zeros(1, np.int32), a, b, faulty=True).faults
     assert bool(faults) is races
+
+
+BY_FLAG = """
+#include <cuda/atomic>
+using flag_of = cuda::atomic_ref<int, cuda::thread_scope_device>;
+extern "C" __global__ void k(int* x, int* flags) {
+    int b = blockIdx.x, t = threadIdx.x, n = blockDim.x;
+    if (t == 0 && b > 0) { WAIT }
+    __syncthreads();
+    x[b * n + t] = (b ? x[b * n - 1 - t] : 0) + 1;
+    __syncthreads();
+    if (t == 0) { POST }
+}
+"""
+FLAGS = {
+    "an atomic": ("while (atomicAdd(&flags[b], 0) == 0);", "__threadfence(); atomicExch(&flags[b + 1], 1);"),
+    "a volatile flag": (
+        "while (((volatile int*)flags)[b] == 0); __threadfence();",
+        "__threadfence(); ((volatile int*)flags)[b + 1] = 1;",
+    ),
+    "acquire and release": (
+        "flag_of flag(flags[b]); while (flag.load(cuda::memory_order_acquire) == 0);",
+        "flag_of flag(flags[b + 1]); flag.store(1, cuda::memory_order_release);",
+    ),
+    "a reduction that releases": (
+        'int s = 0; while (!s) asm volatile("ld.acquire.gpu.s32 %0, [%1];" : "=r"(s) : "l"(flags + b) : "memory");',
+        'asm volatile("red.release.gpu.add.s32 [%0], 1;" :: "l"(flags + b + 1) : "memory");',
+    ),
+}
+
+
+def by_flag(wait: str, post: str) -> tuple[np.ndarray, list[str]]:
+    x, flags = np.zeros(4 * 64, np.int32), np.zeros(5, np.int32)
+    found = run(BY_FLAG.replace("WAIT", wait).replace("POST", post), "k", (4,), (64,), x, flags, faulty=True)
+    return x, [fault.code for fault in found.faults]
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_blocks_hand_over_by_a_flag(name: str) -> None:
+    x, codes = by_flag(*FLAGS[name])
+    assert codes == []
+    np.testing.assert_array_equal(x.reshape(4, 64), np.repeat([[1], [2], [3], [4]], 64, axis=1))
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_flag_without_a_fence_orders_nothing(name: str) -> None:
+    wait, post = FLAGS[name]
+    assert "race" in by_flag(wait, post.replace("__threadfence(); ", "").replace("release", "relaxed"))[1]
+
+
+GRID_BARRIER = """
+#include <cooperative_groups.h>
+extern "C" __global__ void k(int* x, int* y) {
+    cooperative_groups::grid_group grid = cooperative_groups::this_grid();
+    int i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
+    x[i] = i;
+    grid.sync();
+    y[i] = x[n - 1 - i];
+    grid.sync();
+    x[i] = y[n - 1 - i] + 1;
+}
+"""
+
+
+@pytest.mark.parametrize("blocks", [1, 5, 600])
+def test_a_barrier_of_the_grid_orders_its_blocks(blocks: int) -> None:
+    """600 blocks are more than one batch of others."""
+    n = blocks * 128
+    x, y = np.zeros(n, np.int32), np.zeros(n, np.int32)
+    run(GRID_BARRIER, "k", (blocks,), (128,), x, y)
+    np.testing.assert_array_equal(x, np.arange(n) + 1)
+    if blocks > 1:
+        assert run(GRID_BARRIER.replace("grid.sync();", "", 1), "k", (blocks,), (128,), x, y, faulty=True).faults
