@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, Version
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
-from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
+from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, OutOfMemory
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -267,6 +267,20 @@ class Device(ABC):
     @abstractmethod
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return an array to be written; its content is undefined (the traffic device reports reads of it)."""
+
+    def virtual(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """Return zeros. Raises UsageError, and NotOnThisDevice where they do not fit its memory, or are no arrays.
+
+        A device that executes kernels itself needs memory only for what is touched.
+        """
+        try:
+            array = self.empty(shape, dtype)
+        except OutOfMemory as error:
+            raise NotOnThisDevice(
+                f"virtual: only the traffic device does without memory for what is not touched: {error}"
+            ) from None
+        array[...] = 0
+        return array
 
     @abstractmethod
     def nbytes(self, array: Any) -> int:

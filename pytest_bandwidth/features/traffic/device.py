@@ -24,12 +24,19 @@ from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.code.variables import checked_contents, variable_settings
 from pytest_bandwidth.devices.host import memory_bytes
 from pytest_bandwidth.devices.kernel_source import options_of
-from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
+from pytest_bandwidth.devices.numpy_arrays import (
+    RandomSource,
+    checked_array_shape,
+    empty_array,
+    host_nbytes,
+    resolve_dtype,
+)
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import MISREAD_ARRAY, NOTE, Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.findings import (
     declared_against_seen,
     floor_seconds,
@@ -40,7 +47,7 @@ from pytest_bandwidth.features.traffic.numba_launches import NumbaDriver, is_dis
 from pytest_bandwidth.features.traffic.ptx import Program, execute, fill_untouched
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, together
 from pytest_bandwidth.features.traffic.ptx.faults import AccessFault
-from pytest_bandwidth.features.traffic.ptx.memory import flat_bytes
+from pytest_bandwidth.features.traffic.ptx.memory import ORIGIN, flat_bytes
 from pytest_bandwidth.features.traffic.ptx.nvrtc import (
     CubinModule,
     PtxModule,
@@ -50,6 +57,7 @@ from pytest_bandwidth.features.traffic.ptx.nvrtc import (
     supported_architectures,
 )
 from pytest_bandwidth.features.traffic.ptx.occupancy import Occupancy, number_of, occupancy_of
+from pytest_bandwidth.features.traffic.ptx.sparse import digest_of, is_sparse, sparse_zeros
 from pytest_bandwidth.features.traffic.triton_launches import Array, ForeignLaunch, TritonDriver
 
 DEFAULT_ARCH = "sm_90"
@@ -159,8 +167,26 @@ class TrafficDevice(Device):
         self._unwritten.append(weakref.ref(array))
         return array.view(Array)
 
+    def virtual(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """Return zeros that take memory only where they are touched. Raises UsageError, OutOfMemory."""
+        sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
+        nbytes = math.prod(sizes) * kind.itemsize
+        if nbytes > ORIGIN:
+            raise UsageError(
+                f"virtual: an array of {sizes} {kind.name} has {format_bytes(nbytes)}, expected at most "
+                f"{format_bytes(ORIGIN)}: use a smaller shape"
+            )
+        return sparse_zeros(nbytes).view(kind).reshape(sizes).view(Array)
+
     def nbytes(self, array: Any) -> int:
         return host_nbytes(array)
+
+    def contents(self, array: Any) -> str:
+        """Tell what an array holds; of a virtual one, only what was touched of its allocation is read."""
+        if not isinstance(array, np.ndarray) or not is_sparse(array):
+            return super().contents(array)
+        data, start = flat_bytes(array)
+        return f"{array.dtype} {array.shape} {array.strides} {start} {digest_of(data)}"
 
     def kernel(self, source: KernelSource) -> Any:
         """Compile for the device's architecture, or take the PTX that is compiled already.
@@ -309,7 +335,7 @@ class TrafficDevice(Device):
             if isinstance(array, np.ndarray):
                 data, start = flat_bytes(array)
                 number = numbers.setdefault(data.ctypes.data, len(numbers))
-                parts += [f"{number} {start}", digest(data.tobytes())]
+                parts += [f"{number} {start}", digest_of(data)]
         return digest(*parts)
 
     def begin_test(self) -> None:

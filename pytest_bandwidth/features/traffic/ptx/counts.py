@@ -14,6 +14,7 @@ from pytest_bandwidth.features.traffic.ptx.faults import AccessFault, Checker
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, least, spread
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region, View
 from pytest_bandwidth.features.traffic.ptx.program import Site
+from pytest_bandwidth.features.traffic.ptx.sparse import joined, touched
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 
@@ -246,7 +247,7 @@ class DistinctBytes:
         planes = self._planes.setdefault(region, [])
         bit = bits.setdefault((self._places[access.site], access.kind), len(bits))
         if bit // _BITS == len(planes):
-            planes.append(np.zeros((1, -(-region.nbytes // self._granule)), np.uint8))
+            planes.append(region.zeros_beside(-(-region.nbytes // self._granule), np.uint8))
         first, end = self._extents.get(region, (region.nbytes, 0))
         self._extents[region] = min(first, access.first), max(end, access.end)
         self._found.clear()
@@ -284,20 +285,27 @@ class DistinctBytes:
         return min(granules * self._granule, nbytes)
 
     def _histogram(self, region: Region, plane: int, low: int, high: int) -> Array:
-        """Count how many granules of a part have which bits set; one look serves all questions about them."""
+        """Count how many granules of a part have which bits set; one look serves all questions about them.
+
+        Of a sparse region those with none are not all counted.
+        """
         key = (region, plane, low, high)
         if key not in self._found:
-            self._found[key] = loops.histogram(self._planes[region][plane][0, low:high])
+            flags = self._planes[region][plane][0]
+            counts = (loops.histogram(flags[part]) for part in touched(flags, low, high))
+            self._found[key] = sum(counts, np.zeros(256, np.int64))
         return self._found[key]
 
     def _count_in_several(self, region: Region, chosen: dict[int, int], low: int, high: int) -> int:
         granules = 0
-        for begin in range(low, high, _CHUNK):
-            part = slice(begin, min(begin + _CHUNK, high))
-            seen: Array = np.zeros(part.stop - begin, np.bool_)
-            for plane, bits in chosen.items():
-                seen |= (self._planes[region][plane][0, part] & np.uint8(bits)) != 0
-            granules += int(np.count_nonzero(seen))
+        planes = [(self._planes[region][plane][0], np.uint8(bits)) for plane, bits in chosen.items()]
+        for whole in joined(part for flags, _ in planes for part in touched(flags, low, high)):
+            for begin in range(whole.start, whole.stop, _CHUNK):
+                part = slice(begin, min(begin + _CHUNK, whole.stop))
+                seen: Array = np.zeros(part.stop - begin, np.bool_)
+                for flags, bits in planes:
+                    seen |= (flags[part] & bits) != 0
+                granules += int(np.count_nonzero(seen))
         return granules
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.program import Symbol, readable_name
+from pytest_bandwidth.features.traffic.ptx.sparse import is_sparse, sparse_zeros
 
 REGION_SHIFT = 40
 ORIGIN = 1 << (REGION_SHIFT - 1)
@@ -89,6 +90,13 @@ class Region:
             whole = self.nbytes // dtype.itemsize * dtype.itemsize
             self._typed[dtype] = self.data[:, :whole].view(dtype)
         return self._typed[dtype]
+
+    def zeros_beside(self, places: int, dtype: Any) -> Array:
+        """Return zeros of (1, places) to note something about each place, as sparse as the bytes are."""
+        kind = np.dtype(dtype)
+        if not is_sparse(self.data):
+            return np.zeros((1, places), kind)
+        return sparse_zeros(places * kind.itemsize).view(kind)[None, :]
 
     def describe(self, offset: int) -> str:
         """Name the variable or array that a byte offset lies in, else the nearest before it."""

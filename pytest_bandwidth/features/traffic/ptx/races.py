@@ -250,13 +250,14 @@ class RaceChecker(Checker):
 
     def _shadow(self, region: Region) -> _Shadow:
         if region not in self._shadows:
-            shape = (1, -(-region.nbytes // self._granule))
-            empty = np.zeros((1, 0), self._word)
-            self._shadows[region] = _Shadow(np.zeros(shape, np.int32), np.zeros(shape, np.int32), empty, empty)
+            places, empty = -(-region.nbytes // self._granule), np.zeros((1, 0), self._word)
+            writers, readers = (region.zeros_beside(places, np.int32) for _ in range(2))
+            self._shadows[region] = _Shadow(writers, readers, empty, empty)
         shadow = self._shadows[region]
         if not shadow.written.size and (self._shared or self._order.passed):
-            shadow.written = np.zeros(shadow.writers.shape, self._word)
-            shadow.read = np.zeros(shadow.writers.shape, self._word)
+            places = shadow.writers.shape[1]
+            shadow.written = region.zeros_beside(places, self._word)
+            shadow.read = region.zeros_beside(places, self._word)
         return shadow
 
     def _conflicts(self, access: Access) -> Array | None:

@@ -1,0 +1,167 @@
+"""Arrays that are larger than the memory: indices beyond 2³¹ on a machine of any size."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from user_project import bandwidth_on
+
+pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
+
+from pytest_bandwidth.domain.errors import KernelFault, NotOnThisDevice, UsageError
+
+# 3·2³⁰ floats, 12 GiB.
+ROWS, COLS = 3 << 20, 1 << 10
+SCALE = """extern "C" __global__ void scale(float* x, const int* rows, int cols, float s)
+{
+    INDEX i = (INDEX)rows[blockIdx.x] * cols + threadIdx.x;
+    x[i] *= s;
+}
+"""
+AT = np.array([0, 5, 1 << 21, ROWS - 1], np.int32)
+VALUES = np.arange(4 * COLS, dtype=np.float32).reshape(4, COLS)
+
+
+@pytest.fixture
+def bandwidth(tmp_path):
+    return bandwidth_on("traffic", tmp_path)
+
+
+def resident_bytes():
+    return int(re.search(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) << 10
+
+
+def scaled(bandwidth, index, x, at=AT, cols=COLS):
+    kernel = bandwidth.kernel(SCALE.replace("INDEX", index), "scale")
+    args = (x, at, np.int32(cols), np.float32(2))
+    return bandwidth.launch(kernel, len(at), COLS, args, reads=(VALUES.nbytes, at), writes=VALUES.nbytes)
+
+
+def test_an_index_that_overflows_is_out_of_bounds(bandwidth):
+    x = bandwidth.virtual((ROWS, COLS))
+    before = resident_bytes()
+    with pytest.raises(KernelFault) as caught:
+        scaled(bandwidth, "int", x)
+    assert re.search(
+        rf"out-of-bounds: \S+:4: thread \(0, 0, 0\) of block \(2, 0, 0\) reads 4 bytes at byte -{8 << 30} of x, "
+        rf"which has {12 << 30} bytes",
+        str(caught.value),
+    ), caught.value
+    assert resident_bytes() - before < 1 << 30
+
+
+@pytest.mark.parametrize("part", [np.s_[:], np.s_[1 << 21 :]], ids=["whole", "a view"])
+def test_an_index_of_64_bits_reaches_every_row(bandwidth, part):
+    x = bandwidth.virtual((ROWS, COLS))
+    view = x[part]
+    at = np.minimum(AT, len(view) - 1 - np.arange(4, dtype=np.int32)[::-1])
+    view[at] = VALUES
+    before = resident_bytes()
+    measured = scaled(bandwidth, "size_t", view, at)
+    assert resident_bytes() - before < 1 << 30
+    np.testing.assert_array_equal(view[at], 2 * VALUES)
+    np.testing.assert_array_equal(x[part][at[-1], :3], 2 * VALUES[-1, :3])
+    assert not x[1 << 20].any(), "zeros elsewhere"
+    assert measured.counts["load_bytes"] == 2 * VALUES.nbytes  # with the row's number, for each thread
+    assert measured.counts["distinct_bytes_read"] == VALUES.nbytes + at.nbytes
+    assert measured.counts["distinct_bytes_written"] == VALUES.nbytes
+    assert measured.counts["store_sectors"] == VALUES.nbytes // 32
+    assert not measured.findings
+
+
+def test_rows_may_be_farther_apart_than_they_are_long(bandwidth):
+    x = bandwidth.virtual((ROWS // 2, 2 * COLS))
+    at = AT // 2
+    x[at, :COLS] = VALUES
+    scaled(bandwidth, "size_t", x, at, 2 * COLS)
+    np.testing.assert_array_equal(x[at, :COLS], 2 * VALUES)
+    assert not x[at, COLS:].any()
+
+
+@pytest.mark.parametrize("before", ["", "__syncthreads();"])
+def test_a_race_far_in_it_is_found(bandwidth, before):
+    text = f"""extern "C" __global__ void race(float* x, long long first) {{
+        long long i = first + blockIdx.x * blockDim.x + threadIdx.x;
+        {before}
+        x[i / 2] = threadIdx.x;
+    }}"""
+    x = bandwidth.virtual(3 << 30)
+    kernel = bandwidth.kernel(text, "race")
+    with pytest.raises(KernelFault, match=r"race: \S+:4: .* writes x at byte \d{10}"):
+        bandwidth.launch(kernel, 2, 64, (x, np.int64(5 << 29)), writes=256)
+
+
+def test_more_lines_than_one_plane_of_counts_holds(bandwidth):
+    """Distinct bytes of up to eight lines are counted in one look, those of more in another."""
+    lines = "".join(f"    out += x[i + {step} * step];\n" for step in range(10))
+    text = f"""extern "C" __global__ void sum(float* x, float* y, long long step) {{
+    float out = 0;
+    int i = threadIdx.x;
+{lines}    y[i] = out;
+}}"""
+    x, y = bandwidth.virtual(3 << 30), bandwidth.empty(64)
+    x[:: 1 << 28] = 1
+    measured = bandwidth.launch(bandwidth.kernel(text, "sum"), 1, 64, (x, y, np.int64(1 << 28)), reads=2560, writes=y)
+    assert measured.counts["distinct_bytes_read"] == 10 * 256
+    assert y.tolist() == [10.0] + [0.0] * 63
+
+
+TEST = """
+import numpy as np
+
+def test_scale(bandwidth):
+    x = bandwidth.virtual((3 << 20, 1 << 10))
+    at = np.array([1, 3 << 19], np.int32)
+    x[at] = VALUE
+    scale = bandwidth.kernel("scale.cu", "scale")
+    args = (x, at, np.int32(1 << 10), np.float32(2))
+    bandwidth.launch(scale, 2, 1024, args, reads=(8192, at), writes=8192)
+    assert (x[at] == 2 * VALUE).all()
+
+def test_indices(bandwidth):
+    at = bandwidth.virtual(3 << 30, "int32")
+    at[:: 1 << 29] = np.arange(6)
+    text = 'extern "C" __global__ void take(float* out, const int* at) {' \\
+        'out[threadIdx.x] = at[(long long)threadIdx.x << 29]; }'
+    out = bandwidth.empty(6)
+    bandwidth.launch(bandwidth.kernel(text, "take"), 1, 6, (out, at), reads=24, writes=out)
+    assert out.tolist() == [0, 1, 2, 3, 4, 5]
+"""
+
+
+def test_a_baseline_of_such_arrays_is_kept(project, traffic_loaded):
+    del traffic_loaded
+    project.file("scale.cu", SCALE.replace("INDEX", "size_t"))
+    project.file("test_scale.py", TEST.replace("VALUE", "1"))
+    options = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml")
+    project.run_here(*options, "--bandwidth-update").assert_outcomes(passed=2)
+    result = project.run_here(*options, "--bandwidth-strict")
+    result.assert_outcomes(passed=2)
+    result.stdout.re_match_lines([r"test_indices .*OK  code unchanged", r"test_scale .*OK  code unchanged"])
+
+
+def test_contents_identify_it_by_what_is_not_zero(bandwidth):
+    device = bandwidth._device
+    arrays = [bandwidth.virtual(3 << 30, "int32") for _ in range(2)]
+    assert device.contents(arrays[0]) == device.contents(arrays[1])
+    arrays[0][1 << 30] = 0
+    assert device.contents(arrays[0]) == device.contents(arrays[1]), "a page that was touched, and holds zeros"
+    arrays[0][1 << 30] = 7
+    assert device.contents(arrays[0]) != device.contents(arrays[1])
+    arrays[1][1 << 31] = 7
+    assert device.contents(arrays[0]) != device.contents(arrays[1]), "at another place"
+
+
+def test_it_has_a_largest_size(bandwidth):
+    assert bandwidth.virtual(1 << 37).nbytes == 1 << 39
+    with pytest.raises(UsageError, match=r"has 1.1 TB, expected at most 550 GB: use a smaller shape"):
+        bandwidth.virtual(1 << 38)
+    assert bandwidth.virtual((0, 4)).shape == (0, 4)
+
+
+def test_elsewhere_it_is_a_plain_array_or_the_test_skips(tmp_path):
+    host = bandwidth_on("cpu", tmp_path)
+    assert host.virtual((4, 4), "int32").sum() == 0
+    with pytest.raises(NotOnThisDevice, match=r"virtual: .* needs 563 TB, .* are free"):
+        host.virtual(1 << 47)
