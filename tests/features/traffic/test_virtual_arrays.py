@@ -9,7 +9,8 @@ from user_project import bandwidth_on
 
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
-from pytest_bandwidth.domain.errors import KernelFault, NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.errors import KernelFault, NotOnThisDevice, OutOfMemory, UsageError
+from pytest_bandwidth.features.traffic.ptx import launch
 
 # 3·2³⁰ floats, 12 GiB.
 ROWS, COLS = 3 << 20, 1 << 10
@@ -105,6 +106,13 @@ def test_more_lines_than_one_plane_of_counts_holds(bandwidth):
     measured = bandwidth.launch(bandwidth.kernel(text, "sum"), 1, 64, (x, y, np.int64(1 << 28)), reads=2560, writes=y)
     assert measured.counts["distinct_bytes_read"] == 10 * 256
     assert y.tolist() == [10.0] + [0.0] * 63
+
+
+def test_a_launch_stops_before_memory_ends(bandwidth, monkeypatch):
+    monkeypatch.setattr(launch, "available_bytes", lambda: 1 << 20)
+    x = bandwidth.virtual((ROWS, COLS))
+    with pytest.raises(OutOfMemory, match=r"threads that .* need 67.1 MB, 1.05 MB are free: launch fewer"):
+        scaled(bandwidth, "size_t", x)
 
 
 TEST = """

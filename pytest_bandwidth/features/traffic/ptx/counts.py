@@ -285,10 +285,7 @@ class DistinctBytes:
         return min(granules * self._granule, nbytes)
 
     def _histogram(self, region: Region, plane: int, low: int, high: int) -> Array:
-        """Count how many granules of a part have which bits set; one look serves all questions about them.
-
-        Of a sparse region those with none are not all counted.
-        """
+        """Count how many granules of a part have which bits set; one look serves all questions about them."""
         key = (region, plane, low, high)
         if key not in self._found:
             flags = self._planes[region][plane][0]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.host import available_bytes
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.kernel_signature import parameter_names
-from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
+from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.ptx.arguments import Arguments, place_arguments
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.decode import Program
@@ -23,6 +26,7 @@ from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.occupancy import most_shared_bytes
 from pytest_bandwidth.features.traffic.ptx.program import Kernel, Symbol
 from pytest_bandwidth.features.traffic.ptx.races import AsyncCopies, HappensBefore, RaceChecker
+from pytest_bandwidth.features.traffic.ptx.sparse import is_sparse
 
 Progress = Callable[[str], None]
 
@@ -34,6 +38,8 @@ BATCH_LOCAL_BYTES = 1 << 26
 # More than the threads that a GPU of today runs at once, as a barrier of the grid needs them.
 MAX_COOPERATIVE_THREADS = 1 << 19
 GRID_WORKSPACE_BYTES = 64
+# A page of a virtual array, and one or two each of what notes its writers, its readers and distinct bytes.
+SPARSE_BYTES_PER_LANE = 4 * mmap.PAGESIZE
 PROGRESS_SECONDS = 0.5
 DEFAULT_LIMIT = 2 * 10**10
 
@@ -68,8 +74,8 @@ def execute(
     progress: called now and then with a line of text.
     uninitialised: arrays filled by `fill_untouched`, whose unwritten parts must not be read.
     Raises UsageError for a launch that CUDA would refuse, for arguments the kernel would misread, and for more than
-    `max_thread_instructions` or `max_seconds`; KernelError for unknown kernels; NotOnThisDevice for opcodes that are
-    not modelled.
+    `max_thread_instructions` or `max_seconds`; OutOfMemory where what is touched of virtual arrays may not fit;
+    KernelError for unknown kernels; NotOnThisDevice for opcodes that are not modelled.
     """
     kernel = program.kernel(kernel_name)
     extents = _Extents(_three(grid, "grid"), _three(block, "block"))
@@ -177,6 +183,8 @@ class _Run:
     def _batch(self, numbers: Array) -> None:
         kernel, extents = self._kernel, self._extents
         geometry = Geometry(extents.grid, extents.block, numbers, self._shared_bytes, kernel.static_shared_bytes)
+        if any(is_sparse(region.data) for region in self._arrays):
+            self._refuse_without_memory(geometry.rows * geometry.lanes)
         self._regions |= {region.number: region for region in self._windows(geometry)}
         self._faults.begin(geometry)
         self._order.begin(geometry)
@@ -194,6 +202,15 @@ class _Run:
             self._tally,
             self._arguments,
         ).run()
+
+    def _refuse_without_memory(self, lanes: int) -> None:
+        """Raise OutOfMemory where pages of virtual arrays may not fit, before the system ends this process for them."""
+        needed, available = lanes * SPARSE_BYTES_PER_LANE, available_bytes()
+        if available is not None and needed > available:
+            raise OutOfMemory(
+                f"kernel {self._kernel.name}: threads that touch a page each of a virtual array need "
+                f"{format_bytes(needed)}, {format_bytes(available)} are free: launch fewer"
+            )
 
     def _windows(self, geometry: Geometry) -> list[Region]:
         """Make fresh shared and local memory."""

@@ -146,10 +146,11 @@ def find_unmarked(flags: Any, block_step: Any, thread_step: Any, granule: Any, m
 
 @compiled(row(I64)(row(U8)))
 def histogram(values: Any) -> Any:
-    """Count how often each of the 256 values occurs."""
+    """Count how often each of the 256 values but 0 occurs."""
     counts = np.zeros(256, np.int64)
     for place in range(values.shape[0]):
-        counts[values[place]] += 1
+        if values[place]:
+            counts[values[place]] += 1
     return counts
 
 
