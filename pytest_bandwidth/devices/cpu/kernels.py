@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.arguments import refuse_gaps
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.values import brought
 from pytest_bandwidth.registry import hooks
@@ -130,11 +131,10 @@ def _array(parameter: Parameter, argument: Any, where: str, bits: bool) -> Any:
         raise UsageError(f"{where} is a {type(argument).__name__}, expected a NumPy array")
     if array.dtype != parameter.dtype:
         raise UsageError(f"{where} is an array of {array.dtype}, expected {parameter.dtype}")
-    if not (array.flags.c_contiguous and array.flags.aligned):
-        raise UsageError(
-            f"{where} is not contiguous (shape {array.shape}, strides {array.strides}): pass np.ascontiguousarray of it"
-        )
-    flat = array.reshape(-1)
+    refuse_gaps(array, where)
+    if not array.flags.aligned:
+        raise UsageError(f"{where} is not aligned to its elements, which no GPU holds: copy it first")
+    flat = array.reshape(-1, order="A")  # as it lies in memory: a kernel knows no axes
     return flat.view(np.int16 if bits else np.uint16) if parameter.code == "f16" else flat
 
 

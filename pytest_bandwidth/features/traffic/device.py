@@ -243,7 +243,7 @@ class TrafficDevice(Device):
             raise UsageError(f"launch: found an object of type {kind.__name__}, expected {expected}")
         for number, argument in enumerate(launch.args, start=1):
             if isinstance(argument, np.ndarray):
-                refuse_gaps(argument, f"launch: argument {number}")
+                refuse_gaps(argument, f"argument {number}")
         return lambda: self._execute(launch, None, lambda _: None)
 
     def resources(self, launch: Launch) -> KernelResources | None:
