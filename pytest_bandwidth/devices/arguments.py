@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,12 @@ def checked_shape(grid: Dim, block: Dim, most_threads: int = MOST_THREADS_PER_BL
         )
 
 
+def bytes_in_memory(array: Any) -> int:
+    """Return the bytes of an array of NumPy or CuPy; elements that `broadcast_to` repeats, by a stride of 0, once."""
+    extents = zip(array.shape, array.strides, strict=True)
+    return int(array.itemsize * prod(size for size, stride in extents if stride or not size))
+
+
 def device_nbytes(array: Any, world: ArrayWorld, pointer_device: Callable[[int], int]) -> int:
     """Return the bytes of an array that the device can reach (CuPy, PyTorch, Numba, JAX). Raises UsageError for others.
 
@@ -128,7 +135,7 @@ def device_nbytes(array: Any, world: ArrayWorld, pointer_device: Callable[[int],
     """
     found, size, why = world.index, 0, ""
     if world.is_array(array):
-        found, size = world.device_of(array), int(array.nbytes)
+        found, size = world.device_of(array), bytes_in_memory(array)
     elif hasattr(type(array), "__dlpack_device__") and hasattr(array, "nbytes"):
         if on_host(array):
             why = "is in host memory"

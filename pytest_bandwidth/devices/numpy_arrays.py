@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pytest_bandwidth.devices.arguments import bytes_in_memory
 from pytest_bandwidth.devices.host import available_bytes, usable_processors
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.text import kind_of
@@ -105,12 +106,10 @@ def _fill(out: Array, keep: np.uint64, fixed: np.uint64, generator: np.random.Ge
 def host_nbytes(array: Any) -> int:
     """Return the bytes of an array in host memory: NumPy's, or anyone's that offers DLPack or the array interface.
 
-    Elements that NumPy repeats, as `broadcast_to` does by a stride of 0, are in memory once.
     Raises UsageError for any other, and for arrays on another device.
     """
     if isinstance(array, np.ndarray):
-        extents = zip(array.shape, array.strides, strict=True)
-        return int(array.itemsize * prod(size for size, stride in extents if stride or not size))
+        return bytes_in_memory(array)
     kind = kind_of(array)
     if hasattr(type(array), "__dlpack_device__"):
         try:

@@ -204,7 +204,7 @@ class Array:
         self.content = content
         self.device = SimpleNamespace(id=device)
         self.data = SimpleNamespace(ptr=content.ctypes.data)
-        for name in ("shape", "strides", "dtype", "nbytes", "size"):
+        for name in ("shape", "strides", "dtype", "itemsize", "nbytes", "size"):
             setattr(self, name, getattr(content, name))
         self.flags = SimpleNamespace(c_contiguous=content.flags.c_contiguous, f_contiguous=content.flags.f_contiguous)
 

@@ -20,12 +20,13 @@ VIEWS = {
     "columns": lambda x: x[:, :4],
     "each other": lambda x: x.reshape(-1)[::2],
     "backwards": lambda x: x.reshape(-1)[::-1],
+    "repeated": lambda x: np.broadcast_to(x[0], x.shape),
     "axes swapped": lambda x: x.reshape(2, 4, 16).swapaxes(0, 1),
 }
 
 
 def told(device: Device) -> dict[str, Any]:
-    """Copy each view by a kernel, and return what arrived, or the error."""
+    """Copy each view by a kernel; return what arrived or the error, and the bytes that are declared by it."""
     kernel = device.kernel(read_source("stream.cu", "copy_f32", ()))
     found: dict[str, Any] = {}
     for name, view in VIEWS.items():
@@ -36,6 +37,7 @@ def told(device: Device) -> dict[str, Any]:
             found[name] = out.tolist()
         except UsageError as error:
             found[name] = str(error)
+        found[f"bytes of {name}"] = device.nbytes(part)
     return found
 
 
