@@ -1,6 +1,7 @@
 """Arrays that are larger than the memory: indices beyond 2³¹ on a machine of any size."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,25 @@ def test_an_index_that_overflows_is_out_of_bounds(bandwidth):
         str(caught.value),
     ), caught.value
     assert resident_bytes() - before < 1 << 30
+
+
+@pytest.mark.parametrize("index", ["int", "size_t"])
+def test_some_blocks_of_a_grid_of_as_many_threads(bandwidth, index):
+    text = f"""extern "C" __global__ void twice(float* x, long long n)
+{{
+    {index} i = blockIdx.x * ({index})blockDim.x + threadIdx.x;
+    if (i < n) x[i] = 2 * x[i] + 1;
+}}"""
+    n, bandwidth.marker = 3 << 30, replace(bandwidth.marker, blocks=16)
+    x, kernel = bandwidth.virtual(n), bandwidth.kernel(text, "twice")
+    x[-256:] = 3
+    if index == "int":
+        with pytest.raises(KernelFault, match=r"out-of-bounds: \S+:4: thread .* reads 4 bytes at byte -\d+ of x"):
+            bandwidth.launch(kernel, n // 256, 256, (x, np.int64(n)), reads=x, writes=x)
+        return
+    measured = bandwidth.launch(kernel, n // 256, 256, (x, np.int64(n)), reads=x, writes=x)
+    assert measured.counts["store_bytes"] == x.nbytes
+    assert (x[:256].sum(), x[256:512].sum(), x[-256:].sum()) == (256, 0, 7 * 256)
 
 
 @pytest.mark.parametrize("part", [np.s_[:], np.s_[1 << 21 :]], ids=["whole", "a view"])

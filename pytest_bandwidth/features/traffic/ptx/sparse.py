@@ -6,6 +6,7 @@ They lie in a file of memory (memfd). Its pages come into being when they are to
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import weakref
@@ -65,8 +66,10 @@ def touched(data: Array, low: int, high: int) -> Iterator[slice]:
     while low < high:
         try:
             low = os.lseek(pages.file, low, os.SEEK_DATA)
-        except OSError:  # ENXIO: nothing from there on
-            return
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing from there on
+                return
+            raise
         end = os.lseek(pages.file, low, os.SEEK_HOLE)
         if low < high:
             yield slice(low, min(end, high))
