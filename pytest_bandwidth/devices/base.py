@@ -330,6 +330,18 @@ class Device(ABC):
         """Give back memory held between measurements (probe buffers), so that other processes can measure."""
         return
 
+    def choose(self, variant: str | None) -> None:
+        """Take the variant that the test is parametrized with; None where it is with none.
+
+        Raises UsageError where there are several, and none is chosen.
+        """
+        del variant
+
+    @property
+    def chosen(self) -> DeviceIdentity:
+        """Return what tells the chosen variant apart."""
+        return self.identity
+
     def begin_test(self) -> None:
         """Start anew what a test draws at random, so that whole numbers are the same in every run of it."""
         return

@@ -129,7 +129,8 @@ class BandwidthSession:
             raise self._problem
         marker = read_marker(list(item.iter_markers("bandwidth")))
         device, judge = self._measurer.device, self._judge
-        refuse_other_devices(marker, device.identity)
+        device.choose(getattr(request, "param", None))
+        refuse_other_devices(marker, device.chosen)
         item.stash[_ROWS] = []
         device.begin_test()
         request.addfinalizer(device.end_test)
@@ -326,7 +327,7 @@ class BandwidthSession:
     def _is_for_this_device(self, item: pytest.Item) -> bool:
         """Return whether the test's marker asks for no other device."""
         try:
-            refuse_other_devices(read_marker(list(item.iter_markers("bandwidth"))), self._measurer.device.identity)
+            refuse_other_devices(read_marker(list(item.iter_markers("bandwidth"))), self._measurer.device.chosen)
         except BandwidthError:
             return False
         return True

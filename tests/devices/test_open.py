@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.errors import DeviceUnavailable
 NO_NVRTC = "the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'"
 
 
-@pytest.mark.parametrize("name", ["cpu", "traffic:sm_80"])
+@pytest.mark.parametrize("name", ["cpu", "traffic:sm_80", "traffic:sm_80,sm_90a"])
 def test_a_name_opens_the_device_that_it_is_of(name):
     if name.startswith("traffic") and importlib.util.find_spec("cuda.bindings") is None:
         pytest.skip(NO_NVRTC)
@@ -28,7 +28,7 @@ def test_the_traffic_device_without_its_extra_is_told_in_one_line(monkeypatch):
 
 
 def test_names_are_checked_by_the_forms_that_are_known():
-    for name in ("auto", "cuda", "cuda:3", "cpu", "tinygrad", "tinygrad:AMD:1", "traffic", "traffic:sm_100a"):
+    for name in ("auto", "cuda", "cuda:3", "cpu", "tinygrad", "tinygrad:AMD:1", "traffic", "traffic:sm_100a,sm_80"):
         assert checked_name(name) == name
     forms = "expected auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic$"
     for name in ("", "gpu", "cpu:1", "cuda:", "cuda:x", "cuda:12345", "tinygrad:", "tinygrad:AMD:1:2", "traffic:sm_"):

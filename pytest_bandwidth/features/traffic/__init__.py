@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_bandwidth.hooks import hookimpl
 
 if TYPE_CHECKING:
+    import pytest
+
     from pytest_bandwidth.hooks import Column, DeviceType, Launch
 
 # Of old and new code, for the sectors of a block: evenly spread over the grid.
@@ -19,10 +21,22 @@ MAX_ARRAY_BYTES = 1 << 30
 
 @hookimpl
 def pytest_bandwidth_devices() -> list[DeviceType]:
-    """Add `traffic`; its variants are architectures."""
+    """Add `traffic`; its variants are architectures, one or several."""
     from pytest_bandwidth.domain.device import DeviceType
 
-    return [DeviceType("traffic", _open, "nothing", "traffic", r"sm_\d+[af]?")]
+    return [DeviceType("traffic", _open, "nothing", "traffic", r"sm_\d\w*(,\w*)*")]
+
+
+@hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test of each architecture, where the run names several: each has its row, its entry and its verdict."""
+    if "bandwidth" not in metafunc.fixturenames:
+        return
+    from pytest_bandwidth.options.reading import settings_of
+
+    kind, _, variant = settings_of(metafunc.config).device.partition(":")
+    if kind == "traffic" and "," in variant:
+        metafunc.parametrize("bandwidth", variant.split(","), indirect=True)
 
 
 @hookimpl
@@ -83,4 +97,4 @@ def _open(architecture: str) -> Any:
         missing = f"the traffic device needs {error.name}: pip install 'pytest-bandwidth[traffic]'"
         raise DeviceUnavailable(missing) from None
 
-    return open_traffic(architecture or None)
+    return open_traffic(architecture) if architecture else open_traffic()

@@ -73,6 +73,8 @@ _FIRST_FILE = re.compile(r'^\s*\.file\s+\d+\s+"(?:[^"\n]*/)?([^"/\n]+)"', re.MUL
 # Of all random numbers: counts that depend on the data are the same in every run.
 SEED = 0
 _OF_LLVM = "LLVM NVPTX"
+# NVRTC lists sm_90 alone, and compiles for sm_90a as well.
+_SUFFIXES_SINCE = {"a": 90, "f": 100}
 
 
 @dataclass(eq=False)
@@ -112,12 +114,20 @@ class TrafficKernel:
         self.module.digests[variable] = digest(contents)
 
 
-def open_traffic(arch: str | None = None) -> TrafficDevice:
-    """Model an architecture (``sm_90`` unless said). Raises DeviceUnavailable without NVRTC or for another."""
+def open_traffic(archs: str = DEFAULT_ARCH) -> TrafficDevice:
+    """Model an architecture, or several that commas part; each test chooses one of them.
+
+    Raises DeviceUnavailable without NVRTC, and for what it does not compile for.
+    """
     version, known = nvrtc_version(), supported_architectures()
-    chosen = arch or DEFAULT_ARCH
-    if chosen not in known:
-        raise DeviceUnavailable(f"traffic:{chosen}: NVRTC {version} compiles for {', '.join(known)}")
+    chosen = archs.split(",")
+    for arch in chosen:
+        if chosen.count(arch) > 1 or not arch:
+            found = f"{arch} twice" if arch else "an empty name"
+            raise DeviceUnavailable(f"traffic:{archs}: found {found}, expected architectures such as sm_80,sm_90")
+        since = _SUFFIXES_SINCE.get(arch[-1])
+        if (arch if since is None else arch[:-1]) not in known or number_of(arch) < (since or 0):
+            raise DeviceUnavailable(f"traffic:{arch}: NVRTC {version} compiles for {', '.join(known)}")
     return TrafficDevice(chosen, version)
 
 
@@ -126,17 +136,19 @@ class TrafficDevice(Device):
 
     xp = np
 
-    def __init__(self, arch: str, version: str) -> None:
-        self._arch = arch
+    def __init__(self, archs: Sequence[str], version: str) -> None:
+        self._archs = tuple(archs)
+        several = len(archs) > 1
+        # A baseline of several belongs to no list of them: an entry's key names its own.
         self._identity = DeviceIdentity(
             kind="traffic",
-            name=f"traffic {arch}",
+            name="traffic" if several else f"traffic {archs[0]}",
             memory_bytes=None,
             serial="model",
-            settings={"arch": arch, COMPILER_SETTING: version},
+            settings={**({} if several else {"arch": archs[0]}), COMPILER_SETTING: version},
             facts={"host": platform.machine(), "host_memory_bytes": memory_bytes(), "numpy": np.__version__},
             timed_on="nothing",
-            variant=arch,
+            variant=",".join(archs),
         )
         self._random = RandomSource(SEED)
         self._timeout = math.inf
@@ -146,12 +158,30 @@ class TrafficDevice(Device):
         # What a callable launches while it is measured, by which makers' compilers.
         self._launched: list[tuple[Execution, MeasuredCode]] | None = None
         self._makers: dict[str, str] = {}
+        self._model(archs[0])
+
+    def _model(self, arch: str) -> None:
+        self._arch = arch
         self._triton = TritonDriver(arch, lambda launch: self._execute_foreign(launch, self._triton))
         self._numba = NumbaDriver(arch, lambda launch: self._execute_foreign(launch, self._numba))
 
     @property
     def identity(self) -> DeviceIdentity:
         return self._identity
+
+    @property
+    def chosen(self) -> DeviceIdentity:
+        settings = {"arch": self._arch, **self._identity.settings}
+        return replace(self._identity, name=f"traffic {self._arch}", settings=settings, variant=self._arch)
+
+    def choose(self, variant: str | None) -> None:
+        if len(self._archs) == 1:
+            return
+        if variant not in self._archs:
+            listed = ", ".join(self._archs)
+            found = "a test that takes the fixture `bandwidth` in its body"
+            raise UsageError(f"found {found}, expected it as an argument: the run counts for each of {listed}")
+        self._model(variant)
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return values in [1, 2) with random mantissas (integers: all bits random), the same in every run from a
@@ -298,7 +328,7 @@ class TrafficDevice(Device):
             if makers and any(one.nvrtc_version for one in executions):
                 makers[COMPILER_SETTING] = self._identity.settings[COMPILER_SETTING]
         execution = together(executions)
-        identity = self._identity
+        identity = self.chosen
         if makers:
             identity = replace(identity, settings={"arch": self._arch, **makers})
         resources = None if launch is None else self.resources(launch)

@@ -27,8 +27,6 @@ from pytest_bandwidth.features.traffic.ptx.launch import MAX_THREADS
 from pytest_bandwidth.features.traffic.ptx.occupancy import most_shared_bytes, number_of
 
 PROGRAMS_KEPT = 64
-# Triton keeps compiled kernels by the device's number: those of a GPU are others.
-NO_GPU = -1
 _SCALARS: Mapping[str, type[np.generic]] = {
     **{f"i{bits}": getattr(np, f"int{bits}") for bits in (8, 16, 32, 64)},
     **{f"u{bits}": getattr(np, f"uint{bits}") for bits in (8, 16, 32, 64)},
@@ -118,7 +116,8 @@ class TritonDriver:
         return GPUTarget("cuda", number_of(self._arch), WARP)
 
     def get_current_device(self) -> int:
-        return NO_GPU
+        # Triton keeps compiled kernels by this number: those of a GPU and of other architectures are others.
+        return -number_of(self._arch)
 
     def get_current_stream(self, device: int) -> int:
         return device

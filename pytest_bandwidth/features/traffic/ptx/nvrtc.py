@@ -129,7 +129,7 @@ def compile_ptx(
     options: further NVRTC options, such as ``-DTILE=32`` or ``--use_fast_math``.
     name_expressions: template kernels to instantiate, such as ``scale<float>``.
     Raises KernelError with the compiler's log or after `max_seconds`, DeviceUnavailable where NVRTC is not installed,
-    NotOnThisDevice where the headers of wmma are not installed.
+    NotOnThisDevice without the headers of wmma, and for instructions of another architecture.
     """
     architecture = arch.replace("sm_", "compute_", 1)
     own = [option for option in options if option not in _LINE_INFORMATION]
@@ -151,7 +151,7 @@ def compile_cubin(
     """Compile to machine code; registers, local and static shared memory of each kernel are from ptxas' report.
 
     Raises KernelError with the compiler's log or after `max_seconds`, DeviceUnavailable where NVRTC is not installed,
-    NotOnThisDevice where the headers of wmma are not installed.
+    NotOnThisDevice without the headers of wmma, and for instructions of another architecture.
     """
     asked = [f"--gpu-architecture={arch}", "--ptxas-options=-v", *options]
     answer = _compile(text, arch, asked, name_expressions, filename, max_seconds, ptx=False)
@@ -199,12 +199,17 @@ def _compile(
                 f"{filename}: NVRTC {nvrtc_version()} does not know {arch}; it compiles for {', '.join(known)}"
             )
         _explain_missing_header(filename, log, text)
+        errors = re.findall(r"^ptxas .*; error *: (.*)", log, re.MULTILINE)
+        if errors and all(_OF_OTHER_ARCHITECTURES.search(error) for error in errors):
+            raise NotOnThisDevice(f"{filename} needs another architecture than {arch}: {errors[0]}")
         raise KernelError(
             f"{filename} does not compile for {arch} ({answer['failed']}):\n{log or 'the compiler gave no log'}"
         )
     return answer
 
 
+# "Instruction 'wgmma.fence' not supported on .target 'sm_80'", "Feature 'fma.f32x2' requires .target sm_100 or higher".
+_OF_OTHER_ARCHITECTURES = re.compile(r"(not supported on|requires) \.target |cannot be compiled for architecture ")
 _MISSING = re.compile(r'cannot open source file "([^"]+)"')
 
 
