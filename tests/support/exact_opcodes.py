@@ -17,7 +17,7 @@ import numpy as np
 
 WIDTH = dict.fromkeys(("u8", "s8", "b8"), 8) | dict.fromkeys(("u16", "s16", "b16", "f16", "bf16"), 16)
 WIDTH |= dict.fromkeys(("u32", "s32", "b32", "f32", "f16x2", "bf16x2", "u16x2", "s16x2"), 32)
-WIDTH |= dict.fromkeys(("u64", "s64", "b64", "f64"), 64) | {"pred": 1}
+WIDTH |= dict.fromkeys(("u64", "s64", "b64", "f64", "f32x2"), 64) | {"pred": 1}
 # IEEE 754 formats: bits of the significand (with the hidden one), and the exponents of the smallest and largest normal.
 FORMATS = {"f16": (11, -14, 15), "bf16": (8, -126, 127), "f32": (24, -126, 127), "f64": (53, -1022, 1023)}
 # Bits of the mantissa, the exponent's bias, and the code of the largest finite value.
@@ -646,8 +646,9 @@ def rule(opcode: str) -> Rule:
         return _integer_rule(base, words, kinds)
     if kind == single:
         return Rule((kind,), (kind,) * count, lambda *given: [operation(*given)])
-    halves = lambda given, shift: operation(*(x >> shift & 0xFFFF for x in given))  # noqa: E731
-    return Rule((kind,), (kind,) * count, lambda *given: [(halves(given, 0), halves(given, 16))])
+    width = WIDTH[single]
+    halves = lambda given, shift: operation(*(x >> shift & (1 << width) - 1 for x in given))  # noqa: E731
+    return Rule((kind,), (kind,) * count, lambda *given: [(halves(given, 0), halves(given, width))])
 
 
 def _modified(base: str, kind: str, words: Sequence[str]) -> Callable[..., Bits]:
@@ -708,7 +709,9 @@ def matches(found: int, expected: Any, kind: str) -> bool:
     if WIDTH.get(kind) == 8:
         found &= 0xFF
     if isinstance(expected, tuple):
-        return all(matches(found >> 16 * n & 0xFFFF, *part) for n, part in enumerate(parts_of(expected, kind)))
+        width = WIDTH[kind] // 2
+        parts = enumerate(parts_of(expected, kind))
+        return all(matches(found >> width * n & (1 << width) - 1, *part) for n, part in parts)
     if kind == "tf32":
         return matches(found, None, "f32") if expected is None else found & 0xFFFFE000 == expected & 0xFFFFE000
     if expected is None:

@@ -52,8 +52,9 @@ def differing(made: Lab, ours: Any, theirs: Any) -> list[str]:
 def _parts(kind: str, a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
     a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
     if kind.endswith("x2"):
-        for half in (0, 2):
-            yield kind.removesuffix("x2"), a[:, half : half + 2].copy(), b[:, half : half + 2].copy()
+        size = a.shape[1] // 2
+        for half in (0, size):
+            yield kind.removesuffix("x2"), a[:, half : half + size].copy(), b[:, half : half + size].copy()
     else:
         yield kind, a, b
 

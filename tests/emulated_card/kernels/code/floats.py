@@ -39,6 +39,16 @@ def _arithmetic(name: str, nearest: str) -> Rule:
     return rule
 
 
+def _on_pairs(rule: Rule) -> Rule:
+    """Apply a rule of binary32 to both halves of 64-bit words."""
+
+    def pairs(choice: Choice, x: list[str]) -> str:
+        low, high = (rule(choice, [f"f32_of((uint32_t)({item} >> {shift}))" for item in x]) for shift in (0, 32))
+        return f"((uint64_t)bits32({low}) | (uint64_t)bits32({high}) << 32)"
+
+    return pairs
+
+
 def _reciprocal(choice: Choice, x: list[str]) -> str:
     one = "1.0f" if kind_of(choice) == "f32" else "1.0"
     return _arithmetic("div", "{0} / {1}")(choice, [one, *x])  # type: ignore[return-value]
@@ -79,6 +89,10 @@ RULES: Mapping[str, Rule] = {
     "add[.rnd][.ftz][.sat].f32": _ADD,
     "sub[.rnd][.ftz][.sat].f32": _SUB,
     "mul[.rnd][.ftz][.sat].f32": _MUL,
+    "add[.rnd][.ftz].f32x2": _on_pairs(_ADD),
+    "sub[.rnd][.ftz].f32x2": _on_pairs(_SUB),
+    "mul[.rnd][.ftz].f32x2": _on_pairs(_MUL),
+    "fma.rnd[.ftz].f32x2": _on_pairs(_FMA),
     "add[.rnd].f64": _ADD,
     "sub[.rnd].f64": _SUB,
     "mul[.rnd].f64": _MUL,

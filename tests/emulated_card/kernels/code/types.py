@@ -15,6 +15,7 @@ C_TYPES: Mapping[str, str] = {
     "bf16": "uint16_t",
     "f16x2": "uint32_t",
     "bf16x2": "uint32_t",
+    "f32x2": "uint64_t",
     "f32": "float",
     "f64": "double",
     "pred": "uint32_t",

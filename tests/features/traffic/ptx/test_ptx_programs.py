@@ -769,6 +769,46 @@ def test_every_eight_bit_float_and_back(arch: str) -> None:
     np.testing.assert_array_equal(back & 127, np.arange(256) & 127)
 
 
+def test_packed_arithmetic_of_newer_architectures() -> None:
+    text = r"""
+    extern "C" __global__ void step(float2* x, const float2* y) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        float2 a = x[i], b = y[i];
+        x[i] = __ffma2_rn(a, b, __fadd2_rn(a, __fmul2_rn(b, b)));
+    }"""
+    x, y = generator().standard_normal((2, 512)).astype(np.float32)
+    # A product of two singles is exact in a double; that its sum is rounded twice changes none of these.
+    expected = (x.astype(np.float64) * y + (x + y * y)).astype(np.float32)
+    execution = run(text, "step", (4,), (64,), x, y, arch="sm_100")
+    np.testing.assert_array_equal(x, expected)
+    # 32 threads of 8 bytes are 8 sectors; there are 8 warps with two loads and a store.
+    assert (execution.counts.loads.sectors, execution.counts.stores.sectors) == (128, 64)
+
+
+@pytest.mark.parametrize("wide", ["v8.f32", "v4.b64"])
+def test_accesses_of_256_bits(wide: str) -> None:
+    count, kind = int(wide[1]), "f" if wide.endswith("f32") else "l"
+    items = [f"x{n}" for n in range(count)]
+    declared = f"{'float' if kind == 'f' else 'long long'} {', '.join(items)};"
+    loaded = ", ".join(f'"={kind}"({item})' for item in items)
+    stored = ", ".join(f'"{kind}"({item})' for item in reversed(items))
+    registers = ", ".join(f"%{n}" for n in range(count))
+    later = ", ".join(f"%{n + 1}" for n in range(count))
+    text = f"""
+    extern "C" __global__ void turned(char* out, const char* in) {{
+        int i = 32 * threadIdx.x;
+        {declared}
+        asm volatile("ld.global.{wide} {{{registers}}}, [%{count}];" : {loaded} : "l"(in + i));
+        asm volatile("st.global.{wide} [%0], {{{later}}};" :: "l"(out + i), {stored});
+    }}"""
+    data = generator().integers(0, 2**31, (64, count)).astype("f4" if kind == "f" else "i8")
+    out = np.zeros_like(data)
+    execution = run(text, "turned", (1,), (64,), out, data, arch="sm_100")
+    np.testing.assert_array_equal(out, data[:, ::-1])
+    for one in (execution.counts.loads, execution.counts.stores):
+        assert (one.requests, one.sectors, one.bytes_requested) == (2, 64, 64 * 32)
+
+
 # ---- random programs of nested, divergent control flow, thread by thread against their syntax tree -------------------
 
 

@@ -258,13 +258,28 @@ def _narrow_root(x: Array, mode: int) -> Array:
 
 
 def fused(choice: Choice) -> Meaning:
-    """Compute fma and mad: one"""
+    """Compute fma and mad: one rounding of the exact a·b + c."""
     mode = MODES[choice.get("rnd", "rn")]
     if mode == NEAREST:
         return modified(choice, fused_multiply_add)
     single = "f32" in choice.values()
     directed = fma32_directed if single else fma64_directed
     return modified(choice, lambda a, b, c: directed(a, b, c, mode))
+
+
+def on_pairs(meaning: Callable[[Choice], Meaning]) -> Callable[[Choice], Meaning]:
+    """Compute an opcode of binary32 on both halves of 64-bit words (.f32x2)."""
+
+    def packed(choice: Choice) -> Meaning:
+        compute = meaning({**choice, "f32x2": "f32"})
+
+        def on_words(*words: Array) -> Array:
+            halves = (np.ascontiguousarray(word)[..., None].view(np.float32) for word in words)
+            return np.ascontiguousarray(compute(*halves)).view(np.uint64)[..., 0]
+
+        return on_words
+
+    return packed
 
 
 def reciprocal(choice: Choice) -> Meaning:

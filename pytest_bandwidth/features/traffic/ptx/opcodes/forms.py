@@ -119,7 +119,7 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
-# PTX's fundamental types as NumPy's. Packed halves live in one 32-bit word, bf16 in the bits of a 16-bit one.
+# PTX's fundamental types as NumPy's. Packed pairs live in one word, bf16 in the bits of a 16-bit one.
 _NUMPY_NAMES = {
     "pred": "?",
     "cc": "?",
@@ -127,6 +127,7 @@ _NUMPY_NAMES = {
     "bf16": "u2",
     "f16x2": "u4",
     "bf16x2": "u4",
+    "f32x2": "u8",
     "f32": "f4",
     "f64": "f8",
     **{f"{letter}{bits}": f"u{bits // 8}" for letter in "ub" for bits in (8, 16, 32, 64)},
