@@ -20,8 +20,14 @@ WIDTH |= dict.fromkeys(("u32", "s32", "b32", "f32", "f16x2", "bf16x2", "u16x2", 
 WIDTH |= dict.fromkeys(("u64", "s64", "b64", "f64", "f32x2"), 64) | {"pred": 1}
 # IEEE 754 formats: bits of the significand (with the hidden one), and the exponents of the smallest and largest normal.
 FORMATS = {"f16": (11, -14, 15), "bf16": (8, -126, 127), "f32": (24, -126, 127), "f64": (53, -1022, 1023)}
-# Bits of the mantissa, the exponent's bias, and the code of the largest finite value.
-FP8 = {"e4m3x2": (3, 7, 0x7E), "e5m2x2": (2, 15, 0x7B)}
+# Bits of the mantissa, the exponent's bias, the code of the largest finite value, and the sign's place.
+SMALL = {
+    "e4m3x2": (3, 7, 0x7E, 7),
+    "e5m2x2": (2, 15, 0x7B, 7),
+    "e2m3x2": (3, 1, 0x1F, 5),
+    "e3m2x2": (2, 3, 0x1F, 5),
+    "e2m1x2": (1, 1, 0x07, 3),
+}
 MODES = ("rn", "rz", "rm", "rp")
 FLUSHED = ("f32", "f16")
 
@@ -540,9 +546,9 @@ def converted(bits: int, to: str, of: str, words: Sequence[str]) -> Bits:
     return finished(result, to, [word for word in words if word != "ftz" or to == "f32"])
 
 
-def fp8_value(code: int, kind: str) -> Value:
-    bits, bias, largest = FP8[kind]
-    sign, code = (-1 if code & 0x80 else 1), code & 0x7F
+def small_value(code: int, kind: str) -> Value:
+    bits, bias, largest, top = SMALL[kind]
+    sign, code = (-1 if code >> top & 1 else 1), code & (1 << top) - 1
     if code > largest:
         return sign * math.inf if kind == "e5m2x2" and code == 0x7C else math.nan
     exponent, mantissa = code >> bits, code & ((1 << bits) - 1)
@@ -552,24 +558,37 @@ def fp8_value(code: int, kind: str) -> Value:
 
 
 @cache
-def fp8_magnitudes(kind: str) -> list[Value]:
+def small_magnitudes(kind: str) -> list[Value]:
     """List the finite values that are not negative by their codes, which is also their order."""
-    return [fp8_value(code, kind) for code in range(FP8[kind][2] + 1)]
+    return [small_value(code, kind) for code in range(SMALL[kind][2] + 1)]
 
 
-def fp8_code(bits: int, of: str, kind: str, words: Sequence[str]) -> int:
-    """Return the code of the nearest value, ties to the even code, saturated; NaN is 0x7f."""
-    value, sign = exact_value(bits, of), sign_bit(bits, of)
+def small_code(bits: int, of: str, kind: str, words: Sequence[str]) -> int:
+    """Return the code of the nearest value, ties to the even code, saturated; NaN has all bits but the sign's."""
+    value, sign, top = exact_value(bits, of), sign_bit(bits, of), SMALL[kind][3]
     if is_nan(value):
-        return 0x7F
+        return (1 << top) - 1
     if sign and "relu" in words:
         return 0
-    finite = fp8_magnitudes(kind)
+    finite = small_magnitudes(kind)
     above = bisect.bisect_left(finite, abs(value))
     neighbours = [code for code in (above - 1, above) if 0 <= code < len(finite)]
     if len(neighbours) < 2:
-        return neighbours[0] | sign << 7
-    return min(neighbours, key=lambda code: (abs(finite[code] - abs(value)), code & 1)) | sign << 7
+        return neighbours[0] | sign << top
+    return min(neighbours, key=lambda code: (abs(finite[code] - abs(value)), code & 1)) | sign << top
+
+
+def scale_code(bits: int, of: str, words: Sequence[str]) -> int:
+    """Return the code of the power of two at or below the magnitude (rz), or at or above it (rp); NaN is 255."""
+    value = exact_value(bits, of)
+    if is_nan(value):
+        return 255
+    size = abs(value)
+    codes = [code for code in range(255) if size <= Fraction(2) ** (code - 127)]
+    above = codes[0] if codes else 255
+    exact = codes and size == Fraction(2) ** (above - 127)
+    code = above if "rp" in words or exact else max(above - 1, 0) if isinstance(size, Fraction) else 255
+    return min(code, 254) if "satfinite" in words else code
 
 
 def tf32(bits: int) -> Bits:
@@ -581,30 +600,36 @@ def tf32(bits: int) -> Bits:
 
 
 def conversion(words: Sequence[str], kinds: Sequence[str]) -> Rule:
-    fp8 = next((word for word in words if word in FP8), "")
+    small = next((word for word in words if word in SMALL), "")
+    holder, step = ("b8", 4) if small == "e2m1x2" else ("b16", 8)
     if "tf32" in words:
         return Rule(("tf32",), ("f32",), lambda x: [tf32(x)])
-    if fp8 == words[-1]:
+    if small and small == words[-1]:
+        top = SMALL[small][3]
         return Rule(
             ("f16x2",),
-            ("b16",),
-            lambda x: [tuple(_half(fp8_value(x >> s & 255, fp8), x >> s + 7 & 1, words) for s in (0, 8))],
+            (holder,),
+            lambda x: [tuple(_half(small_value(x >> s, small), x >> s + top & 1, words) for s in (0, step))],
         )
-    if fp8:
+    if words[-1] == "ue8m0x2":
+        return Rule(("bf16x2",), ("b16",), lambda x: [tuple(_scale_half(x >> s & 255) for s in (0, 8))])
+    if small or "ue8m0x2" in words:
         of = kinds[-1]
+
+        def code(x: int) -> int:
+            return small_code(x, of.removesuffix("x2"), small, words) if small else scale_code(x, of[:4], words)
+
         if of == "f32":
-            return Rule(
-                ("b16",), ("f32", "f32"), lambda x, y: [fp8_code(x, of, fp8, words) << 8 | fp8_code(y, of, fp8, words)]
-            )
-        return Rule(
-            ("b16",),
-            ("f16x2",),
-            lambda x: [sum(fp8_code(x >> 2 * s & 0xFFFF, "f16", fp8, words) << s for s in (0, 8))],
-        )
+            return Rule((holder,), (of, of), lambda x, y: [code(x) << step | code(y)])
+        return Rule((holder,), (of,), lambda x: [code(x & 0xFFFF) | code(x >> 16) << step])
     to, of = kinds
     if to.endswith("x2"):
         return Rule((to,), (of, of), lambda x, y: [tuple(converted(v, to[:-2], of, words) for v in (y, x))])
     return Rule((to,), (of,), lambda x: [converted(x, to, of, words)])
+
+
+def _scale_half(code: int) -> Bits:
+    return None if code == 255 else rounded(Fraction(2) ** (code - 127), 0, "bf16")
 
 
 def _half(value: Value, sign: int, words: Sequence[str]) -> Bits:

@@ -92,30 +92,53 @@ def _to_pair(choice: Choice, x: list[str]) -> str:
     return f"((uint32_t)(uint16_t)({high}) << 16 | (uint16_t)({low}))"
 
 
-def _mantissa_bits(choice: Choice) -> int:
-    return 3 if choice["fp8"] == "e4m3x2" else 2
+# Bits of a float, and of its mantissa.
+_SMALL = {"e4m3x2": (8, 3), "e5m2x2": (8, 2), "e2m3x2": (6, 3), "e3m2x2": (6, 2), "e2m1x2": (4, 1)}
 
 
-def _from_fp8(choice: Choice, x: list[str]) -> str:
-    return f"f16x2_of_fp8x2({x[0]}, {_mantissa_bits(choice)}, {int('relu' in choice)})"
+def _ending(choice: Choice) -> tuple[str, int]:
+    """Return the last arguments of a function of small floats, and by how much the upper one is shifted."""
+    bits, mantissa = _SMALL[choice.get("small", "e2m1x2")]
+    return f"{bits}, {mantissa}, {int('relu' in choice)})", 4 if bits == 4 else 8
 
 
-def _to_fp8(choice: Choice, high: str, low: str) -> str:
-    ending = f"{_mantissa_bits(choice)}, {int('relu' in choice)})"
-    return f"(uint16_t)(fp8_of_f64({high}, {ending} << 8 | fp8_of_f64({low}, {ending})"
+def _from_small(choice: Choice, x: list[str]) -> str:
+    ending, step = _ending(choice)
+    return f"f16x2_of_small({x[0]}, {step}, {ending}"
 
 
-def _fp8_of_halves(choice: Choice, x: list[str]) -> str:
+def _to_small(choice: Choice, high: str, low: str) -> str:
+    ending, step = _ending(choice)
+    return f"(uint{2 * step}_t)(small_of_f64({high}, {ending} << {step} | small_of_f64({low}, {ending})"
+
+
+def _small_of_halves(choice: Choice, x: list[str]) -> str:
     high, low = (f"f32_of_f16((uint16_t)({x[0]} >> {shift}))" for shift in (16, 0))
-    return _to_fp8(choice, high, low)
+    return _to_small(choice, high, low)
+
+
+def _to_scale(choice: Choice, high: str, low: str) -> str:
+    ending = f"{int(choice['outward'] == 'rp')}, {int('satfinite' in choice)})"
+    return f"(uint16_t)(scale_of_f32({high}, {ending} << 8 | scale_of_f32({low}, {ending})"
+
+
+def _scale_of_halves(choice: Choice, x: list[str]) -> str:
+    high, low = (f"f32_of_bf16((uint16_t)({x[0]} >> {shift}))" for shift in (16, 0))
+    return _to_scale(choice, high, low)
 
 
 RULES: Mapping[str, Rule] = {
     "cvt[.irnd][.rnd][.ftz][.sat].dst.src": _convert,
     "cvt.nearzero.relu.dst16.f32": _to_half,
     "cvt.nearzero[.relu].packed.f32": _to_pair,
-    "cvt.rn[.relu].f16x2.fp8": _from_fp8,
-    "cvt.rn.satfinite[.relu].fp8.f16x2": _fp8_of_halves,
-    "cvt.rn.satfinite[.relu].fp8.f32": lambda choice, x: _to_fp8(choice, x[0], x[1]),
+    **{f"cvt.rn[.relu].f16x2.{kind}": _from_small for kind in ("small", "e2m1x2")},
+    **{f"cvt.rn.satfinite[.relu].{kind}.f16x2": _small_of_halves for kind in ("small", "e2m1x2")},
+    **{
+        f"cvt.rn.satfinite[.relu].{kind}.f32": lambda choice, x: _to_small(choice, x[0], x[1])
+        for kind in ("small", "e2m1x2")
+    },
+    "cvt.outward[.satfinite].ue8m0x2.f32": lambda choice, x: _to_scale(choice, x[0], x[1]),
+    "cvt.outward[.satfinite].ue8m0x2.bf16x2": _scale_of_halves,
+    "cvt.rn.bf16x2.ue8m0x2": lambda _, x: f"bf16x2_of_scales({x[0]})",
     "cvt.rna.tf32.f32": lambda _, x: f"tf32_of_f32({x[0]})",
 }

@@ -6,7 +6,7 @@ involved; integers wrap unless .sat.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -180,82 +180,153 @@ def convert_pair(choice: Choice) -> Meaning:
     return compute
 
 
-# Floats of 8 bits, two in a word of 16: e4m3 and e5m2 (OCP 8-bit Floating Point Specification 1.0).
-_MANTISSA_BITS = {"e4m3x2": 3, "e5m2x2": 2}
-_LARGEST = {"e4m3x2": 448.0, "e5m2x2": 57344.0}
-_SMALLEST_NORMAL_EXPONENT = {"e4m3x2": -6, "e5m2x2": -14}
-# What the two formats have for NaN; e4m3 has no infinity.
-_NAN = 0x7F
+class _Small(NamedTuple):
+    """Describe a float of at most 8 bits: its width and its mantissa's, its largest value, and what a NaN becomes."""
+
+    bits: int
+    mantissa: int
+    largest: float
+    nan: int
+
+    @property
+    def lowest(self) -> int:
+        """Return the exponent of the smallest normal value."""
+        return 2 - (1 << (self.bits - self.mantissa - 2))
+
+    @property
+    def step(self) -> int:
+        """Return by how many bits the upper one of a pair is shifted: 6 bits have a byte."""
+        return 4 if self.bits == 4 else 8
 
 
-def fp8_to_halves(choice: Choice) -> Meaning:
-    """Compute cvt.rn.f16x2.e4m3x2 and e5m2x2: exact, since halves hold every value of both."""
-    kind, relu = choice["fp8"], "relu" in choice
+# OCP 8-bit Floating Point Specification 1.0, and Microscaling Formats Specification 1.0. Those of fewer than 8 bits
+# have no NaN, which becomes the largest value (PTX ISA, .satfinite).
+_SMALL = {
+    "e4m3x2": _Small(8, 3, 448.0, 0x7F),
+    "e5m2x2": _Small(8, 2, 57344.0, 0x7F),
+    "e2m3x2": _Small(6, 3, 7.5, 0x1F),
+    "e3m2x2": _Small(6, 2, 28.0, 0x1F),
+    "e2m1x2": _Small(4, 1, 6.0, 0x7),
+}
+
+
+def _kind(choice: Choice) -> str:
+    return chosen(choice, "small", "e2m1x2")
+
+
+def small_to_halves(choice: Choice) -> Meaning:
+    """Compute cvt.rn.f16x2.e4m3x2 and its like: exact, since halves hold every value of all."""
+    kind, relu = _kind(choice), "relu" in choice
+    step = _SMALL[kind].step
 
     def compute(word: Array) -> Array:
-        values = _FP8_VALUES[kind][np.ascontiguousarray(word)[..., None].view(np.uint8)]
-        if relu:
-            values = halves.floored(values)
-        return halves.pack(values)
+        codes = np.stack([word & word.dtype.type((1 << step) - 1), word >> word.dtype.type(step)], axis=-1)
+        values = _SMALL_VALUES[kind][codes]
+        return halves.pack(halves.floored(values) if relu else values)
 
     return compute
 
 
-def fp8_from_halves(choice: Choice) -> Meaning:
-    """Compute cvt.rn.satfinite.e4m3x2.f16x2."""
+def small_from_halves(choice: Choice) -> Meaning:
+    """Compute cvt.rn.satfinite.e4m3x2.f16x2 and its like."""
 
     def compute(word: Array) -> Array:
-        both = _narrow_fp8(halves.unpack(word, "f16x2"), choice)
-        return np.ascontiguousarray(both).view(np.uint16)[..., 0]
+        both = halves.unpack(word, "f16x2")
+        return _small_pair(both[..., 1], both[..., 0], choice)
 
     return compute
 
 
-def fp8_from_singles(choice: Choice) -> Meaning:
-    """Compute cvt.rn.satfinite.e4m3x2.f32 d, a, b: a to the upper byte, b to the lower."""
-
-    def compute(upper: Array, lower: Array) -> Array:
-        high, low = np.broadcast_arrays(_narrow_fp8(upper, choice), _narrow_fp8(lower, choice))
-        return (high.astype(np.uint16) << np.uint16(8)) | low
-
-    return compute
+def small_from_singles(choice: Choice) -> Meaning:
+    """Compute cvt.rn.satfinite.e4m3x2.f32 d, a, b and its like: a to the upper part, b to the lower."""
+    return lambda upper, lower: _small_pair(upper, lower, choice)
 
 
-def _narrow_fp8(value: Array, choice: Choice) -> Array:
+def _small_pair(upper: Array, lower: Array, choice: Choice) -> Array:
+    step = _SMALL[_kind(choice)].step
+    high, low = np.broadcast_arrays(_narrow_small(upper, choice), _narrow_small(lower, choice))
+    word = np.uint8 if step == 4 else np.uint16
+    return (high.astype(word) << word(step)) | low
+
+
+def _narrow_small(value: Array, choice: Choice) -> Array:
     """Round to the nearest, ties to even; what is too large becomes the largest finite value."""
-    kind = choice["fp8"]
-    bits, lowest = _MANTISSA_BITS[kind], _SMALLEST_NORMAL_EXPONENT[kind]
+    of = _SMALL[_kind(choice)]
+    bits, lowest = of.mantissa, of.lowest
     wide = value.astype(np.float64)
-    magnitude = np.minimum(np.abs(wide), _LARGEST[kind])
+    magnitude = np.minimum(np.abs(wide), of.largest)
     exponent = np.where(magnitude > 0, np.frexp(magnitude)[1], lowest)
     place = np.maximum(exponent - 1, lowest) - bits
     units = np.rint(np.ldexp(magnitude, -place))
     # A binade has 2^bits codes; the subnormal one begins at 0, and a carry moves on to the next by itself.
     nan = np.isnan(wide)
-    code = np.where(nan, _NAN, units + (place + bits - lowest) * 2.0**bits).astype(np.uint8)
+    code = np.where(nan, of.nan, units + (place + bits - lowest) * 2.0**bits).astype(np.uint8)
     negative = np.signbit(wide) & ~nan
     if "relu" in choice:
         return np.where(negative, np.uint8(0), code)
-    return code | np.where(negative, np.uint8(0x80), np.uint8(0))
+    return code | np.where(negative, np.uint8(1 << (of.bits - 1)), np.uint8(0))
 
 
-def _fp8_values(kind: str) -> Any:
-    """Return the 256 values of a format, as halves."""
-    codes = np.arange(256)
-    bits, lowest = _MANTISSA_BITS[kind], _SMALLEST_NORMAL_EXPONENT[kind]
-    biased, mantissa = codes >> bits & (0x7F >> bits), codes & ((1 << bits) - 1)
+def _small_values(kind: str) -> Any:
+    """Return a format's values by their code in a byte, as halves: higher bits of the byte count for nothing."""
+    of, codes = _SMALL[kind], np.arange(256)
+    bits, sign = of.mantissa, 1 << (of.bits - 1)
+    size = codes & (sign - 1)
+    biased, mantissa = size >> bits, size & ((1 << bits) - 1)
     normal = np.where(biased > 0, 1 << bits, 0)
-    values = np.ldexp((mantissa + normal).astype(np.float64), np.maximum(biased, 1) - 1 + lowest - bits)
+    values = np.ldexp((mantissa + normal).astype(np.float64), np.maximum(biased, 1) - 1 + of.lowest - bits)
     if kind == "e5m2x2":
         values = np.where(biased == 31, np.where(mantissa == 0, np.inf, np.nan), values)
-    else:
-        values = np.where(codes & 0x7F == _NAN, np.nan, values)
-    return np.where(codes & 0x80, -values, values).astype(np.float16)
+    elif kind == "e4m3x2":
+        values = np.where(size == of.nan, np.nan, values)
+    return np.where(codes & sign, -values, values).astype(np.float16)
 
 
-_FP8_VALUES = {kind: _fp8_values(kind) for kind in _MANTISSA_BITS}
+_SMALL_VALUES = {kind: _small_values(kind) for kind in _SMALL}
 
 
 def fp8_values(kind: str) -> Any:
     """Return the values of ``e4m3`` or ``e5m2`` by their code, as halves."""
-    return _FP8_VALUES[f"{kind}x2"]
+    return _SMALL_VALUES[f"{kind}x2"]
+
+
+def scale_from_singles(choice: Choice) -> Meaning:
+    """Compute cvt.rp.satfinite.ue8m0x2.f32 d, a, b and its like: a to the upper byte, b to the lower."""
+
+    def compute(upper: Array, lower: Array) -> Array:
+        high, low = np.broadcast_arrays(_scale(upper, choice), _scale(lower, choice))
+        return (high << np.uint16(8)) | low
+
+    return compute
+
+
+def scale_from_halves(choice: Choice) -> Meaning:
+    """Compute cvt.rp.satfinite.ue8m0x2.bf16x2 and its like."""
+
+    def compute(word: Array) -> Array:
+        codes = _scale(halves.widen_bf16(halves.unpack(word, "bf16x2")), choice)
+        return (codes[..., 1] << np.uint16(8)) | codes[..., 0]
+
+    return compute
+
+
+def _scale(value: Array, choice: Choice) -> Array:
+    """Return the code of a power of two, 2^(code − 127), that is at most (rz) or at least (rp) the magnitude.
+
+    255 is NaN, and infinity unless .satfinite.
+    """
+    bits = value.view(np.uint32) & np.uint32(0x7FFFFFFF)
+    code = bits >> np.uint32(23)
+    if "rp" in choice.values():
+        above = (bits & np.uint32(0x7FFFFF) != 0) & (bits > 0x00400000) & (bits < 0x7F800000)
+        code = code + above
+    if "satfinite" in choice:
+        code = np.where((code == 255) & ~np.isnan(value), 254, code)
+    return code.astype(np.uint16)
+
+
+def scale_to_halves(word: Array) -> Array:
+    """Compute cvt.rn.bf16x2.ue8m0x2, exactly: code 0 is a subnormal of bf16."""
+    codes = np.stack([word & np.uint16(0xFF), word >> np.uint16(8)], axis=-1)
+    bits = np.where(codes == 0, 0x0040, np.where(codes == 0xFF, 0x7FFF, codes << np.uint16(7)))
+    return halves.pack(bits.astype(np.uint16))
