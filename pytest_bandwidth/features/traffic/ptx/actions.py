@@ -30,6 +30,7 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Arrive,
     Atomic,
     Barrier,
+    BarrierStep,
     Branch,
     Clock,
     Compute,
@@ -391,6 +392,62 @@ def copy_group(here: Here) -> Sequence[Step]:
     return [CopyGroup(**here.placed(), commits=False, left=groups[0] if groups else None)]
 
 
+def mbarrier(here: Here) -> Sequence[Step]:
+    """Decode what inits, invalidates and updates an mbarrier, which is given before the last operand, if any."""
+    operands = list(here.operands)
+    arrives = "arrival" in here.choice
+    target = here.write(operands.pop(0), "b64") if arrives else None
+    start, *given = operands
+    value = here.read(given[0], "u32") if given else _constant(here, 1)
+    if len(given) > 1 or (not given and not arrives and "inval" not in here.choice):
+        here.refuse()
+    zero, one = _constant(here, 0), _constant(here, 1)
+    if arrives:
+        sources = [one, value] if "expect_tx" in here.choice else [value, zero]
+    elif "expect_tx" in here.choice or "complete_tx" in here.choice:
+        sources = [zero, value]
+    else:
+        sources = [] if "inval" in here.choice else [value]
+    operation = next((name for name in ("init", "inval") if name in here.choice), "update")
+    return _on_mbarrier(
+        here,
+        start,
+        sources,
+        [target] if arrives else [],
+        operation="complete" if "complete_tx" in here.choice else operation,
+        drops=here.choice.get("arrival") == "arrive_drop",
+        orders=arrives and here.choice.get("asem") != "relaxed",
+    )
+
+
+def wait_for_mbarrier(here: Here) -> Sequence[Step]:
+    """Decode test_wait and try_wait, which here does not wait: kernels repeat it."""
+    target, start, value, *_ = here.operands
+    source, ended = here.read(value, here.match.sources[0]), here.write(target, "pred")
+    orders, parity = here.choice.get("wsem") != "relaxed", "parity" in here.choice
+    return _on_mbarrier(here, start, [source], [ended], operation="test", orders=orders, parity=parity)
+
+
+def copies_join_mbarrier(here: Here) -> Sequence[Step]:
+    """Decode cp.async.mbarrier.arrive: an arrival, which without .noinc the phase expects in addition."""
+    (start,) = here.operands
+    sources = [_constant(here, int("noinc" in here.choice)), _constant(here, 0)]
+    return _on_mbarrier(here, start, sources, [], operation="update", orders=True, joins=True)
+
+
+def _constant(here: Here, value: int) -> Read:
+    return Read(here.context.file.constant(value, DTYPES["u32"]), DTYPES["u32"])
+
+
+def _on_mbarrier(
+    here: Here, start: Operand, sources: Sequence[Read], targets: Sequence[Write | None], **how: Any
+) -> Sequence[Step]:
+    read, offset = _place(here, start)
+    space: Space | None = "shared" if chosen(here.choice, "shmem", "mspace") else None
+    access = _access(here, "b64", 1, offset, space) | {"ordered": how["operation"] == "test"}
+    return [BarrierStep(**here.placed(), sources=(read, *sources), targets=tuple(targets), **access, **how)]
+
+
 def matrix_load(here: Here) -> Sequence[Step]:
     """Decode ldmatrix: each lane reads a row of 16 bytes, then the lanes of a warp exchange them."""
     target, start = here.operands
@@ -562,6 +619,9 @@ ACTIONS: dict[str, Callable[[Here], Sequence[Step]]] = {
     "asynchronous copy": asynchronous_copy,
     "copies committed": copy_group,
     "copies awaited": copy_group,
+    "mbarrier": mbarrier,
+    "wait for an mbarrier": wait_for_mbarrier,
+    "copies join an mbarrier": copies_join_mbarrier,
     "matrix load": matrix_load,
     "matrix store": matrix_store,
     "matrix product": matrix_product,

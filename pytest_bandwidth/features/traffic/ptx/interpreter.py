@@ -20,6 +20,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, InitialisationChecker
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, Mask, exchange, spread, warps_with
+from pytest_bandwidth.features.traffic.ptx.mbarrier_words import lacking
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.named_barriers import NamedBarriers
 from pytest_bandwidth.features.traffic.ptx.participation import Participation
@@ -27,6 +28,7 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Arrive,
     Atomic,
     Barrier,
+    BarrierStep,
     BasicBlock,
     Branch,
     Clock,
@@ -159,6 +161,8 @@ class Tally:
 
 def _polls(step: Step) -> bool:
     """Return whether it looks at memory that other threads may change meanwhile."""
+    if isinstance(step, BarrierStep):
+        return step.operation == "test"
     return (isinstance(step, Atomic) and bool(step.targets)) or (isinstance(step, Load) and step.fresh)
 
 
@@ -217,13 +221,24 @@ class BatchInterpreter:
                     self._refuse_to_wait()
 
     def _refuse_to_wait(self) -> NoReturn:
-        """Raise UsageError: all threads that are left wait for what none of them stores."""
+        """Raise UsageError: all threads that are left wait for what none of them stores. A fault may be why."""
+        before = "".join(f"; before that, {fault.text}" for fault in self.faults.faults[:1])
         block = self.kernel.blocks[min(self._polling)]
         site = self.kernel.sites[next(step.site for step in (*block.steps, block.end) if step is not None)]
         at = f" at {site.file}:{site.line}" if site.line else ""
+        words = {} if self.memory.barriers is None else self.memory.barriers.lacking
+        for step in block.steps:
+            if (word := words.get(step.site)) is not None:
+                site, (arrivals, nbytes) = self.kernel.sites[step.site], lacking(word)
+                at = f" at {site.file}:{site.line}" if site.line else f" at PTX line {site.ptx_line}"
+                raise UsageError(
+                    f"kernel {self.kernel.name} waits forever{at}: the phase of its mbarrier lacks {arrivals} arrivals "
+                    f"and {nbytes} bytes, and no running thread brings them; compare them with "
+                    f"init and expect_tx{before}"
+                )
         raise UsageError(
             f"kernel {self.kernel.name} waits forever{at}: no running thread stores the value that it polls; this "
-            "device runs a large grid in parts, so a block cannot wait for one of a later part"
+            f"device runs a large grid in parts, so a block cannot wait for one of a later part{before}"
         )
 
     def _after(self, number: int) -> int:
@@ -290,6 +305,8 @@ class BatchInterpreter:
                 self.memory.copies.commit(lanes)
             else:
                 self.memory.copies.wait(lanes, step.left)
+        elif isinstance(step, BarrierStep):
+            results = self.memory.barrier(step, sources[0], sources[1:], lanes)
         if self.initialisation.unwritten:
             assert isinstance(step, Load)
             self._participation.load(step, self.initialisation.take_unwritten())

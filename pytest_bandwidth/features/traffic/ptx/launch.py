@@ -21,6 +21,7 @@ from pytest_bandwidth.features.traffic.ptx.decode import Program
 from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, InitialisationChecker, untouched
 from pytest_bandwidth.features.traffic.ptx.interpreter import BatchInterpreter, Tally
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Dim, Geometry
+from pytest_bandwidth.features.traffic.ptx.mbarriers import ClockRaces, Clocks, Mbarriers
 from pytest_bandwidth.features.traffic.ptx.memory import GRID_REGION, LOCAL_REGION, SHARED_REGION, Region, flat_bytes
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.occupancy import most_shared_bytes
@@ -127,8 +128,9 @@ class _Run:
         self._arrays = tuple(region for region in arguments.regions if region.kind == "global")
         self._faults = FaultLog(kernel.sites)
         self._traffic = TrafficCounter(kernel.granule_bytes.get("global", 1), kernel.sites)
-        self._order = HappensBefore()
-        shared_races = RaceChecker("shared", self._faults, kernel.granule_bytes, self._order)
+        self._order = Clocks() if kernel.mbarriers else HappensBefore()
+        checks_shared = ClockRaces if kernel.mbarriers else RaceChecker
+        shared_races = checks_shared("shared", self._faults, kernel.granule_bytes, self._order)
         unset = {region: np.zeros((1, region.nbytes), np.uint8) for region in program.variables if not region.is_set}
         written = _written(self._arrays, uninitialised) | unset
         self._initialisation = InitialisationChecker(self._faults, kernel.granule_bytes, written)
@@ -172,6 +174,8 @@ class _Run:
         shared = self._kernel.dynamic_shared_offset + self._shared_bytes
         if self._uses_shared:
             rows = min(rows, BATCH_SHARED_BYTES // max(shared, 1))
+        if self._kernel.mbarriers:  # shadows of shared memory have a word per warp
+            rows = min(rows, BATCH_SHARED_BYTES * 8 // (max(shared, 1) * lanes // WARP))
         if self._kernel.local_bytes:
             rows = min(rows, BATCH_LOCAL_BYTES // (self._kernel.local_bytes * lanes))
         return max(rows, 1)
@@ -190,7 +194,10 @@ class _Run:
         self._order.begin(geometry)
         for checker in self._checkers:
             checker.begin(geometry)
-        unit = MemoryUnit(self._regions, geometry, self._checkers, self._faults, self._copies)
+        barriers = None
+        if isinstance(self._order, Clocks):
+            barriers = Mbarriers(self._order, self._copies, self._faults, geometry)
+        unit = MemoryUnit(self._regions, geometry, self._checkers, self._faults, self._copies, barriers)
         BatchInterpreter(
             kernel,
             geometry,

@@ -16,6 +16,14 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from pytest_bandwidth.features.traffic.ptx.mbarrier_words import (
+    BYTES_AT,
+    BYTES_BITS,
+    EXPECTED_AT,
+    MOST_ARRIVALS,
+    PHASE_AT,
+)
+
 WARP = 32
 _TUPLE: Any = types.Tuple  # Numba types little of itself
 U8, I32, I64, U64, BOOL = types.uint8, types.int32, types.int64, types.uint64, types.boolean
@@ -212,6 +220,35 @@ def atomic_float(data: Any, block_step: Any, thread_step: Any, index: Any, mask:
                 data[row, place] = was + value[b, t]
 
 
+@compiled(types.void(memory(I64), I64, I64, given(BOOL), given(I64), given(I64), BOOL, plane(I64), plane(BOOL)))
+def arrive(
+    data: Any, block_step: Any, place: Any, mask: Any, arrivals: Any, expected: Any, drops: Any, old: Any, over: Any
+) -> None:
+    """Update the mbarrier at one place of each block, lane after lane; `over` tells who arrives once too often.
+
+    See `mbarrier_words` for the word. A phase that lacks neither arrivals nor bytes ends, and the next begins.
+    """
+    half = 1 << (BYTES_BITS - 1)
+    for b in range(mask.shape[0]):
+        for t in range(mask.shape[1]):
+            if not mask[b, t]:
+                continue
+            word = data[b * block_step, place]
+            old[b, t] = word
+            pending, of_phase = word & MOST_ARRIVALS, word >> EXPECTED_AT & MOST_ARRIVALS
+            lacking = ((word >> BYTES_AT) + half) % (2 * half) - half + expected[b, t]
+            phase = word >> PHASE_AT & 3
+            over[b, t] = arrivals[b, t] > pending
+            pending = max(0, pending - arrivals[b, t])
+            if drops:
+                of_phase = max(0, of_phase - arrivals[b, t])
+            if pending == 0 and lacking == 0:
+                pending, phase = of_phase, (phase + 1) & 3
+            data[b * block_step, place] = (
+                pending | of_phase << EXPECTED_AT | (lacking % (2 * half)) << BYTES_AT | phase << PHASE_AT
+            )
+
+
 # ---- sectors and patterns of global memory, passes over the banks of shared memory -----------------------------------
 
 # Places in the vector that `count_sectors` fills.
@@ -355,6 +392,65 @@ def _find_races_of(when: Any) -> Any:
     return I64(
         who, who, time, time, I64, given(I64), given(BOOL), *[I64] * 3, *[given(I64)] * 3, *[I64] * 3, plane(I64)
     )
+
+
+@compiled(
+    I64(
+        *[types.Array(kind, dimensions, "C") for kind, dimensions in ((I32, 2), (I64, 2), (I32, 3), (I32, 2))],
+        *(given(I64), given(BOOL), I64, BOOL, I64, types.Array(I32, 3, "C"), types.Array(I32, 2, "C"), plane(I64)),
+    )
+)
+def find_unordered(
+    writers: Any,
+    written: Any,
+    reads: Any,
+    read_at: Any,
+    granule: Any,
+    mask: Any,
+    count: Any,
+    stores: Any,
+    site: Any,
+    known: Any,
+    time: Any,
+    hit: Any,
+) -> int:
+    """Do as `find_races` does for shared memory where mbarriers order threads as well: by clocks.
+
+    Per block and place: `writers` is the last writer's lane + 1, `written` its warp's time from bit 14 on and its site;
+    `reads` per warp the time + 1 from bit 6 on, and the lane in the warp, or 32 for several; `read_at` the last site.
+    known[b, t, w]: up to which time of warp w all accesses come before what lane t does. time: of the warps.
+    """
+    found = 0
+    for b in range(granule.shape[0]):
+        for t in range(granule.shape[1]):
+            if not mask[b, t]:
+                continue
+            conflict, warp, lane = np.int64(0), t >> 5, t & 31
+            for g in range(granule[b, t], granule[b, t] + count):
+                writer = np.int64(writers[b, g])
+                if writer != 0 and writer != t + 1 and known[b, t, (writer - 1) >> 5] < written[b, g] >> 14:
+                    conflict = ((written[b, g] & 0x3FFF) << 32) | writer
+                if stores:
+                    for other in range(reads.shape[2]):
+                        read = np.int64(reads[b, g, other])
+                        if read == 0:
+                            continue
+                        reads[b, g, other] = 0
+                        if (read >> 6) - 1 > known[b, t, other] and (other != warp or read & 63 != lane):
+                            who = (other << 5) + (read & 63) + 1 if read & 63 < 32 else -1 - (other << 5)
+                            conflict = (np.int64(read_at[b, g]) << 32) | (who & 0xFFFFFFFF)
+                    writers[b, g] = t + 1
+                    written[b, g] = np.int64(time[b, warp]) << 14 | site
+                    continue
+                read, code = np.int64(reads[b, g, warp]), lane
+                if read != 0 and read & 63 != lane and (read >> 6) - 1 > known[b, t, warp]:
+                    code = 32
+                reads[b, g, warp] = (np.int64(time[b, warp]) + 1) << 6 | code
+                read_at[b, g] = site
+            if conflict != 0:
+                hit[b, t] = conflict
+                found += 1
+    return found
 
 
 @compiled(_find_races_of(I32), _find_races_of(I64))

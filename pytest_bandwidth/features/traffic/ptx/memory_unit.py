@@ -12,9 +12,18 @@ from pytest_bandwidth.features.traffic.ptx import loops, matrices
 from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog, within_bounds
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, spread
+from pytest_bandwidth.features.traffic.ptx.mbarriers import Mbarriers
 from pytest_bandwidth.features.traffic.ptx.memory import REGION_SHIFT, WINDOWS, Access, Region, region_base
 from pytest_bandwidth.features.traffic.ptx.opcodes import halves
-from pytest_bandwidth.features.traffic.ptx.program import Atomic, CopyStore, GroupProduct, Load, Memory, Store
+from pytest_bandwidth.features.traffic.ptx.program import (
+    Atomic,
+    BarrierStep,
+    CopyStore,
+    GroupProduct,
+    Load,
+    Memory,
+    Store,
+)
 from pytest_bandwidth.features.traffic.ptx.races import AsyncCopies
 
 Kind = Literal["load", "store", "atomic"]
@@ -36,9 +45,10 @@ class MemoryUnit:
         checkers: Sequence[Checker],
         faults: FaultLog,
         copies: AsyncCopies,
+        barriers: Mbarriers | None = None,
     ) -> None:
         self._regions = regions
-        self.copies = copies
+        self.copies, self.barriers = copies, barriers
         self._shape = (geometry.rows, geometry.lanes)
         self._checkers = checkers
         self._faults = faults
@@ -127,6 +137,24 @@ class MemoryUnit:
                 self._update(step, access.region, place + element, mask, values[element], values[-1], old[element])
             self._compare(before, access, step)
         return old
+
+    def barrier(self, step: BarrierStep, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
+        """Act on mbarriers; return the tokens, or whether phases have ended. None of it is counted."""
+        assert self.barriers is not None
+        kind: Kind = "load" if step.operation == "test" else "atomic"
+        if step.operation in ("init", "inval"):
+            kind = "store"
+        results = [np.zeros((1, 1), np.bool_ if kind == "load" else np.int64)]
+        for access in self._accesses(step, kind, address, lanes):
+            self._check(access, counted=False)
+            if access.region.kind != "shared":
+                sentence = "has an mbarrier in {array}, which is no shared memory"
+                self._faults.add("out-of-bounds", step.site, access.region, access.mask, access.offset, sentence)
+                continue
+            before = self._held(access, step)
+            results = [self.barriers.act(step, access, operands)]
+            self._compare(before, access, step)
+        return results
 
     def _held(self, access: Access, step: Memory) -> Array | None:
         """Return the bits that memory holds where lanes access it; None unless `watches`."""

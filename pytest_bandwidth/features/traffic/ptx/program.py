@@ -141,6 +141,23 @@ class Atomic(Memory):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BarrierStep(Memory):
+    """Act on the mbarrier object at the first source.
+
+    operation: ``init`` (its second source: arrivals of a phase), ``inval``, ``update`` (arrivals, and bytes to expect),
+    ``complete`` (arrivals, and bytes that have come), ``test`` (a token, or the phase's parity).
+    drops: later phases expect as many arrivals less. orders: releases or acquires. joins: the thread's earlier
+    cp.async belong to the phase.
+    """
+
+    operation: Literal["init", "inval", "update", "complete", "test"]
+    drops: bool = False
+    orders: bool = False
+    parity: bool = False
+    joins: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WarpStep(Step):
     """Exchange values between the lanes of a warp; `name` and `mode` as in the opcode (``shuffle``, ``down``).
 
@@ -247,6 +264,7 @@ class Kernel:
     shared: static variables of shared memory; dynamic shared memory begins at `dynamic_shared_offset`.
     granule_bytes: the narrowest access of each space, down to which shadows have to look.
     waits_for_grid: whether all blocks have to run together.
+    mbarriers: whether it uses any.
     """
 
     name: str
@@ -264,6 +282,7 @@ class Kernel:
     granule_bytes: Mapping[str, int]
     max_threads: int | None
     waits_for_grid: bool
+    mbarriers: bool
 
     @property
     def static_shared_bytes(self) -> int:

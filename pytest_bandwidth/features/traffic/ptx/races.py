@@ -116,6 +116,10 @@ class HappensBefore:
             return np.zeros(earlier.shape, np.bool_)
         return self._threads.in_turn(earlier, several)
 
+    def acquired(self, others: Array) -> Array:
+        """Tell where mbarriers order a lane after another one of its block: `Clocks` knows."""
+        return np.zeros(others.shape, np.bool_)
+
     def _look_up(self, state: Array, blocks: Array, otherwise: int) -> Array:
         known = self._known[: self._count]
         if not len(known):
@@ -306,6 +310,7 @@ class RaceChecker(Checker):
             own = spread(self.geometry.blocks[:, None], hit.shape)
             inside = block == own
             in_turn = self._order.in_turn(lane % self.geometry.lanes, who < 0)
+            in_turn |= self._order.acquired(np.where(who > 0, lane % self.geometry.lanes, -1))
             hits &= np.where(inside, ~in_turn, ~self._order.between(block, own) & (not access.fresh))
             if not self._within_blocks:
                 hits &= ~inside
@@ -377,18 +382,24 @@ def _alike(one: Array, other: Array) -> Array:
 GRANULE = 4
 EARLY = (
     "{verb} {{array}} at byte {{place}}, which an asynchronous copy still writes: expected cp.async.wait_group "
-    "(__pipeline_wait_prior) and a barrier before"
+    "(__pipeline_wait_prior) and a barrier before, or a wait for its mbarrier"
 )
 
 
 @dataclass(slots=True)
 class _Copy:
-    """Hold the copies of one instruction that lanes have not waited for. groups: those that each lane had committed."""
+    """Hold the copies of one instruction that lanes have not waited for. groups: those that each lane had committed.
+
+    barrier: the place of the mbarrier whose phase they belong to, else negative. landed: where that phase has ended,
+    bool (rows,).
+    """
 
     access: Access
     places: Array
     waiting: Array
     groups: Array
+    barrier: int = -1
+    landed: Array = False
 
 
 class AsyncCopies(Checker):
@@ -436,7 +447,7 @@ class AsyncCopies(Checker):
 
     def wait(self, lanes: Array, groups: int | None) -> None:
         """Wait for all but the lanes' newest groups; None: for every copy, committed or not."""
-        for copy in self._copies:
+        for copy in (copy for copy in self._copies if copy.barrier < 0):
             done = copy.waiting & lanes
             if groups is not None:
                 done &= copy.groups < self._committed - groups
@@ -444,6 +455,28 @@ class AsyncCopies(Checker):
                 self._mark(copy, done, -1)
                 copy.waiting &= ~done
                 self._done.see(replace(copy.access, mask=done, offset=spread(copy.access.offset, done.shape)))
+        self._copies = [copy for copy in self._copies if copy.waiting.any()]
+
+    def bind(self, lanes: Array, barrier: int) -> None:
+        """Let the lanes' copies belong to the phase of an mbarrier."""
+        for copy in [copy for copy in self._copies if copy.barrier < 0]:
+            mine = copy.waiting & lanes
+            copy.waiting &= ~mine
+            self._copies.append(replace(copy, waiting=mine, barrier=barrier))
+
+    def land(self, barrier: int, rows: Array) -> None:
+        """End the phase of an mbarrier in some blocks."""
+        for copy in self._copies:
+            if copy.barrier == barrier:
+                copy.landed = copy.landed | rows
+
+    def arrive(self, barrier: int, rows: Array) -> None:
+        """Let some thread of the blocks have waited for a phase that ended."""
+        for copy in self._copies:
+            if copy.barrier == barrier:
+                done = copy.waiting & (copy.landed & rows)[:, None]
+                self._mark(copy, done, -1)
+                copy.waiting &= ~done
         self._copies = [copy for copy in self._copies if copy.waiting.any()]
 
     def _mark(self, copy: _Copy, lanes: Array, step: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pytest_bandwidth.features.traffic.ptx import mbarrier_words
 from pytest_bandwidth.features.traffic.ptx.opcodes import conversions, floats, halves, integers, logic
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Choice, Form, Meaning, Table
 
@@ -260,6 +261,18 @@ ACTIONS = [
     Form("cp.async.commit_group", "", "copies committed"),
     Form("cp.async.wait_group", "", "copies awaited"),
     Form("cp.async.wait_all", "", "copies awaited"),
+    Form("cp.async.mbarrier.arrive[.noinc][.shmem].b64", "", "copies join an mbarrier"),
+    Form("mbarrier.init[.shmem].b64", "<- u32", "mbarrier"),
+    Form("mbarrier.inval[.shmem].b64", "", "mbarrier"),
+    Form("mbarrier.arrival[.asem][.near][.mspace].b64", "b64 <- u32?", "mbarrier"),
+    Form("mbarrier.arrival.noComplete[.release][.cta][.shmem].b64", "b64 <- u32", "mbarrier"),
+    Form("mbarrier.arrival.expect_tx[.asem][.near][.mspace].b64", "b64 <- u32", "mbarrier"),
+    Form("mbarrier.expect_tx[.relaxed][.near][.mspace].b64", "<- u32", "mbarrier"),
+    Form("mbarrier.complete_tx[.relaxed][.near][.mspace].b64", "<- u32", "mbarrier"),
+    Form("mbarrier.waiting[.wsem][.near][.shmem].b64", "pred <- b64 u32?", "wait for an mbarrier"),
+    Form("mbarrier.waiting.parity[.wsem][.near][.shmem].b64", "pred <- u32 u32?", "wait for an mbarrier"),
+    Form("mbarrier.pending_count.b64", "u32 <- b64", same(mbarrier_words.pending)),
+    Form("fence.mbarrier_init.release.cluster", "", "nothing"),
     Form("ldmatrix.sync.aligned.m8n8.matrices[.trans].shmem.b16", "b32 <-", "matrix load"),
     Form("stmatrix.sync.aligned.m8n8.matrices[.trans].shmem.b16", "<- b32", "matrix store"),
     Form("wmma.load.operand.sync.aligned.rowcol.wshape[.aspace].wtype", "", "load of a matrix"),
