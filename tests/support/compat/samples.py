@@ -802,7 +802,7 @@ def shared_memory_of_a_cluster(r: Random) -> Made:
     while (!done) asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
                                : "=r"(done) : "r"(b));
     o[t] = s[t];
-}""", 1, 256, skips="mbarrier")  # fmt: skip
+}""", 1, 256)  # fmt: skip
 def bulk_copy_with_a_barrier_in_memory(r: Random) -> Made:
     a, o = r.values(256), r.zeros(256)
     return (o, a), [(o, a)]

@@ -32,6 +32,8 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Barrier,
     BarrierStep,
     Branch,
+    BulkCopy,
+    BulkPart,
     Clock,
     Compute,
     CopyGroup,
@@ -383,13 +385,35 @@ def _narrowed(
 
 
 def copy_group(here: Here) -> Sequence[Step]:
-    """Decode cp.async.commit_group, wait_group N and wait_all."""
+    """Decode cp.async.commit_group, wait_group N and wait_all, and those of cp.async.bulk."""
+    bulk = "bulk" in here.choice
     if here.match.form.meaning == "copies committed":
-        return [CopyGroup(**here.placed(), commits=True)]
+        return [CopyGroup(**here.placed(), commits=True, bulk=bulk)]
     groups = [getattr(operand, "value", None) for operand in here.operands]
-    if len(groups) != here.match.form.syntax.endswith("wait_group") or not all(isinstance(n, int) for n in groups):
+    if len(groups) != ("wait_group" in here.choice) or not all(isinstance(n, int) for n in groups):
         here.refuse()
-    return [CopyGroup(**here.placed(), commits=False, left=groups[0] if groups else None)]
+    return [CopyGroup(**here.placed(), commits=False, left=groups[0] if groups else None, bulk=bulk)]
+
+
+def bulk_copy(here: Here) -> Sequence[Step]:
+    """Decode cp.async.bulk: to shared memory, which an mbarrier tells of, or to global memory, in a group."""
+    to_global = "bulk_group" in here.choice
+    to, start, size, *rest = here.operands
+    given = (not to_global) + ("L2::cache_hint" in here.choice)
+    if len(rest) != given:
+        here.refuse()
+    placed, sources, parts = here.placed(), [], []
+    spaces: tuple[Space, Space] = ("global", "shared") if to_global else ("shared", "global")
+    for operand, space in zip((to, start), spaces, strict=True):
+        read, offset = _place(here, operand)
+        sources.append(read)
+        parts.append(BulkPart(site=placed["site"], **_access(here, "b32", 0, offset, space)))
+    sources.append(here.read(size, "u32"))
+    copying = BulkCopy(**placed, sources=tuple(sources), writes=parts[0], reads=parts[1])
+    if to_global:
+        return [copying]
+    given_bytes = [_constant(here, 0), sources[2]]
+    return [copying, *_on_mbarrier(here, rest[0], given_bytes, [], operation="complete", orders=True, joins=True)]
 
 
 def mbarrier(here: Here) -> Sequence[Step]:
@@ -443,7 +467,7 @@ def _on_mbarrier(
     here: Here, start: Operand, sources: Sequence[Read], targets: Sequence[Write | None], **how: Any
 ) -> Sequence[Step]:
     read, offset = _place(here, start)
-    space: Space | None = "shared" if chosen(here.choice, "shmem", "mspace") else None
+    space: Space | None = "shared" if chosen(here.choice, "shmem", "mspace", "bulkto") else None
     access = _access(here, "b64", 1, offset, space) | {"ordered": how["operation"] == "test"}
     return [BarrierStep(**here.placed(), sources=(read, *sources), targets=tuple(targets), **access, **how)]
 
@@ -619,6 +643,7 @@ ACTIONS: dict[str, Callable[[Here], Sequence[Step]]] = {
     "asynchronous copy": asynchronous_copy,
     "copies committed": copy_group,
     "copies awaited": copy_group,
+    "bulk copy": bulk_copy,
     "mbarrier": mbarrier,
     "wait for an mbarrier": wait_for_mbarrier,
     "copies join an mbarrier": copies_join_mbarrier,

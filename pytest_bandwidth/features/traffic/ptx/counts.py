@@ -422,7 +422,7 @@ class TrafficCounter(Checker):
         return AccessCounts(
             accesses=int(total[loops.LANES]),
             requests=int(total[loops.REQUESTS]),
-            bytes_requested=sum(int(c[loops.LANES]) * self._widths[site] for site, c in found.items()),
+            bytes_requested=int(total[loops.BYTES]),
             bytes_distinct=self._distinct.touched(kind, {(self._sites[s].file, self._sites[s].line) for s in found}),
             sectors=int(total[loops.SECTORS]),
             ideal_sectors=int(total[loops.IDEAL_SECTORS]),

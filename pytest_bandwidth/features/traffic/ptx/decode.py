@@ -55,6 +55,7 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     BarrierStep,
     BasicBlock,
     Branch,
+    BulkCopy,
     Compute,
     Exit,
     Kernel,
@@ -253,7 +254,7 @@ class _Decoder:
             granule_bytes=self._context.granules,
             max_threads=int(np.prod(limit)) if limit else None,
             waits_for_grid=self._context.waits_for_grid,
-            mbarriers=any(isinstance(item, BarrierStep) for item in self._items),
+            asynchronous=any(isinstance(item, BarrierStep | BulkCopy) for item in self._items),
         )
 
     def _number(self) -> int:

@@ -110,7 +110,7 @@ class FaultLog:
 
 
 def within_bounds(
-    faults: FaultLog, site: int, kind: str, region: Region | None, offset: Array, mask: Array, width: int
+    faults: FaultLog, site: int, kind: str, region: Region | None, offset: Array, mask: Array, width: int, align: int
 ) -> Array:
     """Return the mask without the lanes whose access is a fault. Called only where some lane's may be."""
     verb = _VERBS[kind]
@@ -120,12 +120,12 @@ def within_bounds(
     outside = (offset < 0) | (offset > region.nbytes - width)
     if region.kind == "shared" or region.kind == "local":
         outside = outside | ~_in_a_variable(region, offset, width)
-    misaligned = (offset & (width - 1)) != 0
+    misaligned = (offset & (align - 1)) != 0
     inside = f"{{array}}, which has {region.nbytes} bytes" if region.kind == "global" else "{array}"
     inside += _dynamic_shared(region, offset, mask & outside)
     at = f"{verb} {width} bytes at byte {{place}} of"
     faults.add("out-of-bounds", site, region, mask & outside, offset, f"{at} {inside}")
-    no_multiple = f"{at} {{array}}, which is no multiple of {width}"
+    no_multiple = f"{at} {{array}}, which is no multiple of {align}"
     faults.add("misaligned", site, region, mask & ~outside & misaligned, offset, no_multiple)
     fine = mask & ~(outside | misaligned)
     if kind != "load" and not region.writable:

@@ -31,6 +31,7 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     BarrierStep,
     BasicBlock,
     Branch,
+    BulkCopy,
     Clock,
     Compute,
     CopyGroup,
@@ -301,10 +302,13 @@ class BatchInterpreter:
         elif isinstance(step, Clock):
             results = (np.full((1, 1), self.tally.clock() >> step.shift).astype(step.dtype),)
         elif isinstance(step, CopyGroup):
-            if step.commits:
-                self.memory.copies.commit(lanes)
-            else:
-                self.memory.copies.wait(lanes, step.left)
+            copies = self.memory.bulk_stores if step.bulk else self.memory.copies
+            if copies is not None and step.commits:
+                copies.commit(lanes)
+            elif copies is not None:
+                copies.wait(lanes, step.left)
+        elif isinstance(step, BulkCopy):
+            self.memory.bulk_copy(step, sources[0], sources[1], sources[2], lanes)
         elif isinstance(step, BarrierStep):
             results = self.memory.barrier(step, sources[0], sources[1:], lanes)
         if self.initialisation.unwritten:

@@ -18,7 +18,7 @@ from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.ptx.arguments import Arguments, place_arguments
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.decode import Program
-from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, InitialisationChecker, untouched
+from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog, InitialisationChecker, untouched
 from pytest_bandwidth.features.traffic.ptx.interpreter import BatchInterpreter, Tally
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Dim, Geometry
 from pytest_bandwidth.features.traffic.ptx.mbarriers import ClockRaces, Clocks, Mbarriers
@@ -128,20 +128,23 @@ class _Run:
         self._arrays = tuple(region for region in arguments.regions if region.kind == "global")
         self._faults = FaultLog(kernel.sites)
         self._traffic = TrafficCounter(kernel.granule_bytes.get("global", 1), kernel.sites)
-        self._order = Clocks() if kernel.mbarriers else HappensBefore()
-        checks_shared = ClockRaces if kernel.mbarriers else RaceChecker
+        self._order = Clocks() if kernel.asynchronous else HappensBefore()
+        checks_shared = ClockRaces if kernel.asynchronous else RaceChecker
         shared_races = checks_shared("shared", self._faults, kernel.granule_bytes, self._order)
         unset = {region: np.zeros((1, region.nbytes), np.uint8) for region in program.variables if not region.is_set}
         written = _written(self._arrays, uninitialised) | unset
         self._initialisation = InitialisationChecker(self._faults, kernel.granule_bytes, written)
         self._copies = AsyncCopies(self._faults, shared_races)
-        self._checkers = (
+        self._bulk_stores = AsyncCopies(self._faults, shared_races, reads=True)
+        self._checkers: tuple[Checker, ...] = (
             self._traffic,
             self._initialisation,
             shared_races,
             RaceChecker("global", self._faults, kernel.granule_bytes, self._order, not program.compiled.for_blocks),
             self._copies,
         )
+        if kernel.asynchronous:
+            self._checkers += (self._bulk_stores,)
         self._tally = tally
         self._last_progress = clock.monotonic()
 
@@ -174,7 +177,7 @@ class _Run:
         shared = self._kernel.dynamic_shared_offset + self._shared_bytes
         if self._uses_shared:
             rows = min(rows, BATCH_SHARED_BYTES // max(shared, 1))
-        if self._kernel.mbarriers:  # shadows of shared memory have a word per warp
+        if self._kernel.asynchronous:  # shadows of shared memory have a word per warp
             rows = min(rows, BATCH_SHARED_BYTES * 8 // (max(shared, 1) * lanes // WARP))
         if self._kernel.local_bytes:
             rows = min(rows, BATCH_LOCAL_BYTES // (self._kernel.local_bytes * lanes))
@@ -194,10 +197,10 @@ class _Run:
         self._order.begin(geometry)
         for checker in self._checkers:
             checker.begin(geometry)
-        barriers = None
+        unit = MemoryUnit(self._regions, geometry, self._checkers, self._faults, self._copies)
         if isinstance(self._order, Clocks):
-            barriers = Mbarriers(self._order, self._copies, self._faults, geometry)
-        unit = MemoryUnit(self._regions, geometry, self._checkers, self._faults, self._copies, barriers)
+            unit.barriers = Mbarriers(self._order, self._copies, self._faults, geometry)
+            unit.bulk_stores = self._bulk_stores
         BatchInterpreter(
             kernel,
             geometry,
@@ -209,6 +212,7 @@ class _Run:
             self._tally,
             self._arguments,
         ).run()
+        self._bulk_stores.end()
 
     def _refuse_without_memory(self, lanes: int) -> None:
         """Raise OutOfMemory where pages of virtual arrays may not fit, before the system ends this process for them."""

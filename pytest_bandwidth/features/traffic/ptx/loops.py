@@ -255,7 +255,8 @@ def arrive(
 REQUESTS, SECTORS, IDEAL_SECTORS, LANES = 0, 1, 2, 3
 COALESCED, MISALIGNED, STRIDED, RANDOM, BROADCAST = 4, 5, 6, 7, 8
 STRIDE, STRIDE_VOTES = 9, 10
-COUNTS = 11
+BYTES = 11
+COUNTS = 12
 
 
 @compiled(types.void(given(I64), given(BOOL), I64, I64, row(I64)))
@@ -339,6 +340,7 @@ def count_sectors(offset: Any, mask: Any, width: Any, repeat: Any, counts: Any) 
             counts[SECTORS] += sectors * repeat
             counts[IDEAL_SECTORS] += ideal * repeat
             counts[LANES] += n * repeat
+            counts[BYTES] += n * width * repeat
 
 
 @compiled(four(I64)(given(I64), given(BOOL), I64, I64))

@@ -16,7 +16,7 @@ from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Geometry, s
 from pytest_bandwidth.features.traffic.ptx.mbarrier_words import EXPECTED_AT, phase
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region
 from pytest_bandwidth.features.traffic.ptx.program import BarrierStep
-from pytest_bandwidth.features.traffic.ptx.races import SITES, AsyncCopies, HappensBefore, RaceChecker
+from pytest_bandwidth.features.traffic.ptx.races import BULK, NO_BARRIER, SITES, AsyncCopies, HappensBefore, RaceChecker
 
 
 class Clocks(HappensBefore):
@@ -161,7 +161,7 @@ class Mbarriers:
         old: Array,
     ) -> None:
         if step.joins:
-            self._copies.bind(lanes, place)
+            self._copies.bind(lanes, place, BULK if step.operation == "complete" else NO_BARRIER)
         if step.orders:
             self._clocks.release(place, lanes)
         data = region.typed(np.dtype(np.int64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -16,15 +17,17 @@ from pytest_bandwidth.features.traffic.ptx.mbarriers import Mbarriers
 from pytest_bandwidth.features.traffic.ptx.memory import REGION_SHIFT, WINDOWS, Access, Region, region_base
 from pytest_bandwidth.features.traffic.ptx.opcodes import halves
 from pytest_bandwidth.features.traffic.ptx.program import (
+    BULK_BYTES,
     Atomic,
     BarrierStep,
+    BulkCopy,
     CopyStore,
     GroupProduct,
     Load,
     Memory,
     Store,
 )
-from pytest_bandwidth.features.traffic.ptx.races import AsyncCopies
+from pytest_bandwidth.features.traffic.ptx.races import BULK, AsyncCopies
 
 Kind = Literal["load", "store", "atomic"]
 
@@ -37,6 +40,9 @@ class MemoryUnit:
     """
 
     watches = changed = progressed = False
+    # Of kernels that use mbarriers or bulk copies.
+    barriers: Mbarriers | None = None
+    bulk_stores: AsyncCopies | None = None
 
     def __init__(
         self,
@@ -45,10 +51,9 @@ class MemoryUnit:
         checkers: Sequence[Checker],
         faults: FaultLog,
         copies: AsyncCopies,
-        barriers: Mbarriers | None = None,
     ) -> None:
         self._regions = regions
-        self.copies, self.barriers = copies, barriers
+        self.copies = copies
         self._shape = (geometry.rows, geometry.lanes)
         self._checkers = checkers
         self._faults = faults
@@ -156,6 +161,36 @@ class MemoryUnit:
             self._compare(before, access, step)
         return results
 
+    def bulk_copy(self, step: BulkCopy, to: Array, start: Array, nbytes: Array, lanes: Array) -> None:
+        """Copy pieces of memory at once; what it writes, or reads in shared memory, has still to be waited for."""
+        assert self.bulk_stores is not None
+        lanes, nbytes = spread(lanes, self._shape), spread(nbytes, self._shape)
+        for size in map(int, np.unique(nbytes[lanes])):
+            mine = lanes & (nbytes == size)
+            if size % BULK_BYTES:
+                sentence = f"copies {size} bytes, expected a multiple of {BULK_BYTES}"
+                self._faults.add("misaligned", step.site, None, mine, np.zeros((1, 1), np.int64), sentence)
+            count = size // BULK_BYTES * (BULK_BYTES // step.reads.dtype.itemsize)
+            reads, writes = replace(step.reads, count=count), replace(step.writes, count=count)
+            for read in self._accesses(reads, "load", start, mine) if count else ():
+                for write in self._accesses(writes, "store", to, read.mask):
+                    self._copy_bytes(replace(read, mask=write.mask), write)
+
+    def _copy_bytes(self, read: Access, write: Access) -> None:
+        assert self.bulk_stores is not None
+        for access in (read, write):
+            self._check(access, counted=access.region.kind == "global")
+        begin, end = spread(read.offset, self._shape), spread(write.offset, self._shape)
+        for row, lane in np.argwhere(spread(write.mask, self._shape)):
+            source, target = read.region, write.region
+            piece = source.data[row * source.block_step, begin[row, lane] :][: read.width]
+            target.data[row * target.block_step, end[row, lane] :][: read.width] = piece
+        self.changed = self.progressed = True
+        if write.region.kind == "shared":
+            self.copies.issue(write, BULK)
+        else:
+            self.bulk_stores.issue(read)
+
     def _held(self, access: Access, step: Memory) -> Array | None:
         """Return the bits that memory holds where lanes access it; None unless `watches`."""
         if not self.watches:
@@ -226,7 +261,7 @@ class MemoryUnit:
             first, end = int(low) - base, int(high) - base + step.width
             if region is None or not whole or not self._fits(step, kind, region, first, end, int(together)):
                 place = address.view(np.int64) if region is None else offset
-                mask = within_bounds(self._faults, step.site, kind, region, place, mask, step.width)
+                mask = within_bounds(self._faults, step.site, kind, region, place, mask, step.width, step.align)
                 if region is None or not mask.any():
                     continue
                 first, end = max(first, 0), min(end, region.nbytes)
@@ -236,7 +271,7 @@ class MemoryUnit:
     @staticmethod
     def _fits(step: Memory, kind: Kind, region: Region, first: int, end: int, together: int) -> bool:
         """Tell whether every lane is inside the region (inside one variable of it), aligned and allowed."""
-        if together & (step.width - 1) or (kind != "load" and not region.writable):
+        if together & (step.align - 1) or (kind != "load" and not region.writable):
             return False
         if region.kind == "shared" or region.kind == "local":
             return any(s.address <= first and end <= s.address + s.size for s in region.symbols)

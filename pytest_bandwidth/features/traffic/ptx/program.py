@@ -11,6 +11,9 @@ import numpy as np
 
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
 
+# A bulk copy moves multiples of so many bytes, from and to such multiples.
+BULK_BYTES = 16
+
 Space = Literal["global", "shared", "local", "const", "param", "generic"]
 
 
@@ -90,6 +93,11 @@ class Memory(Step):
         """Count the bytes asked for by one thread."""
         return self.dtype.itemsize * self.count
 
+    @property
+    def align(self) -> int:
+        """Return what an address has to be a multiple of."""
+        return self.width
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load(Memory): ...
@@ -108,11 +116,29 @@ class CopyStore(Store):
 class CopyGroup(Step):
     """Close the group of a thread's asynchronous copies (commits), or wait until at most `left` groups are pending.
 
-    left: None waits for every copy.
+    left: None waits for every copy. bulk: the groups of bulk copies to global memory, which are others.
     """
 
     commits: bool
     left: int | None = None
+    bulk: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkPart(Memory):
+    """Say where a bulk copy reads or writes; `count` is known when it runs."""
+
+    @property
+    def align(self) -> int:
+        return BULK_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkCopy(Step):
+    """Let each thread copy a piece of memory; its sources: where to, where from, and how many bytes."""
+
+    reads: BulkPart
+    writes: BulkPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +290,7 @@ class Kernel:
     shared: static variables of shared memory; dynamic shared memory begins at `dynamic_shared_offset`.
     granule_bytes: the narrowest access of each space, down to which shadows have to look.
     waits_for_grid: whether all blocks have to run together.
-    mbarriers: whether it uses any.
+    asynchronous: whether it uses mbarriers or bulk copies.
     """
 
     name: str
@@ -282,7 +308,7 @@ class Kernel:
     granule_bytes: Mapping[str, int]
     max_threads: int | None
     waits_for_grid: bool
-    mbarriers: bool
+    asynchronous: bool
 
     @property
     def static_shared_bytes(self) -> int:

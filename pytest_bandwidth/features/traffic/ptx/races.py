@@ -314,7 +314,7 @@ class RaceChecker(Checker):
             hits &= np.where(inside, ~in_turn, ~self._order.between(block, own) & (not access.fresh))
             if not self._within_blocks:
                 hits &= ~inside
-        if access.kind == "store" and hits.any():
+        if access.values and hits.any():
             hits &= ~benign(access, hits)
         if not hits.any():
             return
@@ -378,8 +378,14 @@ def _alike(one: Array, other: Array) -> Array:
     return same
 
 
-# Copies are of 4, 8 or 16 bytes.
-GRANULE = 4
+# Copies are of 4, 8 or 16 bytes, and of more in bulk.
+GRANULE, MOST_OF_A_LANE = 4, 16
+# Of copies that belong to no mbarrier's phase, and of bulk copies that do not yet.
+NO_BARRIER, BULK = -1, -2
+STILL_READ = (
+    "{verb} {{array}} at byte {{place}}, which a bulk copy still reads: expected cp.async.bulk.wait_group.read by the "
+    "thread that issued it, and a barrier before"
+)
 EARLY = (
     "{verb} {{array}} at byte {{place}}, which an asynchronous copy still writes: expected cp.async.wait_group "
     "(__pipeline_wait_prior) and a barrier before, or a wait for its mbarrier"
@@ -390,7 +396,7 @@ EARLY = (
 class _Copy:
     """Hold the copies of one instruction that lanes have not waited for. groups: those that each lane had committed.
 
-    barrier: the place of the mbarrier whose phase they belong to, else negative. landed: where that phase has ended,
+    barrier: the place of the mbarrier whose phase they belong to, or a kind. landed: where that phase has ended,
     bool (rows,).
     """
 
@@ -398,15 +404,18 @@ class _Copy:
     places: Array
     waiting: Array
     groups: Array
-    barrier: int = -1
+    barrier: int = NO_BARRIER
     landed: Array = False
 
 
 class AsyncCopies(Checker):
-    """Know which bytes of shared memory copies still write. done: is shown each copy again once it was waited for."""
+    """Know which bytes of shared memory copies still write. done: is shown each copy again once it was waited for.
 
-    def __init__(self, faults: FaultLog, done: Checker) -> None:
-        self._faults, self._done = faults, done
+    reads: they are copies to global memory, which still read these bytes, so that others may read them as well.
+    """
+
+    def __init__(self, faults: FaultLog, done: Checker, reads: bool = False) -> None:
+        self._faults, self._done, self._reads = faults, done, reads
         self._copies: list[_Copy] = []
 
     def begin(self, geometry: Geometry) -> None:
@@ -418,26 +427,31 @@ class AsyncCopies(Checker):
 
     def see(self, access: Access) -> None:
         """Add a fault where it touches bytes that are still written."""
-        if access.region.kind != "shared" or not self._copies:
+        if access.region.kind != "shared" or not self._copies or (self._reads and access.kind == "load"):
             return
         shape = self._committed.shape
         offset, mask = spread(access.offset, shape), spread(access.mask, shape)
         rows = np.arange(shape[0])[:, None]
         first = np.where(mask, offset, 0) // GRANULE
         hits = np.zeros(shape, np.bool_)
-        for place in range(max(1, access.width // GRANULE)):
-            hits |= self._pending[rows, first + place] > 0
+        if access.width > MOST_OF_A_LANE:
+            for row, lane in np.argwhere(mask):
+                hits[row, lane] = self._pending[row, first[row, lane] :][: access.width // GRANULE].any()
+        else:
+            for place in range(max(1, access.width // GRANULE)):
+                hits |= self._pending[rows, first + place] > 0
         verb = "reads" if access.kind == "load" else "writes"
-        self._faults.add("early", access.site, access.region, hits & mask, offset, EARLY.format(verb=verb))
+        sentence = STILL_READ if self._reads else EARLY
+        self._faults.add("early", access.site, access.region, hits & mask, offset, sentence.format(verb=verb))
 
-    def issue(self, access: Access) -> None:
-        """Take in a copy, as the store that it makes."""
+    def issue(self, access: Access, barrier: int = NO_BARRIER) -> None:
+        """Take in a copy, as the store that it makes (the load, of a bulk copy to global memory)."""
         shape = self._committed.shape
         mask = spread(access.mask, shape).copy()
         places = np.where(mask, spread(access.offset, shape), 0) // GRANULE
         if not self._pending.shape[1]:
             self._pending = np.zeros((shape[0], -(-access.region.nbytes // GRANULE)), np.uint16)
-        copy = _Copy(access, places, mask, self._committed.copy())
+        copy = _Copy(access, places, mask, self._committed.copy(), barrier)
         self._copies.append(copy)
         self._mark(copy, mask, 1)
 
@@ -447,7 +461,7 @@ class AsyncCopies(Checker):
 
     def wait(self, lanes: Array, groups: int | None) -> None:
         """Wait for all but the lanes' newest groups; None: for every copy, committed or not."""
-        for copy in (copy for copy in self._copies if copy.barrier < 0):
+        for copy in (copy for copy in self._copies if copy.barrier == NO_BARRIER):
             done = copy.waiting & lanes
             if groups is not None:
                 done &= copy.groups < self._committed - groups
@@ -457,9 +471,9 @@ class AsyncCopies(Checker):
                 self._done.see(replace(copy.access, mask=done, offset=spread(copy.access.offset, done.shape)))
         self._copies = [copy for copy in self._copies if copy.waiting.any()]
 
-    def bind(self, lanes: Array, barrier: int) -> None:
-        """Let the lanes' copies belong to the phase of an mbarrier."""
-        for copy in [copy for copy in self._copies if copy.barrier < 0]:
+    def bind(self, lanes: Array, barrier: int, kind: int) -> None:
+        """Let the lanes' copies of one kind (`BULK` or `NO_BARRIER`) belong to the phase of an mbarrier."""
+        for copy in [copy for copy in self._copies if copy.barrier == kind]:
             mine = copy.waiting & lanes
             copy.waiting &= ~mine
             self._copies.append(replace(copy, waiting=mine, barrier=barrier))
@@ -479,7 +493,17 @@ class AsyncCopies(Checker):
                 copy.waiting &= ~done
         self._copies = [copy for copy in self._copies if copy.waiting.any()]
 
+    def end(self) -> None:
+        """Add a fault for each copy that nobody waited for: a block's shared memory ends with it."""
+        for copy in self._copies:
+            sentence = "ends while its bulk copy still reads {array}: expected cp.async.bulk.wait_group.read before"
+            self._faults.add("early", copy.access.site, copy.access.region, copy.waiting, copy.access.offset, sentence)
+
     def _mark(self, copy: _Copy, lanes: Array, step: int) -> None:
         row, lane = np.nonzero(lanes)
+        if copy.access.width > MOST_OF_A_LANE:
+            for block, first in zip(row, copy.places[row, lane], strict=True):
+                self._pending[block, first : first + copy.access.width // GRANULE] += np.uint16(step & 0xFFFF)
+            return
         for place in range(copy.access.width // GRANULE):
             np.add.at(self._pending, (row, copy.places[row, lane] + place), np.uint16(step & 0xFFFF))

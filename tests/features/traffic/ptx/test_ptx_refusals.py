@@ -134,12 +134,12 @@ NOT_MODELLED = {
         ' : "+d"(x), "+d"(y) : "d"(a), "d"(b));  // here\n c[threadIdx.x] = x + y; }',
         "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
     ),
-    "bulk copies": (
+    "bulk copies by tensor maps": (
         'extern "C" __global__ void k(float* x) {\n __shared__ float box[4];\n'
         " unsigned at = __cvta_generic_to_shared(box);\n"
-        ' asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%1], [%0], 16;" :: "r"(at), "l"(x));  // here\n'
-        " *x = box[0]; }",
-        "cp.async.bulk.global.shared::cta.bulk_group",
+        ' asm volatile("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%1, {%0}], [%0];"  // here\n'
+        ' :: "r"(at), "l"(x));\n *x = box[0]; }',
+        "cp.async.bulk.tensor.1d.global.shared::cta.bulk_group",
     ),
 }
 

@@ -101,6 +101,8 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "wsem": ("acquire", "relaxed"),
         "arrival": ("arrive", "arrive_drop"),
         "waiting": ("test_wait", "try_wait"),
+        "bulkto": ("shared::cta", "shared::cluster"),
+        "ahead": ("prefetch",),  # as a word: "prefetch" is a set
         "near": ("cta", "cluster"),
         "matrices": ("x1", "x2", "x4"),
         "mshape": ("m16n8k4", "m16n8k8", "m16n8k16", "m16n8k32"),

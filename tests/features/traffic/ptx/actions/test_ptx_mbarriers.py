@@ -112,6 +112,43 @@ def test_copies_end_with_the_phase_that_they_join(opcode: str) -> None:
     assert "early" in {fault.code for fault in faults}
 
 
+BULK = """ .shared .align 16 .b32 box[32];
+ .reg .u32 %at;
+ shl.b32 %at, %t, 2;
+ mov.u32 %v, box;
+ add.u32 %at, %at, %v;
+"""
+WAIT_FOR_BYTES = "again:\n mbarrier.try_wait.parity.shared.b64 %q, [bar], 0;\n@!%q bra again;\n"
+
+
+@pytest.mark.parametrize("opcode", spelled("bulk copy", ".global."))
+def test_bulk_copies_move_bytes(opcode: str) -> None:
+    hint = ", 0" if "cache_hint" in opcode else ""
+    out, source = np.zeros(32, np.uint32), np.arange(32, dtype=np.uint32)
+    if "bulk_group" in opcode:
+        body = f" st.shared.u32 [%at], %t;\n bar.sync 0;\n@%first {opcode} [%p0], [box], 128{hint};\n"
+        body += " cp.async.bulk.commit_group;\n cp.async.bulk.wait_group.read 0;\n cp.async.bulk.wait_group 0;\n"
+    else:
+        body = (
+            init(1)
+            + f"@%first mbarrier.arrive.expect_tx.shared.b64 _, [bar], 128;\n@%first {opcode} [box], [%p1], 128, "
+        )
+        body += f"[bar]{hint};\n{WAIT_FOR_BYTES} ld.shared.u32 %a, [%at];\n{STORE}"
+    without_faults(run_body(BODY + BULK + body, (out, source), 32))
+    np.testing.assert_array_equal(out, source)
+
+
+@pytest.mark.parametrize("hint", ["", ".L2::cache_hint"])
+def test_bulk_prefetches_do_nothing(hint: str) -> None:
+    given = ", 0" if hint else ""
+    assert results(f" cp.async.bulk.prefetch.L2.global{hint} [%p0], 128{given};\n mov.u32 %a, 3;\n") == [3] * 32
+
+
+def test_bulk_copies_need_their_mbarrier() -> None:
+    with pytest.raises(NotOnThisDevice, match="complete_tx"):
+        run_body(BODY + BULK + f" {spelled('bulk copy', 'complete_tx')[0]} [box], [%p0], 16;\n", (np.zeros(4),), 32)
+
+
 def test_too_many_arrivals_are_a_fault() -> None:
     body = BODY + init(16) + "@!%first mbarrier.arrive.shared.b64 %s, [bar], 17;\n"
     assert {fault.code for fault in run_body(body, (np.zeros(32, np.uint32),), 32).faults} == {"barrier"}
@@ -130,7 +167,7 @@ def test_a_wait_without_an_end_is_said_at_once() -> None:
 
 
 def test_mbarriers_in_global_memory_are_a_fault() -> None:
-    faults = run_body(BODY + " mbarrier.init.b64 [%p0], 1;\n", (np.zeros(32, np.uint32),), 32).faults
+    faults = run_body(BODY + "@%first mbarrier.init.b64 [%p0], 1;\n", (np.zeros(32, np.uint32),), 32).faults
     assert [fault.code for fault in faults] == ["out-of-bounds"]
 
 
