@@ -57,6 +57,7 @@ SPACES: dict[str, Space] = {
     "global": "global",
     "shared": "shared",
     "shared::cta": "shared",
+    "shared::cluster": "shared",
     "local": "local",
     "const": "const",
     "param": "param",
@@ -195,6 +196,13 @@ def arrive(here: Here) -> Sequence[Step]:
 def _number_and_count(here: Here) -> tuple[Read, ...]:
     number, count = here.operands
     return here.read(number, "u32"), here.read(count, "u32")
+
+
+def cluster_barrier(here: Here) -> Sequence[Step]:
+    """Decode barrier.cluster.wait; whether all its threads have arrived is not looked at."""
+    if here.instruction.guard:
+        here.refuse()
+    return [Barrier(site=here.site(), cluster=True)]
 
 
 def warp_barrier(here: Here) -> Sequence[Step]:
@@ -628,6 +636,7 @@ ACTIONS: dict[str, Callable[[Here], Sequence[Step]]] = {
     "counting barrier": barrier,
     "voting barrier": barrier,
     "arrival": arrive,
+    "cluster barrier": cluster_barrier,
     "warp barrier": warp_barrier,
     "fence": fence,
     "shuffle": between_lanes,

@@ -237,6 +237,7 @@ class _Decoder:
         self._block(self._function.body, None)
         self._items.append(Exit(site=self._context.site("exit", 0)))
         limit = self._function.tuning.get("maxntid") or self._function.tuning.get("reqntid")
+        cluster = (*self._function.tuning.get("reqnctapercluster", ()), 1, 1, 1)
         file = self._context.file
         return Kernel(
             name=self._function.name,
@@ -254,6 +255,7 @@ class _Decoder:
             granule_bytes=self._context.granules,
             max_threads=int(np.prod(limit)) if limit else None,
             waits_for_grid=self._context.waits_for_grid,
+            cluster=(cluster[0], cluster[1], cluster[2]),
             asynchronous=any(isinstance(item, BarrierStep | BulkCopy) for item in self._items),
         )
 

@@ -445,6 +445,8 @@ class BatchInterpreter:
             busy.append(self._named.waiting)
         if busy:
             waiting = self._without_blocks_of(busy, waiting)
+        if self.geometry.cluster_blocks > 1:
+            waiting = self._without_waiting_clusters(waiting)
         if len(waiting) > 1:
             self._report_stuck(waiting)
         for number, mask in waiting.items():
@@ -455,6 +457,8 @@ class BatchInterpreter:
                 self._reduce(end, mask, waiting)
             passing = mask.lanes.any(axis=1, keepdims=True)
             self.order.block_barrier(passing)
+            if end.cluster:
+                self.order.cluster_barrier(passing)
             self._participation.block_barrier(passing)
             self._go(block.following, mask)
         return released or bool(waiting)
@@ -498,6 +502,25 @@ class BatchInterpreter:
         passing: dict[int, Mask] = {}
         for number, mask in waiting.items():
             for lanes, groups in ((mask.lanes & ~held, passing), (mask.lanes & held, self._waiting)):
+                if lanes.any():
+                    groups[number] = Mask(lanes, self.geometry)
+        return passing
+
+    def _without_waiting_clusters(self, waiting: dict[int, Mask]) -> dict[int, Mask]:
+        """Return the groups without those at a cluster's barrier that wait for threads at a block's, or that poll."""
+        ends = {number: self.kernel.blocks[number].end for number in waiting}
+        at_cluster = {number for number, end in ends.items() if isinstance(end, Barrier) and end.cluster}
+        busy = np.zeros((self.geometry.rows, 1), np.bool_)
+        elsewhere = (waiting[number] for number in waiting.keys() - at_cluster)
+        for mask in (*elsewhere, *self._polling.values()):
+            busy |= mask.lanes.any(axis=1, keepdims=True)
+        busy = busy[self.geometry.peers, 0].any(axis=1, keepdims=True)
+        passing = {number: mask for number, mask in waiting.items() if number not in at_cluster}
+        for number in at_cluster:
+            for lanes, groups in (
+                (waiting[number].lanes & ~busy, passing),
+                (waiting[number].lanes & busy, self._waiting),
+            ):
                 if lanes.any():
                     groups[number] = Mask(lanes, self.geometry)
         return passing

@@ -35,6 +35,39 @@ class Geometry:
     blocks: Array
     dynamic_shared_bytes: int = 0
     static_shared_bytes: int = 0
+    cluster: Dim = (1, 1, 1)
+
+    @cached_property
+    def cluster_blocks(self) -> int:
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+    @cached_property
+    def clusters(self) -> Dim:
+        """Count the clusters along each axis of the grid."""
+        x, y, z = (of_grid // of_cluster for of_grid, of_cluster in zip(self.grid, self.cluster, strict=True))
+        return x, y, z
+
+    @cached_property
+    def places(self) -> tuple[tuple[Any, Any], ...]:
+        """Return for each axis the blocks' clusters and the blocks' places in these: (rows, 1)."""
+        axes = zip(coordinates(self.blocks[:, None], self.grid), self.cluster, strict=True)
+        return tuple(np.divmod(block, size) for block, size in axes)
+
+    @cached_property
+    def cluster_ranks(self) -> Array:
+        """Number the blocks in their clusters: (rows, 1)."""
+        (_, x), (_, y), (_, z) = self.places
+        return x + self.cluster[0] * (y + self.cluster[1] * z)
+
+    @cached_property
+    def peers(self) -> Array:
+        """Return the rows of a block's cluster, by rank: (rows, blocks of a cluster)."""
+        (x, _), (y, _), (z, _) = self.places
+        number = (x + self.clusters[0] * (y + self.clusters[1] * z))[:, 0]
+        order = np.lexsort((self.cluster_ranks[:, 0], number)).reshape(-1, self.cluster_blocks)
+        found = np.empty((self.rows, self.cluster_blocks), np.int64)
+        found[order] = order[:, None, :]
+        return found
 
     @cached_property
     def threads(self) -> int:
@@ -77,6 +110,10 @@ def _of_axis(axis: int) -> dict[str, Callable[[Geometry], Any]]:
         f"%ctaid.{letter}": lambda g: coordinates(g.blocks[:, None], g.grid)[axis],
         f"%ntid.{letter}": lambda g: g.block[axis],
         f"%nctaid.{letter}": lambda g: g.grid[axis],
+        f"%clusterid.{letter}": lambda g: g.places[axis][0],
+        f"%cluster_ctaid.{letter}": lambda g: g.places[axis][1],
+        f"%nclusterid.{letter}": lambda g: g.clusters[axis],
+        f"%cluster_nctaid.{letter}": lambda g: g.cluster[axis],
     }
 
 
@@ -85,6 +122,8 @@ SPECIALS: dict[str, Callable[[Geometry], Any]] = {
     **_of_axis(0),
     **_of_axis(1),
     **_of_axis(2),
+    "%cluster_ctarank": lambda g: g.cluster_ranks,
+    "%cluster_nctarank": lambda g: g.cluster_blocks,
     "%laneid": lambda g: g.numbers % WARP,
     "%warpid": lambda g: g.numbers // WARP,
     "%nwarpid": lambda g: g.lanes // WARP,

@@ -16,6 +16,7 @@ from pytest_bandwidth.domain.code.kernel_signature import parameter_names
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.ptx.arguments import Arguments, place_arguments
+from pytest_bandwidth.features.traffic.ptx.cluster_memory import ClusterMemory
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.decode import Program
 from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog, InitialisationChecker, untouched
@@ -146,6 +147,7 @@ class _Run:
         if kernel.asynchronous:
             self._checkers += (self._bulk_stores,)
         self._tally = tally
+        self._maps = any(site.opcode.startswith("mapa.") for site in kernel.sites)
         self._last_progress = clock.monotonic()
 
     def whole(self, progress: Progress | None) -> Execution:
@@ -158,16 +160,18 @@ class _Run:
     def sample(self, blocks: int, progress: Progress | None) -> Execution:
         if blocks < 1:
             raise UsageError(f"blocks is {blocks}, expected at least 1")
-        chosen = np.unique(np.linspace(0, self._extents.blocks - 1, blocks).astype(np.int64))
+        whole = self._blocks_of_whole_clusters
+        parts = max(1, blocks // whole)
+        chosen = np.unique(np.linspace(0, self._extents.blocks // whole - 1, parts).astype(np.int64)) * whole
         totals = [np.zeros(10)]
         for done, number in enumerate(chosen, 1):
-            self._batch(np.array([number]))
+            self._batch(np.arange(number, number + whole))
             totals.append(np.append(self._traffic.figures(), self._tally.threads))
             self._tell(progress, done, len(chosen))
         each = np.diff(totals, axis=0)
         high, low = each.max(axis=0), each.min(axis=0)
         spread = float(np.max((high - low) / np.maximum(high, 1)))
-        return self._result(len(chosen), spread)
+        return self._result(len(chosen) * whole, spread)
 
     def _rows_per_batch(self) -> int:
         if self._kernel.waits_for_grid:
@@ -181,7 +185,14 @@ class _Run:
             rows = min(rows, BATCH_SHARED_BYTES * 8 // (max(shared, 1) * lanes // WARP))
         if self._kernel.local_bytes:
             rows = min(rows, BATCH_LOCAL_BYTES // (self._kernel.local_bytes * lanes))
-        return max(rows, 1)
+        whole = self._blocks_of_whole_clusters
+        return max(rows // whole, 1) * whole
+
+    @property
+    def _blocks_of_whole_clusters(self) -> int:
+        """Count the blocks in a row that hold whole clusters: lines of the grid for flat ones, planes for deep ones."""
+        (x, y, z), grid = self._kernel.cluster, self._extents.grid
+        return grid[0] * grid[1] * z if z > 1 else grid[0] * y if y > 1 else x
 
     @property
     def _uses_shared(self) -> bool:
@@ -189,7 +200,9 @@ class _Run:
 
     def _batch(self, numbers: Array) -> None:
         kernel, extents = self._kernel, self._extents
-        geometry = Geometry(extents.grid, extents.block, numbers, self._shared_bytes, kernel.static_shared_bytes)
+        geometry = Geometry(
+            extents.grid, extents.block, numbers, self._shared_bytes, kernel.static_shared_bytes, kernel.cluster
+        )
         if any(is_sparse(region.data) for region in self._arrays):
             self._refuse_without_memory(geometry.rows * geometry.lanes)
         self._regions |= {region.number: region for region in self._windows(geometry)}
@@ -197,7 +210,8 @@ class _Run:
         self._order.begin(geometry)
         for checker in self._checkers:
             checker.begin(geometry)
-        unit = MemoryUnit(self._regions, geometry, self._checkers, self._faults, self._copies)
+        makes_unit = ClusterMemory if self._maps else MemoryUnit
+        unit = makes_unit(self._regions, geometry, self._checkers, self._faults, self._copies)
         if isinstance(self._order, Clocks):
             unit.barriers = Mbarriers(self._order, self._copies, self._faults, geometry)
             unit.bulk_stores = self._bulk_stores
@@ -289,6 +303,10 @@ def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> N
         raise UsageError(
             f"kernel {kernel.name} has a barrier of the grid, whose {together} threads cannot all run at once; "
             f"expected at most {MAX_COOPERATIVE_THREADS}"
+        )
+    if any(of_grid % of_cluster for of_grid, of_cluster in zip(extents.grid, kernel.cluster, strict=True)):
+        raise UsageError(
+            f"grid is {extents.grid}, expected multiples of {kernel.cluster}, the clusters of kernel {kernel.name}"
         )
     limit = min(MAX_THREADS, kernel.max_threads or MAX_THREADS)
     if extents.threads > limit:

@@ -20,6 +20,9 @@ from pytest_bandwidth.features.traffic.ptx.sparse import is_sparse, sparse_zeros
 REGION_SHIFT = 40
 ORIGIN = 1 << (REGION_SHIFT - 1)
 
+# In an address of shared memory, the rank in the cluster of the block that it belongs to, plus one; 0 for one's own.
+RANK_AT = 24
+
 SHARED_REGION = 1
 LOCAL_REGION = 2
 PARAM_REGION = 3

@@ -224,11 +224,12 @@ class Exit(Step):
 class Barrier(Step):
     """Wait as __syncthreads() does, with its reduction (``popc``, ``and``, ``or``) where it has one.
 
-    is_named: it has a number and a count of threads, its two sources.
+    is_named: it has a number and a count of threads, its two sources. cluster: wait for all threads of the cluster.
     """
 
     reduction: str = ""
     is_named: bool = False
+    cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +291,7 @@ class Kernel:
     shared: static variables of shared memory; dynamic shared memory begins at `dynamic_shared_offset`.
     granule_bytes: the narrowest access of each space, down to which shadows have to look.
     waits_for_grid: whether all blocks have to run together.
-    asynchronous: whether it uses mbarriers or bulk copies.
+    asynchronous: whether it uses mbarriers or bulk copies. cluster: how many blocks it has along each axis.
     """
 
     name: str
@@ -309,6 +310,7 @@ class Kernel:
     max_threads: int | None
     waits_for_grid: bool
     asynchronous: bool
+    cluster: tuple[int, int, int]
 
     @property
     def static_shared_bytes(self) -> int:

@@ -62,6 +62,7 @@ class HappensBefore:
         self._geometry, self._threads, self.passed = geometry, None, False
         self.block_epoch = np.zeros((1, 1), np.int64)
         self.warp_epoch = np.zeros((1, geometry.lanes // 32), np.int64)
+        self._cluster_epoch: Array = np.zeros((1, 1), np.int64)
 
     def block_barrier(self, rows: Array) -> None:
         """Pass a block barrier. rows: bool (1 or rows, 1), the blocks whose threads all passed."""
@@ -100,6 +101,23 @@ class HappensBefore:
         if publishes:
             publishing = self._fenced[slots]
             self._published[slots[publishing]] = np.minimum(self._published[slots[publishing]], times[publishing])
+
+    def cluster_barrier(self, rows: Array) -> None:
+        """Pass a barrier of clusters, after that of their blocks."""
+        self._cluster_epoch = np.where(rows, self.block_epoch, self._cluster_epoch)
+
+    def in_cluster(self, blocks: Array, epochs: Array) -> Array:
+        """Tell where a barrier of the cluster came after what a block did in that epoch; where blocks are negative
+        (several), as if it was the lane's own.
+        """
+        if not self._cluster_epoch.any() or self._geometry is None:
+            return np.zeros((1, 1), np.bool_)
+        geometry = self._geometry
+        rows = np.where(blocks < 0, np.arange(geometry.rows)[:, None], blocks - geometry.blocks[0])
+        inside = (rows >= 0) & (rows < geometry.rows)
+        rows = np.where(inside, rows, 0)
+        first, epoch = geometry.peers[:, 0], spread(self._cluster_epoch, (geometry.rows, 1))[:, 0]
+        return inside & (first[rows] == first[:, None]) & (epochs < epoch[rows])
 
     def between(self, earlier: Array, later: Array) -> Array:
         """Tell where what block `earlier` published reached block `later`; False where `earlier` is negative (several
@@ -312,6 +330,7 @@ class RaceChecker(Checker):
             in_turn = self._order.in_turn(lane % self.geometry.lanes, who < 0)
             in_turn |= self._order.acquired(np.where(who > 0, lane % self.geometry.lanes, -1))
             hits &= np.where(inside, ~in_turn, ~self._order.between(block, own) & (not access.fresh))
+            hits &= ~self._order.in_cluster(block, hit >> 32 + self._epoch_at)
             if not self._within_blocks:
                 hits &= ~inside
         if access.values and hits.any():

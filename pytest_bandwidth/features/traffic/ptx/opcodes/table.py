@@ -11,6 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from pytest_bandwidth.features.traffic.ptx import mbarrier_words
+from pytest_bandwidth.features.traffic.ptx.lanes import Array
+from pytest_bandwidth.features.traffic.ptx.memory import RANK_AT
 from pytest_bandwidth.features.traffic.ptx.opcodes import conversions, floats, halves, integers, logic
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Choice, Form, Meaning, Table
 
@@ -18,6 +20,11 @@ from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Choice, Form, Me
 def same(function: Meaning) -> Callable[[Choice], Meaning]:
     """Return a row whose modifiers change nothing but the type."""
     return lambda _: function
+
+
+def mapped(address: Array, rank: Array) -> Array:
+    """Return the address of the same place in the shared memory of another block of the cluster."""
+    return address + ((rank.astype(address.dtype) + address.dtype.type(1)) << address.dtype.type(RANK_AT))
 
 
 INTEGER_ARITHMETIC = [
@@ -240,6 +247,10 @@ ACTIONS = [
     Form("barrier[.cta].red.barred[.aligned].pred", "pred <- u32 pred", "voting barrier"),
     Form("bar[.cta].arrive", "", "arrival"),
     Form("barrier[.cta].arrive[.aligned]", "", "arrival"),
+    Form("barrier.cluster.arrive[.rorder][.aligned]", "", "nothing"),
+    Form("barrier.cluster.wait[.acquire][.aligned]", "", "cluster barrier"),
+    Form("mapa[.shared::cluster].u32", "u32 <- u32 u32", same(mapped)),
+    Form("mapa.u64", "u64 <- u64 u32", same(mapped)),
     Form("bar.warp.sync", "<- b32", "warp barrier"),
     Form("membar.level", "", "fence"),
     Form("fence[.forder].scope", "", "fence"),

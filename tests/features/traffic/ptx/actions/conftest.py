@@ -10,7 +10,13 @@ from pytest_bandwidth.features.traffic.ptx.interpreter import BatchInterpreter
 
 # The tests of opcodes that the interpreter acts on, and the one that looks back on them.
 ACTIONS, LAST = (
-    {"test_ptx_actions", "test_ptx_matrices", "test_ptx_mbarriers", "test_ptx_memory_opcodes"},
+    {
+        "test_ptx_actions",
+        "test_ptx_cluster_opcodes",
+        "test_ptx_matrices",
+        "test_ptx_mbarriers",
+        "test_ptx_memory_opcodes",
+    },
     "test_ptx_table_coverage",
 )
 

@@ -1,0 +1,96 @@
+"""Carry out memory instructions of blocks that reach into each other's shared memory.
+
+An access to another block's memory is carried out, checked and named as one of that block's same thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pytest_bandwidth.domain.errors import NotOnThisDevice
+from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, spread
+from pytest_bandwidth.features.traffic.ptx.memory import RANK_AT, REGION_SHIFT, SHARED_REGION, Region, region_base
+from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
+from pytest_bandwidth.features.traffic.ptx.program import Atomic, BarrierStep, BulkCopy, Load, Memory, Space, Store
+from pytest_bandwidth.features.traffic.ptx.races import AsyncCopies
+
+_Operation = Callable[[Array, tuple[Array, ...], Array], "list[Array] | None"]
+
+
+class ClusterMemory(MemoryUnit):
+    def __init__(
+        self,
+        regions: dict[int, Region],
+        geometry: Geometry,
+        checkers: Sequence[Checker],
+        faults: FaultLog,
+        copies: AsyncCopies,
+    ) -> None:
+        super().__init__(regions, geometry, checkers, faults, copies)
+        self._peers, self._ranks = geometry.peers, geometry.cluster_ranks[:, 0]
+
+    def load(self, step: Load, address: Array, lanes: Array) -> list[Array]:
+        return self._each(step, address, (), lanes, lambda at, _, who: MemoryUnit.load(self, step, at, who))
+
+    def store(self, step: Store, address: Array, values: tuple[Array, ...], lanes: Array) -> None:
+        self._each(step, address, values, lanes, lambda at, given, who: MemoryUnit.store(self, step, at, given, who))
+
+    def atomic(self, step: Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
+        atomic = super().atomic
+        return self._each(step, address, operands, lanes, lambda at, given, who: atomic(step, at, given, who))
+
+    def barrier(self, step: BarrierStep, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
+        barrier = super().barrier
+        return self._each(step, address, operands, lanes, lambda at, given, who: barrier(step, at, given, who))
+
+    def bulk_copy(self, step: BulkCopy, to: Array, start: Array, nbytes: Array, lanes: Array) -> None:
+        places = ((to, step.writes.space), (start, step.reads.space))
+        if any((self._targets(*place) * lanes).any() for place in places if place[1] == "shared"):
+            raise NotOnThisDevice("cp.async.bulk into another block's shared memory is not modelled")
+        super().bulk_copy(step, to, start, nbytes, lanes)
+
+    def _targets(self, address: Array, space: Space) -> Array:
+        """Return the rank, plus one, of the block whose shared memory each lane addresses; 0 for any other place."""
+        address = spread(address, self._shape)
+        if space == "shared":
+            place = address.view(f"i{address.dtype.itemsize}").astype(np.int64)
+            return np.maximum(place, 0) >> RANK_AT
+        inside = address >> np.uint64(REGION_SHIFT) == SHARED_REGION
+        place = (address - np.uint64(region_base(SHARED_REGION))).view(np.int64)
+        return np.where(inside, np.maximum(place, 0) >> RANK_AT, 0)
+
+    def _each(
+        self, step: Memory, address: Array, operands: tuple[Array, ...], lanes: Array, operation: _Operation
+    ) -> list[Array]:
+        """Carry out an operation for the lanes of each pair of ranks, in the rows of the block that is reached."""
+        if step.space not in ("shared", "generic"):
+            return operation(address, operands, lanes) or []
+        targets = self._targets(address, step.space) * spread(lanes, self._shape)
+        if not targets.any():
+            return operation(address, operands, lanes) or []
+        results = operation(address, operands, lanes & (targets == 0)) or []
+        results = [spread(result, self._shape).copy() for result in results]
+        for target in map(int, np.unique(targets[targets > 0])):
+            for source in range(self._peers.shape[1]):
+                here = np.flatnonzero(self._ranks == source)
+                mine = targets[here] == target
+                if not mine.any():
+                    continue
+                if target > self._peers.shape[1]:
+                    raise NotOnThisDevice(f"mapa of rank {target - 1} in a cluster of {self._peers.shape[1]} blocks")
+                there = self._peers[here, target - 1]
+                address_there, who, *given = (
+                    self._moved(a, here, there) for a in (address, targets == target, *operands)
+                )
+                address_there -= address_there.dtype.type(target << RANK_AT) * who
+                for result, found in zip(results, operation(address_there, tuple(given), who) or [], strict=True):
+                    result[here] = np.where(mine, spread(found, self._shape)[there], result[here])
+        return results
+
+    def _moved(self, array: Array, here: Array, there: Array) -> Array:
+        moved = np.zeros(self._shape, array.dtype)
+        moved[there] = spread(array, self._shape)[here]
+        return moved
