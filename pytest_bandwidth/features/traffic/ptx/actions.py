@@ -413,9 +413,9 @@ def bulk_copy(here: Here) -> Sequence[Step]:
     placed, sources, parts = here.placed(), [], []
     spaces: tuple[Space, Space] = ("global", "shared") if to_global else ("shared", "global")
     for operand, space in zip((to, start), spaces, strict=True):
-        read, offset = _place(here, operand)
+        read, offset = place_of(here, operand)
         sources.append(read)
-        parts.append(BulkPart(site=placed["site"], **_access(here, "b32", 0, offset, space)))
+        parts.append(BulkPart(site=placed["site"], **access_of(here, "b32", 0, offset, space)))
     sources.append(here.read(size, "u32"))
     copying = BulkCopy(**placed, sources=tuple(sources), writes=parts[0], reads=parts[1])
     if to_global:
@@ -474,9 +474,9 @@ def _constant(here: Here, value: int) -> Read:
 def _on_mbarrier(
     here: Here, start: Operand, sources: Sequence[Read], targets: Sequence[Write | None], **how: Any
 ) -> Sequence[Step]:
-    read, offset = _place(here, start)
+    read, offset = place_of(here, start)
     space: Space | None = "shared" if chosen(here.choice, "shmem", "mspace", "bulkto") else None
-    access = _access(here, "b64", 1, offset, space) | {"ordered": how["operation"] == "test"}
+    access = access_of(here, "b64", 1, offset, space) | {"ordered": how["operation"] == "test"}
     return [BarrierStep(**here.placed(), sources=(read, *sources), targets=tuple(targets), **access, **how)]
 
 

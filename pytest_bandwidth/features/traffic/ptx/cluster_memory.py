@@ -35,8 +35,22 @@ class ClusterMemory(MemoryUnit):
     def load(self, step: Load, address: Array, lanes: Array) -> list[Array]:
         return self._each(step, address, (), lanes, lambda at, _, who: MemoryUnit.load(self, step, at, who))
 
-    def store(self, step: Store, address: Array, values: tuple[Array, ...], lanes: Array) -> None:
-        self._each(step, address, values, lanes, lambda at, given, who: MemoryUnit.store(self, step, at, given, who))
+    def store(
+        self,
+        step: Store,
+        address: Array,
+        values: tuple[Array, ...],
+        lanes: Array,
+        undefined: tuple[Array, ...] = (),
+    ) -> None:
+        store, count = super().store, len(values)
+        self._each(
+            step,
+            address,
+            (*values, *undefined),
+            lanes,
+            lambda at, given, who: store(step, at, given[:count], who, given[count:]),
+        )
 
     def atomic(self, step: Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
         atomic = super().atomic

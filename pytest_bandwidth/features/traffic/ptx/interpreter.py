@@ -312,7 +312,6 @@ class BatchInterpreter:
         elif isinstance(step, BarrierStep):
             results = self.memory.barrier(step, sources[0], sources[1:], lanes)
         if self.initialisation.unwritten:
-            assert isinstance(step, Load)
             self._participation.load(step, self.initialisation.take_unwritten())
         for target, result in zip(step.targets, results, strict=False):
             self._registers.write(target, result, lanes, step.guard is not None)

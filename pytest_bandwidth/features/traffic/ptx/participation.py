@@ -70,6 +70,7 @@ class Participation:
         self._faults, self._sites = faults, kernel.sites
         self._before_shuffles = _before_shuffles(kernel.blocks)
         self._shape = (geometry.rows, geometry.lanes)
+        self._in_clusters = geometry.cluster_blocks > 1
         self._numbers = geometry.numbers
         # The lanes that have not exited, and those that may still execute a shuffle.
         self._alive = self._active = geometry.present
@@ -149,14 +150,17 @@ class Participation:
         where = self._sites[site]
         return self._origins.setdefault((where.file, where.line or -where.ptx_line, region, array), (site, region))
 
-    def load(self, step: Load, unwritten: Iterable[tuple[Access, Sequence[Array]]]) -> None:
-        """Mark what was read where nothing was written. unwritten: see `InitialisationChecker`."""
+    def load(self, step: Step, unwritten: Iterable[tuple[Access, Sequence[Array]]]) -> None:
+        """Mark what was read where nothing was written. unwritten: see `InitialisationChecker`.
+
+        It is a fault at once where no register holds it, or one of another block, which reads by way of its cluster.
+        """
         for access, planes in unwritten:
             row, lane = np.argwhere(np.any(planes, axis=0))[0]
             array = access.region.describe(int(spread(access.offset, self._shape)[row, lane]))
             origin = self._origin(step.site, access.region, array)
             fresh = (access.offset << 10 | self._numbers) + 1
-            if isinstance(step, GroupProduct):
+            if not isinstance(step, Load) or isinstance(step, GroupProduct) or self._in_clusters:
                 self._report(origin, np.where(access.mask & np.any(planes, axis=0), fresh, 0), step.site)
                 continue
             width = len(planes) // step.count
