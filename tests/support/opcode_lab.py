@@ -50,7 +50,8 @@ def without_faults(execution: ptx.Execution) -> ptx.Execution:
 
 
 def computes(form: Form) -> bool:
-    return callable(form.meaning) or form.base == "mov"
+    """Return whether the ISA says what the opcode returns: not for addresses in a cluster and an mbarrier's word."""
+    return (callable(form.meaning) and form.base not in ("mapa", "mbarrier")) or form.base == "mov"
 
 
 def spellings(form: Form) -> Iterator[str]:
