@@ -27,7 +27,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="FILE.html, FILE.csv, FILE.md, or a chart: FILE.svg, FILE.png (default: text, printed)",
+        help="FILE.html, FILE.csv, FILE.md, FILE.sarif, or a chart: FILE.svg, FILE.png (default: text, printed)",
     )
     parser.add_argument(
         "--chart", metavar="NAME", help="which chart FILE.svg or FILE.png shows (default: the first that has data)"

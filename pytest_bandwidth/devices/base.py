@@ -37,6 +37,10 @@ class CompiledCode:
     is_exact: bool = False
 
 
+# What messages and source lines call text in a test.
+TEXT_NAME = "kernel.cu"
+
+
 @dataclass(frozen=True, slots=True)
 class KernelSource:
     """Say where a kernel's text comes from: `file` is None for text in the test; `shipped` marks files of cuda_src/.

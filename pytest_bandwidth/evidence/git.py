@@ -164,6 +164,12 @@ def current_commit(folder: Path) -> str | None:
     return _output_of(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}") or None
 
 
+def root_in_checkout(folder: Path) -> str | None:
+    """Return a folder's path from the top of its working tree, ``.`` for the top; None outside a git repository."""
+    prefix = _output_of(folder, "rev-parse", "--show-prefix")
+    return prefix if prefix is None else prefix.rstrip("/") or "."
+
+
 def uncommitted_files(folder: Path, is_output: Callable[[Path], bool] = lambda _: False) -> list[str] | None:
     """Return the files by which what runs may be other than the commit holds, by their paths from the tree's top.
 

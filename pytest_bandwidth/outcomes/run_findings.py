@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.text import listed
@@ -19,6 +21,8 @@ DEVICE_LOSS = "device-loss"
 UNJUDGED = "failed-unjudged"
 # Between a test's node id and what it failed with.
 FAILED_BEFORE = " failed before it was judged: "
+# What ends the text of the plugin's own errors, with the anchor.
+HELP = re.compile(rf" \(help: {re.escape(DOCUMENTATION)}/troubleshooting\.html#([\w-]+)\)$")
 HIDDEN = "failure-hidden"
 FAILED = "failed-otherwise"
 NOT_MEASURED = "not-measured"
@@ -135,10 +139,15 @@ def shared_causes(outcomes: Sequence[Outcome]) -> list[SharedCause]:
 def unjudged_finding(nodeid: str, said: str) -> dict[str, str]:
     """Name a test that failed before it was judged: without it a report would look as if all were well.
 
-    said: what the test failed with; its first line counts. The finding is as the document holds it.
+    said: what the test failed with. Its first line counts, and the next where a colon announces it, as before what a
+    compiler said; a link to help stays. The finding is as the document holds it.
     """
-    first = said.strip().partition("\n")[0][:SAID_AT_MOST]
-    return {"code": UNJUDGED, "text": f"{nodeid}{FAILED_BEFORE}{first}"}
+    said = said.strip()
+    link = found[0] if (found := HELP.search(said)) else ""
+    first, *others = said.removesuffix(link).splitlines() or [""]
+    if first.endswith(":") and others:
+        first = f"{first} {others[0].strip()}"
+    return {"code": UNJUDGED, "text": f"{nodeid}{FAILED_BEFORE}{first[:SAID_AT_MOST]}{link}"}
 
 
 def failed_finding(nodeid: str) -> dict[str, str]:

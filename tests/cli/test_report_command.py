@@ -18,7 +18,7 @@ def run_file(tmp_path):
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        (("-o", "x.pdf"), "-o x.pdf: found ending '.pdf', expected .csv, .md, .html, .svg or .png"),
+        (("-o", "x.pdf"), "-o x.pdf: found ending '.pdf', expected .csv, .md, .sarif, .html, .svg or .png"),
         (("--chart", "nope"), "--chart nope chooses what is drawn: found no -o, expected -o FILE.svg or FILE.png"),
         (("--chart", "nope", "-o", "x.csv"), "found -o x.csv, expected -o FILE.svg or FILE.png"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -304,6 +305,21 @@ def test_githubs_job_annotates_the_tutorials_slow_kernel_as_shown(pytester, monk
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     (shown,) = [b for b in BLOCKS if b.page == "ci.md" and b.kind == "text"]
     assert printed(shown).search(plain(result.stdout.str()))
+
+
+@pytest.mark.usefixtures("with_baselines")
+def test_the_steps_for_code_scanning_upload_what_pytest_wrote(pytester):
+    (block,) = [b for b in BLOCKS if b.page == "ci.md" and "upload-sarif" in b.text]
+    assert "permissions: {contents: read, security-events: write}" in block.text
+    (upload,) = yaml.safe_load(block.text)
+    workflow = next(b for b in BLOCKS if b.page == "ci.md" and b.kind == "yaml")
+    (testing,) = re.findall(r"run: \.venv/bin/(pytest .*)", workflow.text)
+    (option,) = re.findall(r"`(--bandwidth-sarif=\S+)`", (ROOT / "docs/ci.md").read_text(encoding="utf-8"))
+    write([b for b in BLOCKS if b.page == "tutorial.md" and b.kind == "cuda"][1], pytester.path)
+    result = pytester.runpytest_inprocess(*words(f"{testing} {option}", pytester.path)[1:])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    (run,) = json.loads((pytester.path / upload["with"]["sarif_file"]).read_text(encoding="utf-8"))["runs"]
+    assert [one["ruleId"] for one in run["results"]] == ["counts"]
 
 
 @pytest.mark.usefixtures("with_baselines")

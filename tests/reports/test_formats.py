@@ -53,4 +53,4 @@ def test_a_format_that_raises_is_named_and_the_others_write(project):
 
 
 def test_kinds_of_the_core_and_of_features():
-    assert list(formats()) == ["json", "csv", "md", "html", "svg", "png"]
+    assert list(formats()) == ["json", "csv", "md", "sarif", "html", "svg", "png"]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.arguments import misread_arrays, refuse_gaps
-from pytest_bandwidth.devices.base import Budget, Call, Device, KernelSource, Launch, Progress, Workload
+from pytest_bandwidth.devices.base import TEXT_NAME, Budget, Call, Device, KernelSource, Launch, Progress, Workload
 from pytest_bandwidth.devices.code.compiled import for_architecture
 from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.devices.code.launch import with_launch
@@ -225,7 +225,7 @@ class TrafficDevice(Device):
         """
         if source.compiled:
             return self._of_ptx(source)
-        filename = source.file.name if source.file is not None else "kernel.cu"
+        filename = source.file.name if source.file is not None else TEXT_NAME
         program, cubin = _compiled(
             source.text, self._arch, options_of(source), source.name_expressions, filename, self._timeout
         )

@@ -15,7 +15,7 @@ from uuid import uuid4
 from pytest_bandwidth import __version__
 from pytest_bandwidth.baseline.code_files import is_written_by_updates
 from pytest_bandwidth.domain.units import format_moment
-from pytest_bandwidth.evidence.git import current_commit, uncommitted_files
+from pytest_bandwidth.evidence.git import current_commit, root_in_checkout, uncommitted_files
 from pytest_bandwidth.options.options import own_command
 
 _COMMIT_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")
@@ -38,6 +38,7 @@ def describe(root: Path, started: float, baseline: Path | None = None, commit: s
         "packages": versions,
         "os": platform.platform(),
         "host": platform.node(),
+        "root": root_in_checkout(root),
         "commit": commit_of_run(root, commit),
         "uncommitted_changes": None if (files := uncommitted_beside(root, baseline)) is None else bool(files),
         "command": own_command(sys.argv),

@@ -18,12 +18,18 @@ def test_the_commit_is_the_tests_own_where_a_hook_of_another_repository_runs_the
     monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path / "other"))
     found = describe(tmp_path / "ours", 0.0)
     assert ours != other
-    assert (found["commit"], found["uncommitted_changes"]) == (ours, False)
+    assert (found["commit"], found["uncommitted_changes"], found["root"]) == (ours, False, ".")
+
+
+def test_the_root_is_told_from_the_top_of_the_repository(tmp_path):
+    commit_in(tmp_path / "ours")
+    (tmp_path / "ours/gpu/tests").mkdir(parents=True)
+    assert describe(tmp_path / "ours/gpu/tests", 0.0)["root"] == "gpu/tests"
 
 
 def test_outside_a_repository_nothing_is_said_of_one(tmp_path):
     found = describe(tmp_path, 0.0)
-    assert (found["commit"], found["uncommitted_changes"]) == (None, None)
+    assert (found["commit"], found["uncommitted_changes"], found["root"]) == (None, None, None)
 
 
 def test_a_run_started_when_it_did(tmp_path):
