@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_bandwidth.session.session import BandwidthSession
 
 # Options that name what a run writes.
-_FILES = ("json", "csv", "html", "dir")
+_FILES = ("json", "csv", "html", "sarif", "dir")
 _UNFAILED = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 _SESSION: pytest.StashKey[BandwidthSession] = pytest.StashKey()
 _FIXTURE: pytest.StashKey[Bandwidth] = pytest.StashKey()

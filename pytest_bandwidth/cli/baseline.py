@@ -27,8 +27,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
     validate = action("validate", "check files and list every problem (exit status 2)")
     validate.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="baseline files, or folders of them")
 
-    diff = action("diff", "say what changed from one file to another, PTX included (exit status 1)")
-    diff.add_argument("old", type=Path, metavar="OLD", help="a baseline file")
+    diff = action("diff", "say what changed from one file or folder to another, PTX included (exit status 1)")
+    diff.add_argument("old", type=Path, metavar="OLD", help="a baseline file, or a folder of them")
     diff.add_argument("new", type=Path, metavar="NEW", help="another")
 
     prune = action("prune", "remove entries")

@@ -1,4 +1,4 @@
-"""Compare one baseline file with another: entries, their figures, what they are held to, and the code that they ran."""
+"""Compare baseline files with others: entries, their figures, what they are held to, and the code that they ran."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from os.path import exists, isdir  # of a name that no file system takes, Path's raise
 from pathlib import Path
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_files import NO_CHANGE, CodeChange, needed_ptx, ptx_change
 from pytest_bandwidth.baseline.schema import RECORDED, entry_fields
+from pytest_bandwidth.cli.baseline_files import files_at
 from pytest_bandwidth.cli.output import print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
-from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.domain.errors import BaselineError, UsageError
 from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import digits
 from pytest_bandwidth.reports.tables import aligned
@@ -50,19 +52,16 @@ class Difference:
         return new / old - 1 if old and new else None
 
 
-def diff(options: argparse.Namespace) -> int:
-    old, new = baseline_files.load(options.old), baseline_files.load(options.new)
-    ptx = _ptx_changes(options.old, options.new)
-    facts: dict[str, tuple[object, object]] = {"tolerance": (old.tolerance, new.tolerance)}
-    for name in ("name", "memory_gib", "kind", "peak_gbps"):
-        facts[f"device.{name}"] = (getattr(old.device, name, None), getattr(new.device, name, None))
-    header = {name: pair for name, pair in facts.items() if pair[0] != pair[1]}
-    differences = [
-        one
-        for key in dict.fromkeys((*old.entries, *new.entries))
-        if (one := _difference(key, old.entries.get(key), new.entries.get(key), ptx)) is not None
-    ]
-    if options.json:
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Hold what differs between two files, of which one may not be there."""
+
+    old: Baseline
+    new: Baseline
+    header: Mapping[str, tuple[object, object]]
+    differences: Sequence[Difference]
+
+    def to_plain(self) -> dict[str, object]:
         entries = [
             {
                 "key": one.key,
@@ -77,12 +76,50 @@ def diff(options: argparse.Namespace) -> int:
                 "code_diff": one.ptx.diff,
                 "code_unknown": one.ptx.unknown,
             }
-            for one in differences
+            for one in self.differences
         ]
-        print_json({"old": old.path, "new": new.path, "header": header, "entries": entries})
+        return {"old": self.old.path, "new": self.new.path, "header": self.header, "entries": entries}
+
+
+def diff(options: argparse.Namespace) -> int:
+    compared = _compared_all(options.old, options.new)
+    if options.json:
+        print_json({"files": [one.to_plain() for one in compared]})
     else:
-        print("\n".join(_lines(old, new, header, differences)))
-    return 1 if header or differences else 0
+        for one in compared:
+            if len(compared) > 1:
+                print(printable(f"{one.old.path or 'none'} → {one.new.path or 'none'}"))
+            print("\n".join(_lines(one.old, one.new, one.header, one.differences)))
+    return int(any(one.header or one.differences for one in compared))
+
+
+def _compared_all(old: Path, new: Path) -> list[_Files]:
+    """Compare two files, or those of two folders by name: a device's may be in one alone. Raises UsageError."""
+    if isdir(old) != isdir(new):
+        raise UsageError(f"{old}, {new}: found a file and a folder, expected two files or two folders")
+    if not isdir(old):
+        return [_compared(old, baseline_files.load(old), new, baseline_files.load(new))]
+    names = sorted({file.name for folder in (old, new) for file in files_at(folder)})
+    pairs = [(old / name, new / name) for name in names]
+    return [_compared(then, _in_folder(then), now, _in_folder(now)) for then, now in pairs]
+
+
+def _in_folder(file: Path) -> Baseline:
+    return baseline_files.load(file) if exists(file) else Baseline(None, {})
+
+
+def _compared(old_file: Path, old: Baseline, new_file: Path, new: Baseline) -> _Files:
+    ptx = _ptx_changes(old_file, new_file)
+    facts: dict[str, tuple[object, object]] = {"tolerance": (old.tolerance, new.tolerance)}
+    for name in ("name", "memory_gib", "kind", "peak_gbps"):
+        facts[f"device.{name}"] = (getattr(old.device, name, None), getattr(new.device, name, None))
+    header = {name: pair for name, pair in facts.items() if pair[0] != pair[1]}
+    differences = [
+        one
+        for key in dict.fromkeys((*old.entries, *new.entries))
+        if (one := _difference(key, old.entries.get(key), new.entries.get(key), ptx)) is not None
+    ]
+    return _Files(old, new, header, differences)
 
 
 PtxChanges = Callable[[str, str], CodeChange]
@@ -125,7 +162,7 @@ def _difference(key: str, before: Entry | None, after: Entry | None, ptx: PtxCha
 
 
 def _lines(
-    old: Baseline, new: Baseline, header: Mapping[str, tuple[object, object]], differences: list[Difference]
+    old: Baseline, new: Baseline, header: Mapping[str, tuple[object, object]], differences: Sequence[Difference]
 ) -> list[str]:
     if not header and not differences:
         return [f"{printable(old.path or '')} and {printable(new.path or '')} say the same"]

@@ -228,9 +228,7 @@ def test_validate_tells_of_every_path_also_where_one_is_missing(command, baselin
     ]
 
 
-@pytest.mark.parametrize(
-    "arguments", [("show", "nope"), ("diff", "nope", "nope"), ("diff", ".", "."), ("prune", "nope", "a")]
-)
+@pytest.mark.parametrize("arguments", [("show", "nope"), ("diff", "nope", "nope"), ("prune", "nope", "a")])
 def test_what_is_no_file_has_no_line(command, baseline, arguments, monkeypatch):
     monkeypatch.chdir(baseline.parent)
     said = command("baseline", *arguments)
@@ -252,6 +250,44 @@ def test_bad_file_is_one_line_that_tells_of_the_others(command, tmp_path, action
 
 
 # diff
+
+
+def one_diff(said):
+    (found,) = json.loads(said.out)["files"]
+    return found
+
+
+def test_diff_of_folders_compares_the_files_of_each_device(command, tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder in (old, new):
+        folder.mkdir()
+        write(folder / "same.yaml", entry(COPY, 800.0))
+    write(old / "gone.yaml", entry(SUM, 500.0))
+    write(new / "came.yaml", entry(TRIAD, 700.0))
+    said = command("baseline", "diff", old, new)
+    assert said.status == 1
+    shown = [line for line in said.out.splitlines() if ".yaml" in line or line[:1] in "+-"]
+    assert [re.sub(r"\s{2,}.*", "", line) for line in shown] == [
+        f"none → {new}/came.yaml",
+        f"+ {TRIAD}",
+        f"{old}/gone.yaml → none",
+        f"- {SUM}",
+        f"{old}/same.yaml → {new}/same.yaml",
+        f"{old}/same.yaml and {new}/same.yaml say the same",
+    ]
+    plain = json.loads(command("baseline", "diff", old, new, "--json").out)["files"]
+    assert [(one["old"], one["new"]) for one in plain][:2] == [
+        (None, f"{new}/came.yaml"),
+        (f"{old}/gone.yaml", None),
+    ]
+    assert command("baseline", "diff", old, old).status == 0
+
+
+def test_diff_of_a_file_and_a_folder_is_refused(command, baseline, tmp_path):
+    said = command("baseline", "diff", baseline, tmp_path)
+    assert said.status == 2
+    assert said.err.count("\n") == 1
+    assert "found a file and a folder, expected two files or two folders" in said.err
 
 
 def test_diff_of_equal_files(command, baseline, tmp_path):
@@ -280,7 +316,7 @@ def test_diff_tells_what_was_added_removed_and_changed(command, baseline, tmp_pa
     assert re.search(rf"^- {re.escape(SUM)} +500 +0$", said.out, re.MULTILINE)
     assert re.search(r"^\+ tests/test_c.py::test_new +100 +1$", said.out, re.MULTILINE)
     assert lines[-1] == "1 added, 1 removed, 1 changed"
-    found = json.loads(command("baseline", "diff", baseline, new, "--json").out)
+    found = one_diff(command("baseline", "diff", baseline, new, "--json"))
     assert found["header"] == {"tolerance": [0.03, 0.05]}
     assert {e["key"]: e["kind"] for e in found["entries"]} == {
         COPY: "changed",
@@ -330,7 +366,7 @@ def test_diff_shows_whose_code_changed_and_how(command, tmp_path, beside):
     changed = [line.strip() for line in shown[start + 1 : -1] if line.strip()[0] in "+-"]
     assert changed == ["- ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];", "+ ld.global.f32 %f1, [%rd1];"]
     assert shown[-1] == "0 added, 0 removed, 2 changed"
-    plain = json.loads(command("baseline", "diff", old, new, "--json").out)["entries"]
+    plain = one_diff(command("baseline", "diff", old, new, "--json"))["entries"]
     assert [one["key"] for one in plain] == [COPY, TRIAD]
     for one in plain:
         assert one["code_changes"] == ["the kernel's code changed", accesses]
@@ -357,7 +393,7 @@ def test_diff_says_why_a_change_of_code_cannot_be_shown(command, tmp_path, spoil
     assert said.status == 1
     assert f"code of {COPY}: the kernel's code changed" in said.out.splitlines()
     assert re.search(rf"^  {reason}$", said.out, re.MULTILINE)
-    (plain,) = json.loads(command("baseline", "diff", old, new, "--json").out)["entries"]
+    (plain,) = one_diff(command("baseline", "diff", old, new, "--json"))["entries"]
     assert (plain["code_changes"], plain["code_diff"]) == (["the kernel's code changed"], "")
     assert re.fullmatch(reason, plain["code_unknown"])
 
@@ -390,7 +426,7 @@ def test_diff_of_code_from_anywhere_is_harmless_on_a_terminal(command, tmp_path)
     (added,) = [line for line in said.out.splitlines() if line.startswith("  + ")]
     assert added.isprintable()
     assert added.startswith("  + ret; ")
-    (plain,) = json.loads(command("baseline", "diff", old, new, "--json").out)["entries"]
+    (plain,) = one_diff(command("baseline", "diff", old, new, "--json"))["entries"]
     assert "+ ret; \x1b]0;owned\x07 \u202e" in plain["code_diff"].split("\n")
 
 
@@ -407,7 +443,7 @@ def test_diff_of_much_code_is_bounded(command, tmp_path):
     assert sum(line.startswith("code of ") for line in shown) == 3
     assert sum(line.startswith("  ") for line in shown) == baseline_diff.MOST_DIFF_LINES + 3
     assert shown[-2] == f"  … {MOST_LINES + 1} more lines, which --json shows"
-    plain = json.loads(command("baseline", "diff", *files, "--json").out)["entries"]
+    plain = one_diff(command("baseline", "diff", *files, "--json"))["entries"]
     assert [len(one["code_diff"].splitlines()) for one in plain] == [MOST_LINES + 1] * 3
 
 
