@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from pytest_bandwidth.options.options import (
     given,
     handed,
     is_asked_for,
+    is_own_process,
     places_of,
     refuse_unknown,
     take,
@@ -83,6 +85,27 @@ def _take_over(config: pytest.Config) -> None:
         from pytest_bandwidth.evidence.processes.start_and_end import end_with_parent
 
         end_with_parent()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
+    """Say in GitHub's summary of the step what stopped the run before its tests."""
+    try:
+        return (yield)
+    except pytest.UsageError as error:
+        _say_what_stopped(config, [str(line) for line in error.args])
+        raise
+
+
+def _say_what_stopped(config: pytest.Config, errors: Sequence[str]) -> None:
+    from pytest_bandwidth.session.publishing.publish import is_github, write_what_stopped
+
+    if not is_github() or hasattr(config, "workerinput") or is_own_process(config):
+        return
+    with suppress(pytest.UsageError):  # what was given may be the error
+        if not given(config):
+            return  # a run of tests that are no concern of this plugin
+    write_what_stopped(errors)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -287,6 +310,7 @@ class Controller:
         # Those that a mark or their entry expects to fail.
         self._expected: set[tuple[str, str]] = set()
         self._ran: set[str] = set()
+        self._uncollected: list[str] = []
         self._session: pytest.Session | None = None
         self._reports: list[DeviceReport] = []
         self._interrupted = False
@@ -319,6 +343,11 @@ class Controller:
         self._session = session
         self._config.add_cleanup(self._hold_exit_status)
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            *_, last = report.longreprtext.strip().splitlines() or [""]
+            self._uncollected.append(f"{report.nodeid}: {last.removeprefix('E').strip()}")
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         worker = str(getattr(report, "worker_id", ""))
         carried, test = vars(report), (worker, report.nodeid)
@@ -343,6 +372,8 @@ class Controller:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._uncollected and not self._ran:
+            _say_what_stopped(self._config, self._uncollected)
         here = self._config.stash.get(_SESSION, None)
         if here is not None and here.at_end is not None:
             self._gather().add_ended(here.at_end)

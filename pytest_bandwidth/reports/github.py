@@ -59,6 +59,13 @@ def job_summary(document: Mapping[str, Any], at_most: int = SUMMARY_BYTES_AT_MOS
     return _bounded(parts, at_most)
 
 
+def stopped_summary(errors: Sequence[str], at_most: int = SUMMARY_BYTES_AT_MOST) -> str:
+    """Return Markdown that says what stopped a run before its tests; at_most as for `job_summary`."""
+    lines = [f"- {markdown(one_line(error, 500))}" for error in errors[:FAILURES_AT_MOST]]
+    more = [f"{len(errors) - FAILURES_AT_MOST} more are in the log."] if len(errors) > FAILURES_AT_MOST else []
+    return _bounded([f"## {_SIGNS['bad']} The run stopped before its tests", "\n".join(lines), *more], at_most)
+
+
 def annotations(document: Mapping[str, Any], place: Callable[[str], str | None] = str) -> str:
     """Return workflow commands, one a line: ``::error`` where a test fails, ``::warning`` where it could not be judged.
 

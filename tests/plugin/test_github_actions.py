@@ -1,5 +1,6 @@
 """Runs as a step of a GitHub Actions job: a summary of the job, and annotations where the tests stand."""
 
+import html
 import re
 
 import pytest
@@ -118,6 +119,30 @@ def test_a_summary_that_cannot_be_written_is_told_and_fails_nothing(github, monk
     result = github.run_here()
     assert result.ret == 0
     result.stdout.fnmatch_lines(["no job summary: $GITHUB_STEP_SUMMARY cannot be written: *"])
+
+
+def test_a_usage_error_that_stops_the_run_is_the_summary(github):
+    result = github.run("--bandwidth-baseline=nowhere.yaml")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    heading, _, said = github.summary.read_text(encoding="utf-8").strip().partition("\n\n")
+    assert heading == "## ❌ The run stopped before its tests"
+    assert said.startswith("- no baseline file nowhere&#46;yaml")
+
+
+def test_what_cannot_be_collected_is_the_summary(github):
+    github.file("test_broken.py", "import nothing_of_this_name")
+    result = github.run("--bandwidth-device=cpu")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    said = github.summary.read_text(encoding="utf-8")
+    assert said.startswith("\n## ❌ The run stopped before its tests")
+    assert "- test_broken.py: ModuleNotFoundError: No module named 'nothing" in html.unescape(said)
+
+
+def test_what_stops_a_run_without_options_of_the_plugin_is_no_concern_of_it(github):
+    github.file("test_broken.py", "import nothing_of_this_name")
+    github.file("pytest.ini", "[pytest]\n")
+    assert github.run(quick=False).ret == pytest.ExitCode.INTERRUPTED
+    assert not github.summary.exists()
 
 
 def test_a_summary_stays_below_githubs_limit_for_the_whole_step(github):

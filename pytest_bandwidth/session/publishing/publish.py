@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -286,7 +286,21 @@ def write_summary(document: Mapping[str, Any]) -> str | None:
 
     Returns why not, in a line: the figures are whole without it, so a run does not fail over its summary.
     """
-    from pytest_bandwidth.reports.github import SUMMARY_BYTES_AT_MOST, job_summary
+    from pytest_bandwidth.reports.github import job_summary
+
+    return _append(lambda room: job_summary(document, room))
+
+
+def write_what_stopped(errors: Sequence[str]) -> None:
+    """Append to the step's summary what stopped a run before its tests; no summary is no further error."""
+    from pytest_bandwidth.reports.github import stopped_summary
+
+    _append(lambda room: stopped_summary(errors, room))
+
+
+def _append(text: Callable[[int], str]) -> str | None:
+    """Append a text to the step's summary; return why not, in a line. text: makes it of the bytes that are left."""
+    from pytest_bandwidth.reports.github import SUMMARY_BYTES_AT_MOST
 
     target = os.environ.get("GITHUB_STEP_SUMMARY")
     if not target:
@@ -294,7 +308,7 @@ def write_summary(document: Mapping[str, Any]) -> str | None:
     try:
         with open(target, "a", encoding="utf-8") as file:
             room = SUMMARY_BYTES_AT_MOST - file.tell()
-            file.write("\n" + job_summary(document, room))
+            file.write("\n" + text(room))
     except OSError as error:
         return f"no job summary: $GITHUB_STEP_SUMMARY cannot be written: {error}"
     return None
