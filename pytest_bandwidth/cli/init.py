@@ -11,17 +11,19 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 from pytest_bandwidth.domain.code.kernel_signature import without_comments
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.atomic import write_whole
 
 # Files are read, never executed; so many of at most this size.
 MOST_FILES, MOST_BYTES = 2_000, 2**18
+MOST_NAMED = 5
 ATTRIBUTE = "*.runs.jsonl merge=union"
 OPTION = "bandwidth_baseline"
 # Where pytest looks for its settings, in its order; their table has one of three names.
@@ -78,7 +80,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     root: Path = options.path
-    text, device = _first_test(root)
+    files = list(islice(_files(root), MOST_FILES))
+    text, device = _first_test(root, files)
     test = root / ("tests" if (root / "tests").is_dir() else "") / "test_bandwidth.py"
     _write(test, None if os.path.lexists(test) else text, "the first test")
     _add_option(root)
@@ -86,6 +89,8 @@ def run(options: argparse.Namespace) -> int:
     end = "" if attributes.endswith("\n") or not attributes else "\n"
     added = None if ATTRIBUTE in attributes else f"{attributes}{end}{ATTRIBUTE}\n"
     _write(root / ".gitattributes", added, ATTRIBUTE)
+    for line in _not_taken(root, files):
+        print(printable(line))
     print(printable(f"next: pytest {test} --bandwidth-device={device} --bandwidth-update"))
     return 0
 
@@ -97,9 +102,23 @@ def _write(file: Path, text: str | None, what: str) -> None:
     print(printable(f"wrote {file}: {what}" if text is not None else f"left {file} as it is: look for {what}"))
 
 
-def _first_test(root: Path) -> tuple[str, str]:
+def _not_taken(root: Path, files: Sequence[Path]) -> Iterator[str]:
+    """Yield lines that name the files with kernels of which no test could be written."""
+    untested: dict[str, list[str]] = {}
+    for file in files:
+        text, name = _text(file), file.relative_to(root).as_posix()
+        if "__global__" not in text or "bandwidth.kernel(" in text:
+            continue
+        if file.suffix == ".py":
+            untested.setdefault("kernels in Python texts, which `bandwidth.kernel` takes, too", []).append(name)
+        elif _test_of_kernel(name, without_comments(text)) is None:
+            untested.setdefault("no kernel over arrays of numbers", []).append(name)
+    for why, names in untested.items():
+        yield f"not taken: {listed(names, MOST_NAMED)}: {why}"
+
+
+def _first_test(root: Path, files: Sequence[Path]) -> tuple[str, str]:
     """Return the text of a test and the device to run it on first. Raises UsageError where nothing is to be tested."""
-    files = list(islice(_files(root), MOST_FILES))
     sources = [file for file in files if file.suffix == ".cu"]
     # What launches its kernels itself comes last: it includes headers that NVRTC lacks.
     for file in sorted(sources, key=lambda one: "<<<" in _text(one)):

@@ -97,6 +97,23 @@ def test_a_kernel_comes_before_imports_and_triton_before_pytorch(command, tmp_pa
     assert "import triton" in (tmp_path / "b.py").read_text()
 
 
+def test_kernels_of_which_no_test_is_written_are_named(command, tmp_path):
+    text = f"import cupy\nk = cupy.RawKernel('''{SCALE}''', 'scale')\n"
+    files = {
+        "raw.py": text,
+        "tested.py": f"{text}\ndef test_k(bandwidth):\n    bandwidth.kernel(TEXT)\n",
+        "k/odd.cu": "__global__ void f(float** x) {}\n",
+        "k/scale.cu": SCALE,
+        "k/main.cu": "int main() {}\n",
+    }
+    said = command("init", made(tmp_path, files))
+    next_command(said)
+    assert [line for line in said.out.splitlines() if line.startswith("not taken: ")] == [
+        "not taken: raw.py: kernels in Python texts, which `bandwidth.kernel` takes, too",
+        "not taken: k/odd.cu: no kernel over arrays of numbers",
+    ]
+
+
 def test_a_file_that_launches_its_kernels_itself_comes_last(command, tmp_path):
     files = {"a.cu": f"{SCALE}\nint main() {{ scale<<<1, 1>>>(0, 0, 0, 0); }}\n", "b.cu": IN_PLACE}
     next_command(command("init", made(tmp_path, files)))
