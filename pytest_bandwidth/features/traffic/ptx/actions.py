@@ -594,7 +594,7 @@ def group_product(here: Here) -> Sequence[Step]:
 
 def access_of(here: Here, kind: str, count: int, offset: int, space: Space | None = None) -> dict[str, Any]:
     dtype = DTYPES[kind]
-    named = "global" if here.match.form.base == "ldu" else chosen(here.choice, "space", "stspace", "aspace")
+    named = "global" if here.match.form.base == "ldu" else chosen(here.choice, "space", "stspace", "aspace", "wspace")
     space = space or SPACES.get(named, "generic")
     granules, order = here.context.granules, chosen(here.choice, "lorder", "sorder", "order", "rorder")
     for name in ("global", "shared", "local") if space == "generic" else (space,):

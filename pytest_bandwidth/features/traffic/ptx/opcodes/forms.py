@@ -122,6 +122,7 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "rowcol": ("row", "col"),
         "rowcol2": ("row", "col"),
         "wshape": ("m16n16k16", "m32n8k16", "m8n32k16", "m16n16k8"),
+        "wspace": ("global", "shared", "shared::cta"),
         "wtype": ("f16", "bf16", "tf32", "s8", "u8", "f32", "s32"),
         "wresult": ("f16", "f32", "s32"),
         "hshape": ("m16n16k16", "m32n8k16", "m8n32k16"),

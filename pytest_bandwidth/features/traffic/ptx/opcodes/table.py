@@ -291,8 +291,8 @@ ACTIONS = [
     Form("fence.mbarrier_init.release.cluster", "", "nothing"),
     Form("ldmatrix.sync.aligned.m8n8.matrices[.trans].shmem.b16", "b32 <-", "matrix load"),
     Form("stmatrix.sync.aligned.m8n8.matrices[.trans].shmem.b16", "<- b32", "matrix store"),
-    Form("wmma.load.operand.sync.aligned.rowcol.wshape[.aspace].wtype", "", "load of a matrix"),
-    Form("wmma.store.d.sync.aligned.rowcol.wshape[.aspace].wresult", "", "store of a matrix"),
+    Form("wmma.load.operand.sync.aligned.rowcol.wshape[.wspace].wtype", "", "load of a matrix"),
+    Form("wmma.store.d.sync.aligned.rowcol.wshape[.wspace].wresult", "", "store of a matrix"),
     Form("wmma.mma.sync.aligned.rowcol.rowcol2.hshape.hresult.haccumulated", "", "product of matrices"),
     Form(
         "wmma.mma.sync.aligned.rowcol.rowcol2.wshape.tresult.tleft.tright.taccumulated[.satfinite]",
