@@ -771,10 +771,80 @@ def texture_fetch(r: Random) -> Made:
 extern "C" __global__ void k(float* a, int n) {
     auto grid = cooperative_groups::this_grid(); int i = blockIdx.x * blockDim.x + threadIdx.x;
     a[i] *= 2; grid.sync(); if (i == 0) a[0] = a[n - 1];
-}""", 2, 32, skips="grid")  # fmt: skip
+}""", 2, 32)  # fmt: skip
 def barrier_of_the_whole_grid(r: Random) -> Made:
     a = r.values(64)
-    return (a, 64), [(a, a)]
+    expected = 2 * a
+    expected[0] = expected[-1]
+    return (a, 64), [(a, expected)]
+
+
+@program(SAMPLES, r"""
+#include <mma.h>
+using namespace nvcuda;
+extern "C" __global__ void k(float* c, const half* a, const half* b, int n, int m, int depth) {
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> left;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> right;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum;
+    int row = 16 * blockIdx.y, column = 16 * (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
+    wmma::fill_fragment(sum, 0.0f);
+    for (int i = 0; i < depth; i += 16) {
+        wmma::load_matrix_sync(left, a + row * depth + i, depth);
+        wmma::load_matrix_sync(right, b + i * m + column, m);
+        wmma::mma_sync(sum, left, right, sum);
+    }
+    wmma::store_matrix_sync(c + row * m + column, sum, m, wmma::mem_row_major);
+}""", (1, 2), 64)  # fmt: skip
+def matrix_product_of_fragments(r: Random) -> Made:
+    a, b, c = r.values(32, 48, dtype="f2"), r.values(48, 32, dtype="f2"), r.zeros(32, 32)
+    return (c, a, b, 32, 32, 48), [(c, a.astype("f4") @ b.astype("f4"))]
+
+
+@program(SAMPLES, K + r"""(float* o, const float* a, int rounds) {
+    __shared__ float tiles[2][64]; int t = threadIdx.x % 64;
+    for (int i = 0; i < rounds; i++) {
+        int stage = i % 2;
+        if (threadIdx.x < 64) {
+            if (i > 1) asm volatile("bar.sync %0, 128;" :: "r"(stage + 3) : "memory");
+            tiles[stage][t] = a[i * 64 + t];
+            asm volatile("bar.arrive %0, 128;" :: "r"(stage + 1) : "memory");
+        } else {
+            asm volatile("bar.sync %0, 128;" :: "r"(stage + 1) : "memory");
+            o[i * 64 + t] = tiles[stage][63 - t];
+            if (i < rounds - 2) asm volatile("bar.arrive %0, 128;" :: "r"(stage + 3) : "memory");
+        }
+    }
+}""", 1, 128)  # fmt: skip
+def warps_that_load_and_warps_that_compute(r: Random) -> Made:
+    a, o = r.values(5 * 64), r.zeros(5 * 64)
+    return (o, a, 5), [(o, a.reshape(5, 64)[:, ::-1].ravel())]
+
+
+@program(SAMPLES, r"""
+#include <cuda/atomic>
+extern "C" __global__ void k(float* o, float* sums, int* ready, const float* a) {
+    __shared__ float s[32]; int t = threadIdx.x, b = blockIdx.x;
+    s[t] = a[b * 32 + t]; __syncthreads();
+    if (t == 0) for (int i = 1; i < 32; i++) s[i] += s[i - 1];
+    __syncthreads();
+    __shared__ float before;
+    if (t == 0) {
+        before = 0;
+        if (b > 0) {
+            cuda::atomic_ref<int, cuda::thread_scope_device> flag(ready[b - 1]);
+            while (!flag.load(cuda::memory_order_acquire));
+            before = sums[b - 1];
+        }
+        sums[b] = before + s[31];
+        cuda::atomic_ref<int, cuda::thread_scope_device>(ready[b]).store(1, cuda::memory_order_release);
+    }
+    __syncthreads();
+    o[b * 32 + t] = s[t] + before;
+}""", 4, 32)  # fmt: skip
+def scan_with_release_and_acquire(r: Random) -> Made:
+    a = r.values(128)
+    o, sums, ready = r.zeros(128), r.zeros(4), np.zeros(4, "i4")
+    return (o, sums, ready, a), [(o, a.cumsum())]
 
 
 @program(SAMPLES, r"""
