@@ -124,7 +124,7 @@ def test_what_a_kernel_includes_ends_up_in_the_message_and_the_docs_say_so() -> 
     made = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=False)
     assert "TOKEN=hunter2" in made.stderr
     docs = (Path(__file__).parents[4] / "docs" / "traffic.md").read_text(encoding="utf-8")
-    told = " ".join(docs.partition("A compiler's messages quote what a kernel includes")[2][:400].split())
+    told = " ".join(docs.partition("Compilers quote included files")[2][:400].split())
     assert "`/proc/self/environ`" in told
     assert "in jobs without secrets" in told
 
