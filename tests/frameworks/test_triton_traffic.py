@@ -16,7 +16,7 @@ import triton
 import triton_kernels as kernels
 
 from pytest_bandwidth.devices.base import Budget, Launch, Workload
-from pytest_bandwidth.domain.errors import KernelFault, NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.errors import KernelFault, UsageError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.features.traffic.device import TrafficDevice, open_traffic
@@ -226,12 +226,17 @@ def test_what_is_no_array_of_this_process_is_refused_by_name(device):
         kernels.add[(1,)](x, Elsewhere(), x, 64, block=64)
 
 
-def test_clusters_are_not_modelled(device):
-    x = device.random(64, "float32")
+def test_a_program_may_be_a_cluster_of_blocks(device):
     if "sm_80" in device.identity.name:
         pytest.skip("sm_80 has no clusters")
-    with pytest.raises(NotOnThisDevice, match="kernel add has num_ctas=2: clusters are not modelled"):
-        kernels.add[(1,)](x, x, x, 64, block=64, num_ctas=2)
+    x, y, out = (device.random(1000, "float32") for _ in range(3))
+    kernels.add[(8,)](x, y, out, 1000, block=128, num_ctas=2)
+    np.testing.assert_array_equal(out, x + y)
+    x, out = device.random((4, 1024), "float32"), device.empty((4, 1024), "float32")
+    found = counted(device, lambda: kernels.softmax[(4,)](out, x, 1024, 1024, block=1024, num_ctas=2))
+    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(out, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5)
+    assert found.counts["load_sectors"] == 4 * 1024 * 4 // 32
 
 
 TEST = """

@@ -164,8 +164,7 @@ def _chosen_driver() -> Any:
 def _launch_of(source: Any, metadata: Any, cubin: bytes, grid: tuple[int, int, int], args: list[Any]) -> ForeignLaunch:
     """Put a launch of Triton's as PTX has it. Raises UsageError, NotOnThisDevice, KernelError."""
     kernel, function = metadata.name, source.fn
-    if getattr(metadata, "num_ctas", 1) != 1:
-        raise NotOnThisDevice(f"kernel {kernel} has num_ctas={metadata.num_ctas}: clusters are not modelled")
+    grid = (grid[0] * getattr(metadata, "num_ctas", 1), *grid[1:])  # a program is a cluster of so many blocks
     passed: dict[str, Any] = {}
     for (parameter, kind), argument in zip(source.signature.items(), args, strict=True):
         if not isinstance(kind, str) or kind.startswith("tensordesc"):
