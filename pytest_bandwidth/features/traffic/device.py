@@ -38,6 +38,7 @@ from pytest_bandwidth.domain.measured.measurement import MISREAD_ARRAY, NOTE, Fi
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.findings import (
+    before_wait,
     declared_against_seen,
     floor_seconds,
     plain_counts,
@@ -341,7 +342,7 @@ class TrafficDevice(Device):
             rounds=Rounds(stop="counted"),
             precision=workload.precision,
             resources=resources,
-            findings=(*(Finding(MISREAD_ARRAY, text, NOTE) for text in misread), *declared),
+            findings=(*(Finding(MISREAD_ARRAY, text, NOTE) for text in misread), *declared, *before_wait(execution)),
             counts={**plain_counts(execution), **({} if launch is None else self._compiled_counts(launch))},
             detail={**plain_lines(execution), "modelled_floor_seconds": floor_seconds(execution)},
             code=code.identity,

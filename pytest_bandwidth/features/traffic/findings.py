@@ -88,6 +88,19 @@ def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Find
     return tuple(findings)
 
 
+def before_wait(execution: Execution) -> tuple[Finding, ...]:
+    """Report lines that may access global memory before cudaGridDependencySynchronize(): the kernel launched before
+    may still run then.
+    """
+    if not execution.before_wait:
+        return ()
+    lines = ", ".join(execution.before_wait[:8])
+    text = (
+        f"global memory is accessed before griddepcontrol.wait, while the kernel launched before may write it: {lines}"
+    )
+    return (Finding("before-wait", text, NOTE),)
+
+
 def _bytes(array: ArrayCounts, verb: str) -> int:
     return array.bytes_read if verb == "read" else array.bytes_written
 

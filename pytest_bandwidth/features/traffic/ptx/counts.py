@@ -142,6 +142,7 @@ class Execution:
     bytes_read, bytes_written: distinct bytes over all arrays, those that two arguments share counted once.
     sample_spread: None where all blocks ran, else the largest relative difference of any total between two sampled
     blocks (0.0: all alike, so that scaling is exact unless the others differ from every sampled one).
+    before_wait: lines that access global memory and may do so before the wait for the kernel launched before.
     """
 
     kernel: str
@@ -160,6 +161,7 @@ class Execution:
     warp_instructions: int
     faults: tuple[AccessFault, ...] = ()
     sample_spread: float | None = None
+    before_wait: tuple[str, ...] = ()
 
     @property
     def scale(self) -> float:
@@ -188,6 +190,7 @@ def together(executions: Sequence[Execution]) -> Execution:
         counts=functools.reduce(_added, (one.counts for one in executions)),
         lines=tuple(lines[place] for place in sorted(lines)),
         arrays=(),
+        before_wait=tuple(dict.fromkeys(line for one in executions for line in one.before_wait)),
         **{name: sum(getattr(one, name) for one in executions) for name in _SUMS},
     )
 

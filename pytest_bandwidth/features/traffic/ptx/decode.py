@@ -59,9 +59,11 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Compute,
     Exit,
     Kernel,
+    Memory,
     Nothing,
     Parameter,
     Read,
+    Site,
     Step,
     Symbol,
     Write,
@@ -239,11 +241,12 @@ class _Decoder:
         limit = self._function.tuning.get("maxntid") or self._function.tuning.get("reqntid")
         cluster = (*self._function.tuning.get("reqnctapercluster", ()), 1, 1, 1)
         file = self._context.file
+        blocks = basic_blocks(self._items)
         return Kernel(
             name=self._function.name,
             parameters=tuple(self._context.parameters.values()),
             sites=tuple(self._context.sites),
-            blocks=basic_blocks(self._items),
+            blocks=blocks,
             register_count=file.count,
             constants=file.constants,
             specials=file.specials,
@@ -256,6 +259,7 @@ class _Decoder:
             max_threads=int(np.prod(limit)) if limit else None,
             waits_for_grid=self._context.waits_for_grid,
             cluster=(cluster[0], cluster[1], cluster[2]),
+            before_wait=_before_wait(blocks, self._context.sites),
             asynchronous=any(isinstance(item, BarrierStep | BulkCopy) for item in self._items),
         )
 
@@ -380,6 +384,28 @@ def _computation(here: Here) -> Compute:
 
 
 # ---- basic blocks, their order, and what is live in them ------------------------------------------------------------
+
+
+def _before_wait(blocks: Sequence[BasicBlock], sites: Sequence[Site]) -> tuple[int, ...]:
+    """Return the sites of accesses to global memory that a thread may reach before the wait for the kernel launched
+    before; () for a kernel without such a wait.
+    """
+    waits = {number for number, site in enumerate(sites) if site.opcode == "griddepcontrol.wait"}
+    found: set[int] = set()
+    pending, seen = [0] if waits else [], set()
+    while pending:
+        number = pending.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        for step in blocks[number].steps:
+            if step.site in waits:
+                break
+            if isinstance(step, Memory) and step.space in ("global", "generic"):
+                found.add(step.site)
+        else:
+            pending += [n for n in (*blocks[number].branch, blocks[number].following) if n is not None]
+    return tuple(sorted(found))
 
 
 def basic_blocks(items: Iterable[Step | LabelMark]) -> tuple[BasicBlock, ...]:

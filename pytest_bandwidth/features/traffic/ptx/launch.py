@@ -264,6 +264,7 @@ class _Run:
         compiled, extents = self._program.compiled, self._extents
         touched = [v for v in self._program.variables if v.kind == "global" and not v.name.startswith("__cudart")]
         regions = (*self._arrays, *touched)
+        early = [self._kernel.sites[number] for number in self._kernel.before_wait]
         return Execution(
             kernel=self._kernel.name,
             arch=compiled.arch,
@@ -281,6 +282,7 @@ class _Run:
             warp_instructions=self._tally.warps,
             faults=self._faults.faults,
             sample_spread=spread,
+            before_wait=tuple(dict.fromkeys(f"{site.file}:{site.line}" for site in early)),
         )
 
 

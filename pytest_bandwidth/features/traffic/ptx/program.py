@@ -290,7 +290,8 @@ class Kernel:
     arguments: registers that hold a part of the parameters: (byte offset, NumPy type).
     shared: static variables of shared memory; dynamic shared memory begins at `dynamic_shared_offset`.
     granule_bytes: the narrowest access of each space, down to which shadows have to look.
-    waits_for_grid: whether all blocks have to run together.
+    waits_for_grid: whether all blocks have to run together. before_wait: sites of accesses to global memory that may
+    come before griddepcontrol.wait.
     asynchronous: whether it uses mbarriers or bulk copies. cluster: how many blocks it has along each axis.
     """
 
@@ -309,6 +310,7 @@ class Kernel:
     granule_bytes: Mapping[str, int]
     max_threads: int | None
     waits_for_grid: bool
+    before_wait: tuple[int, ...]
     asynchronous: bool
     cluster: tuple[int, int, int]
 

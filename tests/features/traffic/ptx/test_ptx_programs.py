@@ -937,3 +937,18 @@ def test_addresses_of_shared_memory_wrap_at_32_bits(index: str) -> None:
     x, t, n = np.zeros(128, np.int32), np.arange(128), 128
     run(source.replace("INDEX", index), "k", (1,), (128,), x)
     np.testing.assert_array_equal(x, eval(index.replace("/", "//"), {"t": t, "n": n}))
+
+
+def test_what_may_run_before_the_wait_for_the_kernel_before_is_named() -> None:
+    source = """extern "C" __global__ void k(float* out, const float* in, const float* weights, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float weight = weights[i];
+    if (i < n) weight += in[0];
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    out[i] = weight * in[i];
+}"""
+    out, x = np.zeros(64, np.float32), np.ones(64, np.float32)
+    assert run(source, "k", (1,), (64,), out, x, x, np.int32(9)).before_wait == ("kernel.cu:3", "kernel.cu:4")
+    np.testing.assert_array_equal(out, np.where(np.arange(64) < 9, 2, 1))
+    alone = source.replace("griddepcontrol.wait;", "")
+    assert run(alone, "k", (1,), (64,), out, x, x, np.int32(9)).before_wait == ()
