@@ -236,11 +236,9 @@ class MemoryUnit:
         undefined: tuple[Array, ...] = (),
     ) -> Iterator[Access]:
         """Cut the access by region, without the lanes that the bounds forbid."""
-        offset = step.offset
-        if address.dtype.itemsize < 8:  # wraps at 32 bits; what is below the window's start stays below it
-            address = (address + np.uint32(offset & 0xFFFFFFFF)).view(np.int32).astype(np.int64).view(np.uint64)
-            offset = 0
-        start = np.uint64((offset + WINDOWS.get(step.space, 0)) & 0xFFFFFFFFFFFFFFFF)
+        start = np.uint64((step.offset + WINDOWS.get(step.space, 0)) & 0xFFFFFFFFFFFFFFFF)
+        if address.dtype.itemsize < 8:  # signed: compilers add to a place before the window what leads back into it
+            address = address.view(np.int32).astype(np.int64).view(np.uint64)
         if start:
             address = address + start
         shape = np.broadcast_shapes(address.shape, lanes.shape)
