@@ -44,8 +44,8 @@ def checked_name(text: str) -> str:
 
 
 def known_names() -> str:
-    """Say how devices are named, for help and errors: ``auto, cuda, cuda:N, cpu or traffic``."""
-    *others, last = ("auto", *(one.usage for one in device_types().values()))
+    """Say how devices are named, for help and errors: ``auto, cuda, cuda:N or cpu``."""
+    *others, last = ("auto", *(form for one in device_types().values() for form in one.usage.split(", ")))
     return f"{', '.join(others)} or {last}"
 
 

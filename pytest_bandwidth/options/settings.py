@@ -110,7 +110,10 @@ class Settings(Options):
         values.path,
     )
     device: str = option(
-        "NAME", "measure on auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic (default: auto)", _device_name, "auto"
+        "NAME",
+        "measure on auto, cuda, cuda:N, cpu, tinygrad:METAL, traffic or traffic:sm_90 (default: auto)",
+        _device_name,
+        "auto",
     )
     tolerance: float = option(
         "P",

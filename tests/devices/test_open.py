@@ -30,7 +30,7 @@ def test_the_traffic_device_without_its_extra_is_told_in_one_line(monkeypatch):
 def test_names_are_checked_by_the_forms_that_are_known():
     for name in ("auto", "cuda", "cuda:3", "cpu", "tinygrad", "tinygrad:AMD:1", "traffic", "traffic:sm_100a,sm_80"):
         assert checked_name(name) == name
-    forms = "expected auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic$"
+    forms = "expected auto, cuda, cuda:N, cpu, tinygrad:METAL, traffic or traffic:sm_90$"
     for name in ("", "gpu", "cpu:1", "cuda:", "cuda:x", "cuda:12345", "tinygrad:", "tinygrad:AMD:1:2", "traffic:sm_"):
         with pytest.raises(ValueError, match=rf"^found {name!r}, {forms}"):
             checked_name(name)
@@ -152,7 +152,7 @@ def test_a_device_of_a_conftest_is_opened_again_in_new_processes(pytester):
     assert "name: clock 3, kind: clocked" in (pytester.path / "b.yaml").read_text()
     wrong = pytester.runpytest_subprocess("--bandwidth-device=clocked:x")
     wrong.stderr.fnmatch_lines(
-        ["*found 'clocked:x', expected auto, cuda, cuda:N, cpu, clocked:N, tinygrad:METAL or traffic (help: *"]
+        ["*found 'clocked:x', expected auto, cuda, cuda:N, cpu, clocked:N, tinygrad:METAL, traffic or traffic:sm_90 *"]
     )
 
 

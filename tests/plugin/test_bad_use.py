@@ -145,7 +145,7 @@ def test_floor_on_an_unknown_peak(project):
     [
         (
             "--bandwidth-device=gpu",
-            r"--bandwidth-device: found 'gpu', expected auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic",
+            r"--bandwidth-device: found 'gpu', expected auto, cuda, cuda:N, cpu, tinygrad:METAL, traffic or traffic",
         ),
         ("--bandwidth-history=memory://h", r"--bandwidth-history: found 'memory://h', which ends with this process"),
         ("--bandwidth-tolerance=5", r"--bandwidth-tolerance: found '5', expected .* such as 5%"),

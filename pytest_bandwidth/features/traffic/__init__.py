@@ -24,7 +24,7 @@ def pytest_bandwidth_devices() -> list[DeviceType]:
     """Add `traffic`; its variants are architectures, one or several."""
     from pytest_bandwidth.domain.device import DeviceType
 
-    return [DeviceType("traffic", _open, "nothing", "traffic", r"sm_\d\w*(,\w*)*")]
+    return [DeviceType("traffic", _open, "nothing", "traffic, traffic:sm_90", r"sm_\d\w*(,\w*)*")]
 
 
 @hookimpl(trylast=True)

@@ -201,6 +201,8 @@ class TrafficDevice(Device):
     def virtual(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return zeros that take memory only where they are touched. Raises UsageError, OutOfMemory."""
         sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
+        if kind.hasobject:
+            raise UsageError(f"virtual: dtype is {kind.name}, expected one of numbers, such as float32")
         nbytes = math.prod(sizes) * kind.itemsize
         if nbytes > ORIGIN:
             raise UsageError(
@@ -407,7 +409,7 @@ class TrafficDevice(Device):
         """Execute a launch, and note it where a callable is measured. name: of the kernel, in reports."""
         resources = launch.kernel.resources
         occupancy = None if resources is None else self._occupancy(launch, resources)
-        if resources is not None and occupancy is not None and not occupancy.warps:
+        if resources and occupancy and not occupancy.warps and occupancy.limited_by == "registers":
             threads = math.prod(launch.block)
             raise UsageError(
                 f"kernel {launch.kernel.name}: a block of {threads} threads with {resources.registers} registers each "

@@ -74,7 +74,7 @@ def test_a_kernel_that_does_its_work_many_times_is_found(project):
     ("name", "said"),
     [
         ("tinygrad:NONE", r"found tinygrad:NONE, which is no backend of tinygrad's; expected tinygrad:BACKEND"),
-        ("tinygrad:", r"found 'tinygrad:', expected auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic"),
+        ("tinygrad:", r"found 'tinygrad:', expected auto, cuda, cuda:N, cpu, tinygrad:METAL, traffic or traffic:sm_90"),
         ("tinygrad:CPU:x", r"found 'tinygrad:CPU:x', expected auto"),
     ],
 )

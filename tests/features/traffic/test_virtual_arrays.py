@@ -185,6 +185,8 @@ def test_it_has_a_largest_size(bandwidth):
     assert bandwidth.virtual(1 << 37).nbytes == 1 << 39
     with pytest.raises(UsageError, match=r"has 1.1 TB, expected at most 550 GB: use a smaller shape"):
         bandwidth.virtual(1 << 38)
+    with pytest.raises(UsageError, match="virtual: dtype is object, expected one of numbers, such as float32"):
+        bandwidth.virtual(4, object)
     assert bandwidth.virtual((0, 4)).shape == (0, 4)
 
 

@@ -14,7 +14,7 @@ from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, spread
 from pytest_bandwidth.features.traffic.ptx.memory import RANK_AT, REGION_SHIFT, SHARED_REGION, Region, region_base
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
-from pytest_bandwidth.features.traffic.ptx.program import Atomic, BarrierStep, BulkCopy, Load, Memory, Space, Store
+from pytest_bandwidth.features.traffic.ptx.program import Atomic, BarrierStep, BulkCopy, Load, Memory, Store
 from pytest_bandwidth.features.traffic.ptx.races import AsyncCopies
 
 _Operation = Callable[[Array, tuple[Array, ...], Array], "list[Array] | None"]
@@ -61,19 +61,22 @@ class ClusterMemory(MemoryUnit):
         return self._each(step, address, operands, lanes, lambda at, given, who: barrier(step, at, given, who))
 
     def bulk_copy(self, step: BulkCopy, to: Array, start: Array, nbytes: Array, lanes: Array) -> None:
-        places = ((to, step.writes.space), (start, step.reads.space))
-        if any((self._targets(*place) * lanes).any() for place in places if place[1] == "shared"):
+        places = ((to, step.writes), (start, step.reads))
+        if any((self._targets(at, part) * lanes).any() for at, part in places if part.space == "shared"):
             raise NotOnThisDevice("cp.async.bulk into another block's shared memory is not modelled")
         super().bulk_copy(step, to, start, nbytes, lanes)
 
-    def _targets(self, address: Array, space: Space) -> Array:
-        """Return the rank, plus one, of the block whose shared memory each lane addresses; 0 for any other place."""
+    def _targets(self, address: Array, step: Memory) -> Array:
+        """Return the rank, plus one, of the block whose shared memory each lane addresses; 0 for any other place.
+
+        The offset counts: compilers add to a place before a block's memory what leads back into it.
+        """
         address = spread(address, self._shape)
-        if space == "shared":
-            place = address.view(f"i{address.dtype.itemsize}").astype(np.int64)
+        if step.space == "shared":
+            place = address.view(f"i{address.dtype.itemsize}").astype(np.int64) + step.offset
             return np.maximum(place, 0) >> RANK_AT
         inside = address >> np.uint64(REGION_SHIFT) == SHARED_REGION
-        place = (address - np.uint64(region_base(SHARED_REGION))).view(np.int64)
+        place = (address - np.uint64(region_base(SHARED_REGION))).view(np.int64) + step.offset
         return np.where(inside, np.maximum(place, 0) >> RANK_AT, 0)
 
     def _each(
@@ -82,7 +85,7 @@ class ClusterMemory(MemoryUnit):
         """Carry out an operation for the lanes of each pair of ranks, in the rows of the block that is reached."""
         if step.space not in ("shared", "generic"):
             return operation(address, operands, lanes) or []
-        targets = self._targets(address, step.space) * spread(lanes, self._shape)
+        targets = self._targets(address, step) * spread(lanes, self._shape)
         if not targets.any():
             return operation(address, operands, lanes) or []
         results = operation(address, operands, lanes & (targets == 0)) or []

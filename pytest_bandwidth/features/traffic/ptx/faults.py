@@ -21,7 +21,7 @@ from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, 
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region, flat_bytes
 from pytest_bandwidth.features.traffic.ptx.program import Site, readable_name
 
-_VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
+VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
 _OF_NO_ADDRESS = ("barrier", "trap", "participation")
 UNWRITTEN = "reads {array} at byte {place}, where nothing defined was written before"
 _PIECE = 16
@@ -113,7 +113,7 @@ def within_bounds(
     faults: FaultLog, site: int, kind: str, region: Region | None, offset: Array, mask: Array, width: int, align: int
 ) -> Array:
     """Return the mask without the lanes whose access is a fault. Called only where some lane's may be."""
-    verb = _VERBS[kind]
+    verb = VERBS[kind]
     if region is None:
         faults.add("out-of-bounds", site, None, mask, offset, f"{verb} {width} bytes that belong to no array")
         return np.zeros((1, 1), np.bool_)

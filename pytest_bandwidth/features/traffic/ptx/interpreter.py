@@ -3,7 +3,7 @@
 Threads that are at the same block of code form a group. The group of the smallest rank runs to the end of its block,
 then joins whatever group waits where it goes next; so threads that parted meet again, and a warp executes exactly what
 it would alone. Barriers hold groups back until whole blocks have arrived. A group that waits in a loop for what others
-store gives way to them.
+store gives way to them, and those of its warp wait for it where they synchronise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, InitialisationChecker
-from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, Mask, exchange, spread, warps_with
+from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Geometry, Mask, exchange, spread, warps_with
 from pytest_bandwidth.features.traffic.ptx.mbarrier_words import lacking
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.named_barriers import NamedBarriers
@@ -167,6 +167,11 @@ def _polls(step: Step) -> bool:
     return (isinstance(step, Atomic) and bool(step.targets)) or (isinstance(step, Load) and step.fresh)
 
 
+def _meets(step: Step) -> bool:
+    """Return whether the lanes of a warp execute it together."""
+    return isinstance(step, WarpBarrier) or (isinstance(step, WarpStep) and step.name != "active mask")
+
+
 def _alike(before: dict[int, Mask] | None, now: dict[int, Mask]) -> bool:
     """Return whether the same lanes are at the same blocks."""
     if before is None or before.keys() != now.keys():
@@ -190,6 +195,7 @@ class BatchInterpreter:
 
     def __post_init__(self, arguments: dict[int, Array]) -> None:
         self._shape = (self.geometry.rows, self.geometry.lanes)
+        self._warps = (self.geometry.rows, self.geometry.lanes // WARP)
         self._registers = Registers(self.kernel, self.geometry, arguments)
         self._participation = Participation(self.faults, self.geometry, self.kernel)
         self._ready: dict[int, Mask] = {}
@@ -198,6 +204,10 @@ class BatchInterpreter:
         # Groups that came around a loop in which they look at memory, with nothing changed for them.
         self._polling: dict[int, Mask] = {}
         self._arrived: dict[int, tuple[Array, list[Array | None]]] = {}
+        # Lanes that are to meet such ones of their warp, until nothing else can run.
+        self._held: dict[int, Mask] = {}
+        self._holds = True
+        self._meets = [any(map(_meets, block.steps)) for block in self.kernel.blocks]
         self._polls = [any(map(_polls, block.steps)) for block in self.kernel.blocks]
         self._polled, self.memory.watches = False, any(self._polls)
 
@@ -206,20 +216,44 @@ class BatchInterpreter:
         blocks = self.kernel.blocks
         before: dict[int, Mask] | None = None
         with np.errstate(all="ignore"):
-            while self._ready or self._waiting or self._polling:
+            while self._ready or self._waiting or self._polling or self._held:
                 if self._ready:
                     number = min(self._ready, key=lambda n: blocks[n].rank)
                     mask = self._ready.pop(number)
-                    elsewhere = (*self._ready, *self._polling, *(self._after(n) for n in self._waiting))
+                    if self._polling and self._holds and self._meets[number] and self._hold(number, mask):
+                        continue
+                    groups = (*self._ready, *self._polling, *self._held)
+                    elsewhere = (*groups, *(self._after(n) for n in self._waiting))
                     self._registers.keep(blocks[other].live for other in elsewhere)
                     self._run_block(blocks[number], number, mask)
                 elif self._polling and (self.memory.progressed or not _alike(before, self._polling)):
-                    self.memory.progressed = False
+                    self.memory.progressed, self._holds = False, True
                     before, self._ready, self._polling = dict(self._polling), self._polling, {}
+                    self._release()
                 elif self._pass_barriers():
                     before = None
+                elif self._held:
+                    self._holds = False
+                    self._release()
                 else:
                     self._refuse_to_wait()
+
+    def _hold(self, number: int, mask: Mask) -> bool:
+        """Hold the lanes back whose warp has a polling one. Return whether there are any; the others stay ready."""
+        polling = np.any([spread(warps_with(one.lanes), self._warps) for one in self._polling.values()], axis=0)
+        late = spread(mask.lanes, self._shape) & np.repeat(polling, WARP, axis=1)
+        if not late.any():
+            return False
+        self._join(self._held, number, Mask(late, self.geometry))
+        rest = mask.lanes & ~late
+        if rest.any():
+            self._join(self._ready, number, Mask(rest, self.geometry))
+        return True
+
+    def _release(self) -> None:
+        held, self._held = self._held, {}
+        for number, mask in held.items():
+            self._join(self._ready, number, mask)
 
     def _refuse_to_wait(self) -> NoReturn:
         """Raise UsageError: all threads that are left wait for what none of them stores. A fault may be why."""
@@ -330,7 +364,7 @@ class BatchInterpreter:
             guards = () if end.guard is None else (end.guard,)
             self._participation.use((*end.sources, *guards), mask.lanes, end.site)
         if end is None:
-            self._go(block.following, mask)
+            self._go(block.following, mask, block.rank)
         elif isinstance(end, Barrier):
             if end.is_named:
                 barrier, count = (self._registers.read(source) for source in end.sources)
@@ -344,7 +378,7 @@ class BatchInterpreter:
             self._branch(end, block, mask)
 
     def _go(self, number: int | None, mask: Mask, rank: int = -1) -> None:
-        """Let lanes go on at a block. rank: of the block that they come from, where they jump."""
+        """Let lanes go on at a block. rank: of the block that they come from, unless it is a barrier's."""
         if number is None:
             return
         self._participation.go(number, mask.lanes)
@@ -389,7 +423,7 @@ class BatchInterpreter:
         if taken is not None:
             self._go(block.branch[0], taken, block.rank)
         if rest is not None:
-            self._go(block.following, rest)
+            self._go(block.following, rest, block.rank)
 
     def _divided(self, taken: Mask | None, rest: Mask | None) -> int:
         """Count the warps with lanes on both sides."""
@@ -438,7 +472,7 @@ class BatchInterpreter:
         Called when no group can run. Return whether there is any: blocks that still poll memory have to go on first.
         """
         waiting, self._waiting = self._waiting, {}
-        busy, released = [mask.lanes for mask in self._polling.values()], False
+        busy, released = [mask.lanes for mask in (*self._polling.values(), *self._held.values())], False
         if self._named.waiting.any():
             waiting, released = self._pass_named(waiting)
             busy.append(self._named.waiting)

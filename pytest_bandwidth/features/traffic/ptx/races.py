@@ -3,7 +3,8 @@
 Lockstep hides a missing barrier: the values come out right. So a shadow remembers, per place, the last writer and
 reader, and the barriers passed by then. Two threads of a block conflict if no __syncthreads() came between (inside a
 warp, no __syncwarp() either). In global memory two blocks of one launch conflict as well, and a fence and atomics order
-either. Two writes of the same value are not reported, since no reader could notice. Atomics do not conflict.
+either. Two writes of the same value are not reported, since no reader could notice. Atomics do not conflict with each
+other; in shared memory they do with plain stores.
 
 Asynchronous copies (cp.async) from global to shared memory end when their threads have waited for them. Their bytes are
 there at once. What is read of them before the wait is a fault: on a GPU they may not be there yet.
@@ -18,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from pytest_bandwidth.features.traffic.ptx import loops
-from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog
+from pytest_bandwidth.features.traffic.ptx.faults import VERBS, Checker, FaultLog
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Geometry, spread, warps_with
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region
 
@@ -263,7 +264,7 @@ class RaceChecker(Checker):
             self._first = geometry.blocks[:, None] % (2**31 // geometry.lanes - 1) * geometry.lanes
 
     def see(self, access: Access) -> None:
-        if access.region.kind != self._kind or access.kind == "atomic" or access.ordered:
+        if access.region.kind != self._kind or access.ordered or (access.kind == "atomic" and not self._shared):
             return
         hit = self._conflicts(access)
         if hit is not None:
@@ -337,7 +338,7 @@ class RaceChecker(Checker):
             hits &= ~benign(access, hits)
         if not hits.any():
             return
-        verb = "writes" if access.kind == "store" else "reads"
+        verb = VERBS[access.kind]
         place = tuple(np.argwhere(hits)[0])
         other = self._other(place[0], int(block[place]), int(lane[place]), bool(who[place] < 0))
         at = f" at {self._faults.line_of(int(hit[place]) >> 32 & SITES)}" if self._shared else ""

@@ -181,3 +181,26 @@ def test_samples_are_of_whole_clusters() -> None:
 def test_what_is_not_modelled_of_clusters_is_said(body: str, said: str) -> None:
     with pytest.raises(NotOnThisDevice, match=said):
         launched(body)
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_120"])
+def test_a_reversed_index_into_another_block(arch: str) -> None:
+    """NVRTC maps an address before that block's memory, and adds what leads back into it."""
+    source = """#include <cooperative_groups.h>
+extern "C" __global__ void __cluster_dims__(4) k(float* o, const float* x) {
+    __shared__ float s[64];
+    auto cluster = cooperative_groups::this_cluster();
+    int t = threadIdx.x;
+    s[t] = x[blockIdx.x * 64 + t];
+    cluster.sync();
+    float sum = 0;
+    for (int rank = 0; rank < cluster.num_blocks(); ++rank) sum += cluster.map_shared_rank(s, rank)[63 - t];
+    o[blockIdx.x * 64 + t] = sum;
+    cluster.sync();
+}"""
+    x, o = np.arange(512, dtype=np.float32), np.zeros(512, np.float32)
+    found = ptx.execute(ptx.Program(ptx.compile_ptx(source, arch=arch)), "k", (8,), (64,), (o, x))
+    assert not found.faults
+    np.testing.assert_array_equal(
+        o.reshape(2, 4, 64), np.repeat(x.reshape(2, 4, 64)[:, :, ::-1].sum(axis=1)[:, None], 4, axis=1)
+    )

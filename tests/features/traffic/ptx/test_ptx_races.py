@@ -436,3 +436,59 @@ def test_a_barrier_of_the_grid_orders_its_blocks(blocks: int) -> None:
     np.testing.assert_array_equal(x, np.arange(n) + 1)
     if blocks > 1:
         assert run(GRID_BARRIER.replace("grid.sync();", "", 1), "k", (blocks,), (128,), x, y, faulty=True).faults
+
+
+ONE_WAITS = """
+extern "C" __global__ void k(int* out, int* flag) {
+    __shared__ int box;
+    int t = threadIdx.x, b = blockIdx.x, e = -1;
+    if (t == 0) {
+        while (*(volatile int*)flag != b) { PAUSE }
+        e = box = b;
+        __threadfence();
+        *(volatile int*)flag = b + 1;
+    }
+    MEET
+}
+"""
+
+
+@pytest.mark.parametrize("pause", ["", "__nanosleep(20);"])
+@pytest.mark.parametrize(
+    "meet",
+    ["__syncwarp(); out[b * 32 + t] = box;", "out[b * 32 + t] = __shfl_sync(~0u, e, 0);"],
+    ids=["syncwarp", "shfl"],
+)
+def test_a_warp_waits_for_its_lane_that_polls(meet: str, pause: str) -> None:
+    out, flag = np.full(96, -1, np.int32), np.zeros(1, np.int32)
+    run(ONE_WAITS.replace("MEET", meet).replace("PAUSE", pause), "k", (3,), (32,), out, flag)
+    np.testing.assert_array_equal(out, np.repeat([0, 1, 2], 32))
+
+
+def test_lanes_may_meet_without_the_one_that_polls_for_them() -> None:
+    source = """extern "C" __global__ void k(int* out, int* flag) {
+    int t = threadIdx.x;
+    if (t == 0) { while (*(volatile int*)flag == 0); out[0] = *(volatile int*)flag; return; }
+    int fifth = __shfl_sync(0xfffffffe, t, 5);
+    out[t] = fifth;
+    if (t == 1) *(volatile int*)flag = fifth;
+}"""
+    out, flag = np.zeros(32, np.int32), np.zeros(1, np.int32)
+    found = run(source, "k", (1,), (32,), out, flag, faulty=True)
+    np.testing.assert_array_equal(out, np.full(32, 5))
+    assert {fault.code for fault in found.faults} <= {"race"}  # a volatile flag inside a block
+
+
+@pytest.mark.parametrize(("between", "codes"), [("", ["race"]), ("__syncthreads();", [])])
+def test_atomics_of_shared_memory_come_after_it_was_cleared(between: str, codes: list[str]) -> None:
+    source = f"""extern "C" __global__ void k(int* out, const int* x) {{
+    __shared__ int counts[64];
+    counts[threadIdx.x] = 0;
+    {between}
+    atomicAdd(&counts[x[threadIdx.x]], 1);
+    __syncthreads();
+    out[threadIdx.x] = counts[threadIdx.x];
+}}"""
+    x, out = np.arange(64, dtype=np.int32) * 7 % 64, np.zeros(64, np.int32)
+    found = run(source, "k", (1,), (64,), out, x.astype(np.int32), faulty=True)
+    assert [fault.code for fault in found.faults] == codes
