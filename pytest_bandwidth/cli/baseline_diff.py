@@ -96,6 +96,9 @@ def diff(options: argparse.Namespace) -> int:
 def _compared_all(old: Path, new: Path) -> list[_Files]:
     """Compare two files, or those of two folders by name: a device's may be in one alone. Raises UsageError."""
     if isdir(old) != isdir(new):
+        for path in (old, new):
+            if not exists(path):
+                raise UsageError(f"{path}: found no such folder, expected one of baselines")
         raise UsageError(f"{old}, {new}: found a file and a folder, expected two files or two folders")
     if not isdir(old):
         return [_compared(old, baseline_files.load(old), new, baseline_files.load(new))]

@@ -35,10 +35,11 @@ from pytest_bandwidth.storage.saved_run import RunDocument, read_document
 _TROUBLESHOOTING = f"{DOCUMENTATION}/troubleshooting.html"
 _LEVELS: Mapping[str, Literal["error", "warning"]] = {"bad": "error", "warn": "warning"}
 # The row of a failure's message that names a source line (`wording`), and its likely cause.
-_AT = re.compile(r"\s+(?:most )?at\s+(\S.*?):(\d+)\b")
+_AT = re.compile(r"\s+(?:most )?at\s+(\S.*?):(\d{1,9})\b")
 _CAUSE = re.compile(r"\s+likely cause\s+(\S.*)")
 # `scale.cu:6: ` of a test's failure and of a fault, `scale.cu(6): error` of the compiler.
-_PLACE = re.compile(r"([^\s:;,()]+\.\w+)(?::(\d+): |\((\d+)\): )")
+_PLACE = re.compile(r"([^\s:;,()]+\.\w+)(?::(\d{1,9}): |\((\d{1,9})\): )")
+LONGEST_SEARCHED = 4000
 _Place = tuple[str, int]
 _FileOf = Callable[[str, str], str | None]
 
@@ -155,7 +156,7 @@ def _unjudged(said: str, own: Callable[[str, int | None], _Place], file_of: _Fil
     file = test.partition("::")[0]
     place, at = own(file, None), None
     # The first is the user's line that failed, in the test's file most often; the second is the kernel's.
-    for name, line, of_compiler in _PLACE.findall(failure)[:2]:
+    for name, line, of_compiler in _PLACE.findall(failure[:LONGEST_SEARCHED])[:2]:
         found, number = file_of(name, place[0]), int(line or of_compiler)
         if found == place[0] and at is None:
             place = own(file, number)

@@ -30,6 +30,7 @@ class ClusterMemory(MemoryUnit):
         copies: AsyncCopies,
     ) -> None:
         super().__init__(regions, geometry, checkers, faults, copies)
+        self._arrives = False
         self._peers, self._ranks = geometry.peers, geometry.cluster_ranks[:, 0]
 
     def load(self, step: Load, address: Array, lanes: Array) -> list[Array]:
@@ -103,7 +104,12 @@ class ClusterMemory(MemoryUnit):
                     self._moved(a, here, there) for a in (address, targets == target, *operands)
                 )
                 address_there -= address_there.dtype.type(target << RANK_AT) * who
-                for result, found in zip(results, operation(address_there, tuple(given), who) or [], strict=True):
+                # Who arrived at another block's mbarrier is not known by that block's clocks.
+                self._arrives = self._arrives or isinstance(step, BarrierStep)
+                self.is_remote = self._arrives
+                reached = operation(address_there, tuple(given), who) or []
+                self.is_remote = False
+                for result, found in zip(results, reached, strict=True):
                     result[here] = np.where(mine, spread(found, self._shape)[there], result[here])
         return results
 

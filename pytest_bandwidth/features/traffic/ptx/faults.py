@@ -21,6 +21,8 @@ from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, 
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region, flat_bytes
 from pytest_bandwidth.features.traffic.ptx.program import Site, readable_name
 
+# Bytes that one instruction loads into registers at most.
+WIDEST_REGISTERS = 32
 VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
 _OF_NO_ADDRESS = ("barrier", "trap", "participation")
 UNWRITTEN = "reads {array} at byte {place}, where nothing defined was written before"
@@ -49,9 +51,13 @@ class AccessFault:
 
 
 class Checker(ABC):
-    """Look on in one batch of blocks; see every access inside its bounds, before it happens."""
+    """Look on in one batch of blocks; see every access inside its bounds, before it happens.
+
+    sees_remote: also what blocks do in each other's shared memory once they arrived at each other's mbarriers.
+    """
 
     geometry: Geometry
+    sees_remote = True
 
     def begin(self, geometry: Geometry) -> None:
         """Begin a new batch of blocks: shared and local memory are fresh."""
@@ -249,6 +255,9 @@ class InitialisationChecker(Checker):
             hit = np.zeros(offset.shape, np.bool_)
             if loops.find_unmarked(flags, block_step, thread_step, places, mask, count, hit):
                 if access.kind == "load" and access.region in self._windows:
+                    if access.width > WIDEST_REGISTERS:  # a bulk copy: one plane will do
+                        self.unwritten.append((access, [hit]))
+                        return
                     self.unwritten.append((access, []))
                     for place in range(count):
                         one = np.zeros(offset.shape, np.bool_)

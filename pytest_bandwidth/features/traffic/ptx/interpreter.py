@@ -54,6 +54,8 @@ from pytest_bandwidth.features.traffic.ptx.races import HappensBefore
 # A step of few threads takes as long as one of some hundred, and counts as one against the limit: a kernel whose blocks
 # wait for each other for ever is stopped in minutes, not in days.
 LEAST_THREADS = 500
+# After so many rounds of a loop that changes no memory, those who may store what it waits for run first: it may count.
+PATIENCE = 64
 # What an instruction takes by the clocks that a kernel may read, in cycles and in nanoseconds.
 CLOCKS_PER_INSTRUCTION = 32
 
@@ -169,7 +171,9 @@ def _polls(step: Step) -> bool:
 
 def _meets(step: Step) -> bool:
     """Return whether the lanes of a warp execute it together."""
-    return isinstance(step, WarpBarrier) or (isinstance(step, WarpStep) and step.name != "active mask")
+    if isinstance(step, WarpStep):
+        return step.name != "active mask"
+    return isinstance(step, WarpBarrier | Arrive) or (isinstance(step, Barrier) and step.is_named)
 
 
 def _alike(before: dict[int, Mask] | None, now: dict[int, Mask]) -> bool:
@@ -203,11 +207,14 @@ class BatchInterpreter:
         self._named = NamedBarriers(self.geometry)
         # Groups that came around a loop in which they look at memory, with nothing changed for them.
         self._polling: dict[int, Mask] = {}
-        self._arrived: dict[int, tuple[Array, list[Array | None]]] = {}
+        self._arrived: dict[int, tuple[Array, list[Array | None], int]] = {}
+        self._counted = False
         # Lanes that are to meet such ones of their warp, until nothing else can run.
         self._held: dict[int, Mask] = {}
         self._holds = True
-        self._meets = [any(map(_meets, block.steps)) for block in self.kernel.blocks]
+        self._meets = [
+            any(_meets(step) for step in (*block.steps, block.end) if step is not None) for block in self.kernel.blocks
+        ]
         self._polls = [any(map(_polls, block.steps)) for block in self.kernel.blocks]
         self._polled, self.memory.watches = False, any(self._polls)
 
@@ -226,8 +233,8 @@ class BatchInterpreter:
                     elsewhere = (*groups, *(self._after(n) for n in self._waiting))
                     self._registers.keep(blocks[other].live for other in elsewhere)
                     self._run_block(blocks[number], number, mask)
-                elif self._polling and (self.memory.progressed or not _alike(before, self._polling)):
-                    self.memory.progressed, self._holds = False, True
+                elif self._polling and (self._counted or self.memory.progressed or not _alike(before, self._polling)):
+                    self._counted, self.memory.progressed, self._holds = False, False, True
                     before, self._ready, self._polling = dict(self._polling), self._polling, {}
                     self._release()
                 elif self._pass_barriers():
@@ -386,18 +393,24 @@ class BatchInterpreter:
         self._join(self._polling if comes_round and self._nothing_changed(number, mask) else self._ready, number, mask)
 
     def _nothing_changed(self, number: int, mask: Mask) -> bool:
-        """Return whether the same lanes came to the loop's beginning before, with the same registers and memory."""
+        """Return whether the same lanes came to the loop's beginning before, with the same registers and memory; also
+        after many rounds with other registers.
+        """
         live = self.kernel.blocks[number].live
         now = [self._registers.held(register) for register in range(live.bit_length()) if live >> register & 1]
-        lanes, then = self._arrived.get(number, (None, []))
-        self._arrived[number], self._polled = (mask.lanes, now), False
+        lanes, then, rounds = self._arrived.get(number, (None, [], 0))
         changed, self.memory.changed = self.memory.changed, False
-        if changed or lanes is None or not np.array_equal(lanes, mask.lanes):
-            return False
-        return all(
+        again = not changed and lanes is not None and np.array_equal(lanes, mask.lanes)
+        self._arrived[number], self._polled = (mask.lanes, now, rounds + 1 if again else 0), False
+        if again and all(
             a is b or (a is not None and b is not None and bool(((a == b) | ~mask.lanes).all()))
             for a, b in zip(then, now, strict=True)
-        )
+        ):
+            return True
+        if again and rounds >= PATIENCE:
+            self._arrived[number], self._counted = (mask.lanes, now, 0), True
+            return True
+        return False
 
     def _join(self, groups: dict[int, Mask], number: int, mask: Mask) -> None:
         there = groups.get(number)
@@ -562,10 +575,11 @@ class BatchInterpreter:
         """Report blocks whose threads wait at different barriers: undefined in CUDA (often a hang);
         here they all go on.
         """
-        rows = [spread(mask.lanes.any(axis=1, keepdims=True), (self.geometry.rows, 1)) for mask in waiting.values()]
+        alike = {n: mask for n, mask in waiting.items() if not getattr(self.kernel.blocks[n].end, "cluster", False)}
+        rows = [spread(mask.lanes.any(axis=1, keepdims=True), (self.geometry.rows, 1)) for mask in alike.values()]
         mixed = np.sum(rows, axis=0) > 1
-        if mixed.any():
-            number, mask = min(waiting.items())
+        if np.any(mixed):
+            number, mask = min(alike.items())
             end = self.kernel.blocks[number].end
             assert end is not None
             sentence = "waits at one __syncthreads() while others of its block wait at another"
@@ -574,7 +588,9 @@ class BatchInterpreter:
     def _reduce(self, end: Barrier, mask: Mask, waiting: dict[int, Mask]) -> None:
         """Compute __syncthreads_count, _and and _or over the threads of each block."""
         blocks = self.kernel.blocks
-        self._registers.keep(blocks[self._after(other)].live for other in waiting if blocks[other].end is not end)
+        others = [self._after(n) for n in (*waiting, *self._waiting) if n in self._waiting or blocks[n].end is not end]
+        elsewhere = (*self._ready, *self._polling, *self._held, *others)
+        self._registers.keep(blocks[other].live for other in elsewhere)
         lanes = spread(mask.lanes & self.geometry.present, self._shape)
         predicate = self._registers.read(end.sources[0])
         if end.reduction == "and":

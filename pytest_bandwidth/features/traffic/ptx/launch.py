@@ -37,8 +37,12 @@ Progress = Callable[[str], None]
 BATCH_LANES = 1 << 16
 BATCH_SHARED_BYTES = 1 << 23
 BATCH_LOCAL_BYTES = 1 << 26
-# More than the threads that a GPU of today runs at once, as a barrier of the grid needs them.
+# Of threads (whole warps) and shared memory together: more than a GPU of today has at once, as a grid's barrier needs.
 MAX_COOPERATIVE_THREADS = 1 << 19
+MAX_COOPERATIVE_SHARED_BYTES = 1 << 26
+# Of a batch, which holds whole clusters.
+MAX_BATCH_LANES = 1 << 22
+MAX_CLUSTER_BLOCKS = 16
 GRID_WORKSPACE_BYTES = 64
 # A page of a virtual array, and one or two each of what notes its writers, its readers and distinct bytes.
 SPARSE_BYTES_PER_LANE = 4 * mmap.PAGESIZE
@@ -160,6 +164,11 @@ class _Run:
     def sample(self, blocks: int, progress: Progress | None) -> Execution:
         if blocks < 1:
             raise UsageError(f"blocks is {blocks}, expected at least 1")
+        if self._kernel.waits_for_grid:
+            raise UsageError(
+                f"kernel {self._kernel.name} has a barrier of the grid: all blocks have to run, not {blocks}"
+            )
+        self._rows_per_batch()  # refuses what is too large
         whole = self._blocks_of_whole_clusters
         parts = max(1, blocks // whole)
         chosen = np.unique(np.linspace(0, self._extents.blocks // whole - 1, parts).astype(np.int64)) * whole
@@ -186,6 +195,11 @@ class _Run:
         if self._kernel.local_bytes:
             rows = min(rows, BATCH_LOCAL_BYTES // (self._kernel.local_bytes * lanes))
         whole = self._blocks_of_whole_clusters
+        if whole * lanes > MAX_BATCH_LANES:
+            raise UsageError(
+                f"kernel {self._kernel.name}: clusters along y or z let {whole * lanes} threads run together here; "
+                f"use a grid of fewer blocks along x, expected at most {MAX_BATCH_LANES} threads"
+            )
         return max(rows // whole, 1) * whole
 
     @property
@@ -300,11 +314,20 @@ def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> N
             raise UsageError(f"{what} is {found}, expected 1 to {most} along each axis")
     if extents.blocks > MAX_BLOCKS:
         raise UsageError(f"grid {extents.grid} has {extents.blocks} blocks, this device takes at most {MAX_BLOCKS}")
-    together = extents.blocks * extents.threads
-    if kernel.waits_for_grid and together > MAX_COOPERATIVE_THREADS:
+    together = extents.blocks * -(-extents.threads // WARP) * WARP
+    shared = extents.blocks * (kernel.static_shared_bytes + max(shared_bytes, 0))
+    for asked, limit, unit in (
+        (together, MAX_COOPERATIVE_THREADS, "threads"),
+        (shared, MAX_COOPERATIVE_SHARED_BYTES, "bytes of shared memory"),
+    ):
+        if kernel.waits_for_grid and asked > limit:
+            raise UsageError(
+                f"kernel {kernel.name} has a barrier of the grid, whose {asked} {unit} no GPU has at once; "
+                f"expected at most {limit}"
+            )
+    if min(kernel.cluster) < 1 or math.prod(kernel.cluster) > MAX_CLUSTER_BLOCKS:
         raise UsageError(
-            f"kernel {kernel.name} has a barrier of the grid, whose {together} threads cannot all run at once; "
-            f"expected at most {MAX_COOPERATIVE_THREADS}"
+            f"kernel {kernel.name} has clusters of {kernel.cluster} blocks, expected 1 to {MAX_CLUSTER_BLOCKS}"
         )
     if any(of_grid % of_cluster for of_grid, of_cluster in zip(extents.grid, kernel.cluster, strict=True)):
         raise UsageError(

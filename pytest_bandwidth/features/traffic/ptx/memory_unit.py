@@ -42,6 +42,8 @@ class MemoryUnit:
     watches = changed = progressed = False
     # Of kernels that use mbarriers or bulk copies.
     barriers: Mbarriers | None = None
+    # While an access reaches another block's memory in a way that not all checkers follow.
+    is_remote = False
     bulk_stores: AsyncCopies | None = None
 
     def __init__(
@@ -223,7 +225,7 @@ class MemoryUnit:
     def _check(self, access: Access, counted: bool = True) -> None:
         """Show an access to the checkers. counted: not what tensor cores read themselves, in no request of a warp."""
         for checker in self._checkers:
-            if counted or not isinstance(checker, TrafficCounter):
+            if (counted or not isinstance(checker, TrafficCounter)) and (checker.sees_remote or not self.is_remote):
                 checker.see(access)
 
     def _accesses(

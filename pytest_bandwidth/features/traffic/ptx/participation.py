@@ -51,6 +51,7 @@ from pytest_bandwidth.features.traffic.ptx.program import (
 _MASKED = EXCHANGES.keys() - {"active mask"}
 # Of these a result may not depend on an operand that is undefined.
 _CHOICES = ("selp", "and", "or")
+_MATRICES = ("ldmatrix", "stmatrix", "mma", "wmma")
 _NOWHERE = np.zeros((1, 1), np.int64)
 _NO_LANE = np.zeros((1, 1), np.bool_)
 # Where undefined values come from: an instruction, and the memory that it read; None for a shuffle.
@@ -153,14 +154,15 @@ class Participation:
     def load(self, step: Step, unwritten: Iterable[tuple[Access, Sequence[Array]]]) -> None:
         """Mark what was read where nothing was written. unwritten: see `InitialisationChecker`.
 
-        It is a fault at once where no register holds it, or one of another block, which reads by way of its cluster.
+        It is a fault at once where no register holds it, and in what may be another block's memory.
         """
         for access, planes in unwritten:
             row, lane = np.argwhere(np.any(planes, axis=0))[0]
             array = access.region.describe(int(spread(access.offset, self._shape)[row, lane]))
             origin = self._origin(step.site, access.region, array)
             fresh = (access.offset << 10 | self._numbers) + 1
-            if not isinstance(step, Load) or isinstance(step, GroupProduct) or self._in_clusters:
+            remote = self._in_clusters and _may_be_remote(step, self._sites[step.site].opcode)
+            if not isinstance(step, Load) or isinstance(step, GroupProduct) or remote:
                 self._report(origin, np.where(access.mask & np.any(planes, axis=0), fresh, 0), step.site)
                 continue
             width = len(planes) // step.count
@@ -192,11 +194,32 @@ class Participation:
         masked = isinstance(step, WarpBarrier) or (isinstance(step, WarpStep) and step.name in _MASKED)
         if isinstance(step, WarpStep) and step.name == "shuffle":
             self._shuffle(step, sources, lanes)
+        elif self.undefined and isinstance(step, WarpStep) and step.name in _MATRICES:
+            self._matrices(step, sources, lanes)
         elif self.undefined:
             self.use(step.sources[:1] if isinstance(step, Store) else step.sources, lanes, step.site)
             self._mark(step.targets, {}, lanes)
         if masked and not _whole_warps(lanes, sources[-1]):
             self._check_mask(step, spread(sources[-1], self._shape), spread(lanes, self._shape))
+
+    def _matrices(self, step: WarpStep, sources: tuple[Array, ...], lanes: Array) -> None:
+        """Mark the elements that depend on undefined ones, of whichever lane of the warp."""
+        marks: Marks = {}
+        for source in step.sources:
+            marks = _joined(marks, self.undefined.get(source.register, {}))
+        inverted = tuple(
+            _inverted(operand, _somewhere(self.undefined.get(source.register, {})))
+            for operand, source in zip(sources, step.sources, strict=True)
+        )
+        found, other = (exchange(step.function, given, lanes, self._shape) for given in (sources, inverted))
+        warps = (self._shape[0], -1, WARP)
+        of_warps: Marks = {}
+        for origin, one in marks.items():
+            latest = spread(one, self._shape).reshape(warps).max(axis=2)
+            of_warps[origin] = np.repeat(latest, WARP, axis=1)
+        for target, one, two in zip(step.targets, found, other, strict=False):
+            differs = _bits(one) != _bits(two)
+            self._mark((target,), {origin: np.where(differs, of, 0) for origin, of in of_warps.items()}, lanes)
 
     def _check_mask(self, step: Step, members: Array, lanes: Array) -> None:
         named = members >> (self._numbers % WARP).astype(np.uint32) & np.uint32(1) != 0
@@ -276,9 +299,16 @@ def _whole_warps(lanes: Array, members: Array) -> bool:
     return bool((warps.all(axis=2) == warps.any(axis=2)).all())
 
 
+def _may_be_remote(step: Step, opcode: str) -> bool:
+    """Return whether a load may read another block's shared memory."""
+    return "shared::cluster" in opcode or getattr(step, "space", "") not in WINDOWS
+
+
 def _cuda_name(step: Step) -> str:
     if not isinstance(step, WarpStep):
         return "__syncwarp()"
+    if step.name == "elect":
+        return "elect.sync"
     kinds = {"shuffle": "__shfl", "ballot": "__ballot", "vote": "_", "warp reduction": "__reduce"}
     modes = {"idx": "", "bfly": "_xor"} if step.name == "shuffle" else {}
     kind = kinds.get(step.name, "__match_all" if step.name == "match all" else "__match_any")

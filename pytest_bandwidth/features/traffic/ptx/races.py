@@ -323,7 +323,9 @@ class RaceChecker(Checker):
         who = (hit & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
         lane = np.where(who > 0, who, -who) - 1
         block = lane // self.geometry.lanes
-        if not self._shared:
+        if self._shared:
+            hits &= ~self._order.in_turn(lane % self.geometry.lanes, who < 0)
+        else:
             several = (who < 0) & ((lane & 31) == loops.SEVERAL_BLOCKS)
             block = np.where(several, -1, block)
             own = spread(self.geometry.blocks[:, None], hit.shape)

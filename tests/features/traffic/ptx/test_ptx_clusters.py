@@ -204,3 +204,51 @@ extern "C" __global__ void __cluster_dims__(4) k(float* o, const float* x) {
     np.testing.assert_array_equal(
         o.reshape(2, 4, 64), np.repeat(x.reshape(2, 4, 64)[:, :, ::-1].sum(axis=1)[:, None], 4, axis=1)
     )
+
+
+def ran(body: str, cluster: str = "2") -> tuple[np.ndarray, list[str]]:
+    x, o = np.arange(128, dtype=np.int32), np.zeros(128, np.int32)
+    source = HEAD.replace("CLUSTER", cluster).replace("BODY", body)
+    found = ptx.execute(ptx.Program(ptx.compile_ptx(source, arch="sm_90")), "k", (2,), (64,), (o, x))
+    return o, [fault.code for fault in found.faults]
+
+
+def test_a_ring_of_two_blocks_goes_round() -> None:
+    o, codes = ran("""
+#define ARRIVE(b, rank) asm volatile( \\
+    "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" :: "r"(mapped(b, rank)) : "memory")
+    __shared__ u64 empty;
+    if (t == 0) asm volatile("mbarrier.init.shared.b64 [%0], 64;" :: "r"(at(&empty)));
+    cluster.sync();
+    for (int r = 0; r < 3; r++) {
+        if (rank == 0) {
+            if (r) wait(&empty, (r - 1) & 1);
+            cluster.map_shared_rank(s, 1)[t] = x[t] + r;
+            ARRIVE(&full, 1);
+        } else {
+            wait(&full, r & 1);
+            o[t] = s[63 - t];
+            ARRIVE(&empty, 0);
+        }
+    }
+    cluster.sync();
+""")
+    assert codes == []
+    np.testing.assert_array_equal(o[64:], np.arange(63, -1, -1) + 2)
+
+
+def test_warps_may_meet_at_the_clusters_barrier_from_two_places() -> None:
+    o, codes = ran("if (t < 32) { s[t] = 1; cluster.sync(); } else { s[t] = 2; cluster.sync(); } o[t] = s[63 - t];")
+    assert codes == []
+    np.testing.assert_array_equal(o, np.tile(np.repeat([2, 1], 32), 2))
+
+
+@pytest.mark.parametrize("cluster", ["32", "1, 1, 2"])
+def test_clusters_that_no_gpu_has_or_that_take_too_many_blocks(cluster: str) -> None:
+    source = HEAD.replace("CLUSTER", cluster).replace("BODY", "")
+    args = (np.zeros(64, np.int32), np.zeros(64, np.int32))
+    grid = (1024, 1024, 2) if "," in cluster else (32,)
+    with pytest.raises(
+        UsageError, match=r"clusters of \(32, 1, 1\) blocks, expected 1 to 16|let 134217728 threads run"
+    ):
+        ptx.execute(ptx.Program(ptx.compile_ptx(source, arch="sm_90")), "k", grid, (64,), args)

@@ -85,3 +85,23 @@ def test_decoding_keeps_the_whole_block_apart() -> None:
     """Without a count, any number is __syncthreads()."""
     kernel = program(GROUPS.replace("bar.sync %0, 64", "bar.sync %0")).kernel("k")
     assert not any(getattr(block.end, "is_named", False) for block in kernel.blocks)
+
+
+def test_a_warp_with_a_lane_that_polls_arrives_once() -> None:
+    source = """extern "C" __global__ void k(int* out, volatile int* flag) {
+    __shared__ int box;
+    for (int round = 0; round < 2; round++) {
+        if (blockIdx.x == 0) {
+            __syncthreads();
+            if (!threadIdx.x) { __threadfence(); *flag = round + 1; }
+            continue;
+        }
+        if (!threadIdx.x) { while (*flag <= round); box = round; }
+        asm volatile("bar.sync 1, 64;" ::: "memory");
+        out[round * 64 + threadIdx.x] = box;
+        asm volatile("bar.sync 2, 64;" ::: "memory");
+    }
+}"""
+    out, flag = np.full(128, -1, np.int32), np.zeros(1, np.int32)
+    run(source, "k", (2,), (64,), out, flag)
+    np.testing.assert_array_equal(out, np.repeat([0, 1], 64))

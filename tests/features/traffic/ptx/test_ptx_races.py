@@ -492,3 +492,48 @@ def test_atomics_of_shared_memory_come_after_it_was_cleared(between: str, codes:
     x, out = np.arange(64, dtype=np.int32) * 7 % 64, np.zeros(64, np.int32)
     found = run(source, "k", (1,), (64,), out, x.astype(np.int32), faulty=True)
     assert [fault.code for fault in found.faults] == codes
+
+
+def test_a_count_at_a_barrier_leaves_the_registers_of_blocks_that_poll() -> None:
+    source = """extern "C" __global__ void k(int* out, volatile int* flags) {
+    if (blockIdx.x == 1 && !threadIdx.x) while (!flags[0]);
+    int n = __syncthreads_count(1);
+    if (threadIdx.x) return;
+    if (blockIdx.x) flags[1] = 1; else { flags[0] = 1; while (!flags[1]); }
+    out[blockIdx.x] = n;
+}"""
+    out, flags = np.zeros(2, np.int32), np.zeros(2, np.int32)
+    run(source, "k", (2,), (64,), out, flags)
+    assert out.tolist() == [64, 64]
+
+
+def test_a_wait_that_counts_its_rounds_gives_way() -> None:
+    source = """extern "C" __global__ void k(int* out, int* flag) {
+    if (blockIdx.x == 0) {
+        int rounds = 0;
+        while (atomicAdd(flag, 0) == 0) if (++rounds > 100000) __trap();
+        out[0] = 1;
+    } else { out[1] = 1; __threadfence(); atomicExch(flag, 1); }
+}"""
+    out, flag = np.zeros(2, np.int32), np.zeros(1, np.int32)
+    run(source, "k", (2,), (1,), out, flag)
+    assert out.tolist() == [1, 1]
+    alone = source.replace("atomicExch(flag, 1);", "")
+    assert [fault.code for fault in run(alone, "k", (2,), (1,), out, flag * 0, faulty=True).faults] == ["trap"]
+
+
+def test_the_last_warp_resets_what_it_counted_in_shared_memory() -> None:
+    source = """extern "C" __global__ void k(int* out) {
+    __shared__ int n, part[4];
+    if (threadIdx.x == 0) n = 0;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        part[threadIdx.x / 32] = threadIdx.x;
+        __threadfence_block();
+        if (atomicAdd(&n, 1) == 3) { __threadfence_block(); n = 0; out[0] = part[0] + part[1] + part[2] + part[3]; }
+    }
+}"""
+    out = np.zeros(1, np.int32)
+    run(source, "k", (1,), (128,), out)
+    assert out[0] == 32 + 64 + 96
+    assert run(source.replace("__threadfence_block();", ""), "k", (1,), (128,), out, faulty=True).faults
