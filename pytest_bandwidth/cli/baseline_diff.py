@@ -54,7 +54,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Hold what differs between two files, of which one may not be there."""
+    """Hold what differs between two files. A file that does not exist counts as empty."""
 
     old: Baseline
     new: Baseline

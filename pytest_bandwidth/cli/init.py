@@ -103,7 +103,7 @@ def _write(file: Path, text: str | None, what: str) -> None:
 
 
 def _not_taken(root: Path, files: Sequence[Path]) -> Iterator[str]:
-    """Yield lines that name the files with kernels of which no test could be written."""
+    """Yield a line for each reason why `init` wrote no test, with the files that it skipped."""
     untested: dict[str, list[str]] = {}
     for file in files:
         text, name = _text(file), file.relative_to(root).as_posix()

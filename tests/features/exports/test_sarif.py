@@ -92,7 +92,7 @@ FORM = {
 
 @pytest.fixture(autouse=True)
 def checkout(tmp_path, monkeypatch):
-    """A repository with a kernel beside the folder of its tests, and a namesake of another kernel."""
+    """A repository: kernels outside the folder of tests, two of them with the same file name."""
     for name in ("src/copy.cu", "src/twice.cu", "old/twice.cu", "src/kernel.cu", "sub/tests/test_copy.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

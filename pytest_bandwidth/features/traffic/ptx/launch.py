@@ -44,7 +44,7 @@ MAX_COOPERATIVE_SHARED_BYTES = 1 << 26
 MAX_BATCH_LANES = 1 << 22
 MAX_CLUSTER_BLOCKS = 16
 GRID_WORKSPACE_BYTES = 64
-# A page of a virtual array, and one or two each of what notes its writers, its readers and distinct bytes.
+# A touched page of a virtual array also costs pages of the race checker and of the count of distinct bytes.
 SPARSE_BYTES_PER_LANE = 4 * mmap.PAGESIZE
 PROGRESS_SECONDS = 0.5
 DEFAULT_LIMIT = 2 * 10**10

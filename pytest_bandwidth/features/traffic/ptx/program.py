@@ -239,7 +239,7 @@ class Arrive(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock(Step):
-    """Read a clock, of which the register holds the bits from `shift` on, as `dtype`."""
+    """Read a clock: its bits from `shift` on, as `dtype`."""
 
     shift: int
     dtype: np.dtype[Any]

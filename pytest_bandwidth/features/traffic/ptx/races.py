@@ -516,7 +516,7 @@ class AsyncCopies(Checker):
         self._copies = [copy for copy in self._copies if copy.waiting.any()]
 
     def end(self) -> None:
-        """Add a fault for each copy that nobody waited for: a block's shared memory ends with it."""
+        """Add a fault for each copy that still reads shared memory when its block ends."""
         for copy in self._copies:
             sentence = "ends while its bulk copy still reads {array}: expected cp.async.bulk.wait_group.read before"
             self._faults.add("early", copy.access.site, copy.access.region, copy.waiting, copy.access.offset, sentence)

@@ -68,7 +68,7 @@ def _fragment(operand: str, shape: str, kind: str) -> _Fragment:
 
 
 def _held(here: Here, operand: Operand, fragment: _Fragment) -> tuple[Operand, ...]:
-    """Return the operand's registers. An A or B of f16 has eight, of which some repeat the others."""
+    """Return the operand's registers. A and B of f16 have eight: in small shapes the same values fill several."""
     items = operand.items if isinstance(operand, Vector) else (operand,)
     if len(items) % len(fragment.registers) or (len(items) != len(fragment.registers) and fragment.kind != "f16"):
         here.refuse()
