@@ -54,7 +54,7 @@ from pytest_bandwidth.features.traffic.ptx.races import HappensBefore
 # A step of few threads takes as long as one of some hundred, and counts as one against the limit: a kernel whose blocks
 # wait for each other for ever is stopped in minutes, not in days.
 LEAST_THREADS = 500
-# After so many rounds of a loop that changes no memory, those who may store what it waits for run first: it may count.
+# A loop that polls and counts its rounds changes registers for ever. After so many rounds it gives way as others do.
 PATIENCE = 64
 # What an instruction takes by the clocks that a kernel may read, in cycles and in nanoseconds.
 CLOCKS_PER_INSTRUCTION = 32
@@ -209,7 +209,8 @@ class BatchInterpreter:
         self._polling: dict[int, Mask] = {}
         self._arrived: dict[int, tuple[Array, list[Array | None], int]] = {}
         self._counted = False
-        # Lanes that are to meet such ones of their warp, until nothing else can run.
+        # Lanes that wait, before a barrier or an exchange of their warp, for a polling lane of it. If nothing else can
+        # run they go on without it: their mask may not name it.
         self._held: dict[int, Mask] = {}
         self._holds = True
         self._meets = [
