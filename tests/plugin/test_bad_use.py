@@ -404,9 +404,12 @@ def test_nonsense_is_undecided_and_never_written(project):
 
 
 def test_a_callable_of_few_bytes_is_held_to_what_calling_one_takes_that_does_nothing(project):
-    body = "    assert bandwidth(lambda: None, reads=1 << 18).detail['call_seconds'] > 0\n"
-    project.file("test_it.py", f"def test_nothing(bandwidth):\n{body}")
-    project.run().assert_outcomes(passed=1)  # in a process of its own: its caches are the machine's, and cold
+    body = "    seconds = bandwidth(lambda: None, reads=1 << 18).detail['call_seconds']\n"
+    keep = "    pathlib.Path('told.txt').write_text(str(seconds))\n"
+    project.file("test_it.py", f"import pathlib\n\ndef test_nothing(bandwidth):\n{body}{keep}")
+    project.run()  # in a process of its own: its caches are the machine's, and cold
+    # How fast this machine's probe is decides whether 256 KiB in such a time are believed: its unit tests give both.
+    assert float((project.path / "told.txt").read_text()) > 0
 
 
 SMALL_WORK = """
