@@ -237,7 +237,7 @@ class DistinctBytes:
     """
 
     def __init__(self, granule_bytes: int, sites: Sequence[Site]) -> None:
-        self._granule = granule_bytes
+        self._granule, self._shift = granule_bytes, granule_bytes.bit_length() - 1
         self._places: list[Place] = [(site.file, site.line) for site in sites]
         self._bits: dict[Region, dict[Toucher, int]] = {}
         self._planes: dict[Region, list[Array]] = {}
@@ -256,7 +256,7 @@ class DistinctBytes:
         self._found.clear()
         offset, mask = least(access.offset, access.mask)
         count = max(1, access.width // self._granule)
-        loops.mark(planes[bit // _BITS], 0, 0, offset // self._granule, mask, count, 1 << bit % _BITS)
+        loops.mark(planes[bit // _BITS], 0, 0, offset, self._shift, mask, count, 1 << bit % _BITS)
 
     def read(self, region: Region, start: int, nbytes: int) -> int:
         """Count the bytes of a part of a region that were loaded or updated."""

@@ -250,10 +250,10 @@ class InitialisationChecker(Checker):
     def _check(self, access: Access, flags: Array, granule: int, offset: Array, mask: Array) -> None:
         count = max(1, access.width // granule)
         block_step, thread_step = (0, 0) if len(flags) == 1 else (access.region.block_step, access.region.thread_step)
-        places = offset // granule
+        shift = granule.bit_length() - 1
         if access.kind != "store":
             hit = np.zeros(offset.shape, np.bool_)
-            if loops.find_unmarked(flags, block_step, thread_step, places, mask, count, hit):
+            if loops.find_unmarked(flags, block_step, thread_step, offset, shift, mask, count, hit):
                 if access.kind == "load" and access.region in self._windows:
                     if access.width > WIDEST_REGISTERS:  # a bulk copy: one plane will do
                         self.unwritten.append((access, [hit]))
@@ -261,7 +261,8 @@ class InitialisationChecker(Checker):
                     self.unwritten.append((access, []))
                     for place in range(count):
                         one = np.zeros(offset.shape, np.bool_)
-                        loops.find_unmarked(flags, block_step, thread_step, places + place, mask, 1, one)
+                        at = offset + place * granule
+                        loops.find_unmarked(flags, block_step, thread_step, at, shift, mask, 1, one)
                         self.unwritten[-1][1].append(one)
                     return
                 sentence = UNWRITTEN
@@ -269,7 +270,7 @@ class InitialisationChecker(Checker):
                     sentence = "reads the __constant__ {array}, which has no value: set it with kernel.set"
                 self._faults.add("uninitialised", access.site, access.region, hit & access.mask, offset, sentence)
         if access.kind != "load":
-            loops.mark(flags, block_step, thread_step, places, mask, count, 1)
+            loops.mark(flags, block_step, thread_step, offset, shift, mask, count, 1)
         for element, undefined in enumerate(access.undefined):
             shape = (self.geometry.rows, self.geometry.lanes)
             row, lane = np.nonzero(spread(access.mask & undefined, shape))

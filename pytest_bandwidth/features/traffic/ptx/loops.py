@@ -2,7 +2,8 @@
 
 Lanes stand in arrays of shape (blocks, threads), threads padded to whole warps of 32; arrays that do not differ between
 blocks, or between threads, have one row or one column and are broadcast by the caller.
-`mask` tells which lanes take part.
+`mask` tells which lanes take part. Places of memory come as byte `offset`s, and `shift` makes them numbers of elements
+or granules, both of 2^shift bytes.
 
 Compiled with exactly the signatures that are needed, at the first call, and kept on disk.
 """
@@ -103,47 +104,55 @@ def span(address: Any, mask: Any) -> Any:
 _UNSIGNED = (types.uint8, types.uint16, types.uint32, types.uint64)
 
 
-@compiled(*(types.void(seen(k), I64, I64, given(I64), given(BOOL), I64, plane(k)) for k in _UNSIGNED))
-def gather(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, plus: Any, out: Any) -> None:
-    """Set out[b, t] = data[b·block_step + t·thread_step, index + plus]; 0 where a lane takes no part."""
+@compiled(*(types.void(seen(k), I64, I64, given(I64), I64, given(BOOL), I64, plane(k)) for k in _UNSIGNED))
+def gather(
+    data: Any, block_step: Any, thread_step: Any, offset: Any, shift: Any, mask: Any, plus: Any, out: Any
+) -> None:
+    """Set out[b, t] = data[b·block_step + t·thread_step, (offset >> shift) + plus]; 0 where a lane takes no part."""
     for b in range(out.shape[0]):
         for t in range(out.shape[1]):
             # Not as one expression: Numba would unify uint64 and the literal's int64 to float64.
             if mask[b, t]:
-                out[b, t] = data[b * block_step + t * thread_step, index[b, t] + plus]
+                out[b, t] = data[b * block_step + t * thread_step, (offset[b, t] >> shift) + plus]
             else:
                 out[b, t] = 0
 
 
-@compiled(*(types.void(memory(k), I64, I64, given(I64), given(BOOL), I64, given(k)) for k in _UNSIGNED))
-def scatter(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, plus: Any, values: Any) -> None:
+@compiled(*(types.void(memory(k), I64, I64, given(I64), I64, given(BOOL), I64, given(k)) for k in _UNSIGNED))
+def scatter(
+    data: Any, block_step: Any, thread_step: Any, offset: Any, shift: Any, mask: Any, plus: Any, values: Any
+) -> None:
     """Set data[…] = values; of lanes that store to one place the last wins."""
-    for b in range(index.shape[0]):
-        for t in range(index.shape[1]):
+    for b in range(offset.shape[0]):
+        for t in range(offset.shape[1]):
             if mask[b, t]:
-                data[b * block_step + t * thread_step, index[b, t] + plus] = values[b, t]
+                data[b * block_step + t * thread_step, (offset[b, t] >> shift) + plus] = values[b, t]
 
 
-@compiled(types.void(plane(U8), I64, I64, given(I64), given(BOOL), I64, U8))
-def mark(flags: Any, block_step: Any, thread_step: Any, granule: Any, mask: Any, count: Any, bits: Any) -> None:
+@compiled(types.void(plane(U8), I64, I64, given(I64), I64, given(BOOL), I64, U8))
+def mark(
+    flags: Any, block_step: Any, thread_step: Any, offset: Any, shift: Any, mask: Any, count: Any, bits: Any
+) -> None:
     """Set `bits` in `count` flags from each lane's granule on."""
-    for b in range(granule.shape[0]):
-        for t in range(granule.shape[1]):
+    for b in range(offset.shape[0]):
+        for t in range(offset.shape[1]):
             if mask[b, t]:
-                row, first = b * block_step + t * thread_step, granule[b, t]
+                row, first = b * block_step + t * thread_step, offset[b, t] >> shift
                 for place in range(count):
                     flags[row, first + place] |= bits
 
 
-@compiled(I64(plane(U8), I64, I64, given(I64), given(BOOL), I64, plane(BOOL)))
-def find_unmarked(flags: Any, block_step: Any, thread_step: Any, granule: Any, mask: Any, count: Any, hit: Any) -> int:
+@compiled(I64(plane(U8), I64, I64, given(I64), I64, given(BOOL), I64, plane(BOOL)))
+def find_unmarked(
+    flags: Any, block_step: Any, thread_step: Any, offset: Any, shift: Any, mask: Any, count: Any, hit: Any
+) -> int:
     """Count the lanes that touch a granule whose flag is not set, and set `hit` for them."""
     found = 0
-    for b in range(granule.shape[0]):
-        for t in range(granule.shape[1]):
+    for b in range(offset.shape[0]):
+        for t in range(offset.shape[1]):
             hit[b, t] = False
             if mask[b, t]:
-                row, first = b * block_step + t * thread_step, granule[b, t]
+                row, first = b * block_step + t * thread_step, offset[b, t] >> shift
                 for place in range(count):
                     if flags[row, first + place] == 0:
                         hit[b, t] = True
@@ -155,11 +164,13 @@ def find_unmarked(flags: Any, block_step: Any, thread_step: Any, granule: Any, m
 @compiled(row(I64)(row(U8)))
 def histogram(values: Any) -> Any:
     """Count how often each of the 256 values but 0 occurs."""
-    counts = np.zeros(256, np.int64)
+    counts = np.zeros(
+        (4, 256), np.int64
+    )  # neighbours are often alike, and adding to one count has to wait for the last
     for place in range(values.shape[0]):
-        if values[place]:
-            counts[values[place]] += 1
-    return counts
+        counts[place & 3, values[place]] += 1
+    counts[:, 0] = 0
+    return counts.sum(axis=0)
 
 
 # ---- atomics, one lane after the other -------------------------------------------------------------------------------
@@ -391,15 +402,14 @@ ONE_WARP, SEVERAL_WARPS, SEVERAL_BLOCKS = 0, 1, 2
 
 def _find_races_of(when: Any) -> Any:
     who, time = types.Array(I32, 2, "C"), types.Array(when, 2, "C")
-    return I64(
-        who, who, time, time, I64, given(I64), given(BOOL), *[I64] * 3, *[given(I64)] * 3, *[I64] * 3, plane(I64)
-    )
+    places = (given(I64), I64, given(BOOL))
+    return I64(who, who, time, time, I64, *places, I64, BOOL, I64, *[given(I64)] * 3, *[I64] * 3, plane(I64))
 
 
 @compiled(
     I64(
         *[types.Array(kind, dimensions, "C") for kind, dimensions in ((I32, 2), (I64, 2), (I32, 3), (I32, 2))],
-        *(given(I64), given(BOOL), I64, BOOL, I64, types.Array(I32, 3, "C"), types.Array(I32, 2, "C"), plane(I64)),
+        *(given(I64), I64, given(BOOL), I64, BOOL, I64, types.Array(I32, 3, "C"), types.Array(I32, 2, "C"), plane(I64)),
     )
 )
 def find_unordered(
@@ -407,7 +417,8 @@ def find_unordered(
     written: Any,
     reads: Any,
     read_at: Any,
-    granule: Any,
+    offset: Any,
+    shift: Any,
     mask: Any,
     count: Any,
     stores: Any,
@@ -423,12 +434,12 @@ def find_unordered(
     known[b, t, w]: up to which time of warp w all accesses come before what lane t does. time: of the warps.
     """
     found = 0
-    for b in range(granule.shape[0]):
-        for t in range(granule.shape[1]):
+    for b in range(offset.shape[0]):
+        for t in range(offset.shape[1]):
             if not mask[b, t]:
                 continue
-            conflict, warp, lane = np.int64(0), t >> 5, t & 31
-            for g in range(granule[b, t], granule[b, t] + count):
+            conflict, warp, lane, start = np.int64(0), t >> 5, t & 31, offset[b, t] >> shift
+            for g in range(start, start + count):
                 writer = np.int64(writers[b, g])
                 if writer != 0 and writer != t + 1 and known[b, t, (writer - 1) >> 5] < written[b, g] >> 14:
                     conflict = ((written[b, g] & 0x3FFF) << 32) | writer
@@ -462,7 +473,8 @@ def find_races(
     written: Any,
     read: Any,
     row_step: Any,
-    granule: Any,
+    offset: Any,
+    shift: Any,
     mask: Any,
     count: Any,
     stores: Any,
@@ -487,12 +499,12 @@ def find_races(
     found = 0
     most_of_warps = (1 << (epoch_at - warp_at)) - 1
     timed = written.shape[1] > 0
-    for b in range(granule.shape[0]):
+    for b in range(offset.shape[0]):
         row, low, now = b * row_step, first[b, 0], min(epoch[b, 0], most)
-        for t in range(granule.shape[1]):
+        for t in range(offset.shape[1]):
             if not mask[b, t]:
                 continue
-            own, conflict, start = low + t + 1, 0, granule[b, t]
+            own, conflict, start = low + t + 1, 0, offset[b, t] >> shift
             if count == 1:  # most places are those of one thread
                 writer, reader = np.int64(writers[row, start]), np.int64(readers[row, start])
                 if writer == 0 and reader == -1 - SEVERAL_BLOCKS and not stores:
@@ -534,7 +546,7 @@ def find_races(
                     if timed:
                         then = np.int64(read[row, g] if of_reader else written[row, g])
                     warp_then = then >> warp_at & most_of_warps
-                    if lane < low or lane >= low + granule.shape[1] or (who < 0 and lane & 31 == SEVERAL_BLOCKS):
+                    if lane < low or lane >= low + offset.shape[1] or (who < 0 and lane & 31 == SEVERAL_BLOCKS):
                         unordered = True
                     elif then >> epoch_at != now or now == most:
                         unordered = False
@@ -555,7 +567,7 @@ def find_races(
                 if reader != 0 and reader != own:
                     lane = reader - 1 if reader > 0 else -reader - 1
                     then = np.int64(read[row, g]) if timed else 0
-                    if lane < low or lane >= low + granule.shape[1] or (reader < 0 and lane & 31 == SEVERAL_BLOCKS):
+                    if lane < low or lane >= low + offset.shape[1] or (reader < 0 and lane & 31 == SEVERAL_BLOCKS):
                         new = -1 - SEVERAL_BLOCKS
                     elif then >> epoch_at != now:
                         new = own

@@ -102,7 +102,8 @@ class ClockRaces(RaceChecker):
         hit = np.zeros(shape, np.int64)
         found = loops.find_unordered(
             *self._seen,
-            spread(access.offset // self._granule, shape),
+            spread(access.offset, shape),
+            self._shift,
             spread(access.mask, shape),
             max(1, access.width // self._granule),
             access.kind == "store",

@@ -280,18 +280,15 @@ class MemoryUnit:
     def _gather(self, access: Access, step: Load) -> list[Array]:
         region = access.region
         unsigned = np.dtype(f"u{step.dtype.itemsize}")
-        index, mask = least(access.offset >> (step.dtype.itemsize.bit_length() - 1), access.mask)
+        offset, mask = least(access.offset, access.mask)
         if region.block_step or region.thread_step:
-            shape = (self._shape[0], self._shape[1] if region.thread_step else index.shape[1])
-            index, mask = (
-                spread(index, shape),
-                spread(access.mask if region.thread_step else mask, shape),
-            )
-        data = region.typed(unsigned)
+            shape = (self._shape[0], self._shape[1] if region.thread_step else offset.shape[1])
+            offset, mask = spread(offset, shape), spread(access.mask if region.thread_step else mask, shape)
+        data, shift = region.typed(unsigned), unsigned.itemsize.bit_length() - 1
         values = []
         for element in range(step.count):
-            out = np.empty(index.shape, unsigned)
-            loops.gather(data, region.block_step, region.thread_step, index, mask, element, out)
+            out = np.empty(offset.shape, unsigned)
+            loops.gather(data, region.block_step, region.thread_step, offset, shift, mask, element, out)
             values.append(out.view(step.dtype))
         return values
 
@@ -303,11 +300,11 @@ class MemoryUnit:
             self._shape[0] if region.block_step else shape[0],
             self._shape[1] if region.thread_step else shape[1],
         )
-        index = spread(access.offset >> (step.dtype.itemsize.bit_length() - 1), shape)
+        offset, shift = spread(access.offset, shape), unsigned.itemsize.bit_length() - 1
         mask, data = spread(access.mask, shape), region.typed(unsigned)
         for element, value in enumerate(access.values):
             stored = spread(value.view(unsigned), shape)
-            loops.scatter(data, region.block_step, region.thread_step, index, mask, element, stored)
+            loops.scatter(data, region.block_step, region.thread_step, offset, shift, mask, element, stored)
 
 
 def _update_halves(

@@ -249,6 +249,7 @@ class RaceChecker(Checker):
         self._within_blocks = within_blocks
         self._kind, self._faults, self._order = kind, faults, order
         self._granule = granule_bytes.get(kind, 1)
+        self._shift = self._granule.bit_length() - 1
         self._hits: dict[tuple[int, int], Array] = {}
         self._shadows: dict[Region, _Shadow] = {}
         self._shared = kind == "shared"
@@ -303,7 +304,8 @@ class RaceChecker(Checker):
             shadow.written,
             shadow.read,
             region.block_step,
-            spread(access.offset // self._granule, shape),
+            spread(access.offset, shape),
+            self._shift,
             spread(access.mask, shape),
             max(1, access.width // self._granule),
             access.kind == "store",
