@@ -12,7 +12,7 @@ import importlib
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +58,6 @@ class ProcessUse:
     percent: int
 
 
-class ManagedGpu(Protocol):
-    """Name what is asked of a GPU's management library."""
-
-    def identity(self) -> GpuIdentity:
-        """Read everything that stays. Called once."""
-
-    def reading(self) -> GpuReading:
-        """Read what changes; never between two events."""
-
-    def compute_processes(self) -> Mapping[int, int | None] | None:
-        """Return GPU memory in bytes by process id; None where it is not told."""
-
-    def activity(self, since_us: int) -> tuple[ProcessUse, ...] | None:
-        """Return processes that used the GPU after a time (µs since the epoch); None where it is not told."""
-
-    def process_name(self, pid: int) -> str | None:
-        """Return the program behind a process id, where it may be known."""
-
-
 # Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h, nvmlClocksEventReasons).
 EVENT_REASONS: tuple[tuple[int, str], ...] = (
     (0x1, "idle"),
@@ -115,6 +96,7 @@ class NvmlGpu:
     _refused: set[str] = field(default_factory=set)
 
     def identity(self) -> GpuIdentity:
+        """Read everything that stays. Called once."""
         n = self.pynvml
         slice_name = _text(self._read("nvmlDeviceGetName", handle=self.slice_handle)) if self.slice_handle else None
         return GpuIdentity(
@@ -135,6 +117,7 @@ class NvmlGpu:
         )
 
     def reading(self) -> GpuReading:
+        """Read what changes; never between two events."""
         n = self.pynvml
         bits = self._read("nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:  # drivers before 535 know the old name only
@@ -151,11 +134,12 @@ class NvmlGpu:
         )
 
     def compute_processes(self) -> Mapping[int, int | None] | None:
-        # As the host numbers processes.
+        """Return GPU memory in bytes by process id, as the host numbers them; None where it is not told."""
         found = self._read("nvmlDeviceGetComputeRunningProcesses")
         return None if found is None else {p.pid: p.usedGpuMemory for p in found}
 
     def activity(self, since_us: int) -> tuple[ProcessUse, ...] | None:
+        """Return processes that used the GPU after a time (µs since the epoch); None where it is not told."""
         # NVML samples a few times a second, so a burst of a millisecond may be missed.
         name = "nvmlDeviceGetProcessUtilization"
         try:
@@ -174,6 +158,7 @@ class NvmlGpu:
         return tuple(ProcessUse(pid, percent) for pid, percent in sorted(busiest.items()))
 
     def process_name(self, pid: int) -> str | None:
+        """Return the program behind a process id, where it may be known."""
         return _text(self._call(lambda: self.pynvml.nvmlSystemGetProcessName(pid), f"name of {pid}"))
 
     def _mig(self, slice_name: str | None) -> str:
@@ -265,7 +250,7 @@ MISSING = "the module amdsmi is missing: install the one that ROCm brings (pip i
 
 @dataclass(slots=True)
 class AmdSmiGpu:
-    """Read one GPU through AMD SMI. amdsmi: the module of that name; handle: the GPU's."""
+    """Read one GPU through AMD SMI, as `NvmlGpu` does. amdsmi: the module of that name; handle: the GPU's."""
 
     amdsmi: Any
     handle: Any
@@ -381,3 +366,6 @@ def open_amdsmi(pci_bus_id: str) -> AmdSmiGpu | str:
 
 def _known(value: Any) -> Any:
     return None if value in ("N/A", "") else value
+
+
+ManagedGpu = NvmlGpu | AmdSmiGpu
