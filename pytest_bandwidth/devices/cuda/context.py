@@ -53,7 +53,10 @@ def open_context(index: int) -> Opened:
     try:
         cupy = importlib.import_module("cupy")
     except ImportError as error:
-        raise no_cupy(error) from None
+        is_missing = isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "cupy"
+        why = "the cuda device needs CuPy, which is not installed:"
+        said = why if is_missing else f"CuPy does not import ({one_line(error)}): reinstall it,"
+        raise DeviceUnavailable(f"{said} {EXTRAS}") from None
     _check_index(cupy, index)
     facts = read_facts(cupy, index)
     library = "amdsmi" if facts.gfx else "nvml"
@@ -86,20 +89,15 @@ def _check_index(cupy: Any, index: int) -> None:
         count = runtime.getDeviceCount()
     except (RuntimeError, OSError) as error:
         driver, needed = _version(runtime.driverGetVersion), _version(runtime.runtimeGetVersion)
-        raise no_device(error, driver, needed, visible, bool(runtime.is_hip)) from None
+        raise _no_device(error, driver, needed, visible, bool(runtime.is_hip)) from None
     if not 0 <= index < count:
-        raise no_such_index(index, count, visible)
+        listed = f" under CUDA_VISIBLE_DEVICES={visible}" if visible is not None else ""
+        there_is = "there is 1 GPU, cuda:0" if count == 1 else f"there are {count} GPUs, cuda:0 to cuda:{count - 1}"
+        raise DeviceUnavailable(f"no device cuda:{index}: {there_is}{listed}")
 
 
-def no_cupy(error: ImportError) -> DeviceUnavailable:
-    """Tell that CuPy does not import: not installed, or its libraries are missing."""
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "cupy":
-        return DeviceUnavailable(f"the cuda device needs CuPy, which is not installed: {EXTRAS}")
-    return DeviceUnavailable(f"CuPy does not import ({one_line(error)}): reinstall it, {EXTRAS}")
-
-
-def no_device(
-    error: BaseException, driver_version: int, runtime_version: int, visible: str | None, hip: bool = False
+def _no_device(
+    error: BaseException, driver_version: int, runtime_version: int, visible: str | None, hip: bool
 ) -> DeviceUnavailable:
     """Tell why CUDA cannot be used here. Versions as CUDA gives them (13020 = 13.2; driver 0 = none installed)."""
     status = status_of(error)
@@ -116,13 +114,6 @@ def no_device(
         hidden = f" (CUDA_VISIBLE_DEVICES is {visible!r})" if visible is not None else ""
         return DeviceUnavailable(f"the driver shows no GPU{hidden}: {INSTEAD}")
     return DeviceUnavailable(f"CUDA does not start: {one_line(error)}")
-
-
-def no_such_index(index: int, count: int, visible: str | None) -> DeviceUnavailable:
-    """Tell that cuda:N is past the last GPU."""
-    listed = f" under CUDA_VISIBLE_DEVICES={visible}" if visible is not None else ""
-    there_is = "there is 1 GPU, cuda:0" if count == 1 else f"there are {count} GPUs, cuda:0 to cuda:{count - 1}"
-    return DeviceUnavailable(f"no device cuda:{index}: {there_is}{listed}")
 
 
 def _version(ask: Callable[[], int]) -> int:

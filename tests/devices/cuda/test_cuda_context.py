@@ -8,7 +8,6 @@ import pytest
 from gpu_model import CudaError, Gpu, model_cupy, skip_beside_a_gpu
 
 from pytest_bandwidth.devices.cuda import context
-from pytest_bandwidth.devices.cuda.context import no_cupy, no_device, no_such_index
 from pytest_bandwidth.devices.cuda.device import open_cuda
 from pytest_bandwidth.devices.cuda.management import MISSING
 from pytest_bandwidth.domain.errors import DeviceUnavailable
@@ -40,9 +39,22 @@ def test_importing_loads_neither_cupy_nor_pynvml() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_without_cupy_the_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (None, "the cuda device needs CuPy, which is not installed: pip install 'pytest-bandwidth[cuda13]'"),
+        (ImportError("libcudart.so.12: cannot open\nshared object file"), "CuPy does not import (libcudart.so.12: "),
+    ],
+)
+def test_why_there_is_no_cupy(monkeypatch: pytest.MonkeyPatch, error: ImportError | None, said: str) -> None:
+    def refuse(_: str) -> Any:
+        assert error is not None
+        raise error
+
     monkeypatch.setitem(sys.modules, "cupy", None)
-    assert "pytest-bandwidth[cuda13]" in refusal()
+    if error is not None:
+        monkeypatch.setattr(context.importlib, "import_module", refuse)
+    assert refusal().startswith(said)
 
 
 def test_the_real_cupy_on_this_machine_opens_or_says_why_not() -> None:
@@ -50,30 +62,64 @@ def test_the_real_cupy_on_this_machine_opens_or_says_why_not() -> None:
     assert "driver" in refusal()
 
 
-def test_a_driver_too_old(cupy: Any) -> None:
+@pytest.mark.parametrize(
+    ("status", "driver", "runtime", "visible", "expected"),
+    [
+        (35, 0, 13020, None, "no NVIDIA driver"),
+        (35, 12040, 13020, None, "too old: it supports CUDA 12.4, CuPy needs 13.2"),
+        (3, 12040, 13020, None, "too old"),
+        (100, 13000, 13000, None, "shows no GPU"),
+        (100, 13000, 13000, "", "CUDA_VISIBLE_DEVICES is ''"),
+        (999, 13000, 13000, None, "CUDA does not start"),
+    ],
+)
+def test_why_there_is_no_device(
+    cupy: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    driver: int,
+    runtime: int,
+    visible: str | None,
+    expected: str,
+) -> None:
     def count() -> int:
-        raise CudaError(35)
+        raise CudaError(status)
 
-    cupy.cuda.runtime.getDeviceCount = count
-    cupy.cuda.runtime.driverGetVersion = lambda: 12020
-    assert "supports CUDA 12.2, CuPy needs 13.2" in refusal()
+    asked = cupy.cuda.runtime
+    asked.getDeviceCount, asked.driverGetVersion, asked.runtimeGetVersion = count, lambda: driver, lambda: runtime
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert expected in refusal()
 
 
 def test_rocm_without_a_driver_does_not_even_tell_versions(cupy: Any) -> None:
     def refuse() -> int:
         raise CudaError(100, "hipErrorNoDevice")
 
-    cupy.cuda.runtime.is_hip = True
-    cupy.cuda.runtime.getDeviceCount = refuse
-    cupy.cuda.runtime.driverGetVersion = refuse
-    cupy.cuda.runtime.runtimeGetVersion = refuse
-    assert "ROCm shows no GPU" in refusal()
+    asked = cupy.cuda.runtime
+    asked.is_hip = True
+    asked.getDeviceCount = asked.driverGetVersion = asked.runtimeGetVersion = refuse
+    said = refusal()
+    assert "ROCm shows no GPU" in said
+    assert "NVIDIA" not in said
 
 
-def test_no_such_index(cupy: Any) -> None:
-    assert "no device cuda:3: there is 1 GPU, cuda:0" in refusal(3)
-    assert "no device cuda:-1" in refusal(-1)
-    assert cupy.cuda.runtime.getDeviceCount() == 1
+@pytest.mark.parametrize(
+    ("index", "count", "visible", "said"),
+    [
+        (3, 1, None, "no device cuda:3: there is 1 GPU, cuda:0"),
+        (-1, 1, None, "no device cuda:-1: there is 1 GPU"),
+        (4, 4, None, "there are 4 GPUs, cuda:0 to cuda:3"),
+        (2, 1, "2", "there is 1 GPU, cuda:0 under CUDA_VISIBLE_DEVICES=2"),
+    ],
+)
+def test_a_wrong_index_says_which_there_are(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch, index: int, count: int, visible: str | None, said: str
+) -> None:
+    cupy.cuda.runtime.getDeviceCount = lambda: count
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert said in refusal(index)
 
 
 def facts(cupy: Any, **more: Any) -> None:
@@ -86,41 +132,26 @@ def facts(cupy: Any, **more: Any) -> None:
     cupy.cuda.runtime.free = lambda _: None
 
 
-def test_a_compiler_that_does_not_know_the_gpu(cupy: Any) -> None:
+def test_a_compiler_that_refuses_is_told_apart_by_whose_it_is(cupy: Any) -> None:
     facts(cupy)
+    refused: Any = cupy.cuda.compiler.CompileException("nvrtc: error: invalid value for --gpu-architecture (-arch)")
 
     def refuse(**_: Any) -> Any:
-        raise cupy.cuda.compiler.CompileException("nvrtc: error: invalid value for --gpu-architecture (-arch)")
+        raise refused
 
     cupy.RawModule = refuse
     text = refusal()
     assert "NVIDIA Old" in text
     assert "invalid value for --gpu-architecture" in text
-
-
-def test_hips_compiler_is_not_mistaken_for_cudas(cupy: Any) -> None:
-    facts(cupy)
-    asked = cupy.cuda.runtime.getDeviceProperties
+    cupy.cuda.nvrtc.getVersion = refuse
+    refused = ImportError("DynamicLibNotFoundError: libnvrtc.so")
+    assert "does not start: DynamicLibNotFoundError" in refusal()
+    facts(cupy, gcnArchName=b"gfx1201")
     cupy.cuda.runtime.is_hip = True
-    cupy.cuda.runtime.getDeviceProperties = lambda index: {**asked(index), "gcnArchName": b"gfx1201"}
-
-    def refuse(**_: Any) -> Any:
-        raise cupy.cuda.compiler.CompileException("hiprtc: error: unknown target")
-
-    cupy.RawModule = refuse
+    refused = cupy.cuda.compiler.CompileException("hiprtc: error: unknown target")
     text = refusal()
     assert "install the ROCm that CuPy's wheel was made for" in text
     assert "cuda12" not in text
-
-
-def test_a_missing_compiler_or_a_full_gpu(cupy: Any) -> None:
-    facts(cupy)
-
-    def refuse(**_: Any) -> Any:
-        raise ImportError("DynamicLibNotFoundError: libnvrtc.so")
-
-    cupy.RawModule = cupy.cuda.nvrtc.getVersion = refuse
-    assert "does not start: DynamicLibNotFoundError" in refusal()
 
 
 def test_a_gpu_of_which_nvml_does_not_tell_opens_all_the_same(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,43 +173,3 @@ def test_an_amd_gpu_is_looked_for_in_amd_smi_alone(cupy: Any, monkeypatch: pytes
     assert "nvml" not in said
     assert said["amdsmi"] == MISSING
     assert said["other_processes"] == "not watched: no management library"
-
-
-def test_missing_cupy_names_the_extras() -> None:
-    text = str(no_cupy(ModuleNotFoundError("No module named 'cupy'", name="cupy")))
-    assert "not installed" in text
-    assert "pytest-bandwidth[cuda13]" in text
-
-
-def test_a_cupy_that_does_not_import_is_told_apart_from_none() -> None:
-    text = str(no_cupy(ImportError("libcudart.so.12: cannot open\nshared object file")))
-    assert "does not import" in text
-    assert "\n" not in text
-
-
-@pytest.mark.parametrize(
-    ("status", "driver", "runtime", "visible", "expected"),
-    [
-        (35, 0, 13020, None, "no NVIDIA driver"),
-        (35, 12040, 13020, None, "too old: it supports CUDA 12.4, CuPy needs 13.2"),
-        (3, 12040, 13020, None, "too old"),
-        (100, 13000, 13000, None, "shows no GPU"),
-        (100, 13000, 13000, "", "CUDA_VISIBLE_DEVICES is ''"),
-        (999, 13000, 13000, None, "CUDA does not start"),
-    ],
-)
-def test_why_there_is_no_device(status: int, driver: int, runtime: int, visible: str | None, expected: str) -> None:
-    text = str(no_device(CudaError(status), driver, runtime, visible))
-    assert expected in text
-    assert "\n" not in text
-
-
-def test_rocm_is_not_told_to_install_an_nvidia_driver() -> None:
-    text = str(no_device(CudaError(100, "hipErrorNoDevice"), 0, 0, None, hip=True))
-    assert "ROCm" in text
-    assert "NVIDIA" not in text
-
-
-def test_a_wrong_index_says_which_there_are() -> None:
-    assert "cuda:0 to cuda:3" in str(no_such_index(4, 4, None))
-    assert "there is 1 GPU, cuda:0 under CUDA_VISIBLE_DEVICES=2" in str(no_such_index(2, 1, "2"))
