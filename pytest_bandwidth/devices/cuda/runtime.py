@@ -201,12 +201,6 @@ class CupyRuntime:
     def event(self) -> Any:
         return self._cupy.cuda.Event()
 
-    def record(self, event: Any, stream: Any) -> None:
-        event.record(stream)
-
-    def wait_event(self, event: Any) -> None:
-        event.synchronize()
-
     def seconds_between(self, start: Any, end: Any) -> float:
         return float(self._cupy.cuda.get_elapsed_time(start, end)) / 1e3
 

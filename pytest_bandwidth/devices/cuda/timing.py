@@ -121,18 +121,18 @@ class Timer:
             with runtime.using(target):
                 # Behind the blocking kernel: while that spins, idle multiprocessors may clock as they like.
                 runtime.stamp(target, 0)
-                runtime.record(start, target)
+                start.record(target)
                 called = runtime.now()
                 call()
                 returned = runtime.now()
-                runtime.record(end, target)
+                end.record(target)
                 runtime.stamp(target, 1)
         finally:
             # Whatever happened, Ctrl-C too: a stream that stays blocked would hang the process until the time-out.
             if ticket is not None:
                 runtime.unblock(ticket)
         released = runtime.now()
-        runtime.wait_event(end)
+        end.synchronize()
         ended = runtime.now()
         runtime.wait_device()
         seconds = runtime.seconds_between(start, end)
@@ -261,8 +261,8 @@ def plain_run(timer: Timer, workload: Workload) -> PlainRun:
         called = runtime.now()
         workload.call()
         returned = runtime.now()
-        runtime.record(event, stream)
-    runtime.wait_event(event)
+        event.record(stream)
+    event.synchronize()
     stream_done = runtime.now()
     runtime.wait_device()
     return PlainRun(returned - called, stream_done - called, runtime.now() - called)
