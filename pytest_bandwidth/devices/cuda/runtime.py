@@ -117,16 +117,13 @@ class ContextGuard:
             raise DeviceLost(self.lost)
 
     def _note_if_sticky(self, error: BaseException) -> None:
-        culprit: BaseException | None = error
-        if status_of(error) not in STICKY:
-            culprit = self._ask_device()
-        if culprit is None:
+        culprit = error if status_of(error) in STICKY else self._ask_device()
+        status = None if culprit is None else status_of(culprit)
+        if culprit is None or status is None:
             return
-        status = status_of(culprit)
-        why = STICKY.get(status, "the context does not answer") if status is not None else "the context does not answer"
         self.lost = self.lost or (
-            f"the GPU context is lost, {why} ({one_line(culprit)}): nothing more can be measured in this process; "
-            "run the test alone under compute-sanitizer to find the place"
+            f"the GPU context is lost, {STICKY[status]} ({one_line(culprit)}): nothing more can be measured in this "
+            "process; run the test alone under compute-sanitizer to find the place"
         )
         raise DeviceLost(self.lost) from error
 
