@@ -201,16 +201,19 @@ def put(_typing_context: Any, array: Any, index: Any, _value: Any) -> Any:
     return types.void(array, index, _vector_of(array).element), generate
 
 
+def repeated(builder: Any, value: Any, vector: ir.VectorType) -> Any:
+    """Emit a vector that holds the value in every lane."""
+    undefined = ir.Constant(vector, ir.Undefined)
+    first = builder.insert_element(undefined, value, ir.Constant(INT32, 0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(INT32, vector.count), [0] * vector.count))
+
+
 @typed_intrinsic
 def spread(_typing_context: Any, scalar: Any) -> Any:
     """Return spread(scalar): a line that holds the scalar in every lane."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = context.get_value_type(signature.return_type)
-        undefined = ir.Constant(vector, ir.Undefined)
-        first = builder.insert_element(undefined, args[0], ir.Constant(INT32, 0))
-        lanes = signature.return_type.lanes
-        return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes))
+        return repeated(builder, args[0], context.get_value_type(signature.return_type))
 
     return SimdVector(scalar)(scalar), generate
 

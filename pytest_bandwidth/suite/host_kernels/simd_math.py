@@ -16,6 +16,7 @@ from pytest_bandwidth.devices.cpu.simd import (
     SimdVector,
     across,
     inlined,
+    repeated,
     typed_intrinsic,
 )
 
@@ -68,10 +69,7 @@ def like(_typing_context: Any, x: Any, scalar: Any) -> Any:
         number = context.cast(builder, args[1], signature.args[1], types.float32)
         if not isinstance(signature.return_type, SimdVector):
             return number
-        vector = context.get_value_type(signature.return_type)
-        undefined = ir.Constant(vector, ir.Undefined)
-        first = builder.insert_element(undefined, number, ir.Constant(INT32, 0))
-        return builder.shuffle_vector(first, undefined, _filled(vector, INT32, 0))
+        return repeated(builder, number, context.get_value_type(signature.return_type))
 
     return (x if isinstance(x, SimdVector) else types.float32)(x, scalar), generate
 
@@ -171,18 +169,12 @@ def uniform(_typing_context: Any, x: Any, _seed: Any, _index: Any) -> Any:
         def constant(value: int) -> ir.Constant:
             return _filled(shape, INT32, value)
 
-        def repeated(value: Any, kind: ir.Type) -> Any:
-            if not isinstance(kind, ir.VectorType):
-                return value
-            undefined = ir.Constant(kind, ir.Undefined)
-            first = builder.insert_element(undefined, value, ir.Constant(INT32, 0))
-            return builder.shuffle_vector(first, undefined, _filled(kind, INT32, 0))
-
-        i = repeated(args[2], wide)
-        if isinstance(wide, ir.VectorType):
-            i = builder.add(i, ir.Constant(wide, list(range(wide.count))))
+        i, seed = args[2], args[1]
+        if isinstance(shape, ir.VectorType):
+            i = builder.add(repeated(builder, i, wide), ir.Constant(wide, list(range(wide.count))))
+            seed = repeated(builder, seed, narrow)
         high = builder.trunc(builder.ashr(i, _filled(shape, _INT64, 32)), narrow)
-        h = builder.xor(builder.trunc(i, narrow), repeated(args[1], narrow))
+        h = builder.xor(builder.trunc(i, narrow), seed)
         h = builder.xor(h, builder.mul(high, constant(0x9E3779B9)))
         h = builder.mul(builder.xor(h, builder.lshr(h, constant(16))), constant(0x85EBCA6B))
         h = builder.mul(builder.xor(h, builder.lshr(h, constant(13))), constant(0xC2B2AE35))
