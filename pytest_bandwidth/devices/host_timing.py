@@ -123,6 +123,7 @@ class CacheEviction:
     """Read a buffer through before each sample of a workload that a cache could hold.
 
     Reading is enough: what it pushes out is written back on the way, before the sample begins.
+    is_needed: whether the workload that it was prepared for asks for it.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class CacheEviction:
         self.cache_known = cache is not None
         self.cache_bytes = assumed_bytes if cache is None else cache
         self._read: Call | None = None
-        self._needed = False
+        self.is_needed = False
         self._seconds: list[float] = []
 
     @property
@@ -148,21 +149,16 @@ class CacheEviction:
 
         others_have_them: whether another process works on the same bytes just before, so that none of them may stay.
         """
-        self._needed = others_have_them or data_bytes < COLD_BY_ITSELF * self.cache_bytes
+        self.is_needed = others_have_them or data_bytes < COLD_BY_ITSELF * self.cache_bytes
         self._seconds = []
-        if self._needed and self._read is None:
+        if self.is_needed and self._read is None:
             read = self._reader(self.eviction_bytes)
             read()  # compiles
             self._read = read
 
-    @property
-    def is_needed(self) -> bool:
-        """Return whether the workload asks for it."""
-        return self._needed and self._read is not None
-
     def evict(self) -> None:
         """Make the caches cold where the workload asks for it."""
-        if self._needed and self._read is not None:
+        if self.is_needed and self._read is not None:
             started = clock.perf_counter()
             self._read()
             self._seconds.append(clock.perf_counter() - started)
@@ -186,7 +182,7 @@ class CacheEviction:
 
     def release(self) -> None:
         self._read = None
-        self._needed = False
+        self.is_needed = False
 
 
 T = TypeVar("T")
