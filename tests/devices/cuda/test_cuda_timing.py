@@ -1,6 +1,9 @@
 """Timing on the model of a GPU: what is inside the interval, what is kept out of it, and what is refused before."""
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from gpu_model import EVENT_SECONDS, L2_BYTES, LAUNCH_SECONDS, Gpu, Stream
@@ -22,6 +25,27 @@ from pytest_bandwidth.devices.cuda.timing import (
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 
+TRAFFIC = Traffic(1 << 20, 1 << 20)
+
+
+def waiting(gpu: Gpu, when: Iterator[bool] | None = None) -> Call:
+    """A callable that waits for its own work: always, or whenever the next of `when` says so."""
+
+    def call() -> None:
+        gpu.launch(1e-4)
+        if when is None or next(when):
+            gpu.synchronize()
+
+    return call
+
+
+def plain(gpu: Gpu, seconds: float = 1e-4) -> Call:
+    return lambda: gpu.launch(seconds)
+
+
+def drops(timer: Timer, *calls: Call) -> list[bool]:
+    return [timer.time(call, None).drop is not None for call in calls]
+
 
 def test_launch_time_is_kept_out_of_the_interval(gpu: Gpu, timer: Timer) -> None:
     def call() -> None:
@@ -30,14 +54,14 @@ def test_launch_time_is_kept_out_of_the_interval(gpu: Gpu, timer: Timer) -> None
 
     blocked = timer.time(call, None)
     timer.blocked = False
-    plain = timer.time(call, None)
+    unblocked = timer.time(call, None)
 
     assert blocked.seconds == pytest.approx(10 * 2e-6 + EVENT_SECONDS)
-    assert plain.seconds >= 9 * 50e-6  # what the trap looks like without the blocking kernel
+    assert unblocked.seconds >= 9 * 50e-6  # what the trap looks like without the blocking kernel
 
 
 def test_the_order_is_flush_block_stamp_event_work_event_stamp(gpu: Gpu, timer: Timer) -> None:
-    timer.time(lambda: gpu.launch(1e-4), None)
+    timer.time(plain(gpu), None)
     assert gpu.log == [
         "fill_cache", "block", "memset", "stamp", "event", "kernel", "event", "stamp",
     ]  # fmt: skip
@@ -45,8 +69,8 @@ def test_the_order_is_flush_block_stamp_event_work_event_stamp(gpu: Gpu, timer: 
 
 def test_a_probe_finds_the_cache_as_it_leaves_it_itself(gpu: Gpu, timer: Timer) -> None:
     timer.begin(True, 0.0)  # the work only reads
-    timer.time(lambda: gpu.launch(1e-3), None)
-    timer.time(lambda: gpu.launch(1e-3), None, own=True, written_share=1.0)
+    timer.time(plain(gpu, 1e-3), None)
+    timer.time(plain(gpu, 1e-3), None, own=True, written_share=1.0)
     assert gpu.filled == [(0.0, 3 * L2_BYTES), (1.0, 3 * L2_BYTES)]
 
 
@@ -57,10 +81,7 @@ def test_data_of_sixteen_caches_needs_no_flush() -> None:
 
 
 def test_a_callable_that_waits_does_not_hang_and_is_dropped(gpu: Gpu, timer: Timer) -> None:
-    def call() -> None:
-        gpu.launch(1e-4)
-        gpu.synchronize()
-
+    call = waiting(gpu)
     first = timer.time(call, None)
     assert first.drop is not None
     assert first.drop.code == "not-held"
@@ -77,60 +98,22 @@ def test_a_callable_that_waits_does_not_hang_and_is_dropped(gpu: Gpu, timer: Tim
 
 
 def test_one_wait_between_good_samples_changes_nothing(gpu: Gpu, timer: Timer) -> None:
-    waits = iter([True, False, True, False])
-
-    def call() -> None:
-        gpu.launch(1e-4)
-        if next(waits):
-            gpu.synchronize()
-
-    drops = [timer.time(call, None).drop is not None for _ in range(4)]
-    assert drops == [True, False, True, False]
+    call = waiting(gpu, iter([True, False, True, False]))
+    assert drops(timer, *[call] * 4) == [True, False, True, False]
+    first, second = (waiting(gpu, iter([True, False])) for _ in range(2))
+    assert drops(timer, first, second, first, second) == [True, True, False, False]
     assert timer.blocked
     assert timer.findings == []
 
 
-def test_a_probe_in_between_does_not_excuse_a_callable_that_waits(gpu: Gpu, timer: Timer) -> None:
-    def waits() -> None:
-        gpu.launch(1e-4)
-        gpu.synchronize()
-
+@pytest.mark.parametrize("own", [True, False], ids=["a probe", "a good callable"])
+def test_what_comes_in_between_does_not_excuse_a_callable_that_waits(gpu: Gpu, timer: Timer, own: bool) -> None:
+    waits = waiting(gpu)
     timer.time(waits, None)
-    timer.time(lambda: gpu.launch(1e-4), None, own=True)
-    timer.time(waits, None)
-    assert not timer.blocked
-
-
-def test_a_good_callable_in_between_does_not_excuse_one_that_waits(gpu: Gpu, timer: Timer) -> None:
-    def waits() -> None:
-        gpu.launch(1e-4)
-        gpu.synchronize()
-
-    def good() -> None:
-        gpu.launch(1e-4)
-
-    drops = [timer.time(call, None).drop is not None for call in (waits, good, waits, good, waits)]
-    assert drops == [True, False, True, False, False]
+    assert timer.time(plain(gpu), None, own=own).drop is None
+    assert drops(timer, waits, plain(gpu), waits) == [True, False, False]
     assert timer.method == "events"
     assert [f.code for f in timer.findings] == ["not-held"]
-
-
-def test_one_wait_of_each_of_two_callables_changes_nothing(gpu: Gpu, timer: Timer) -> None:
-    waiting = [True]
-
-    def first() -> None:
-        gpu.launch(1e-4)
-        if waiting[0]:
-            gpu.synchronize()
-
-    def second() -> None:
-        first()
-
-    drops = [timer.time(call, None).drop is not None for call in (first, second)]
-    waiting[0] = False
-    drops += [timer.time(call, None).drop is not None for call in (first, second)]
-    assert drops == [True, True, False, False]
-    assert timer.blocked
 
 
 def test_a_callable_that_raises_leaves_nothing_held(gpu: Gpu, timer: Timer) -> None:
@@ -146,39 +129,33 @@ def test_a_callable_that_raises_leaves_nothing_held(gpu: Gpu, timer: Timer) -> N
 
 
 def test_a_clock_that_falls_drops_the_sample_and_pauses(gpu: Gpu, timer: Timer) -> None:
-    for _ in range(3):
-        assert timer.time(lambda: gpu.launch(1e-4), None).drop is None
+    assert not any(drops(timer, *[plain(gpu)] * 3))
     gpu.clock_mhz = 0.749 * 1500
-    sample = timer.time(lambda: gpu.launch(1e-4), None)
+    sample = timer.time(plain(gpu), None)
     assert sample.drop is not None
     assert sample.drop.code == "throttled"
     assert "pause 0.05" in gpu.log
 
     gpu.clock_mhz = 0.751 * 1500
-    assert timer.time(lambda: gpu.launch(1e-4), None).drop is None
+    assert timer.time(plain(gpu), None).drop is None
 
 
 def test_a_clock_that_was_low_from_the_start_drops_nothing(gpu: Gpu, timer: Timer) -> None:
     gpu.clock_mhz = 10.0
-    assert timer.time(lambda: gpu.launch(1e-4), None).drop is None
+    assert timer.time(plain(gpu), None).drop is None
     assert timer.clock_mhz == pytest.approx(10.0)
 
 
 def test_a_clock_that_fell_for_good_counts_after_a_few_samples(gpu: Gpu, timer: Timer) -> None:
-    def drops(samples: int) -> int:
-        return sum(timer.time(lambda: gpu.launch(1e-4), None).drop is not None for _ in range(samples))
-
-    assert drops(100) == 0
-    gpu.clock_mhz = 500.0
-    assert drops(100) == USUAL_OF_SAMPLES // 2 + 1
-    gpu.clock_mhz = 1500.0
-    assert drops(100) == 0
+    for mhz, dropped in ((1500.0, 0), (500.0, USUAL_OF_SAMPLES // 2 + 1), (1500.0, 0)):
+        gpu.clock_mhz = mhz
+        assert sum(drops(timer, *[plain(gpu)] * 100)) == dropped
 
 
 def test_host_seconds_of_a_held_sample_are_those_of_the_calibration(gpu: Gpu, timer: Timer) -> None:
     timer.host_seconds = 0.123
-    assert timer.time(lambda: gpu.launch(1e-4), None).host_seconds == 0.123
-    own: Sample = timer.time(lambda: gpu.launch(1e-4), None, own=True)
+    assert timer.time(plain(gpu), None).host_seconds == 0.123
+    own: Sample = timer.time(plain(gpu), None, own=True)
     assert 1e-4 < own.host_seconds < 2e-4
 
 
@@ -191,15 +168,10 @@ def test_without_a_hold_host_seconds_run_from_the_call_to_the_end(gpu: Gpu, time
 def test_begin_forgets(gpu: Gpu, timer: Timer) -> None:
     timer.stop_blocking()
     timer.host_seconds = 1.0
-    timer.time(lambda: gpu.launch(1e-4), None)
+    timer.time(plain(gpu), None)
     timer.begin(cold=False)
-    assert (timer.blocked, timer.cold, timer.host_seconds, timer.findings, timer.clocks_mhz) == (
-        True,
-        False,
-        None,
-        [],
-        [],
-    )
+    assert (timer.blocked, timer.cold) == (True, False)
+    assert (timer.host_seconds, timer.findings, timer.clocks_mhz) == (None, [], [])
 
 
 @pytest.mark.parametrize(
@@ -217,71 +189,61 @@ def test_blocking_launches_are_seen_in_the_environment(environ: dict[str, str], 
     assert (found.text.partition(" ")[0] if found else None) == expected
 
 
-TRAFFIC = Traffic(1 << 20, 1 << 20)
-
-
-def test_work_on_the_timed_stream_passes(gpu: Gpu, timer: Timer) -> None:
-    calibrate(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC))
+@pytest.mark.parametrize(
+    ("seconds", "work_on", "named"),
+    [(1e-4, None, None), (2e-6, None, None), (1e-3, 77, 77)],
+    ids=["the current stream", "the shortest kernel there is", "the stream that was named"],
+)
+def test_work_on_the_timed_stream_passes(
+    gpu: Gpu, timer: Timer, seconds: float, work_on: int | None, named: int | None
+) -> None:
+    stream = None if work_on is None else Stream(work_on)
+    calibrate(timer, Workload(lambda: gpu.launch(seconds, stream), TRAFFIC, stream=named))
     assert timer.blocked
     assert timer.findings == []
+    assert "fill_cache" not in gpu.log, "nothing is flushed for it"
+    assert timer.cold
 
 
-def test_work_on_another_stream_is_refused(gpu: Gpu, timer: Timer) -> None:
-    with pytest.raises(UsageError, match=r"another stream.*stream="):
-        calibrate(timer, Workload(lambda: gpu.launch(1e-3, Stream(77)), TRAFFIC))
+ELSEWHERE = Stream(77)
 
 
-def test_a_large_part_on_another_stream_beside_a_small_one_on_ours_is_refused(gpu: Gpu, timer: Timer) -> None:
-    def call() -> None:
-        gpu.launch(1e-4)
-        gpu.launch(1e-3, Stream(77))
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda gpu: gpu.launch(1e-3, ELSEWHERE), r"after the timed stream had finished.*another stream.*stream="),
+        (lambda gpu: (gpu.launch(1e-4), gpu.launch(1e-3, ELSEWHERE)), "after the timed stream had finished"),
+        # Too short to be seen by waiting: 8 µs are over before the host has asked. But the timed interval is empty.
+        (lambda gpu: gpu.launch(8e-6, ELSEWHERE), "nothing ran on the timed stream"),
+        (lambda _: sum(range(100)), "not on this GPU"),
+    ],
+    ids=["all of it", "a large part", "a short kernel", "nothing on the GPU"],
+)
+def test_work_elsewhere_is_refused(gpu: Gpu, timer: Timer, call: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        calibrate(timer, Workload(lambda: call(gpu), TRAFFIC))
 
-    with pytest.raises(UsageError, match="after the timed stream had finished"):
-        calibrate(timer, Workload(call, TRAFFIC))
 
+@pytest.mark.parametrize("beside", [(), (1e-4, 0.04, 1e-4)], ids=["alone", "beside others"])
+def test_the_hold_lasts_as_long_as_the_slowest_host_needs(gpu: Gpu, timer: Timer, beside: tuple[float, ...]) -> None:
+    def taking(host_seconds: float) -> Call:
+        return lambda: gpu.launch(1e-4, host_seconds=host_seconds)
 
-def test_the_hold_lasts_as_long_as_a_slow_host_needs(gpu: Gpu, timer: Timer) -> None:
-    calibrate(timer, Workload(lambda: gpu.launch(1e-4, host_seconds=0.04), TRAFFIC))
+    first, *others = map(taking, beside or (0.04,))
+    calibrate(timer, Workload(first, TRAFFIC, interleaved=tuple(others)))
     assert timer.block_seconds == pytest.approx(0.4, rel=0.01)
     assert timer.blocked
 
 
-def test_nothing_is_flushed_for_it(gpu: Gpu, timer: Timer) -> None:
-    calibrate(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC))
-    assert "probe_read" not in gpu.log
-    assert timer.cold
-
-
-def test_a_short_kernel_on_another_stream_is_refused_as_well(gpu: Gpu, timer: Timer) -> None:
-    # Too short to be seen by waiting: 8 µs are over before the host has asked. But the timed interval is empty.
-    with pytest.raises(UsageError, match="nothing ran on the timed stream"):
-        calibrate(timer, Workload(lambda: gpu.launch(8e-6, Stream(77)), TRAFFIC))
-
-
-def test_a_callable_that_does_nothing_on_the_gpu_is_refused(timer: Timer) -> None:
-    with pytest.raises(UsageError, match="not on this GPU"):
-        calibrate(timer, Workload(lambda: sum(range(100)), TRAFFIC))
-
-
-def test_the_shortest_kernel_there_is_passes(gpu: Gpu, timer: Timer) -> None:
-    calibrate(timer, Workload(lambda: gpu.launch(2e-6), TRAFFIC))
-    assert timer.blocked
-
-
-def test_work_on_the_stream_that_was_named_passes(gpu: Gpu, timer: Timer) -> None:
-    calibrate(timer, Workload(lambda: gpu.launch(1e-3, Stream(77)), TRAFFIC, stream=77))
-    assert timer.blocked
-
-
-def test_a_callable_that_waits_is_timed_unblocked(gpu: Gpu, timer: Timer) -> None:
-    def call() -> None:
-        gpu.launch(1e-4)
-        gpu.synchronize()
-
-    calibrate(timer, Workload(call, TRAFFIC))
+@pytest.mark.parametrize("calls", ["w", "wp", "pw", "www"])
+def test_one_that_waits_leaves_all_unblocked(gpu: Gpu, timer: Timer, calls: str) -> None:
+    first, *others = ((waiting if which == "w" else plain)(gpu) for which in calls)
+    calibrate(timer, Workload(first, TRAFFIC, interleaved=tuple(others)))
     assert not timer.blocked
     assert timer.method == "events"
     assert [finding.code for finding in timer.findings] == ["not-held"]
+    if calls == "www":
+        assert gpu.log.count("block") == 2, "once one waits, no other is held"
 
 
 def test_host_seconds_run_from_the_call_to_the_end_of_the_work(gpu: Gpu, timer: Timer) -> None:
@@ -336,24 +298,19 @@ def test_the_last_result_is_kept_while_the_next_is_made(gpu: Gpu, timer: Timer) 
     assert max(most) == 2
 
 
-@pytest.mark.parametrize(("overhang", "refused"), [(49e-6, False), (51e-6, True)])
-def test_overhang_below_what_waiting_costs_is_not_held_against_anybody(overhang: float, refused: bool) -> None:
-    runs = [PlainRun(5e-6, 10e-6, 10e-6 + overhang)]
-    if refused:
-        with pytest.raises(UsageError):
-            refuse_overhang(runs)
-    else:
+@pytest.mark.parametrize(
+    ("runs", "refused"),
+    [
+        ([PlainRun(5e-6, 10e-6, 10e-6 + 49e-6)], False),  # below what waiting costs
+        ([PlainRun(5e-6, 10e-6, 10e-6 + 51e-6)], True),
+        ([PlainRun(5e-6, 1e-5, 1e-3), PlainRun(5e-6, 1e-5, 2e-5)], False),  # not every run has it
+        ([PlainRun(5e-6, 0.900, 0.999)], False),  # small, of long work
+        ([PlainRun(5e-6, 0.700, 1.0)], True),
+    ],
+)
+def test_an_overhang_counts_where_it_is_large_and_every_run_has_it(runs: list[PlainRun], refused: bool) -> None:
+    with pytest.raises(UsageError) if refused else nullcontext():
         refuse_overhang(runs)
-
-
-def test_overhang_counts_only_if_every_run_has_it() -> None:
-    refuse_overhang([PlainRun(5e-6, 1e-5, 1e-3), PlainRun(5e-6, 1e-5, 2e-5)])
-
-
-def test_a_small_overhang_of_long_work_passes() -> None:
-    refuse_overhang([PlainRun(5e-6, 0.900, 0.999)])
-    with pytest.raises(UsageError):
-        refuse_overhang([PlainRun(5e-6, 0.700, 1.0)])
 
 
 def test_an_empty_interval_is_told_from_a_short_one() -> None:
@@ -382,49 +339,14 @@ def test_whichever_callable_works_on_another_stream_is_refused_and_named(
 
 
 def test_callables_side_by_side_on_the_timed_stream_pass(gpu: Gpu, timer: Timer) -> None:
-    calibrate(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC, interleaved=(lambda: gpu.launch(2e-6),)))
+    calibrate(timer, Workload(plain(gpu), TRAFFIC, interleaved=(lambda: gpu.launch(2e-6),)))
     assert timer.blocked
     assert timer.findings == []
 
 
-def test_the_hold_lasts_as_long_as_the_slowest_host_beside_needs(gpu: Gpu, timer: Timer) -> None:
-    slow = Workload(
-        lambda: gpu.launch(1e-4),
-        TRAFFIC,
-        interleaved=(lambda: gpu.launch(1e-4, host_seconds=0.04), lambda: gpu.launch(1e-4)),
-    )
-    calibrate(timer, slow)
-    assert timer.block_seconds == pytest.approx(0.4, rel=0.01)
-    assert timer.blocked
-
-
 def test_host_seconds_are_those_of_the_first(gpu: Gpu, timer: Timer) -> None:
-    calibrate(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC, interleaved=(lambda: gpu.launch(1e-2),)))
+    calibrate(timer, Workload(plain(gpu), TRAFFIC, interleaved=(lambda: gpu.launch(1e-2),)))
     assert timer.host_seconds == pytest.approx(1e-4, rel=0.1)
-
-
-@pytest.mark.parametrize("waits", [1, 2])
-def test_one_that_waits_leaves_all_unblocked(gpu: Gpu, timer: Timer, waits: int) -> None:
-    def waiting() -> None:
-        gpu.launch(1e-4)
-        gpu.synchronize()
-
-    def plain() -> None:
-        gpu.launch(1e-4)
-
-    calls = (waiting, plain) if waits == 1 else (plain, waiting)
-    calibrate(timer, Workload(calls[0], TRAFFIC, interleaved=calls[1:]))
-    assert timer.method == "events"
-    assert [finding.code for finding in timer.findings] == ["not-held"]
-
-
-def test_once_one_waits_no_other_is_held(gpu: Gpu, timer: Timer) -> None:
-    def waiting() -> None:
-        gpu.launch(1e-4)
-        gpu.synchronize()
-
-    calibrate(timer, Workload(waiting, TRAFFIC, interleaved=(waiting, waiting)))
-    assert gpu.log.count("block") == 2
 
 
 def test_setup_is_not_run_for_what_is_beside(gpu: Gpu, timer: Timer) -> None:
