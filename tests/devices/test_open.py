@@ -6,7 +6,9 @@ import sys
 import pytest
 from hook_examples import example_of
 
+from pytest_bandwidth.devices.base import Device
 from pytest_bandwidth.devices.open import checked_name, open_device, timed_on
+from pytest_bandwidth.domain.device import DeviceIdentity, DeviceType
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
 NO_NVRTC = "the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'"
@@ -170,37 +172,52 @@ def test_the_marker_asks_for_a_device_of_a_conftest(pytester):
     result.stdout.fnmatch_lines(["*the test asks for device 'clocked:1', this run measures on 'clocked:2'*"])
 
 
+class Own(Device):
+    """A device of which nothing works but its identity."""
+
+    xp = random = empty = nbytes = measure = identity = None
+
+    def __init__(self, identity, **more):
+        self.identity = identity if identity is None else DeviceIdentity(*identity, **more)
+
+
 @pytest.mark.parametrize(
     ("opened", "said"),
     [
-        ("None", "opening it returned None, expected a Device"),
-        ("Own(None)", "found the identity None, expected a DeviceIdentity"),
+        (lambda: None, "opening it returned None, expected a Device"),
+        (lambda: Own(None), "found the identity None, expected a DeviceIdentity"),
         (
-            "Own(DeviceIdentity('gpu', 'a', None, 's'))",
-            "found identity.kind='gpu', expected 'npu', as its DeviceType *",
+            lambda: Own(("gpu", "a", None, "s")),
+            "found identity.kind='gpu', expected 'npu', as its DeviceType has it",
         ),
         (
-            "Own(DeviceIdentity('npu', 'a', None, 's', timed_on='gpu'))",
+            lambda: Own(("npu", "a", None, "s"), timed_on="gpu"),
             "found identity.timed_on='gpu', expected 'host', as its DeviceType has it",
         ),
         (
-            "Own(DeviceIdentity('npu', 'a', '8 GiB', 's'))",
+            lambda: Own(("npu", "a", "8 GiB", "s")),
             "found identity.memory_bytes='8 GiB', expected a number of bytes or None",
         ),
-        ("Own(DeviceIdentity('npu', 'a', None, 7))", "found identity.serial=7, expected text"),
-        ("Device()", "opening it raised TypeError: Can't instantiate abstract class Device *"),
+        (lambda: Own(("npu", "a", None, 7)), "found identity.serial=7, expected text"),
+        (lambda: Device(), "opening it raised TypeError: Can't instantiate abstract class Device "),
     ],
 )
-def test_a_device_of_a_conftest_that_is_none_is_told_in_one_line(pytester, opened, said):
+def test_a_plugged_in_device_that_is_none_is_told_in_one_line(monkeypatch, opened, said):
+    npu = DeviceType("npu", lambda _: opened(), "host", "npu")
+    monkeypatch.setattr("pytest_bandwidth.devices.open.device_types", lambda: {"npu": npu})
+    with pytest.raises(DeviceUnavailable) as told:
+        open_device("npu")
+    assert str(told.value).startswith(f"the device npu: {said}")
+    assert "\n" not in str(told.value)
+
+
+def test_a_device_of_a_conftest_that_cannot_be_opened_ends_the_run_with_that_line(pytester):
     pytester.makeconftest(
-        "from pytest_bandwidth.hooks import Device, DeviceIdentity, DeviceType\n"
-        "class Own(Device):\n"
-        "    xp = random = empty = nbytes = measure = identity = None\n"
-        "    def __init__(self, identity): self.identity = identity\n"
+        "from pytest_bandwidth.hooks import DeviceType\n"
         "def pytest_bandwidth_devices():\n"
-        f"    return [DeviceType('npu', lambda variant: {opened}, 'host', 'npu')]\n"
+        "    return [DeviceType('npu', lambda variant: None, 'host', 'npu')]\n"
     )
     pytester.makepyfile("def test_nothing(bandwidth): pass\n")
     result = pytester.runpytest_subprocess("--bandwidth-device=npu")
     assert result.ret == 4
-    result.stderr.fnmatch_lines([f"ERROR: the device npu: {said} (help: *"])
+    result.stderr.fnmatch_lines(["ERROR: the device npu: opening it returned None, expected a Device (help: *"])
