@@ -5,11 +5,14 @@ import functools
 import kernel_resources
 import pytest
 
+from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.devices.kernel_source import kernel_names
 from pytest_bandwidth.domain.errors import KernelError
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="compiling kernels needs: pip install 'pytest-bandwidth[traffic]'")
+
+from pytest_bandwidth.features.traffic.ptx import compile_ptx
 
 FILES = kernel_resources.kernel_files()
 file_by_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -36,6 +39,14 @@ def test_compiles_without_a_warning_and_without_local_memory(file):
 def test_every_kernel_is_found_by_its_name_in_the_text(file):
     # No macro may make kernels: a wrong name could not be answered with the list of those that exist.
     assert sorted(kernel_names(file.read_text(encoding="utf-8"))) == sorted(compiled(file))
+
+
+@file_by_file
+def test_every_kernel_is_identified_by_its_ptx_and_its_machine_code(file):
+    text = file.read_text(encoding="utf-8")
+    ptx, machine_code = compile_ptx(text, filename=file.name).ptx, kernel_resources.cubin(text, file.name, "sm_90").data
+    found = {name: kernel_code(ptx, machine_code, name).identity for name in compiled(file)}
+    assert not [name for name, identity in found.items() if None in (identity.ptx, identity.sass)]
 
 
 @file_by_file

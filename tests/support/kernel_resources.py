@@ -6,8 +6,9 @@ Needs NVRTC, no GPU.
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import yaml
 
 from pytest_bandwidth.domain.measured.measurement import KernelResources
-from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_cubin, nvrtc_version
+from pytest_bandwidth.features.traffic.ptx.nvrtc import CubinModule, compile_cubin, nvrtc_version
 
 ROOT = Path(__file__).parents[2]
 CUDA_SRC = ROOT / "cuda_src"
@@ -33,18 +34,22 @@ def kernel_files() -> list[Path]:
     return sorted(CUDA_SRC.glob("*.cu"))
 
 
+@functools.cache
+def cubin(text: str, filename: str, arch: str) -> CubinModule:
+    """Compile to machine code. Raises KernelError, also for a warning."""
+    return compile_cubin(text, arch=arch, options=WARNINGS_ARE_ERRORS, filename=filename)
+
+
 def compiled(text: str, filename: str, architectures: Sequence[str] = ARCHITECTURES) -> dict[str, PerArchitecture]:
     """Return the resources of each kernel of a source text, by kernel and architecture.
 
     Raises KernelError with the compiler's log where it does not compile, or compiles with a warning.
     """
 
-    def for_architecture(arch: str) -> Mapping[str, KernelResources]:
-        return compile_cubin(text, arch=arch, options=WARNINGS_ARE_ERRORS, filename=filename).resources
-
     # NVRTC works outside of the interpreter's lock, so that two threads take half the time.
     with ThreadPoolExecutor(max_workers=2) as pool:
-        found = dict(zip(architectures, pool.map(for_architecture, architectures), strict=True))
+        made = pool.map(lambda arch: cubin(text, filename, arch).resources, architectures)
+        found = dict(zip(architectures, made, strict=True))
     names = sorted({name for kernels in found.values() for name in kernels})
     return {name: {arch: found[arch][name] for arch in architectures} for name in names}
 
