@@ -43,6 +43,7 @@ def test_settings_hold_what_makes_figures_incomparable() -> None:
     assert identity.kind == "cuda"
     assert (identity.name, identity.serial) == ("NVIDIA H100 80GB HBM3", "GPU-8a")
     assert identity.memory_gib == 8
+    assert join_identity(MODEL_FACTS, replace(KNOWN, virtual="vgpu"), {}).settings["virtual"] == "vgpu"
 
 
 def test_facts_hold_versions_clocks_and_caches() -> None:
@@ -64,11 +65,6 @@ def test_what_runs_record_has_the_names_that_devices_give_it() -> None:
     assert {name for name in cuda if name.endswith(("driver", "runtime", "driver_version"))} <= {*VERSION_FACTS}
 
 
-def test_a_vgpu_is_a_setting() -> None:
-    identity = join_identity(MODEL_FACTS, replace(KNOWN, virtual="vgpu"), {})
-    assert identity.settings["virtual"] == "vgpu"
-
-
 def test_without_nvml_cuda_alone_must_do() -> None:
     identity = join_identity(replace(MODEL_FACTS, uuid="12-34"), GpuIdentity(), {})
     assert (identity.name, identity.serial) == ("NVIDIA Model", "GPU-12-34")
@@ -83,9 +79,7 @@ def test_an_amd_gpu_is_known_by_its_gfx_name_and_its_infinity_cache_counts() -> 
     assert identity.name == "gfx942"
     assert "compute_capability" not in identity.facts
     assert "cuda_runtime" not in identity.facts
-    peak = choose_peak(identity, arithmetic_peak(facts, GpuIdentity()))
-    assert peak is not None
-    assert "MI300X" in peak.source
+    assert "MI300X" in peak_of(identity, arithmetic_peak(facts, GpuIdentity())).source
 
 
 def test_memory_arithmetic_needs_both_figures_and_an_nvidia_gpu() -> None:
@@ -139,8 +133,8 @@ PROPERTIES = {
 }
 
 
-def runtime(*, hip: bool = False, **more: Any) -> Any:
-    return SimpleNamespace(
+def cupy(*, hip: bool = False, **more: Any) -> Any:
+    runtime = SimpleNamespace(
         is_hip=hip,
         getDeviceProperties=lambda _: {**PROPERTIES, **more},
         deviceGetPCIBusId=lambda _: "0000:00:1e.0",
@@ -149,30 +143,25 @@ def runtime(*, hip: bool = False, **more: Any) -> Any:
         cudaDevAttrClockRate=13,
         deviceGetAttribute=lambda attribute, _: 1_590_000 if attribute == 13 else 0,
     )
+    nvrtc = SimpleNamespace() if hip else SimpleNamespace(getVersion=lambda: (13, 5))
+    return SimpleNamespace(__version__="14.2.0", cuda=SimpleNamespace(runtime=runtime, nvrtc=nvrtc))
 
 
 def test_facts_are_read_from_cupys_runtime() -> None:
-    nvrtc = SimpleNamespace(getVersion=lambda: (13, 5))
-    found = read_facts(SimpleNamespace(__version__="14.2.0", cuda=SimpleNamespace(runtime=runtime(), nvrtc=nvrtc)), 0)
+    found = read_facts(cupy(), 0)
     assert found.nvrtc_version == "13.5"
     assert (found.name, found.major, found.minor, found.sm_count) == ("NVIDIA T4", 7, 5, 40)
     assert found.clock_mhz == 1590.0
     assert found.gfx is None
 
 
-def test_a_gfx_name_loses_its_feature_flags() -> None:
-    cupy = SimpleNamespace(
-        __version__="14.2.0", cuda=SimpleNamespace(runtime=runtime(hip=True, gcnArchName=b"gfx90a:sramecc+:xnack-"))
-    )
-    assert read_facts(cupy, 0).gfx == "gfx90a"
-
-
-def test_hips_clock_is_its_property_since_cupys_number_asks_for_something_else() -> None:
-    asked = runtime(hip=True, gcnArchName=b"gfx942", clockRate=2_100_000)
-    asked.cudaDevAttrClockRate = 11  # as CuPy has it; hipDeviceAttributeCooperativeMultiDeviceLaunch today
-    asked.deviceGetAttribute = lambda *_: 1
-    found = read_facts(SimpleNamespace(__version__="14.2.0", cuda=SimpleNamespace(runtime=asked)), 0)
-    assert found.clock_mhz == 2100.0
+def test_a_gfx_name_loses_its_feature_flags_and_hips_clock_is_its_property() -> None:
+    """Since CuPy's number asks for something else."""
+    amd = cupy(hip=True, gcnArchName=b"gfx90a:sramecc+:xnack-", clockRate=2_100_000)
+    amd.cuda.runtime.cudaDevAttrClockRate = 11  # as CuPy has it; hipDeviceAttributeCooperativeMultiDeviceLaunch today
+    amd.cuda.runtime.deviceGetAttribute = lambda *_: 1
+    found = read_facts(amd, 0)
+    assert (found.gfx, found.clock_mhz) == ("gfx90a", 2100.0)
 
 
 def test_hips_versions_are_written_as_hip_counts_them() -> None:
@@ -198,7 +187,10 @@ def gpu(
     )
 
 
-H200 = gpu("NVIDIA H200", 140)
+def peak_of(identity: DeviceIdentity, arithmetic: Peak | None = None) -> Peak:
+    peak = choose_peak(identity, arithmetic)
+    assert peak is not None
+    return peak
 
 
 def computed(clock_mhz: int, width: int, major: int, integrated: bool = False) -> Peak | None:
@@ -220,18 +212,6 @@ def computed(clock_mhz: int, width: int, major: int, integrated: bool = False) -
         ("Tesla V100-SXM2-32GB", 32, 900),
         ("NVIDIA B200", 180, 8000),
         ("NVIDIA B300 SXM6 AC", 270, 8000),
-    ],
-)
-def test_names_as_nvml_gives_them(name: str, memory_gib: float, gbps: float) -> None:
-    peak = choose_peak(gpu(name, memory_gib))
-    assert peak is not None
-    assert peak.gbps == pytest.approx(gbps)
-    assert any(named in peak.source for named in ("datasheet", "whitepaper", "specifications"))
-
-
-@pytest.mark.parametrize(
-    ("gfx", "memory_gib", "gbps"),
-    [
         ("gfx942", 191.98, 5300),
         ("gfx942", 255.98, 6000),
         ("gfx942", 128, 5300),
@@ -239,10 +219,11 @@ def test_names_as_nvml_gives_them(name: str, memory_gib: float, gbps: float) -> 
         ("gfx90a", 64, 1638.4),
     ],
 )
-def test_amd_by_gfx_name_and_memory(gfx: str, memory_gib: float, gbps: float) -> None:
-    peak = choose_peak(gpu("AMD Instinct", memory_gib, gfx=gfx))
-    assert peak is not None
+def test_names_as_nvml_gives_them_and_amds_by_gfx_name_and_memory(name: str, memory_gib: float, gbps: float) -> None:
+    amd = name.startswith("gfx")
+    peak = peak_of(gpu("AMD Instinct", memory_gib, gfx=name) if amd else gpu(name, memory_gib))
     assert peak.gbps == pytest.approx(gbps)
+    assert amd or any(named in peak.source for named in ("datasheet", "whitepaper", "specifications"))
 
 
 @pytest.mark.parametrize(
@@ -262,17 +243,18 @@ def test_variants_partitions_and_new_cards_stay_unknown(name: str, memory_gib: f
     assert choose_peak(gpu(name, memory_gib, gfx=gfx)) is None
 
 
-def test_the_datasheet_comes_before_arithmetic() -> None:
-    chosen = choose_peak(H200, computed(3201, 6144, 9))
-    assert chosen is not None
-    assert chosen.gbps == pytest.approx(4800)
+def test_the_datasheet_comes_before_arithmetic_and_that_where_a_card_has_no_row() -> None:
     peak = computed(3201, 6144, 9)
-    assert peak is not None
-    assert peak.gbps == pytest.approx(4917, abs=1)  # 2 × 3201 MHz × 6144 bit ÷ 8
+    assert peak_of(gpu("NVIDIA H200", 140), peak).gbps == pytest.approx(4800)
+    chosen = peak_of(gpu("NVIDIA RTX 4000 Ada", 20), peak)
+    assert chosen.gbps == pytest.approx(4917, abs=1)  # 2 × 3201 MHz × 6144 bit ÷ 8
+    assert "2 × 3201 MHz × 6144 bit" in chosen.source
+    v100 = replace(gpu("Tesla V100-SXM3-32GB", 32), settings={})  # of a DGX-2
+    assert peak_of(v100, computed(958, 4096, 7)).gbps == pytest.approx(981, abs=0.5)
 
 
 @pytest.mark.parametrize(
-    ("clock_mhz", "width", "datasheet_gbps"),
+    ("clock_mhz", "width", "gbps"),
     [
         (1215, 5120, 1555),
         (1593, 5120, 2039),
@@ -282,18 +264,8 @@ def test_the_datasheet_comes_before_arithmetic() -> None:
         (5001, 256, 320),
     ],
 )
-def test_arithmetic_gives_datasheet_figures_where_it_is_trusted(
-    clock_mhz: int, width: int, datasheet_gbps: float
-) -> None:
-    peak = computed(clock_mhz, width, 8)
-    assert peak is not None
-    assert peak.gbps == pytest.approx(datasheet_gbps, rel=0.002)
-
-
-def test_a_card_without_a_row_gets_arithmetic_and_says_so() -> None:
-    peak = choose_peak(gpu("NVIDIA RTX 4000 Ada", 20), computed(9001, 160, 8))
-    assert peak is not None
-    assert "2 × 9001 MHz × 160 bit" in peak.source
+def test_arithmetic_gives_datasheet_figures_where_it_is_trusted(clock_mhz: int, width: int, gbps: float) -> None:
+    assert peak_of(gpu("NVIDIA new"), computed(clock_mhz, width, 8)).gbps == pytest.approx(gbps, rel=0.002)
 
 
 @pytest.mark.parametrize(
@@ -310,15 +282,12 @@ def test_arithmetic_is_not_used_where_it_is_not_known_to_hold(peak: Peak | None)
     assert choose_peak(gpu("NVIDIA new", 100), peak) is None
 
 
-@pytest.mark.parametrize("mig", ["1g.5gb", "enabled"])
-def test_a_slice_does_not_get_its_parents_peak(mig: str) -> None:
-    identity = gpu("NVIDIA A100-SXM4-40GB", 5, {"mig": mig})
-    assert choose_peak(identity, computed(1215, 5120, 8)) is None
-
-
-def test_a_vgpu_does_not_get_its_hosts_peak() -> None:
-    identity = gpu("NVIDIA A100-SXM4-40GB", 39.4, {"mig": "unsupported", "virtual": "vgpu"})
-    assert choose_peak(identity, computed(1215, 5120, 8)) is None
+@pytest.mark.parametrize(
+    ("memory_gib", "settings"),
+    [(5, {"mig": "1g.5gb"}), (5, {"mig": "enabled"}), (39.4, {"mig": "unsupported", "virtual": "vgpu"})],
+)
+def test_a_slice_or_a_vgpu_does_not_get_the_peak_of_the_whole(memory_gib: float, settings: dict[str, str]) -> None:
+    assert choose_peak(gpu("NVIDIA A100-SXM4-40GB", memory_gib, settings), computed(1215, 5120, 8)) is None
 
 
 def test_flops_by_precision_or_dtype() -> None:
@@ -352,10 +321,3 @@ def _examples(row: Datasheet) -> list[DeviceIdentity]:
     plain = plain.replace("[23]", "2").replace("(16|32)", "16")
     assert re.fullmatch(row.name, plain)
     return [replace(gpu(plain), memory_bytes=int((row.memory_gib or 80) * GIB))]
-
-
-def test_a_v100_of_a_dgx_2_gets_what_nvml_computes() -> None:
-    v100 = DeviceIdentity("cuda", "Tesla V100-SXM3-32GB", 32 << 30, "GPU-0", timed_on="gpu")
-    peak = choose_peak(v100, computed(958, 4096, 7))
-    assert peak is not None
-    assert peak.gbps == pytest.approx(981, abs=0.5)
