@@ -1,6 +1,7 @@
 """Names of devices: the one that a process tells its fresh processes opens the same device there."""
 
 import importlib.util
+import subprocess
 import sys
 
 import pytest
@@ -27,6 +28,15 @@ def test_the_traffic_device_without_its_extra_is_told_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "lark", None)
     with pytest.raises(DeviceUnavailable, match=r"^the traffic device needs lark: pip install 'pytest-bandwidth"):
         open_device("traffic")
+
+
+def test_loading_devices_loads_no_library_of_theirs():
+    code = (
+        "import sys, pytest_bandwidth.devices.cpu.device, pytest_bandwidth.devices.cuda.device\n"
+        "import pytest_bandwidth.devices.cuda.identity, pytest_bandwidth.devices.cuda.management\n"
+        "print({'cupy', 'pynvml', 'amdsmi', 'torch', 'numba'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 def test_names_are_checked_by_the_forms_that_are_known():

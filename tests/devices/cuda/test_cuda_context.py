@@ -1,6 +1,5 @@
-"""Why there is no GPU, in one line; and that importing the device needs neither CuPy nor NVML."""
+"""Why there is no GPU, in one line."""
 
-import subprocess
 import sys
 from typing import Any
 
@@ -28,15 +27,6 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(sys.modules, "cupy", module)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return module
-
-
-def test_importing_loads_neither_cupy_nor_pynvml() -> None:
-    code = (
-        "import sys, pytest_bandwidth.devices.cuda.device, pytest_bandwidth.devices.cuda.management;"
-        "import pytest_bandwidth.devices.cuda.identity;"
-        "print([m for m in ('cupy', 'pynvml', 'amdsmi', 'torch', 'numba') if m in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 @pytest.mark.parametrize(
