@@ -116,12 +116,12 @@ def test_any_grid_and_block_will_do():
 
 
 TWIN = """
-from numba import njit, prange
+from numba import njit
 from pytest_bandwidth.hooks import HostKernel
 
-@njit(parallel=True)
+@njit
 def twice(threads, out, x, n):
-    for i in prange(n):
+    for i in range(n):
         out[i] = 2 * x[i]
 
 def pytest_bandwidth_host_kernels():
