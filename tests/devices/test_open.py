@@ -162,7 +162,7 @@ def test_a_device_of_a_conftest_is_opened_again_in_new_processes(pytester):
         ["bandwidth: clock 3; peak unknown*", "bandwidth: baseline run 2 of 2 in a fresh process*"]
     )
     assert "name: clock 3, kind: clocked" in (pytester.path / "b.yaml").read_text()
-    wrong = pytester.runpytest_subprocess("--bandwidth-device=clocked:x")
+    wrong = pytester.runpytest_inprocess("--bandwidth-device=clocked:x")
     wrong.stderr.fnmatch_lines(
         ["*found 'clocked:x', expected auto, cuda, cuda:N, cpu, clocked:N, tinygrad:METAL, traffic or traffic:sm_90 *"]
     )
@@ -177,7 +177,7 @@ def test_the_marker_asks_for_a_device_of_a_conftest(pytester):
         "@pytest.mark.bandwidth(device='clocked', max_time=0.1)\n"
         "def test_any(bandwidth):\n    bandwidth(range(10_000).count, 1, reads=8, writes=0)\n"
     )
-    result = pytester.runpytest_subprocess("--bandwidth-device=clocked:2", "-rs")
+    result = pytester.runpytest_inprocess("--bandwidth-device=clocked:2", "-rs")
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines(["*the test asks for device 'clocked:1', this run measures on 'clocked:2'*"])
 
@@ -228,6 +228,6 @@ def test_a_device_of_a_conftest_that_cannot_be_opened_ends_the_run_with_that_lin
         "    return [DeviceType('npu', lambda variant: None, 'host', 'npu')]\n"
     )
     pytester.makepyfile("def test_nothing(bandwidth): pass\n")
-    result = pytester.runpytest_subprocess("--bandwidth-device=npu")
+    result = pytester.runpytest_inprocess("--bandwidth-device=npu")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: the device npu: opening it returned None, expected a Device (help: *"])
