@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from kept import kept
 
 
 @functools.cache
@@ -19,8 +20,14 @@ def _nvcc() -> Path:
 
 
 def nvcc(source: Path, result: Path, *options: str) -> Path:
-    """Compile a file, from within the folder of the result, and return that."""
-    command = [str(_nvcc()), "-o", str(result), *options, str(source.relative_to(result.parent))]
-    done = subprocess.run(command, cwd=result.parent, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
+    """Compile a file that includes none beside it, from within the folder of the result, and return that."""
+    name = str(source.relative_to(result.parent))
+
+    def make() -> bytes:
+        command = [str(_nvcc()), "-o", str(result), *options, name]
+        done = subprocess.run(command, cwd=result.parent, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        return result.read_bytes()
+
+    result.write_bytes(kept((source.read_text(), name, result.name, options), make))
     return result

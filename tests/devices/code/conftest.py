@@ -1,0 +1,3 @@
+"""Code is compiled once for each content of its source."""
+
+from kept import compiled_once as compiled_once
