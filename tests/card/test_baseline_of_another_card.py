@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import test_old_code_on_the_card as copies
 from card_processes import Card
-from test_old_code_on_the_card import CHANGED, KERNELS, MORE, ONLY, TESTS, run, source, statuses
 
 AMPERE = {"MODEL": "NVIDIA A100-SXM4-40GB"}
 
@@ -13,24 +13,14 @@ AMPERE = {"MODEL": "NVIDIA A100-SXM4-40GB"}
 @pytest.fixture(scope="module")
 def folder(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder, with the baseline of one run on a card of an older architecture."""
-    made = tmp_path_factory.mktemp("user")
-    (made / "copies.cu").write_text(source())
-    (made / "test_copies.py").write_text(TESTS)
-    status, shown, rows = run(shared_card, made, "--bandwidth-update", **AMPERE)
-    assert (status, set(statuses(rows).values())) == (0, {"SAVED"}), shown
-    return made
+    return copies.written(shared_card, tmp_path_factory.mktemp("user"), **AMPERE)
 
 
 def test_a_changed_kernel_regresses_on_a_card_that_never_ran_the_old_one_before(card: Card, folder: Path) -> None:
-    (folder / "copies.cu").write_text(source(MORE))
-    status, shown, rows = run(card, folder)
-    assert status == 1, shown
-    assert statuses(rows) == {str(i): "REGRESSED" if i == CHANGED else "OK" for i in range(KERNELS)}, shown
+    changed, others, shown = copies.regressed_alone(card, folder)
     assert "baseline: base.yaml (of NVIDIA A100-SXM4-40GB: its code alone)" in shown
-    changed = rows[str(CHANGED)]
-    assert changed["reason_code"] == "old-kernel"
     assert "slower than the old code" in changed["reason"]
-    assert {row["reason_code"] for name, row in rows.items() if name != str(CHANGED)} == {"code-unchanged"}
+    assert {row["reason_code"] for row in others} == {"code-unchanged"}
 
 
 def test_a_kernel_that_is_launched_otherwise_is_held_to_its_old_launch(
@@ -40,19 +30,15 @@ def test_a_kernel_that_is_launched_otherwise_is_held_to_its_old_launch(
     relaunched = Path(shutil.copytree(folder, tmp_path / "user"))
     tests = relaunched / "test_copies.py"
     tests.write_text(tests.read_text().replace("kernel, 16, 256,", "kernel, 32, 128,"))
-    for more, (expected, status) in {"": ("OK", 0), MORE: ("REGRESSED", 1)}.items():
-        (relaunched / "copies.cu").write_text(source(more))
-        found, shown, rows = run(card, relaunched, *ONLY)
-        changed = rows[str(CHANGED)]
-        assert (found, changed["status"], changed["reason_code"]) == (status, expected, "old-kernel"), shown
+    for more, expected in {"": copies.AS_FAST, copies.MORE: copies.SLOWER}.items():
+        (relaunched / "copies.cu").write_text(copies.source(more))
+        copies.changed_alone(card, relaunched, expected)
 
 
 def test_without_the_old_ptx_a_changed_kernel_is_undecided(card: Card, folder: Path, tmp_path: Path) -> None:
     alone = Path(shutil.copytree(folder, tmp_path / "user"))
-    (alone / "copies.cu").write_text(source(MORE))
-    _, _, rows = run(card, alone, "-obandwidth_settle=never", *ONLY)
-    (alone / "code" / f"{rows[str(CHANGED)]['baseline']['code']['ptx']}.ptx").unlink()
-    status, shown, rows = run(card, alone, "--bandwidth-strict", *ONLY)
-    changed = rows[str(CHANGED)]
-    assert (status, changed["status"], changed["reason_code"]) == (1, "UNDECIDED", "code-alone"), shown
+    (alone / "copies.cu").write_text(copies.source(copies.MORE))
+    _, _, rows = copies.run(card, alone, "-obandwidth_settle=never", *copies.ONLY)
+    (alone / "code" / f"{rows[str(copies.CHANGED)]['baseline']['code']['ptx']}.ptx").unlink()
+    changed = copies.changed_alone(card, alone, (1, "UNDECIDED", "code-alone"), "--bandwidth-strict")
     assert "the old kernel did not run: found no " in changed["reason"]

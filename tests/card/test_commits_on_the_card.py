@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from card_processes import ALONE, SMALL, Card
 from repositories import git
-from test_old_code_on_the_card import CHANGED, KERNELS, MORE, ONLY, TESTS, run, source, statuses
+from test_old_code_on_the_card import AS_FAST, CHANGED, MORE, SLOWER, TESTS, changed_alone, regressed_alone, run, source
 
 # A function that launches a kernel: its code is known by the files that the test read.
 CALLED = f"""
@@ -57,13 +57,9 @@ def untouched(folder: Path) -> bool:
 
 
 def test_against_a_revision_the_changed_kernel_alone_is_measured_beside_its_old_code(card: Card, repo: Path) -> None:
-    (repo / "copies.cu").write_text(source(MORE))
-    status, shown, rows = run(card, repo, AGAINST, "-k", "test_copy")
-    assert status == 1, shown
-    assert statuses(rows) == {str(i): "REGRESSED" if i == CHANGED else "OK" for i in range(KERNELS)}, shown
-    changed = rows.pop(str(CHANGED))
-    assert {(row["gbps"], row["reason_code"]) for row in rows.values()} == {(None, "code-unchanged")}
-    assert (changed["reason_code"], len(changed["fresh"])) == ("old-kernel", 4)
+    changed, others, _ = regressed_alone(card, repo, AGAINST, "-k", "test_copy")
+    assert {(row["gbps"], row["reason_code"]) for row in others} == {(None, "code-unchanged")}
+    assert len(changed["fresh"]) == 4
     assert "slower than the old code (tolerance 3.0 %)" in changed["reason"]
     accesses = "in its code, loads of 32 bits 5 → 10, stores of 32 bits 5 → 6"
     sectors = "(; sectors of 32 bytes 256 → 272 a block)?"  # counted where that takes no more than seconds
@@ -78,11 +74,9 @@ def test_against_a_revision_a_kernel_that_is_launched_otherwise_is_held_to_its_o
 ) -> None:
     tests = repo / "test_copies.py"
     tests.write_text(tests.read_text().replace("kernel, 16, 256,", "kernel, 32, 128,"))
-    for more, expected in {"": "OK", MORE: "REGRESSED"}.items():
+    for more, expected in {"": AS_FAST, MORE: SLOWER}.items():
         (repo / "copies.cu").write_text(source(more))
-        _, shown, rows = run(card, repo, AGAINST, *ONLY)
-        changed = rows[str(CHANGED)]
-        assert (changed["status"], changed["reason_code"]) == (expected, "old-kernel"), shown
+        changed = changed_alone(card, repo, expected, AGAINST)
     assert "the launch changed: grid 16 → 32, block 256 → 128" in changed["message"]
 
 
@@ -90,9 +84,7 @@ def test_against_a_revision_a_kernel_that_became_faster_is_told(card: Card, repo
     (repo / "copies.cu").write_text(source(MORE))
     commit(repo, "slow")
     (repo / "copies.cu").write_text(source())
-    status, shown, rows = run(card, repo, AGAINST, *ONLY)
-    changed = rows[str(CHANGED)]
-    assert (status, changed["status"], changed["reason_code"]) == (0, "IMPROVED", "old-kernel"), shown
+    changed = changed_alone(card, repo, (0, "IMPROVED", "old-kernel"), AGAINST)
     assert "faster than the old code (tolerance 3.0 %)" in changed["reason"]
 
 
@@ -135,9 +127,9 @@ def test_old_code_decides_what_stored_figures_cannot(card: Card, repo: Path) -> 
     (repo / "copies.cu").write_text(source(HARMLESS))
     status, shown, rows = run(card, repo, "-obandwidth_settle=never", "--bandwidth-strict", *both)
     assert (status, {row["reason_code"] for row in rows.values()}) == (1, {"too-noisy"}), shown
-    assert set(statuses(rows).values()) == {"UNDECIDED"}
+    assert {row["status"] for row in rows.values()} == {"UNDECIDED"}
     status, shown, rows = run(card, repo, *both)
-    assert (status, set(statuses(rows).values())) == (0, {"OK"}), shown
+    assert (status, {row["status"] for row in rows.values()}) == (0, {"OK"}), shown
     assert {row["reason_code"] for row in rows.values()} == {"old-kernel", "pairs"}
 
 

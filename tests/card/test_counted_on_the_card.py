@@ -9,7 +9,7 @@ import pytest
 import stand_in_profilers
 from card_processes import ALONE, TESTS, Card
 from test_baseline_of_another_card import AMPERE
-from test_old_code_on_the_card import CHANGED, KERNELS, MORE, ONLY, run, source, statuses
+from test_old_code_on_the_card import CHANGED, KERNELS, MORE, ONLY, run, source, statuses, written
 from test_old_code_on_the_card import TESTS as TESTS_OF_COPIES
 
 USERS = """
@@ -79,10 +79,7 @@ def test_by_another_cards_baseline_the_old_kernel_is_counted_here(
     monkeypatch.setenv("NVTX_INJECTION64_PATH", str(injection))
     folder = tmp_path / "user"
     folder.mkdir()
-    (folder / "copies.cu").write_text(source())
-    (folder / "test_copies.py").write_text(TESTS_OF_COPIES.replace("3%", "60%"))
-    status, shown, _ = run(card, folder, "--bandwidth-update", **AMPERE)
-    assert status == 0, shown
+    written(card, folder, tests=TESTS_OF_COPIES.replace("3%", "60%"), **AMPERE)
     (folder / "copies.cu").write_text(source(MORE))
     status, shown, rows = run(card, folder, "--bandwidth-counters=ncu", L2_BYTES=1 << 14)
     assert status == 1, shown

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import shutil
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from card_processes import MACHINE_CODE, Card
 from repositories import committed
-from test_old_code_on_the_card import CHANGED, KERNELS, MORE, TESTS, source
+from test_old_code_on_the_card import AS_FAST, CHANGED, KERNELS, MORE, ONLY, SLOWER, SLOWER_THAN_STORED, TESTS, source
+from test_old_code_on_the_card import changed_alone as changed_alone_of
+from test_old_code_on_the_card import run as run_of
+from test_old_code_on_the_card import written as written_of
 
 from pytest_bandwidth.domain.code.identity import digest
 
 # Another compiler: the same PTX becomes other machine code.
 WORSE = TESTS.replace('f"copy_{i}")', 'f"copy_{i}", options=["-Xptxas=-O0"])')
-ONLY = ("-k", f"test_copy and {CHANGED}")
 NOT_KEPT = "the driver compiled the old kernel's PTX, since its machine code could not run: "
 # NVRTC is newer than this driver.
 OLD_DRIVER = {"CUDA_VERSION": 13000}
@@ -24,21 +26,14 @@ OLD_DRIVER = {"CUDA_VERSION": 13000}
 NEEDS = {"NEEDS_PTX": ",".join(f"copy_{i}=9.4" for i in range(KERNELS))}
 
 
-def run(card: Card, folder: Path, *args: str, **settings: object) -> tuple[int, str, dict[str, Any]]:
-    """Run the tests where CuPy loads machine code; returns exit status, what was printed, and results by kernel."""
-    status, shown, rows = card.judged(folder, *args, env=MACHINE_CODE, **settings)
-    return status, shown, {row["nodeid"].partition("[")[2].rstrip("]"): row for row in rows}
+# Where CuPy loads machine code.
+run, changed_alone = partial(run_of, env=MACHINE_CODE), partial(changed_alone_of, env=MACHINE_CODE)
 
 
 @pytest.fixture(scope="module")
 def written(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder, with the baseline that one run wrote."""
-    made = tmp_path_factory.mktemp("user")
-    (made / "copies.cu").write_text(source())
-    (made / "test_copies.py").write_text(TESTS)
-    status, shown, rows = run(shared_card, made, "--bandwidth-update")
-    assert (status, {row["status"] for row in rows.values()}) == (0, {"SAVED"}), shown
-    return made
+    return written_of(shared_card, tmp_path_factory.mktemp("user"), env=MACHINE_CODE)
 
 
 @pytest.fixture
@@ -73,18 +68,14 @@ def test_the_changed_kernel_regresses_beside_its_old_machine_code(card: Card, fo
 def test_a_compiler_that_became_worse_is_a_regression_of_the_code(card: Card, folder: Path) -> None:
     (folder / "test_copies.py").write_text(WORSE)
     settings = {"SLOW_CUBINS": f"{kept(folder).stem}=0.8", "SLOW_KERNELS": f"copy_{CHANGED}=1.25"}
-    status, shown, rows = run(card, folder, *ONLY, **settings)
-    changed = rows[str(CHANGED)]
-    assert (status, changed["status"], changed["reason_code"]) == (1, "REGRESSED", "old-kernel"), shown
+    changed = changed_alone(card, folder, SLOWER, **settings)
     assert "slower than the old code" in changed["reason"]
     assert "likely cause  the same PTX became other machine code: the compiler" in changed["message"]
 
 
 def test_what_another_compiler_made_as_fast_is_not_blamed(card: Card, folder: Path) -> None:
     (folder / "test_copies.py").write_text(WORSE)
-    status, shown, rows = run(card, folder, *ONLY, SLOW_KERNELS=f"copy_{CHANGED}=1.3")
-    changed = rows[str(CHANGED)]
-    assert (status, changed["status"], changed["reason_code"]) == (0, "OK", "old-kernel"), shown
+    changed_alone(card, folder, AS_FAST, SLOW_KERNELS=f"copy_{CHANGED}=1.3")
 
 
 def test_under_strict_rebuilt_code_is_held_to_its_old_machine_code(card: Card, folder: Path) -> None:
@@ -92,9 +83,7 @@ def test_under_strict_rebuilt_code_is_held_to_its_old_machine_code(card: Card, f
     runs = folder / "base.runs.jsonl"
     runs.write_text(re.sub(r'"nvrtc":"[\d.]+"', '"nvrtc":"12.9"', runs.read_text()))
     settings = {"SLOW_CUBINS": f"{kept(folder).stem}=0.95", "SLOW_KERNELS": f"copy_{CHANGED}=0.98"}
-    status, shown, rows = run(card, folder, *ONLY, "--bandwidth-strict", **settings)
-    changed = rows[str(CHANGED)]
-    assert (status, changed["status"], changed["reason_code"]) == (1, "REGRESSED", "old-kernel"), shown
+    changed = changed_alone(card, folder, SLOWER, "--bandwidth-strict", **settings)
     assert "nvrtc 12.9 → 13" in changed["message"]
 
 
@@ -102,9 +91,7 @@ def test_a_revision_hands_machine_code_over(card: Card, folder: Path) -> None:
     """Its PTX is as new as this code's, which the driver refuses."""
     committed(folder, "fast", "copies.cu", "test_copies.py")
     (folder / "copies.cu").write_text(source(MORE))
-    status, shown, rows = run(card, folder, *ONLY, "--bandwidth-against=HEAD", **OLD_DRIVER, **NEEDS)
-    changed = rows[str(CHANGED)]
-    assert (status, changed["status"], changed["reason_code"]) == (1, "REGRESSED", "old-kernel"), shown
+    changed = changed_alone(card, folder, SLOWER, "--bandwidth-against=HEAD", **OLD_DRIVER, **NEEDS)
     assert NOT_KEPT not in changed["reason"]
 
 
@@ -135,9 +122,7 @@ SPOILT = {
 def test_the_ptx_takes_the_place_of_machine_code_that_is_refused(card: Card, folder: Path, case: str) -> None:
     (folder / "copies.cu").write_text(source(MORE))
     spoil(kept(folder), case)
-    status, shown, rows = run(card, folder, *ONLY)
-    changed = rows[str(CHANGED)]
-    assert (status, changed["status"], changed["reason_code"]) == (1, "REGRESSED", "old-kernel"), shown
+    changed = changed_alone(card, folder, SLOWER)
     assert f"{NOT_KEPT}" in changed["reason"]
     assert SPOILT[case] in changed["reason"].partition(NOT_KEPT)[2]
 
@@ -146,9 +131,7 @@ def test_refused_machine_code_leaves_a_rebuilt_kernel_to_stored_figures(card: Ca
     """Its PTX is the new one's, so it cannot tell of the compiler."""
     (folder / "test_copies.py").write_text(WORSE)
     spoil(kept(folder), "another architecture")
-    status, shown, rows = run(card, folder, *ONLY, SLOW_KERNELS=f"copy_{CHANGED}=1.3")
-    changed = rows[str(CHANGED)]
-    assert (status, changed["status"], changed["reason_code"]) == (1, "REGRESSED", "stored"), shown
+    changed = changed_alone(card, folder, SLOWER_THAN_STORED, SLOW_KERNELS=f"copy_{CHANGED}=1.3")
     assert f"the old kernel did not run: {SPOILT['another architecture']}" in changed["reason"]
 
 
@@ -163,9 +146,7 @@ def ptx_alone(folder: Path) -> Path:
 
 def test_ptx_newer_than_the_driver_runs_where_it_uses_nothing_new(card: Card, ptx_alone: Path) -> None:
     (ptx_alone / "copies.cu").write_text(source(MORE))
-    status, shown, rows = run(card, ptx_alone, *ONLY, **OLD_DRIVER)
-    changed = rows[str(CHANGED)]
-    assert (status, changed["status"], changed["reason_code"]) == (1, "REGRESSED", "old-kernel"), shown
+    changed_alone(card, ptx_alone, SLOWER, **OLD_DRIVER)
 
 
 CANNOT_RUN = f"old kernels cannot run here: {KERNELS} of the baseline's {KERNELS} kernels need a newer driver"

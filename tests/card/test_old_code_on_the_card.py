@@ -105,44 +105,65 @@ def source(more: str = "") -> str:
     return "".join(COPY.format(i=i, more=more if i == CHANGED else "") for i in range(KERNELS))
 
 
-def run(card: Card, folder: Path, *args: str, **settings: object) -> tuple[int, str, dict[str, Any]]:
+def run(card: Card, folder: Path, *args: str, **settings: Any) -> tuple[int, str, dict[str, Any]]:
     """Run the tests; returns the exit status, what was printed, and the results by kernel."""
     status, shown, rows = card.judged(folder, *args, **settings)
     return status, shown, {row["nodeid"].partition("[")[2].rstrip("]"): row for row in rows}
-
-
-@pytest.fixture(scope="module")
-def folder(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder: some kernels, and the baseline that four runs on a healthy card wrote."""
-    made = tmp_path_factory.mktemp("user")
-    (made / "copies.cu").write_text(source())
-    (made / "test_copies.py").write_text(TESTS)
-    status, shown, rows = run(shared_card, made, "--bandwidth-update", "--bandwidth-runs=4")
-    assert (status, {row["status"] for row in rows.values()}) == (0, {"SAVED"}), shown
-    return made
 
 
 def statuses(rows: dict[str, Any]) -> dict[str, str]:
     return {name: row["status"] for name, row in rows.items()}
 
 
+def written(card: Card, made: Path, *args: str, tests: str = TESTS, **settings: Any) -> Path:
+    """Put some kernels and their tests into a user's folder, with the baseline that the card writes there."""
+    (made / "copies.cu").write_text(source())
+    (made / "test_copies.py").write_text(tests)
+    status, shown, rows = run(card, made, "--bandwidth-update", *args, **settings)
+    assert (status, set(statuses(rows).values())) == (0, {"SAVED"}), shown
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder, with the baseline of four runs on a healthy card."""
+    return written(shared_card, tmp_path_factory.mktemp("user"), "--bandwidth-runs=4")
+
+
 ONLY = ("-k", f"test_copy and {CHANGED}")
+# A run's exit status, and the status and the reason of its one kernel.
+SLOWER, AS_FAST, SLOWER_THAN_STORED = (
+    (1, "REGRESSED", "old-kernel"),
+    (0, "OK", "old-kernel"),
+    (1, "REGRESSED", "stored"),
+)
 
 
-def regressed_alone(card: Card, folder: Path) -> dict[str, Any]:
-    """Have the changed kernel read an eighth more; return its row, which alone regresses by its old code."""
+def changed_alone(card: Card, folder: Path, expected: tuple[int, str, str], *args: str, **settings: Any) -> Any:
+    """Run the changed kernel's test, which has to end as expected; returns its row."""
+    status, shown, rows = run(card, folder, *ONLY, *args, **settings)
+    row = rows[str(CHANGED)]
+    assert (status, row["status"], row["reason_code"]) == expected, shown
+    return row
+
+
+def regressed_alone(card: Card, folder: Path, *args: str) -> tuple[Any, Any, str]:
+    """Have the changed kernel read an eighth more, which alone regresses by its old code.
+
+    Returns its row, those of the others, and what was printed.
+    """
     (folder / "copies.cu").write_text(source(MORE))
-    status, shown, rows = run(card, folder)
+    status, shown, rows = run(card, folder, *args)
     assert status == 1, shown
     assert statuses(rows) == {str(i): "REGRESSED" if i == CHANGED else "OK" for i in range(KERNELS)}, shown
-    row: dict[str, Any] = rows[str(CHANGED)]
+    row = rows.pop(str(CHANGED))
     assert row["reason_code"] == "old-kernel"
-    return row
+    return row, rows.values(), shown
 
 
 def test_the_changed_kernel_alone_regresses_by_old_beside_new(card: Card, folder: Path) -> None:
     """An eighth more is read, which takes a twentieth longer."""
-    changed = regressed_alone(card, folder)
+    changed, _, _ = regressed_alone(card, folder)
     assert re.fullmatch(r"\d\.\d % slower than the old code \(tolerance 3\.0 %\)", changed["reason"])
     assert changed["message"].startswith(f"REGRESSED: {changed['reason']}\n")
     old = r"^    old code +[\d.]+ GB/s \(the old kernel, 4 processes, ± \d\.\d %\)$"
@@ -159,18 +180,14 @@ def test_a_changed_kernel_as_fast_as_its_old_code_is_not_blamed_for_a_slower_car
 ) -> None:
     """By the first alone the kernel's share of the probe falls: only its old code, as slow now, clears the new one."""
     (folder / "copies.cu").write_text(source("if (n < 0) y[1] = 2;"))
-    status, shown, rows = run(card, folder, *ONLY, "--bandwidth-strict", **cause)
-    changed = rows[str(CHANGED)]
-    assert (status, changed["status"], changed["reason_code"]) == (0, "OK", "old-kernel"), shown
+    changed = changed_alone(card, folder, AS_FAST, "--bandwidth-strict", **cause)
     assert changed["verdict"]["high"] < 0.03
     assert changed["reason"].startswith("costs at most ")
 
 
 def test_it_regresses_beside_its_old_code_on_a_slower_card_too(card: Card, folder: Path) -> None:
     (folder / "copies.cu").write_text(source(MORE))
-    _, shown, rows = run(card, folder, *ONLY, MEMORY_PACE=0.7 * HEALTHY_PACE)
-    changed = rows[str(CHANGED)]
-    assert (changed["status"], changed["reason_code"]) == ("REGRESSED", "old-kernel"), shown
+    changed_alone(card, folder, SLOWER, MEMORY_PACE=0.7 * HEALTHY_PACE)
 
 
 @pytest.fixture
@@ -185,7 +202,7 @@ def relaunched(folder: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("relaunched")
 def test_a_kernel_that_is_launched_otherwise_regresses_beside_its_old_launch(card: Card, folder: Path) -> None:
-    changed = regressed_alone(card, folder)
+    changed, _, _ = regressed_alone(card, folder)
     launch = "the launch changed: grid 16 → 32, block 256 → 128"
     assert f"; {launch}; registers " in changed["message"]  # no sectors a block: another block's are no measure of it
 
@@ -193,9 +210,7 @@ def test_a_kernel_that_is_launched_otherwise_regresses_beside_its_old_launch(car
 @pytest.mark.usefixtures("relaunched")
 def test_the_same_code_launched_otherwise_is_held_to_its_old_launch(card: Card, folder: Path) -> None:
     (folder / "copies.cu").write_text(source())
-    status, shown, rows = run(card, folder, *ONLY, SLOW_KERNELS=f"copy_{CHANGED}=1.3")
-    changed = rows[str(CHANGED)]
-    assert (status, changed["status"], changed["reason_code"]) == (0, "OK", "old-kernel"), shown
+    changed_alone(card, folder, AS_FAST, SLOW_KERNELS=f"copy_{CHANGED}=1.3")
 
 
 def test_other_arguments_leave_it_to_stored_figures(card: Card, folder: Path) -> None:
@@ -204,11 +219,9 @@ def test_other_arguments_leave_it_to_stored_figures(card: Card, folder: Path) ->
     text = tests.read_text()
     tests.write_text(text.replace("random(2 * N", "random(3 * N"))
     try:
-        _, shown, rows = run(card, folder, *ONLY)
+        changed = changed_alone(card, folder, SLOWER_THAN_STORED)
     finally:
         tests.write_text(text)
-    changed = rows[str(CHANGED)]
-    assert (changed["status"], changed["reason_code"]) == ("REGRESSED", "stored"), shown
     assert "the old kernel did not run: its launch had other arguments" in changed["reason"]
     assert "the launch's arguments changed: their types, sizes or values" in changed["message"]
 
@@ -254,9 +267,7 @@ def test_a_missing_or_damaged_file_leaves_it_to_stored_figures(card: Card, folde
                 file.unlink(missing_ok=True)
                 if text is not None:
                     file.write_text(text)
-            _, shown, rows = run(card, folder, *ONLY)
-            changed = rows[str(CHANGED)]
-            assert (changed["status"], changed["reason_code"]) == ("REGRESSED", "stored"), shown
+            changed = changed_alone(card, folder, SLOWER_THAN_STORED)
             assert "the old kernel did not run: " in changed["reason"]
             assert said in changed["reason"]
     finally:
