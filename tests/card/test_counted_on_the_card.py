@@ -1,6 +1,5 @@
 """A stand-in ncu counts, through the real NVTX of CuPy, what kernels on the card move: what is declared, or not."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -46,18 +45,12 @@ def injection(tmp_path: Path) -> Path:
 def test_what_kernels_move_is_counted_inside_of_the_range_alone(card: Card, tmp_path: Path, injection: Path) -> None:
     stand_in_profilers.install(tmp_path / "bin", "ncu")
     (tmp_path / "test_users.py").write_text(USERS)
-    args = (
-        "--bandwidth-device=cuda",
-        "--bandwidth-max-time=0.05",
-        "--bandwidth-counters=ncu",
-        "--bandwidth-json=o.json",
-    )
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    env = {**ALONE, "PATH": path, "NVTX_INJECTION64_PATH": str(injection)}
+    env = {"PATH": path, "NVTX_INJECTION64_PATH": str(injection)}
     # A cache so small that what it holds at the end shows in no count.
-    done = card.run(["-m", "pytest", *args], {"L2_BYTES": 1 << 14}, cwd=tmp_path, env=env)
-    assert done.returncode == 0, done.stdout + done.stderr
-    right, wrong, two = json.loads((tmp_path / "o.json").read_text())["results"]
+    status, shown, rows = card.tested(tmp_path, "--bandwidth-counters=ncu", env=env, L2_BYTES=1 << 14)
+    assert status == 0, shown
+    right, wrong, two = rows
     size = 1 << 19
     for row in (right, wrong):
         assert row["detail"]["dram"]["bytes_read"] == size

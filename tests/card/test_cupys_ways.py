@@ -1,11 +1,9 @@
 """What CuPy's users have besides plain arrays and launches, measured through the fixture, as one process saw it."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from card_processes import ALONE, Card
+from card_processes import Card
 
 TESTS = """
 import cupy
@@ -72,10 +70,9 @@ def test_arrays_of_both_cards_in_one_call_are_refused(bandwidth):
 def seen(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("user")
     (folder / "test_ways.py").write_text(TESTS)
-    options = ("--bandwidth-device=cuda:0", "--bandwidth-max-time=0.1", f"--bandwidth-json={folder / 'out.json'}")
-    done = shared_card.run(["-m", "pytest", *options], {"DEVICES": 2, "L2_BYTES": 1 << 20}, cwd=folder, env=ALONE)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = json.loads(Path(folder / "out.json").read_text())["results"]
+    options = ("--bandwidth-device=cuda:0", "--bandwidth-max-time=0.1")
+    status, shown, rows = shared_card.tested(folder, *options, DEVICES=2, L2_BYTES=1 << 20)
+    assert status == 0, shown
     return {row["nodeid"].partition("::test_")[2]: row for row in rows}
 
 

@@ -1,12 +1,11 @@
 """Stored figures on the card: what is slower is found, what is not is not, whatever the card's memory does."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from card_processes import ALONE, Card
+from card_processes import Card
 
 from pytest_bandwidth.domain.measured.rounds import HELD_UP
 
@@ -37,15 +36,11 @@ Verdicts = dict[str, tuple[str, str]]
 
 def run(card: Card, folder: Path, *args: str, grid: int = 320, **settings: object) -> tuple[int, str, Verdicts]:
     """Run pytest on the card; returns its exit status, what it printed, and each kernel's verdict and its rule."""
-    out = folder / "out.json"
-    ours = ("--bandwidth-device=cuda", "--bandwidth-baseline=base.yaml", "--bandwidth-max-time=0.05")
-    ours += ("-obandwidth_settle=never",)
-    command = ["-m", "pytest", *ours, f"--bandwidth-json={out}", *args]
-    done = card.run(command, {**QUIET, **settings}, cwd=folder, env={**ALONE, "GRID": str(grid)})
-    assert out.exists(), done.stdout + done.stderr
-    rows = json.loads(out.read_text())["results"]
+    ours = ("--bandwidth-baseline=base.yaml", "-obandwidth_settle=never")
+    status, shown, rows = card.tested(folder, *ours, *args, env={"GRID": str(grid)}, **{**QUIET, **settings})
+    assert rows, shown
     verdicts = {re.sub(r".*\[(\w+)_f32\]", r"\1", row["nodeid"]): (row["status"], row["reason_code"]) for row in rows}
-    return done.returncode, done.stdout + done.stderr, verdicts
+    return status, shown, verdicts
 
 
 # One block more is another launch, and so other code (docs/judging.md), and its old launch is not to run: noise and the

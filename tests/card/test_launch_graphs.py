@@ -1,12 +1,10 @@
 """Launches and callables timed from a CUDA graph, under real CuPy on the emulated card, as one process saw them."""
 
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from card_processes import ALONE, Card
+from card_processes import Card
 
 TESTS = r"""
 import cupy
@@ -276,14 +274,11 @@ def test_too_large(bandwidth):
 def seen(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("user")
     (folder / "test_graphs.py").write_text(TESTS)
-    few = ("--bandwidth-max-time=0.05", "--bandwidth-min-samples=8")  # they do not differ
-    options = ("--bandwidth-device=cuda", *few, f"--bandwidth-json={folder / 'out.json'}")
-    # So little memory that one test fills nearly half of it in no time.
+    # Samples do not differ; and so little memory that one test fills nearly half of it in no time.
     settings: dict[str, object] = {"L2_BYTES": 1 << 20, "MEMORY_BYTES": 2 << 30, "JITTER": 0}
-    done = shared_card.run(["-m", "pytest", *options], settings, cwd=folder, env=ALONE)
+    _, shown, rows = shared_card.tested(folder, "--bandwidth-min-samples=8", **settings)
     # The one whose figure no memory has.
-    assert re.search(r"^=+ 1 failed, 33 passed in ", done.stdout, re.MULTILINE), done.stdout + done.stderr
-    rows = json.loads(Path(folder / "out.json").read_text())["results"]
+    assert re.search(r"^=+ 1 failed, 33 passed in ", shown, re.MULTILINE), shown
     return {row["nodeid"].partition("::test_")[2]: row for row in rows}
 
 

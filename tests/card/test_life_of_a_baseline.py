@@ -1,12 +1,11 @@
 """A baseline's life on the card: written, judged by, and what each trouble of a card makes of it; by runs of pytest."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from card_processes import ALONE, Card
+from card_processes import Card
 
 from pytest_bandwidth import baseline as baseline_files
 
@@ -46,12 +45,8 @@ SHORT = "--bandwidth-max-time=0.1"
 
 def run(card: Card, folder: Path, *args: str, env: Any = None, **settings: object) -> tuple[int, str, Any]:
     """Run pytest on the card; returns its exit status, what it printed, and its one result (None without any)."""
-    out = folder / "out.json"
-    out.unlink(missing_ok=True)
-    command = ["-m", "pytest", "--bandwidth-device=cuda", SHORT, f"--bandwidth-json={out}", *args]
-    done = card.run(command, {**SMALL, **settings}, cwd=folder, env={**ALONE, **(env or {})})
-    rows = json.loads(out.read_text())["results"] if out.exists() else []
-    return done.returncode, done.stdout + done.stderr, rows[0] if rows else None
+    status, shown, rows = card.tested(folder, SHORT, *args, env=env or {}, **{**SMALL, **settings})
+    return status, shown, rows[0] if rows else None
 
 
 @pytest.fixture(scope="module")

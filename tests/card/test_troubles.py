@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from card_processes import ALONE, Card
+from card_processes import Card
 
 TROUBLES = """
 import gc
@@ -87,11 +87,10 @@ def shown(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder: Path = tmp_path_factory.mktemp("user")
     (folder / "test_troubles.py").write_text(TROUBLES)
     # Destructors that raise are errors, too.
-    args = ("--bandwidth-device=cuda", "--bandwidth-max-time=0.05", "-p", "unraisableexception", "-W", "error")
-    settings = {"DEVICES": 2, "L2_BYTES": 1 << 16}
-    done = shared_card.run(["-m", "pytest", *args], settings, cwd=folder, env=ALONE)
-    assert done.returncode == 1
-    return done.stdout + done.stderr
+    args = ("-p", "unraisableexception", "-W", "error")
+    status, shown, _ = shared_card.tested(folder, *args, DEVICES=2, L2_BYTES=1 << 16)
+    assert status == 1
+    return shown
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -21,6 +22,7 @@ PTX, MACHINE_CODE = {"CUPY_COMPILE_WITH_PTX": "1"}, {"CUPY_COMPILE_WITH_PTX": "0
 # A cache and a memory so small that little data is enough, since each sample is a real launch.
 HEALTHY_PACE = 0.02
 SMALL = {"L2_BYTES": 1 << 13, "MEMORY_PACE": HEALTHY_PACE}
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -57,16 +59,21 @@ class Card:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
+    def tested(
+        self, folder: Path, *args: str, env: Mapping[str, str] = NOTHING, **settings: object
+    ) -> tuple[int, str, list[Any]]:
+        """Run a folder's tests; returns the exit status, what was printed, and the results."""
+        out = folder / "out.json"
+        out.unlink(missing_ok=True)
+        command = ["-m", "pytest", "--bandwidth-device=cuda", "--bandwidth-max-time=0.05", f"--bandwidth-json={out}"]
+        done = self.run([*command, *args], settings, cwd=folder, env={**ALONE, **env})
+        rows = json.loads(out.read_text())["results"] if out.exists() else []
+        return done.returncode, done.stdout + done.stderr, rows
+
     def judged(
         self, folder: Path, *args: str, env: Mapping[str, str] = PTX, **settings: object
     ) -> tuple[int, str, list[Any]]:
-        """Run a folder's tests against its base.yaml; returns the exit status, what was printed, and the results."""
-        out = folder / "out.json"
-        out.unlink(missing_ok=True)
-        command = ["-m", "pytest", "-q", "--bandwidth-device=cuda", "--bandwidth-max-time=0.05"]
+        """Run a folder's tests against its base.yaml, as `tested`."""
         # Updates take one run, for time's sake.
-        command += ["--bandwidth-min-samples=10", "-obandwidth_runs=1"]
-        command += ["--bandwidth-baseline=base.yaml", f"--bandwidth-json={out}", *args]
-        done = self.run(command, {**SMALL, **settings}, cwd=folder, env={**ALONE, **env})
-        rows = json.loads(out.read_text())["results"] if out.exists() else []
-        return done.returncode, done.stdout + done.stderr, rows
+        short = ("-q", "--bandwidth-min-samples=10", "-obandwidth_runs=1", "--bandwidth-baseline=base.yaml")
+        return self.tested(folder, *short, *args, env=env, **{**SMALL, **settings})
