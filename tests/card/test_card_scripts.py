@@ -16,8 +16,6 @@ BENCHMARKS = TESTS.parent / "benchmarks"
 
 def script(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # for its dataclasses
     spec.loader.exec_module(module)

@@ -23,7 +23,6 @@ def test_a_run_names_the_process_that_it_waited_for(card: Card, tmp_path: Path) 
         text=True,
     ) as holder:
         try:
-            assert holder.stdout is not None
             assert holder.stdout.readline() == "held\n"
             args = ("-o", "bandwidth_lock_timeout=0.1", "--bandwidth-device=cuda")
             done = card.run(["-m", "pytest", *args], {}, cwd=tmp_path, env=ALONE)

@@ -27,7 +27,6 @@ def test_each_third_sample_is_dropped_where_each_third_call_has_another_shape(ba
 @pytest.mark.bandwidth(device="cpu", min_samples=3, max_time=0.02)
 def test_what_compiles_in_every_call_leaves_no_sample(bandwidth, jax):
     found = bandwidth(lambda x: jax.jit(lambda x: x + 1)(x), jax.numpy.ones(8), reads="args", writes="result")
-    assert found.invalid is not None
     assert "JAX compiled during the sample" in found.invalid.text
 
 

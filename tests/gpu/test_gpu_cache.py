@@ -87,6 +87,5 @@ def test_work_in_place_is_no_faster_than_its_probe_where_the_cache_could_hide_it
         device.xp.negative(x, out=x)
 
     found = measured(device, Workload(call, Traffic(x.nbytes, x.nbytes), reads=(x,), writes=(x,)))
-    assert found.relative is not None
     assert found.relative < 1.15
     assert found.invalid is None

@@ -16,12 +16,8 @@ def test_a_short_copy_from_a_graph_finds_cold_caches(device: CudaDevice) -> None
     task = copy_task(device, SHORT_BYTES)
     alone, together = measured(device, task), measured(device, replace(task, graph=True))
     assert together.method.endswith("+graph")
-    assert together.seconds is not None
-    assert alone.seconds is not None
     # The same work on cold data: launches in a graph follow each other more closely than events do.
     assert 0.3 * alone.seconds < together.seconds < 1.2 * alone.seconds
-    assert alone.host_seconds is not None
-    assert together.host_seconds is not None
     assert together.host_seconds < alone.host_seconds
 
 
@@ -31,8 +27,6 @@ def test_a_callables_run_from_a_graph_finds_cold_caches(device: CudaDevice) -> N
     alone, replayed = measured(device, task), measured(device, replace(task, graph=True))
     assert replayed.method.endswith("+graph")
     assert replayed.detail["graph_launches"] == 1
-    assert replayed.seconds is not None
-    assert alone.seconds is not None
     assert 0.5 * alone.seconds < replayed.seconds < 2 * alone.seconds
 
 

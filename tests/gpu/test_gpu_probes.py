@@ -46,7 +46,6 @@ def test_the_probe_is_about_as_fast_as_torchs_copy(device: CudaDevice) -> None:
     x = torch.rand(large(device) // 4, device="cuda")
     y = torch.empty_like(x)
     found = measured(device, Workload(lambda: y.copy_(x), Traffic(x.nbytes, x.nbytes), reads=(x,), writes=(y,)))
-    assert found.relative is not None
     assert 0.9 < found.relative < 1.1
 
 
@@ -69,5 +68,4 @@ def test_wide_stream_kernels_reach_their_probe(device: CudaDevice, kernel: str) 
 
 def test_a_copy_of_16_bytes_a_thread_reaches_most_of_its_probe(device: CudaDevice) -> None:
     found = measured(device, copy_task(device, large(device)))
-    assert found.relative is not None
     assert found.relative > 0.5

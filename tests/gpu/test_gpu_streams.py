@@ -85,7 +85,6 @@ def test_torch_on_its_own_stream(device: CudaDevice) -> None:
     with pytest.raises(UsageError, match="another stream"):
         measured(device, Workload(call, Traffic(size, size), reads=(x,), writes=(y,)))
     found = measured(device, Workload(call, Traffic(size, size), reads=(x,), writes=(y,), stream=stream))
-    assert found.relative is not None
     assert 0.5 < found.relative < 1.5
     assert found.method == "events+block"
 
@@ -96,7 +95,6 @@ def test_torch_on_the_default_stream_needs_no_naming(device: CudaDevice) -> None
         pytest.skip("this torch has no CUDA")
     x = torch.rand(large(device) // 4, device="cuda")
     found = measured(device, Workload(lambda: x + 1, Traffic(x.nbytes, x.nbytes), reads=(x,)))
-    assert found.relative is not None
     assert 0.5 < found.relative < 1.5
 
 
@@ -124,5 +122,4 @@ def test_numba_on_its_own_stream(device: CudaDevice) -> None:
 
     traffic = Traffic(array.nbytes, array.nbytes)
     found = measured(device, Workload(call, traffic, reads=(array,), writes=(array,), stream=stream))
-    assert found.relative is not None
     assert 0.3 < found.relative < 1.5

@@ -58,7 +58,6 @@ def test_our_copy_is_as_fast_as_cudas_own_when_both_directions_count(device: Cud
         )
 
     theirs = measured(device, Workload(memcpy, Traffic(size, size), reads=(x,), writes=(y,)))
-    assert theirs.relative is not None
     assert 0.75 < theirs.relative < 1.25
 
 
@@ -127,7 +126,6 @@ def test_host_seconds_include_the_launch(device: CudaDevice) -> None:
             time.sleep(2e-4)
 
     found = measured(device, Workload(call, Traffic(1, 1)))
-    assert found.host_seconds is not None
     assert found.host_seconds > 2e-3
     assert with_regime(found).regime == "overhead-bound"  # as the fixture adds it
 

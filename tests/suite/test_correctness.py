@@ -125,7 +125,6 @@ def test_all_of_small_work_is_doubled(title, sizes):
     operation = operation_called(title)
     case = operation.prepare(Host(), "float32", sizes)
     doubled = doubled_case(Host(), operation, "float32", sizes, case)
-    assert doubled is not None
     assert doubled.traffic.bytes_moved == pytest.approx(2 * case.traffic.bytes_moved, rel=0.1)
     assert doubled.traffic.flop == 2 * case.traffic.flop
 
@@ -169,7 +168,6 @@ def test_work_that_no_size_doubles_is_no_evidence():
 )
 def test_orders_that_ask_for_more_say_so(name, version, dtype, sizes, device, sentence):
     finding = bottleneck_finding(name, version, dtype, sizes, device)
-    assert finding is not None
     assert finding.text == f"{sentence} they need"
 
 

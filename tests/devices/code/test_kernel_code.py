@@ -176,9 +176,7 @@ def test_architectures_are_other_code():
 def test_the_normal_form_is_a_module_that_does_and_asks_for_the_same():
     compiled = compile_ptx(WITH_CONSTANTS + SOURCE + OTHERS)
     module = normal_form(compiled.ptx, "kernel")
-    assert module is not None
     found = normal_form(module.text, "kernel")
-    assert found is not None
     assert found.text == module.text
     assert "before" not in module.text
     assert ".loc" not in module.text
@@ -234,11 +232,9 @@ def test_what_goes_elsewhere_is_code(case):
 
 def test_the_normal_form_without_texts_is_a_module():
     module = normal_form(compile_ptx(SAID).ptx, "kernel")
-    assert module is not None
     assert module.said.lines == {3, 6, 7}
     assert "114, 97, 110, 103, 101" not in module.text  # "range"
     again = normal_form(module.text, "kernel")
-    assert again is not None
     assert (again.text, again.said.lines) == (module.text, {0})
 
 

@@ -119,7 +119,6 @@ def test_machine_code_that_the_driver_makes_is_known_by_ptx_and_driver(
 def test_what_cannot_be_told_is_unknown_and_says_why(codes: RawKernelCodes, more: Any, why: str) -> None:
     found = code(codes, **more)
     assert (found.identity, found.ptx) == (CodeIdentity(), None)
-    assert found.unknown is not None
     assert found.unknown.startswith(why)
 
 

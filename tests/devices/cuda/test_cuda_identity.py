@@ -84,7 +84,6 @@ def test_an_amd_gpu_is_known_by_its_gfx_name_and_its_infinity_cache_counts() -> 
 
 def test_memory_arithmetic_needs_both_figures_and_an_nvidia_gpu() -> None:
     found = arithmetic_peak(MODEL_FACTS, KNOWN)
-    assert found is not None
     assert "2619 MHz × 5120 bit" in found.source
     assert arithmetic_peak(MODEL_FACTS, GpuIdentity()) is None
     assert arithmetic_peak(replace(MODEL_FACTS, gfx="gfx942"), KNOWN) is None

@@ -83,7 +83,6 @@ def test_data_of_sixteen_caches_needs_no_flush() -> None:
 def test_a_callable_that_waits_does_not_hang_and_is_dropped(gpu: Gpu, timer: Timer) -> None:
     call = waiting(gpu)
     first = timer.time(call, None)
-    assert first.drop is not None
     assert first.drop.code == "not-held"
     assert gpu.now >= BLOCK_SECONDS  # the guard let go
     assert timer.blocked  # once may be chance
@@ -132,7 +131,6 @@ def test_a_clock_that_falls_drops_the_sample_and_pauses(gpu: Gpu, timer: Timer) 
     assert not any(drops(timer, *[plain(gpu)] * 3))
     gpu.clock_mhz = 0.749 * 1500
     sample = timer.time(plain(gpu), None)
-    assert sample.drop is not None
     assert sample.drop.code == "throttled"
     assert "pause 0.05" in gpu.log
 
