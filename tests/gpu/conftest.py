@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,14 @@ def opened_device() -> Iterator[CudaDevice]:
 def device(opened_device: CudaDevice) -> Iterator[CudaDevice]:
     yield opened_device
     opened_device.release()
+
+
+@pytest.fixture
+def torch() -> Any:
+    module = pytest.importorskip("torch")
+    if not module.cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    return module
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from gpu_work import copy_task, measured
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.domain.errors import UsageError
 
+pytestmark = pytest.mark.usefixtures("nvidia")
 SHORT_BYTES = 1 << 20
 
 
-@pytest.mark.usefixtures("nvidia")
 def test_a_short_copy_from_a_graph_finds_cold_caches(device: CudaDevice) -> None:
     task = copy_task(device, SHORT_BYTES)
     alone, together = measured(device, task), measured(device, replace(task, graph=True))
@@ -21,7 +21,6 @@ def test_a_short_copy_from_a_graph_finds_cold_caches(device: CudaDevice) -> None
     assert together.host_seconds < alone.host_seconds
 
 
-@pytest.mark.usefixtures("nvidia")
 def test_a_callables_run_from_a_graph_finds_cold_caches(device: CudaDevice) -> None:
     task = replace(copy_task(device, SHORT_BYTES), launch=None)
     alone, replayed = measured(device, task), measured(device, replace(task, graph=True))
@@ -30,7 +29,6 @@ def test_a_callables_run_from_a_graph_finds_cold_caches(device: CudaDevice) -> N
     assert 0.5 * alone.seconds < replayed.seconds < 2 * alone.seconds
 
 
-@pytest.mark.usefixtures("nvidia")
 def test_what_waits_inside_of_a_callable_is_not_captured(device: CudaDevice) -> None:
     task = copy_task(device, SHORT_BYTES)
 

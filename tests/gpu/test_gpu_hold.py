@@ -3,13 +3,10 @@
 If these are red no figure of the card means what it says: stop and look.
 """
 
-import os
-import subprocess
-import sys
 import time
 
 import pytest
-from gpu_work import BUDGET, copy_task, large, measured
+from gpu_work import BUDGET, child, copy_task, large, measured
 
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
@@ -17,19 +14,15 @@ from pytest_bandwidth.devices.cuda.timing import BLOCKED, PLAIN
 
 FIRST_SAMPLE = """
 import time
-from pytest_bandwidth.devices.base import Budget, Workload
-from pytest_bandwidth.devices.cuda.device import open_cuda
-from pytest_bandwidth.domain.traffic import Traffic
-device = open_cuda(0)
 x = device.random(1 << 22, "float32")
-found = device.measure(Workload(lambda: x + 1, Traffic(x.nbytes, x.nbytes)), Budget(5, 0.1), lambda text: None)
+found = device.measure(Workload(lambda: x + 1, Traffic(x.nbytes, x.nbytes)), Budget(5, 0.1), quiet)
 drops = []
 real = device.time
 device.time = lambda call, stream: (drops.append(real(call, stream)), drops[-1])[1]
 y = device.random(1 << 22, "float64")
 begun = time.perf_counter()
-device.measure(Workload(lambda: y * y, Traffic(y.nbytes, y.nbytes)), Budget(5, 0.1), lambda text: None)
-print(time.perf_counter() - begun, found.method, [s.drop.code for s in drops if s.drop])
+device.measure(Workload(lambda: y * y, Traffic(y.nbytes, y.nbytes)), Budget(5, 0.1), quiet)
+print(json.dumps([time.perf_counter() - begun, found.method, [s.drop.code for s in drops if s.drop]]))
 """
 
 
@@ -70,15 +63,6 @@ def test_a_callable_that_synchronises_falls_back_in_a_few_seconds(device: CudaDe
 @pytest.mark.parametrize("loading", ["LAZY", "EAGER"])
 def test_no_sample_is_dropped_for_loading_or_allocating(loading: str) -> None:
     # In a process of its own, so that every kernel is new to it; the second measurement also takes new memory.
-    done = subprocess.run(
-        [sys.executable, "-c", FIRST_SAMPLE],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        env={**os.environ, "CUDA_MODULE_LOADING": loading},
-    )
-    assert done.returncode == 0, done.stderr
-    seconds, method, dropped = done.stdout.split(maxsplit=2)
-    assert (method, dropped.strip()) == (BLOCKED, "[]")
-    assert float(seconds) < 2
+    seconds, method, dropped = child(FIRST_SAMPLE, CUDA_MODULE_LOADING=loading)
+    assert (method, dropped) == (BLOCKED, [])
+    assert seconds < 2

@@ -1,17 +1,15 @@
 """Kernels, launches and errors on a real device."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from gpu_work import COPY, measured, quiet
+from gpu_work import COPY, child, measured, quiet
 
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice, open_cuda
@@ -28,9 +26,11 @@ def launch(device: CudaDevice, kernel: Any, *args: Any, **more: Any) -> None:
     device.launcher(Launch(kernel, (4, 1, 1), (256, 1, 1), args, **more), None)()
 
 
-def test_an_extern_c_kernel_computes(device: CudaDevice) -> None:
+@pytest.mark.parametrize("users", [False, True])
+def test_an_extern_c_kernel_and_a_users_raw_kernel_compute(device: CudaDevice, users: bool) -> None:
     x, y = device.random(1024, "float32"), device.xp.zeros(1024, "float32")
-    launch(device, device.kernel(KernelSource(COPY, "copy")), x, y, np.int64(256))
+    kernel = device.xp.RawKernel(COPY, "copy") if users else device.kernel(KernelSource(COPY, "copy"))
+    launch(device, kernel, x, y, np.int64(256))
     assert (device.xp.asnumpy(x) == device.xp.asnumpy(y)).all()
 
 
@@ -53,9 +53,14 @@ def test_a_kernel_with_a_cpp_name(device: CudaDevice) -> None:
     assert device.kernel(KernelSource(text, "copy")) is not None
 
 
-def test_a_compile_error_shows_the_compilers_log(device: CudaDevice) -> None:
+def test_a_compile_error_shows_the_compilers_log_and_a_users_own_kernel_is_compiled_before_it_is_timed(
+    device: CudaDevice,
+) -> None:
+    wrong = 'extern "C" __global__ void f() { undeclared_thing(); }'
     with pytest.raises(KernelError, match=r"does not compile.*\n(?s:.*)undeclared_thing"):
-        device.kernel(KernelSource('extern "C" __global__ void f() { undeclared_thing(); }', "f"))
+        device.kernel(KernelSource(wrong, "f"))
+    with pytest.raises(KernelError, match="undeclared_thing"):
+        launch(device, device.xp.RawKernel(wrong, "f"))
 
 
 def test_a_compile_error_names_the_file(device: CudaDevice, tmp_path: Path) -> None:
@@ -79,17 +84,6 @@ def test_options_reach_the_compiler(device: CudaDevice, tmp_path: Path) -> None:
     x = device.xp.zeros(1, np.int32)
     device.launcher(Launch(device.kernel(source), (1, 1, 1), (1, 1, 1), (x,)), None)()
     assert int(x[0]) == 43
-
-
-def test_a_users_raw_kernel(device: CudaDevice) -> None:
-    x, y = device.random(1024, "float32"), device.xp.zeros(1024, "float32")
-    launch(device, device.xp.RawKernel(COPY, "copy"), x, y, np.int64(256))
-    assert (x == y).all()
-
-
-def test_a_users_raw_kernel_is_compiled_before_it_is_timed(device: CudaDevice) -> None:
-    with pytest.raises(KernelError, match="undeclared_thing"):
-        launch(device, device.xp.RawKernel('extern "C" __global__ void f() { undeclared_thing(); }', "f"))
 
 
 def test_what_is_no_kernel_is_refused(device: CudaDevice) -> None:
@@ -164,10 +158,7 @@ def test_a_view_keeps_its_offset(device: CudaDevice) -> None:
     assert (y == x[1024:]).all()
 
 
-def test_a_torch_tensor_is_passed_as_it_is(device: CudaDevice) -> None:
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("this torch has no CUDA")
+def test_a_torch_tensor_is_passed_as_it_is(device: CudaDevice, torch: Any) -> None:
     x, y = torch.rand(1024, device="cuda"), torch.zeros(1024, device="cuda")
     launch(device, device.kernel(KernelSource(COPY, "copy")), x, y, np.int64(256))
     torch.cuda.synchronize()
@@ -200,30 +191,6 @@ def test_probe_kernels_compute_what_they_say(device: CudaDevice, n: int) -> None
         assert (out[1 : n + 1] == expected).all()
         assert not out[0].any()
         assert not out[-1].any()
-
-
-CHILD = """
-import json, sys
-import numpy as np
-from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
-from pytest_bandwidth.devices.cuda.device import open_cuda
-from pytest_bandwidth.domain.traffic import Traffic
-device = open_cuda(0)
-quiet = lambda text: None
-"""
-
-
-def child(body: str, **environ: str) -> Any:
-    """Runs code in a process of its own; what it prints last is JSON."""
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD + textwrap.dedent(body)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, **environ},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_an_illegal_access_loses_the_device_once_and_for_all() -> None:

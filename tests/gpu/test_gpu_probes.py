@@ -1,5 +1,7 @@
 """Whether probes reach what the memory can give: their grids, and beside copies by others."""
 
+from typing import Any
+
 import pytest
 from gpu_work import copy_task, large, measured, median_seconds
 
@@ -39,10 +41,7 @@ def test_no_smaller_grid_is_faster(device: CudaDevice, mix: Mix, monkeypatch: py
     assert gbps["one turn a thread"] >= (1 - WORTH) * max(gbps.values()), f"choose another grid for {mix.name}: {gbps}"
 
 
-def test_the_probe_is_about_as_fast_as_torchs_copy(device: CudaDevice) -> None:
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("this torch has no CUDA")
+def test_the_probe_is_about_as_fast_as_torchs_copy(device: CudaDevice, torch: Any) -> None:
     x = torch.rand(large(device) // 4, device="cuda")
     y = torch.empty_like(x)
     found = measured(device, Workload(lambda: y.copy_(x), Traffic(x.nbytes, x.nbytes), reads=(x,), writes=(y,)))

@@ -17,19 +17,17 @@ def non_blocking(device: CudaDevice) -> Any:
     return device.xp.cuda.Stream(non_blocking=True)
 
 
-def test_long_work_on_another_stream_is_caught(device: CudaDevice) -> None:
+long_and_short = pytest.mark.parametrize("cycles", [10_000_000, 5_000])
+
+
+@long_and_short
+def test_work_on_another_stream_is_caught(device: CudaDevice, cycles: int) -> None:
     other = non_blocking(device)
     with pytest.raises(UsageError, match="another stream"):
-        measured(device, Workload(spinner(device, 10_000_000, other), Traffic(1, 1)))
+        measured(device, Workload(spinner(device, cycles, other), Traffic(1, 1)))
 
 
-def test_short_work_on_another_stream_is_caught(device: CudaDevice) -> None:
-    other = non_blocking(device)
-    with pytest.raises(UsageError, match="another stream"):
-        measured(device, Workload(spinner(device, 5_000, other), Traffic(1, 1)))
-
-
-@pytest.mark.parametrize("cycles", [10_000_000, 5_000])
+@long_and_short
 def test_a_compared_callable_on_another_stream_is_caught(device: CudaDevice, cycles: int) -> None:
     other = non_blocking(device)
     task = Workload(spinner(device, 100_000), Traffic(1, 1), interleaved=(spinner(device, cycles, other),))
@@ -69,10 +67,7 @@ def test_a_named_stream_gives_the_same_figure(device: CudaDevice, kind: str) -> 
     assert found.gbps == pytest.approx(default.gbps, rel=0.1)
 
 
-def test_torch_on_its_own_stream(device: CudaDevice) -> None:
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("this torch has no CUDA")
+def test_torch_on_its_own_stream(device: CudaDevice, torch: Any) -> None:
     size = large(device)
     x = torch.empty(size, dtype=torch.uint8, device="cuda").random_()
     y = torch.empty_like(x)
@@ -89,10 +84,7 @@ def test_torch_on_its_own_stream(device: CudaDevice) -> None:
     assert found.method == "events+block"
 
 
-def test_torch_on_the_default_stream_needs_no_naming(device: CudaDevice) -> None:
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("this torch has no CUDA")
+def test_torch_on_the_default_stream_needs_no_naming(device: CudaDevice, torch: Any) -> None:
     x = torch.rand(large(device) // 4, device="cuda")
     found = measured(device, Workload(lambda: x + 1, Traffic(x.nbytes, x.nbytes), reads=(x,)))
     assert 0.5 < found.relative < 1.5

@@ -1,6 +1,11 @@
 """Set up work for the GPU tests: kernels with known traffic, and a shorthand for measuring."""
 
+import json
+import os
 import statistics
+import subprocess
+import sys
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -28,8 +33,32 @@ extern "C" __global__ void spin(long long cycles) {
 """
 
 
+CHILD = """
+import json, sys
+import numpy as np
+from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
+from pytest_bandwidth.devices.cuda.device import open_cuda
+from pytest_bandwidth.domain.traffic import Traffic
+device = open_cuda(0)
+quiet = lambda text: None
+"""
+
+
 def quiet(_: str) -> None:
     pass
+
+
+def child(body: str, **environ: str) -> Any:
+    """Run code in a process of its own; what it prints last is JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD + textwrap.dedent(body)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, **environ},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def copy_task(device: CudaDevice, size: int, **more: Any) -> Workload:
