@@ -43,10 +43,8 @@ TARGETS = [*(GPUTarget("cuda", capability, 32) for capability in (80, 90, 120)),
 
 
 @pytest.fixture
-def written(tmp_path, monkeypatch):
+def written(tmp_path):
     """Write a module and import it: Triton reads a kernel's source from its file."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # 3.9 warns where it is not set
 
     def write(text):
         path = tmp_path / "kernels.py"

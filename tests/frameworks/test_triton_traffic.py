@@ -23,10 +23,8 @@ from pytest_bandwidth.features.traffic.device import TrafficDevice, open_traffic
 
 
 @pytest.fixture(params=["sm_80", "sm_90"])
-def device(request, tmp_path, monkeypatch):
+def device(request):
     """A device that Triton launches on."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # 3.9 warns where it is not set
     opened = open_traffic(request.param)
     opened.begin_test()
     for kernel in vars(kernels).values():
@@ -186,9 +184,7 @@ HELPING = (
 )
 
 
-def test_what_a_helper_loads_is_counted_at_the_helper_s_line(project, monkeypatch, tmp_path):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+def test_what_a_helper_loads_is_counted_at_the_helper_s_line(project):
     project.file("helping.py", HELPING)
     project.file("test_scale.py", HELPED)
     project.run("--bandwidth-device=traffic", "--bandwidth-json=run.json").assert_outcomes(passed=1)
@@ -265,17 +261,14 @@ OWN = "import numpy as np\n" + TEST.replace('bandwidth.random(n, "float32")', 'n
         (TEST, "cpu", r".*0 active drivers .*; Triton finds no GPU: --bandwidth-device=traffic counts its kernels.*"),
     ],
 )
-def test_what_a_user_of_triton_meets_first_is_told_with_a_remedy(project, monkeypatch, tmp_path, text, kind, said):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+def test_what_a_user_of_triton_meets_first_is_told_with_a_remedy(project, text, kind, said):
     project.file("test_scale.py", text.replace("STRIDE", "1"))
     result = project.run(f"--bandwidth-device={kind}")
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([said])
 
 
-def test_a_kernel_that_lost_its_pattern_is_regressed_with_the_line(project, monkeypatch, tmp_path):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+def test_a_kernel_that_lost_its_pattern_is_regressed_with_the_line(project, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
     options = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml")
     project.file("test_scale.py", TEST.replace("STRIDE", "1"))
