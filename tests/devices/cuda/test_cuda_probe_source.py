@@ -174,17 +174,10 @@ def test_sums_of_words_are_the_hosts(built: Any, n: int) -> None:
 
 @pytest.fixture(scope="module")
 def ptx() -> str:
-    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
-    source = (shipped_folder() / "probe.cu").read_bytes()
-    status, program = nvrtc.nvrtcCreateProgram(source, b"probe.cu", 0, [], [])
-    assert int(status) == 0
-    options = [b"--gpu-architecture=compute_90", b"--std=c++17"]
-    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    assert int(status) == 0
-    size = nvrtc.nvrtcGetPTXSize(program)[1]
-    text = b" " * size
-    nvrtc.nvrtcGetPTX(program, text)
-    return text.decode()
+    pytest.importorskip("cuda.bindings.nvrtc")
+    from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_ptx
+
+    return compile_ptx((shipped_folder() / "probe.cu").read_text(), arch="sm_90", filename="probe.cu").ptx
 
 
 @pytest.mark.parametrize(
