@@ -100,7 +100,6 @@ def added(sums: Iterable[Sums]) -> Sums:
 
 
 def _sums_from(start: int, words: np.ndarray[Any, Any]) -> Sums:
-    """Return the sums of words that begin at a place."""
     first = second = 0
     mixed, shifted = np.empty((2, min(_CHUNK_WORDS, words.size)), np.uint64)
     for at in range(0, words.size, _CHUNK_WORDS):

@@ -104,7 +104,6 @@ def awaited(
 
 
 def _refuse_given_away(arguments: Found) -> None:
-    """Raise UsageError where a run gave away the buffer of an argument."""
     for path, array, framework in arguments:
         if not framework.is_lazy and not framework.is_made(array):
             raise UsageError(

@@ -305,7 +305,6 @@ def _attributes_of_functions(elf: Elf) -> dict[str, list[bytes]]:
 
 
 def _attributes(section: Section) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and value of each attribute."""
     at = 0
     while at + _ATTRIBUTE.size <= section.size:
         form, attribute, value = _ATTRIBUTE.unpack_from(section.data, at)

@@ -234,7 +234,6 @@ class _Item:
 
 
 def _items(text: str) -> Iterator[_Item]:
-    """Yield each item at the top of a module."""
     start, depth = 0, 0
     for mark in _MARKS.finditer(text):
         depth += {"{": 1, "}": -1}.get(mark[0], 0)
@@ -286,7 +285,6 @@ def without_file(name: str) -> str:
 
 
 def _renamed(text: str, names: Mapping[str, str]) -> str:
-    """Put other words in the place of some."""
     if not names:
         return text
 

@@ -146,7 +146,6 @@ def _stage_exponentials(stage: Array, x: Array, start: int, cols: int, shift: An
 
 @inlined
 def _write_scaled(out: Array, stage: Array, start: int, cols: int, factor: Any) -> None:
-    """Write out = stage · factor along a row."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, start, cols)
     factors = spread(factor)
