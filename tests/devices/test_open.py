@@ -92,9 +92,9 @@ def test_the_example_of_a_device_counts_each_callable_by_itself(pytester):
     baseline = (pytester.path / "b.yaml").read_text()
     assert "kind: calls" in baseline
     assert "pattern" not in baseline
-    pytester.runpytest_subprocess(*options, "--bandwidth-strict").assert_outcomes(passed=2)
+    pytester.runpytest_inprocess(*options, "--bandwidth-strict").assert_outcomes(passed=2)
     pytester.makepyfile(COUNTED.replace("    once()", "    once(), once()"))
-    worse = pytester.runpytest_subprocess(*options)
+    worse = pytester.runpytest_inprocess(*options)
     worse.stdout.fnmatch_lines(["    likely cause  the code changed"])
     assert "the kernel's code" not in worse.stdout.str()
 
