@@ -71,14 +71,25 @@ def cache(library: c.CDLL) -> Iterator[Cache]:
     library.card_l2_free(c.c_void_p(made.pointer))
 
 
-def test_a_cold_read_fetches_and_a_warm_one_does_not(cache: Cache) -> None:
-    assert cache.touch(0, 512 * KIB, READ) == (512 * KIB // 32, 0)
-    assert cache.touch(0, 512 * KIB, READ) == (0, 0)
+# Each step: an address, bytes, an access, and the sectors that it fetches and writes back; or a flush, and its sectors.
+STEPS = {
+    "a cold read fetches and a warm one does not": [(0, MIB // 2, READ, (MIB // 64, 0)), (0, MIB // 2, READ, (0, 0))],
+    "more than the cache is never warm": [(0, 2 * MIB, READ, (2 * MIB // 32, 0))] * 3,
+    "reading pushes dirty lines out": [(0, MIB, WRITE, (0, 0)), (16 * MIB, MIB, READ, (MIB // 32, MIB // 32))],
+    "a sector written in part is completed when it leaves": [(4, 8, WRITE, (0, 0)), ((1, 1),)],
+    "a sector written in pieces needs no fetch": [
+        *((4 * piece, 4, WRITE, (0, 0)) for piece in range(8)),
+        *((0, 32, READ, (0, 0)), ((0, 1),)),
+    ],
+    "a read completes what was written in part": [(0, 4, WRITE, (0, 0)), (16, 4, READ, (1, 0)), ((0, 1),)],
+    "an atomic reads and writes": [(64, 4, UPDATE, (1, 0)), (64, 4, UPDATE, (0, 0)), ((0, 1),)],
+}
 
 
-def test_more_than_the_cache_is_never_warm(cache: Cache) -> None:
-    for _ in range(3):
-        assert cache.touch(0, 2 * MIB, READ) == (2 * MIB // 32, 0)
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
+def test_sectors_are_fetched_and_written_back(cache: Cache, steps: list[Any]) -> None:
+    for *touched, sectors in steps:
+        assert (cache.touch(*touched) if touched else cache.flush()) == sectors
 
 
 def test_a_write_of_whole_sectors_fetches_nothing_and_stays(cache: Cache) -> None:
@@ -95,35 +106,6 @@ def test_a_clean_cache_makes_writes_look_fast_and_a_dirty_one_does_not(cache: Ca
     assert written == 3 * MIB // 32
     _, written = cache.touch(32 * MIB, 4 * MIB, WRITE)  # now as much leaves as enters
     assert written == 4 * MIB // 32
-
-
-def test_reading_pushes_dirty_lines_out(cache: Cache) -> None:
-    cache.touch(0, MIB, WRITE)
-    assert cache.touch(16 * MIB, MIB, READ) == (MIB // 32, MIB // 32)
-
-
-def test_a_sector_written_in_part_is_completed_when_it_leaves(cache: Cache) -> None:
-    assert cache.touch(4, 8, WRITE) == (0, 0)
-    assert cache.flush() == (1, 1)
-
-
-def test_a_sector_written_in_pieces_needs_no_fetch(cache: Cache) -> None:
-    for piece in range(8):
-        assert cache.touch(4 * piece, 4, WRITE) == (0, 0)
-    assert cache.touch(0, 32, READ) == (0, 0)
-    assert cache.flush() == (0, 1)
-
-
-def test_a_read_completes_what_was_written_in_part(cache: Cache) -> None:
-    cache.touch(0, 4, WRITE)
-    assert cache.touch(16, 4, READ) == (1, 0)
-    assert cache.flush() == (0, 1)
-
-
-def test_an_atomic_reads_and_writes(cache: Cache) -> None:
-    assert cache.touch(64, 4, UPDATE) == (1, 0)
-    assert cache.touch(64, 4, UPDATE) == (0, 0)
-    assert cache.flush() == (0, 1)
 
 
 def test_freed_memory_is_not_written_back(cache: Cache) -> None:
