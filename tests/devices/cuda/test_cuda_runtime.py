@@ -100,38 +100,27 @@ def guard(*, then: BaseException | None = None) -> ContextGuard:
     return ContextGuard(synchronize, (ModelOutOfMemory,))
 
 
-def test_a_users_own_error_passes_through() -> None:
-    with pytest.raises(ZeroDivisionError), guard().watch():
-        raise ZeroDivisionError
-
-
-def test_a_sticky_error_loses_the_device_for_good() -> None:
-    watched = guard()
-    with pytest.raises(DeviceLost, match="outside its arrays"), watched.watch():
-        raise CudaError(700, "an illegal memory access was encountered")
-    with pytest.raises(DeviceLost, match="outside its arrays"), watched.watch():
-        pytest.fail("nothing may run on a lost device")
-
-
-def test_another_librarys_words_for_it_are_checked_with_cuda_itself() -> None:
-    watched = guard(then=CudaError(719))
-    with pytest.raises(DeviceLost), watched.watch():
-        raise RuntimeError("CUDA error: unspecified launch failure")
-    assert watched.lost is not None
-
-
-def test_an_error_that_leaves_the_context_usable_is_not_sticky() -> None:
-    watched = guard(then=CudaError(1))
-    with pytest.raises(ValueError, match="mine"), watched.watch():
-        raise ValueError("mine")
-    assert watched.lost is None
-
-
-def test_interruption_passes_through_unexamined() -> None:
-    watched = guard(then=CudaError(700))
-    with pytest.raises(KeyboardInterrupt), watched.watch():
-        raise KeyboardInterrupt
-    assert watched.lost is None
+@pytest.mark.parametrize(
+    ("raised", "then", "expected", "said"),
+    [
+        (ZeroDivisionError("mine"), None, ZeroDivisionError, "mine"),
+        (CudaError(700, "an illegal memory access was encountered"), None, DeviceLost, "outside its arrays"),
+        # Another library's words for it are checked with CUDA itself.
+        (RuntimeError("CUDA error: unspecified launch failure"), CudaError(719), DeviceLost, "a kernel failed"),
+        (ValueError("mine"), CudaError(1), ValueError, "mine"),  # which leaves the context usable
+        (KeyboardInterrupt("mine"), CudaError(700), KeyboardInterrupt, "mine"),  # unexamined
+    ],
+)
+def test_a_sticky_error_loses_the_device_for_good_and_others_pass_through(
+    raised: BaseException, then: BaseException | None, expected: type[BaseException], said: str
+) -> None:
+    watched = guard(then=then)
+    with pytest.raises(expected, match=said), watched.watch():
+        raise raised
+    assert (watched.lost is not None) is (expected is DeviceLost)
+    if expected is DeviceLost:
+        with pytest.raises(DeviceLost, match=said), watched.watch():
+            pytest.fail("nothing may run on a lost device")
 
 
 def test_running_out_of_memory_says_for_what() -> None:
