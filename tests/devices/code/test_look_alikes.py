@@ -27,6 +27,11 @@ def own(text, before="1.0", after="2.0"):
     return {"case.py": text}, {"case.py": (before, after)}
 
 
+def of_class(base, method, returned, made=""):
+    """Return a package whose kernel uses something of a class of its own, and an edit of that class."""
+    return own(kernel(f"return {returned}", f"class Own({base}):\n    def {method}: return 1.0\n{made}"))
+
+
 def beside(text, name, other):
     """Return a package of two files, and an edit of the other one."""
     return {"case.py": text, name: other}, {name: ("1.0", "2.0")}
@@ -147,38 +152,16 @@ CASES = {
     "a partial of a class of its own": own(
         HEAD + "class Own(functools.partial):\n    def __call__(self, x): return 1.0\nkernel = Own(np.sum)\n"
     ),
-    "a number of a class of its own": own(
-        kernel(
-            "return A + 0.0",
-            "class Own(float):\n    def __add__(self, other): return 1.0\nA = Own(0)",
-        )
-    ),
-    "a NumPy number of a class of its own": own(
-        kernel(
-            "return A + 0.0",
-            "class Own(np.float64):\n    def __add__(self, other): return 1.0\nA = Own(0)",
-        )
-    ),
-    "a tuple of a class of its own": own(
-        kernel(
-            "return A[0]",
-            "class Own(tuple):\n    def __getitem__(self, at): return 1.0\nA = Own((0,))",
-        )
-    ),
+    "a number of a class of its own": of_class("float", "__add__(self, other)", "A + 0.0", "A = Own(0)"),
+    "a NumPy number of a class of its own": of_class("np.float64", "__add__(self, other)", "A + 0.0", "A = Own(0)"),
+    "a tuple of a class of its own": of_class("tuple", "__getitem__(self, at)", "A[0]", "A = Own((0,))"),
     "a list of a class of its own": own(
         HEAD
         + "class Own(list):\n    def __getitem__(self, at): return 1.0\n"
         + "def made(a):\n    def kernel(x): return a[0]\n    return kernel\nkernel = made(Own([0]))\n"
     ),
-    "an array of a class of its own": own(
-        kernel(
-            "return A.sum()",
-            "class Own(np.ndarray):\n    def sum(self): return 1.0\nA = np.zeros(3).view(Own)",
-        )
-    ),
-    "a view of a class of its own": own(
-        kernel("return x.view(Own).sum()", "class Own(np.ndarray):\n    def sum(self): return 1.0")
-    ),
+    "an array of a class of its own": of_class("np.ndarray", "sum(self)", "A.sum()", "A = np.zeros(3).view(Own)"),
+    "a view of a class of its own": of_class("np.ndarray", "sum(self)", "x.view(Own).sum()"),
     "a class that says to be NumPy's": own(
         kernel(
             "return np.float32(0).f()",
