@@ -141,36 +141,29 @@ def test_shape_effects_are_pairs_one_element_apart():
 
 
 @pytest.mark.parametrize(
-    ("l3", "memory", "profile", "expected"),
+    ("kind", "cache_mib", "memory_gib", "profile", "expected_mib"),
     [
-        (2**20, 2**40, "quick", 64 * 2**20),  # never less, however small the cache
-        (32 * 2**20, 2**40, "quick", 160 * 2**20),  # five caches
-        (2**30, 2**40, "quick", 192 * 2**20),  # but a quick run stays quick
-        (2**20, 2**30, "quick", int(2**30 * 0.05)),  # and never more than a share of memory
-        (2**20, 2**40, "full", 2**30),
+        ("cpu", 1, 1024, "quick", 64),  # never less, however small the cache
+        ("cpu", 32, 1024, "quick", 160),  # five caches
+        ("cpu", 1024, 1024, "quick", 192),  # but a quick run stays quick
+        ("cpu", 1, 1, "quick", 1024 * 0.05),  # and never more than a share of memory
+        ("cpu", 1, 1024, "full", 1024),
+        # On a GPU sixteen caches, as far as its memory goes.
+        ("cuda", 4, 16, "quick", 64),
+        ("cuda", 50, 141, "quick", 800),  # an H200
+        ("cuda", 126, 180, "quick", 2016),  # a B200: no cap but the memory's share
+        ("cuda", 72, 24, "quick", 1152),
+        ("cuda", 48, 8, "quick", 8 * 1024 * 0.05),
+        ("cuda", 50, 141, "full", 4096),
+        ("cuda", 256, 192, "full", 4096),
+        ("cuda", 126, 24, "full", 24 * 1024 * 0.05),
     ],
 )
-def test_sizes_follow_caches_and_memory(l3, memory, profile, expected):
-    identity = DeviceIdentity("cpu", "host", memory, "0", facts={"l3_bytes": l3})
-    assert target_bytes(identity, profile) == expected
-
-
-@pytest.mark.parametrize(
-    ("cache_mib", "memory_gib", "profile", "expected_mib"),
-    [
-        (4, 16, "quick", 64),
-        (50, 141, "quick", 800),  # an H200
-        (126, 180, "quick", 2016),  # a B200: no cap but the memory's share
-        (72, 24, "quick", 1152),
-        (48, 8, "quick", 8 * 1024 * 0.05),
-        (50, 141, "full", 4096),
-        (256, 192, "full", 4096),
-        (126, 24, "full", 24 * 1024 * 0.05),
-    ],
-)
-def test_a_gpu_gets_sixteen_caches_as_far_as_its_memory_goes(cache_mib, memory_gib, profile, expected_mib):
-    facts = {"l2_bytes": 2**20, "last_cache_bytes": cache_mib * 2**20}
-    identity = DeviceIdentity("cuda", "GPU", memory_gib * 2**30, "0", facts=facts, timed_on="gpu")
+def test_sizes_follow_caches_and_memory(kind, cache_mib, memory_gib, profile, expected_mib):
+    gpu = kind == "cuda"
+    facts = {"l2_bytes": 2**20, "last_cache_bytes" if gpu else "l3_bytes": cache_mib * 2**20}
+    timed_on = "gpu" if gpu else "host"
+    identity = DeviceIdentity(kind, "any", memory_gib * 2**30, "0", facts=facts, timed_on=timed_on)
     assert target_bytes(identity, profile) == int(expected_mib * 2**20)
 
 
