@@ -224,7 +224,11 @@ class CudaDevice(TimedDevice):
         with self._current():
             source = next((source for source, kernel in self._kernels.items() if kernel is launch.kernel), None)
             kernel, args = prepared_call(self._cupy, launch, self._world, source)
-            _refuse_misread(launch, source)
+            # A RawKernel of the user's own is let pass.
+            if source is not None and (misread := misread_arrays(source.text, source.name, launch.args)):
+                raise UsageError(
+                    f"launch: {'; '.join(misread)}: the kernel would read garbage, give arrays of its types"
+                )
             target = None if stream is None else self._runtime.stream(stream)
 
         def run() -> None:
@@ -540,9 +544,3 @@ class CudaDevice(TimedDevice):
             "sm_clock_reported_mhz": self._health.reading.sm_clock_mhz,
             "uncorrected_ecc_errors": self._health.reading.uncorrected_ecc_errors,
         }
-
-
-def _refuse_misread(launch: Launch, source: KernelSource | None) -> None:
-    """Raise UsageError for arrays of other numbers than the kernel reads. A RawKernel of the user is let pass."""
-    if source is not None and (misread := misread_arrays(source.text, source.name, launch.args)):
-        raise UsageError(f"launch: {'; '.join(misread)}: the kernel would read garbage, give arrays of its types")

@@ -88,7 +88,8 @@ class ContextGuard:
         Whatever else the block raises passes through: it is the user's own. But a framework's own words for a sticky
         error are found out by asking CUDA itself.
         """
-        self._refuse_if_lost()
+        if self.lost is not None:
+            raise DeviceLost(self.lost)
         try:
             yield
         except DeviceLost:
@@ -111,10 +112,6 @@ class ContextGuard:
             raise OutOfMemory(
                 f"{what} does not fit the GPU's memory ({one_line(error)}): use smaller arrays, or free some"
             ) from None
-
-    def _refuse_if_lost(self) -> None:
-        if self.lost is not None:
-            raise DeviceLost(self.lost)
 
     def _note_if_sticky(self, error: BaseException) -> None:
         culprit = error if status_of(error) in STICKY else self._ask_device()

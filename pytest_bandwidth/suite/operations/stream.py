@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -167,16 +167,13 @@ def _chain(
     return Operation(name, "fused" if fused else "unfused", FLOATS, prepare, shapes, SMALL)
 
 
-def _bias_relu_dropout(host: Any) -> Any:
-    return references.bias_relu_dropout(host, BIAS, PROBABILITY, SEED)
-
-
 _THREE = (
     ("bias", (np.float32(BIAS),)),
     ("relu", ()),
     ("dropout", (np.float32(PROBABILITY), np.uint32(SEED))),
 )
 _TWO: tuple[tuple[str, tuple[Any, ...]], ...] = (("cos", ()), ("cos", ()))
+_of_three = partial(references.bias_relu_dropout, bias=BIAS, probability=PROBABILITY, seed=SEED)
 
 # ---- intensity sweep -------------------------------------------------------------------------------------------------
 
@@ -223,7 +220,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     *(_reduction("sum", version, 1, traffic.reduce_sum) for version in ("plain", "wide")),
     *(_reduction("dot", version, 2, traffic.dot) for version in ("plain", "wide")),
-    *(_chain("bias_relu_dropout", _THREE, _bias_relu_dropout, fused) for fused in (False, True)),
+    *(_chain("bias_relu_dropout", _THREE, _of_three, fused) for fused in (False, True)),
     *(_chain("cos_cos", _TWO, references.cos_cos, fused) for fused in (False, True)),
     _sweep("intensity_fma", fma=True),
     _sweep("intensity_add", fma=False),
