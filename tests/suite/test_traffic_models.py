@@ -84,35 +84,6 @@ def test_sizes_past_two_to_the_31_do_not_wrap():
     assert traffic.gemm(2**17, 2**17, 2**17, "float32").flop == 2**52
 
 
-# ---- n elements in a row ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("model", "elements_read", "elements_written", "flop_per_element"),
-    [
-        (traffic.read, 1, 0, 0),
-        (traffic.write, 0, 1, 0),
-        (traffic.copy, 1, 1, 0),
-        (traffic.scale, 1, 1, 1),
-        (traffic.add, 2, 1, 1),
-        (traffic.triad, 2, 1, 2),
-        (traffic.dot, 2, 0, 2),
-        (traffic.reduce_sum, 1, 0, 1),
-    ],
-)
-@pytest.mark.parametrize(("dtype", "s"), [("float32", 4), ("float16", 2), ("bfloat16", 2), ("float64", 8)])
-def test_streams_move_whole_arrays(model, elements_read, elements_written, flop_per_element, dtype, s):
-    assert model(N, dtype) == Traffic(elements_read * N * s, elements_written * N * s, flop_per_element * N)
-    assert model(0, dtype) == Traffic(0, 0, 0)
-
-
-@pytest.mark.parametrize("operations", [2, 3])
-def test_fusing_a_chain_saves_a_factor_of_its_length(operations):
-    unfused, fused = (traffic.pointwise_chain(N, operations, "float32", fused=fused) for fused in (False, True))
-    assert (unfused.bytes_moved, fused.bytes_moved) == (2 * operations * N * 4, 2 * N * 4)
-    assert unfused.flop == fused.flop == operations * N
-
-
 def test_a_chain_has_at_least_one_operation():
     with pytest.raises(UsageError, match="operations is 0"):
         traffic.pointwise_chain(N, 0, "float32", fused=True)
@@ -291,12 +262,6 @@ def test_fused_q4_0_moves_fifteen_times_less_weight_traffic_at_float32():
     assert fused == n * k * 18 // 32
     assert separate == n * k * 18 // 32 + 2 * n * k * 4
     assert separate / fused == pytest.approx(15.2, abs=0.05)
-
-
-def test_fused_and_separate_q4_0_compute_the_same():
-    fused, separate = (f(8, 64, 32, "float16") for f in (traffic.q4_0_fused, traffic.q4_0_separate))
-    assert fused.flop == separate.flop == 2 * 8 * 64 * 32
-    assert fused.bytes_moved == (8 * 32 + 8 * 64) * 2 + 64 * 18
 
 
 @pytest.mark.parametrize("model", [traffic.q4_0_fused, traffic.q4_0_separate])
