@@ -190,6 +190,26 @@ def test_it_regresses_beside_its_old_code_on_a_slower_card_too(card: Card, folde
     changed_alone(card, folder, SLOWER, MEMORY_PACE=0.7 * HEALTHY_PACE)
 
 
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [((), 0), (("--bandwidth-device-tolerance=40%",), 0), (("--bandwidth-device-tolerance=20%",), 1)],
+)
+def test_unchanged_kernels_on_a_slower_card_are_one_line(
+    card: Card, folder: Path, asked: tuple[str, ...], status: int
+) -> None:
+    """What differs from the baseline's card is named; past the tolerance for devices the run fails, and no test."""
+    (folder / "copies.cu").write_text("// a comment\n" + source())
+    pace = 0.7 * HEALTHY_PACE
+    found, shown, rows = card.judged(folder, "--bandwidth-strict", *asked, MEMORY_PACE=pace, POWER_LIMIT_W=250)
+    assert {(row["status"], row["reason_code"]) for row in rows} == {("OK", "code-unchanged")}, shown
+    assert found == status, shown
+    lines = re.findall(r"^.*unchanged tests run .*$", shown, re.MULTILINE)
+    assert len(lines) == (asked != ("--bandwidth-device-tolerance=40%",)), shown
+    for line in lines:
+        assert re.search(rf"run 2\d\.\d % below the baseline \(median of {KERNELS}, from ", line)
+        assert "): power limit 300.0 → 250.0 W" in line
+
+
 @pytest.fixture
 def relaunched(folder: Path) -> Iterator[None]:
     """The changed kernel launched in twice as many blocks of half as many threads, for one test."""
