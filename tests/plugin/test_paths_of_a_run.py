@@ -38,6 +38,30 @@ def test_a_path_on_the_command_line_is_relative_to_where_it_was_typed(project, m
     assert not (project.path / "baselines").exists()
 
 
+FOLDER, FOREIGN = "expected a folder", "which pytest-bandwidth did not write"
+# What an option names that cannot be written, and what is said of it.
+REFUSED = {
+    "json=a_folder": "found the folder *a_folder, expected a file to write",
+    "html=a_file/x.html": f"found the file *a_file, {FOLDER}",
+    "json=": "found nothing, expected a path",
+    "baseline=a_file/": f"found 'a_file/', which is a file, {FOLDER}",
+    "json=s3://b/h": "found the address 's3://b/h', expected a path",
+    "json=test_copy.py": "found *test_copy.py with the ending .py, expected .json",
+    "csv=run.json": "found *run.json with the ending .json, expected .csv",
+    "html=Makefile": f"found *Makefile, {FOREIGN}",
+    "json=package.json": f"found *package.json, {FOREIGN}",
+    "csv=data.csv": f"found *data.csv, {FOREIGN}",
+    "dir=a_file": f"found the file *a_file, {FOLDER}",
+    "profile=a_file/p": f"found the file *a_file, {FOLDER}",
+    **{
+        f"{name}=loop": "found *loop, which cannot be opened (Too many levels"
+        for name in ("json", "html", "csv", "dir", "history", "profile")
+    },
+    **{f"{name}={'a' * 300}": f"*{'a' * 300}" for name in ("json", "html", "csv", "dir")},
+}
+
+
+@pytest.mark.in_process
 def test_an_output_that_cannot_be_written_is_said_before_any_test(project):
     project.file("test_copy.py", COPY + "    open('ran', 'w')\n")
     project.file("a_file", "")
@@ -45,29 +69,16 @@ def test_an_output_that_cannot_be_written_is_said_before_any_test(project):
     for name, text in theirs.items():
         project.file(name, text)
     (project.path / "a_folder").mkdir()
-    for option, said in (
-        ("--bandwidth-json=a_folder", "--bandwidth-json: found the folder *a_folder, expected a file to write"),
-        ("--bandwidth-html=a_file/x.html", "--bandwidth-html: found the file *a_file, expected a folder"),
-        ("--bandwidth-json=", "--bandwidth-json: found nothing, expected a path"),
-        ("--bandwidth-baseline=a_file/", "--bandwidth-baseline: found 'a_file/', which is a file, expected a folder"),
-        ("--bandwidth-json=s3://b/h", "--bandwidth-json: found the address 's3://b/h', expected a path"),
-        ("--bandwidth-json=test_copy.py", "--bandwidth-json: found *test_copy.py with the ending .py, expected .json"),
-        ("--bandwidth-csv=run.json", "--bandwidth-csv: found *run.json with the ending .json, expected .csv"),
-        (
-            "--bandwidth-html=Makefile",
-            "--bandwidth-html: found *Makefile, which pytest-bandwidth did not write",
-        ),
-        (
-            "--bandwidth-json=package.json",
-            "--bandwidth-json: found *package.json, which pytest-*",
-        ),
-        ("--bandwidth-csv=data.csv", "--bandwidth-csv: found *data.csv, which pytest-bandwidth did not write"),
-        ("--bandwidth-dir=a_file", "--bandwidth-dir: found the file *a_file, expected a folder"),
-        ("--bandwidth-profile=a_file/p", "--bandwidth-profile: found the file *a_file, expected a folder"),
-    ):
-        result = project.run_here(option)
-        assert result.ret == 4
-        result.stderr.fnmatch_lines([f"ERROR: {said}*"])
+    (project.path / "loop").symlink_to("loop")
+    for option, said in REFUSED.items():
+        result = project.run_here(f"--bandwidth-{option}")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([f"ERROR: --bandwidth-{option.partition('=')[0]}: {said}*"])
+    missing = project.run_here(f"--bandwidth-baseline={'a' * 300}")
+    missing.stderr.fnmatch_lines([f"ERROR: *{'a' * 300}*"])
+    looped = project.run_here("--bandwidth-baseline=loop", "--bandwidth-update")
+    looped.stderr.fnmatch_lines(["ERROR: --bandwidth-baseline: found *loop, which cannot be opened (Too many levels*"])
+    assert missing.ret == looped.ret == pytest.ExitCode.USAGE_ERROR
     assert not (project.path / "ran").exists()
     assert {name: (project.path / name).read_text() for name in theirs} == theirs
 
