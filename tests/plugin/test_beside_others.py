@@ -74,8 +74,7 @@ def test_works_beside_the_usual_plugins_together(project):
 BAD = "schema: 2\ntests:\n  a: {bandwidth: fast}\n  b: {tolerance: 5}\n"
 
 
-@pytest.mark.parametrize("update", [(), ("--bandwidth-update",)])
-@pytest.mark.parametrize("given", ["b.yaml", "baselines"])
+@pytest.mark.parametrize(("given", "update"), [("b.yaml", ()), ("baselines", ("--bandwidth-update",))])
 def test_a_bad_baseline_is_told_before_workers_start(project, given, update):
     pytest.importorskip("xdist")
     project.file("test_copy.py", COPY)
@@ -83,25 +82,25 @@ def test_a_bad_baseline_is_told_before_workers_start(project, given, update):
     file = project.file("b.yaml", BAD)
     project.file("conftest.py", "import os\nif 'PYTEST_XDIST_WORKER' in os.environ: open('started', 'w').close()\n")
 
-    def told(workers):
-        result = project.run(workers, f"--bandwidth-baseline={given}", *update)
+    def told(run, workers):
+        result = run(workers, f"--bandwidth-baseline={given}", *update)
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         return [line for line in result.errlines if line]
 
-    lines = told("-n1")
+    lines = told(project.run, "-n1")
     assert not (project.path / "started").exists()
     name = "b.yaml" if given == "b.yaml" else "baselines/b.yaml"
     assert [line.partition(" found ")[0] for line in lines] == [
         f"ERROR: {name}:3: bandwidth:", f"ERROR: {name}:4: tolerance:"
     ]  # fmt: skip
-    assert lines == told("-n0")
+    assert lines == told(project.run_here, "-n0")
     assert file.read_text() == BAD
 
 
 def test_a_bad_baseline_of_another_device_is_told_before_workers_start(project):
     pytest.importorskip("xdist")
     project.file("test_copy.py", COPY)
-    project.run("--bandwidth-baseline=baselines", "--bandwidth-update").assert_outcomes(passed=1)
+    project.run_here("--bandwidth-baseline=baselines", "--bandwidth-update").assert_outcomes(passed=1)
     project.file("baselines/other.yaml", BAD.replace("tests:", "device: {name: Card 9}\ntests:"))
     result = project.run("-n1", "--bandwidth-baseline=baselines")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -125,35 +124,53 @@ def test_confirmation_works_under_xdist(project):
     result.stdout.re_match_lines([r" +re-runs +\S+ GB/s"])
 
 
-@pytest.mark.parametrize(
-    "args",
-    [("-p", "no:xdist"), ("--lf",), ("-x",), ("--junitxml=j.xml",), ("--pdbcls=a:b",), ("-vv", "-s")],
-    ids=lambda a: " ".join(a),
-)
-def test_fresh_processes_work_with_options_of_pytest(project, args):
+def test_fresh_processes_work_with_options_of_pytest(project):
     project.file("test_copy.py", SLOW)
-    result = project.run(*args, "-o", "bandwidth_confirm=1")
+    options = ("-p", "no:xdist", "--lf", "-x", "--junitxml=j.xml", "--pdbcls=a:b", "-vv", "-s")
+    result = project.run(*options, "-o", "bandwidth_confirm=1")
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r" +re-runs +\S+ GB/s"])
 
 
-def test_fresh_processes_leave_the_parents_temporary_files_and_log_alone(project):
-    project.file(
-        "test_shared.py",
-        """
-import logging
-import os
-import numpy as np
+# Says at its end what it saw while it collected and measured: whether it looks for garbage, and in how much of it.
+TELLS = """
+import atexit, gc, logging, os, sys
 import pytest
+
+seen = []
+
+def tell():
+    fresh = "pytest_bandwidth.evidence.processes.child_plugin" in sys.modules
+    with open("told", "a") as file:
+        print(fresh, *seen, f"Hypothesis: {'hypothesis' in sys.modules}" if fresh else "", file=file)
+
+def look():
+    seen.append(f"{gc.isenabled()}, {'few' if gc.get_freeze_count() else 'all'}")
+
+def pytest_configure(config):
+    assert config.pluginmanager.has_plugin("hypothesispytest")
+
+def pytest_collection_finish():
+    look()
+
+atexit.register(tell)
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory):
     file = tmp_path_factory.mktemp("shared") / "made_by"
     file.write_text(str(os.getpid()))
     return file
+"""
+LOOKS = """
+import logging
+import os
+import numpy as np
+import pytest
+from conftest import look
 
 @pytest.mark.bandwidth(min_gbps="90 TB/s")
 def test_copy(bandwidth, shared):
+    look()
     logging.warning("measured by %d", os.getpid())
     a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
     bandwidth(np.copyto, b, a, reads=a, writes=b)
@@ -161,69 +178,25 @@ def test_copy(bandwidth, shared):
 def test_later(shared):
     assert shared.read_text() == str(os.getpid())
     logging.warning("checked by %d", os.getpid())
-""",
-    )
+"""
+
+
+def test_fresh_processes_leave_temporary_files_log_garbage_and_hypothesis_alone(project):
+    """They load and end without a search for garbage, and no Hypothesis for a summary that nobody reads."""
+    project.file("conftest.py", TELLS)
+    project.file("test_shared.py", LOOKS)
     files = ("--basetemp=temporary", "--log-file=run.log", "--log-file-level=WARNING")
-    result = project.run(*files, "-p", "no:randomly", "-o", "bandwidth_confirm=1")
+    result = project.run(*files, "-p", "hypothesispytest", "-o", "bandwidth_confirm=1")
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.re_match_lines([r" +re-runs +\S+ GB/s"])
     told = re.findall(r"(measured|checked) by (\d+)", (project.path / "run.log").read_text())
     assert [what for what, _ in told] == ["measured", "checked"]
     assert len({process for _, process in told}) == 1
-
-
-def test_only_fresh_processes_load_and_end_without_a_search_for_garbage(project):
-    project.file(
-        "conftest.py",
-        """
-import atexit, gc, sys
-
-seen = []
-
-def tell():
-    with open("collects", "a") as file:
-        print("pytest_bandwidth.evidence.processes.child_plugin" in sys.modules, *seen, file=file)
-
-def look():
-    seen.append(f"{gc.isenabled()}, {'few' if gc.get_freeze_count() else 'all'}")
-
-def pytest_collection_finish():
-    look()
-
-atexit.register(tell)
-""",
-    )
-    project.file("test_copy.py", SLOW.replace("    a =", "    from conftest import look\n    look()\n    a ="))
-    project.run("-o", "bandwidth_confirm=1").assert_outcomes(failed=1)
     # At collection, and in the test. The fresh process ends first.
-    assert (project.path / "collects").read_text().splitlines() == [
-        "True False, all True, few",
+    assert [line.strip() for line in (project.path / "told").read_text().splitlines()] == [
+        "True False, all True, few Hypothesis: False",
         "False True, all True, all",
     ]
-
-
-def test_a_fresh_process_does_not_load_hypothesis_for_a_summary_that_nobody_reads(project):
-    project.file(
-        "conftest.py",
-        """
-import atexit, os, sys
-
-asked = []
-
-def pytest_configure(config):
-    asked.append(config.pluginmanager.has_plugin("hypothesispytest"))
-
-def tell():
-    if "pytest_bandwidth.evidence.processes.child_plugin" in sys.modules:
-        with open("loaded", "a") as file:
-            print(*asked, "hypothesis" in sys.modules, file=file)
-
-atexit.register(tell)
-""",
-    )
-    project.file("test_copy.py", SLOW)
-    project.run("-p", "hypothesispytest", "-o", "bandwidth_confirm=1").assert_outcomes(failed=1)
-    assert (project.path / "loaded").read_text().splitlines() == ["True False"]
 
 
 def test_fresh_processes_leave_the_files_of_other_plugins_alone(project):
@@ -278,7 +251,7 @@ def test_fresh_processes_see_options_of_a_conftest_and_tests_in_a_package(projec
     asks = "    assert request.config.getoption('count') == '2'\n"
     project.file("pkg/test_copy.py", SLOW.replace("(bandwidth)", "(bandwidth, request)") + asks)
     monkeypatch.setenv("PYTHONPATH", str(project.path))
-    for args in (("pkg",), ("--pyargs", "pkg"), ("pkg/test_copy.py::test_copy",)):
+    for args in (("--pyargs", "pkg"), ("pkg/test_copy.py::test_copy",)):
         result = project.run("--count=2", "-o", "bandwidth_confirm=1", *args)
         result.stdout.re_match_lines([r" +re-runs +\S+ GB/s"])
 
