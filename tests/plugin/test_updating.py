@@ -47,15 +47,21 @@ def test_an_update_takes_five_whole_runs(project):
     assert len(set((project.path / "pids.py").read_text().split("\n")) - {""}) == 5
 
 
-def test_update_new_leaves_known_entries_alone(project):
+def test_update_new_leaves_known_entries_alone_and_any_update_what_people_wrote(project):
     project.file("test_copy.py", COPY)
+    file = project.path / "b.yaml"
     project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
-    before = baseline_files.load(project.path / "b.yaml").entries
+    before = baseline_files.load(file).entries
+    by_hand = "# ours\ntests:\n  hand.py::test_written: {bandwidth: 12 GB/s}\n"
+    file.write_text(file.read_text().replace("tests:\n", by_hand))
     project.file("test_new.py", COPY.replace("test_copy", "test_new"))
     project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update-new", "--bandwidth-tolerance=90%")
-    after = baseline_files.load(project.path / "b.yaml").entries
+    after = baseline_files.load(file).entries
     assert after["test_copy.py::test_copy"].runs == before["test_copy.py::test_copy"].runs
     assert "test_new.py::test_new" in after
+    project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    assert "# ours" in file.read_text()
+    assert baseline_files.load(file).entries["hand.py::test_written"].gbps == 12
 
 
 INVALID_ONCE = """
@@ -127,31 +133,53 @@ def test_fresh_processes_of_a_suspect_never_enter(slept, monkeypatch, confirmed)
     assert runs == {"test_new.py::test_new": 1, **with_suspect}
 
 
-def test_failed_tests_never_enter(project):
-    project.file("test_copy.py", COPY + "    assert False\n")
-    project.file("test_fine.py", COPY.replace("test_copy", "test_fine"))
-    project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1, failed=1)
-    assert list(baseline_files.load(project.path / "b.yaml").entries) == ["test_fine.py::test_fine"]
+NEVER = """
+import numpy as np
+import pytest
+
+@pytest.fixture
+def breaks():
+    yield
+    raise RuntimeError("late")
+
+def copied(bandwidth):
+    a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
+    bandwidth(np.copyto, b, a, reads=a, writes=b)
+
+def test_fails(bandwidth):
+    copied(bandwidth)
+    assert False
+
+def test_breaks(bandwidth, breaks):
+    copied(bandwidth)
+
+@pytest.mark.parametrize("case", [object()], ids=repr)
+def test_address(bandwidth, case):
+    copied(bandwidth)
+
+def test_fine(bandwidth):
+    copied(bandwidth)
+"""
 
 
-def test_teardown_failures_never_enter(project):
-    project.file(
-        "test_copy.py",
-        "import pytest\n@pytest.fixture\ndef breaks():\n    yield\n    raise RuntimeError('late')\n"
-        + COPY.replace("(bandwidth)", "(bandwidth, breaks)"),
-    )
+def test_what_fails_also_late_and_an_id_with_an_address_never_enter(project):
+    """The next run would not meet the entry of the address, and a regression would pass as a test without one."""
+    project.file("test_k.py", NEVER)
     ran = project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-json=run.json")
-    ran.assert_outcomes(passed=1, errors=1)
-    assert not (project.path / "b.yaml").exists()
+    ran.assert_outcomes(passed=3, failed=1, errors=1)
+    said = "*not saved, since the id holds an object's address (at 0x*test_k.py::test_address[[]<object*"
+    ran.stdout.fnmatch_lines([said])
+    assert list(baseline_files.load(project.path / "b.yaml").entries) == ["test_k.py::test_fine"]
     document = json.loads((project.path / "run.json").read_text())
-    (row,) = document["results"]
-    assert (
-        (row["status"], row["reason_code"])
-        == (row["verdict"]["status"], row["verdict"]["rule"])
-        == ("UNDECIDED", "not-written")
+    row = next(row for row in document["results"] if row["nodeid"] == "test_k.py::test_breaks")
+    assert (row["status"], row["reason_code"], row["reason"]) == (
+        "UNDECIDED",
+        "not-written",
+        "not saved: the test failed",
     )
-    assert row["reason"] == "not saved: the test failed"
-    assert [one["code"] for one in document["findings"]] == ["failed-otherwise"]  # it failed after it was judged
+    assert (row["verdict"]["status"], row["verdict"]["rule"]) == ("UNDECIDED", "not-written")
+    late = [one["text"].split()[0] for one in document["findings"] if one["code"] == "failed-otherwise"]
+    assert late == ["test_k.py::test_breaks"], "it failed after it was judged"
 
 
 @pytest.mark.parametrize(
@@ -164,18 +192,6 @@ def test_runs_are_held_to_what_the_marker_says(slept, monkeypatch, marker, runs)
     monkeypatch.setenv("SLOW", "0.02")
     slept.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1)
     assert len(baseline_files.load(slept.path / "b.yaml").entries["test_known.py::test_known"].runs) == runs
-
-
-def test_comments_and_handwriting_survive(project):
-    project.file("test_copy.py", COPY)
-    project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
-    file = project.path / "b.yaml"
-    file.write_text(
-        file.read_text().replace("tests:\n", "# ours\ntests:\n  hand.py::test_written: {bandwidth: 12 GB/s}\n")
-    )
-    project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
-    assert "# ours" in file.read_text()
-    assert baseline_files.load(file).entries["hand.py::test_written"].gbps == 12
 
 
 def test_a_folder_gets_one_file_for_this_device(project):
@@ -265,19 +281,3 @@ def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_wa
     assert gone(int((project.path / "pid").read_text()))
     assert [file.read_bytes() for file in files] == before
     assert {path.name for path in project.path.glob("*b.*")} == {"b.yaml", "b.runs.jsonl"}
-
-
-def test_a_test_whose_id_holds_an_address_is_refused_by_name(project):
-    """The next run would not meet its entry, and a regression would pass as a test without one."""
-    text = COPY.replace("import numpy as np\n", "import numpy as np\nimport pytest\n")
-    text = text.replace(
-        "def test_copy(bandwidth)",
-        "@pytest.mark.parametrize('case', [object()], ids=repr)\ndef test_copy(bandwidth, case)",
-    )
-    project.file("test_copy.py", text)
-    project.file("test_fine.py", COPY.replace("test_copy", "test_fine"))
-    result = project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
-    result.stdout.fnmatch_lines(
-        ["*not saved, since the id holds an object's address (at 0x*test_copy.py::test_copy[[]<object*"]
-    )
-    assert list(baseline_files.load(project.path / "b.yaml").entries) == ["test_fine.py::test_fine"]
