@@ -64,7 +64,7 @@ def test_kernel(bandwidth, name):
     "tests/two.cu": "step\nstep\n",
     "tests/deep/common.cuh": "",
     "README.md": "Say it.\n",
-    "pytest.ini": "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n",
+    "pytest.ini": "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\nbandwidth_runs = 1\n",
 }
 TENSORS = {"test_method", "test_closure"}
 KERNELS = {"test_kernel[one]", "test_kernel[two]"}
@@ -78,12 +78,6 @@ def repo(slept, monkeypatch):
         slept.file(name, text)
     committed(slept.path)
     return slept
-
-
-@pytest.fixture
-def known(repo):
-    repo.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=4)
-    return repo
 
 
 def rows(project, *args):
@@ -108,42 +102,54 @@ EDITS = {
 }
 
 
-def test_an_edit_changes_those_tests_that_read_the_file(known):
-    """Each edit by itself, made and taken back in the same folder."""
+def test_an_edit_changes_those_tests_that_read_the_file(repo, tmp_path_factory):
+    """Each edit by itself, made and taken back in the same folder; and every way of running the same files."""
+    same, everything = ("--bandwidth-baseline=b.yaml",), TENSORS | KERNELS
+    repo.run(*same, "--bandwidth-update").assert_outcomes(passed=4)
     for name, (text, changed, said) in EDITS.items():
-        known.file(name, text)
-        found = rows(known, "--bandwidth-baseline=b.yaml")
+        repo.file(name, text)
+        found = rows(repo, *same)
         assert set(found) - unchanged(found) == changed, name
         assert {found[test]["code_diff"] for test in changed} == ({said} if changed else set()), name
-        known.file(name, FILES.get(name, text))
-    assert unchanged(rows(known, "--bandwidth-baseline=b.yaml")) == TENSORS | KERNELS
-
-
-def test_the_same_files_are_the_same_in_every_way_of_running(known, tmp_path_factory):
-    all_of_them, same = TENSORS | KERNELS, ("--bandwidth-baseline=b.yaml",)
-    assert unchanged(rows(known, *same, "-k", "closure or two")) == {"test_closure", "test_kernel[two]"}
-    assert unchanged(rows(known, *same, "tests/test_compiled.py")) == KERNELS
-    assert unchanged(rows(known, *same, "tests/test_compiled.py", "tests/test_tensors.py")) == all_of_them
-    assert unchanged(rows(known, *same, "-n", "2")) == all_of_them
-    for path in known.path.rglob("*"):
+        repo.file(name, FILES.get(name, text))
+    assert unchanged(rows(repo, *same, "-k", "closure or two")) == {"test_closure", "test_kernel[two]"}
+    assert unchanged(rows(repo, *same, "tests/test_compiled.py")) == KERNELS
+    assert unchanged(rows(repo, *same, "tests/test_compiled.py", "tests/test_tensors.py")) == everything
+    assert unchanged(rows(repo, *same, "-n", "2")) == everything
+    for path in repo.path.rglob("*"):
         if ".git" not in path.parts:
             os.utime(path, (10**9, 10**9))
-    assert unchanged(rows(known, *same)) == all_of_them
+    assert unchanged(rows(repo, *same)) == everything
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "folder"
-    shutil.copytree(known.path, elsewhere)
-    result = known.run(f"--rootdir={elsewhere}", "-c", f"{elsewhere}/pytest.ini", str(elsewhere), *same,
-                       f"--bandwidth-json={elsewhere}/run.json", "-obandwidth_settle=never")  # fmt: skip
+    shutil.copytree(repo.path, elsewhere)
+    result = repo.run(f"--rootdir={elsewhere}", "-c", f"{elsewhere}/pytest.ini", str(elsewhere), *same,
+                      f"--bandwidth-json={elsewhere}/run.json", "-obandwidth_settle=never")  # fmt: skip
     result.assert_outcomes(passed=4)
     found = json.loads((elsewhere / "run.json").read_text())["results"]
     assert [row["reason_code"] for row in found] == ["code-unchanged"] * 4
 
 
-def test_a_slower_helper_is_regressed_and_named(known):
-    known.file("mypkg/timing.py", "SECONDS = 0.02\n")
-    found = rows(known, "--bandwidth-baseline=b.yaml", "-k", "closure or one")
+def test_a_slower_helper_is_regressed_and_named_while_the_lists_of_files_are_there(repo):
+    def lists():
+        return len(set(Path(repo.path, "code").glob("*.files")))
+
+    same = ("--bandwidth-baseline=b.yaml",)
+    repo.run(*same, "--bandwidth-update").assert_outcomes(passed=4)
+    assert lists() == 3, "two tests of one file read the same"
+    repo.file("mypkg/timing.py", "SECONDS = 0.02\n")
+    found = rows(repo, *same, "-k", "closure or one")
     assert found["test_closure"]["status"] == "REGRESSED"
     assert "mypkg/timing.py changed" in found["test_closure"]["message"]
     assert found["test_kernel[one]"]["reason_code"] == "code-unchanged"
+    repo.file("mypkg/timing.py", "SECONDS = 0.0021\n")
+    repo.run(*same, "--bandwidth-update").assert_outcomes(passed=4)
+    repo.pytester.run(sys.executable, "-m", "pytest_bandwidth.cli", "baseline", "prune", "b.yaml")
+    assert lists() == 3, "those that no entry names are pruned"
+    shutil.rmtree(repo.path / "code")
+    repo.file("mypkg/timing.py", "SECONDS = 0.0022\n")
+    found = rows(repo, *same, "-k", "closure")
+    (said,) = (one["text"] for one in found["test_closure"]["findings"] if one["code"] == "code-diff")
+    assert "which files did cannot be shown: found no " in said
 
 
 def test_against_a_revision_the_same_files_take_no_pair(repo):
@@ -268,20 +274,3 @@ def test_what_a_compiler_keeps_of_a_callable_is_no_file_of_the_test(repo, tmp_pa
     found = rows(repo, *same)
     assert {row["code_diff"] for row in found.values()} == {"mypkg/operators.py changed"}
     assert found["test_operator[shift]"]["status"] == "REGRESSED"
-
-
-def test_a_list_that_is_missing_is_said(known):
-    shutil.rmtree(known.path / "code")
-    known.file("mypkg/timing.py", "SECONDS = 0.0021\n")
-    found = rows(known, "--bandwidth-baseline=b.yaml", "-k", "closure")
-    (said,) = (one["text"] for one in found["test_closure"]["findings"] if one["code"] == "code-diff")
-    assert "which files did cannot be shown: found no " in said
-
-
-def test_lists_that_no_entry_names_are_pruned(known):
-    lists = set(Path(known.path, "code").glob("*.files"))
-    assert len(lists) == 3  # two tests of one file read the same
-    known.file("mypkg/timing.py", "SECONDS = 0.0021\n")
-    known.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=4)
-    known.pytester.run(sys.executable, "-m", "pytest_bandwidth.cli", "baseline", "prune", "b.yaml")
-    assert len(set(Path(known.path, "code").glob("*.files"))) == 3
