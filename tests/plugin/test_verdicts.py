@@ -48,8 +48,27 @@ def known(slept):
     return slept
 
 
+NOTES = """
+import pytest
+
+def note(text):
+    with open("seen", "a") as seen:
+        seen.write(text + "\\n")
+
+note("conftest")
+
+@pytest.fixture(scope="session", autouse=True)
+def around():
+    note("before")
+    yield
+    note("after")
+"""
+
+
 @pytest.mark.smoke
 def test_a_slowed_kernel_fails_its_own_test(known, monkeypatch):
+    """Fresh processes load side by side, and set up no fixture before their turn."""
+    known.file("conftest.py", NOTES)
     monkeypatch.setenv("SLOW", "0.02")
     result = known.run("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-json=run.json")
     result.assert_outcomes(failed=1)
@@ -69,51 +88,43 @@ def test_a_slowed_kernel_fails_its_own_test(known, monkeypatch):
     assert row["status"] == "REGRESSED"
     assert len(row["fresh"]) >= 2
     assert [seen["gbps"] for seen in row["fresh"]] == row["verdict"]["confirmations"]
-
-
-def test_fresh_processes_load_side_by_side_and_set_up_no_fixture_before_their_turn(known, monkeypatch):
-    known.file(
-        "conftest.py",
-        "import pytest\n"
-        "def note(text):\n"
-        "    with open('seen', 'a') as seen:\n"
-        "        seen.write(text + '\\n')\n"
-        "note('conftest')\n"
-        "@pytest.fixture(scope='session', autouse=True)\n"
-        "def around():\n"
-        "    note('before')\n"
-        "    yield\n"
-        "    note('after')\n",
-    )
-    monkeypatch.setenv("SLOW", "0.02")
-    known.run("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-json=run.json")
+    assert all(seen["gbps"] < row["baseline"]["gbps"] and seen["wall_seconds"] > 0 for seen in row["fresh"])
     here, fresh = ["conftest", "before"], ["conftest"] * 3 + ["before", "after"]
     assert (known.path / "seen").read_text().split()[: len(here + fresh)] == here + fresh
-    (row,) = json.loads((known.path / "run.json").read_text())["results"]
-    assert len(row["fresh"]) >= 2
-    assert all(seen["gbps"] < row["baseline"]["gbps"] and seen["wall_seconds"] > 0 for seen in row["fresh"])
 
 
-def test_the_unchanged_kernel_passes(known):
-    result = known.run_here("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-tolerance=50%")
+# New processes see the variable that this sets for them.
+ONLY_HERE = """
+import os, sys
+
+def pytest_configure():
+    if "pytest_bandwidth.evidence.processes.child_plugin" in sys.modules:
+        os.environ["SLOW"] = "0.002"
+"""
+
+
+def test_what_is_unchanged_slow_once_or_of_other_bytes(known, monkeypatch):
+    args = ("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-tolerance=50%")
+    result = known.run_here(*args)
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines([r"test_kernel\.py::test_kernel$", r".* OK +code unchanged$"])
-
-
-def test_only_this_process_was_slow(known, monkeypatch):
-    """A slow run is not reproduced: new processes see the variable that conftest sets for them."""
-    known.file(
-        "conftest.py",
-        "import os, sys\ndef pytest_configure():\n"
-        "    if 'pytest_bandwidth.evidence.processes.child_plugin' in sys.modules:\n"
-        "        os.environ['SLOW'] = '0.002'\n",
+    known.file("test_kernel.py", SLEEPY.replace("reads=a, writes=b", "reads=a"))
+    other = known.run_here(*args)
+    other.assert_outcomes(failed=1)
+    other.stdout.fnmatch_lines(
+        ["MISMATCH: bytes_written is 0 (0 B), was 65,536 (65.5 kB)", "*accept it*--bandwidth-update"]
     )
+    other.stdout.fnmatch_lines(["*likely cause*test_kernel.py changed"])
+    other.stdout.no_fnmatch_line("*the device is*")
+    known.file("test_kernel.py", SLEEPY)
     monkeypatch.setenv("SLOW", "0.02")
-    args = ("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-tolerance=50%")
-    result = known.run(*args)
-    result.assert_outcomes(passed=1)
-    result.stdout.re_match_lines([r"test_kernel\.py::test_kernel .* OK$", r" +slow once, not reproduced$"])
-    (row,) = known.document(*args, "--bandwidth-strict")["results"]
+    slow = known.run_here("--bandwidth-baseline=b.yaml", "-o", "bandwidth_confirm=1")
+    slow.stdout.re_match_lines([r"test +GB/s .*verdict", r"test_kernel .* REGRESSED +time", r"test_other .*"])
+    known.file("conftest.py", ONLY_HERE)
+    once = known.run(*args, "--bandwidth-strict", "--bandwidth-json=run.json")
+    once.assert_outcomes(passed=1)
+    once.stdout.re_match_lines([r"test_kernel\.py::test_kernel .* OK$", r" +slow once, not reproduced$"])
+    (row,) = json.loads((known.path / "run.json").read_text())["results"]
     assert (row["status"], row["reason_code"]) == ("OK", "not-reproduced")
     assert re.fullmatch(
         rf"89\.\d % slower here, normal in {COUNTED} re-runs; the old code did not run: .*", row["reason"]
@@ -184,26 +195,9 @@ def test_failures_of_tests_of_one_name_say_which(project):
     result.stdout.re_match_lines([rf"{folder}/test_copy\.py:\d+: REGRESSED" for folder in ("a", "b")])
 
 
-def test_other_byte_counts_are_a_mismatch_of_no_other_cause(known):
-    known.file("test_kernel.py", SLEEPY.replace("reads=a, writes=b", "reads=a"))
-    result = known.run_here("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["MISMATCH: bytes_written is 0 (0 B), was 65,536 (65.5 kB)", "*accept it*--bandwidth-update"]
-    )
-    result.stdout.fnmatch_lines(["*likely cause*test_kernel.py changed"])
-    result.stdout.no_fnmatch_line("*the device is*")
-
-
 def test_a_failing_body_is_reported_as_itself_and_not_judged(project):
     project.file("test_copy.py", COPY + "    assert result.gbps < 0\n")
     result = project.run_here("--bandwidth-json=run.json")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *assert * < 0*"])
     assert json.loads((project.path / "run.json").read_text())["results"] == []
-
-
-def test_summary_puts_failures_first(known, monkeypatch):
-    monkeypatch.setenv("SLOW", "0.02")
-    result = known.run_here("--bandwidth-baseline=b.yaml", "-o", "bandwidth_confirm=1")
-    result.stdout.re_match_lines([r"test +GB/s .*verdict", r"test_kernel .* REGRESSED +time", r"test_other .*"])
