@@ -12,16 +12,10 @@ from dataclasses import dataclass
 
 import pytest
 from repositories import committed
-from verdict_tables import BYTES, FAILS, FAILS_STRICTLY, TOLERANCE, just, rows_of_run
-
-from pytest_bandwidth.domain.statistics import t_quantile
+from verdict_tables import BYTES, FAILS, FAILS_STRICTLY, just, rows_of_run
 
 # docs/judging.md: probes that differ by more between the two processes of a pair saw another machine.
 EVEN_PROBES = math.exp(0.10)
-# After so many pairs a decision is made, whatever it is.
-MOST_PAIRS = 12
-# Noise that could hide the tolerance, at 99 %, which takes all pairs; tests/judging/test_pairs.py has its other side.
-EDGE_OF_NOISE = -math.log1p(-TOLERANCE) / t_quantile(0.99, MOST_PAIRS - 1) * math.sqrt(MOST_PAIRS - 1)
 
 SMALL_MEMORY, LARGE_MEMORY = 2 * BYTES, 100 * BYTES
 
@@ -70,24 +64,19 @@ class Case:
     there: int | None = BYTES
 
 
-def scattered(reach: float) -> tuple[float, float]:
-    return 100 * math.exp(-reach), 100 * math.exp(reach)
-
-
 CASES = {
     "ok": Case("OK", "pairs", (just(True, 95.0),)),
     "regressed": Case("REGRESSED", "pairs", (just(False, 95.0),)),
     "not_yet_improved": Case("OK", "pairs", (just(False, 100 / 0.95),)),
     "improved": Case("IMPROVED", "pairs", (just(True, 100 / 0.95),)),
-    "noise_is_too_wide": Case("UNDECIDED", "too-noisy", scattered(just(True, EDGE_OF_NOISE))),
     "not_there": Case("UNDECIDED", "not-there", there=None),
     "other_bytes": Case("MISMATCH", "bytes", there=BYTES - 1),
 }
 # Measured in one test, whose measurements share their pairs; each of the others has a test of its own.
-PASS_TOGETHER = ("ok", "not_yet_improved", "improved", "noise_is_too_wide")
+PASS_TOGETHER = ("ok", "not_yet_improved", "improved")
 # These see by the probe whether both processes of a pair had the same machine. After the run itself comes a pair that
 # just had not, and one that just had.
-PROBES = (100.0, just(True, 100 * EVEN_PROBES), just(False, 100 * EVEN_PROBES), *[100.0] * MOST_PAIRS)
+PROBES = (100.0, just(True, 100 * EVEN_PROBES), just(False, 100 * EVEN_PROBES), *[100.0] * 12)
 ONE_AFTER_THE_OTHER = {"one_by_one": Case("REGRESSED", "pairs", (just(False, 95.0),), PROBES)}
 ALL = CASES | ONE_AFTER_THE_OTHER
 # Strict runs change what fails and no verdict: cases that take no pair. test_verdict_table.py has one of each status.
