@@ -21,7 +21,7 @@ def pytest_bandwidth_peaks(identity):
 """
 
 
-def test_they_change_environment_document_and_peak(project):
+def test_they_change_environment_document_and_peak_unless_the_ini_file_has_one(project):
     project.file("conftest.py", CONFTEST)
     project.file("test_copy.py", COPY)
     document = project.document()
@@ -29,13 +29,8 @@ def test_they_change_environment_document_and_peak(project):
     assert document["findings"][-1] == {"code": "mine", "text": "1 results"}
     assert document["device"]["peak"] == {"gbps": 200.0, "source": "the hook pytest_bandwidth_peaks"}
     assert document["results"][0]["utilization_of"] == "peak"
-
-
-def test_the_ini_files_peak_comes_first(project):
-    project.file("conftest.py", CONFTEST)
-    project.file("test_copy.py", COPY)
-    document = project.document("-o", "bandwidth_peak=300 GB/s")
-    assert document["device"]["peak"] == {"gbps": 300.0, "source": "bandwidth_peak in the ini file"}
+    peak = project.document("-o", "bandwidth_peak=300 GB/s")["device"]["peak"]
+    assert peak == {"gbps": 300.0, "source": "bandwidth_peak in the ini file"}
 
 
 def test_a_document_that_is_no_json_is_told_and_fails_the_run(project):
@@ -47,46 +42,42 @@ def test_a_document_that_is_no_json_is_told_and_fails_the_run(project):
     assert not (project.path / "run.json").exists()
 
 
-def test_the_marker_is_described_by_its_own_arguments(project):
-    result = project.run("--markers")
-    described = "@pytest.mark.bandwidth(min_gbps=, *max_dram_ratio=): *tolerance: smallest slowdown*"
-    result.stdout.fnmatch_lines([described])
-    assert json.dumps(result.outlines).count("min_gbps: floor") == 1
+BREAKS = """
+from pytest_bandwidth.hooks import Column
 
+class Full:
+    def check(self):
+        pass
+    def write(self, *_):
+        1 / 0
 
-FULL = "class Full:\n    def check(self):\n        pass\n    def write(self, *_):\n        1 / 0\n"
-ROWS = "Column('rows', 'rows', lambda result: result.tags['rows'])"
+def pytest_bandwidth_environment(environment): raise ValueError('boom')
+def pytest_bandwidth_document(document): {document}
+def pytest_bandwidth_reporters(): return [Full()]
+def pytest_bandwidth_columns(): return [Column('rows', 'rows', lambda result: result.tags['rows'])]
+"""
 
 
 @pytest.mark.parametrize(
-    ("before", "hook", "said"),
+    ("document", "said"),
     [
-        (
-            "",
-            "environment(environment): raise ValueError('boom')",
-            "conftest.py:1: pytest_bandwidth_environment raised ValueError: boom",
-        ),
-        ("", "document(document): document['x'] / 0", "conftest.py:1: pytest_bandwidth_document raised KeyError: 'x'"),
-        (
-            "",
-            "document(document): document.clear()",
-            "pytest_bandwidth_document removed schema, run_id, *, expected them to stay",
-        ),
-        (FULL, "reporters(): return [Full()]", "conftest.py:5: Full.write raised *"),
-        (
-            "from pytest_bandwidth.hooks import Column\n",
-            f"columns(): return [{ROWS}]",
-            "conftest.py:2: the column 'rows' raised KeyError: 'rows'",
-        ),
+        ("document['x'] / 0", "conftest.py:11: pytest_bandwidth_document raised KeyError: 'x'"),
+        ("document.clear()", "pytest_bandwidth_document removed schema, run_id, *, expected them to stay"),
     ],
 )
-def test_a_hook_that_goes_wrong_costs_no_result(project, before, hook, said):
-    project.file("conftest.py", f"{before}def pytest_bandwidth_{hook}\n")
+def test_hooks_that_go_wrong_cost_no_result(project, document, said):
+    project.file("conftest.py", BREAKS.format(document=document))
     project.file("test_copy.py", COPY)
     result = project.run("--bandwidth-json=run.json", "--bandwidth-csv=run.csv", "--bandwidth-html=run.html")
     result.assert_outcomes(passed=1)
     written = [f"wrote run.{kind}" for kind in ("json", "csv", "html")]
-    result.stdout.fnmatch_lines(["1 measured: *", *written, f"ERROR: {said}"])
+    whys = (
+        "conftest.py:10: pytest_bandwidth_environment raised ValueError: boom",
+        said,
+        "conftest.py:8: Full.write raised *",
+        "conftest.py:13: the column 'rows' raised KeyError: 'rows'",
+    )
+    result.stdout.fnmatch_lines(["1 measured: *", *written, *(f"ERROR: {why}" for why in whys)])
     assert result.ret == 4
     assert json.loads((project.path / "run.json").read_text())["results"]
 
