@@ -36,30 +36,25 @@ def repo(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "name", ["helper.py", "src/new.cu", "sub/deep/inc.h", "LOADED.PTX", "ext.pyd", " blank.py", "ü\n.cpp", "old.pyc"]
-)
-def test_code_that_is_not_tracked_may_be_part_of_what_runs(repo, name):
+CODE = ["helper.py", "src/new.cu", "sub/deep/inc.h", "LOADED.PTX", "ext.pyd", " blank.py", "ü\n.cpp", "old.pyc"]
+NO_CODE = {
+    "data and reports": ["run.json", "report.html", "notes.txt", "new.yaml", "table.csv", "more.bin"],
+    "ignored": ["ext.so", "build/made.c"],
+    "caches": ["__pycache__/test_a.cpython-311.pyc", "src/__pycache__/k.pyc"],
+    "an environment": ["env/pyvenv.cfg", "env/bin/activate_this.py", "env/lib/site-packages/numpy/core.py"],
+}
+
+
+def test_code_that_is_not_tracked_may_be_part_of_what_runs_and_nothing_else(repo):
     assert uncommitted_files(repo) == []
-    put(repo, name)
-    assert uncommitted_files(repo) == [name]
-    assert uncommitted_files(repo / "src") == [name], "seen from any folder of the tree"
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["run.json", "report.html", "notes.txt", "new.yaml", "table.csv", "more.bin"],
-        ["ext.so", "build/made.c"],
-        ["__pycache__/test_a.cpython-311.pyc", "src/__pycache__/k.pyc"],
-        ["env/pyvenv.cfg", "env/bin/activate_this.py", "env/lib/site-packages/numpy/core.py"],
-    ],
-    ids=["data and reports", "ignored", "caches", "an environment"],
-)
-def test_what_is_no_code_of_the_tree_does_not_count(repo, names):
-    for name in names:
+    for kind, names in NO_CODE.items():
+        for name in names:
+            put(repo, name)
+        assert uncommitted_files(repo) == [], kind
+    for name in CODE:
         put(repo, name)
-    assert uncommitted_files(repo) == []
+    for folder in (repo, repo / "src"):
+        assert sorted(uncommitted_files(folder)) == sorted(CODE), "seen from any folder of the tree"
 
 
 def test_an_environment_hides_its_own_files_alone(repo):
@@ -73,13 +68,11 @@ def test_an_environment_hides_its_own_files_alone(repo):
     assert uncommitted_files(repo) == ["helper.py"]
 
 
-@pytest.mark.parametrize("name", ["test_a.py", "data.bin"])
-@pytest.mark.parametrize("staged", [False, True])
-def test_any_tracked_file_that_differs_counts(repo, name, staged):
-    put(repo, name, "changed")
-    if staged:
-        git(repo, "add", name)
-    assert uncommitted_files(repo) == [name]
+def test_any_tracked_file_that_differs_counts(repo):
+    for name in ("test_a.py", "data.bin"):
+        put(repo, name, "changed")
+    git(repo, "add", "data.bin")
+    assert uncommitted_files(repo) == ["data.bin", "test_a.py"]
 
 
 def test_a_file_that_is_moved_or_gone_counts(repo):
@@ -91,21 +84,19 @@ def test_a_file_that_is_moved_or_gone_counts(repo):
     assert uncommitted_files(repo) == ["data.bin"]
 
 
-@pytest.mark.parametrize("baseline", ["baselines/gpu.yaml", "baselines"])
-def test_what_updates_write_is_no_part_of_what_ran(repo, baseline, monkeypatch):
+def test_what_updates_write_is_no_part_of_what_ran(repo, monkeypatch):
     monkeypatch.chdir(repo)
     put(repo, "baselines/gpu.yaml", "changed")
     put(repo, f"baselines/code/{PTX}")
-    assert uncommitted_files(repo) == ["baselines/gpu.yaml", f"baselines/code/{PTX}"]
-    assert uncommitted_beside(repo, Path(baseline)) == []
+    everything = ["baselines/gpu.yaml", f"baselines/code/{PTX}"]
+    assert uncommitted_files(repo) == everything
+    for baseline in ("baselines/gpu.yaml", "baselines"):
+        assert uncommitted_beside(repo, Path(baseline)) == []
+    for another in ("other.yaml", "other"):
+        assert uncommitted_beside(repo, repo / another) == everything
     put(repo, "baselines/code/kernel.ptx")  # somebody's own
-    assert uncommitted_beside(repo, repo / baseline) == ["baselines/code/kernel.ptx"]
-
-
-@pytest.mark.parametrize("baseline", ["other.yaml", "other"])
-def test_of_another_baseline_everything_counts(repo, baseline):
-    put(repo, f"baselines/code/{PTX}")
-    assert uncommitted_beside(repo, repo / baseline) == [f"baselines/code/{PTX}"]
+    for baseline in ("baselines/gpu.yaml", "baselines"):
+        assert uncommitted_beside(repo, repo / baseline) == ["baselines/code/kernel.ptx"]
 
 
 def test_nothing_is_known_of_what_is_no_repository(tmp_path):
@@ -188,38 +179,29 @@ def test_an_interrupt_ends_git_in_order(lock):
     assert not lock.exists()
 
 
-NAMES_A_PROGRAM = {
-    "hooks": ("core.hooksPath", "{folder}"),
-    "a watcher of files": ("core.fsmonitor", "{program}"),
-    "a pager": ("core.pager", "{program}"),
-    "a pager of a command": ("pager.status", "{program}"),
-    "an editor": ("core.editor", "{program}"),
-    "an alias": ("alias.status", "!{program}"),
-    "an external diff": ("diff.external", "{program}"),
-    "a text of files": ("diff.bin.textconv", "{program}"),
-    "signatures": ("gpg.program", "{program}"),
-    "ssh": ("core.sshCommand", "{program}"),
-    "credentials": ("credential.helper", "{program}"),
-    "questions": ("core.askPass", "{program}"),
-}
+# A watcher of files, pagers, an editor, an alias, an external diff, a text of files, signatures, ssh, credentials and
+# questions.
+NAMES_A_PROGRAM = (
+    *("core.fsmonitor", "core.pager", "pager.status", "core.editor", "alias.status", "diff.external"),
+    *("diff.bin.textconv", "gpg.program", "core.sshCommand", "credential.helper", "core.askPass"),
+)
+HOOKS = ("post-checkout", "reference-transaction", "post-index-change", "fsmonitor-watchman")
 
 
-@pytest.mark.parametrize("name", NAMES_A_PROGRAM)
-def test_no_program_that_the_configuration_names_is_run(repo, tmp_path, name):
-    ran = tmp_path / "ran"
-    for hook in ("program", "post-checkout", "reference-transaction", "post-index-change", "fsmonitor-watchman"):
-        put(tmp_path, f"bin/{hook}", f"#!/bin/sh\necho $0 >> {ran}\n")
-        (tmp_path / "bin" / hook).chmod(0o755)
-    key, value = NAMES_A_PROGRAM[name]
-    git(repo, "config", "log.showSignature", "true")
-    git(repo, "config", key, value.format(folder=tmp_path / "bin", program=tmp_path / "bin" / "program"))
+def test_no_program_that_the_configuration_names_is_run(repo, tmp_path):
+    ran, folder = tmp_path / "ran", tmp_path / "bin"
+    for name in (*HOOKS, *NAMES_A_PROGRAM):
+        put(folder, name, f"#!/bin/sh\necho $0 >> {ran}\n")
+        (folder / name).chmod(0o755)
     put(repo, ".gitattributes", "*.bin diff=bin\n")
     put(repo, "data.bin", "changed")
+    named = {key: f"{'!' if key.startswith('alias') else ''}{folder / key}" for key in NAMES_A_PROGRAM}
+    for key, value in {"log.showSignature": "true", "core.hooksPath": str(folder), **named}.items():
+        git(repo, "config", key, value)
     describe(repo)
     described(repo, current_commit(repo))
     modules_in(repo, current_commit(repo))
-    tree = CheckedOut(repo, "HEAD")
-    tree.remove()
+    CheckedOut(repo, "HEAD").remove()
     assert not ran.exists()
 
 
@@ -236,15 +218,14 @@ def test_a_commit_is_recorded_by_its_full_hash(repo):
     assert current_commit(repo) == git(repo, "rev-parse", "HEAD").strip()
 
 
-@pytest.mark.parametrize("digits", [7, 12, 39, 40])
-@pytest.mark.parametrize("kind", ["branch", "tag"])
-def test_a_hash_means_its_commit_and_no_name(repo, digits, kind):
+def test_a_hash_means_its_commit_and_no_name(repo):
     first, second = commit(repo, "one"), commit(repo, "two")
-    git(repo, "update-ref", f"refs/{'heads' if kind == 'branch' else 'tags'}/{first[:digits]}", second)
-    assert commit_named(repo, first[:digits]) == first
-    assert commit_of_hash(repo, first[:digits]) == first
-    assert commit_named(repo, f"{first[:digits]}~0") == first
-    assert commit_named(repo, f"refs/{'heads' if kind == 'branch' else 'tags'}/{first[:digits]}") == second
+    for ref in (f"refs/{kind}/{first[:digits]}" for kind in ("heads", "tags") for digits in (7, 12, 39, 40)):
+        git(repo, "update-ref", ref, second)
+        digits = ref.rpartition("/")[2]
+        assert commit_named(repo, digits) == commit_of_hash(repo, digits) == first
+        assert commit_named(repo, f"{digits}~0") == first
+        assert commit_named(repo, ref) == second
 
 
 def test_a_name_that_looks_like_a_hash_is_no_commit(repo):
