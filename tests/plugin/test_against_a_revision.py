@@ -24,6 +24,10 @@ def test_kernel(bandwidth):
         np.copyto(b, a)
         kern.pause()
     bandwidth(kernel, reads=a, writes=b)
+
+@pytest.mark.bandwidth(judged_on="gbps", tolerance="50%")
+def test_large(bandwidth):
+    bandwidth(lambda: kern.pause(), reads=10**9)
 """
 NEW = "\ndef test_new(bandwidth):\n    bandwidth(len, 'abc', reads=100)\n"
 
@@ -49,7 +53,7 @@ def worktrees(project):
 
 def test_a_slowed_kernel_fails_and_a_new_test_has_no_baseline(repo):
     result = repo.run("--bandwidth-against=HEAD", "--bandwidth-json=run.json")
-    result.assert_outcomes(failed=1, passed=1)
+    result.assert_outcomes(failed=2, passed=1)
     result.stdout.re_match_lines(
         [
             r"bandwidth: .*; baseline: HEAD \([0-9a-f]{10}\)",
@@ -61,10 +65,16 @@ def test_a_slowed_kernel_fails_and_a_new_test_has_no_baseline(repo):
         ]
     )
     assert "--bandwidth-update" not in result.stdout.str()
-    kernel, new = json.loads((repo.path / "run.json").read_text())["results"]
+    kernel, large, new = json.loads((repo.path / "run.json").read_text())["results"]
     assert kernel["baseline"]["runs"][0]["commit"] == git(repo.path, "rev-parse", "HEAD").strip()
     assert (new["status"], new["reason_code"]) == ("UNDECIDED", "not-there")
     assert new["reason"].endswith("has no such test")
+    assert (large["status"], large["reason_code"]) == ("REGRESSED", "pairs")
+    # This host has no memory for two sets of a gigabyte: those processes follow each other, as on a GPU. Each has
+    # addresses of its own, so four pairs that agree do not suffice.
+    alternate = {row["nodeid"]: row["verdict"]["facts"]["alternate"] for row in (kernel, large)}
+    assert list(alternate.values()) == [True, False]
+    assert large["verdict"]["runs"] == 8
     assert worktrees(repo) == 1
 
 
