@@ -3,6 +3,8 @@
 import pytest
 from command_runner import LINK
 
+from pytest_bandwidth.domain.values import classes
+
 TEST = """
 import numpy as np
 import pytest
@@ -24,15 +26,10 @@ def test_declared(bandwidth):
 """
 
 
-def setting(project, text: str) -> None:
-    ini = project.path / "pytest.ini"
-    ini.write_text(f"{ini.read_text()}\nbandwidth_utilization_classes = {text}\n")
-
-
 def test_each_regime_has_its_evidence_and_classes_have_the_bounds_of_the_ini_file(project):
     project.file("test_regimes.py", TEST)
-    setting(project, "0.1% 0.01% 0.001%")
-    rows = {row["nodeid"].partition("::test_")[2]: row for row in project.document()["results"]}
+    bounds = "bandwidth_utilization_classes=0.1% 0.01% 0.001%"
+    rows = {row["nodeid"].partition("::test_")[2]: row for row in project.document("-o", bounds)["results"]}
     assert rows["launch"]["ridge_point"] > 0
     assert rows["launch"]["detail"]["dispatch_seconds"] > 0
     assert rows["launch"]["regime"] in ("memory-bound", "overhead-bound")
@@ -45,10 +42,12 @@ def test_each_regime_has_its_evidence_and_classes_have_the_bounds_of_the_ini_fil
     assert rows["launch"]["bottleneck"] is None
 
 
-@pytest.mark.parametrize("text", ["80%", "80% 60%", "35% 60% 80%", "80% 60% 0", "much more less"])
-def test_bounds_that_are_none_are_refused(project, text):
-    setting(project, text)
-    result = project.run_here("--co")
+@pytest.mark.in_process
+def test_bounds_that_are_none_are_refused(project):
+    expected = "expected three falling shares such as '80% 60% 35%'"
+    for text in ("80%", "80% 60%", "35% 60% 80%", "80% 60% 0"):
+        with pytest.raises(ValueError, match=expected):
+            classes(text)
+    result = project.run_here("--co", "-o", "bandwidth_utilization_classes=much more less")
     assert result.ret != 0
-    expected = f"*bandwidth_utilization_classes in *expected three falling shares such as '80% 60% 35%'{LINK}"
-    result.stderr.fnmatch_lines([expected])
+    result.stderr.fnmatch_lines([f"*bandwidth_utilization_classes: *{expected}{LINK}"])
