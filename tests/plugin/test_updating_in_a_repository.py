@@ -11,7 +11,6 @@ from virtual_time import sleep
 def test_pause(bandwidth):
     bandwidth(lambda: sleep(0.001), reads=10**6)
 """
-GIVEN = "0a" * 20
 PTX = f"code/{'0a' * 16}.ptx"
 
 
@@ -26,15 +25,15 @@ def repo(slept):
     return slept
 
 
-def update(repo):
-    result = repo.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+def update(repo, *options):
+    result = repo.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update", *options)
     result.assert_outcomes(passed=1)
     return result.stdout
 
 
-def updated(repo):
+def updated(repo, *options):
     """What the newest run of one more update says of its commit."""
-    update(repo)
+    update(repo, *options)
     run = baseline_files.load(repo.path / "b.yaml").entries["test_pause.py::test_pause"].runs[-1]
     return run.commit, run.dirty
 
@@ -53,30 +52,9 @@ def test_a_run_is_of_its_commit_where_that_holds_all_code(repo):
     assert updated(repo) == (second, True)
 
 
-def test_before_the_first_commit_there_is_none_to_name(repo):
+def test_before_the_first_commit_there_is_none_to_name_but_the_one_that_is_given(repo):
     assert updated(repo) == (None, False)
-
-
-@pytest.mark.parametrize(
-    ("given", "variables", "named"),
-    [
-        (GIVEN, {"GITHUB_SHA": "1" * 40}, GIVEN),
-        (None, {"GITHUB_SHA": GIVEN}, GIVEN),
-        (None, {"CI_COMMIT_SHA": GIVEN}, GIVEN),
-        (None, {"GITHUB_SHA": "main\n::error::forged", "CI_COMMIT_SHA": GIVEN}, GIVEN),
-        (None, {"GITHUB_SHA": "main"}, None),
-    ],
-)
-def test_where_there_is_no_git_the_commit_is_given(slept, monkeypatch, given, variables, named):
-    for name in ("GITHUB_SHA", "CI_COMMIT_SHA"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    slept.file("test_pause.py", TEST)
-    options = [] if given is None else ["-o", f"bandwidth_commit={given}"]
-    slept.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update", *options).assert_outcomes(passed=1)
-    (run,) = baseline_files.load(slept.path / "b.yaml").entries["test_pause.py::test_pause"].runs
-    assert (run.commit, run.dirty) == (named, False)
+    assert updated(repo, "-o", f"bandwidth_commit={'0a' * 20}") == ("0a" * 20, False)
 
 
 def test_an_update_of_no_commit_names_the_file_that_makes_it_so(repo):

@@ -1,8 +1,11 @@
 """What a document says of where and when its run took place."""
 
+import pytest
 from repositories import committed, git
 
-from pytest_bandwidth.session.publishing.environment import describe
+from pytest_bandwidth.session.publishing.environment import commit_of_run, describe
+
+GIVEN = "0a" * 20
 
 
 def commit_in(folder):
@@ -30,6 +33,24 @@ def test_the_root_is_told_from_the_top_of_the_repository(tmp_path):
 def test_outside_a_repository_nothing_is_said_of_one(tmp_path):
     found = describe(tmp_path, 0.0)
     assert (found["commit"], found["uncommitted_changes"], found["root"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "variables", "named"),
+    [
+        (GIVEN, {"GITHUB_SHA": "1" * 40}, GIVEN),
+        (None, {"GITHUB_SHA": GIVEN}, GIVEN),
+        (None, {"CI_COMMIT_SHA": GIVEN}, GIVEN),
+        (None, {"GITHUB_SHA": "main\n::error::forged", "CI_COMMIT_SHA": GIVEN}, GIVEN),
+        (None, {"GITHUB_SHA": "main"}, None),
+    ],
+)
+def test_where_there_is_no_git_the_commit_is_given(tmp_path, monkeypatch, given, variables, named):
+    for name in ("GITHUB_SHA", "CI_COMMIT_SHA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert commit_of_run(tmp_path, given) == named
 
 
 def test_a_run_started_when_it_did(tmp_path):
