@@ -38,7 +38,7 @@ from pytest_bandwidth.judging.decide import (
     with_further_evidence,
 )
 from pytest_bandwidth.judging.evidence import Ask
-from pytest_bandwidth.judging.limits import MarkerOptions
+from pytest_bandwidth.judging.limits import MarkerOptions, floor_of
 from pytest_bandwidth.judging.pairs import Looks
 from pytest_bandwidth.judging.stored import runs_needed
 
@@ -194,11 +194,28 @@ def test_changed_or_unknown_code_asks_for_old_code_whatever_stored_figures_say(t
 # --- floors
 
 
-@pytest.mark.parametrize(("seen", "missed"), [(90.0, False), (90.0 * (1 - STEP), True)])
-def test_a_floor_holds_at_equality(seen, missed):
-    limits = with_floor(min_gbps=90.0)
-    found = decide(evidence(measured(seen), OF_CODE, limits, **TRIED), limits)
+# Beside a probe of 100 GB/s and a peak of 200 GB/s; relative to both as a fraction.
+FLOORS = {"min_gbps": 90.0, "min_relative": 0.9, "min_utilization": 0.45}
+
+
+@pytest.mark.parametrize(("seen", "missed"), [(90.0 * (1 + STEP), False), (90.0 * (1 - STEP), True)])
+@pytest.mark.parametrize("name", FLOORS)
+def test_each_floor_is_of_its_own_figure(name, seen, missed):
+    limits = with_floor(**{name: FLOORS[name]})
+    found = decide(evidence(measured(seen, peak=Peak(200e9, "test")), OF_CODE, limits, **TRIED), limits)
     assert (found is Ask.PROCESSES) is missed
+
+
+def test_a_floor_holds_at_equality_and_the_first_that_is_missed_is_named():
+    assert MarkerOptions().floors == {}
+    assert MarkerOptions(min_gbps=0.0, tolerance=0.1).floors == {"min_gbps": 0.0}
+    holds = with_floor(min_gbps=90.0)
+    assert ruled(decide(evidence(measured(90.0), OF_CODE, holds, **TRIED), holds))[0] is OK
+    missed = with_floor(replace(LIMITS, confirm=0), min_gbps=89.0, min_relative=0.92, min_utilization=0.91)
+    found = decide(evidence(measured(90.0, peak=Peak(100e9, "test")), OF_CODE, missed), missed)
+    assert (found.rule, found.numbers.reference) == ("floor:min_utilization", 0.91)
+    rules = {"floor:min_gbps": "min_gbps", "floors": None, "pairs": None, "setting:floor:x": None}
+    assert {rule: floor_of(rule) for rule in rules} == rules
 
 
 @pytest.mark.parametrize("limits", [LIMITS, replace(LIMITS, writes="all")])
@@ -235,15 +252,16 @@ def test_a_missed_floor_that_no_process_could_confirm_is_undecided():
 
 @pytest.mark.parametrize("limits", [LIMITS, replace(LIMITS, writes="all")])
 @pytest.mark.parametrize("device", [measured(1.0).device, replace(measured(1.0).device, timed_on="nothing")])
-def test_a_kernel_past_a_limit_of_its_resources_fails_whatever_the_code(limits, device):
-    limits = with_floor(limits, max_registers=64)
+@pytest.mark.parametrize(("name", "limit", "seen"), [("max_registers", 64, 65), ("max_spill_bytes", 0, 8)])
+def test_a_kernel_past_a_limit_of_its_resources_fails_whatever_the_code(limits, device, name, limit, seen):
+    past = with_floor(limits, **{name: limit})
     known = replace(FIVE.entries[KEY], code=CODE.known())
-    resources = KernelResources(registers=65, local_bytes=0, shared_bytes=0)
+    resources = KernelResources(registers=65, local_bytes=8, shared_bytes=0)
     now = replace(measured(90.0, code=CODE), resources=resources, device=device)
-    found = decide(evidence(now, replace(FIVE, entries={KEY: known}), limits), limits)
-    assert ruled(found) == (REGRESSED, "floor:max_registers")
-    assert (found.numbers.observed, found.numbers.reference) == (65, 64)
-    fits = with_floor(limits, max_registers=65)
+    found = decide(evidence(now, replace(FIVE, entries={KEY: known}), past), past)
+    assert ruled(found) == (REGRESSED, f"floor:{name}")
+    assert (found.numbers.observed, found.numbers.reference) == (seen, limit)
+    fits = with_floor(limits, **{name: seen})
     assert ruled(decide(evidence(now, None, fits), fits))[0] in (UNDECIDED, SAVED)
 
 
