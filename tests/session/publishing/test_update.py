@@ -10,6 +10,7 @@ from baseline_files import write_baseline
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.statistics import t_quantile
@@ -18,7 +19,7 @@ from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.judging.stored import PRIOR_SPREAD, reference_of
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.outcomes.entries import entries_of, merged
+from pytest_bandwidth.outcomes.entries import entries_of, joined, merged
 from pytest_bandwidth.outcomes.outcome import outcome_of
 from pytest_bandwidth.session.publishing.gathered import Row
 from pytest_bandwidth.session.publishing.update import update_baseline
@@ -185,3 +186,35 @@ def test_devices_of_one_model_that_ran_different_code_leave_none(path):
     evidence = [entries_of(GPU, [ran(100.0, code)], [], None, NOW) for code in (CODE, OTHER_CODE)]
     update_baseline(Settings(baseline=path, update=True, runs=1), GPU, evidence)
     assert baseline_files.load(path).entries[KEY].code == {}
+
+
+def of_device(gpu, *gbps, **fields):
+    runs = tuple(Run(value, 100.0, value / 100, gpu=gpu) for value in gbps)
+    return Entry("t", **{"judged_on": "relative", "bytes_read": 8, "method": "events", **fields}, runs=runs)
+
+
+def test_runs_are_taken_in_turn():
+    found = joined([of_device("A", 1.0, 2.0, 3.0), of_device("B", 4.0), of_device("C", 5.0, 6.0)], on_host=False)
+    assert [run.gpu + str(int(run.gbps)) for run in found.runs] == ["A1", "B4", "C5", "A2", "C6", "A3"]
+
+
+def test_the_newest_that_are_kept_are_of_every_device():
+    of_all = joined([of_device(gpu, *[90.0] * 5) for gpu in "ABCDEFGH"], on_host=False)
+    found = merged(None, of_all, 0.05, None)
+    older = merged(found, of_all, 0.05, reference_of(found, "relative", on_host=False))
+    assert {run.gpu for run in older.runs} == set("ABCDEFGH")
+
+
+def test_the_figure_is_chosen_from_the_runs_of_all():
+    steady = [Run(90.0, 100.0 + n, 90.0 / (100.0 + n)) for n in (0, 30, 0, 30, 15)]
+    of_devices = [Entry("t", judged_on="relative", runs=(run,)) for run in steady]
+    assert joined(of_devices[:1], on_host=False).judged_on == "relative"
+    assert joined(of_devices, on_host=False).judged_on == "gbps"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"bytes_read": 9}, {"method": "clock"}, {"settings": {"ecc": "off"}}, {"counts": {"loads": 1}}]
+)
+def test_devices_that_measured_something_else_do_not_share_an_entry(fields):
+    with pytest.raises(BaselineError, match=f"found {next(iter(fields))} .* expected one"):
+        joined([of_device("A", 1.0), of_device("B", 1.0, **fields)], on_host=False)
