@@ -28,7 +28,7 @@ from pytest_bandwidth.frameworks.base import Extent, span_of
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.progress import Progress
-from pytest_bandwidth.measuring.task import Task, TurnsOf, no_turns
+from pytest_bandwidth.measuring.task import Task, TurnsOf
 from pytest_bandwidth.options.settings import Settings
 
 # What a baseline is made of waits longer for a machine that others disturb: all measurements of a process together, and
@@ -38,10 +38,6 @@ NAP_SECONDS = 1.0
 
 # What a conftest.py or the baseline says of the device's peak; None where it says nothing.
 HookedPeak = Callable[[DeviceIdentity], Peak | None]
-
-
-def no_hook(_: DeviceIdentity) -> None:
-    """Stand in for a hook where pytest does not run."""
 
 
 class Measurer:
@@ -56,12 +52,12 @@ class Measurer:
         settings: Settings,
         root: Path,
         task: Task,
-        hooked_peak: HookedPeak = no_hook,
+        hooked_peak: HookedPeak = lambda _: None,
         *,
         notes_inputs: bool = False,
     ) -> None:
         self.settings, self.root, self.task = settings, root, task
-        self.turns_of: TurnsOf = no_turns
+        self.turns_of: TurnsOf | None = None
         self._hooked_peak, self._notes_inputs = hooked_peak, notes_inputs
         self._quiet_wait_seconds = task.quiet_wait_seconds
         self._lost: str | None = None
@@ -182,7 +178,7 @@ class Measurer:
                 settings.precision,
                 rounds_share=self.task.rounds_share,
                 tolerates_run_delay="none" if settings.busy_processors is None else "probe" if exact else "all",
-                turns=self.turns_of(workload.label),
+                turns=None if self.turns_of is None else self.turns_of(workload.label),
             )
             measured = self.device.measure(workload, budget, progress.show)
             told = replace(measured, software=loaded_versions())

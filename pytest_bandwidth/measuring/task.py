@@ -12,12 +12,8 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 
 # An invalid measurement is taken again so often before it is UNDECIDED.
 INVALID_RETRIES = 2
-# Gives the turns of the measurement of a label; None where it samples alone.
-TurnsOf = Callable[[str | None], Turns | None]
-
-
-def no_turns(_: str | None) -> None:
-    """Return that a measurement is sampled alone."""
+# Gives the turns of the measurement of a label.
+TurnsOf = Callable[[str | None], Turns]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from pytest_bandwidth.judging.evidence import Evidence, code_alone, first_eviden
 from pytest_bandwidth.judging.judge import Judged, OldCodeTime, Resolver, judge
 from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.pairs import Looks
-from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, HookedPeak, Measurer, no_hook
+from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, HookedPeak, Measurer
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.measuring.task import Task
 from pytest_bandwidth.options.settings import ANCHOR, Settings
@@ -58,7 +58,7 @@ class Judge:
         invocation: Invocation,
         root: Path,
         revision: Revision | None = None,
-        hooked_peak: HookedPeak = no_hook,
+        hooked_peak: HookedPeak = lambda _: None,
         *,
         needs_baseline: bool = True,
     ) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 from pytest_bandwidth.devices.base import Device
 from pytest_bandwidth.domain.code.stored_kernel import LaunchShape
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.measuring.task import Task, TurnsOf, no_turns
+from pytest_bandwidth.measuring.task import Task, TurnsOf
 from pytest_bandwidth.storage.atomic import write_whole
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ class ChildRequest(Task):
         test = nodeid.partition("::")[2]
         return self.nodeids is None or any(test == asked.partition("::")[2] for asked in self.nodeids)
 
-    def begin(self, device: Device) -> TurnsOf:
-        """Do what comes before a test is measured, then wait until the parent says Go."""
+    def begin(self, device: Device) -> TurnsOf | None:
+        """Do what comes before a test is measured, then wait until the parent says Go; return whose turns it takes."""
         device.make_ready()
         line = ParentLine(self.line)
         line.wait_for_turn()
         line.close()
-        return no_turns
+        return None
 
     def hand_over(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Hand the child's rows to its parent."""
