@@ -77,13 +77,17 @@ def test_hostile_names_start_no_command_and_no_markup(github):
     assert not re.search(r"<img|\]\(|@pwned|::|##\[", summary)
 
 
-def test_what_cannot_be_judged_is_a_warning(github):
+def test_what_cannot_be_judged_is_a_warning_and_a_summary_that_cannot_be_written_fails_nothing(github, monkeypatch):
     github.file("test_floor.py", FLOORED.replace("min_gbps=10_000_000", ""))
     result = github.run_here()
     result.assert_outcomes(passed=1)
     (command,) = commands(result)
     assert COMMAND.fullmatch(command)[1] == "warning"
     assert "no baseline to compare with" in github.summary.read_text(encoding="utf-8")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(github.path / "missing" / "summary.md"))
+    result = github.run_here()
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["no job summary: $GITHUB_STEP_SUMMARY cannot be written: *"])
 
 
 @pytest.mark.processes
@@ -113,14 +117,6 @@ def test_a_test_outside_of_the_checkout_is_annotated_at_the_job(github, monkeypa
     assert "old code" not in command, "a floor is compared with no old code"
 
 
-def test_a_summary_that_cannot_be_written_is_told_and_fails_nothing(github, monkeypatch):
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(github.path / "missing" / "summary.md"))
-    github.file("test_floor.py", FLOORED.replace("min_gbps=10_000_000", ""))
-    result = github.run_here()
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["no job summary: $GITHUB_STEP_SUMMARY cannot be written: *"])
-
-
 def test_a_usage_error_that_stops_the_run_is_the_summary(github):
     result = github.run("--bandwidth-baseline=nowhere.yaml")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -136,13 +132,10 @@ def test_what_cannot_be_collected_is_the_summary(github):
     said = github.summary.read_text(encoding="utf-8")
     assert said.startswith("\n## ❌ The run stopped before its tests")
     assert "- test_broken.py: ModuleNotFoundError: No module named 'nothing" in html.unescape(said)
-
-
-def test_what_stops_a_run_without_options_of_the_plugin_is_no_concern_of_it(github):
-    github.file("test_broken.py", "import nothing_of_this_name")
+    github.summary.unlink()
     github.file("pytest.ini", "[pytest]\n")
     assert github.run(quick=False).ret == pytest.ExitCode.INTERRUPTED
-    assert not github.summary.exists()
+    assert not github.summary.exists(), "without options of the plugin it is no concern of it"
 
 
 def test_a_summary_stays_below_githubs_limit_for_the_whole_step(github):

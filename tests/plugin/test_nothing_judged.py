@@ -48,17 +48,12 @@ def test_the_traffic_device_says_that_it_executes_without_counting(project):
 
 
 @pytest.mark.parametrize("name", ["disable", "skip"])
-def test_strict_and_nothing_to_judge_exclude_each_other(project, name):
+def test_strict_and_nothing_to_judge_exclude_each_other_but_for_a_strict_ini_file(project, name):
     project.file("test_once.py", ONCE)
     refused = project.run_here("--bandwidth-strict", f"--bandwidth-{name}")
     assert refused.ret == 4
     refused.stderr.fnmatch_lines([f"ERROR: --bandwidth-strict and --bandwidth-{name} exclude each other, *"])
-
-
-@pytest.mark.parametrize("name", ["disable", "skip"])
-def test_what_the_command_line_leaves_out_of_a_strict_repository_is_said(project, name):
     path = ini(project, "bandwidth_strict = true")
-    project.file("test_once.py", ONCE)
     result = project.run_here(f"--bandwidth-{name}")
     assert result.ret == 0
     said = f"bandwidth: --bandwidth-{name}: nothing is judged, for all that bandwidth_strict in {path} says"

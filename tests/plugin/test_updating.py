@@ -200,7 +200,6 @@ def test_a_folder_gets_one_file_for_this_device(project):
     project.run_here("--bandwidth-baseline=baselines", "--bandwidth-update")
     (file,) = (project.path / "baselines").glob("*.yaml")
     assert baseline_files.load(file).entries
-    project.run_here("--bandwidth-baseline=baselines", "--bandwidth-tolerance=90%", "--bandwidth-strict")
 
 
 def test_what_cannot_be_written_is_an_error_of_the_run(project):
