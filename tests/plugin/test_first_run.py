@@ -1,21 +1,21 @@
 """What a newcomer sees: a test, a header, a table, a document."""
 
 import json
+import subprocess
+import sys
 from datetime import datetime
 
 import pytest
 from user_project import COPY
 
-pytestmark = pytest.mark.smoke
-
-
 # Its start is told in whole seconds: the measurement begins in a later one.
 LATER = "import time\nprint(int(time.time()), file=open('later', 'w'))\ntime.sleep(1.1)\n"
 
 
+@pytest.mark.smoke
 def test_a_run_without_a_baseline_shows_and_writes_what_it_measured(project):
     project.file("test_copy.py", LATER + COPY)
-    result = project.run("--bandwidth-json=deep/er/run.json")
+    result = project.run("--bandwidth-json=deep/er/run.json", "--bandwidth-dir=results")
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines(
         [
@@ -39,6 +39,11 @@ def test_a_run_without_a_baseline_shows_and_writes_what_it_measured(project):
     assert len(row["samples"]) == len(row["probe_samples"]) >= 3
     assert 0 < min(row["samples"]) <= row["bytes_read"] * 2 / row["gbps"] / 1e9 <= max(row["samples"])
     assert row["stop"] in ("precision", "max-time")
+    (folder,) = (project.path / "results").iterdir()
+    assert folder.name == document["run_id"]
+    files = sorted(file.name for file in folder.iterdir())
+    assert files == ["bandwidth_report.csv", "bandwidth_report.html", "bandwidth_report.json"]
+    assert json.loads((folder / files[-1]).read_text(encoding="utf-8")) == document
 
 
 TESTS = """
@@ -77,9 +82,10 @@ def test_shipped_kernel(bandwidth):
 """
 
 
+@pytest.mark.smoke
 def test_labels_values_setup_and_a_shipped_kernel_on_the_host(project):
     project.file("test_all.py", TESTS)
-    result = project.run("--bandwidth-json=run.json")
+    result = project.run_here("--bandwidth-json=run.json")
     result.assert_outcomes(passed=4)
     rows = json.loads((project.path / "run.json").read_text())["results"]
     assert [row["key"].partition("::test_")[2] for row in rows] == [
@@ -91,6 +97,7 @@ def test_labels_values_setup_and_a_shipped_kernel_on_the_host(project):
     ]
 
 
+@pytest.mark.smoke
 def test_compare_samples_in_the_same_rounds_and_asserts_a_ratio(slept):
     slept.file(
         "test_compare.py",
@@ -116,3 +123,24 @@ def test_compare(bandwidth):
     document = slept.document("--bandwidth-min-samples=12", "--bandwidth-max-time=0.3")
     assert [row["label"] for row in document["results"]] == ["five", "once"]
     assert all(row["relative"] for row in document["results"])
+
+
+# The console script's, where CuPy cannot be imported.
+WITHOUT_CUPY = """
+import sys
+sys.modules["cupy"] = None
+from pytest_bandwidth.cli.main import main
+sys.exit(main())
+"""
+
+
+def test_a_saved_run_is_rendered_where_there_is_no_cupy(project):
+    pytest.importorskip("vl_convert", reason="vl-convert is not installed: pip install 'pytest-bandwidth[report]'")
+    project.file("test_copy.py", COPY)
+    project.run_here("--bandwidth-json=run.json")
+    for name in ("x.html", "x.png"):
+        command = [sys.executable, "-c", WITHOUT_CUPY, "report", "run.json", "-o", name]
+        said = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
+        assert (said.returncode, said.stderr) == (0, f"wrote {name}\n")
+    assert "test_copy.py::test_copy" in (project.path / "x.html").read_text(encoding="utf-8")
+    assert (project.path / "x.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
