@@ -251,35 +251,39 @@ def test_where_the_system_refuses_the_process_goes_on_as_it_is(tmp_path, monkeyp
     assert asked[-1] == 8, "as it was"
 
 
-@pytest.mark.parametrize(("share", "later"), [(0.5, 1.0), (1.0, 1.0)])
-def test_both_of_a_pair_have_one_number_and_pairs_after_those_that_do_not_tell_may_take_longer(
-    repo, monkeypatch, share, later
-):
+@pytest.fixture
+def asked(repo, monkeypatch):
+    """Return how pairs of these numbers are asked for, two processes each: none is started."""
+
+    def of_pairs(*numbers, **changes):
+        both, found = replace(repo.worktrees(), **changes), []
+        monkeypatch.setattr(processes.Process, "started", lambda process: found.append(process) or nullcontext())
+        for number in numbers:
+            with pytest.raises(AttributeError):
+                both.in_turn(number, 0.01)
+        repo.close()
+        return found
+
     repo.write()
-    both, asked = replace(repo.worktrees(), rounds_share=share), []
-    monkeypatch.setattr(processes.Process, "started", lambda process: asked.append(process) or nullcontext())
-    monkeypatch.setattr(processes, "take_turns", lambda *_: pytest.fail("no process runs"))
-    for number in (0, 3, 4):
-        with pytest.raises(AttributeError):
-            both.in_turn(number, 0.01)
-    numbers = [process.plan["addresses"] for process in asked]
+    return of_pairs
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_both_of_a_pair_have_one_number_and_pairs_after_those_that_do_not_tell_may_take_longer(asked, share):
+    found = asked(0, 3, 4, rounds_share=share)
+    numbers = [process.plan["addresses"] for process in found]
     assert numbers[::2] == numbers[1::2]
     assert len(set(numbers)) == 3
-    assert [process.request.rounds_share for process in asked] == [share] * 4 + [later] * 2
+    assert [process.request.rounds_share for process in found] == [share] * 4 + [1.0] * 2
 
 
-@pytest.mark.parametrize("of_the_user", ["", "random", "7"])
-def test_both_of_a_pair_have_one_hash_seed_unless_the_user_has(repo, monkeypatch, of_the_user):
-    monkeypatch.setenv("PYTHONHASHSEED", of_the_user)
-    repo.write()
-    found = []
-    started = processes.Process.started
-    monkeypatch.setattr(processes.Process, "started", lambda p: found.append(p.environment) or started(p))
-    repo.worktrees().in_turn(0, 0.01)
-    one, two = (environment["PYTHONHASHSEED"] for environment in found)
-    assert one == two
-    assert one.isdigit()
-    assert (one == "7") == (of_the_user == "7")
+def test_both_of_a_pair_have_one_hash_seed_unless_the_user_has(asked, monkeypatch):
+    for of_the_user in ("", "random", "7"):
+        monkeypatch.setenv("PYTHONHASHSEED", of_the_user)
+        one, two = (process.environment["PYTHONHASHSEED"] for process in asked(0))
+        assert one == two
+        assert one.isdigit()
+        assert (one == "7") == (of_the_user == "7")
 
 
 @pytest.mark.parametrize("safe", ["", "1"])  # Python 3.10 ignores it
