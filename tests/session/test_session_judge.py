@@ -1,4 +1,4 @@
-"""The device's lock while a test is judged: held for each fresh process, free in between."""
+"""A test is judged under the device's lock, which is free between fresh processes, and never by what disturbed it."""
 
 import json
 import re
@@ -28,9 +28,10 @@ from pytest_bandwidth.measuring.measurer import Measurer
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.measuring.task import INVALID_RETRIES
 from pytest_bandwidth.options.settings import Settings
+from pytest_bandwidth.session import judge as session_judge
 from pytest_bandwidth.session.judge import Judge
 
-BYTES = 10**9
+BYTES = 10**8
 # A stand-in for pytest that `python -m` finds first: it tells whether its parent holds a lock.
 FRESH = """
 import json, os, socket
@@ -269,3 +270,61 @@ def test_further_runs_of_an_update_share_the_time_of_waiting(run, tmp_path):
 def times_told(folder):
     """What each fresh process was told: its share of time for rounds, and how long it may wait for a quiet moment."""
     return [json.loads(line) for line in (folder / "times").read_text().splitlines()]
+
+
+# What bandwidth_busy_processors lets count though other processes disturbed it: never a pass of a slower kernel.
+
+MARKER = MarkerOptions(max_time=0.2)
+# Of the baseline: 1 ms, as the probe's; what waits for a processor takes as long as the kernel that became slower.
+SLOWER = 3e-3
+WAITED = replace(dropped("run-delay", SLOWER), run_delay_seconds=2e-3)
+BESIDE = Conditions(others=("cc1 (7): 1.90 processors",), others_processors=1.9)
+BUSY = Settings(device="cpu", busy_processors=8.0, confirm=0)
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Give the device of a run that is to be made: what its kernel's and its probe's samples are."""
+
+    def opens(kernel, probe):
+        made = ScriptedDevice(repeat(kernel), repeat(probe), probe_bytes=BYTES, states=(BESIDE,))
+        monkeypatch.setattr(measuring, "open_device", lambda _: made)
+
+    return opens
+
+
+def judged_while_busy(settings, tmp_path, judged_on):
+    judge = Judge(settings, Invocation((), tmp_path, as_module=True), tmp_path)
+    then = Run(gbps=100.0, probe_gbps=100.0, relative=1.0)
+    entry = Entry("t", gbps=100.0, runs=(then,) * 5, judged_on=judged_on)
+    judge.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
+    measurement = judge.measurer.measure(Workload(lambda: None, Traffic(BYTES // 2, BYTES // 2)), MARKER, SEEN)
+    return judged_by(judge, {"t": measurement}, MeasuredTest("t.py::t", "t.py::t", MARKER, 1.0))["t"]
+
+
+KINDS = {"the probe": (SLOWER, WAITED), "the kernel": (WAITED, 1e-3), "both": (WAITED, WAITED)}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("judged_on", ["relative", "gbps"])
+def test_a_slower_kernel_never_passes(device, tmp_path, kind, judged_on):
+    device(*KINDS[kind])
+    one = judged_while_busy(BUSY, tmp_path, judged_on)
+    assert one.decision.status is (Status.UNDECIDED if judged_on == "relative" else Status.REGRESSED)
+    assert one.measurement.relative is None
+
+
+@pytest.mark.parametrize(("kernel", "status"), [(1e-3, Status.SAVED), (WAITED, Status.UNDECIDED)])
+def test_an_entry_rests_on_no_kernel_that_waited(device, tmp_path, monkeypatch, kernel, status):
+    monkeypatch.setattr(session_judge, "QUIET_WAIT_SECONDS", 0.0)
+    device(kernel, WAITED)
+    one = judged_while_busy(replace(BUSY, update=True, baseline=tmp_path / "b.yaml"), tmp_path, None)
+    assert (one.decision.status, one.measurement.relative) == (status, None)
+
+
+@pytest.mark.parametrize(("kernel", "code"), [(1e-3, None), (WAITED, "run-delay")])
+def test_a_fresh_process_tells_nothing_of_a_kernel_that_waited(device, tmp_path, kernel, code):
+    device(kernel, WAITED)
+    child = Measurer(BUSY, tmp_path, ChildRequest("cpu"))
+    found = child.measure(Workload(lambda: None, Traffic(BYTES // 2, BYTES // 2)), MARKER, SEEN).invalid
+    assert (None if found is None else found.code) == code
