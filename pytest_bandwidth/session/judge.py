@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import BaselineError, UsageError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.evidence.commit_pairs.build import build_of, check_extensions
-from pytest_bandwidth.evidence.commit_pairs.commits import AskedCommit, BaselineCommits
+from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits
 from pytest_bandwidth.evidence.commit_pairs.pairs import CommitPairs, against_evidence, decide_counted
 from pytest_bandwidth.evidence.commit_pairs.process import Rows, Worktrees
 from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS, RevisionCode
@@ -258,9 +258,7 @@ class Judge:
         """Return what compares changed or unknown code with old code, the best first."""
         kernels: list[Resolver] = [] if old_kernels is None else [old_kernels.gather]
         if self.revision is not None:
-            pairs = CommitPairs(
-                AskedCommit(self.revision), asked, lambda revision, _: self._worktrees(asked.test, revision), limits
-            )
+            pairs = CommitPairs(self.revision, asked, lambda one, _: self._worktrees(asked.test, one), limits)
             return [*kernels, pairs.gather]
         if self.settings.settle == "never":
             return []

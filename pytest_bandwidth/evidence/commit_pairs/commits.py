@@ -1,11 +1,10 @@
-"""Find the commit that holds the old code of a test: the one that a baseline's runs belong to, or the one asked for."""
+"""Find the commit that holds the old code of a test: the one that a baseline's runs belong to."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry
@@ -13,7 +12,7 @@ from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.evidence.commit_pairs.build import Build, BuildFailed, check_extensions, check_out
-from pytest_bandwidth.evidence.commit_pairs.process import ForeignImport, NothingThere
+from pytest_bandwidth.evidence.commit_pairs.process import ForeignImport
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.git import (
     SHORTEST_HASH,
@@ -158,30 +157,6 @@ class BaselineCommits:
         if isinstance(error, (ForeignImport, BuildFailed)):
             self._useless[commit] = reason
         return reason
-
-
-@dataclass(frozen=True, slots=True)
-class AskedCommit:
-    """Compare with the revision that the user asked for: a comparison that does not take place is no pass."""
-
-    asked: Revision
-
-    def commit_of(self, key: str, evidence: Evidence, file: Path) -> str:
-        """Return the revision's commit."""
-        del key, evidence, file
-        return self.asked.commit
-
-    def revision(self, commit: str, tell: Callable[[str], None]) -> Revision:
-        """Return the revision."""
-        del commit, tell
-        return self.asked
-
-    def why_not(self, commit: str, error: BandwidthError) -> str:
-        """Return that the revision has nothing to compare with. Raises any other error."""
-        del commit
-        if isinstance(error, NothingThere):
-            return str(error)
-        raise error
 
 
 def _in_a_line(error: Exception) -> str:

@@ -21,7 +21,7 @@ from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.domain.verdict import Rule as Rules
 from pytest_bandwidth.evidence.commit_pairs.alternate import precision_for
-from pytest_bandwidth.evidence.commit_pairs.commits import AskedCommit, BaselineCommits, NoOldCode
+from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits, NoOldCode
 from pytest_bandwidth.evidence.commit_pairs.process import (
     FailsThere,
     MeasuredPair,
@@ -164,10 +164,11 @@ class PairsTaken:
 class CommitPairs:
     """Compare the measurements of one test with old code in pairs of new processes.
 
-    worktrees_at: both trees of the test, for a revision and the share of the time budget that is for rounds.
+    old_code: where it is found; or the revision that the user asked for. worktrees_at: both trees of the test, for a
+    revision and the share of the time budget that is for rounds.
     """
 
-    old_code: AskedCommit | BaselineCommits
+    old_code: BaselineCommits | Revision
     asked: JudgedTest
     worktrees_at: Callable[[Revision, float], Worktrees]
     limits: Limits
@@ -175,18 +176,24 @@ class CommitPairs:
     def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
         """Take pairs for all measurements of a commit together until each is decided."""
         del rule  # pairs alone decide
+        old_code = self.old_code
+        if isinstance(old_code, Revision):  # a comparison that was asked for and does not take place is no pass
+            try:
+                return self._compared(old_code, asking)
+            except NothingThere as why:
+                return {key: _without(one, str(why)) for key, one in asking.items()}
         known: dict[str, Evidence] = {}
         of_commit: dict[str, dict[str, Evidence]] = {}
         for key, one in asking.items():
             try:
-                of_commit.setdefault(self.old_code.commit_of(key, one, self.asked.test.file), {})[key] = one
+                of_commit.setdefault(old_code.commit_of(key, one, self.asked.test.file), {})[key] = one
             except NoOldCode as why:
                 known[key] = _without(one, str(why))
         for commit, together in of_commit.items():
             try:
-                known |= self._compared(self.old_code.revision(commit, self.asked.tell), together)
+                known |= self._compared(old_code.revision(commit, self.asked.tell), together)
             except BandwidthError as error:
-                why_not = self.old_code.why_not(commit, error)
+                why_not = old_code.why_not(commit, error)
                 known |= {key: _without(one, why_not) for key, one in together.items()}
         return known
 

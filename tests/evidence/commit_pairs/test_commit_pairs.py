@@ -18,7 +18,6 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.evidence.commit_pairs import pairs as pairing
-from pytest_bandwidth.evidence.commit_pairs.commits import AskedCommit
 from pytest_bandwidth.evidence.commit_pairs.pairs import (
     CommitPairs,
     PairsTaken,
@@ -115,8 +114,7 @@ class ScriptedWorktrees:
 
 def judged(measurements, worktrees, rows=MappingProxyType({}), resolvers=(), limits=LIMITS):
     evidence = against_evidence(measurements, limits, worktrees.revision, rows)
-    old_code = AskedCommit(worktrees.revision)
-    pairs = CommitPairs(old_code, asked_test(Room(1), alone=worktrees.held), lambda *_: worktrees, limits)
+    pairs = CommitPairs(worktrees.revision, asked_test(Room(1), alone=worktrees.held), lambda *_: worktrees, limits)
     return judge_evidence(evidence, limits, [*resolvers, pairs.gather])
 
 
