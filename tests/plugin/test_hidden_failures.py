@@ -153,7 +153,7 @@ def test_a_rerun_that_passes_is_none(slept):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("args", [(), ("-x",), ("-n1",)], ids=lambda args: " ".join(args) or "plain")
+@pytest.mark.parametrize("args", [("-x",), ("-n1",)], ids=" ".join)
 def test_processes_hide_no_failure(slept, args):
     slept.file("conftest.py", HIDDEN["outcome set by a wrapper"][0])
     slept.file("test_k.py", SLOW)

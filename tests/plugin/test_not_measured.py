@@ -123,10 +123,10 @@ def test_dynamic(request):
 
 def test_a_fixture_that_is_asked_for_in_the_body_is_judged_as_any(project):
     project.file("test_k.py", DYNAMIC.format(floor="1e-6"))
-    passed = project.run("--bandwidth-json=run.json")
+    passed = project.run_here()
     passed.assert_outcomes(passed=1)
     assert "1 measured: 1 OK" in passed.outlines
     project.file("test_k.py", DYNAMIC.format(floor="'90 TB/s'"))
-    failed = project.run("-o", "bandwidth_confirm=1")
+    failed = project.run_here("-o", "bandwidth_confirm=1")
     failed.assert_outcomes(failed=1)
     failed.stdout.re_match_lines([r"REGRESSED: .* GB/s is below min_gbps, 90,?000 GB/s", r" +re-runs +\S+ GB/s"])

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
-
 TESTS = """
 import unittest
 
@@ -49,6 +47,7 @@ def test_failing(bandwidth, subtests):
 """
 
 
+@pytest.mark.usefixtures("traffic_loaded", "inside")
 def test_what_subtests_measured_is_the_tests_and_what_failed_is_not_written(project):
     has_subtests = pytest.version_tuple >= (9, 0)
     project.file("test_sub.py", TESTS + (OF_PYTEST if has_subtests else ""))

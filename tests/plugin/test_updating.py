@@ -7,6 +7,7 @@ import signal
 
 import numpy
 import pytest
+import virtual_time
 from children import HANGS_SECONDS, gone, wait_for
 from user_project import COPY
 
@@ -103,24 +104,17 @@ def test_known(bandwidth):
 """
 # One measurement more in the suspect's test: its fresh processes measure that, too.
 LABELLED = '    bandwidth(np.copyto, b, a, reads=a, writes=b, label="new")\n'
-HERE_ONLY = """
-import os, sys
-
-def pytest_configure():
-    if "pytest_bandwidth.evidence.processes.child_plugin" in sys.modules:
-        os.environ["SLOW"] = "0.002"
-"""
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
 def test_fresh_processes_of_a_suspect_never_enter(slept, monkeypatch, confirmed):
     slept.file("test_known.py", SUSPECT)
-    slept.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
+    slept.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     known = baseline_files.load(slept.path / "b.yaml").entries
     slept.file("test_known.py", SUSPECT + LABELLED)
     slept.file("test_new.py", COPY.replace("test_copy", "test_new"))
     if not confirmed:
-        slept.file("conftest.py", HERE_ONLY)
+        slept.file("conftest.py", virtual_time.ONLY_HERE)
     monkeypatch.setenv("SLOW", "0.02")
     result = slept.run("--bandwidth-baseline=b.yaml", "--bandwidth-update-new", "--bandwidth-json=run.json")
     result.assert_outcomes(**({"failed": 1, "passed": 1} if confirmed else {"passed": 2}))

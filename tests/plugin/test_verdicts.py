@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import virtual_time
 from user_project import COPY
 
 # How many fresh processes run: where two agree, the third is spared.
@@ -93,16 +94,6 @@ def test_a_slowed_kernel_fails_its_own_test(known, monkeypatch):
     assert (known.path / "seen").read_text().split()[: len(here + fresh)] == here + fresh
 
 
-# New processes see the variable that this sets for them.
-ONLY_HERE = """
-import os, sys
-
-def pytest_configure():
-    if "pytest_bandwidth.evidence.processes.child_plugin" in sys.modules:
-        os.environ["SLOW"] = "0.002"
-"""
-
-
 def test_what_is_unchanged_slow_once_or_of_other_bytes(known, monkeypatch):
     args = ("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-tolerance=50%")
     result = known.run_here(*args)
@@ -120,7 +111,7 @@ def test_what_is_unchanged_slow_once_or_of_other_bytes(known, monkeypatch):
     monkeypatch.setenv("SLOW", "0.02")
     slow = known.run_here("--bandwidth-baseline=b.yaml", "-o", "bandwidth_confirm=1")
     slow.stdout.re_match_lines([r"test +GB/s .*verdict", r"test_kernel .* REGRESSED +time", r"test_other .*"])
-    known.file("conftest.py", ONLY_HERE)
+    known.file("conftest.py", virtual_time.ONLY_HERE)
     once = known.run(*args, "--bandwidth-strict", "--bandwidth-json=run.json")
     once.assert_outcomes(passed=1)
     once.stdout.re_match_lines([r"test_kernel\.py::test_kernel .* OK$", r" +slow once, not reproduced$"])
