@@ -2,13 +2,12 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from children import HANGS_SECONDS
+from children import HANGS_SECONDS, heeded
 from repositories import committed, git
 
 KERNEL = "from virtual_time import sleep\ndef pause():\n    sleep({})\n"
@@ -125,13 +124,10 @@ def test_only_what_measures_needs_a_repository(project):
     result.stderr.fnmatch_lines(["*--bandwidth-against needs a git repository*"])
 
 
-@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_no_worktree_is_left_where_pytest_is_told_to_end(repo, name):
     """By Ctrl-C, or by what becomes the same, while a child of the other revision sleeps in its test."""
-    number = getattr(signal, name)
-    if signal.getsignal(number) is signal.SIG_IGN:
-        pytest.skip(f"{name} is ignored here (nohup, or a background job), and so it is by what is started here")
+    number = heeded(name)
     repo.file(
         "test_kernel.py",
         TEST.replace(

@@ -1,7 +1,6 @@
 """Every wrong use: one line that names the place and the remedy, never a traceback, never a pass."""
 
 import json
-import os
 import re
 import signal
 
@@ -331,7 +330,6 @@ def test_ctrl_c_in_a_callable_ends_the_run(project):
 
 
 @pytest.mark.processes
-@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
 def test_ctrl_c_while_measuring_leaves_no_lock_and_no_half_written_file(project, monkeypatch):
     locks = project.path / "locks"
     locks.mkdir()

@@ -3,14 +3,13 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
 
 import pytest
 import virtual_time
-from children import HANGS_SECONDS, SUPPORT
+from children import HANGS_SECONDS, SUPPORT, heeded
 from repositories import git
 
 INI = """[pytest]
@@ -312,12 +311,9 @@ def test_workers_that_the_ini_file_asks_for_are_not_started(tmp_path, monkeypatc
     assert repo.found("main~1", "main", TEST)[::2] == (1, ["slow"])
 
 
-@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
 def test_nothing_is_left_where_it_is_told_to_end(counted, monkeypatch, tmp_path, name):
-    number = getattr(signal, name)
-    if signal.getsignal(number) is signal.SIG_IGN:
-        pytest.skip(f"{name} is ignored here (nohup, or a background job), and so it is by what is started here")
+    number = heeded(name)
     pid = tmp_path / "pid"
     monkeypatch.setenv("ASLEEP", str(pid))
     waits = "    import os, time, pathlib; pathlib.Path(os.environ['ASLEEP']).write_text(str(os.getpid()))\n"

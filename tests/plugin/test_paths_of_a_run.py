@@ -107,7 +107,6 @@ os.execv(sys.executable, [sys.executable, "-m", "pytest", *sys.argv[1:]])
 
 
 @pytest.mark.processes
-@pytest.mark.skipif(sys.platform != "linux", reason="root gives rights up by Linux's own means")
 def test_an_output_where_this_user_may_not_write_is_said_before_any_test(project):
     project.file("test_copy.py", COPY + "    open('ran', 'w')\n")
     folder = project.path / "a_folder"

@@ -1,14 +1,12 @@
 """--bandwidth-update and its relatives."""
 
 import json
-import os
 import platform
-import signal
 
 import numpy
 import pytest
 import virtual_time
-from children import HANGS_SECONDS, gone, wait_for
+from children import HANGS_SECONDS, gone, heeded, wait_for
 from user_project import COPY
 
 from pytest_bandwidth import baseline as baseline_files
@@ -243,12 +241,9 @@ def test_an_interrupt_between_tests_ends_the_run_and_leaves_the_baseline_as_it_w
     assert not list(project.path.glob("*b.yaml*"))
 
 
-@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_was(project, monkeypatch, name):
-    number = getattr(signal, name)
-    if signal.getsignal(number) is signal.SIG_IGN:
-        pytest.skip(f"{name} is ignored here (nohup, or a background job), and so it is by what is started here")
+    number = heeded(name)
     (project.path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(project.path / "temporary"))
     project.file("test_copy.py", COPY)

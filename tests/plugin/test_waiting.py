@@ -38,7 +38,6 @@ def test_a_log_has_one_line_about_a_long_wait(project, device_lock):
     assert waiting.returncode == 0, rest
 
 
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
 def test_a_terminal_shows_a_wait_at_once(project, device_lock, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     project.file("test_copy.py", COPY)
@@ -65,7 +64,6 @@ def read(screen):
         return b""
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owner here")
 def test_a_file_where_the_locks_belong_fails_a_test_in_one_line(project, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(project.path / "none"))
     monkeypatch.setenv("TMPDIR", str(project.path))

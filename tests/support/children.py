@@ -1,8 +1,11 @@
 """Wait for processes that tests start: for what they write, and until they are gone."""
 
 import os
+import signal
 import time
 from pathlib import Path
+
+import pytest
 
 # Past this a process hangs: none takes so long, however busy the machine is.
 HANGS_SECONDS = 300
@@ -46,3 +49,11 @@ def computes(process, seconds):
             return
         time.sleep(0.1)  # it does not say what it does
     raise AssertionError(f"process {process.pid} does not compute")
+
+
+def heeded(name):
+    """Return the number of a signal; skip where it is ignored here, and so by what is started here."""
+    number = getattr(signal, name)
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip(f"{name} is ignored here: nohup, or a background job")
+    return number
