@@ -10,6 +10,10 @@ from command_runner import LINK
 from filelock import FileLock
 from user_project import COPY
 
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.options.options import declared
+from pytest_bandwidth.registry import hooks
+
 pytestmark = pytest.mark.in_process
 
 
@@ -133,39 +137,43 @@ def test_wrong_markers(project):
     assert "Traceback" not in text
 
 
-@pytest.mark.parametrize(
-    ("option", "expected"),
-    [
-        (
-            "--bandwidth-device=gpu",
-            r"--bandwidth-device: found 'gpu', expected auto, cuda, cuda:N, cpu, tinygrad:METAL, traffic or traffic",
-        ),
-        ("--bandwidth-history=memory://h", r"--bandwidth-history: found 'memory://h', which ends with this process"),
-        ("--bandwidth-tolerance=5", r"--bandwidth-tolerance: found '5', expected .* such as 5%"),
-        ("--bandwidth-max-time=-1", r"--bandwidth-max-time: found '-1', expected seconds"),
-        ("--bandwidth-min-samples=many", r"--bandwidth-min-samples: found 'many', expected a whole number"),
-        ("--bandwidth-precision=0", r"--bandwidth-precision: found '0', expected more than 0 %"),
-        ("--bandwidth-baseline=none.yaml", r"no baseline file .*none\.yaml: check --bandwidth-baseline"),
-        ("--bandwidth-update", r"ERROR: --bandwidth-update needs --bandwidth-baseline=PATH to write to"),
-        ("--bandwidth-update-new", r"ERROR: --bandwidth-update-new needs --bandwidth-baseline=PATH to write to"),
-        (
-            "--bandwidth-update --bandwidth-update-new --bandwidth-baseline=b.yaml",
-            "--bandwidth-update and --bandwidth-update-new exclude each other",
-        ),
-        ("-o bandwidth_pairs=3", r"-o bandwidth_pairs: found '3', expected a whole number from 4 to"),
-        ("-o bandwidth_commit=3f2c1ab", r"-o bandwidth_commit: found '3f2c1ab', expected a commit's full hash"),
-        ("-o bandwidth_settle=unsure", r"-o bandwidth_settle: found 'unsure', expected changed or never"),
-        ("--bandwidth-device-tolerance=0", r"--bandwidth-device-tolerance: found '0', expected more than 0 %"),
-        ("--bandwidth-against=anchor", r"--bandwidth-against=anchor needs --bandwidth-baseline, .*anchors"),
-        ("--bandwidth-runs=5", r"--bandwidth-runs goes with --bandwidth-update"),
-    ],
-)
-def test_wrong_option(project, option, expected):
+WRONG_VALUES = {
+    "device=gpu": r"found 'gpu', expected auto, cuda, cuda:N, cpu, tinygrad:METAL, traffic or traffic",
+    "history=memory://h": r"found 'memory://h', which ends with this process",
+    "tolerance=5": r"found '5', expected .* such as 5%",
+    "max_time=-1": r"found '-1', expected seconds",
+    "min_samples=many": r"found 'many', expected a whole number",
+    "precision=0": r"found '0', expected more than 0 %",
+    "pairs=3": r"found '3', expected a whole number from 4 to",
+    "commit=3f2c1ab": r"found '3f2c1ab', expected a commit's full hash",
+    "settle=unsure": r"found 'unsure', expected changed or never",
+    "device_tolerance=0": r"found '0', expected more than 0 %",
+}
+NEEDS_BASELINE = "needs --bandwidth-baseline=PATH to write to"
+WRONG_OPTIONS = {
+    "--bandwidth-tolerance=5": r"ERROR: --bandwidth-tolerance: found '5', expected .* such as 5%",
+    "--bandwidth-baseline=none.yaml": r"no baseline file .*none\.yaml: check --bandwidth-baseline",
+    "--bandwidth-update": f"ERROR: --bandwidth-update {NEEDS_BASELINE}",
+    "--bandwidth-update-new": f"ERROR: --bandwidth-update-new {NEEDS_BASELINE}",
+    "--bandwidth-update --bandwidth-update-new --bandwidth-baseline=b.yaml": (
+        "--bandwidth-update and --bandwidth-update-new exclude each other"
+    ),
+    "--bandwidth-against=anchor": r"--bandwidth-against=anchor needs --bandwidth-baseline, .*anchors",
+    "--bandwidth-runs=5": r"--bandwidth-runs goes with --bandwidth-update",
+}
+
+
+def test_wrong_options(project):
+    for given, expected in WRONG_VALUES.items():
+        name, _, text = given.partition("=")
+        with pytest.raises((ValueError, UsageError), match=expected):
+            declared(hooks())[name].parse(text)
     project.file("test_copy.py", COPY)
-    result = project.run_here(*option.split())
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert re.search(expected, result.stderr.str()), result.stderr.str()
-    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+    for option, expected in WRONG_OPTIONS.items():
+        result = project.run_here(*option.split())
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        assert re.search(expected, result.stderr.str()), result.stderr.str()
+        assert "Traceback" not in result.stderr.str() + result.stdout.str()
 
 
 @pytest.mark.parametrize(
