@@ -194,30 +194,6 @@ def test_what_cannot_be_judged_is_passed_over_and_named(counted):
     assert "nothing_of_that_name" in reasons["does not import"]
 
 
-def test_what_cannot_be_judged_elsewhere_does_not_hide_the_first(counted):
-    repo = counted
-    repo.commit("no kernel", copy_cu="what is this")
-    repo.commit("fast again", copy_cu=FAST)
-    repo.commit("slow", copy_cu=STRIDED)
-    repo.commit("no kernel again", copy_cu="what is that")
-    repo.commit("slow again", copy_cu=STRIDED)
-    status, statuses, first, _ = repo.found("main~6", "main", TEST)
-    assert (status, first) == (1, ["slow"])
-    assert (statuses["fast again"], statuses["slow"]) == ("OK", "REGRESSED")
-
-
-def test_a_merge_brings_the_first_bad_commit_of_its_branch(counted):
-    repo = counted
-    repo.git("checkout", "-qb", "side", "main~1")
-    repo.commit("slow on the side", copy_cu=STRIDED)
-    repo.git("checkout", "-q", "main")
-    repo.commit("beside it", other_py="")
-    repo.git("merge", "-q", "-s", "recursive", "-X", "theirs", "--no-ff", "-m", "merged", "side")
-    repo.commits["merged"] = repo.git("rev-parse", "HEAD").strip()
-    status, _, first, _ = repo.found("main~2", "main", TEST)
-    assert (status, first) == (1, ["slow on the side"])
-
-
 @pytest.mark.parametrize(
     ("bad", "verdict"), [(FAST + "// later\n", "OK: the code is that of "), (REVERSED, "OK: no count has changed")]
 )
