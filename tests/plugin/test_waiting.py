@@ -62,16 +62,3 @@ def read(screen):
         return screen.read(4096)
     except OSError:
         return b""
-
-
-def test_a_file_where_the_locks_belong_fails_a_test_in_one_line(project, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(project.path / "none"))
-    monkeypatch.setenv("TMPDIR", str(project.path))
-    taken = project.file(f"pytest-bandwidth-{os.getuid()}", "")
-    project.file("test_copy.py", COPY)
-    result = project.run()
-    result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines(
-        [rf"test_copy.py:\d+: {taken} is not a folder of this user's.*TMPDIR \(help: \S+#deviceunavailable\)$"]
-    )
-    result.stdout.no_fnmatch_line("*Traceback*")
