@@ -118,23 +118,6 @@ def test_they_change_what_was_given_report_and_are_called_at_the_end(project):
     assert (project.path / "finished.txt").read_text() == "UNDECIDED"
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ("raise UsageError('no disk')", "ERROR: no disk"),
-        ("1 / 0", "ERROR: conftest.py:4: Full.check raised ZeroDivisionError: division by zero"),
-    ],
-)
-def test_a_reporter_that_cannot_write_ends_the_run_before_its_tests(project, body, said):
-    reporter = f"class Full:\n    def check(self):\n        {body}\n    write = check\n"
-    imported = "from pytest_bandwidth.domain.errors import UsageError\n"
-    project.file("conftest.py", f"{imported}{reporter}def pytest_bandwidth_reporters():\n    return [Full()]\n")
-    project.file("test_copy.py", COPY)
-    result = project.run()
-    assert result.ret == 4
-    result.stderr.fnmatch_lines([f"{said}{LINK}"])
-
-
 EVIDENCE = """
 from dataclasses import replace
 from pytest_bandwidth.hooks import Column, Judged, JudgedTest
@@ -158,25 +141,11 @@ def test_one_adds_evidence_to_what_is_judged(project):
     assert "test_copy.py::test_copy on cpu" in (project.path / "run.csv").read_text()
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ("raise UsageError(f'found {identity.kind}, expected a GPU')", "ERROR: found cpu, expected a GPU"),
-        ("1 / 0", "ERROR: conftest.py:3: pytest_bandwidth_start raised ZeroDivisionError: division by zero"),
-    ],
-)
-def test_one_refuses_a_device_before_any_test_runs(project, body, said):
-    imported = "from pytest_bandwidth.hooks import UsageError\n"
-    project.file("conftest.py", f"{imported}def pytest_bandwidth_start(identity):\n    {body}\n")
-    project.file("test_copy.py", COPY)
-    result = project.run()
-    assert result.ret == 4
-    result.stderr.fnmatch_lines([f"{said}{LINK}"])
-    project.run("--bandwidth-disable").assert_outcomes(passed=1)
-
-
 COLUMN = "from pytest_bandwidth.hooks import Column; return [Column('rows', '', id, "
 KEY = "pytest_bandwidth_columns: found the column"
+FULL = "return [type('Full', (), {'check': lambda _: 1 / 0, 'write': print})()]"
+NO_GPU = "from pytest_bandwidth.hooks import UsageError; raise UsageError(f'found {identity.kind}, expected a GPU')"
+DIVIDES = "raised ZeroDivisionError: division by zero"
 
 
 @pytest.mark.parametrize(
@@ -194,9 +163,12 @@ KEY = "pytest_bandwidth_columns: found the column"
         ("given(options): options['cvs'] = 'a'", "pytest_bandwidth_given: found the option 'cvs', expected one of *"),
         ("peaks(): return 'fast'", "pytest_bandwidth_peaks, for *: found 'fast'*"),
         ("peaks(): raise OSError('none')", f"conftest.py:1: pytest_bandwidth_peaks raised OSError: none{LINK}"),
+        (f"reporters(): {FULL}", f"conftest.py:1: Full.check {DIVIDES}{LINK}"),
+        ("start(): 1 / 0", f"conftest.py:1: pytest_bandwidth_start {DIVIDES}{LINK}"),
+        (f"start(identity): {NO_GPU}", f"found cpu, expected a GPU{LINK}"),
     ],
 )
-def test_a_hook_that_returns_something_else_ends_the_run_in_one_line(project, hook, said):
+def test_a_hook_that_goes_wrong_before_any_test_ends_the_run_in_one_line(project, hook, said):
     project.file("conftest.py", f"def pytest_bandwidth_{hook}\n")
     project.file("test_copy.py", COPY)
     result = project.run()
@@ -204,13 +176,15 @@ def test_a_hook_that_returns_something_else_ends_the_run_in_one_line(project, ho
     result.stderr.fnmatch_lines([f"ERROR: {said}"])
     assert "Traceback" not in result.stderr.str() + result.stdout.str()
     assert "INTERNALERROR" not in result.stderr.str() + result.stdout.str()
+    if hook.startswith("start"):
+        project.run("--bandwidth-disable").assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize(
     ("hook", "said"),
     [
         ("judged(judged): judged.update(dict.fromkeys(judged, 3))", "pytest_bandwidth_judged: left 3 in *"),
-        ("judged(): 1 / 0", "conftest.py:1: pytest_bandwidth_judged raised ZeroDivisionError: division by zero"),
+        ("judged(): 1 / 0", f"conftest.py:1: pytest_bandwidth_judged {DIVIDES}"),
         ("frameworks(): return ['mxnet']", "*: pytest_bandwidth_frameworks: found *, expected a dictionary: *"),
         ("frameworks(): return {'numpy': repr}", "*: pytest_bandwidth_frameworks: found *, expected a Framework"),
     ],
