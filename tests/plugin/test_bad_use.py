@@ -176,25 +176,25 @@ def test_wrong_options(project):
         assert "Traceback" not in result.stderr.str() + result.stdout.str()
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", r"b\.yaml:1: "),
-        ("{{{{", r"b\.yaml:1: "),
-        ("schema: 99\n", r"b\.yaml:1: .*99"),
-        ("schema: 2\ndevice: {name: NVIDIA A100}\ntests: {}\n", r"NVIDIA A100"),
-        ("schema: 2\ndevice: {name: x}\ntests:\n  a::b:\n    bandwidth: fast\n", r"b\.yaml:5: .*fast"),
-    ],
-)
-def test_wrong_baseline(project, text, expected):
+WRONG_BASELINES = {
+    "": r"b\.yaml:1: ",
+    "{{{{": r"b\.yaml:1: ",
+    "schema: 99\n": r"b\.yaml:1: .*99",
+    "schema: 2\ndevice: {name: NVIDIA A100}\ntests: {}\n": r"NVIDIA A100",
+    "schema: 2\ndevice: {name: x}\ntests:\n  a::b:\n    bandwidth: fast\n": r"b\.yaml:5: .*fast",
+}
+
+
+def test_wrong_baselines(project):
     project.file("test_copy.py", COPY)
-    file = project.file("b.yaml", text)
-    result = project.run_here(f"--bandwidth-baseline={file}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert re.search(expected, result.stderr.str()), result.stderr.str()
-    assert "Traceback" not in result.stderr.str() + result.stdout.str()
-    result = project.run_here(f"--bandwidth-baseline={file}", "--bandwidth-update")
-    assert file.read_text() == text, "a bad file is never overwritten"
+    for text, expected in WRONG_BASELINES.items():
+        file = project.file("b.yaml", text)
+        result = project.run_here(f"--bandwidth-baseline={file}")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        assert re.search(expected, result.stderr.str()), result.stderr.str()
+        assert "Traceback" not in result.stderr.str() + result.stdout.str()
+        project.run_here(f"--bandwidth-baseline={file}", "--bandwidth-update")
+        assert file.read_text() == text, "a bad file is never overwritten"
 
 
 def test_no_gpu_is_one_line(project):
@@ -359,15 +359,14 @@ def test_ctrl_c_while_measuring_leaves_no_lock_and_no_half_written_file(project,
     assert [json.loads(path.read_text())["results"] for path in left if path.name == "run.json"] == [[]] * len(left)
 
 
-@pytest.mark.parametrize("name", ["bandwidth_lock_timeout", "bandwidth_busy_processors"])
-def test_a_bad_value_is_blamed_on_where_it_was_given(project, name):
+def test_a_bad_value_is_blamed_on_where_it_was_given(project):
     project.file("test_copy.py", COPY)
-    by_option = project.run_here("-o", f"{name}=soon")
+    by_option = project.run_here("-o", "bandwidth_lock_timeout=soon")
     assert by_option.ret == pytest.ExitCode.USAGE_ERROR
-    by_option.stderr.fnmatch_lines([f"ERROR: -o {name}: found 'soon', expected *"])
-    ini = project.file("pytest.ini", f"[pytest]\n{name} = soon\n")
+    by_option.stderr.fnmatch_lines(["ERROR: -o bandwidth_lock_timeout: found 'soon', expected *"])
+    ini = project.file("pytest.ini", "[pytest]\nbandwidth_busy_processors = soon\n")
     by_file = project.run_here("-o", "bandwidth_tolerance=3%")
-    by_file.stderr.fnmatch_lines([f"ERROR: {name} in {ini}: found 'soon', expected *"])
+    by_file.stderr.fnmatch_lines([f"ERROR: bandwidth_busy_processors in {ini}: found 'soon', expected *"])
 
 
 def test_nonsense_is_undecided_and_never_written(project):
