@@ -98,14 +98,15 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
 
 
 def _say_what_stopped(config: pytest.Config, errors: Sequence[str]) -> None:
-    from pytest_bandwidth.session.publishing.publish import is_github, write_what_stopped
+    from pytest_bandwidth.reports.github import stopped_summary
+    from pytest_bandwidth.session.publishing.publish import append_to_summary, is_github
 
     if not is_github() or hasattr(config, "workerinput") or is_own_process(config):
         return
     with suppress(pytest.UsageError):  # what was given may be the error
         if not given(config):
             return  # a run of tests that are no concern of this plugin
-    write_what_stopped(errors)
+    append_to_summary(lambda room: stopped_summary(errors, room))
 
 
 @pytest.hookimpl(tryfirst=True)

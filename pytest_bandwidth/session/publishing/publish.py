@@ -217,7 +217,7 @@ def _with_document(
     report = replace(report, written=tuple(written))
     if not is_github():
         return report
-    from pytest_bandwidth.reports.github import annotations
+    from pytest_bandwidth.reports.github import annotations, job_summary
 
     workspace = Path(os.environ.get("GITHUB_WORKSPACE") or config.rootpath).resolve()
 
@@ -226,7 +226,7 @@ def _with_document(
         path = (config.rootpath / file).resolve()
         return path.relative_to(workspace).as_posix() if path.is_relative_to(workspace) else None
 
-    refusal = write_summary(whole)
+    refusal = append_to_summary(lambda room: job_summary(whole, room))
     notes = () if refusal is None else (Remark("note", refusal),)
     return replace(report, commands=annotations(whole, place), remarks=(*report.remarks, *notes))
 
@@ -281,25 +281,11 @@ def is_github() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-def write_summary(document: Mapping[str, Any]) -> str | None:
-    """Append to the step's summary, which other commands of the step may have begun.
+def append_to_summary(text: Callable[[int], str]) -> str | None:
+    """Append to the step's summary, which other commands of the step may have begun. text: makes it of the bytes left.
 
     Returns why not, in a line: the figures are whole without it, so a run does not fail over its summary.
     """
-    from pytest_bandwidth.reports.github import job_summary
-
-    return _append(lambda room: job_summary(document, room))
-
-
-def write_what_stopped(errors: Sequence[str]) -> None:
-    """Append to the step's summary what stopped a run before its tests; no summary is no further error."""
-    from pytest_bandwidth.reports.github import stopped_summary
-
-    _append(lambda room: stopped_summary(errors, room))
-
-
-def _append(text: Callable[[int], str]) -> str | None:
-    """Append a text to the step's summary; return why not, in a line. text: makes it of the bytes that are left."""
     from pytest_bandwidth.reports.github import SUMMARY_BYTES_AT_MOST
 
     target = os.environ.get("GITHUB_STEP_SUMMARY")
