@@ -16,10 +16,11 @@ MIXES = ("read only", "write only", "copy (1:1)", "2 reads, 1 write")
 
 @pytest.fixture(autouse=True)
 def small_probes(monkeypatch):
-    """Arrays that a small machine has room for; what is printed does not depend on their size."""
+    """Arrays that a small machine has room for, and few samples; what is printed depends on neither."""
     module = import_module("pytest_bandwidth.cli.device")
     monkeypatch.setattr(module, "PROBE_BYTES", 3 * 2**20)
     monkeypatch.setattr(module, "SAMPLES", 3)
+    monkeypatch.setattr(module, "WARM_SECONDS", 0.001)
     return module
 
 

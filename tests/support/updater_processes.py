@@ -99,7 +99,7 @@ def kill(path: Path, rounds: int, seed: int) -> dict[str, int]:
         before = counter_of(path)
         child = forked(update_for_ever)
         os.close(writer)
-        time.sleep(chance.uniform(0.0, 0.3))
+        time.sleep(chance.uniform(0.0, 0.15))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         acknowledged = before
