@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 from pytest_bandwidth.storage.atomic import write_whole
@@ -76,13 +77,6 @@ def _kept(made: str) -> str:
 
 
 def _cache_file() -> Path:
-    # The version by the name of its metadata: a module that reads it takes 20 ms to import.
-    spec = importlib.util.find_spec("vl_convert")
-    if spec is not None and spec.origin is not None:
-        for metadata in Path(spec.origin).parents[1].glob("vl_convert_python-*.dist-info"):
-            return cache_folder() / f"vega-{metadata.stem.partition('-')[2]}.js"
-    from importlib.metadata import version
-
     return cache_folder() / f"vega-{version('vl-convert-python')}.js"
 
 
