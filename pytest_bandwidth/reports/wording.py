@@ -88,11 +88,12 @@ def detail_of(status: Status, rule: str, verdict: Mapping[str, Any]) -> str:
     if about := text(mapping(verdict, "facts"), "about"):
         return about
     if status is Status.MISMATCH:
-        return "setting" if rule.startswith("setting:") else "impossible figure" if rule not in _SETUP else rule
+        return "setting" if rule.startswith("setting:") else rule if _is_of_setup(rule) else "impossible figure"
     return "disturbed"
 
 
-_SETUP = (Rule.BYTES, Rule.METHOD)
+def _is_of_setup(rule: str) -> bool:
+    return rule in (Rule.BYTES, Rule.METHOD) or rule.startswith("setting:")
 
 
 def reason_of(decision: Decision) -> str:
@@ -265,10 +266,10 @@ _BY_UPDATE = (
 def sentence_of(decision: Decision) -> str:
     """Return what was found and the limit, without advice."""
     numbers, facts, rule = decision.numbers, decision.facts, decision.rule
-    tolerance = format_percent(numbers.tolerance or 0.0, 1)
+    tolerance, limit = format_percent(numbers.tolerance or 0.0, 1), facts.get("floor")
     if (floor := floor_of(rule)) is not None:
         return _floor_sentence(floor, decision)
-    if rule in (Rule.BYTES, Rule.METHOD) or rule.startswith("setting:"):
+    if _is_of_setup(rule):
         here, there = facts["here"], facts["there"]
         if isinstance(here, int) and isinstance(there, int):
             here, there = f"{here:,} ({format_bytes(here)})", f"{there:,} ({format_bytes(there)})"
@@ -295,14 +296,6 @@ def sentence_of(decision: Decision) -> str:
         case Rule.LESS_WORK:
             name, then, now, declared = facts["change"]
             return f"{called(name)} {then:,} → {now:,}, of {declared:,} declared: a part of the work is not done"
-    return _why_unjudged(decision) or str(facts.get("text", rule))
-
-
-def _why_unjudged(decision: Decision) -> str | None:
-    """Say what a verdict lacked; None of rules that say it themselves."""
-    numbers, facts = decision.numbers, decision.facts
-    floor = facts.get("floor")
-    match decision.rule:
         case Rule.UNGATED:
             if uncounted := facts.get("uncounted"):
                 return f"counted no {' and no '.join(map(called, uncounted))}, which the entry has"
@@ -311,7 +304,7 @@ def _why_unjudged(decision: Decision) -> str | None:
             lacks = str(facts.get("lacks"))
             return f"the baseline's entry holds no {_SINGULAR.get(lacks, lacks)}"
         case Rule.NO_PROBE:
-            what = f"{floor} cannot be checked" if floor else "the share of the probe cannot be compared"
+            what = f"{limit} cannot be checked" if limit else "the share of the probe cannot be compared"
             return f"{what}: no believable probe ran with the kernel; judged_on=gbps compares without one"
         case Rule.UNSTEADY:
             return (
@@ -319,7 +312,7 @@ def _why_unjudged(decision: Decision) -> str | None:
                 f"processes of {facts.get('uneven')} the probe's GB/s differed by more than 10 %"
             )
         case Rule.NOT_RERUN:
-            seen = _floor_sentence(floor, decision) if floor else _moved(numbers.drop or 0.0, "the baseline")
+            seen = _floor_sentence(limit, decision) if limit else _moved(numbers.drop or 0.0, "the baseline")
             return f"{seen}, and new processes could not confirm it: {facts.get('why')}"
         case Rule.NO_BASELINE:
             return "no baseline was given: measured only"
@@ -331,7 +324,7 @@ def _why_unjudged(decision: Decision) -> str | None:
             return f"{facts.get('revision')} does not measure this"
         case Rule.NOTHING_VALID:
             return f"{facts.get('text')} measured nothing valid"
-    return None
+    return str(facts.get("text", rule))
 
 
 def _by_old_code(decision: Decision) -> str:
