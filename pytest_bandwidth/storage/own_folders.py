@@ -119,22 +119,17 @@ def is_of_an_earlier_start(folder: Path) -> bool:
     return found is not None and found["machine"] == _machine() and found["boot"] != _boot()
 
 
-def is_of_another_machine(folder: Path) -> bool:
-    """Return whether a folder's name says that another machine made it, or says nothing."""
-    found = _NAME.fullmatch(folder.name)
-    return found is None or found["machine"] != _machine()
-
-
 @contextmanager
 def of_dead_owner(folder: Path) -> Iterator[bool]:
     """Take a folder over whose process is dead; False for one whose process lives, or that is no such folder.
 
-    It has to be this user's alone, with a lock of the user's in it. Creates nothing.
+    It has to be this machine's by its name, and this user's alone, with a lock of the user's in it. Creates nothing.
     """
-    descriptor = None
+    descriptor, name = None, _NAME.fullmatch(folder.name)
+    is_here = name is not None and name["machine"] == _machine()
     try:
         found, lock = folder.lstat(), (folder / LOCK).lstat()
-        is_own = stat.S_ISDIR(found.st_mode) and is_this_users(found) and not found.st_mode & 0o077
+        is_own = is_here and stat.S_ISDIR(found.st_mode) and is_this_users(found) and not found.st_mode & 0o077
         if is_own and stat.S_ISREG(lock.st_mode) and is_this_users(lock):
             descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

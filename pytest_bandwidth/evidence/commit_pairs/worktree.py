@@ -24,7 +24,6 @@ from pytest_bandwidth.storage.own_folders import (
     LOCK,
     OwnedFolder,
     is_of_an_earlier_start,
-    is_of_another_machine,
     is_this_users,
     left_folders,
     of_dead_owner,
@@ -132,8 +131,6 @@ def remove_records(top: Path) -> None:
 
 def _remove_of_dead_owner(folder: Path) -> None:
     """Remove a worktree of this user and machine whose process is dead, and its record."""
-    if is_of_another_machine(folder):
-        return
     with of_dead_owner(folder) as is_dead:
         repository = repository_of_mark(folder) if is_dead else None
         if repository is not None:
