@@ -151,6 +151,38 @@ def test_all_problems_at_once_by_line(tmp_path: Path) -> None:
     assert found[5] == "12: found 'c' twice (first on line 10), expected it once"
 
 
+# Below a bandwidth, on the fifth line.
+BAD_FIELDS = {
+    "tolerance: 120%": "tolerance: found '120%', expected at least 0 % and below 100 %",
+    "of_peak: 85": "of_peak: found '85', expected a share below 1 or a percentage",
+    "judged_on: speed": "judged_on: found 'speed', expected relative or gbps",
+    "bytes: {read: 1.5}": "bytes.read: found '1.5', expected a whole number",
+    "bytes: {read: -1}": "bytes.read: found '-1', expected a whole number",
+    f"bytes: {{read: {2**63}}}": f"bytes.read: found '{2**63}', expected a whole",
+    "xfail:": "xfail: found nothing, expected some text",
+    "runs: {gbps: 5}": "runs: found a mapping, expected a single value",
+    "runs: [{gbps: 5}]": "runs: found a list, expected a single value",
+    "runs: some": "runs: found 'some', expected the number of runs, such as 5 ± 0.12",
+    "bytes: {reads: 5}": "found the unknown key 'reads' in bytes, expected read",
+    "settings: off": "settings: found the text 'off', expected a mapping",
+    "settings: {a: {b: c}}": "settings.a: found a mapping, expected a single value",
+    "code: [a]": "code: found a list, expected a mapping",
+    "code: text": "code: found the text 'text', expected a mapping",
+    "code: {ptx: {}}": "code.ptx: found a mapping, expected a single value",
+    "code: {ptx: xyz}": "code.ptx: found 'xyz', expected a hash of 32 digits 0-9a-f",
+    f"code: {{ptx: {'A' * 32}}}": f"code.ptx: found '{'A' * 32}', expected a hash",
+    "later: {a: b}": "found the unknown key 'later' in entry, expected one of bandwidth, bytes",
+    "Tolerance: 3%": "found the unknown key 'Tolerance' in entry, expected tolerance",
+    "bandwidth: 6": "found 'bandwidth' twice (first on line 4), expected it once",
+}
+
+
+@pytest.mark.parametrize("field", BAD_FIELDS)
+def test_one_problem_of_a_field(tmp_path: Path, field: str) -> None:
+    (found,) = problems(tmp_path, f"{HEAD}  test:\n    bandwidth: 5\n    {field}\n")
+    assert found.startswith(f"5: {BAD_FIELDS[field]}")
+
+
 @pytest.mark.parametrize(
     ("body", "line", "message"),
     [
@@ -158,42 +190,6 @@ def test_all_problems_at_once_by_line(tmp_path: Path) -> None:
         ("    bandwidth: .inf\n", 4, "bandwidth: found '.inf', expected a number"),
         ("    bandwidth:\n", 4, "bandwidth: found '', expected a number"),
         ("    bandwidth: [5]\n", 4, "bandwidth: found a list, expected a single value"),
-        (
-            "    bandwidth: 5\n    tolerance: 120%\n",
-            5,
-            "tolerance: found '120%', expected at least 0 % and below 100 %",
-        ),
-        (
-            "    bandwidth: 5\n    of_peak: 85\n",
-            5,
-            "of_peak: found '85', expected a share below 1 or a percentage",
-        ),
-        ("    bandwidth: 5\n    judged_on: speed\n", 5, "judged_on: found 'speed', expected relative or gbps"),
-        ("    bandwidth: 5\n    bytes: {read: 1.5}\n", 5, "bytes.read: found '1.5', expected a whole number"),
-        ("    bandwidth: 5\n    bytes: {read: -1}\n", 5, "bytes.read: found '-1', expected a whole number"),
-        (
-            f"    bandwidth: 5\n    bytes: {{read: {2**63}}}\n",
-            5,
-            f"bytes.read: found '{2**63}', expected a whole",
-        ),
-        ("    bandwidth: 5\n    xfail:\n", 5, "xfail: found nothing, expected some text"),
-        ("    bandwidth: 5\n    runs: {gbps: 5}\n", 5, "runs: found a mapping, expected a single value"),
-        ("    bandwidth: 5\n    runs:\n      - {gbps: 5}\n", 6, "runs: found a list, expected a single value"),
-        (
-            "    bandwidth: 5\n    runs: some\n",
-            5,
-            "runs: found 'some', expected the number of runs, such as 5 ± 0.12",
-        ),
-        ("    bandwidth: 5\n    bytes: {reads: 5}\n", 5, "found the unknown key 'reads' in bytes, expected read"),
-        ("    bandwidth: 5\n    settings: off\n", 5, "settings: found the text 'off', expected a mapping"),
-        ("    bandwidth: 5\n    settings: {a: {b: c}}\n", 5, "settings.a: found a mapping, expected a single value"),
-        (
-            "    bandwidth: 5\n    later: {a: b}\n",
-            5,
-            "found the unknown key 'later' in entry, expected one of bandwidth, bytes",
-        ),
-        ("    bandwidth: 5\n    Tolerance: 3%\n", 5, "found the unknown key 'Tolerance' in entry, expected tolerance"),
-        ("    bandwidth: 5\n    bandwidth: 6\n", 5, "found 'bandwidth' twice (first on line 4), expected it once"),
         ("    tolerance: 3%\n", 3, "found neither bandwidth nor counts, expected one of them"),
         ("    {bandwidth: 5, bandwidth: 6}\n", 4, "found 'bandwidth' twice (first on line 4), expected it once"),
         ("    bandwidth: !!python/name:os.system 5\n", 4, "found the tag 'tag:yaml.org,2002:python/name:os.system'"),
@@ -202,12 +198,12 @@ def test_all_problems_at_once_by_line(tmp_path: Path) -> None:
         ('    note: "a\\u2060b"\n    bandwidth: 5\n', 4, "found the character U+2060, expected visible text"),
         (f"    note: {'x' * 9000}\n    bandwidth: 5\n", 4, "found 9000 characters, expected at most 8192"),
         ("    ? [a]\n    : 5\n    bandwidth: 5\n", 4, "found a list or mapping as a key, expected text"),
+        ("    bandwidth: 5\n    runs:\n      - {gbps: 5}\n", 6, "runs: found a list, expected a single value"),
     ],
 )
 def test_one_problem_of_an_entry(tmp_path: Path, body: str, line: int, message: str) -> None:
-    found = problems(tmp_path, f"{HEAD}  test:\n{body}")
-    assert len(found) == 1
-    assert found[0].startswith(f"{line}: {message}")
+    (found,) = problems(tmp_path, f"{HEAD}  test:\n{body}")
+    assert found.startswith(f"{line}: {message}")
 
 
 @pytest.mark.parametrize(
@@ -246,9 +242,8 @@ def test_one_problem_of_an_entry(tmp_path: Path, body: str, line: int, message: 
     ],
 )  # fmt: skip
 def test_one_problem_of_a_file(tmp_path: Path, text: str | bytes, message: str) -> None:
-    found = problems(tmp_path, text)
-    assert len(found) == 1
-    assert message in found[0]
+    (found,) = problems(tmp_path, text)
+    assert message in found
 
 
 def recorded(tmp_path: Path, *gbps: float) -> None:

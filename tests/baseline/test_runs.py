@@ -207,6 +207,7 @@ BAD_FIELDS = {
     "gpu": ("a\x1bb",),
     "commit": ("a\nb", ""),
 }
+NO_HASHES = ("xyz", "A" * 32, "a" * 33, "../../etc/passwd")
 BAD_FIGURES = {
     "gbps": (-1.0, 0.0, True, "100", 1e300),
     "relative": (-1.0,),
@@ -214,6 +215,7 @@ BAD_FIGURES = {
     "setup": (
         *(5, {"settings": 5}, {"settings": {"a": {}}}, {"resources": {"registers": "many"}}),
         *({"judged_on": "speed"}, {"method": "a\u202eb"}),
+        *({"code": code} for code in (["a"], "text", {"ptx": {}}, *({"ptx": bad} for bad in NO_HASHES))),
     ),
 }
 
