@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.measured import validity
 from pytest_bandwidth.domain.measured.rounds import HELD_UP, RUN_DELAY
-from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
+from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.counts import COSTS
 from pytest_bandwidth.judging.decide import decide_comparison
 from pytest_bandwidth.judging.pairs import Looks
@@ -57,199 +57,140 @@ CHANGES = (("store_sectors", 100, 104), ("load_sectors", 8192, 65536))
 OLD = {"by": Rule.PAIRS, "other": "commit 3f2c1ab"}
 
 
-def mismatch(rule: str, name: str, here: object, there: object) -> Decision:
-    return Decision(Status.MISMATCH, rule, facts={"name": name, "here": here, "there": there})
+def of(status, rule, numbers=NO_NUMBERS, **facts):
+    return Decision(Status[status], rule, numbers, facts)
 
 
-# One decision of each rule and status, with its first line.
-DECISIONS = [
-    (Decision(Status.SAVED, Rule.WRITTEN), "SAVED: this run saves the entry"),
-    (Decision(Status.OK, Rule.FLOORS), "OK (floors hold): every floor of the marker holds"),
+def mismatch(rule, name, here, there):
+    return of("MISMATCH", rule, name=name, here=here, there=there)
+
+
+EXACT = Numbers(tolerance=0.0)
+BELOW = Numbers(observed=80.0, reference=90.0)
+NO_PROBE = "cannot be {}: no believable probe ran with the kernel; judged_on=gbps compares without one"
+AS_IN_BASELINE = "(code unchanged): code, launch and inputs are as in the baseline"
+# One decision of each rule and status, with its first line behind the verdict's name.
+SAID = [
+    (of("SAVED", Rule.WRITTEN), ": this run saves the entry"),
+    (of("OK", Rule.FLOORS), " (floors hold): every floor of the marker holds"),
+    (of("OK", Rule.CODE_UNCHANGED, replace(STORED, drop=-0.02)), f" {AS_IN_BASELINE}; 2.0 % faster than its figures"),
     (
-        Decision(Status.OK, Rule.CODE_UNCHANGED, replace(STORED, drop=-0.02)),
-        "OK (code unchanged): code, launch and inputs are as in the baseline; 2.0 % faster than its figures",
-    ),
-    (
-        Decision(Status.OK, Rule.CODE_UNCHANGED, replace(STORED, drop=0.2)),
-        "OK (code unchanged): code, launch and inputs are as in the baseline; 20.0 % slower than its figures: "
+        of("OK", Rule.CODE_UNCHANGED, replace(STORED, drop=0.2)),
+        f" {AS_IN_BASELINE}; 20.0 % slower than its figures: "
         "the device or other input data (what floats hold is not hashed) may be why",
     ),
+    (of("OK", Rule.CODE_UNCHANGED, revision="main"), " (code unchanged): code, launch and inputs are as in main"),
+    (of("OK", Rule.CODE_UNCHANGED), f" {AS_IN_BASELINE}"),
+    (of("REGRESSED", Rule.PAIRS, PAIRS, **OLD), ": 25.5 % slower than the old code (tolerance 3.0 %)"),
     (
-        Decision(Status.OK, Rule.CODE_UNCHANGED, facts={"revision": "main"}),
-        "OK (code unchanged): code, launch and inputs are as in main",
-    ),
-    (Decision(Status.OK, Rule.CODE_UNCHANGED), "OK (code unchanged): code, launch and inputs are as in the baseline"),
-    (
-        Decision(Status.REGRESSED, Rule.PAIRS, PAIRS, OLD),
-        "REGRESSED: 25.5 % slower than the old code (tolerance 3.0 %)",
+        of("REGRESSED", Rule.OLD_KERNEL, replace(PAIRS, drop=0.025, high=0.041), **OLD),
+        ": 2.5 % slower than the old code, and up to 4.1 % (tolerance 3.0 %)",
     ),
     (
-        Decision(Status.REGRESSED, Rule.OLD_KERNEL, replace(PAIRS, drop=0.025, high=0.041), OLD),
-        "REGRESSED: 2.5 % slower than the old code, and up to 4.1 % (tolerance 3.0 %)",
+        of("IMPROVED", Rule.PAIRS, replace(PAIRS, drop=-0.1), **OLD),
+        ": 10.0 % faster than the old code (tolerance 3.0 %)",
     ),
     (
-        Decision(Status.IMPROVED, Rule.PAIRS, replace(PAIRS, drop=-0.1), OLD),
-        "IMPROVED: 10.0 % faster than the old code (tolerance 3.0 %)",
+        of("OK", Rule.OLD_KERNEL, replace(PAIRS, drop=0.001, high=0.004), **OLD),
+        " (costs at most 0.4 %): costs at most 0.4 %: 0.1 % slower than the old code",
+    ),
+    (of("REGRESSED", Rule.STORED, STORED), ": 25.5 % slower than the baseline (tolerance 5.0 %)"),
+    (
+        of("OK", Rule.STORED, replace(STORED, drop=0.01)),
+        " (within the tolerance): 1.0 % slower than the baseline (tolerance 5.0 %)",
+    ),
+    (of("IMPROVED", Rule.STORED, replace(STORED, drop=-0.1)), ": 10.0 % faster than the baseline (tolerance 5.0 %)"),
+    (
+        of("OK", Rule.NOT_REPRODUCED, STORED, first_drop=0.111),
+        " (slow once, not reproduced): 11.1 % slower here, normal in 2 re-runs",
     ),
     (
-        Decision(Status.OK, Rule.OLD_KERNEL, replace(PAIRS, drop=0.001, high=0.004), OLD),
-        "OK (costs at most 0.4 %): costs at most 0.4 %: 0.1 % slower than the old code",
-    ),
-    (
-        Decision(Status.REGRESSED, Rule.STORED, STORED),
-        "REGRESSED: 25.5 % slower than the baseline (tolerance 5.0 %)",
-    ),
-    (
-        Decision(Status.OK, Rule.STORED, replace(STORED, drop=0.01)),
-        "OK (within the tolerance): 1.0 % slower than the baseline (tolerance 5.0 %)",
-    ),
-    (
-        Decision(Status.IMPROVED, Rule.STORED, replace(STORED, drop=-0.1)),
-        "IMPROVED: 10.0 % faster than the baseline (tolerance 5.0 %)",
-    ),
-    (
-        Decision(Status.OK, Rule.NOT_REPRODUCED, STORED, {"first_drop": 0.111}),
-        "OK (slow once, not reproduced): 11.1 % slower here, normal in 2 re-runs",
-    ),
-    (
-        Decision(Status.UNDECIDED, Rule.NOT_RERUN, STORED, {"why": "exit status 4;\n  many\n  no such option"}),
-        "UNDECIDED (could not re-run): 25.5 % slower than the baseline, and new processes could not confirm it: "
+        of("UNDECIDED", Rule.NOT_RERUN, STORED, why="exit status 4;\n  many\n  no such option"),
+        " (could not re-run): 25.5 % slower than the baseline, and new processes could not confirm it: "
         "exit status 4; no such option",
     ),
     (
-        Decision(
-            Status.UNDECIDED, Rule.NOT_RERUN, Numbers(observed=80.0, reference=90.0), {"floor": "min_gbps", "why": "x"}
-        ),
-        "UNDECIDED (could not re-run): 80.0 GB/s is below min_gbps, 90.0 GB/s, and new processes could not confirm it: "
-        "x",
+        of("UNDECIDED", Rule.NOT_RERUN, BELOW, floor="min_gbps", why="x"),
+        " (could not re-run): 80.0 GB/s is below min_gbps, 90.0 GB/s, and new processes could not confirm it: x",
     ),
     (
-        Decision(Status.UNDECIDED, Rule.TOO_NOISY, STORED, {"by": Rule.STORED, "runs_needed": 8}),
-        "UNDECIDED (too noisy): slowdowns below 6.6 % cannot be detected, the tolerance is 5.0 %",
+        of("UNDECIDED", Rule.TOO_NOISY, STORED, by=Rule.STORED, runs_needed=8),
+        " (too noisy): slowdowns below 6.6 % cannot be detected, the tolerance is 5.0 %",
     ),
     (
-        Decision(
-            Status.REGRESSED, "floor:min_gbps", Numbers(observed=80.0, reference=90.0, confirmations=(79.0, 80.0))
-        ),
-        "REGRESSED: 80.0 GB/s is below min_gbps, 90.0 GB/s",
+        of("REGRESSED", "floor:min_gbps", replace(BELOW, confirmations=(79.0, 80.0))),
+        ": 80.0 GB/s is below min_gbps, 90.0 GB/s",
     ),
     (
-        Decision(Status.REGRESSED, "floor:min_relative", Numbers(observed=0.85, reference=0.9)),
-        "REGRESSED: 85.0 % of the probe is below min_relative, 90.0 % of the probe",
+        of("REGRESSED", "floor:min_relative", Numbers(observed=0.85, reference=0.9)),
+        ": 85.0 % of the probe is below min_relative, 90.0 % of the probe",
     ),
     (
-        Decision(Status.REGRESSED, "floor:max_registers", Numbers(observed=72, reference=64)),
-        "REGRESSED: 72 registers a thread exceed max_registers, 64",
+        of("REGRESSED", "floor:max_registers", Numbers(observed=72, reference=64)),
+        ": 72 registers a thread exceed max_registers, 64",
     ),
     (
-        Decision(Status.UNDECIDED, "floor:max_spill_bytes"),
-        "UNDECIDED (limit): max_spill_bytes cannot be checked: what the compiler gave this code is not known",
+        of("UNDECIDED", "floor:max_spill_bytes"),
+        " (limit): max_spill_bytes cannot be checked: what the compiler gave this code is not known",
+    ),
+    (of("REGRESSED", Rule.COUNTS, EXACT, changes=CHANGES), ": 8× more sectors loaded than the baseline"),
+    (of("REGRESSED", Rule.COUNTS, EXACT, changes=CHANGES[:1]), ": sectors stored 100 → 104 (+4.0 %)"),
+    (of("REGRESSED", Rule.COUNTS, EXACT, changes=(("bank_conflicts", 0, 3),)), ": bank conflicts 0 → 3"),
+    (of("IMPROVED", Rule.COUNTS, EXACT, changes=(("load_sectors", 100, 25),)), ": sectors loaded 100 → 25, 0.25×"),
+    (
+        of("OK", Rule.COUNTS, Numbers(tolerance=0.03), changes=(("load_sectors", 100, 103),)),
+        " (counts): no count is worse by more than 3.0 %",
+    ),
+    (of("OK", Rule.COUNTS, EXACT), " (counts): no count has changed"),
+    (
+        of("MISMATCH", Rule.LESS_WORK, change=("distinct_bytes_read", 100, 50, 100)),
+        ": distinct bytes read 100 → 50, of 100 declared: a part of the work is not done",
     ),
     (
-        Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": CHANGES}),
-        "REGRESSED: 8× more sectors loaded than the baseline",
+        of("UNDECIDED", Rule.UNGATED, lacks=("load_sectors", "store_sectors")),
+        " (counts missing): the entry's counts hold no load_sectors and no store_sectors, so that nothing gates them",
     ),
+    (of("REGRESSED", "dram", text="DRAM read 200 MB → 300 MB", about="DRAM bytes"), ": DRAM read 200 MB → 300 MB"),
+    (of("UNDECIDED", "uncounted", text="no ncu", about="DRAM not counted"), " (DRAM not counted): no ncu"),
+    (mismatch(Rule.BYTES, "bytes_read", 1000, 500), ": bytes_read is 1,000 (1 kB), was 500 (500 B)"),
+    (mismatch(Rule.METHOD, "method", "events", "clock"), ": method is events, was clock"),
+    (mismatch("setting:ecc", "ecc", "on", "off"), ": ecc is on, was off"),
+    (of("UNDECIDED", Rule.NO_PROBE), f" (no probe): the share of the probe {NO_PROBE.format('compared')}"),
+    (of("UNDECIDED", Rule.NO_PROBE, floor="min_relative"), f" (no probe): min_relative {NO_PROBE.format('checked')}"),
     (
-        Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": CHANGES[:1]}),
-        "REGRESSED: sectors stored 100 → 104 (+4.0 %)",
-    ),
-    (
-        Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": (("bank_conflicts", 0, 3),)}),
-        "REGRESSED: bank conflicts 0 → 3",
-    ),
-    (
-        Decision(Status.IMPROVED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": (("load_sectors", 100, 25),)}),
-        "IMPROVED: sectors loaded 100 → 25, 0.25×",
-    ),
-    (
-        Decision(Status.OK, Rule.COUNTS, Numbers(tolerance=0.03), {"changes": (("load_sectors", 100, 103),)}),
-        "OK (counts): no count is worse by more than 3.0 %",
-    ),
-    (Decision(Status.OK, Rule.COUNTS, Numbers(tolerance=0.0)), "OK (counts): no count has changed"),
-    (
-        Decision(Status.MISMATCH, Rule.LESS_WORK, facts={"change": ("distinct_bytes_read", 100, 50, 100)}),
-        "MISMATCH: distinct bytes read 100 → 50, of 100 declared: a part of the work is not done",
-    ),
-    (
-        Decision(Status.UNDECIDED, Rule.UNGATED, facts={"lacks": ("load_sectors", "store_sectors")}),
-        "UNDECIDED (counts missing): the entry's counts hold no load_sectors and no store_sectors, so that nothing "
-        "gates them",
-    ),
-    (
-        Decision(Status.REGRESSED, "dram", facts={"text": "DRAM read 200 MB → 300 MB", "about": "DRAM bytes"}),
-        "REGRESSED: DRAM read 200 MB → 300 MB",
-    ),
-    (
-        Decision(Status.UNDECIDED, "uncounted", facts={"text": "no ncu", "about": "DRAM not counted"}),
-        "UNDECIDED (DRAM not counted): no ncu",
-    ),
-    (
-        mismatch(Rule.BYTES, "bytes_read", 1000, 500),
-        "MISMATCH: bytes_read is 1,000 (1 kB), was 500 (500 B)",
-    ),
-    (mismatch(Rule.METHOD, "method", "events", "clock"), "MISMATCH: method is events, was clock"),
-    (mismatch("setting:ecc", "ecc", "on", "off"), "MISMATCH: ecc is on, was off"),
-    (
-        Decision(Status.UNDECIDED, Rule.NO_PROBE),
-        "UNDECIDED (no probe): the share of the probe cannot be compared: no believable probe ran with the kernel; "
-        "judged_on=gbps compares without one",
-    ),
-    (
-        Decision(Status.UNDECIDED, Rule.NO_PROBE, facts={"floor": "min_relative"}),
-        "UNDECIDED (no probe): min_relative cannot be checked: no believable probe ran with the kernel; "
-        "judged_on=gbps compares without one",
-    ),
-    (
-        Decision(Status.UNDECIDED, Rule.UNSTEADY, facts={"compared": 1, "uneven": 4, "other": "main"}),
-        "UNDECIDED (disturbed): 1 pair can be compared with main: between the processes of 4 the probe's GB/s differed "
+        of("UNDECIDED", Rule.UNSTEADY, compared=1, uneven=4, other="main"),
+        " (disturbed): 1 pair can be compared with main: between the processes of 4 the probe's GB/s differed "
         "by more than 10 %",
     ),
-    (Decision(Status.UNDECIDED, Rule.NO_BASELINE), "UNDECIDED (no baseline): no baseline was given: measured only"),
+    (of("UNDECIDED", Rule.NO_BASELINE), " (no baseline): no baseline was given: measured only"),
+    (of("UNDECIDED", Rule.NO_ENTRY, path="b.yaml"), " (no entry): b.yaml has no entry of this test"),
     (
-        Decision(Status.UNDECIDED, Rule.NO_ENTRY, facts={"path": "b.yaml"}),
-        "UNDECIDED (no entry): b.yaml has no entry of this test",
+        of("UNDECIDED", Rule.NO_ENTRY, path="b.yaml", name="test_t @ copi", others=["test_t @ copy", "test_t @ add"]),
+        " (no entry): b.yaml has no entry 'test_t @ copi', it has 'test_t @ copy', 'test_t @ add'",
     ),
     (
-        Decision(
-            *(Status.UNDECIDED, Rule.NO_ENTRY),
-            facts={"path": "b.yaml", "name": "test_t @ copi", "others": ["test_t @ copy", "test_t @ add"]},
-        ),
-        "UNDECIDED (no entry): b.yaml has no entry 'test_t @ copi', it has 'test_t @ copy', 'test_t @ add'",
+        of("UNDECIDED", Rule.NO_ENTRY, path="b.yaml", code_of="That card"),
+        " (no entry): b.yaml, the baseline of That card, has no code of this test",
     ),
     (
-        Decision(Status.UNDECIDED, Rule.NO_ENTRY, facts={"path": "b.yaml", "code_of": "That card"}),
-        "UNDECIDED (no entry): b.yaml, the baseline of That card, has no code of this test",
+        of("UNDECIDED", Rule.EMPTY_ENTRY, lacks="bandwidth"),
+        " (empty entry): the baseline's entry holds no bandwidth and no runs",
     ),
     (
-        Decision(Status.UNDECIDED, Rule.EMPTY_ENTRY, facts={"lacks": "bandwidth"}),
-        "UNDECIDED (empty entry): the baseline's entry holds no bandwidth and no runs",
+        of("UNDECIDED", Rule.CODE_ALONE, code_of="That card"),
+        " (other device's baseline): the baseline is of That card, and its code is not this test's",
     ),
+    (of("UNDECIDED", Rule.NOT_THERE, revision="main"), " (not in that revision): main does not measure this"),
+    (of("UNDECIDED", Rule.NOT_WRITTEN, text="interrupted"), " (not saved): interrupted"),
+    (of("UNDECIDED", Rule.NOTHING_VALID, text="the reference"), " (disturbed): the reference measured nothing valid"),
+    (of("OK", Rule.LEFT_OUT, text="not updated"), " (left out): not updated"),
     (
-        Decision(Status.UNDECIDED, Rule.CODE_ALONE, facts={"code_of": "That card"}),
-        "UNDECIDED (other device's baseline): the baseline is of That card, and its code is not this test's",
+        of("UNDECIDED", "others", text="others kept 0.9 processors busy"),
+        " (disturbed): others kept 0.9 processors busy",
     ),
-    (
-        Decision(Status.UNDECIDED, Rule.NOT_THERE, facts={"revision": "main"}),
-        "UNDECIDED (not in that revision): main does not measure this",
-    ),
-    (
-        Decision(Status.UNDECIDED, Rule.NOT_WRITTEN, facts={"text": "interrupted"}),
-        "UNDECIDED (not saved): interrupted",
-    ),
-    (
-        Decision(Status.UNDECIDED, Rule.NOTHING_VALID, facts={"text": "the reference"}),
-        "UNDECIDED (disturbed): the reference measured nothing valid",
-    ),
-    (Decision(Status.OK, Rule.LEFT_OUT, facts={"text": "not updated"}), "OK (left out): not updated"),
-    (
-        Decision(Status.UNDECIDED, "others", facts={"text": "others kept 0.9 processors busy meanwhile"}),
-        "UNDECIDED (disturbed): others kept 0.9 processors busy meanwhile",
-    ),
-    (
-        Decision(Status.MISMATCH, "above-peak", facts={"text": "5200 GB/s is more than the peak"}),
-        "MISMATCH: 5200 GB/s is more than the peak",
-    ),
+    (of("MISMATCH", "above-peak", text="5200 GB/s is more than the peak"), ": 5200 GB/s is more than the peak"),
 ]
+DECISIONS = [(decision, f"{decision.status}{rest}") for decision, rest in SAID]
 
 
 @pytest.mark.parametrize(("decision", "first"), DECISIONS, ids=[f"{d.status} {d.rule}" for d, _ in DECISIONS])
@@ -328,7 +269,7 @@ def test_a_message_has_at_most_twelve_lines_and_the_place_last(decision):
 
 
 def test_facts_are_aligned_this_against_that():
-    decision = Decision(Status.REGRESSED, Rule.PAIRS, PAIRS, OLD)
+    decision = of("REGRESSED", Rule.PAIRS, PAIRS, **OLD)
     assert failure_message(measured(20.1, 26.6), decision, FIVE.entries[KEY], replace(LONG, profile=None)) == (
         "REGRESSED: 25.5 % slower than the old code (tolerance 3.0 %)\n"
         "    measured      moved 1 GB in 49.8 ms: 20.1 GB/s (75.6 % of the probe's 26.6 GB/s)\n"
@@ -349,35 +290,29 @@ def rows_of(decision, **context):
 
 def test_of_many_counts_the_worst_are_shown_and_the_others_counted():
     changes = tuple((name, 100, 101 + number) for number, name in enumerate(COSTS))
-    rows = rows_of(Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": changes}))
+    rows = rows_of(of("REGRESSED", Rule.COUNTS, EXACT, changes=changes))
     worst = list(COSTS.values())[:-4:-1]
     assert list(rows)[:3] == worst
     assert rows[worst[0]] == "108, was 100"
     assert rows[worst[2]].endswith("; and 5 more counts")
 
 
-def test_the_line_that_wastes_most_is_named():
+@pytest.mark.parametrize(
+    ("loads", "said"),
+    [
+        (((100, 0.5), (1000, 0.9), (10_000, 1.0)), "at              k.cu:11 loads strided, 32.0 sectors a request"),
+        (((250, 1.0), (750, 1.0)), "most at         k.cu:11 loads, 75 % of the sectors"),
+    ],
+    ids=["wastes most", "asks for most where none wastes any"],
+)
+def test_the_line_is_named_that(loads, said):
     lines = [
         {"file": "k.cu", "line": number, "loads": {**access(1), "sectors": sectors, "coalescing": coalescing}}
-        for number, sectors, coalescing in ((10, 100, 0.5), (11, 1000, 0.9), (12, 10_000, 1.0))
+        for number, (sectors, coalescing) in enumerate(loads, 10)
     ]
-    decision = Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": CHANGES})
     now = replace(measured(80.0), detail={"lines": [*lines, {"file": "k.cu", "line": 13}]})
-    assert (
-        "    at              k.cu:11 loads strided, 32.0 sectors a request"
-        in failure_message(now, decision, None).splitlines()
-    )
-
-
-def test_where_no_line_wastes_any_the_one_that_asks_for_most_is_named():
-    lines = [
-        {"file": "k.cu", "line": number, "loads": {**access(1), "sectors": sectors, "coalescing": 1.0}}
-        for number, sectors in ((10, 250), (11, 750))
-    ]
-    changes = (("load_sectors", 500, 1000),)
-    decision = Decision(Status.REGRESSED, Rule.COUNTS, Numbers(tolerance=0.0), {"changes": changes})
-    now = replace(measured(80.0), detail={"lines": [*lines, {"file": "k.cu", "line": 13}]})
-    assert "    most at         k.cu:11 loads, 75 % of the sectors" in failure_message(now, decision, None).splitlines()
+    message = failure_message(now, of("REGRESSED", Rule.COUNTS, EXACT, changes=CHANGES), None)
+    assert f"    {said}" in message.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -404,7 +339,7 @@ def test_another_compiler_is_pinned_or_accepted():
 
 @pytest.mark.parametrize(("own", "text"), [({}, LONG.command), ({"remedy": "raise the limit"}, "raise the limit")])
 def test_a_features_evidence_is_accepted_by_an_update_or_by_its_own_remedy(own, text):
-    decision = Decision(Status.REGRESSED, "dram", facts={"text": "more", "about": "DRAM bytes", **own})
+    decision = of("REGRESSED", "dram", text="more", about="DRAM bytes", **own)
     assert rows_of(decision)["accept it"] == text
     assert detail_of(decision.status, decision.rule, {"facts": decision.facts}) == "DRAM bytes"
 
@@ -416,10 +351,9 @@ def test_what_an_update_would_not_mend_advises_none(rule):
 
 
 def test_against_a_revision_nothing_is_updated():
-    decision = Decision(Status.REGRESSED, Rule.PAIRS, PAIRS, OLD)
+    decision = of("REGRESSED", Rule.PAIRS, PAIRS, **OLD)
     assert rows_of(decision, against_revision=True)["accept it"].startswith("in review: ")
-    absent = Decision(Status.UNDECIDED, Rule.NO_ENTRY, facts={"path": "b"})
-    assert "create it" not in rows_of(absent, against_revision=True)
+    assert "create it" not in rows_of(of("UNDECIDED", Rule.NO_ENTRY, path="b"), against_revision=True)
 
 
 @pytest.mark.parametrize(
@@ -436,7 +370,7 @@ def test_against_a_revision_nothing_is_updated():
     ],
 )
 def test_noise_has_a_remedy_in_message_and_reason(facts, runs, remedy):
-    decision = Decision(Status.UNDECIDED, Rule.TOO_NOISY, replace(STORED, runs=runs), facts)
+    decision = of("UNDECIDED", Rule.TOO_NOISY, replace(STORED, runs=runs), **facts)
     assert rows_of(decision)["remedy"] == remedy
     assert reason_of(decision).endswith(f"; {remedy}")
 
@@ -485,7 +419,7 @@ def test_an_error_of_no_kind_has_no_such_place_and_one_of_a_feature_has_its_base
 
 
 def test_a_row_says_its_message_or_its_reason():
-    decision = Decision(Status.UNDECIDED, Rule.NO_BASELINE)
+    decision = of("UNDECIDED", Rule.NO_BASELINE)
     row = outcome_of("t", "t", measured(80.0), decision, reason_of(decision))
     assert message_lines(row) == [
         "UNDECIDED (no baseline): no baseline was given: measured only",
