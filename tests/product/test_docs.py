@@ -153,21 +153,6 @@ def test_what_the_architecture_names_exists():
     assert [f for f in folders if not (package / f).is_dir() and not (ROOT / f).is_dir()] == []
 
 
-def test_json_page_names_every_field():
-    from dataclasses import fields
-
-    from pytest_bandwidth.outcomes.outcome import Outcome
-
-    text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-    assert [f.name for f in fields(Outcome) if f"`{f.name}`" not in text] == []
-
-
-def test_make_knows_what_readme_names():
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"`make (\w+)`", (ROOT / "README.md").read_text(encoding="utf-8"))):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-
-
 def test_every_script_that_make_runs_exists():
     for script in re.findall(r"benchmarks/\w+\.py", (ROOT / "Makefile").read_text(encoding="utf-8")):
         assert (ROOT / script).is_file(), script

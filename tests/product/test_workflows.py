@@ -167,31 +167,19 @@ def runs_all_tests(job):
     return any(re.match(r"make (test|lowest)\b", step.get("run", "")) for step in job["steps"])
 
 
-def test_one_job_runs_the_frameworks_tests_where_none_can_skip():
-    steps = [step.get("run") for param in JOBS for step in param.values[0]["steps"]]
-    assert steps.count("make frameworks LOCKED=1") == 1
-    target = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nframeworks:")[2].partition("\n\n")[0]
-    places = [
-        target.index(part)
-        for part in ("'torch==", "import jax, numba_cuda, tinygrad, torch", "pytest tests/frameworks")
-    ]
-    assert places == sorted(places)
-
-
-def test_one_job_runs_the_tests_of_a_fleet_and_of_s3_where_none_can_skip():
-    steps = [step.get("run") for param in JOBS for step in param.values[0]["steps"]]
-    assert steps.count("make fleet LOCKED=1") == 1
-    target = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nfleet:")[2].partition("\n\n")[0]
-    assert target.index("import moto.server, ray, s3fs") < target.index(
-        "pytest tests/features/fleet tests/features/history/test_hi"
-    )
-
-
-def test_one_job_has_the_trackers_own_programs_read_what_is_exported():
-    (job,) = [job for job in (param.values[0] for param in JOBS) if {"run": "make trackers LOCKED=1"} in job["steps"]]
-    assert any("install" in step.get("run", "") and "prometheus" in step["run"] for step in job["steps"])
-    target = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ntrackers:")[2].partition("\n\n")[0]
-    parts = "'apache-otava==", "otava --help", "pytest tests/features/exports/test_export"
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("frameworks", ("'torch==", "import jax, numba_cuda, tinygrad, torch", "pytest tests/frameworks")),
+        ("fleet", ("import moto.server, ray, s3fs", "pytest tests/features/fleet tests/features/history/test_hi")),
+        ("trackers", ("'apache-otava==", "otava --help", "pytest tests/features/exports/test_export")),
+    ],
+)
+def test_one_job_runs_tests_of_others_programs_where_none_can_skip(name, parts):
+    (job,) = [job for (job,) in (param.values for param in JOBS) if {"run": f"make {name} LOCKED=1"} in job["steps"]]
+    promtool = any("install" in step.get("run", "") and "prometheus" in step["run"] for step in job["steps"])
+    assert promtool is (name == "trackers")
+    target = (ROOT / "Makefile").read_text(encoding="utf-8").partition(f"\n{name}:")[2].partition("\n\n")[0]
     places = [target.index(part) for part in parts]
     assert places == sorted(places)
 
@@ -219,10 +207,3 @@ def test_every_option_that_a_workflow_gives_exists():
     known = {flag(name) for name, option in declared(hooks()).items() if not option.ini_only}
     text = "".join(file.read_text(encoding="utf-8") for file in WORKFLOWS)
     assert set(re.findall(r"--bandwidth-[a-z-]+", text)) - known == set()
-
-
-def test_every_target_that_a_workflow_makes_exists():
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for file in WORKFLOWS:
-        for target in re.findall(r"\bmake ([\w-]+)", re.sub(r"#.*", "", file.read_text(encoding="utf-8"))):
-            assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
