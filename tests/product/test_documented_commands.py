@@ -296,28 +296,19 @@ def test_githubs_workflows_run(block, shell, pytester):
 
 
 @pytest.mark.usefixtures("with_baselines")
-def test_githubs_job_annotates_the_tutorials_slow_kernel_as_shown(pytester, monkeypatch):
-    workflow = next(b for b in BLOCKS if b.page == "ci.md" and b.kind == "yaml")
-    (testing,) = re.findall(r"run: \.venv/bin/(pytest .*)", workflow.text)
-    write([b for b in BLOCKS if b.page == "tutorial.md" and b.kind == "cuda"][1], pytester.path)
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    result = pytester.runpytest_inprocess(*words(testing, pytester.path)[1:])
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    (shown,) = [b for b in BLOCKS if b.page == "ci.md" and b.kind == "text"]
-    assert printed(shown).search(plain(result.stdout.str()))
-
-
-@pytest.mark.usefixtures("with_baselines")
-def test_the_steps_for_code_scanning_upload_what_pytest_wrote(pytester):
-    (block,) = [b for b in BLOCKS if b.page == "ci.md" and "upload-sarif" in b.text]
-    assert "permissions: {contents: read, security-events: write}" in block.text
-    (upload,) = yaml.safe_load(block.text)
+def test_githubs_job_annotates_the_tutorials_slow_kernel_as_shown_and_uploads_what_pytest_wrote(pytester, monkeypatch):
     workflow = next(b for b in BLOCKS if b.page == "ci.md" and b.kind == "yaml")
     (testing,) = re.findall(r"run: \.venv/bin/(pytest .*)", workflow.text)
     (option,) = re.findall(r"`(--bandwidth-sarif=\S+)`", (ROOT / "docs/ci.md").read_text(encoding="utf-8"))
     write([b for b in BLOCKS if b.page == "tutorial.md" and b.kind == "cuda"][1], pytester.path)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
     result = pytester.runpytest_inprocess(*words(f"{testing} {option}", pytester.path)[1:])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
+    (shown,) = [b for b in BLOCKS if b.page == "ci.md" and b.kind == "text"]
+    assert printed(shown).search(plain(result.stdout.str()))
+    (scanning,) = [b for b in BLOCKS if b.page == "ci.md" and "upload-sarif" in b.text]
+    assert "permissions: {contents: read, security-events: write}" in scanning.text
+    (upload,) = yaml.safe_load(scanning.text)
     (run,) = json.loads((pytester.path / upload["with"]["sarif_file"]).read_text(encoding="utf-8"))["runs"]
     assert [one["ruleId"] for one in run["results"]] == ["counts"]
 
