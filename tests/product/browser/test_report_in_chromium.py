@@ -14,7 +14,7 @@ from pytest_bandwidth.features.html.page import render_html
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
 
 if TYPE_CHECKING:
-    from chromium import Open
+    from chromium import Open, Opened
 
 needs_charts = pytest.mark.skipif(not charts_available(), reason=MISSING)
 DRAWN = "() => [...document.querySelectorAll('figure[data-chart]')].every((f) => f.querySelector('.marks'))"
@@ -33,16 +33,22 @@ def passing() -> str:
     return render_html(run_documents.run_document(run_documents.outcomes(24)))
 
 
+@pytest.fixture
+def opened(open_page: Open, failing: str) -> Opened:
+    """The page of a run in which four failed."""
+    return open_page(failing)
+
+
 def figures(texts: list[str]) -> list[float]:
     """Numbers of a column that holds one unit, in the order shown."""
     return [float(re.sub(r"[^0-9.\-]", "", text.replace("−", "-"))) for text in texts if text != "–"]
 
 
-def test_it_opens_with_verdict_findings_and_failures_in_the_first_screen(open_page: Open, failing: str) -> None:
-    opened = open_page(failing)
+def test_it_opens_with_verdict_findings_and_failures_in_the_first_screen(opened: Opened) -> None:
     page = opened.page
     assert page.locator("h1").inner_text() == "4 of 120 measurements failed"
     assert page.get_by_text("the probe is 6 % down").is_visible()
+    assert page.get_by_text("need JavaScript").count() == 0
     assert page.locator(".failures li").count() == 4
     place = page.locator("h1").bounding_box()
     assert place is not None
@@ -50,8 +56,7 @@ def test_it_opens_with_verdict_findings_and_failures_in_the_first_screen(open_pa
     assert len(opened.names()) == 120
 
 
-def test_sorting_by_a_figure_starts_with_the_largest_and_turns_round(open_page: Open, failing: str) -> None:
-    opened = open_page(failing)
+def test_sorting_by_a_figure_starts_with_the_largest_and_turns_round(opened: Opened) -> None:
     opened.sort_by("bandwidth_gb_s")
     falling = figures(opened.column("bandwidth_gb_s"))
     assert falling == sorted(falling, reverse=True)
@@ -63,8 +68,7 @@ def test_sorting_by_a_figure_starts_with_the_largest_and_turns_round(open_page: 
     assert opened.page.locator("th[aria-sort]").get_attribute("aria-sort") == "ascending"
 
 
-def test_rows_without_the_figure_stay_last_both_ways(open_page: Open, failing: str) -> None:
-    opened = open_page(failing)
+def test_rows_without_the_figure_stay_last_both_ways(opened: Opened) -> None:
     for _ in range(2):
         opened.sort_by("change")
         changes = opened.column("change")
@@ -81,8 +85,7 @@ def test_sorting_by_name_counts_numbers_as_numbers(open_page: Open) -> None:
     assert len(sizes) > 2
 
 
-def test_sorting_by_status_brings_the_first_order_back(open_page: Open, failing: str) -> None:
-    opened = open_page(failing)
+def test_sorting_by_status_brings_the_first_order_back(opened: Opened) -> None:
     before = opened.names()
     opened.sort_by("bytes_moved")
     assert opened.names() != before
@@ -91,8 +94,7 @@ def test_sorting_by_status_brings_the_first_order_back(open_page: Open, failing:
     assert opened.column("status")[:4] == ["REGRESSED"] * 4
 
 
-def test_the_filter_takes_all_words_and_says_how_many_are_left(open_page: Open, failing: str) -> None:
-    opened = open_page(failing)
+def test_the_filter_takes_all_words_and_says_how_many_are_left(opened: Opened) -> None:
     opened.page.locator("#find").fill("GEMM fp16")
     names = opened.names()
     assert names
@@ -103,16 +105,14 @@ def test_the_filter_takes_all_words_and_says_how_many_are_left(open_page: Open, 
     assert opened.page.locator("#shown").inner_text() == "0 of 120 measurements"
     opened.page.locator("#find").fill("")
     assert opened.page.locator("#shown").inner_text() == "120 measurements"
-
-
-def test_the_filter_finds_reasons_and_messages(open_page: Open, failing: str) -> None:
-    opened = open_page(failing)
     opened.page.locator("#find").fill("registers 32")
-    assert opened.column("status") == ["REGRESSED"] * 4
+    assert opened.column("status") == ["REGRESSED"] * 4, "reasons and messages are found, too"
 
 
-def test_status_buttons_add_up_and_work_with_the_text(open_page: Open, failing: str) -> None:
-    opened = open_page(failing)
+def test_counts_in_the_verdict_filter_and_status_buttons_add_up_and_work_with_the_text(opened: Opened) -> None:
+    opened.page.locator("a.count[data-status=UNDECIDED]").click()
+    assert set(opened.column("status")) == {"UNDECIDED"}
+    opened.page.locator(".chip[data-status=UNDECIDED]").click()
     opened.page.locator(".chip[data-status=REGRESSED]").click()
     assert set(opened.column("status")) == {"REGRESSED"}
     opened.page.locator(".chip[data-status=UNDECIDED]").click()
@@ -122,8 +122,7 @@ def test_status_buttons_add_up_and_work_with_the_text(open_page: Open, failing: 
     assert all("copy" in name for name in opened.names())
 
 
-def test_sorting_keeps_the_filter_and_the_panels(open_page: Open, failing: str) -> None:
-    opened = open_page(failing)
+def test_sorting_keeps_the_filter_and_the_panels(opened: Opened) -> None:
     opened.page.locator("#find").fill("triad")
     opened.page.locator("tbody.rows button.test:visible").first.click()
     before = set(opened.names())
@@ -133,14 +132,7 @@ def test_sorting_keeps_the_filter_and_the_panels(open_page: Open, failing: str) 
     assert place is True
 
 
-def test_counts_in_the_verdict_filter_the_table(open_page: Open, failing: str) -> None:
-    opened = open_page(failing)
-    opened.page.locator("a.count[data-status=UNDECIDED]").click()
-    assert set(opened.column("status")) == {"UNDECIDED"}
-
-
-def test_a_panel_opens_by_keyboard_with_all_there_is_to_know(open_page: Open, failing: str) -> None:
-    opened = open_page(failing)
+def test_a_panel_opens_by_keyboard_with_all_there_is_to_know(opened: Opened) -> None:
     page = opened.page
     button = page.locator("button.test").first
     name, place = button.inner_text(), page.locator(".place").first.inner_text()
@@ -170,8 +162,8 @@ def test_a_panel_opens_by_keyboard_with_all_there_is_to_know(open_page: Open, fa
 
 
 @needs_charts
-def test_a_panel_draws_the_runs_and_the_samples(open_page: Open, failing: str) -> None:
-    page = open_page(failing).page
+def test_a_panel_draws_the_runs_and_the_samples(opened: Opened) -> None:
+    page = opened.page
     page.locator("button.test").first.click()
     page.wait_for_function("() => document.querySelectorAll('.pane svg.marks').length === 2")
     # five baseline runs, this one, three fresh processes; the legend has three more
@@ -179,8 +171,8 @@ def test_a_panel_draws_the_runs_and_the_samples(open_page: Open, failing: str) -
     assert page.locator(".pane:nth-child(2) .mark-rect.role-mark path").count() == 2 * 40 + 2
 
 
-def test_the_table_works_by_keyboard_alone(open_page: Open, failing: str) -> None:
-    page = open_page(failing).page
+def test_the_table_works_by_keyboard_alone(opened: Opened) -> None:
+    page = opened.page
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
@@ -196,8 +188,7 @@ def test_the_table_works_by_keyboard_alone(open_page: Open, failing: str) -> Non
     assert reached[-1] == "test"
 
 
-def test_a_link_opens_its_test(open_page: Open, failing: str) -> None:
-    opened = open_page(failing)
+def test_a_link_opens_its_test(opened: Opened) -> None:
     page = opened.page
     page.locator("#find").fill("nothing like it")
     page.locator(".failures a").nth(2).click()
@@ -218,8 +209,8 @@ def test_an_address_with_a_test_opens_it_far_down_the_table(open_page: Open) -> 
 
 
 @needs_charts
-def test_every_chart_is_drawn_with_its_points(open_page: Open, failing: str) -> None:
-    page = open_page(failing).page
+def test_every_chart_is_drawn_with_its_points(opened: Opened) -> None:
+    page = opened.page
     for figure in page.locator("figure[data-chart]").all():
         figure.scroll_into_view_if_needed()
     page.wait_for_function(DRAWN)
@@ -228,8 +219,8 @@ def test_every_chart_is_drawn_with_its_points(open_page: Open, failing: str) -> 
 
 
 @needs_charts
-def test_hovering_a_point_names_the_test_and_a_click_opens_it(open_page: Open, failing: str) -> None:
-    page = open_page(failing).page
+def test_hovering_a_point_names_the_test_and_a_click_opens_it(opened: Opened) -> None:
+    page = opened.page
     figure = page.locator("figure[data-chart=roofline]")
     figure.scroll_into_view_if_needed()
     point = figure.locator(".mark-symbol.role-mark path").last
@@ -270,8 +261,8 @@ def test_a_phone_needs_no_sideways_scrolling(open_page: Open, which: str, reques
             assert box is None or (box["x"] >= 0 and box["x"] + box["width"] <= PHONE[0]), selector
 
 
-def test_on_paper_all_rows_are_there_and_the_tools_are_not(open_page: Open, failing: str) -> None:
-    page = open_page(failing).page
+def test_on_paper_all_rows_are_there_and_the_tools_are_not(opened: Opened) -> None:
+    page = opened.page
     page.emulate_media(media="print")
     assert page.locator(".tools").is_hidden()
     assert page.locator("tbody.rows").last.evaluate("b => getComputedStyle(b).contentVisibility") == "visible"
@@ -297,10 +288,6 @@ def test_without_javascript_verdict_failures_and_table_are_readable(open_page: O
     assert page.locator("tbody.rows > tr").count() == 120
     assert page.locator(".tools").is_hidden()
     assert page.get_by_text("need JavaScript").is_visible()
-
-
-def test_with_javascript_nothing_says_that_it_is_missing(open_page: Open, passing: str) -> None:
-    assert open_page(passing).page.get_by_text("need JavaScript").count() == 0
 
 
 @pytest.mark.slow
