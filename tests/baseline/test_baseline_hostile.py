@@ -222,11 +222,6 @@ def check_mutations(tmp_path: Path, count: int, seed: int) -> tuple[int, float]:
     return valid, slowest
 
 
-def test_mutated_files_load_or_are_refused_in_one_line_each(tmp_path: Path) -> None:
-    valid, _ = check_mutations(tmp_path, 2000, 1)
-    assert 20 < valid < 1900  # neither all alike nor all broken
-
-
 @pytest.mark.experiment
 def test_a_hundred_thousand_mutated_files(tmp_path: Path) -> None:
     valid, slowest = check_mutations(tmp_path, 100_000, 2)
