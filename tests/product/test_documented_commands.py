@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import yaml
 from documented import BLOCKS, PAGES, ROOT, Block, commands, commands_in_text, installations, plain, printed, words
+from repositories import committed, git
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.cli.main import commands as known_commands
@@ -137,7 +138,7 @@ def shell(pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]):
         program, *args = words(command, pytester.path)
         if program == "pytest":
             if any(arg.startswith("--bandwidth-against=") for arg in args):
-                commit_everything(pytester.path)
+                committed(pytester.path)
             return int(pytester.runpytest_inprocess(*args).ret)
         if program == "pytest-bandwidth":
             if args[0] == "bisect" and "--help" not in args:
@@ -176,23 +177,16 @@ def write(block: Block, folder: Path) -> None:
     (folder / block.file).write_text(block.text, encoding="utf-8")
 
 
-def commit_everything(folder: Path) -> None:
-    """A git repository whose branch main holds the folder's files."""
-    me = ("-c", "user.name=someone", "-c", "user.email=someone@example.org")
-    for command in (("init", "--quiet", "--initial-branch=main"), ("add", "."), ("commit", "--quiet", "--message=all")):
-        subprocess.run(["git", *me, *command], cwd=folder, check=True)
-
-
 def commit_a_regression(folder: Path, good: str) -> None:
     """A git repository in which the tutorial's kernel was good, and is not on main; the folder's files stay."""
     shutil.rmtree(folder / ".git", ignore_errors=True)
-    commit_everything(folder)
-    subprocess.run(["git", "tag", good], cwd=folder, check=True)
+    committed(folder)
+    git(folder, "tag", good)
     kernel = folder / "scale.cu"
     text = kernel.read_text()
     strided = "int t = blockIdx.x * blockDim.x + threadIdx.x, i = t * 32 % n + t * 32 / n;"
     kernel.write_text(text.replace("int i = blockIdx.x * blockDim.x + threadIdx.x;", strided))
-    commit_everything(folder)
+    committed(folder)
     kernel.write_text(text)
 
 
