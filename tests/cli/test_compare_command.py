@@ -56,6 +56,8 @@ def test_regressed_begins_past_the_gate_of_so_many_processes(command, runs, refe
     files = runs(*[800.0] * references, *[slow] * processes)
     found = judged(command, *files, "--baseline", references)[COPY]
     assert (found["status"] == "REGRESSED") is (side > 0)
+    if side > 0:
+        assert re.fullmatch(r"\d+\.\d % slower than the baseline \(tolerance 5\.0 %\)", found["reason"])
     assert found["allowed_drop"] == pytest.approx(1 - math.exp(-gate(references, processes, spread)))
     assert (found["runs"], len(found["confirmations"])) == (references, processes)
     assert (found["gbps_before"], found["gbps_after"]) == (pytest.approx(800), pytest.approx(slow))
@@ -272,21 +274,6 @@ def test_unusable_input(command, tmp_path, arguments, problem):
 def test_nothing_measured_anywhere(command, tmp_path):
     files = [save(tmp_path / f"{i}.json", run_of(outcome(SUM, None, None, peak=None))) for i in range(2)]
     assert judged(command, *files)[SUM]["reason_code"] == "nothing-valid"
-
-
-@pytest.mark.parametrize(
-    ("references", "slow", "status", "sentence"),
-    [
-        (20, 792.0, "OK", r"1\.0 % slower than the baseline \(tolerance 5\.0 %\)"),
-        (20, 720.0, "REGRESSED", r"10\.0 % slower than the baseline \(tolerance 5\.0 %\)"),
-        (20, 880.0, "IMPROVED", r"10\.0 % faster than the baseline \(tolerance 5\.0 %\)"),
-        (1, 800.0, "UNDECIDED", r"slowdowns below [\d.]+ % cannot be detected, the tolerance is 5\.0 %"),
-    ],
-)
-def test_each_verdict_says_what_it_rests_on(command, runs, references, slow, status, sentence):
-    found = judged(command, *runs(*[800.0] * references, slow), "--baseline", references)[COPY]
-    assert found["status"] == status
-    assert re.fullmatch(sentence, found["reason"])
 
 
 SAME, OTHER = {"ptx": "1" * 32, "sass": "2" * 32, "launch": "3" * 32}, {"ptx": "4" * 32, "sass": "5" * 32}
