@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import log
 from statistics import stdev
+from typing import Any, NamedTuple
 
 from pytest_bandwidth.cli.baseline_files import load_all, matching
 from pytest_bandwidth.cli.output import device_words, print_json, terminal_width
@@ -31,27 +31,15 @@ _WORDS = ("judged on", "newest", "code", "expected to fail")
 SHORT_HASH = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """Hold an entry and what follows from it; fractions, None where the entry does not tell.
+_OF_DEVICE = ("name", "memory_gib", "kind", "peak_gbps")
+_OF_ENTRY = ("key", "gbps", "utilization", "bytes_read", "bytes_written", "method", "xfail", "note", "line")
 
-    judged_on: the figure, or ``counts`` of an entry of the traffic device, which has neither time nor runs.
-    spread: between-process standard deviation of ln(figure) that a verdict goes by, of the entry's runs and the prior.
-    spread_of_runs: of its own runs alone, from two runs on.
-    detects: the smallest drop that stored figures find 95 times in 100, with the options' defaults.
-    runs_advised: how many runs would see a drop of the tolerance, where noise hides it; None where 20 would not.
-    since_anchor: change of the figure since the entry's first runs. is_blunt: whether noise hides a drop of the
-    tolerance from stored figures.
-    """
+
+class Shown(NamedTuple):
+    """Hold an entry, what programs are shown of it, and whether noise hides a drop of its tolerance."""
 
     entry: Entry
-    judged_on: str
-    tolerance: float
-    spread: float | None
-    spread_of_runs: float | None
-    detects: float | None
-    runs_advised: int | None
-    since_anchor: float | None
+    facts: dict[str, Any]
     is_blunt: bool
 
 
@@ -85,10 +73,22 @@ def _shown(baseline: Baseline, entry: Entry, on_host: bool) -> Shown:
         advised = runs_needed(reference, tolerance, DEFAULTS.confirm) if reference.runs else DEFAULTS.runs
         is_blunt = not reference.sees(tolerance, DEFAULTS.confirm)
     values = [value for run in entry.runs if (value := metrics_of_run(run).of(figure)) is not None]
-    of_runs = stdev(map(log, values)) if len(values) > 1 else None
-    judged_on = "counts" if entry.counts else figure
-    crept = since_anchor(entry, figure)
-    return Shown(entry, judged_on, tolerance, spread, of_runs, detects, advised, crept, is_blunt)
+    facts: dict[str, Any] = {
+        **{name: getattr(entry, name) for name in _OF_ENTRY},
+        "judged_on": "counts" if entry.counts else figure,
+        # Standard deviations of ln(figure) between processes: of the entry's runs and the prior; of its runs alone.
+        "spread": spread,
+        "spread_of_runs": stdev(map(log, values)) if len(values) > 1 else None,
+        "tolerance": tolerance,
+        "detects": detects,
+        "since_anchor": since_anchor(entry, figure),
+        "runs": len(entry.runs),
+        "gbps_of_runs": [run.gbps for run in entry.runs],
+        "runs_advised": advised if is_blunt else None,
+        "code": dict(entry.code),
+        "newest_at": entry.runs[-1].at if entry.runs else None,
+    }
+    return Shown(entry, facts, is_blunt)
 
 
 def _lines(baseline: Baseline, rows: Sequence[Shown]) -> list[str]:
@@ -102,53 +102,37 @@ def _lines(baseline: Baseline, rows: Sequence[Shown]) -> list[str]:
     blunt = [row for row in rows if row.is_blunt]
     if blunt:
         # How many runs would do, and for how many entries none would.
-        advised = [row.runs_advised for row in blunt if row.runs_advised is not None]
+        advised = [runs for row in blunt if (runs := row.facts["runs_advised"]) is not None]
         advice = f": --bandwidth-update -o bandwidth_runs={max(advised)} adds runs" if advised else ""
         if hopeless := len(blunt) - len(advised):
             advice += f"; for {hopeless} of them " if advised else ": "
             advice += "no number of runs up to 20 would do: raise the tolerance or quiet the machine"
-        visible = sum(row.detects is not None for row in rows)
+        visible = sum(row.facts["detects"] is not None for row in rows)
         lines.append(f"{len(blunt)} of {visible} are too noisy for their tolerance{advice}")
     return lines
 
 
 def _cells(row: Shown) -> tuple[str, ...]:
-    entry = row.entry
+    entry, facts = row.entry, row.facts
     # The hash that code is known by: what is counted by its PTX, a kernel by machine code.
     names = ("ptx", "function") if entry.counts else ("sass", "function", "ptx")
     return (
         entry.key,
         "" if entry.gbps is None else digits(entry.gbps),
         "" if entry.utilization is None else format_percent(entry.utilization, 1),
-        row.judged_on,
+        facts["judged_on"],
         str(len(entry.runs)) if entry.runs else "" if entry.counts else "by hand",
-        "" if row.spread is None else format_percent(row.spread, 2),
-        "" if row.entry.counts else format_percent(row.tolerance, 1),  # counts are judged exactly
-        "" if row.detects is None else f"≥ {format_percent(row.detects, 1)}",
-        "" if row.since_anchor is None else f"{row.since_anchor * 100:+.1f} %",
-        (entry.runs[-1].at or "") if entry.runs else "",
+        "" if facts["spread"] is None else format_percent(facts["spread"], 2),
+        "" if entry.counts else format_percent(facts["tolerance"], 1),  # counts are judged exactly
+        "" if facts["detects"] is None else f"≥ {format_percent(facts['detects'], 1)}",
+        "" if facts["since_anchor"] is None else f"{facts['since_anchor'] * 100:+.1f} %",
+        facts["newest_at"] or "",
         next((entry.code[name][:SHORT_HASH] for name in names if name in entry.code), ""),
         entry.xfail or "",
     )
 
 
-_OF_DEVICE = ("name", "memory_gib", "kind", "peak_gbps")
-_OF_ENTRY = ("key", "gbps", "utilization", "bytes_read", "bytes_written", "method", "xfail", "note", "line")
-_OF_ROW = ("judged_on", "spread", "spread_of_runs", "tolerance", "detects", "since_anchor")
-
-
 def _plain(baseline: Baseline, rows: Sequence[Shown]) -> dict[str, object]:
-    entries = [
-        {
-            **{name: getattr(row.entry, name) for name in _OF_ENTRY},
-            **{name: getattr(row, name) for name in _OF_ROW},
-            "runs": len(row.entry.runs),
-            "gbps_of_runs": [run.gbps for run in row.entry.runs],
-            "runs_advised": row.runs_advised if row.is_blunt else None,
-            "code": dict(row.entry.code),
-            "newest_at": row.entry.runs[-1].at if row.entry.runs else None,
-        }
-        for row in rows
-    ]
     device = baseline.device and {name: getattr(baseline.device, name) for name in _OF_DEVICE}
+    entries = [row.facts for row in rows]
     return {"path": baseline.path, "device": device, "tolerance": baseline.tolerance, "entries": entries}
