@@ -89,7 +89,7 @@ def diff(options: argparse.Namespace) -> int:
         for one in compared:
             if len(compared) > 1:
                 print(printable(f"{one.old.path or 'none'} → {one.new.path or 'none'}"))
-            print("\n".join(_lines(one.old, one.new, one.header, one.differences)))
+            print("\n".join(_lines(one)))
     return int(any(one.header or one.differences for one in compared))
 
 
@@ -164,13 +164,12 @@ def _difference(key: str, before: Entry | None, after: Entry | None, ptx: PtxCha
     return Difference(key, before, after, changed, tuple(filter(None, (*said, change.accesses))), change)
 
 
-def _lines(
-    old: Baseline, new: Baseline, header: Mapping[str, tuple[object, object]], differences: Sequence[Difference]
-) -> list[str]:
-    if not header and not differences:
-        return [f"{printable(old.path or '')} and {printable(new.path or '')} say the same"]
+def _lines(compared: _Files) -> list[str]:
+    differences = compared.differences
+    if not compared.header and not differences:
+        return [f"{printable(compared.old.path or '')} and {printable(compared.new.path or '')} say the same"]
     lines = []
-    for name, pair in header.items():
+    for name, pair in compared.header.items():
         before, after = ("none" if value is None else printable(str(value)) for value in pair)
         lines.append(f"{name}: {before} → {after}")
     if differences:
