@@ -60,7 +60,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pytest_bandwidth.cli.selftest_processes import Plan, measure  # its locks are kept out of start-up
+    from pytest_bandwidth.cli.selftest_processes import measure  # its locks are kept out of start-up
 
     drops = tuple(dict.fromkeys(_drop(text) for text in options.drop or ("3%", "5%", "10%")))
     if not LEAST_RUNS <= options.runs <= 1000:
@@ -74,7 +74,8 @@ def run(options: argparse.Namespace) -> int:
     if not isinstance(device, TimedDevice):
         raise UsageError(f"--device {options.device}: it measures no time; expected auto, cuda, cuda:N or cpu")
     identity = device.identity
-    seen = measure(Plan(identity, options.runs, options.mib, drops, busy), LEAST_RUNS)
+    asked = {"device": identity.option, "mib": options.mib, "drops": drops, "busy_processors": busy}
+    seen = measure(identity, options.runs, asked, LEAST_RUNS)
     found = tables(seen, identity.on_host)
     if not options.json:
         print("\n".join(report(identity.name, seen, found)))

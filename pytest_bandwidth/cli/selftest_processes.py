@@ -40,17 +40,6 @@ GRID = 132 * 16
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Say what to ask of the processes. busy_processors: as in `busy_with_others`; drops: besides identical code."""
-
-    device: DeviceIdentity
-    runs: int
-    mib: int
-    drops: tuple[float, ...]
-    busy_processors: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class MeasuredRuns:
     """Hold runs by drop (0.0: identical code), one of each a process; why others were left out, by number from 1."""
 
@@ -62,24 +51,24 @@ class MeasuredRuns:
         return self.runs[0.0]
 
 
-def measure(plan: Plan, least: int) -> MeasuredRuns:
-    """Run the processes and say which are left out.
+def measure(device: DeviceIdentity, runs: int, asked: Mapping[str, Any], least: int) -> MeasuredRuns:
+    """Run the processes and say which are left out. asked: what `main` answers, but for each one's turn.
 
     Raises BandwidthError where one fails, where so many are left out that fewer than `least` would remain, and where
     the device stays taken.
     """
-    seen = MeasuredRuns({drop: [] for drop in (0.0, *plan.drops)})
-    progress = ConsoleProgress(plan.runs)
+    seen = MeasuredRuns({drop: [] for drop in (0.0, *asked["drops"])})
+    progress = ConsoleProgress(runs)
     lock = DeviceLock(
-        plan.device,
+        device,
         LOCK_SECONDS,
         advice="wait for it or end it",  # no ini file is read here, so that its time-out is no way out
     )
     try:
-        for process in range(1, plan.runs + 1):
+        for process in range(1, runs + 1):
             with lock.held(progress.show, progress.log):
                 progress.bar(process - 1)
-                answered = _one_process(plan, process)
+                answered = _answer({**asked, "turn": process})
             reason = answered.get("invalid")
             if reason is None:
                 for drop, figures in answered["runs"].items():
@@ -87,10 +76,10 @@ def measure(plan: Plan, least: int) -> MeasuredRuns:
                 continue
             seen.left_out[process] = reason
             progress.note(f"process {process} was left out: {reason}")
-            if plan.runs - len(seen.left_out) < least:
-                others = ", or say in --busy-processors what others may use" if plan.device.on_host else ""
+            if runs - len(seen.left_out) < least:
+                others = ", or say in --busy-processors what others may use" if device.on_host else ""
                 raise BandwidthError(
-                    f"{len(seen.left_out)} of {plan.runs} processes left out by now, at least {least} have to stay "
+                    f"{len(seen.left_out)} of {runs} processes left out by now, at least {least} have to stay "
                     f"(the last: {reason}): quiet the machine or raise --runs{others}"
                 )
     finally:
@@ -98,19 +87,12 @@ def measure(plan: Plan, least: int) -> MeasuredRuns:
     return seen
 
 
-def _one_process(plan: Plan, process: int) -> dict[str, Any]:
-    asked = {
-        "device": plan.device.option,
-        "mib": plan.mib,
-        "drops": plan.drops,
-        "busy_processors": plan.busy_processors,
-        "turn": process,
-    }
+def _answer(asked: Mapping[str, Any]) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = json.loads(output_of(__name__, json.dumps(asked), seconds=PROCESS_SECONDS))
     except subprocess.TimeoutExpired:
         raise BandwidthError(
-            f"a process did not measure the kernel {1 + len(plan.drops)} times in {PROCESS_SECONDS} s: "
+            f"a process did not measure the kernel {1 + len(asked['drops'])} times in {PROCESS_SECONDS} s: "
             "try a smaller --mib or fewer of --drop"
         ) from None
     except BandwidthError as error:
@@ -168,7 +150,10 @@ def measured_triad(measurer: Measurer, mib: int, drop: float) -> Measurement:
 
 
 def main(text: str) -> int:
-    """Print the answer to what is asked, a JSON object: device, mib, drops, busy_processors, turn."""
+    """Print the answer to what is asked, a JSON object: device, mib, drops, busy_processors, turn.
+
+    drops: besides identical code. busy_processors: as in `busy_with_others`.
+    """
     asked = json.loads(text)
     try:
         print(json.dumps(answer(measurer_of(asked), asked)))
