@@ -60,7 +60,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pytest_bandwidth.cli.selftest_processes import measure  # its locks are kept out of start-up
+    from pytest_bandwidth.cli.selftest_processes import FIGURES, measure  # its locks are kept out of start-up
 
     drops = tuple(dict.fromkeys(_drop(text) for text in options.drop or ("3%", "5%", "10%")))
     if not LEAST_RUNS <= options.runs <= 1000:
@@ -80,9 +80,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.json:
         print("\n".join(report(identity.name, seen, found)))
         return 0
-    runs = {}
-    for drop, of_drop in seen.runs.items():
-        runs[drop] = [{"gbps": run.gbps, "relative": run.relative, "probe_gbps": run.probe_gbps} for run in of_drop]
+    runs = {drop: [{name: getattr(run, name) for name in FIGURES} for run in of] for drop, of in seen.runs.items()}
     left_out = [{"process": process, "reason": reason} for process, reason in seen.left_out.items()]
     rows = {figure: [asdict(row) for row in of_figure] for figure, of_figure in found.items()}
     print_json({"device": identity.name, "runs": runs, "left_out": left_out, "rates": rows})

@@ -35,6 +35,8 @@ from pytest_bandwidth.options.settings import Settings
 # Of a process that has the device: what it waited before does not count.
 PROCESS_SECONDS = 300
 LOCK_SECONDS = 600.0
+# What each measurement gives, by the names of `Run`.
+FIGURES = ("gbps", "relative", "probe_gbps")
 BLOCK = 256
 GRID = 132 * 16
 
@@ -118,11 +120,7 @@ def answer(measurer: Measurer, asked: Mapping[str, Any]) -> dict[str, Any]:
             reason = disbelief(figures)
         if reason is not None:
             return {"invalid": reason}
-        runs[str(drop)] = {
-            "gbps": measurement.gbps,
-            "relative": measurement.relative,
-            "probe_gbps": measurement.probe_gbps,
-        }
+        runs[str(drop)] = {name: getattr(measurement, name) for name in FIGURES}
     return {"runs": runs}
 
 
