@@ -48,16 +48,20 @@ Code = Literal["same", "changed"]
 
 
 @dataclass(frozen=True, slots=True)
-class SavedRun:
-    """Hold one file's rows by key, and the settings of its device."""
+class _Row:
+    """Hold what one run says of a test, and the settings of its device."""
 
-    outcomes: Mapping[str, Outcome]
+    outcome: Outcome
     settings: Mapping[str, str]
 
-    def setup(self, key: str) -> MeasurementSetup:
-        """Return how a test was measured in this run."""
-        outcome = self.outcomes[key]
-        return MeasurementSetup(outcome.bytes_read, outcome.bytes_written, outcome.method, self.settings)
+    @property
+    def setup(self) -> MeasurementSetup:
+        """Return how the test was measured."""
+        return MeasurementSetup(self.outcome.bytes_read, self.outcome.bytes_written, self.outcome.method, self.settings)
+
+
+# Of each test, oldest first.
+Rows = Mapping[str, Sequence[_Row]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +82,9 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
     count = 1 if options.baseline is None else options.baseline
     if not 1 <= count < len(loaded):
         raise UsageError(f"--baseline {count}: expected 1 to {len(loaded) - 1} of the {len(loaded)} files")
-    runs = []
-    for path, document, outcomes in loaded:
-        by_key: dict[str, Outcome] = {}
-        for outcome in outcomes:
-            # Measured twice it was in one process, which is no evidence of two.
-            if by_key.setdefault(outcome.key, outcome) is not outcome:
-                raise UsageError(f"{path}: found {outcome.key!r:.100} twice, expected one process of one device")
-        runs.append(SavedRun(by_key, document["device"].get("settings", {})))
-    compared = sorted(_compared(runs[:count], runs[count:], loaded[-1][1], tolerance), key=_by_attention)
-    measured = set(_measured_keys(runs[count:]))
-    missing = [key for key in _measured_keys(runs[:count]) if key not in measured]
+    reference, fresh = _rows_of(loaded[:count]), _rows_of(loaded[count:])
+    compared = sorted(_compared(reference, fresh, loaded[-1][1], tolerance), key=_by_attention)
+    missing = [key for key in reference if key not in fresh]
     unjudged = (Rule.NO_ENTRY, Rule.NOTHING_VALID)
     if options.fail_on and all(c.decision.rule in unjudged for c in compared):
         raise UsageError(f"--fail-on {options.fail_on}: found no test that both sides measured, expected one or more")
@@ -102,14 +98,22 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
     return 1 if options.fail_on and failing else 0
 
 
-def _measured_keys(runs: Sequence[SavedRun]) -> list[str]:
-    """Return every test of some runs, in the order of the newest."""
-    return list(dict.fromkeys(key for run in reversed(runs) for key in run.outcomes))
+def _rows_of(loaded: Loaded) -> Rows:
+    """Return the rows of every test of some runs; tests in the order of the newest. Raises UsageError."""
+    runs: list[dict[str, _Row]] = []
+    for path, document, outcomes in loaded:
+        by_key: dict[str, _Row] = {}
+        for outcome in outcomes:
+            # Measured twice it was in one process, which is no evidence of two.
+            if outcome.key in by_key:
+                raise UsageError(f"{path}: found {outcome.key!r:.100} twice, expected one process of one device")
+            by_key[outcome.key] = _Row(outcome, document["device"].get("settings", {}))
+        runs.append(by_key)
+    keys = dict.fromkeys(key for run in reversed(runs) for key in run)
+    return {key: [run[key] for run in runs if key in run] for key in keys}
 
 
-def _compared(
-    reference: Sequence[SavedRun], fresh: Sequence[SavedRun], newest: Mapping[str, Any], tolerance: float | None
-) -> list[Compared]:
+def _compared(reference: Rows, fresh: Rows, newest: Mapping[str, Any], tolerance: float | None) -> list[Compared]:
     """Return every test of the new runs judged by the reference's runs.
 
     newest: the document of the newest run. tolerance: for all tests; None takes what that run held the test to, and of
@@ -120,18 +124,18 @@ def _compared(
     default = newest.get("settings", {}).get("tolerance")
     if not isinstance(default, float) or not 0 < default < 1:
         default = DEFAULT_TOLERANCE
-    known = set(_measured_keys(reference))
     compared = []
-    for key in _measured_keys(fresh):
-        before, after = _side(reference, key), _side(fresh, key)
-        if key not in known:
+    for key, now in fresh.items():
+        then = reference.get(key, ())
+        before, after = _side(then), _side(now)
+        if not then:
             decision = Decision(Status.UNDECIDED, Rule.NO_ENTRY, facts={"path": REFERENCE})
         elif timed_on == "nothing":
-            decision = _by_counts(key, reference, fresh, tolerance or 0.0)
+            decision = _by_counts(key, then, now, tolerance or 0.0)
         else:
             held_to = tolerance or after.tolerance or default
             decision = _by_figures(key, before, after, held_to, on_host=timed_on == "host")
-        code = _code_between(key, reference, fresh)
+        code = _code_between(then, now)
         compared.append(Compared(key, before.gbps, after.gbps, before.probe_gbps, after.probe_gbps, decision, code))
     return compared
 
@@ -151,19 +155,18 @@ class _Side:
     regime: str | None
 
 
-def _side(runs: Sequence[SavedRun], key: str) -> _Side:
-    found = [(run.outcomes[key], run.setup(key)) for run in runs if key in run.outcomes]
-    valid = [(outcome, setup) for outcome, setup in found if outcome.is_valid and _positive(outcome.gbps)]
-    seen = tuple(Run(one.gbps or 0.0, _positive(one.probe_gbps), _positive(one.relative)) for one, _ in valid)
-    newest = valid[-1][0] if valid else None
-    tolerance = newest.verdict.get("tolerance") if newest else None
+def _side(rows: Sequence[_Row]) -> _Side:
+    valid = [row for row in rows if row.outcome.is_valid and _positive(row.outcome.gbps)]
+    outcomes = [row.outcome for row in valid]
+    seen = tuple(Run(one.gbps or 0.0, _positive(one.probe_gbps), _positive(one.relative)) for one in outcomes)
+    tolerance = outcomes[-1].verdict.get("tolerance") if outcomes else None
     return _Side(
-        [setup for _, setup in valid],
+        [row.setup for row in valid],
         seen,
         median_known(run.gbps for run in seen),
         median_known(run.probe_gbps for run in seen),
         tolerance if tolerance is not None and 0 < tolerance < 1 else None,
-        newest.regime if newest else None,
+        outcomes[-1].regime if outcomes else None,
     )
 
 
@@ -190,23 +193,18 @@ def _by_figures(key: str, before: _Side, after: _Side, tolerance: float, *, on_h
     return decide_processes(reference, values, tolerance)
 
 
-def _by_counts(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun], tolerance: float) -> Decision:
-    before, after = _newest_counted(key, reference), _newest_counted(key, fresh)
+def _by_counts(key: str, then: Sequence[_Row], now: Sequence[_Row], tolerance: float) -> Decision:
+    """Judge the newest run that counted the test by the reference's newest."""
+    before, after = (
+        next((row for row in reversed(rows) if row.outcome.counts and row.outcome.is_valid), None)
+        for rows in (then, now)
+    )
     if before is None or after is None:
         return _nothing_valid(NEW if before is not None else REFERENCE)
-    entry, seen = _entry(key, before.setup(key), counts=dict(before.outcomes[key].counts)), after.outcomes[key]
-    same = _code_between(key, [before], [after]) == "same"
+    entry, seen = _entry(key, before.setup, counts=dict(before.outcome.counts)), after.outcome
+    same = _code_between([before], [after]) == "same"
     declared = Traffic(seen.bytes_read, seen.bytes_written)
-    return decide_counts(seen.counts, after.setup(key), declared, entry, tolerance, is_same_code=same)
-
-
-def _newest_counted(key: str, runs: Sequence[SavedRun]) -> SavedRun | None:
-    """Return the last run that counted the test."""
-    for run in reversed(runs):
-        outcome = run.outcomes.get(key)
-        if outcome is not None and outcome.counts and outcome.is_valid:
-            return run
-    return None
+    return decide_counts(seen.counts, after.setup, declared, entry, tolerance, is_same_code=same)
 
 
 def _entry(key: str, setup: MeasurementSetup, **seen: Any) -> Entry:
@@ -225,17 +223,15 @@ def _nothing_valid(where: str) -> Decision:
     return Decision(Status.UNDECIDED, Rule.NOTHING_VALID, facts={"text": where})
 
 
-def _code_between(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun]) -> Code | None:
+def _code_between(then: Sequence[_Row], now: Sequence[_Row]) -> Code | None:
     """Tell whether all runs ran the same code, or the newest of each side surely other; None where it is not known."""
-    sides = [[run.outcomes[key] for run in runs if key in run.outcomes] for runs in (reference, fresh)]
-    if not all(sides):
+    if not then or not now:
         return None
-    then, *others = (identity_of_plain(outcome.code_identity) for side in sides for outcome in side)
-    by = "ptx" if sides[1][-1].counts else "sass"
-    if all(one.is_same(then, by=by) for one in others):
+    before, after = ([identity_of_plain(row.outcome.code_identity) for row in rows] for rows in (then, now))
+    by = "ptx" if now[-1].outcome.counts else "sass"
+    if all(one.is_same(before[0], by=by) for one in (*before[1:], *after)):
         return "same"
-    before, after = (identity_of_plain(side[-1].code_identity) for side in sides)
-    return "changed" if after.standing(before, by=by) == "changed" else None
+    return "changed" if after[-1].standing(before[-1], by=by) == "changed" else None
 
 
 def _by_attention(one: Compared) -> tuple[object, ...]:
