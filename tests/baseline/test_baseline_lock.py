@@ -50,7 +50,7 @@ def test_a_thousand_killed_updates_leave_the_file_whole(tmp_path: Path) -> None:
     check_killing(tmp_path, 1000)
 
 
-@pytest.mark.parametrize("processes", [2, 8, 16])
+@pytest.mark.parametrize("processes", [2, 16])
 def test_concurrent_updates_lose_nothing(tmp_path: Path, processes: int) -> None:
     updates = 6
     seen = run("together", tmp_path / "a.yaml", processes, updates)
