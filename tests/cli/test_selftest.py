@@ -308,9 +308,9 @@ def runs(*shares):
     return [Run(gbps=100 * share, probe_gbps=100.0, relative=share) for share in shares]
 
 
-def noisy(count, share=0.8, spread=0.007, seed=7):
-    draw = random.Random(f"{seed} {share}")
-    return runs(*(share * math.exp(draw.gauss(0.0, spread)) for _ in range(count)))
+def noisy(count, share=0.8):
+    draw = random.Random(f"7 {share}")
+    return runs(*(share * math.exp(draw.gauss(0.0, 0.007)) for _ in range(count)))
 
 
 def found(same, slowed, *, tolerance=0.05, baseline_runs=5, **more):

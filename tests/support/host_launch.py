@@ -34,9 +34,9 @@ def run(file: str, name: str, *args: Any, blocks: int = 1) -> None:
     cpu().launcher(Launch(kernel, (blocks, 1, 1), (256, 1, 1), args), None)()
 
 
-def numbers(n: int, dtype: Any, seed: int = 1, spread: float = 4.0, offset: int = 0) -> Any:
-    """Return n values around 0, up to ±spread ÷ 2, whose first lies `offset` elements past a line's boundary."""
-    values = (RandomSource(seed).array(n + offset, np.float64) - 1.5) * spread
+def numbers(n: int, dtype: Any, seed: int = 1, offset: int = 0) -> Any:
+    """Return n values from -2 to 2, whose first lies `offset` elements past a line's boundary."""
+    values = (RandomSource(seed).array(n + offset, np.float64) - 1.5) * 4
     array = cpu().empty(n + offset, dtype)
     array[:] = values
     return array[offset:]

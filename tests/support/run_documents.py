@@ -78,9 +78,7 @@ def measured(
     rng: random.Random,
     *,
     samples: int = 40,
-    label: str | None = None,
     precision: str | None = None,
-    peak: Peak | None = PEAK,
 ) -> Measurement:
     """Make a measurement whose samples scatter by about 1 % around the asked-for figures."""
     kernel = tuple(traffic.bytes_moved / gbps / 1e9 * rng.lognormvariate(0, 0.01) for _ in range(samples))
@@ -98,12 +96,12 @@ def measured(
         warmup_runs=80,
     )
     return Measurement(
-        label=label,
+        label=None,
         traffic=traffic,
         device=DEVICE,
         method="events+block",
         rounds=rounds,
-        peak=peak,
+        peak=PEAK,
         precision=precision,
         peak_flops=PEAK_FLOPS.get(precision or ""),
         resources=KernelResources(32, 0, 4096, 1024, 0.75),
@@ -153,26 +151,13 @@ def run_document(outcomes: Sequence[Outcome], **changes: Any) -> dict[str, Any]:
 def outcomes(count: int, *, failing: int = 0, unjudged: int = 0, seed: int = 1, samples: int = 40) -> list[Outcome]:
     """Make so many results over all operations, sizes and both precisions; the first fail or cannot be judged."""
     rng = random.Random(seed)
-    made: list[Outcome] = []
-    for index in range(count):
-        operation = list(OPERATIONS)[index % len(OPERATIONS)]
-        precision = ("fp32", "fp16")[index // len(OPERATIONS) % 2]
-        size = 2 ** (20 + index // (2 * len(OPERATIONS)) % 6)
-        made.append(_one(operation, precision, size, index, count, failing, unjudged, rng, samples))
-    return made
+    return [_one(index, count, failing, unjudged, rng, samples) for index in range(count)]
 
 
-def _one(
-    operation: str,
-    precision: str,
-    size: int,
-    index: int,
-    count: int,
-    failing: int,
-    unjudged: int,
-    rng: random.Random,
-    samples: int,
-) -> Outcome:
+def _one(index: int, count: int, failing: int, unjudged: int, rng: random.Random, samples: int) -> Outcome:
+    operation = list(OPERATIONS)[index % len(OPERATIONS)]
+    precision = ("fp32", "fp16")[index // len(OPERATIONS) % 2]
+    size = 2 ** (20 + index // (2 * len(OPERATIONS)) % 6)
     share, intensity = OPERATIONS[operation]
     element = 4 if precision == "fp32" else 2
     moved = 2 * size * element
@@ -264,9 +249,9 @@ def _access(sectors: int, pattern: str) -> dict[str, Any]:
     }
 
 
-def improved(nodeid: str = "tests/test_fast.py::test_improved") -> Outcome:
+def improved() -> Outcome:
     """Make a result well above its baseline."""
-    rng = random.Random(9)
+    nodeid, rng = "tests/test_fast.py::test_improved", random.Random(9)
     measurement = measured(Traffic(2**28, 2**28), 900, 910, rng)
     entry = entry_of(nodeid, 700, 910, 5, rng)
     decision = judged(measurement, entry)
