@@ -74,7 +74,7 @@ class _Search:
     ) -> None:
         self._test, self._as_json = options.test, options.json
         self._against, self._history, self._progress = against, history, progress
-        self._judged: dict[str, Judgement] = {}
+        self._judged: list[Judgement] = []
 
     def result(self) -> int:
         """Search, and return the exit status."""
@@ -105,21 +105,15 @@ class _Search:
         return self._end(suspects, f"the first commit at which {self._test} is REGRESSED against {good}:", FOUND)
 
     def _judge(self, commit: str) -> Judgement:
-        judgement = self._judged[commit] = self._against.judge(commit)
+        judgement = self._against.judge(commit)
+        self._judged.append(judgement)
         self._print(f"{commit[:SHORT_HASH]} {judgement.status or 'skipped'}: {judgement.reason}")
         return judgement
 
     def _end(self, suspects: list[str], text: str, status: int) -> int:
         if self._as_json:
-            judged = [
-                {
-                    "commit": one.commit,
-                    "is_bad": one.is_bad,
-                    "status": None if one.status is None else one.status.value,
-                    "reason": one.reason,
-                }
-                for one in self._judged.values()
-            ]
+            names = ("commit", "is_bad", "status", "reason")
+            judged = [{name: getattr(one, name) for name in names} for one in self._judged]
             device, good = self._against.device.name, self._against.good.commit
             print_json({"test": self._test, "device": device, "good": good, "judged": judged, "first_bad": suspects})
             return status
