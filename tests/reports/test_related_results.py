@@ -18,34 +18,31 @@ def tagged(nodeid: str = "t.py::test_a", bytes_read: int = 8, **tags: Any) -> Ou
     return replace(OUTCOME, nodeid=nodeid, key=nodeid, tags=tags, precision=None, bytes_read=bytes_read)
 
 
+MEANT = {"fp32": "fp32", "float32": "fp32", "FP16": "fp16", "half": "fp16", "fp16-tensor": "fp16", "bf16": "bf16"}
+
+
+@pytest.mark.parametrize("written", MEANT)
+def test_precisions_by_their_usual_names(written: str) -> None:
+    assert precision_of(tagged(precision=written)) == MEANT[written]
+
+
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("outcomes", "names"),
     [
-        ("fp32", "fp32"),
-        ("float32", "fp32"),
-        ("FP16", "fp16"),
-        ("half", "fp16"),
-        ("fp16-tensor", "fp16"),
-        ("bf16", "bf16"),
+        (
+            [tagged(operation="gemm", precision=p, M=m, N=2, K=3) for m in (1, 32) for p in ("fp32", "fp16")],
+            ["gemm 1×2×3", "gemm 32×2×3"],
+        ),
+        ([tagged(operation="gemm", precision=p, M=m, bytes_read=10**m) for p, m in (("fp32", 1), ("fp16", 12))], []),
+        ([tagged(operation="copy", precision=p, variant=v) for p, v in (("fp32", "plain"), ("fp16", "float4"))], []),
+        ([tagged(f"t.py::test_copy[{p}-64]", precision=p) for p in ("float32", "float16")], ["t.py::test_copy[*-64]"]),
+        ([tagged(operation="copy", precision=p) for p in ("fp32", "fp32", "fp16")], []),
+        ([replace(tagged(operation="copy", precision=p, n=1), gbps=None) for p in ("fp32", "fp16")], []),
     ],
+    ids=["one shape", "another shape", "another variant", "by their ids without tags", "ambiguous", "not timed"],
 )
-def test_precisions_by_their_usual_names(written: str, meant: str) -> None:
-    assert precision_of(tagged(precision=written)) == meant
-
-
-def test_the_same_shape_in_both_precisions_is_a_pair() -> None:
-    outcomes = [tagged(operation="gemm", precision=p, M=m, N=2, K=3) for m in (1, 32) for p in ("fp32", "fp16")]
-    assert [pair.name for pair in precision_pairs(outcomes)] == ["gemm 1×2×3", "gemm 32×2×3"]
-
-
-def test_another_shape_or_variant_is_no_pair() -> None:
-    outcomes = [
-        tagged(operation="gemm", precision="fp32", M=1),
-        tagged(operation="gemm", precision="fp16", M=2, bytes_read=10**12),
-        tagged(operation="copy", precision="fp32", variant="plain"),
-        tagged(operation="copy", precision="fp16", variant="float4"),
-    ]
-    assert precision_pairs(outcomes) == []
+def test_the_same_work_in_both_precisions_is_a_pair(outcomes: list[Outcome], names: list[str]) -> None:
+    assert [pair.name for pair in precision_pairs(outcomes)] == names
 
 
 def test_as_many_bytes_of_one_version_are_a_pair_without_a_ratio_of_times() -> None:
@@ -62,19 +59,6 @@ def test_as_many_bytes_of_one_version_are_a_pair_without_a_ratio_of_times() -> N
     assert pair.same_shape
 
 
-def test_without_tags_the_ids_pair_by_their_precision() -> None:
-    outcomes = [
-        tagged("t.py::test_copy[float32-64]", precision="fp32"),
-        tagged("t.py::test_copy[float16-64]", precision="fp16"),
-    ]
-    assert [pair.name for pair in precision_pairs(outcomes)] == ["t.py::test_copy[*-64]"]
-
-
-def test_what_is_ambiguous_is_left_out() -> None:
-    outcomes = [tagged(operation="copy", precision=p) for p in ("fp32", "fp32", "fp16")]
-    assert precision_pairs(outcomes) == []
-
-
 def test_ratios_are_fp16_over_fp32() -> None:
     slow = replace(tagged(operation="copy", precision="fp32"), gbps=100.0, seconds=2.0)
     fast = replace(tagged(operation="copy", precision="fp16"), gbps=150.0, seconds=0.5)
@@ -82,25 +66,22 @@ def test_ratios_are_fp16_over_fp32() -> None:
     assert (pair.bandwidth_ratio, pair.time_ratio) == (1.5, 0.25)
 
 
-def test_three_sizes_are_a_sweep_and_two_are_none() -> None:
-    three = [tagged(operation="copy", precision="fp32", n=n, bytes_read=n) for n in (400, 100, 200)]
-    two = [tagged(operation="add", precision="fp32", n=n, bytes_read=n) for n in (100, 200)]
-    sweeps = size_sweeps([*three, *two])
-    assert [(s.name, s.precision, [o.bytes_read for o in s.outcomes]) for s in sweeps] == [
-        ("copy", "fp32", [100, 200, 400])
-    ]
+def sizes(operation: str, *read: int) -> list[Outcome]:
+    return [tagged(operation=operation, precision="fp32", n=n, bytes_read=n) for n in read]
 
 
-def test_without_tags_a_parametrised_test_is_a_sweep() -> None:
-    outcomes = [tagged(f"tests/t.py::test_copy[{n}]", bytes_read=n) for n in (100, 200, 400)]
-    assert [s.name for s in size_sweeps(outcomes)] == ["t.py::test_copy"]
-
-
-def test_what_was_not_timed_is_in_no_sweep_and_no_pair() -> None:
-    outcomes = [
-        replace(tagged(operation="copy", precision=p, n=n, bytes_read=n), gbps=None)
-        for p in ("fp32", "fp16")
-        for n in (1, 2, 3)
-    ]
-    assert size_sweeps(outcomes) == []
-    assert precision_pairs(outcomes) == []
+@pytest.mark.parametrize(
+    ("outcomes", "found"),
+    [
+        ([*sizes("copy", 400, 100, 200), *sizes("add", 100, 200)], [("copy", "fp32", [100, 200, 400])]),
+        (
+            [tagged(f"tests/t.py::test_copy[{n}]", bytes_read=n) for n in (100, 200, 400)],
+            [("t.py::test_copy", "", [100, 200, 400])],
+        ),
+        ([replace(one, gbps=None) for one in sizes("copy", 1, 2, 3)], []),
+    ],
+    ids=["three sizes", "a parametrised test without tags", "not timed"],
+)
+def test_one_operation_over_three_sizes_is_a_sweep(outcomes: list[Outcome], found: list[object]) -> None:
+    seen = [(s.name, s.precision, [o.bytes_read for o in s.outcomes]) for s in size_sweeps(outcomes)]
+    assert seen == found
