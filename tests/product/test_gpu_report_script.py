@@ -19,20 +19,15 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu.py"
 
 
 @pytest.fixture(scope="module")
-def modules() -> Iterator[dict[str, Any]]:
+def script() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(SCRIPT.parent)  # as Python does for a script
-        yield {name: importlib.import_module(name) for name in ("gpu", "gpu_page")}
+        yield importlib.import_module("gpu")
 
 
 @pytest.fixture(scope="module")
-def script(modules: dict[str, Any]) -> Any:
-    return modules["gpu"]
-
-
-@pytest.fixture(scope="module")
-def pages(modules: dict[str, Any]) -> Any:
-    return modules["gpu_page"]
+def pages(script: Any) -> Any:
+    return sys.modules[script.spreads.__module__]
 
 
 def result(name: str, gbps: float | None, **more: Any) -> dict[str, Any]:

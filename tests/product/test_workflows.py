@@ -54,11 +54,7 @@ WITHOUT_HASHES = {
 }
 
 
-def made_by_ci():
-    """The commands of all jobs that make something, each once."""
-    lines = [line for param in JOBS for step in param.values[0]["steps"] for line in step.get("run", "").splitlines()]
-    plain = [re.sub(r"\$\{\{.*?\}\}", "x", line) for line in lines]
-    return sorted({found[0] for line in plain if (found := re.search(r"\bmake [a-z].*", line))})
+LINES = [line for param in JOBS for step in param.values[0]["steps"] for line in step.get("run", "").splitlines()]
 
 
 def installed_without_hashes(command):
@@ -82,7 +78,8 @@ def requirements_among(words):
 
 
 def test_what_ci_installs_is_named_by_hash_but_for_what_security_md_names():
-    commands = made_by_ci()
+    plain = [re.sub(r"\$\{\{.*?\}\}", "x", line) for line in LINES]
+    commands = sorted({found[0] for line in plain if (found := re.search(r"\bmake [a-z].*", line))})
     assert len(commands) > 10
     found = {command.split()[1]: installed for command in commands if (installed := installed_without_hashes(command))}
     assert found == WITHOUT_HASHES
@@ -92,8 +89,7 @@ def test_what_ci_installs_is_named_by_hash_but_for_what_security_md_names():
 
 
 def test_no_job_installs_but_by_make():
-    lines = [line for param in JOBS for step in param.values[0]["steps"] for line in step.get("run", "").splitlines()]
-    assert [line for line in lines if re.search(r"\b(?:pip|pipx|uv) ", line)] == []
+    assert [line for line in LINES if re.search(r"\b(?:pip|pipx|uv) ", line)] == []
 
 
 @pytest.fixture
@@ -163,10 +159,6 @@ def test_no_token_stays_in_a_checkout(job):
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
 
 
-def runs_all_tests(job):
-    return any(re.match(r"make (test|lowest)\b", step.get("run", "")) for step in job["steps"])
-
-
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
@@ -185,9 +177,9 @@ def test_one_job_runs_tests_of_others_programs_where_none_can_skip(name, parts):
 
 
 def test_the_jobs_that_run_all_tests_may_not_skip_those_in_a_browser():
-    jobs = [param.values[0] for param in JOBS if runs_all_tests(param.values[0])]
-    assert len(jobs) == 3
-    assert all(job["env"] == {"BROWSER_TESTS": "required"} for job in jobs)
+    named = [(job, step.get("run", "")) for (job,) in (param.values for param in JOBS) for step in job["steps"]]
+    jobs = {id(job): job for job, command in named if re.match(r"make (test|lowest)\b", command)}
+    assert [job["env"] for job in jobs.values()] == [{"BROWSER_TESTS": "required"}] * 3
 
 
 def test_a_pull_request_is_compared_with_what_its_checkout_merged_it_into():
