@@ -179,9 +179,9 @@ def _of_hint(hint: Any, signed: bool) -> Check:
     if origin is Literal:
         return _of_choice(arguments)
     if origin is tuple:
-        return _of_list(arguments[0], signed)
+        return _of_values(arguments[0], signed, in_list=True)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return _of_mapping(arguments[1], signed)
+        return _of_values(arguments[1], signed, in_list=False)
     if is_dataclass(hint):
         return _of_dataclass(cast("type", hint))
     if isinstance(hint, type) and issubclass(hint, Enum):
@@ -216,31 +216,20 @@ def _of_choice(choices: tuple[object, ...]) -> Check:
     return check
 
 
-def _of_list(hint: Any, signed: bool) -> Check:
+def _of_values(hint: Any, signed: bool, *, in_list: bool) -> Check:
     plain, _, inner = _of_field(hint, signed)
 
-    def check(value: object) -> str | None:
-        if not isinstance(value, list | tuple):
-            return _wrong(value, "a list")
-        kinds = set(map(type, value))
-        if kinds <= plain or (hint is float and kinds == {float} and min(value) >= SMALLEST and sum(value) <= LARGEST):
-            return None  # nearly all; quick, in C; the sum with NaN is none
-        problems = ((i, inner(one)) for i, one in enumerate(value))
-        return next((f"[{i}]{problem}" for i, problem in problems if problem is not None), None)
-
-    return check
-
-
-def _of_mapping(hint: Any, signed: bool) -> Check:
-    plain, _, inner = _of_field(hint, signed)
-
-    def check(value: object) -> str | None:
-        if not _is_mapping(value):
-            return _wrong(value, "a mapping")
-        if hint is Any or set(map(type, value.values())) <= plain:
+    def check(value: Any) -> str | None:
+        if not (isinstance(value, list | tuple) if in_list else _is_mapping(value)):
+            return _wrong(value, "a list" if in_list else "a mapping")
+        values = value if in_list else value.values()
+        kinds = set(map(type, values))
+        if kinds <= plain or hint is Any:
             return None
-        problems = ((name, inner(one)) for name, one in value.items())
-        return next((f"[{shown(name)}]{problem}" for name, problem in problems if problem is not None), None)
+        if hint is float and kinds == {float} and min(values) >= SMALLEST and sum(values) <= LARGEST:
+            return None  # nearly all; quick, in C; the sum with NaN is none
+        problems = ((at, inner(one)) for at, one in (enumerate(value) if in_list else value.items()))
+        return next((f"[{shown(at)}]{problem}" for at, problem in problems if problem is not None), None)
 
     return check
 
