@@ -470,11 +470,11 @@ def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str,
         rows[-1] = (name, f"{text}; and {counted(len(changes) - COUNTS_SHOWN, 'more count')}")
     if changes and changes[0][0] in COMPILED:  # no source line asks for it
         return rows
-    lines = measurement.detail.get("lines", ())
-    conflicts = bool(changes) and changes[0][0] == "bank_conflicts"
-    if (line := (conflicting_line if conflicts else worst_line)(lines)) is not None:
+    lines, count = measurement.detail.get("lines", ()), changes[0][0] if changes else ""
+    line = busiest_line(lines, count) if count == "bank_conflicts" else worst_line(lines)
+    if line is not None:
         rows.append(("at", line))
-    elif changes and (line := busiest_line(lines, changes[0][0])) is not None:
+    elif (line := busiest_line(lines, count)) is not None:
         rows.append(("most at", line))
     if decision.facts.get("pattern"):
         rows.append(("baseline", str(decision.facts["pattern"])))
@@ -498,22 +498,16 @@ def worst_line(lines: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def busiest_line(lines: Sequence[Mapping[str, Any]], count: str) -> str | None:
-    """Say which line asks for most of the sectors of a count, such as load_sectors, where all are coalesced."""
+    """Say which line has most of a count of sectors or of bank conflicts, as ``K.cu:12 loads, 75 % of the sectors``."""
     kind, _, unit = count.partition("_")
-    found = [(line[f"{kind}s"]["sectors"], line) for line in lines if unit == "sectors" and line.get(f"{kind}s")]
-    sectors, line = max(found, key=lambda one: one[0], default=(0, {}))
-    share = f"{format_percent(sectors / sum(one for one, _ in found), 0)} of the sectors" if sectors else ""
-    return f"{line['file']}:{line['line']} {kind}s, {share}" if sectors else None
-
-
-def conflicting_line(lines: Sequence[Mapping[str, Any]]) -> str | None:
-    """Say which line has most of the bank conflicts, as ``K.cu:12, 100 % of the bank conflicts``."""
-    worst = max(lines, key=lambda line: line.get("bank_conflicts", 0), default=None)
-    total = sum(line.get("bank_conflicts", 0) for line in lines)
-    if worst is None or not total:
-        return None
-    share = format_percent(worst["bank_conflicts"] / total)
-    return f"{worst['file']}:{worst['line']}, {share} of the bank conflicts"
+    what, whose = (f" {kind}s", "sectors") if unit == "sectors" else ("", "bank conflicts")
+    if unit == "sectors":
+        found = [(line[f"{kind}s"]["sectors"], line) for line in lines if line.get(f"{kind}s")]
+    else:
+        found = [(line.get("bank_conflicts", 0), line) for line in lines if count == "bank_conflicts"]
+    most, line = max(found, key=lambda one: one[0], default=(0, {}))
+    share = f"{format_percent(most / sum(one for one, _ in found))} of the {whose}" if most else ""
+    return f"{line['file']}:{line['line']}{what}, {share}" if most else None
 
 
 def _moved(drop: float, other: str) -> str:
