@@ -64,14 +64,6 @@ def skip_without_what_it_needs(script):
         pytest.skip("no gcc: there is no C to compare with")
 
 
-@pytest.mark.slow
-def test_many_small_tests_are_timed():
-    skip_without_what_it_needs("traffic.py")
-    result = run(sys.executable, ROOT / "benchmarks" / "scale.py", "--tests=2", "--repeat=1", cwd=ROOT)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert re.search(r"judge ÷ update: \d", result.stdout)
-
-
 def test_every_script_is_run():
     assert {file.name for file in (ROOT / "benchmarks").glob("*.py")} == ELSEWHERE | set(SMALLEST)
 
@@ -90,11 +82,24 @@ def test_documented_options_are_the_scripts(command):
     assert [option for option in args if option.startswith("--") and option not in usage_of(script)] == []
 
 
+# Of scripts that do two things the other: what it needs, its arguments, a pattern of its output.
+MORE = {
+    "scale.py": ("traffic.py", ("--tests=2", "--repeat=1"), r"judge ÷ update: \d"),
+    "history.py": (
+        "history.py",
+        ("--fleet", "--cards=8", "--runs=30", "--tests=8", "--repeat=1"),
+        r"(?s)(?=.*reported as drifting: GPU-0001, of 8 cards).*SQL: count",
+    ),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("script", sorted(SMALLEST))
-def test_script_runs_to_its_end(script):
-    skip_without_what_it_needs(script)
-    args, printed = SMALLEST[script]
+@pytest.mark.parametrize(
+    ("script", "needs", "args", "printed"),
+    [*((name, name, *SMALLEST[name]) for name in sorted(SMALLEST)), *((name, *more) for name, more in MORE.items())],
+)
+def test_script_runs_to_its_end(script, needs, args, printed):
+    skip_without_what_it_needs(needs)
     result = run(sys.executable, ROOT / "benchmarks" / script, *args, cwd=ROOT, PYTEST_ADDOPTS=SHORT)
     assert result.returncode == 0, result.stdout + result.stderr
     assert re.search(printed, result.stdout)
@@ -172,13 +177,3 @@ def test_changes_are_looked_for_in_invented_series(monkeypatch, capsys):
     runpy.run_path(str(ROOT / "benchmarks" / "history.py"))["change_points_found"](series=2)
     rows = re.findall(r"^\| (normal|heavy-tailed \(t3\)) \| (20|50|200) \|", capsys.readouterr().out, re.MULTILINE)
     assert len(set(rows)) == 6
-
-
-@pytest.mark.slow
-def test_a_fleets_history_is_asked_by_card():
-    skip_without_what_it_needs("history.py")
-    args = ("--fleet", "--cards=8", "--runs=30", "--tests=8", "--repeat=1")
-    result = run(sys.executable, ROOT / "benchmarks" / "history.py", *args, cwd=ROOT)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "reported as drifting: GPU-0001, of 8 cards" in result.stdout
-    assert "SQL: count" in result.stdout

@@ -1,18 +1,13 @@
 """Without a browser its tests skip, except where the job says that there is one."""
 
-from __future__ import annotations
-
 import pytest
 from chromium import BROWSER_TESTS, end_without
 
 
-def test_what_is_missing_skips_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(BROWSER_TESTS, raising=False)
-    with pytest.raises(pytest.skip.Exception, match="no Chromium is here"):
-        end_without("no Chromium is here")
-
-
-def test_where_a_browser_is_required_they_fail_with_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(BROWSER_TESTS, "required")
-    with pytest.raises(pytest.fail.Exception, match="no Chromium is here"):
+@pytest.mark.parametrize(
+    ("promised", "ends"), [("", pytest.skip.Exception), ("required", pytest.fail.Exception)], ids=["skips", "fails"]
+)
+def test_what_is_missing_ends_the_tests_in_the_same_words(monkeypatch, promised, ends):
+    monkeypatch.setenv(BROWSER_TESTS, promised)
+    with pytest.raises(ends, match="no Chromium is here"):
         end_without("no Chromium is here")
