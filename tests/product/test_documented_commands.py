@@ -410,12 +410,12 @@ def test_the_recipe_for_the_traffic_device_passes_there(pytester):
     pytester.runpytest_inprocess("--bandwidth-device=traffic").assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize("block", IN_A_TEST, ids=str)
-def test_fragments_run(block, pytester):
+def test_fragments_run(pytester):
     pytester.makefile(".ini", pytest=INI)
-    body = "".join(f"    {line}\n" for line in (GIVEN[block.page] + block.text).splitlines())
-    pytester.makepyfile(test_fragment=f"def test_fragment(bandwidth):\n{body}")
-    pytester.runpytest_inprocess("--bandwidth-device=cpu").assert_outcomes(passed=1)
+    for number, block in enumerate(IN_A_TEST):
+        body = "".join(f"    {line}\n" for line in (GIVEN[block.page] + block.text).splitlines())
+        pytester.makepyfile(**{f"test_fragment{number}": f"def test_fragment(bandwidth):\n{body}"})
+    pytester.runpytest_inprocess("--bandwidth-device=cpu").assert_outcomes(passed=len(IN_A_TEST))
 
 
 def test_figures_beside_the_traffic_model_are_the_models():
