@@ -1,10 +1,7 @@
 """Entries formed by hand are edited in place: what stays keeps its characters, and no comment line is lost."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -38,18 +35,18 @@ EDITS = (
 )
 
 
-def entry_text(key: str, choose: random.Random) -> str:
+def entry_text(key, choose):
     """An entry as some person might lay it out."""
-    chosen: dict[str, str] = {}
+    chosen = {}
     for text in choose.sample(FIELDS, 4):
         chosen.setdefault(text.split(":")[0], text)
     fields = ["    bandwidth: 5.0 GB/s%s\n", *chosen.values()]
     choose.shuffle(fields)
 
-    def remark() -> str:
+    def remark():
         return choose.choice(["", "", "  # why"])
 
-    def line(indent: int) -> str:
+    def line(indent):
         return choose.choice(["", "", f"{' ' * indent}# line {choose.random()}\n", "\n"])
 
     text = f"  {key}:{remark()}\n"
@@ -59,7 +56,7 @@ def entry_text(key: str, choose: random.Random) -> str:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_hand_formed_entries(tmp_path: Path, seed: int) -> None:
+def test_hand_formed_entries(tmp_path, seed):
     choose = random.Random(seed)
     before, target, after = (entry_text(key, choose) for key in "abc")
     path = tmp_path / "x.yaml"
@@ -107,7 +104,7 @@ def test_hand_formed_entries(tmp_path: Path, seed: int) -> None:
         ),
     ],
 )
-def test_only_the_lines_of_what_changed_are_edited(block: str, old: Entry, changes: dict, expected: str) -> None:
+def test_only_the_lines_of_what_changed_are_edited(block, old, changes, expected):
     assert edit_lines(block, old, replace(old, **changes)) == expected
 
 
@@ -124,7 +121,7 @@ def test_only_the_lines_of_what_changed_are_edited(block: str, old: Entry, chang
         ),
     ],
 )
-def test_an_entry_whose_fields_share_lines_is_written_afresh_below_its_comments(key: str, block: str, expected: str):
+def test_an_entry_whose_fields_share_lines_is_written_afresh_below_its_comments(key, block, expected):
     with pytest.raises(NotByLines):
         edit_lines(block, Entry(key, 5.0), Entry(key, 6.0))
     assert afresh(block, Entry(key, 5.0), Entry(key, 6.0)) == f"{expected}    bandwidth: 6.0 GB/s\n"
@@ -148,7 +145,7 @@ zz_footer: kept
 """
 
 
-def test_a_tangled_file_keeps_its_comments_and_the_text_of_scalars(tmp_path: Path) -> None:
+def test_a_tangled_file_keeps_its_comments_and_the_text_of_scalars(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_text(TANGLED)
     old = baseline_files.load(path).entries["b"]

@@ -1,14 +1,11 @@
 """Hostile files end in one error, soon and in little memory, and nothing in them is executed."""
 
-from __future__ import annotations
-
 import random
 import resource
 import subprocess
 import sys
 import time
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
@@ -19,13 +16,13 @@ from pytest_bandwidth.domain.errors import BaselineError
 HEAD = "schema: 2\ntests:\n"
 
 
-def files(size: int) -> dict[str, str]:
+def files(size):
     """Files of about so many characters, each with too much of one thing."""
 
-    def repeated(piece: str) -> str:
+    def repeated(piece):
         return piece * (size // len(piece))
 
-    def numbered(template: str) -> str:
+    def numbered(template):
         return "".join(template.format(number) for number in range(size // (len(template) + 4)))
 
     return {
@@ -75,7 +72,7 @@ VALID = {"one-line entries", "canonical and not", "settings", "blank lines", "co
 LARGE = 2**19
 
 
-def load(path: Path) -> str:
+def load(path):
     """One of: loaded, refused. Anything but a BaselineError fails the test."""
     try:
         baseline_files.load(path)
@@ -90,7 +87,7 @@ def load(path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_hostile_file_ends_in_an_error_and_little_memory(tmp_path: Path, name: str) -> None:
+def test_a_hostile_file_ends_in_an_error_and_little_memory(tmp_path, name):
     path = tmp_path / "hostile.yaml"
     path.write_text(SMALL[name])
     tracemalloc.start()
@@ -105,7 +102,7 @@ def test_a_hostile_file_ends_in_an_error_and_little_memory(tmp_path: Path, name:
 
 @pytest.mark.experiment
 @pytest.mark.parametrize("name", SMALL)
-def test_a_hostile_file_costs_at_most_a_second(tmp_path: Path, name: str) -> None:
+def test_a_hostile_file_costs_at_most_a_second(tmp_path, name):
     path = tmp_path / "hostile.yaml"
     path.write_text(files(LARGE)[name])
     program = (
@@ -123,7 +120,7 @@ def test_a_hostile_file_costs_at_most_a_second(tmp_path: Path, name: str) -> Non
     assert kibibytes * 1024 <= 200e6
 
 
-def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
+def test_nothing_in_a_file_is_executed(tmp_path):
     marker = tmp_path / "executed"
     path = tmp_path / "a.yaml"
     for payload in (
@@ -137,7 +134,7 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-def test_the_limit_on_items_is_told(tmp_path: Path) -> None:
+def test_the_limit_on_items_is_told(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text(HEAD + "  a: [" + "a," * MAX_EVENTS + "]\n")
     with pytest.raises(BaselineError, match=rf"yaml:3: found more than {MAX_EVENTS} YAML items, expected fewer"):
@@ -173,7 +170,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-def mutated(chance: random.Random) -> bytes:
+def mutated(chance):
     """The seed file with some pieces put in, cut out, swapped or repeated; sometimes as broken bytes."""
     text = SEED_FILE
     for _ in range(chance.choice((1, 1, 1, 2, 3, 8, 30))):
@@ -204,7 +201,7 @@ def mutated(chance: random.Random) -> bytes:
     return data
 
 
-def check_mutations(tmp_path: Path, count: int, seed: int) -> tuple[int, float]:
+def check_mutations(tmp_path, count, seed):
     """Loads so many mutated files; how many were valid, and the longest time that one took."""
     chance = random.Random(seed)
     path = tmp_path / "mutated.yaml"
@@ -223,7 +220,7 @@ def check_mutations(tmp_path: Path, count: int, seed: int) -> tuple[int, float]:
 
 
 @pytest.mark.experiment
-def test_a_hundred_thousand_mutated_files(tmp_path: Path) -> None:
+def test_a_hundred_thousand_mutated_files(tmp_path):
     valid, slowest = check_mutations(tmp_path, 100_000, 2)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"100,000 files: {valid} valid, slowest {slowest:.3f} s, peak of the whole test process {peak:.0f} MiB")

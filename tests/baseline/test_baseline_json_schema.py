@@ -6,7 +6,6 @@ import json
 import random
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import jsonschema
@@ -19,7 +18,6 @@ from test_baseline_hostile import load, mutated
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.parse import Problems, decode
-from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.errors import BaselineError
 
 SCHEMA = json.loads(baseline_files.SCHEMA_FILE.read_text())
@@ -43,12 +41,12 @@ CoreLoader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(loa
 CoreLoader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: float(loader.construct_scalar(node)))
 
 
-def as_an_editor_sees_it(text: str) -> Any:
+def as_an_editor_sees_it(text):
     """Values typed as editors type them; keys are text."""
     return _plain(yaml.load(text, Loader=CoreLoader))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value):
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -56,22 +54,22 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def flagged(text: str) -> bool:
+def flagged(text):
     return not VALIDATOR.is_valid(as_an_editor_sees_it(text))
 
 
-def test_the_schema_is_one_and_written_from_the_loaders_own_tables() -> None:
+def test_the_schema_is_one_and_written_from_the_loaders_own_tables():
     jsonschema.Draft7Validator.check_schema(SCHEMA)
     assert baseline_files.SCHEMA_FILE.read_text() == write_json_schema.text(), f"run {write_json_schema.__file__}"
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(baselines)
-def test_what_updates_write_is_not_flagged(baseline: Baseline) -> None:
+def test_what_updates_write_is_not_flagged(baseline):
     assert not flagged(render(baseline))
 
 
-def test_mutated_files_load_and_are_not_flagged_or_are_refused_in_one_line_each(tmp_path: Path) -> None:
+def test_mutated_files_load_and_are_not_flagged_or_are_refused_in_one_line_each(tmp_path):
     chance = random.Random(3)
     path = tmp_path / "a.yaml"
     valid = 0
@@ -126,7 +124,7 @@ def test_mutated_files_load_and_are_not_flagged_or_are_refused_in_one_line_each(
         ),
     ],
 )
-def test_both_refuse(tmp_path: Path, text: str) -> None:
+def test_both_refuse(tmp_path, text):
     path = tmp_path / "a.yaml"
     path.write_text(text + "\n")
     with pytest.raises(BaselineError):

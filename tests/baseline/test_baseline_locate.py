@@ -1,7 +1,5 @@
 """A folder holds one file per device, and the right one is found by what the files say, not by their names."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from dataclasses import replace
@@ -19,18 +17,18 @@ A100 = DeviceIdentity("cuda", "NVIDIA A100-SXM4-80GB", 80 * 2**30, "GPU-1", time
 ENTRY = Entry("tests/test_a.py::test_a", 5.0)
 
 
-def write(path: Path, header: str) -> Path:
+def write(path, header):
     path.write_text(f"schema: 2\n{header}tests:\n")
     return path
 
 
-def test_a_file_is_itself(tmp_path: Path) -> None:
+def test_a_file_is_itself(tmp_path):
     for path in (tmp_path / "none.yaml", write(tmp_path / "there.yaml", ""), write(tmp_path / "no_suffix", "")):
         assert baseline_files.find_file(path, A100) == path
 
 
 @pytest.mark.parametrize("folder", ["there", "new"])
-def test_a_new_device_gets_a_new_file(tmp_path: Path, folder: str) -> None:
+def test_a_new_device_gets_a_new_file(tmp_path, folder):
     (tmp_path / "there").mkdir()
     path = baseline_files.find_file(tmp_path / folder, A100)
     assert path == tmp_path / folder / "nvidia-a100-sxm4-80gb.yaml"
@@ -47,11 +45,11 @@ def test_a_new_device_gets_a_new_file(tmp_path: Path, folder: str) -> None:
         ("x" * 300, "x" * 100 + ".yaml"),
     ],
 )
-def test_any_name_makes_a_harmless_file_name(tmp_path: Path, name: str, file: str) -> None:
+def test_any_name_makes_a_harmless_file_name(tmp_path, name, file):
     assert baseline_files.find_file(tmp_path, replace(A100, name=name)) == tmp_path / file
 
 
-def test_the_header_decides(tmp_path: Path) -> None:
+def test_the_header_decides(tmp_path):
     write(tmp_path / "nvidia-a100-sxm4-80gb.yaml", "device: {name: NVIDIA H200}\n")
     ours = write(tmp_path / "ours.yml", "device: {name: NVIDIA A100-SXM4-80GB}\n")
     (tmp_path / "notes.txt").write_text("no baseline")
@@ -61,7 +59,7 @@ def test_the_header_decides(tmp_path: Path) -> None:
     assert baseline_files.find_file(tmp_path, h200) == tmp_path / "nvidia-a100-sxm4-80gb.yaml"
 
 
-def test_devices_of_one_name_are_told_apart_by_memory_and_kind(tmp_path: Path) -> None:
+def test_devices_of_one_name_are_told_apart_by_memory_and_kind(tmp_path):
     small = replace(A100, memory_bytes=40 * 2**30)
     traffic = replace(A100, kind="traffic", memory_bytes=None)
     paths = []
@@ -78,7 +76,7 @@ def test_devices_of_one_name_are_told_apart_by_memory_and_kind(tmp_path: Path) -
     assert [baseline_files.find_file(tmp_path, identity) for identity in (A100, small, traffic)] == paths
 
 
-def test_a_file_by_hand_that_names_no_device_is_used(tmp_path: Path) -> None:
+def test_a_file_by_hand_that_names_no_device_is_used(tmp_path):
     ours = write(tmp_path / "by_hand.yaml", "")
     write(tmp_path / "h200.yaml", "device: {name: NVIDIA H200}\n")
     assert baseline_files.find_file(tmp_path, A100) == ours
@@ -88,7 +86,7 @@ def test_a_file_by_hand_that_names_no_device_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "device: {name: NVIDIA A100-SXM4-80GB}\n"])
-def test_a_nameless_file_beside_the_devices_own_is_told_what_to_add(tmp_path: Path, header: str) -> None:
+def test_a_nameless_file_beside_the_devices_own_is_told_what_to_add(tmp_path, header):
     other = write(tmp_path / "a.yaml", header)
     nameless = write(tmp_path / "b.yaml", "")
     if not header:
@@ -101,7 +99,7 @@ def test_a_nameless_file_beside_the_devices_own_is_told_what_to_add(tmp_path: Pa
     )
 
 
-def test_two_files_of_one_device_are_an_error(tmp_path: Path) -> None:
+def test_two_files_of_one_device_are_an_error(tmp_path):
     write(tmp_path / "a.yaml", "device: {name: NVIDIA A100-SXM4-80GB}\n")
     write(tmp_path / "b.yaml", "device: {name: NVIDIA A100-SXM4-80GB, memory_gib: 80}\n")
     with pytest.raises(
@@ -119,12 +117,12 @@ def test_two_files_of_one_device_are_an_error(tmp_path: Path) -> None:
         "schema: 2\ndevice: {name: NVIDIA A100-SXM4-80GB}\ntests:\n  another: [problem]\n",
     ],
 )
-def test_the_header_is_found_wherever_it_stands(tmp_path: Path, text: str) -> None:
+def test_the_header_is_found_wherever_it_stands(tmp_path, text):
     (tmp_path / "odd.yaml").write_text(text)
     assert baseline_files.find_file(tmp_path, A100) == tmp_path / "odd.yaml"
 
 
-def test_a_bad_file_hides_no_device(tmp_path: Path) -> None:
+def test_a_bad_file_hides_no_device(tmp_path):
     (tmp_path / "bad.yaml").write_text("schema: 2\ntests: [\n")
     with pytest.raises(BaselineError, match=r"bad\.yaml:3: found text that is no YAML"):
         baseline_files.find_file(tmp_path, A100)
@@ -143,7 +141,7 @@ def test_a_bad_file_hides_no_device(tmp_path: Path) -> None:
         (BaselineDevice("NVIDIA H200", 80), False),
     ],
 )
-def test_another_devices_baseline_is_refused(device: BaselineDevice | None, fits: bool) -> None:
+def test_another_devices_baseline_is_refused(device, fits):
     baseline = Baseline(device, {}, path="b.yaml")
     if fits:
         baseline_files.check_device(baseline, A100)
@@ -159,14 +157,14 @@ def test_another_devices_baseline_is_refused(device: BaselineDevice | None, fits
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_folder_of_countless_files_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_countless_files_is_refused(tmp_path):
     for number in range(1001):
         (tmp_path / f"{number}.yaml").touch()
     with pytest.raises(BaselineError, match="found 1001 YAML files, expected a folder of at most 1000 baselines"):
         baseline_files.find_file(tmp_path, A100)
 
 
-def test_a_folder_that_may_not_be_read_is_told() -> None:
+def test_a_folder_that_may_not_be_read_is_told():
     with tempfile.TemporaryDirectory() as folder, without_privileges():
         if os.access(folder, os.R_OK, effective_ids=True):
             pytest.skip("root reads every file: run the tests as another user")
@@ -174,7 +172,7 @@ def test_a_folder_that_may_not_be_read_is_told() -> None:
             baseline_files.find_file(Path(folder), A100)
 
 
-def test_every_problem_of_every_file_is_told_whosever_it_is(tmp_path: Path) -> None:
+def test_every_problem_of_every_file_is_told_whosever_it_is(tmp_path):
     write(tmp_path / "a.yaml", "device: {name: A}\ntolerance: 5\n")
     write(tmp_path / "b.yaml", "device: {name: B}\n")
     (tmp_path / "c.yaml").write_text("schema: 2\ntests:\n  c: {bandwidth: fast}\n")
@@ -189,14 +187,14 @@ def test_every_problem_of_every_file_is_told_whosever_it_is(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["b.yaml", "folder", "none.yaml", "no_folder"])
-def test_what_is_good_or_not_there_yet_has_no_problem(tmp_path: Path, name: str) -> None:
+def test_what_is_good_or_not_there_yet_has_no_problem(tmp_path, name):
     (tmp_path / "folder").mkdir()
     write(tmp_path / "b.yaml", "")
     write(tmp_path / "folder" / "b.yaml", "")
     list(baseline_files.load_all(tmp_path / name))
 
 
-def test_the_file_that_keeps_the_most_code_serves_other_devices_of_its_kind(tmp_path: Path) -> None:
+def test_the_file_that_keeps_the_most_code_serves_other_devices_of_its_kind(tmp_path):
     with_code = [replace(ENTRY, key=f"t.py::t{n}", code={"ptx": "a" * 32, "launch": "b" * 32}) for n in range(3)]
     assert baseline_files.find_code(tmp_path / "none", A100) is None
     baseline_files.update(tmp_path / "a.yaml", A100, [ENTRY])

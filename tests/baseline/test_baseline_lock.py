@@ -1,7 +1,5 @@
 """Nothing that happens to a process, a disk or a clock loses what a baseline holds."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,13 +24,13 @@ DEVICE = DeviceIdentity("cpu", "X", None, "host")
 SCRIPT = Path(__file__).parents[1] / "support" / "updater_processes.py"
 
 
-def run(*arguments: object) -> dict[str, int]:
+def run(*arguments):
     done = subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def check_killing(tmp_path: Path, rounds: int) -> None:
+def check_killing(tmp_path, rounds):
     seen = run("kill", tmp_path / "a.yaml", rounds, 7)
     assert seen["rounds"] == rounds
     # The kills fell where it matters: between updates alone they would prove nothing.
@@ -41,17 +38,17 @@ def check_killing(tmp_path: Path, rounds: int) -> None:
     assert seen["killed_while_locked"] > rounds / 4
 
 
-def test_killed_updates_leave_the_file_whole(tmp_path: Path) -> None:
+def test_killed_updates_leave_the_file_whole(tmp_path):
     check_killing(tmp_path, 40)
 
 
 @pytest.mark.experiment
-def test_a_thousand_killed_updates_leave_the_file_whole(tmp_path: Path) -> None:
+def test_a_thousand_killed_updates_leave_the_file_whole(tmp_path):
     check_killing(tmp_path, 1000)
 
 
 @pytest.mark.parametrize("processes", [2, 16])
-def test_concurrent_updates_lose_nothing(tmp_path: Path, processes: int) -> None:
+def test_concurrent_updates_lose_nothing(tmp_path, processes):
     updates = 6
     seen = run("together", tmp_path / "a.yaml", processes, updates)
     assert seen == {"failed": 0, "entries": processes * updates, "counter": processes * updates}
@@ -59,7 +56,7 @@ def test_concurrent_updates_lose_nothing(tmp_path: Path, processes: int) -> None
 
 
 @contextmanager
-def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
+def holder(path):
     process = subprocess.Popen([sys.executable, SCRIPT, "hold", path], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -72,12 +69,12 @@ def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch):
     monkeypatch.setattr(files, "LOCK_TIMEOUT_SECONDS", 0.2)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_held_lock_is_waited_for_and_its_holder_named(tmp_path: Path) -> None:
+def test_a_held_lock_is_waited_for_and_its_holder_named(tmp_path):
     path = tmp_path / "a.yaml"
     with holder(path) as process:
         with pytest.raises(
@@ -88,7 +85,7 @@ def test_a_held_lock_is_waited_for_and_its_holder_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_lock_of_a_dead_process_is_no_lock_and_what_it_left_no_obstacle(tmp_path: Path) -> None:
+def test_a_lock_of_a_dead_process_is_no_lock_and_what_it_left_no_obstacle(tmp_path):
     path = tmp_path / "a.yaml"
     with holder(path) as process:
         process.send_signal(signal.SIGKILL)
@@ -100,7 +97,7 @@ def test_a_lock_of_a_dead_process_is_no_lock_and_what_it_left_no_obstacle(tmp_pa
     assert os.listdir(tmp_path) == ["a.yaml"]
 
 
-def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / ".a.yaml.lock").symlink_to(victim)
@@ -110,7 +107,7 @@ def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_clock_going_backwards_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_going_backwards_changes_nothing(tmp_path, monkeypatch):
     path = tmp_path / "a.yaml"
     baseline_files.update(path, DEVICE, [Entry("a", 5.0)])
     ten_years = time.time() + 10 * 365 * 86400
@@ -124,7 +121,7 @@ def test_a_clock_going_backwards_changes_nothing(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("left", [4096, 0], ids=["some", "none"])  # with none, the lock says nothing of its holder
-def test_a_disk_without_room_leaves_the_old_file(tmp_path: Path, left: int) -> None:
+def test_a_disk_without_room_leaves_the_old_file(tmp_path, left):
     path = tmp_path / "a.yaml"
     baseline_files.update(path, DEVICE, [Entry("a", 5.0)])
     before = path.read_bytes()
@@ -139,7 +136,7 @@ def test_a_disk_without_room_leaves_the_old_file(tmp_path: Path, left: int) -> N
     assert len(baseline_files.update(path, DEVICE, many).added) == 300
 
 
-def test_a_read_only_folder_is_told(tmp_path: Path) -> None:
+def test_a_read_only_folder_is_told(tmp_path):
     baseline_files.update(tmp_path / "warm.yaml", DEVICE, [Entry("a", 5.0)])  # imports everything while that is allowed
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.yaml"
@@ -163,7 +160,7 @@ def test_a_read_only_folder_is_told(tmp_path: Path) -> None:
         Path(folder).chmod(0o755)
 
 
-def test_a_file_that_may_not_be_read_is_told() -> None:
+def test_a_file_that_may_not_be_read_is_told():
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         path = Path(folder) / "a.yaml"

@@ -1,7 +1,5 @@
 """What a baseline file may say, and the one line for each thing that it may not."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
@@ -33,13 +31,13 @@ RUN = (
 )
 
 
-def load(tmp_path: Path, text: str | bytes) -> object:
+def load(tmp_path, text):
     path = tmp_path / "baseline.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return baseline_files.load(path)
 
 
-def problems(tmp_path: Path, text: str | bytes) -> list[str]:
+def problems(tmp_path, text):
     with pytest.raises(BaselineError) as caught:
         load(tmp_path, text)
     lines = str(caught.value).splitlines()
@@ -48,11 +46,11 @@ def problems(tmp_path: Path, text: str | bytes) -> list[str]:
     return [line.removeprefix(f"{tmp_path}/baseline.yaml:") for line in lines]
 
 
-def entry(tmp_path: Path, body: str) -> Entry:
+def entry(tmp_path, body):
     return load(tmp_path, f"{HEAD}  test:\n{body}").entries["test"]  # type: ignore[attr-defined]  # a Baseline
 
 
-def test_the_example_of_the_documentation(tmp_path: Path) -> None:
+def test_the_example_of_the_documentation(tmp_path):
     (tmp_path / "baseline.runs.jsonl").write_text(RUN)
     baseline = load(tmp_path, DESIGN_EXAMPLE)
     assert baseline.device == BaselineDevice("NVIDIA A100-SXM4-80GB", 80)
@@ -74,7 +72,7 @@ def test_the_example_of_the_documentation(tmp_path: Path) -> None:
     assert baseline.find("tests/test_stream.py::test_add") is None
 
 
-def test_scalars_stay_text_where_yaml_would_type_them(tmp_path: Path) -> None:
+def test_scalars_stay_text_where_yaml_would_type_them(tmp_path):
     for text, gbps in (("'1747.1 GB/s'", 1747.1), ("1e3", 1000.0), ("0017", 17.0)):
         found = entry(
             tmp_path,
@@ -85,7 +83,7 @@ def test_scalars_stay_text_where_yaml_would_type_them(tmp_path: Path) -> None:
         assert found.settings == {"ecc": "on", "mig": "0o17", "at": "12:30:45", "none": "null"}
 
 
-def test_every_field(tmp_path: Path) -> None:
+def test_every_field(tmp_path):
     found = entry(
         tmp_path,
         "    bandwidth: 2 TB/s\n    of_peak: 103%\n    of_probe: 0.99\n    tolerance: 0.02\n    judged_on: relative\n"
@@ -117,16 +115,16 @@ def test_every_field(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", [f"{HEAD}", "schema: 2\n", "schema: 2\ntests: {}\n", "---\nschema: '2'\ntests:\n# none yet\n"]
 )
-def test_a_file_without_entries(tmp_path: Path, text: str) -> None:
+def test_a_file_without_entries(tmp_path, text):
     assert load(tmp_path, text).entries == {}
 
 
-def test_windows_line_ends(tmp_path: Path) -> None:
+def test_windows_line_ends(tmp_path):
     assert load(tmp_path, DESIGN_EXAMPLE.replace("\n", "\r\n")).entries == load(tmp_path, DESIGN_EXAMPLE).entries
 
 
 @pytest.mark.parametrize("indent", [1, 3, 4])
-def test_other_indentation(tmp_path: Path, indent: int) -> None:
+def test_other_indentation(tmp_path, indent):
     blanks = " " * indent
     text = f"{HEAD}{blanks}a::b:\n{blanks * 2}bandwidth: 5\n\n{blanks}c::d: {{bandwidth: 6}}\ntolerance: 7%\n"
     baseline = load(tmp_path, text)
@@ -137,7 +135,7 @@ def test_other_indentation(tmp_path: Path, indent: int) -> None:
     assert baseline.tolerance == pytest.approx(0.07)
 
 
-def test_all_problems_at_once_by_line(tmp_path: Path) -> None:
+def test_all_problems_at_once_by_line(tmp_path):
     found = problems(
         tmp_path,
         "schema: 2\ndevice: {name: X, memory_gib: many}\ntolerance: 5\ntests:\n  a:\n    bandwith: 3\n"
@@ -178,7 +176,7 @@ BAD_FIELDS = {
 
 
 @pytest.mark.parametrize("field", BAD_FIELDS)
-def test_one_problem_of_a_field(tmp_path: Path, field: str) -> None:
+def test_one_problem_of_a_field(tmp_path, field):
     (found,) = problems(tmp_path, f"{HEAD}  test:\n    bandwidth: 5\n    {field}\n")
     assert found.startswith(f"5: {BAD_FIELDS[field]}")
 
@@ -201,7 +199,7 @@ def test_one_problem_of_a_field(tmp_path: Path, field: str) -> None:
         ("    bandwidth: 5\n    runs:\n      - {gbps: 5}\n", 6, "runs: found a list, expected a single value"),
     ],
 )
-def test_one_problem_of_an_entry(tmp_path: Path, body: str, line: int, message: str) -> None:
+def test_one_problem_of_an_entry(tmp_path, body, line, message):
     (found,) = problems(tmp_path, f"{HEAD}  test:\n{body}")
     assert found.startswith(f"{line}: {message}")
 
@@ -241,12 +239,12 @@ def test_one_problem_of_an_entry(tmp_path: Path, body: str, line: int, message: 
         ("schema: 2\ntolerence: 5%\n", "2: found the unknown key 'tolerence' in file, expected tolerance"),
     ],
 )  # fmt: skip
-def test_one_problem_of_a_file(tmp_path: Path, text: str | bytes, message: str) -> None:
+def test_one_problem_of_a_file(tmp_path, text, message):
     (found,) = problems(tmp_path, text)
     assert message in found
 
 
-def recorded(tmp_path: Path, *gbps: float) -> None:
+def recorded(tmp_path, *gbps):
     """Write a line of runs of `test` for each figure."""
     lines = (
         f'{{"schema":2,"id":"{number:016x}-a3ec2f.0","tests":{{"test":{{"gbps":{one}}}}}}}\n'
@@ -255,7 +253,7 @@ def recorded(tmp_path: Path, *gbps: float) -> None:
     (tmp_path / "baseline.runs.jsonl").write_text("".join(lines))
 
 
-def test_a_bandwidth_that_no_run_showed_says_how_to_mend_it(tmp_path: Path) -> None:
+def test_a_bandwidth_that_no_run_showed_says_how_to_mend_it(tmp_path):
     recorded(tmp_path, 10.0, 12.0)
     found = problems(tmp_path, f"{HEAD}  test:\n    bandwidth: 20.0 GB/s\n    runs: 2\n")
     assert found == [
@@ -272,7 +270,7 @@ def test_a_bandwidth_that_no_run_showed_says_how_to_mend_it(tmp_path: Path) -> N
         *(("1746.9 GB/s", False), ("1.7 TB/s", False), ("2 TB/s", False)),
     ],
 )
-def test_rounding_of_a_bandwidth_is_no_mismatch(tmp_path: Path, written: str, fine: bool) -> None:
+def test_rounding_of_a_bandwidth_is_no_mismatch(tmp_path, written, fine):
     recorded(tmp_path, 1747.14)
     body = f"{HEAD}  test:\n    bandwidth: {written}\n    runs: 1\n"
     if fine:
@@ -284,7 +282,7 @@ def test_rounding_of_a_bandwidth_is_no_mismatch(tmp_path: Path, written: str, fi
 @pytest.mark.parametrize(
     ("written", "fine"), [("85.7%", True), ("0.857", True), ("86%", True), ("85.9%", False), ("80%", False)]
 )
-def test_utilization_follows_from_a_known_peak(tmp_path: Path, written: str, fine: bool) -> None:
+def test_utilization_follows_from_a_known_peak(tmp_path, written, fine):
     text = (
         "schema: 2\ndevice: {name: X, peak: 2039 GB/s}\ntests:\n"
         f"  test:\n    bandwidth: 1747.1 GB/s\n    of_peak: {written}\n"
@@ -298,13 +296,13 @@ def test_utilization_follows_from_a_known_peak(tmp_path: Path, written: str, fin
         )
 
 
-def test_a_huge_number_of_problems_ends_early(tmp_path: Path) -> None:
+def test_a_huge_number_of_problems_ends_early(tmp_path):
     found = problems(tmp_path, HEAD + "".join(f"  t{i}: {{bandwidth: x}}\n" for i in range(3000)))
     assert len(found) == 1001
     assert found[-1].endswith("stopped here: the file has 1000 problems or more")
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_what_is_no_file(tmp_path):
     with pytest.raises(
         BaselineError, match=r"none\.yaml: found no such file, expected a baseline: --bandwidth-update makes one"
     ):
@@ -318,7 +316,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         baseline_files.load(Path("/dev/zero"))
 
 
-def test_a_file_past_the_size_limit_is_not_read(tmp_path: Path) -> None:
+def test_a_file_past_the_size_limit_is_not_read(tmp_path):
     path = tmp_path / "sparse.yaml"
     with path.open("wb") as stream:
         stream.truncate(1 << 40)
@@ -326,7 +324,7 @@ def test_a_file_past_the_size_limit_is_not_read(tmp_path: Path) -> None:
         baseline_files.load(path)
 
 
-def test_the_documented_files_load(tmp_path: Path) -> None:
+def test_the_documented_files_load(tmp_path):
     documentation = Path(__file__).parents[2] / "docs" / "baselines.md"
     found = re.findall(r"```yaml\n(.*?)```", documentation.read_text(encoding="utf-8"), re.DOTALL)
     assert len(found) == 2

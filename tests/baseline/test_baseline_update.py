@@ -1,13 +1,10 @@
 """Updates change what they mean to change, and not a byte more."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import stat
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from baseline_files import baselines, entries_with, write_baseline
@@ -66,11 +63,11 @@ zz_footer: kept
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "a100.yaml"
 
 
-def changed_lines(before: str, after: str) -> tuple[list[str], list[str]]:
+def changed_lines(before, after):
     """Lines that only one of two texts has, compared line by line in order."""
     import difflib
 
@@ -78,7 +75,7 @@ def changed_lines(before: str, after: str) -> tuple[list[str], list[str]]:
     return [line[2:] for line in diff if line[0] == "-"], [line[2:] for line in diff if line[0] == "+"]
 
 
-def test_a_new_file_holds_the_device_and_the_entry(path: Path) -> None:
+def test_a_new_file_holds_the_device_and_the_entry(path):
     summary = baseline_files.update(path, A100, [MEASURED])
     assert summary.created
     assert [change.key for change in summary.added] == [MEASURED.key]
@@ -111,7 +108,7 @@ def test_a_new_file_holds_the_device_and_the_entry(path: Path) -> None:
     assert baseline_files.load(path).find(MEASURED.key) == MEASURED
 
 
-def test_the_same_figures_again_change_nothing(path: Path) -> None:
+def test_the_same_figures_again_change_nothing(path):
     baseline_files.update(path, A100, [MEASURED])
     before, lines = path.stat(), path.with_name(RUNS).read_text()
     summary = baseline_files.update(path, A100, [replace(MEASURED, gbps=1747.1000001)])
@@ -121,12 +118,12 @@ def test_the_same_figures_again_change_nothing(path: Path) -> None:
     assert path.with_name(RUNS).read_text() == lines
 
 
-def test_an_appended_run_changes_its_entry_only(path: Path) -> None:
+def test_an_appended_run_changes_its_entry_only(path):
     key = "tests/test_s.py::test_runs"
     baseline_files.update(path, A100, [Entry(key, runs=(Run(1700.0), Run(1702.0)))])
     path.write_text(BY_HAND)
 
-    def append(old: Entry | None, new: Entry) -> Entry:
+    def append(old, new):
         assert old is not None
         return replace(old, runs=(*old.runs, *new.runs))
 
@@ -140,14 +137,14 @@ def test_an_appended_run_changes_its_entry_only(path: Path) -> None:
     assert (change.before.gbps, change.after.gbps) == (1701.0, 1702.0)
 
 
-def test_a_field_that_is_gone_is_removed(path: Path) -> None:
+def test_a_field_that_is_gone_is_removed(path):
     path.write_text(BY_HAND)
     baseline_files.update(path, A100, [Entry("tests/test_s.py::test_runs", 1800.0)])
     assert baseline_files.load(path).find("tests/test_s.py::test_runs") == Entry("tests/test_s.py::test_runs", 1800.0)
     assert "# --- streams ---" in path.read_text()
 
 
-def test_new_entries_go_after_the_last(path: Path) -> None:
+def test_new_entries_go_after_the_last(path):
     path.write_text(BY_HAND)
     baseline_files.update(path, A100, [MEASURED])
     removed, added = changed_lines(BY_HAND, path.read_text())
@@ -156,7 +153,7 @@ def test_new_entries_go_after_the_last(path: Path) -> None:
     assert path.read_text().endswith("  # the end\nzz_footer: kept\n")
 
 
-def test_removing_entries_leaves_the_rest(path: Path) -> None:
+def test_removing_entries_leaves_the_rest(path):
     path.write_text(BY_HAND)
     summary = baseline_files.remove(path, ["tests/test_s.py::test_add", "tests/none.py::test"])
     removed, added = changed_lines(BY_HAND, path.read_text())
@@ -171,13 +168,13 @@ def test_removing_entries_leaves_the_rest(path: Path) -> None:
     assert list(baseline_files.load(path).entries) == [MEASURED.key]
 
 
-def test_runs_that_hardly_differ_are_written_readably(path: Path) -> None:
+def test_runs_that_hardly_differ_are_written_readably(path):
     baseline_files.update(path, A100, [Entry("a", runs=(Run(1000.0), Run(1000.001)))])
     assert "    runs: 2 ± 0 %\n" in path.read_text()
     assert len(baseline_files.load(path).entries["a"].runs) == 2
 
 
-def test_run_order_is_the_order_of_writing_whatever_the_clock_said(path: Path) -> None:
+def test_run_order_is_the_order_of_writing_whatever_the_clock_said(path):
     later, earlier = replace(RUN, at="2026-11-21T04:00:00Z"), replace(RUN, gbps=1748.0, at="1999-01-01T00:00:00Z")
     baseline_files.update(path, A100, [replace(MEASURED, runs=(later,))])
     baseline_files.update(
@@ -186,7 +183,7 @@ def test_run_order_is_the_order_of_writing_whatever_the_clock_said(path: Path) -
     assert [run.at for run in baseline_files.load(path).entries[MEASURED.key].runs] == [later.at, earlier.at]
 
 
-def test_a_merge_can_leave_entries_alone(path: Path) -> None:
+def test_a_merge_can_leave_entries_alone(path):
     baseline_files.update(path, A100, [MEASURED])
     new = [replace(MEASURED, gbps=5.0, runs=()), Entry("other", 5.0)]
     summary = baseline_files.update(path, A100, new, merge_in=lambda _: lambda old, new: None if old else new)
@@ -194,14 +191,14 @@ def test_a_merge_can_leave_entries_alone(path: Path) -> None:
     assert baseline_files.load(path).entries[MEASURED.key] == MEASURED
 
 
-def test_derived_figures_are_written_derived(path: Path) -> None:
+def test_derived_figures_are_written_derived(path):
     path.write_text("schema: 2\ndevice: {name: NVIDIA A100-SXM4-80GB, peak: 2039 GB/s}\ntests:\n")
     baseline_files.update(path, A100, [Entry("a", gbps=5.0, utilization=0.1, runs=(Run(1700.0), Run(1800.0)))])
     found = baseline_files.load(path).entries["a"]
     assert (found.gbps, found.utilization) == (1750.0, pytest.approx(1750 / 2039, rel=1e-3))
 
 
-def test_a_peak_that_cannot_be_is_told(path: Path) -> None:
+def test_a_peak_that_cannot_be_is_told(path):
     path.write_text("schema: 2\n# in TB/s\ndevice: {name: NVIDIA A100-SXM4-80GB, peak: 2.039}\ntests:\n")
     with pytest.raises(
         BaselineError, match=r"yaml:3: found 8.568e\+04 % of the peak for .*: correct the device's peak"
@@ -209,7 +206,7 @@ def test_a_peak_that_cannot_be_is_told(path: Path) -> None:
         baseline_files.update(path, A100, [MEASURED])
 
 
-def test_a_file_without_a_device_gets_one(path: Path) -> None:
+def test_a_file_without_a_device_gets_one(path):
     path.write_text("# mine\nschema: 2\ntests:\n  a: {bandwidth: 5}\n")
     baseline_files.update(path, A100, [Entry("b", 6.0)])
     assert path.read_text() == (
@@ -235,7 +232,7 @@ def test_a_file_without_a_device_gets_one(path: Path) -> None:
         '"schema": 2\n"tests":\n  a: {bandwidth: 5}\n',
     ],
 )
-def test_layouts_that_updates_do_not_write(path: Path, text: str) -> None:
+def test_layouts_that_updates_do_not_write(path, text):
     path.write_text(text)
     before = baseline_files.load(path).entries
     baseline_files.update(path, A100, [MEASURED, Entry("a", 6.0)])
@@ -250,7 +247,7 @@ def test_layouts_that_updates_do_not_write(path: Path, text: str) -> None:
     "key",
     ["x" * 3000, "t::a[" + "é" * 999 + "]", "a: b #c", '"', "'", "- a", "? a", "<<", "{a}", "a\\b", " ".join("ab")],
 )
-def test_every_key_comes_back(path: Path, key: str) -> None:
+def test_every_key_comes_back(path, key):
     baseline_files.update(path, A100, [Entry("before", 1.0), Entry(key, 5.0), Entry("after", 2.0)])
     baseline_files.update(path, A100, [Entry(key, 6.0)])
     assert {name: entry.gbps for name, entry in baseline_files.load(path).entries.items()} == {
@@ -261,7 +258,7 @@ def test_every_key_comes_back(path: Path, key: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\x1bb", "a\u202eb", "a\udc80b"])
-def test_text_that_no_file_may_hold_is_refused(path: Path, text: str) -> None:
+def test_text_that_no_file_may_hold_is_refused(path, text):
     baseline_files.update(path, A100, [MEASURED])
     before = path.read_bytes()
     for entry in (Entry(text, 5.0), Entry("a", 5.0, note=text)):
@@ -270,7 +267,7 @@ def test_text_that_no_file_may_hold_is_refused(path: Path, text: str) -> None:
     assert path.read_bytes() == before
 
 
-def test_windows_line_ends_stay(path: Path) -> None:
+def test_windows_line_ends_stay(path):
     path.write_bytes(BY_HAND.replace("\n", "\r\n").encode())
     baseline_files.update(path, A100, [MEASURED])
     data = path.read_bytes()
@@ -278,7 +275,7 @@ def test_windows_line_ends_stay(path: Path) -> None:
     assert MEASURED.key in baseline_files.load(path).entries
 
 
-def test_mode_stays_and_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_mode_stays_and_a_link_stays_a_link(tmp_path):
     target, link = tmp_path / "real" / "a.yaml", tmp_path / "link.yaml"
     baseline_files.update(target, A100, [MEASURED])
     target.chmod(0o640)
@@ -290,7 +287,7 @@ def test_mode_stays_and_a_link_stays_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["schema: 2\ntests:\n  a: {bandwidth: x}\n", "\0", "", "schema: 3\n"])
-def test_a_bad_file_is_never_overwritten(path: Path, text: str) -> None:
+def test_a_bad_file_is_never_overwritten(path, text):
     path.write_text(text)
     with pytest.raises(BaselineError):
         baseline_files.update(path, A100, [MEASURED])
@@ -315,7 +312,7 @@ def test_a_bad_file_is_never_overwritten(path: Path, text: str) -> None:
     ],
     ids=["a merge that fails", "two of one key", "another device"],
 )
-def test_an_update_that_fails_changes_nothing(path: Path, gives: dict, error: type[Exception], said: str) -> None:
+def test_an_update_that_fails_changes_nothing(path, gives, error, said):
     baseline_files.update(path, A100, [MEASURED])
     before = path.read_bytes()
     with pytest.raises(error, match=said):
@@ -324,13 +321,13 @@ def test_an_update_that_fails_changes_nothing(path: Path, gives: dict, error: ty
     assert sorted(os.listdir(path.parent)) == [RUNS, path.name]
 
 
-def test_init_makes_a_file_without_entries(path: Path) -> None:
+def test_init_makes_a_file_without_entries(path):
     assert baseline_files.init(path, A100).created
     assert baseline_files.load(path) == Baseline(baseline_files.load(path).device, {}, None, str(path))
     assert baseline_files.update(path, A100, [MEASURED]).added == (Change(MEASURED.key, None, MEASURED),)
 
 
-def test_a_large_file_in_one_mapping_is_written_afresh(path: Path) -> None:
+def test_a_large_file_in_one_mapping_is_written_afresh(path):
     entries = "".join(f"  t{n}: {{bandwidth: 5}},\n" for n in range(2000))
     path.write_text(f"schema: 2\ntests: {{\n{entries}# end\n}}\n")
     baseline_files.update(path, A100, [MEASURED])
@@ -338,7 +335,7 @@ def test_a_large_file_in_one_mapping_is_written_afresh(path: Path) -> None:
     assert "  # end\n" in path.read_text()
 
 
-def said(entry: Entry) -> object:
+def said(entry):
     """What an entry says, but for rounding, and facts that tests of one process share."""
     return entry_fields(entry, RECORDED), [(run.gbps, run.relative, run.commit, run.dirty) for run in entry.runs]
 
@@ -350,9 +347,7 @@ EXAMPLES = settings(
 
 @EXAMPLES
 @given(baselines, st.data())
-def test_any_update_of_any_baseline_says_what_was_meant(
-    tmp_path: Path, baseline: Baseline, data: st.DataObject
-) -> None:
+def test_any_update_of_any_baseline_says_what_was_meant(tmp_path, baseline, data):
     path = tmp_path / "any.yaml"
     write_baseline(path, baseline)
     identity = (
@@ -376,11 +371,11 @@ def test_any_update_of_any_baseline_says_what_was_meant(
         assert said(found[key]) == said(change.after)
 
 
-def test_a_merge_can_go_by_the_whole_file_as_it_is_under_the_lock(path: Path) -> None:
+def test_a_merge_can_go_by_the_whole_file_as_it_is_under_the_lock(path):
     path.write_text(BY_HAND.replace("tests:", "tolerance: 7%\ntests:"))
-    seen: list[tuple[float | None, int, bool]] = []
+    seen = []
 
-    def merge_in(baseline: Baseline) -> baseline_files.Merge:
+    def merge_in(baseline):
         seen.append((baseline.tolerance, len(baseline.entries), path.with_name(f".{path.name}.lock").exists()))
         return lambda _old, new: new
 

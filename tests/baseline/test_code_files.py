@@ -1,13 +1,10 @@
 """A baseline's code beside it: written with the entry, held to its name, shared, pruned; how it changed is told."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -43,22 +40,22 @@ FILES = {
 }
 
 
-def entry(key: str, ptx: str, **more: str) -> Entry:
+def entry(key, ptx, **more):
     code = {"ptx": ptx, "sass": "a" * 32, "launch": "b" * 32, **more}
     return Entry(key, 100.0, code=code, runs=(Run(100.0, commit="0123456", dirty=True),))
 
 
-def written(path: Path, *entries: Entry, device: DeviceIdentity = GPU) -> Path:
+def written(path, *entries, device=GPU):
     baseline_files.update(path, device, entries, files=FILES)
     return path
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return written(tmp_path / "card.yaml", entry("t.py::one", HASH_OF_ONE))
 
 
-def files(path: Path) -> set[str]:
+def files(path):
     return {file.name for file in code_files.folder_of(path).iterdir()}
 
 
@@ -110,7 +107,7 @@ def test_a_file_that_is_not_what_its_name_says_is_refused_and_mended(path, name,
     else:
         file.write_bytes({"truncated": good[:-3], "another": TWO.encode(), "no text": b"\xff\xfe\x00" * 100}[spoil])
 
-    def read() -> bytes | None:
+    def read():
         if name == CUBIN_FILE:
             return code_files.needed_cubin(path, kept.code)
         if name == LIST_FILE:

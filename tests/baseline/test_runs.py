@@ -1,13 +1,10 @@
 """The machine's runs: git merges their lines, in any order and cut anywhere they are read, hostile ones are refused."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from repositories import committed, git
@@ -24,28 +21,28 @@ CODE, OTHER = {"ptx": "a" * 32}, {"ptx": "b" * 32}
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "card.yaml"
 
 
-def runs_of(path: Path) -> Path:
+def runs_of(path):
     return path.with_name("card.runs.jsonl")
 
 
-def append(old: Entry | None, new: Entry) -> Entry:
+def append(old, new):
     return new if old is None else replace(new, runs=(*old.runs, *new.runs), anchor=old.anchor)
 
 
-def add(path: Path, *gbps: float, key: str = ONE, commit: str = "0123456", code: dict[str, str] = CODE, **more) -> None:
+def add(path, *gbps, key=ONE, commit="0123456", code=CODE, **more):
     runs = tuple(Run(one, commit=commit, extra={"numpy": "2.0"}) for one in gbps)
     baseline_files.update(path, CARD, [Entry(key, code=code, runs=runs, **more)], merge_in=lambda _: append)
 
 
-def figures(path: Path, key: str = ONE) -> list[float]:
+def figures(path, key=ONE):
     return [run.gbps for run in baseline_files.load(path).entries[key].runs]
 
 
-def test_a_line_is_a_process_and_says_once_what_its_tests_share(path: Path) -> None:
+def test_a_line_is_a_process_and_says_once_what_its_tests_share(path):
     entries = [
         Entry(key, code=CODE, settings={"ecc": "on"}, runs=tuple(Run(n, gpu="G", extra=facts) for n in (100.0, 101.0)))
         for key, facts in ((ONE, {"driver": "580", "numpy": "2.0"}), (TWO, {"driver": "580", "torch": "2.9"}))
@@ -58,13 +55,13 @@ def test_a_line_is_a_process_and_says_once_what_its_tests_share(path: Path) -> N
     assert first["id"].removesuffix("0") == second["id"].removesuffix("1")
 
 
-def test_tests_of_one_process_that_know_other_versions_are_not_confused(path: Path) -> None:
+def test_tests_of_one_process_that_know_other_versions_are_not_confused(path):
     runs = {key: (Run(100.0, extra={"numpy": version}),) for key, version in ((ONE, "1.0"), (TWO, "2.0"))}
     baseline_files.update(path, CARD, [Entry(key, code=CODE, runs=of) for key, of in runs.items()])
     assert {key: entry.runs for key, entry in baseline_files.load(path).entries.items()} == runs
 
 
-def test_any_order_of_lines_and_any_line_twice_loads_the_same(path: Path) -> None:
+def test_any_order_of_lines_and_any_line_twice_loads_the_same(path):
     for number in range(6):
         add(path, 100.0 + number, code=CODE if number < 4 else OTHER)
     expected = baseline_files.load(path).entries
@@ -78,7 +75,7 @@ def test_any_order_of_lines_and_any_line_twice_loads_the_same(path: Path) -> Non
     assert expected[ONE].anchor == Run(100.0, commit="0123456")
 
 
-def test_an_entry_that_starts_afresh_keeps_its_old_lines_but_not_their_runs(path: Path) -> None:
+def test_an_entry_that_starts_afresh_keeps_its_old_lines_but_not_their_runs(path):
     add(path, 100.0, 101.0)
     baseline_files.update(path, CARD, [Entry(ONE, code=OTHER, runs=(Run(50.0), Run(51.0)))])
     add(path, 52.0, code=OTHER)
@@ -88,14 +85,14 @@ def test_an_entry_that_starts_afresh_keeps_its_old_lines_but_not_their_runs(path
     assert len(runs_of(path).read_text().splitlines()) == 5
 
 
-def test_twenty_runs_at_once_continue_what_they_follow(path: Path) -> None:
+def test_twenty_runs_at_once_continue_what_they_follow(path):
     add(path, 100.0)
     add(path, *(101.0 + number for number in range(20)))
     found = baseline_files.load(path).entries[ONE]
     assert (len(found.runs), found.anchor) == (20, Run(100.0, commit="0123456"))
 
 
-def test_dram_counts_that_no_longer_hold_are_dropped_from_older_runs(path: Path) -> None:
+def test_dram_counts_that_no_longer_hold_are_dropped_from_older_runs(path):
     first, second = (Run(100.0 + n, dram_read=n, dram_written=n) for n in (10, 20))
     baseline_files.update(path, CARD, [Entry(ONE, code=CODE, runs=(first,))])
     without = replace(first, dram_read=None, dram_written=None)
@@ -103,7 +100,7 @@ def test_dram_counts_that_no_longer_hold_are_dropped_from_older_runs(path: Path)
     assert baseline_files.load(path).entries[ONE].runs == (without, second)
 
 
-def test_without_its_runs_an_entry_works_as_one_written_by_hand(path: Path) -> None:
+def test_without_its_runs_an_entry_works_as_one_written_by_hand(path):
     add(path, 100.0, 101.0)
     kept = runs_of(path).read_text()
     runs_of(path).unlink()
@@ -113,7 +110,7 @@ def test_without_its_runs_an_entry_works_as_one_written_by_hand(path: Path) -> N
     assert baseline_files.load(path).entries[ONE] == Entry(ONE, 7.0)
 
 
-def test_runs_of_an_entry_that_is_gone_do_not_count_when_it_returns(path: Path) -> None:
+def test_runs_of_an_entry_that_is_gone_do_not_count_when_it_returns(path):
     add(path, 100.0)
     add(path, 100.0, key=TWO)
     baseline_files.remove(path, [ONE])
@@ -122,7 +119,7 @@ def test_runs_of_an_entry_that_is_gone_do_not_count_when_it_returns(path: Path) 
     assert figures(path) == [5.0]
 
 
-def test_a_runs_file_that_is_gone_is_named(path: Path) -> None:
+def test_a_runs_file_that_is_gone_is_named(path):
     add(path, 100.0)
     runs_of(path).unlink()
     found = baseline_files.load(path)
@@ -133,7 +130,7 @@ def test_a_runs_file_that_is_gone_is_named(path: Path) -> None:
     assert found.entries[ONE].gbps == 100.0
 
 
-def test_a_torn_last_line_is_noted_and_completed_by_the_next_writer(path: Path) -> None:
+def test_a_torn_last_line_is_noted_and_completed_by_the_next_writer(path):
     add(path, 100.0)
     whole = runs_of(path).read_text()
     for cut in (len(whole) // 2, 10, 1):
@@ -154,7 +151,7 @@ def test_a_torn_last_line_is_noted_and_completed_by_the_next_writer(path: Path) 
 
 
 @pytest.mark.parametrize("attributes", [True, False])
-def test_two_branches_that_both_updated_merge_by_themselves(tmp_path: Path, attributes: bool) -> None:
+def test_two_branches_that_both_updated_merge_by_themselves(tmp_path, attributes):
     git(tmp_path, "init", "-q", "-b", "main")
     path = tmp_path / "baselines" / "card.yaml"
     add(path, 100.0)
@@ -185,7 +182,7 @@ def test_two_branches_that_both_updated_merge_by_themselves(tmp_path: Path, attr
     assert figures(path) == [100.0, 101.0, 102.0]
 
 
-def line(**changes: object) -> str:
+def line(**changes):
     plain = {"schema": 2, "id": "18ebe921fd8f11ef-a3ec2f.0", "tests": {ONE: {"gbps": 100.0}}, **changes}
     return json.dumps(plain, ensure_ascii=False)
 
@@ -223,7 +220,7 @@ BAD_FIGURES = {
         '{"schema":2,"id":"18ebe921fd8f11ef-a3ec2f.0","tests":{"' + ONE + '":{"gbps":Infinity}}}',
     ],
 )
-def test_a_line_of_another_form_is_an_error_of_one_line(path: Path, text: str) -> None:
+def test_a_line_of_another_form_is_an_error_of_one_line(path, text):
     path.write_text(f"schema: 2\ntests:\n  {ONE}:\n    bandwidth: 100 GB/s\n    runs: 1\n")
     runs_of(path).write_bytes(f"{line(id='18ebe921fd8f11ee-a3ec2f.0')}\n{text}\n".encode("utf-8", "surrogatepass"))
     with pytest.raises(BaselineError) as caught:
@@ -243,7 +240,7 @@ def test_a_line_of_another_form_is_an_error_of_one_line(path: Path, text: str) -
     "content",
     [b"\xff\n", b"\0" * 2**16, "\ufeff{}\n".encode(), b"\n" * (MAX_LINES + 1), b"{}\n" * 2**14, b"[],\n" * 2**14],
 )
-def test_a_hostile_file_of_runs_ends_in_errors_and_little_memory(path: Path, content: bytes) -> None:
+def test_a_hostile_file_of_runs_ends_in_errors_and_little_memory(path, content):
     path.write_text(f"schema: 2\ntests:\n  {ONE}:\n    bandwidth: 100 GB/s\n    runs: 1\n")
     runs_of(path).write_bytes(content)
     tracemalloc.start()
@@ -256,13 +253,13 @@ def test_a_hostile_file_of_runs_ends_in_errors_and_little_memory(path: Path, con
     assert len(caught.value.problems) <= 1001
 
 
-def test_what_a_later_version_adds_to_a_line_is_let_be(path: Path) -> None:
+def test_what_a_later_version_adds_to_a_line_is_let_be(path):
     path.write_text(f"schema: 2\ntests:\n  {ONE}:\n    bandwidth: 100 GB/s\n    runs: 1\n")
     runs_of(path).write_text(f"{line(later=[1], tests={ONE: {'gbps': 100.0, 'later': {}}, TWO: 5})}\n\n")
     assert figures(path) == [100.0]
 
 
-def test_a_text_that_no_file_may_hold_is_not_recorded(path: Path) -> None:
+def test_a_text_that_no_file_may_hold_is_not_recorded(path):
     add(path, 100.0)
     before = runs_of(path).read_bytes()
     with pytest.raises(Exception, match=r"found the character U\+202E"):

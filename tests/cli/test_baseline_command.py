@@ -1,7 +1,5 @@
 """`pytest-bandwidth baseline show | validate | diff | prune | init` on real files."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

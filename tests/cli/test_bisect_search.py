@@ -1,7 +1,5 @@
 """Which commit is judged next, and what is left when none is: on real histories, nothing measured."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The commands' frame: one-line errors, exit statuses, and outputs that close, fill up or lack letters."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

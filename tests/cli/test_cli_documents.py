@@ -1,13 +1,10 @@
 """docs/json.md and docs/cli.md name every field that programs may find."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Collection
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 import pytest
 from baseline_files import write_baseline
@@ -23,15 +20,15 @@ KEY = "tests/test_a.py::test_copy"
 OPEN_ENDED = ("tags", "counts", "settings", "facts", "header")
 
 
-def named_in(text: str) -> set[str]:
+def named_in(text):
     return set(re.findall(r"`([a-z_0-9]+)`", text))
 
 
-def json_page() -> str:
+def json_page():
     return (DOCS / "json.md").read_text(encoding="utf-8")
 
 
-def forms_of(form: type) -> set[type]:
+def forms_of(form):
     """The dataclass and all that its annotations hold, at any depth."""
     found = {form}
     stack = list(get_type_hints(form).values())
@@ -46,7 +43,7 @@ def forms_of(form: type) -> set[type]:
 FORMS = set().union(*map(forms_of, (DocumentForm, Outcome, *NESTED_FORMS.values())))
 
 
-def keys_of(value: Any) -> set[str]:
+def keys_of(value):
     """Every key of a document whose name is fixed, at any depth."""
     if isinstance(value, list):
         return set().union(*map(keys_of, value))
@@ -105,7 +102,7 @@ DEVICE = {"name", "memory_gib", "kind", "peak_gbps"}
         ("compare`, several", "compare RUN1 OTHER", DEVICE),
     ],
 )
-def test_cli_page_names_every_field(command, files, row, arguments, elsewhere: Collection[str]):
+def test_cli_page_names_every_field(command, files, row, arguments, elsewhere):
     said = command(*(files.get(word, word) for word in arguments.split()), "--json")
     assert said.err == ""
     found = json.loads(said.out)

@@ -1,7 +1,5 @@
 """`pytest-bandwidth compare`: saved runs of one device judged by the gate's rule, of several as a table."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """`pytest-bandwidth device`: identity, peak with its source, probes by mix, caches, clocks, ridge points."""
 
-from __future__ import annotations
-
 import json
 from importlib import import_module
 

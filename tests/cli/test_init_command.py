@@ -1,7 +1,5 @@
 """`pytest-bandwidth init`: what it writes for what a repository holds, what it leaves, and its first test, run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -38,18 +36,18 @@ IMPORTS = {"triton": "traffic", "torch": "cpu", "cupy": "cuda"}
 PLAIN = {"kernels.py": "import cupy\n"}
 
 
-def made(folder: Path, files: dict[str, str]) -> Path:
+def made(folder, files):
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return folder
 
 
-def held(folder: Path) -> dict[str, bytes]:
+def held(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def next_command(said) -> list[str]:
+def next_command(said):
     assert said.status == 0, said.err
     start, *words = said.out.splitlines()[-1].split()
     assert (start, words[0]) == ("next:", "pytest")

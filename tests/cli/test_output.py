@@ -1,7 +1,5 @@
 """What `-o` names is written whole or not at all, by each command that has it."""
 
-from __future__ import annotations
-
 import stat
 
 import pytest

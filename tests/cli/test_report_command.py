@@ -1,7 +1,5 @@
 """`pytest-bandwidth report`: what it renders is chosen by the ending of the file's name."""
 
-from __future__ import annotations
-
 import pytest
 from command_runner import LINK
 from hostile import COMMANDS, commands_in

@@ -1,14 +1,11 @@
 """`pytest-bandwidth selftest` over scripted processes: rates, what is left out, what is shown, what is recommended."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 from command_runner import LINK
@@ -31,22 +28,22 @@ TEN = ("selftest", "--runs=10", "--drop=10%")
 class Processes:
     """Stand in for the fresh processes. in_place_of: by number, what happens instead of an answer without noise."""
 
-    def __init__(self) -> None:
-        self.asked: list[dict] = []
-        self.in_place_of: dict[int, Callable[[], object]] = {}
+    def __init__(self):
+        self.asked = []
+        self.in_place_of = {}
 
-    def __call__(self, module: str, asked: str, *, seconds: float) -> str:
+    def __call__(self, module, asked, *, seconds):
         assert module == "pytest_bandwidth.cli.selftest_processes"
         assert seconds > 0
         self.asked.append(json.loads(asked))
         do = self.in_place_of.get(len(self.asked), self.figures)
         return json.dumps(do())
 
-    def figures(self) -> dict:
+    def figures(self):
         # str(drop) is what the real process writes.
         return {"runs": {str(drop): figures_at(1 - drop) for drop in (0.0, *self.asked[-1]["drops"])}}
 
-    def leave_out(self, *numbers: int) -> None:
+    def leave_out(self, *numbers):
         self.in_place_of |= dict.fromkeys(numbers, lambda: {"invalid": BUSY})
 
 

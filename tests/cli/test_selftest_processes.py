@@ -1,7 +1,5 @@
 """The self-test's processes: one on a scripted device, and real ones on the host, beside others and interrupted."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

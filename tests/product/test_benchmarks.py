@@ -1,7 +1,5 @@
 """Every script under benchmarks/ runs to its end with its smallest arguments; its figures do not matter here."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import re

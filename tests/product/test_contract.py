@@ -4,8 +4,6 @@ Nothing here knows how the package is laid out inside: everything is asked of py
 `python tests/product/test_contract.py` writes the copy anew.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -14,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -97,7 +94,7 @@ def test_twice(bandwidth):
 """
 
 
-def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def run(folder, *command):
     return subprocess.run(
         [sys.executable, "-m", *command],
         cwd=folder,
@@ -109,7 +106,7 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def shape(value: Any) -> Any:
+def shape(value):
     """Keys and types, without what was measured: of a list, the shapes of all that it holds, joined."""
     if isinstance(value, dict):
         return {key: shape(inner) for key, inner in sorted(value.items())}
@@ -118,7 +115,7 @@ def shape(value: Any) -> Any:
     return {bool: "truth", int: "number", float: "number", str: "text", type(None): "none"}[type(value)]
 
 
-def joined(shapes: list[Any]) -> Any:
+def joined(shapes):
     if all(isinstance(one, dict) for one in shapes):
         keys = sorted({key for one in shapes for key in one})
         return {key: joined([one[key] for one in shapes if key in one]) for key in keys}
@@ -126,7 +123,7 @@ def joined(shapes: list[Any]) -> Any:
     return json.loads(distinct[0]) if len(distinct) == 1 else sorted(map(json.loads, distinct), key=json.dumps)
 
 
-def both_known(one: Any, other: Any) -> tuple[Any, Any]:
+def both_known(one, other):
     """Both without the types of what one of them lacks: a busy machine leaves figures out (null), not their keys."""
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         pairs = {key: both_known(one[key], other[key]) for key in one}
@@ -138,7 +135,7 @@ def both_known(one: Any, other: Any) -> tuple[Any, Any]:
     return ("unknown", "unknown") if lacking else (one, other)
 
 
-def renewed(before: Any, now: Any) -> Any:
+def renewed(before, now):
     """The copy as it is now: what differs only by what this machine, or this run, left out stays as it was."""
     before_known, now_known = both_known(before, now)
     if before_known == now_known:
@@ -156,7 +153,7 @@ OF_THE_MACHINE = ("environment", "software", "facts", "settings", "conditions", 
 OF_SOME_MACHINES = ("governor", "transparent_hugepages")
 
 
-def without_machine(value: Any) -> Any:
+def without_machine(value):
     if isinstance(value, dict):
         return {key: "of the machine" if key in OF_THE_MACHINE else without_machine(v) for key, v in value.items()}
     if isinstance(value, list):
@@ -164,7 +161,7 @@ def without_machine(value: Any) -> Any:
     return value
 
 
-def baseline_of(path: Path) -> Any:
+def baseline_of(path):
     """The form of a baseline's two files: keys in their order, of the newest run and of what it holds of a test."""
     tree = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
     run = json.loads(path.with_suffix(".runs.jsonl").read_text(encoding="utf-8").splitlines()[-1])
@@ -173,16 +170,16 @@ def baseline_of(path: Path) -> Any:
     return {"file": list(tree), "device": list(tree["device"]), "entry": list(entry), "run": list(run), "test": of_test}
 
 
-def options(text: str) -> list[str]:
+def options(text):
     """The options and sub-commands that a help text names."""
     return sorted(set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", text)))
 
 
-def contract(folder: Path) -> dict[str, Any]:
+def contract(folder):
     (folder / "pytest.ini").write_text(INI, encoding="utf-8")
     (folder / "test_host.py").write_text(TESTS, encoding="utf-8")
     (folder / "test_counted.py").write_text(COUNTED, encoding="utf-8")
-    found: dict[str, Any] = {}
+    found = {}
 
     said = run(folder, "pytest", "--help").stdout
     found["options"] = sorted(set(re.findall(r"--bandwidth-[a-z-]+(?:=\S+)?", said)))
@@ -232,7 +229,7 @@ def contract(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_what_users_depend_on_is_as_it_was(tmp_path: Path) -> None:
+def test_what_users_depend_on_is_as_it_was(tmp_path):
     pytest.importorskip("numba", reason="the host's kernels need the extra cpu")
     pytest.importorskip("cuda.bindings", reason="counting needs the extra traffic")
     now, before = contract(tmp_path), json.loads(CONTRACT.read_text(encoding="utf-8"))
@@ -242,14 +239,14 @@ def test_what_users_depend_on_is_as_it_was(tmp_path: Path) -> None:
     assert now.keys() == before.keys()
 
 
-def test_the_copy_is_renewed_where_it_differs_and_there_alone() -> None:
+def test_the_copy_is_renewed_where_it_differs_and_there_alone():
     before = {"document": {"rows": [{"gbps": "number", "noise": ["none", "number"]}], "gone": "text"}}
     now = {"document": {"rows": [{"gbps": "none", "noise": "number", "new": "truth"}]}, "exit": {"measured": 0}}
     rows = [{"gbps": "number", "noise": ["none", "number"], "new": "truth"}]
     assert renewed(before, now) == {"document": {"rows": rows}, "exit": {"measured": 0}}
 
 
-def test_a_script_loads_what_a_test_does() -> None:
+def test_a_script_loads_what_a_test_does():
     loaded = [sys.executable, "-c", f"import runpy; runpy.run_path({__file__!r})"]
     result = subprocess.run(loaded, capture_output=True, text=True, check=False, timeout=HANGS_SECONDS)
     assert result.returncode == 0, result.stderr

@@ -1,7 +1,5 @@
 """`make demo`: for real, and by a scripted device on machines of every temper."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

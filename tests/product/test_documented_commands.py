@@ -1,19 +1,16 @@
 """Every command and snippet of README and docs, run; with stand-ins for the machines that some of them ask for."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-from documented import BLOCKS, PAGES, ROOT, Block, commands, commands_in_text, installations, plain, printed, words
+from documented import BLOCKS, PAGES, ROOT, commands, commands_in_text, installations, plain, printed, words
 from repositories import committed, git
 
 from pytest_bandwidth import baseline as baseline_files
@@ -116,7 +113,7 @@ x = np.ones(n, np.float32)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def devices_loaded() -> None:
+def devices_loaded():
     """Load what the host and the traffic device need: runs inside this process must not load modules anew."""
     from pytest_bandwidth.devices.cpu.device import CpuDevice
     from pytest_bandwidth.domain.traffic import Traffic
@@ -128,13 +125,13 @@ def devices_loaded() -> None:
 
 
 @pytest.fixture
-def shell(pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]):
+def shell(pytester, capsys):
     """Runs a documented command in a scratch folder that holds the tutorial's first files; returns its exit status."""
     pytester.makefile(".ini", pytest=INI)
     for block in [b for b in BLOCKS if b.page == "tutorial.md" and b.kind in ("cuda", "python")][:2]:
         write(block, pytester.path)
 
-    def run(command: str) -> int:
+    def run(command):
         program, *args = words(command, pytester.path)
         if program == "pytest":
             if any(arg.startswith("--bandwidth-against=") for arg in args):
@@ -157,13 +154,13 @@ def shell(pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.fixture(scope="module")
-def kept_baselines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kept_baselines(tmp_path_factory):
     """The folder where the first test leaves a copy of its baselines for the others."""
     return tmp_path_factory.mktemp("kept") / "baselines"
 
 
 @pytest.fixture
-def with_baselines(shell, pytester: pytest.Pytester, kept_baselines: Path) -> None:
+def with_baselines(shell, pytester, kept_baselines):
     """The scratch folder's baselines/ knows its tests on the traffic device."""
     if kept_baselines.exists():
         shutil.copytree(kept_baselines, pytester.path / "baselines")
@@ -172,12 +169,12 @@ def with_baselines(shell, pytester: pytest.Pytester, kept_baselines: Path) -> No
     shutil.copytree(pytester.path / "baselines", kept_baselines)
 
 
-def write(block: Block, folder: Path) -> None:
+def write(block, folder):
     assert block.file is not None, f"{block}: expected a first line that names its file"
     (folder / block.file).write_text(block.text, encoding="utf-8")
 
 
-def commit_a_regression(folder: Path, good: str) -> None:
+def commit_a_regression(folder, good):
     """A git repository in which the tutorial's kernel was good, and is not on main; the folder's files stay."""
     shutil.rmtree(folder / ".git", ignore_errors=True)
     committed(folder)
@@ -198,7 +195,7 @@ def test_what_is_stood_in_for_has_a_test():
     assert sorted((b.page, b.lacking) for b in BLOCKS if b.lacking) == sorted(LACKING)
 
 
-def lacking(what: tuple[str, str]) -> Block:
+def lacking(what):
     (block,) = [b for b in BLOCKS if (b.page, b.lacking) == what]
     return block
 

@@ -4,11 +4,9 @@ import importlib
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from gpu_model import MODEL_FACTS, Gpu, opened_model, skip_beside_a_gpu
@@ -19,29 +17,29 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu.py"
 
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[Any]:
+def script():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(SCRIPT.parent)  # as Python does for a script
         yield importlib.import_module("gpu")
 
 
 @pytest.fixture(scope="module")
-def pages(script: Any) -> Any:
+def pages(script):
     return sys.modules[script.spreads.__module__]
 
 
-def result(name: str, gbps: float | None, **more: Any) -> dict[str, Any]:
+def result(name, gbps, **more):
     known = {"is_valid": True, "relative": 0.9, "utilization": 0.8, "utilization_of": "peak"}
     return {"nodeid": name, "label": None, "gbps": gbps, **known, **more}
 
 
-def test_device_names_become_file_names(script: Any) -> None:
+def test_device_names_become_file_names(script):
     assert script.slug("NVIDIA A100-SXM4-80GB") == "nvidia-a100-sxm4-80gb"
     assert script.slug("../../etc/passwd") == "etc-passwd"
     assert script.slug("…") == "device"
 
 
-def test_spread_is_the_sd_of_logarithms_between_processes(pages: Any) -> None:
+def test_spread_is_the_sd_of_logarithms_between_processes(pages):
     documents = [{"results": [result("t", gbps)]} for gbps in (100.0, 101.0, 99.0)]
     (row,) = pages.spreads(documents)
     assert (row.gbps, row.processes) == (100.0, 3)
@@ -51,17 +49,17 @@ def test_spread_is_the_sd_of_logarithms_between_processes(pages: Any) -> None:
     assert row.relative_sd == 0
 
 
-def test_only_what_every_process_measured_is_listed(pages: Any) -> None:
+def test_only_what_every_process_measured_is_listed(pages):
     first = {"results": [result("a", 1.0), result("b", 1.0), result("c", None)]}
     second = {"results": [result("a", 1.0), result("c", 1.0)]}
     assert [row.key for row in pages.spreads([first, second])] == ["a"]
 
 
-def test_labels_are_part_of_the_key(pages: Any) -> None:
+def test_labels_are_part_of_the_key(pages):
     assert pages.key_of(result("t", 1.0, label="x")) == "t @ x"
 
 
-def test_the_page_shows_figures_and_gaps(pages: Any) -> None:
+def test_the_page_shows_figures_and_gaps(pages):
     device = {"name": "NVIDIA X", "memory_gib": 80, "settings": {"ecc": "on"}, "facts": {"driver_version": "580"}}
     documents = [{"results": [result("t[1|2]", 123.456, relative=None, utilization=None)]}] * 2
     comparison = [{"work": "copy", "timed_by": "us", "gbps": 99.94}]
@@ -73,14 +71,14 @@ def test_the_page_shows_figures_and_gaps(pages: Any) -> None:
     assert "Left out" not in page
 
 
-def test_a_share_of_the_probe_is_no_share_of_the_peak(pages: Any) -> None:
+def test_a_share_of_the_probe_is_no_share_of_the_peak(pages):
     (of_probe,) = pages.spreads([{"results": [result("t", 1.0, utilization_of="probe")]}])
     assert of_probe.utilization is None
     (of_peak,) = pages.spreads([{"results": [result("t", 1.0)]}])
     assert of_peak.utilization == 0.8
 
 
-def test_what_was_invalid_in_a_process_is_left_out_and_named(pages: Any) -> None:
+def test_what_was_invalid_in_a_process_is_left_out_and_named(pages):
     documents = [
         {"results": [result("a", 1.0), result("b", 1.0), result("c", None)]},
         {"results": [result("a", 1.0), result("b", 9.9, is_valid=False), result("d", 1.0)]},
@@ -94,7 +92,7 @@ def test_what_was_invalid_in_a_process_is_left_out_and_named(pages: Any) -> None
     assert "Left out, since not every process measured it validly: b, c, d." in page
 
 
-def test_what_dram_moved_stands_beside_what_was_declared(pages: Any) -> None:
+def test_what_dram_moved_stands_beside_what_was_declared(pages):
     declared = {"bytes_read": 1000, "bytes_written": 24}
     said = [{"code": "other", "text": "x"}, {"code": "dram-uncounted", "text": "held by |another|"}]
     counted = [
@@ -108,15 +106,13 @@ def test_what_dram_moved_stands_beside_what_was_declared(pages: Any) -> None:
     assert "Not counted: no ncu on PATH." in page
 
 
-def test_a_comparison_without_a_figure_says_why(pages: Any) -> None:
+def test_a_comparison_without_a_figure_says_why(pages):
     comparison = [{"work": "copy", "timed_by": "us", "gbps": None, "why": "no sample was left: 3 dropped (a|b)"}]
     page = pages.report({"name": "NVIDIA X"}, [], comparison, "fine", "cmd", counted="no ncu")
     assert "| copy | us | – (no sample was left: 3 dropped (a\\|b)) |" in page
 
 
-def test_an_invalid_measurement_of_ours_has_no_figure_in_the_comparison(
-    script: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_measurement_of_ours_has_no_figure_in_the_comparison(script, monkeypatch):
     gpu = Gpu()
     device = CudaDevice(opened_model(gpu, facts=replace(MODEL_FACTS, name="NVIDIA GeForce RTX 4090")))
     times = SimpleNamespace(gpu_times=[SimpleNamespace(tolist=lambda: [1e-3])])
@@ -135,10 +131,10 @@ DESCRIBED = {"name": "NVIDIA X", "comparison": [], "counters": "no ncu on PATH"}
 
 
 @pytest.fixture
-def run(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def run(script, monkeypatch, tmp_path):
     """The script's exit status where all processes measure the same and suite and selftest end as told; its page."""
 
-    def main(selftest: tuple[str, int] = ("fine", 0), suite: int = 0, more: tuple[str, ...] = ()) -> tuple[int, str]:
+    def main(selftest=("fine", 0), suite=0, more=()):
         monkeypatch.setattr(script, "ask_child", lambda _, **__: DESCRIBED)
         monkeypatch.setattr(script, "run_suite", lambda *_: ({"results": [result("t", 100.0)]}, suite))
         monkeypatch.setattr(script, "run_selftest", lambda _: selftest)
@@ -152,7 +148,7 @@ def run(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return main
 
 
-def test_the_page_of_a_run(run: Any) -> None:
+def test_the_page_of_a_run(run):
     status, page = run(("Recommended: 3 %", 0))
     assert status == 0
     assert "Recommended: 3 %" in page
@@ -160,9 +156,7 @@ def test_the_page_of_a_run(run: Any) -> None:
     assert "Not counted: no ncu on PATH." in page
 
 
-def test_a_run_whose_time_is_over_writes_the_page_of_what_there_is(
-    run: Any, script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_run_whose_time_is_over_writes_the_page_of_what_there_is(run, script, monkeypatch, tmp_path):
     now = [0.0]
     monkeypatch.setattr(script.time, "monotonic", lambda: now.__setitem__(0, now[0] + 10) or now[0])
     status, page = run(more=("--seconds=95", f"--documents={tmp_path / 'kept'}"))
@@ -171,11 +165,9 @@ def test_a_run_whose_time_is_over_writes_the_page_of_what_there_is(
     assert (tmp_path / "kept").is_dir()
 
 
-def test_the_copies_that_are_compared_are_far_larger_than_the_cache(
-    script: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_copies_that_are_compared_are_far_larger_than_the_cache(script, monkeypatch):
     device = CudaDevice(opened_model(Gpu(), facts=replace(MODEL_FACTS, l2_bytes=126 << 20)))
-    asked: list[int] = []
+    asked = []
     monkeypatch.setattr(type(device), "random", lambda _, n, *__: asked.append(4 * n))
     monkeypatch.setattr(type(device), "empty", lambda *_: 1 / 0)
     monkeypatch.setitem(sys.modules, "cupyx.profiler", SimpleNamespace(benchmark=None))
@@ -184,22 +176,20 @@ def test_the_copies_that_are_compared_are_far_larger_than_the_cache(
     assert asked == [8 * 126 << 20]
 
 
-def test_a_failed_selftest_fails_and_the_page_says_so(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_selftest_fails_and_the_page_says_so(run, capsys):
     status, page = run(("failed with exit status 2: no GPU", 2))
     assert status == 1
     assert "failed with exit status 2: no GPU" in page
     assert "the selftest failed with exit status 2: no GPU" in capsys.readouterr().err
 
 
-def test_a_failed_suite_fails_and_the_page_says_so(run: Any) -> None:
+def test_a_failed_suite_fails_and_the_page_says_so(run):
     status, page = run(suite=1)
     assert status == 1
     assert "A test of the suite failed in 10 of the processes." in page
 
 
-def test_a_page_that_cannot_be_written_leaves_the_one_that_was_there(
-    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_page_that_cannot_be_written_leaves_the_one_that_was_there(run, monkeypatch, tmp_path):
     run(("first", 0))
     monkeypatch.setattr("os.replace", _no_space)
     with pytest.raises(OSError, match="full"):
@@ -208,7 +198,7 @@ def test_a_page_that_cannot_be_written_leaves_the_one_that_was_there(
     assert "first" in page.read_text(encoding="utf-8")
 
 
-def _no_space(*_: Any) -> None:
+def _no_space(*_):
     raise OSError(28, "the disk is full")
 
 
@@ -219,16 +209,14 @@ def _no_space(*_: Any) -> None:
         ("print('half'); raise SystemExit('broken')", "failed with exit status 1: half broken", 1),
     ],
 )
-def test_the_selftests_words_and_status(
-    script: Any, monkeypatch: pytest.MonkeyPatch, code: str, said: str, status: int
-) -> None:
+def test_the_selftests_words_and_status(script, monkeypatch, code, said, status):
     real = subprocess.run
     monkeypatch.setattr(subprocess, "run", lambda _, **how: real([sys.executable, "-c", code], **how))
     text, found = script.run_selftest("cuda:0")
     assert (" ".join(text.split()), found) == (said, status)
 
 
-def test_fewer_processes_than_a_spread_needs_are_refused() -> None:
+def test_fewer_processes_than_a_spread_needs_are_refused():
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--processes", "3"], capture_output=True, text=True, check=False
     )
@@ -236,7 +224,7 @@ def test_fewer_processes_than_a_spread_needs_are_refused() -> None:
     assert "at least 10" in done.stderr
 
 
-def test_without_a_gpu_nothing_is_written(tmp_path: Path) -> None:
+def test_without_a_gpu_nothing_is_written(tmp_path):
     skip_beside_a_gpu()
     command = [sys.executable, str(SCRIPT), "--baselines", str(tmp_path / "b"), "--docs", str(tmp_path / "d")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -2,9 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from gpu_model import skip_beside_a_gpu
@@ -14,19 +12,17 @@ GPU_TESTS = BENCHMARKS.parent / "tests" / "gpu"
 
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[Any]:
+def script():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(BENCHMARKS)  # as Python does for a script
         yield importlib.import_module("gpu_session")
 
 
-def python(script: Any, name: str, code: str) -> Any:
+def python(script, name, code):
     return script.Step(name, (sys.executable, "-c", code))
 
 
-def test_a_red_step_ends_nothing_and_everything_is_left(
-    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_red_step_ends_nothing_and_everything_is_left(script, monkeypatch, tmp_path, capsys):
     steps = [python(script, "red", "print('said'); raise SystemExit(3)"), python(script, "green", "print('after')")]
     monkeypatch.setattr(script, "steps_of", lambda *_: steps)
     assert script.run_parts(["first"], script.Plan("cuda:0", tmp_path / "out")) == 1
@@ -38,14 +34,12 @@ def test_a_red_step_ends_nothing_and_everything_is_left(
     assert "    after" in capsys.readouterr().out
 
 
-def test_all_green_is_fine(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_all_green_is_fine(script, monkeypatch, tmp_path):
     monkeypatch.setattr(script, "steps_of", lambda *_: [python(script, "green", "")])
     assert script.run_parts(["first", "suite"], script.Plan("cuda:0", tmp_path)) == 0
 
 
-def test_a_part_ends_in_time_with_what_its_step_started(
-    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_part_ends_in_time_with_what_its_step_started(script, monkeypatch, tmp_path):
     endless = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
     steps = [python(script, "endless", endless), python(script, "next", "")]
     monkeypatch.setattr(script, "steps_of", lambda *_: steps)
@@ -55,14 +49,14 @@ def test_a_part_ends_in_time_with_what_its_step_started(
     assert "not begun" in left_out
 
 
-def test_further_arguments_of_the_first_part_are_its_quick_suites(script: Any, tmp_path: Path) -> None:
+def test_further_arguments_of_the_first_part_are_its_quick_suites(script, tmp_path):
     *tests, suite = script.steps_of("first", script.Plan("cuda:0", tmp_path, more={"first": ["-k", "copy or triad"]}))
     assert "pytest_bandwidth.suite" in suite.command
     assert "-k copy or triad" in " ".join(suite.command)
     assert all("-k" not in step.command for step in tests)
 
 
-def test_the_first_part_runs_every_test_of_tests_gpu_once(script: Any, tmp_path: Path) -> None:
+def test_the_first_part_runs_every_test_of_tests_gpu_once(script, tmp_path):
     steps = {step.name: step.command for step in script.steps_of("first", script.Plan("cuda:0", tmp_path))}
     first = [f"test_gpu_{what}" for what in ("hold", "cache", "clocks", "probes")]
     assert list(steps) == [*first, "test_gpu_others", "quick-suite"]
@@ -72,14 +66,12 @@ def test_the_first_part_runs_every_test_of_tests_gpu_once(script: Any, tmp_path:
     assert not any(word in ("-x", "--exitfirst") for command in steps.values() for word in command)
 
 
-def test_the_suites_part_finds_what_its_script_imports(script: Any, tmp_path: Path) -> None:
+def test_the_suites_part_finds_what_its_script_imports(script, tmp_path):
     (step,) = script.steps_of("suite", script.Plan("cuda:0", tmp_path, more={"suite": ("--help",)}))
     assert script.run_step(step, tmp_path, 60.0) == "fine", (tmp_path / "gpu.log").read_text()
 
 
-def test_without_a_gpu_nothing_is_written(
-    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_gpu_nothing_is_written(script, monkeypatch, tmp_path, capsys):
     skip_beside_a_gpu()
     monkeypatch.setattr(sys, "argv", ["gpu_session.py", "first", f"--out={tmp_path / 'out'}"])
     assert script.main() == 2
@@ -87,7 +79,7 @@ def test_without_a_gpu_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_part_is_refused(script: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_an_unknown_part_is_refused(script, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["gpu_session.py", "last"])
     with pytest.raises(SystemExit):
         script.main()

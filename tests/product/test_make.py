@@ -1,7 +1,5 @@
 """Every `make` command of README and docs, run in a copy of the repository."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

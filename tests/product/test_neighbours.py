@@ -1,7 +1,5 @@
 """The neighbours that tests run beside: they use processors, and end when they should."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -21,7 +19,7 @@ pytestmark = [
 SCRIPT = SUPPORT / "neighbours.py"
 
 
-def descendants(of: int) -> dict[int, float]:
+def descendants(of):
     """Return the processor seconds used by each process below `of`, with those of their children that have ended."""
     parents, seconds = {}, {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -32,13 +30,13 @@ def descendants(of: int) -> dict[int, float]:
         if fields[0] != "Z":
             parents[int(stat.parent.name)] = int(fields[1])
             seconds[int(stat.parent.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    found: set[int] = set()
+    found = set()
     while more := {pid for pid, parent in parents.items() if parent in {of, *found}} - found:
         found |= more
     return {pid: seconds[pid] for pid in found}
 
 
-def until(holds) -> None:
+def until(holds):
     """Wait for a condition, for minutes at most: the machine may be busy."""
     for _ in range(1200):
         if holds():
@@ -55,7 +53,7 @@ def test_neighbours_use_processors_and_are_gone_after_the_block(kind):
     until(lambda: not there & set(descendants(os.getpid())) and not any(map(running, there)))
 
 
-def running(pid: int) -> bool:
+def running(pid):
     """Return whether a process of that number is one of the neighbours."""
     try:
         return b"neighbours.py" in Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -1,11 +1,8 @@
 """Quick starts, typed in an empty folder: their commands, their files, and what they say is printed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +21,7 @@ UNPRINTED = "no command of this page prints it"
 TOLERANCES = {"extensions.md": "30%"}
 
 
-def typed(page: str, folder: Path) -> Iterator[tuple[Block, str]]:
+def typed(page, folder):
     """Type the page from top to bottom; yield each text block with what the commands before it printed."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "GITHUB_", "CI"))}
     # On a busy machine a probe on several threads is as slow as the one that waits for a processor.

@@ -1,7 +1,5 @@
 """Columns: each table shows what it should, a conftest.py's included; shares that mean nothing stand in none."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The CSV table and the JSON document: what other tools read, strict, with no cell that a spreadsheet runs."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -23,18 +21,18 @@ from pytest_bandwidth.reports.documents import document, render_csv, render_json
 from pytest_bandwidth.storage.saved_run import read_document
 
 
-def rows_of(text: str) -> list[dict[str, str]]:
+def rows_of(text):
     return list(csv.DictReader(io.StringIO(text), strict=True))
 
 
-def test_the_benchmark_columns_come_first_in_their_order() -> None:
+def test_the_benchmark_columns_come_first_in_their_order():
     header = next(csv.reader(io.StringIO(render_csv([]))))
     first = "operation precision M N K time_ms bandwidth_gb_s bytes_read bytes_written"
     assert header[:9] == first.split()
     assert len(header) == len(set(header))
 
 
-def test_figures_are_in_the_units_of_their_names() -> None:
+def test_figures_are_in_the_units_of_their_names():
     outcome = run_documents.outcomes(1)[0]
     row = rows_of(render_csv([outcome]))[0]
     assert float(row["time_ms"]) == pytest.approx((outcome.seconds or 0) * 1e3, rel=1e-8)
@@ -44,7 +42,7 @@ def test_figures_are_in_the_units_of_their_names() -> None:
     assert float(row["allowed_drop"]) == pytest.approx(0.05)
 
 
-def test_what_was_counted_has_columns_and_no_times() -> None:
+def test_what_was_counted_has_columns_and_no_times():
     (row,) = rows_of(render_csv([run_documents.counted()]))
     assert (row["load_sectors"], row["store_sectors"], row["atomic_sectors"]) == ("1024", "128", "")
     assert (row["sectors_per_request"], row["access"]) == ("32.0 + 4.0", "strided (32 bytes) / coalesced")
@@ -58,13 +56,13 @@ def test_what_was_counted_has_columns_and_no_times() -> None:
         ({}, "float32", "copy fp32   "),  # without tags the operation is the test
     ],
 )
-def test_shapes_come_from_the_tags(tags: dict[str, str | int], precision: str | None, cells: str) -> None:
+def test_shapes_come_from_the_tags(tags, precision, cells):
     outcome = replace(run_documents.outcomes(1)[0], tags=tags, precision=precision)
     (row,) = rows_of(render_csv([outcome]))
     assert [row[name] for name in ("operation", "precision", "M", "N", "K")] == cells.split(" ")
 
 
-def test_the_fp16_half_of_a_pair_carries_the_ratios() -> None:
+def test_the_fp16_half_of_a_pair_carries_the_ratios():
     outcomes = run_documents.outcomes(20)
     rows = rows_of(render_csv(outcomes))
     copies = {row["precision"]: row for row in rows if row["operation"] == "copy"}
@@ -73,7 +71,7 @@ def test_the_fp16_half_of_a_pair_carries_the_ratios() -> None:
     assert copies["fp32"]["fp16_over_fp32_gb_s"] == ""
 
 
-def test_no_cell_is_a_formula_and_every_text_survives_the_quoting() -> None:
+def test_no_cell_is_a_formula_and_every_text_survives_the_quoting():
     outcomes = read_document(hostile_document()).outcomes
     rows = rows_of(render_csv(outcomes))
     assert len(rows) == len(outcomes)
@@ -84,12 +82,12 @@ def test_no_cell_is_a_formula_and_every_text_survives_the_quoting() -> None:
 
 
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "＝", "＋", "－", "＠", " =", "\t", "\n", "\n＝"])
-def test_no_text_is_a_formula_in_any_width(sign: str) -> None:
+def test_no_text_is_a_formula_in_any_width(sign):
     outcome = replace(run_documents.outcomes(1)[0], label=f"{sign}1+1")
     assert rows_of(render_csv([outcome]))[0]["label"].startswith("'")
 
 
-def test_every_cell_is_quoted() -> None:
+def test_every_cell_is_quoted():
     """A spreadsheet that separates by semicolons would find a cell of its own in `a;=1+1`."""
     outcome = replace(run_documents.outcomes(1)[0], label="a;=1+1")
     for line in render_csv([outcome]).splitlines():

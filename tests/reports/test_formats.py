@@ -1,7 +1,5 @@
 """Formats of files: a conftest.py adds one of its own; what it does wrong costs nothing else."""
 
-from __future__ import annotations
-
 from user_project import COPY
 
 from pytest_bandwidth.reports.formats import formats

@@ -1,7 +1,5 @@
 """What GitHub is given: Markdown in which hostile texts stay text, and one workflow command a line."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace
@@ -11,18 +9,17 @@ import run_documents
 from hostile import HOSTILE, hostile_document
 from markdown_it import MarkdownIt
 
-from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import unjudged_finding
 from pytest_bandwidth.reports.github import annotations, job_summary, markdown
 from pytest_bandwidth.reports.text_safe import one_line
 
 
-def rendered(text: str) -> str:
+def rendered(text):
     """As HTML, by CommonMark with GitHub's tables; links that GitHub makes of text are looked for in the Markdown."""
     return MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(text)
 
 
-def test_the_summary_gives_verdict_counts_and_what_needs_attention() -> None:
+def test_the_summary_gives_verdict_counts_and_what_needs_attention():
     page = rendered(job_summary(run_documents.run_document(run_documents.outcomes(30, failing=2, unjudged=2))))
     shown = html.unescape(re.sub(r"<[^>]+>", " ", page))
     assert "2 of 30 measurements failed" in shown
@@ -32,8 +29,8 @@ def test_the_summary_gives_verdict_counts_and_what_needs_attention() -> None:
     assert page.index("REGRESSED") < page.index("<details>") < page.index("✅ OK")
 
 
-def test_columns_that_say_nothing_are_left_out_and_counts_have_theirs() -> None:
-    def heads(outcomes: list[Outcome]) -> list[str]:
+def test_columns_that_say_nothing_are_left_out_and_counts_have_theirs():
+    def heads(outcomes):
         page = rendered(job_summary(run_documents.run_document(outcomes)))
         return re.findall(r"<th[^>]*>(.*?)</th>", page)
 
@@ -42,7 +39,7 @@ def test_columns_that_say_nothing_are_left_out_and_counts_have_theirs() -> None:
     assert heads(counted) == ["status", "test", "sectors/request", "access"]
 
 
-def test_failures_are_quoted_in_full() -> None:
+def test_failures_are_quoted_in_full():
     document = run_documents.run_document(run_documents.outcomes(10, failing=1))
     message = next(r["message"] for r in document["results"] if r["message"])
     page = rendered(job_summary(document))
@@ -55,7 +52,7 @@ def test_failures_are_quoted_in_full() -> None:
 
 
 @pytest.mark.parametrize("text", [t for t in HOSTILE if t.strip()], ids=range(len([t for t in HOSTILE if t.strip()])))
-def test_a_hostile_cell_renders_as_its_own_text(text: str) -> None:
+def test_a_hostile_cell_renders_as_its_own_text(text):
     cut = one_line(text, 300)
     page = rendered(f"| a | b |\n| - | - |\n| {markdown(cut)} | last |\n")
     cells = re.findall(r"<td>(.*?)</td>", page, re.DOTALL)
@@ -64,7 +61,7 @@ def test_a_hostile_cell_renders_as_its_own_text(text: str) -> None:
     assert html.unescape(cells[0]) == cut.strip()
 
 
-def test_a_hostile_run_gives_no_link_image_or_html() -> None:
+def test_a_hostile_run_gives_no_link_image_or_html():
     summary = job_summary(hostile_document())
     page = rendered(summary)
     assert not re.search(r"<(?!/?(?:h2|p|ul|li|pre|table|thead|tbody|tr|th|td|strong|details|summary)\b)[a-z!/]", page)
@@ -73,12 +70,12 @@ def test_a_hostile_run_gives_no_link_image_or_html() -> None:
     assert not re.search(r"://|www\.|@|(?<!&)#\d|GH-", summary.replace("## ", ""))
 
 
-def test_a_huge_run_stays_under_what_github_takes() -> None:
+def test_a_huge_run_stays_under_what_github_takes():
     document = hostile_document(["<b>" * 3000] * 900)
     assert len(job_summary(document).encode()) < 2**20
 
 
-def test_every_annotation_is_one_command_on_the_tests_line() -> None:
+def test_every_annotation_is_one_command_on_the_tests_line():
     lines = annotations(run_documents.run_document(run_documents.outcomes(30, failing=2, unjudged=2))).splitlines()
     assert len(lines) == 4
     assert sum(line.startswith("::error file=tests/kernels/test_") for line in lines) == 2
@@ -87,7 +84,7 @@ def test_every_annotation_is_one_command_on_the_tests_line() -> None:
     assert annotations(run_documents.run_document(run_documents.outcomes(10))) == "", "a passing run annotates nothing"
 
 
-def test_a_fault_is_annotated_at_its_tests_file() -> None:
+def test_a_fault_is_annotated_at_its_tests_file():
     document = run_documents.run_document(run_documents.outcomes(3))
     fault = "KernelFault: scale.cu:6: thread 3 of block 0 reads past `in`, 4 bytes"
     document["findings"] = [unjudged_finding("tests/test_a.py::test_scale[a::b]", fault)]
@@ -97,7 +94,7 @@ def test_a_fault_is_annotated_at_its_tests_file() -> None:
     assert text == "tests/test_a.py::test_scale[a::b]"
 
 
-def test_what_fails_as_expected_is_neither_annotated_nor_quoted() -> None:
+def test_what_fails_as_expected_is_neither_annotated_nor_quoted():
     failing = [replace(o, xfail="a slow driver") if o.message else o for o in run_documents.outcomes(10, failing=1)]
     document = run_documents.run_document(failing)
     assert annotations(document) == ""
@@ -107,7 +104,7 @@ def test_what_fails_as_expected_is_neither_annotated_nor_quoted() -> None:
     assert "❌" not in shown
 
 
-def test_the_title_is_the_messages_first_line_and_the_text_the_rest() -> None:
+def test_the_title_is_the_messages_first_line_and_the_text_the_rest():
     document = run_documents.run_document(run_documents.outcomes(10, failing=1))
     failed = next(r for r in document["results"] if r["message"])
     first, *others = failed["message"].splitlines()
@@ -118,13 +115,13 @@ def test_the_title_is_the_messages_first_line_and_the_text_the_rest() -> None:
     assert others[-1] == "test_copy.py:12: REGRESSED"
 
 
-def unescaped(text: str) -> str:
+def unescaped(text):
     for code, mark in (("%2C", ","), ("%3A", ":"), ("%0A", "\n"), ("%25", "%")):
         text = text.replace(code, mark)
     return text
 
 
-def test_the_ten_that_github_shows_are_the_worst() -> None:
+def test_the_ten_that_github_shows_are_the_worst():
     rows = [
         replace(o, status="REGRESSED", verdict={"drop": 0.01 * number}, message=f"REGRESSED: {number} %")
         for number, o in enumerate(run_documents.outcomes(25))
@@ -147,7 +144,7 @@ def test_the_ten_that_github_shows_are_the_worst() -> None:
     ]
 
 
-def test_the_texts_of_tests_of_one_name_tell_them_apart() -> None:
+def test_the_texts_of_tests_of_one_name_tell_them_apart():
     failed = next(o for o in run_documents.outcomes(10, failing=1) if o.message)
     alike = [replace(failed, nodeid=n, key=n, label=None) for n in ("x/a/t.py::test_a", "x/b/t.py::test_a")]
     other = replace(failed, nodeid="x/t.py::test_b", key="x/t.py::test_b @ one", label="one")
@@ -156,19 +153,19 @@ def test_the_texts_of_tests_of_one_name_tell_them_apart() -> None:
     assert names == ["a/t.py::test_a", "b/t.py::test_a", "t.py::test_b @ one"]
 
 
-def test_no_more_annotations_than_github_shows() -> None:
+def test_no_more_annotations_than_github_shows():
     text = annotations(run_documents.run_document(run_documents.outcomes(60, failing=25, unjudged=20)))
     assert text.count("::error ") == 10
     assert text.count("::warning ") == 10
 
 
-def test_hostile_texts_start_no_command_of_their_own() -> None:
+def test_hostile_texts_start_no_command_of_their_own():
     for line in annotations(hostile_document(HOSTILE)).splitlines():
         assert re.match(r"::(error|warning) file=[^:,]*,(line=\d+,)?title=[^:,]*::", line)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]", annotations(hostile_document(HOSTILE)))
 
 
-def test_percent_signs_and_newlines_are_escaped_as_the_toolkit_does() -> None:
+def test_percent_signs_and_newlines_are_escaped_as_the_toolkit_does():
     document = run_documents.run_document(run_documents.outcomes(10, failing=1))
     failed = next(r for r in document["results"] if r["message"])
     failed["message"], failed["file"] = "100 % slower, so\n50 %, a:b", "a,b:c%.py"

@@ -1,20 +1,16 @@
 """Which results are a pair, and which are a sweep."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import run_documents
 
-from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.related import precision_of, precision_pairs, size_sweeps
 
 OUTCOME = run_documents.outcomes(1)[0]
 
 
-def tagged(nodeid: str = "t.py::test_a", bytes_read: int = 8, **tags: Any) -> Outcome:
+def tagged(nodeid="t.py::test_a", bytes_read=8, **tags):
     return replace(OUTCOME, nodeid=nodeid, key=nodeid, tags=tags, precision=None, bytes_read=bytes_read)
 
 
@@ -22,7 +18,7 @@ MEANT = {"fp32": "fp32", "float32": "fp32", "FP16": "fp16", "half": "fp16", "fp1
 
 
 @pytest.mark.parametrize("written", MEANT)
-def test_precisions_by_their_usual_names(written: str) -> None:
+def test_precisions_by_their_usual_names(written):
     assert precision_of(tagged(precision=written)) == MEANT[written]
 
 
@@ -41,12 +37,12 @@ def test_precisions_by_their_usual_names(written: str) -> None:
     ],
     ids=["one shape", "another shape", "another variant", "by their ids without tags", "ambiguous", "not timed"],
 )
-def test_the_same_work_in_both_precisions_is_a_pair(outcomes: list[Outcome], names: list[str]) -> None:
+def test_the_same_work_in_both_precisions_is_a_pair(outcomes, names):
     assert [pair.name for pair in precision_pairs(outcomes)] == names
 
 
-def test_as_many_bytes_of_one_version_are_a_pair_without_a_ratio_of_times() -> None:
-    def sized(precision: str, n: int, nbytes: int, version: str = "plain") -> Outcome:
+def test_as_many_bytes_of_one_version_are_a_pair_without_a_ratio_of_times():
+    def sized(precision, n, nbytes, version="plain"):
         one = tagged(operation="copy", version=version, precision=precision, N=n, bytes_read=nbytes)
         return replace(one, bytes_written=0, gbps=10.0, seconds=1e-3)
 
@@ -59,14 +55,14 @@ def test_as_many_bytes_of_one_version_are_a_pair_without_a_ratio_of_times() -> N
     assert pair.same_shape
 
 
-def test_ratios_are_fp16_over_fp32() -> None:
+def test_ratios_are_fp16_over_fp32():
     slow = replace(tagged(operation="copy", precision="fp32"), gbps=100.0, seconds=2.0)
     fast = replace(tagged(operation="copy", precision="fp16"), gbps=150.0, seconds=0.5)
     pair = precision_pairs([fast, slow])[0]
     assert (pair.bandwidth_ratio, pair.time_ratio) == (1.5, 0.25)
 
 
-def sizes(operation: str, *read: int) -> list[Outcome]:
+def sizes(operation, *read):
     return [tagged(operation=operation, precision="fp32", n=n, bytes_read=n) for n in read]
 
 
@@ -82,6 +78,6 @@ def sizes(operation: str, *read: int) -> list[Outcome]:
     ],
     ids=["three sizes", "a parametrised test without tags", "not timed"],
 )
-def test_one_operation_over_three_sizes_is_a_sweep(outcomes: list[Outcome], found: list[object]) -> None:
+def test_one_operation_over_three_sizes_is_a_sweep(outcomes, found):
     seen = [(s.name, s.precision, [o.bytes_read for o in s.outcomes]) for s in size_sweeps(outcomes)]
     assert seen == found

@@ -1,7 +1,5 @@
 """The verdict on a run: what failed, what could not be judged, and nothing green that was not judged."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -15,7 +13,7 @@ from pytest_bandwidth.storage.saved_run import read_document
 ROW = replace(run_documents.outcomes(1)[0], verdict={})
 
 
-def rows(*statuses: str, rule: str = Rule.STORED):
+def rows(*statuses, rule=Rule.STORED):
     return [
         replace(
             ROW, key=f"t.py::t[{number}]", nodeid=f"t.py::t[{number}]", status=status, reason_code=rule, reason="why"
@@ -24,7 +22,7 @@ def rows(*statuses: str, rule: str = Rule.STORED):
     ]
 
 
-def summary(outcomes, *codes: str, **settings):
+def summary(outcomes, *codes, **settings):
     findings = [{"code": code, "text": "found"} for code in codes]
     document = run_documents.run_document(outcomes, findings=findings, settings={"strict": False, **settings})
     return summary_of_run(read_document(document))

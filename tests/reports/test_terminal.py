@@ -1,9 +1,6 @@
 """The terminal's lines: whatever the width tests can be told apart; evidence, pairs, and what an update changed."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,7 +9,6 @@ import run_documents
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device import READ_OTHERWISE
 from pytest_bandwidth.features.html.table import table_of
-from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.github import job_summary
 from pytest_bandwidth.reports.tables import natural, shortest_unique, without_common_part
 from pytest_bandwidth.reports.terminal import MOST_CHANGES, change_lines, summary_lines
@@ -20,7 +16,7 @@ from pytest_bandwidth.reports.wording import help_link
 from pytest_bandwidth.storage.saved_run import read_document
 
 
-def shown(outcomes, width=120, **options) -> list[str]:
+def shown(outcomes, width=120, **options):
     return ["".join(span.text for span in line) for line in summary_lines(outcomes, width, **options)]
 
 
@@ -156,11 +152,11 @@ FINE = "OK  floors hold"
 LONG = "attention-standard-float32-batch1-heads14-n1024-d"
 
 
-def fine(nodeid: str) -> Outcome:
+def fine(nodeid):
     return replace(OUTCOME, nodeid=nodeid, key=nodeid, status="OK", reason_code="floors", verdict={}, tags={})
 
 
-def table(nodeids: Sequence[str], width: int = 80) -> list[str]:
+def table(nodeids, width=80):
     """The table's lines, its heading first."""
     lines = shown([*map(fine, nodeids)], width)
     return lines[: next(i for i, line in enumerate(lines) if " measured: " in line)]
@@ -175,14 +171,14 @@ def table(nodeids: Sequence[str], width: int = 80) -> list[str]:
     ],
     ids=["parameters stand under their test", "a slash inside a parameter cuts no name", "numbers in natural order"],
 )
-def test_rows_are_named_in_few_words(nodeids: list[str], heading: str, names: list[str]) -> None:
+def test_rows_are_named_in_few_words(nodeids, heading, names):
     head, *rows = table(nodeids)
     assert head.startswith(f"{heading}  ")
     assert [row.split()[0] for row in rows] == names
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_long_names_are_whole_on_a_line_of_their_own(width: int) -> None:
+def test_long_names_are_whole_on_a_line_of_their_own(width):
     verdict = FINE if width > 40 else "OK"
     nodeids = [f"t.py::test_operation[{LONG}{d}]" for d in (64, 128)] + ["t.py::test_operation[copy]"]
     lines = table(nodeids, width)
@@ -196,7 +192,7 @@ def test_long_names_are_whole_on_a_line_of_their_own(width: int) -> None:
     assert all(line.startswith("copy ") for line in lines if "copy" in line)
 
 
-def test_figures_stand_in_columns_whether_names_fit_or_not() -> None:
+def test_figures_stand_in_columns_whether_names_fit_or_not():
     lines = table(["t.py::test_a", f"t.py::test_{LONG}", "t.py::test_b"])
     assert len({line.index(FINE) for line in lines if FINE in line}) == 1
     assert all(len(line) <= 80 for line in lines)
@@ -206,7 +202,7 @@ def test_figures_stand_in_columns_whether_names_fit_or_not() -> None:
 COLUMNS = {"速い": 4, "ｱ": 1, "e\u0301": 1, "\u1112\u1161\u11ab": 2, "plain": 5}
 
 
-def test_wide_characters_take_two_columns() -> None:
+def test_wide_characters_take_two_columns():
     _, *rows = table([f"t.py::test_[{name}]" for name in COLUMNS], 120)
     assert len(rows) == len(COLUMNS)
     starts = set()
@@ -216,7 +212,7 @@ def test_wide_characters_take_two_columns() -> None:
     assert len(starts) == 1
 
 
-def test_a_name_of_wide_characters_has_a_line_of_its_own_where_it_does_not_fit() -> None:
+def test_a_name_of_wide_characters_has_a_line_of_its_own_where_it_does_not_fit():
     assert "測" * 40 in table([f"t.py::test_[{'測' * 40}]", "t.py::test_[b]"], 80)
 
 
@@ -231,17 +227,17 @@ def test_a_name_of_wide_characters_has_a_line_of_its_own_where_it_does_not_fit()
         (["t.py::test_a[x]", "u.py::test_a[x]"], "test", ["t.py::test_a[x]", "u.py::test_a[x]"]),
     ],
 )
-def test_what_all_names_share_is_left_out(names: list[str], heading: str, left: list[str]) -> None:
+def test_what_all_names_share_is_left_out(names, heading, left):
     assert without_common_part(names) == (heading, left)
 
 
-def test_tests_of_one_name_are_told_apart_by_the_shortest_path() -> None:
+def test_tests_of_one_name_are_told_apart_by_the_shortest_path():
     nodeids = ["x/a/t.py::test_a", "x/b/t.py::test_a", "y/b/t.py::test_a", "t.py::test_a", "x/a/t.py::test_b[c/d]"]
     short = ["a/t.py::test_a", "x/b/t.py::test_a", "y/b/t.py::test_a", "t.py::test_a", "t.py::test_b[c/d]"]
     assert shortest_unique(nodeids) == dict(zip(nodeids, short, strict=True))
 
 
-def test_tests_of_one_name_are_told_apart_in_table_and_notes() -> None:
+def test_tests_of_one_name_are_told_apart_in_table_and_notes():
     nodeids = ["a/t.py::test_a", "b/t.py::test_a"]
     rows = [replace(OUTCOME, nodeid=n, key=n, status="UNDECIDED", reason=f"because of {n[0]}") for n in nodeids]
     found = ({"code": "xpass", "text": "passes", "level": "note"},)
@@ -253,19 +249,19 @@ def test_tests_of_one_name_are_told_apart_in_table_and_notes() -> None:
     assert "NOTE b/t.py::test_a: passes" in lines
 
 
-def test_pages_and_summaries_for_github_have_the_same_order() -> None:
+def test_pages_and_summaries_for_github_have_the_same_order():
     document = run_documents.run_document([fine(f"t.py::test_a[n{n}]") for n in (10, 2, 33, 1)])
     page_rows = [row.name for row in table_of(read_document(document)).rows]
     assert page_rows == [f"test_a[n{n}]" for n in (1, 2, 10, 33)]
     assert re.findall(r"#91;n([0-9]+)&", job_summary(document)) == ["1", "2", "10", "33"]
 
 
-def test_numbers_of_any_length_sort() -> None:
+def test_numbers_of_any_length_sort():
     names = ["t[" + "9" * 5000 + "]", "t[1" + "0" * 5000 + "]", "t[007]", "t[x]", "t"]
     assert sorted(names, key=natural) == ["t", "t[007]", names[0], names[1], "t[x]"]
 
 
-def test_rows_that_are_fine_are_only_counted_where_they_are_many() -> None:
+def test_rows_that_are_fine_are_only_counted_where_they_are_many():
     quiet = [fine(f"t.py::t{i}") for i in range(31)]
     slow = replace(OUTCOME, nodeid="t.py::slow", key="t.py::slow", status="REGRESSED", verdict={"drop": 0.1})
     lines = shown([*quiet, slow], 80)
@@ -281,7 +277,7 @@ ACCESS = {
 }
 
 
-def test_a_table_of_every_column_stays_within_80_columns() -> None:
+def test_a_table_of_every_column_stays_within_80_columns():
     known = {"drop": 0.106, "reference": 0.981, "figure": "relative", "detects": 0.123}
     whole = replace(
         OUTCOME, utilization=0.98, regime="compute-bound", status="UNDECIDED", reason_code="too-noisy", verdict=known
@@ -304,7 +300,7 @@ def test_a_table_of_every_column_stays_within_80_columns() -> None:
         ("SAVED", "written", ""),
     ],
 )
-def test_a_verdicts_detail_goes_below_where_it_does_not_fit(status: str, rule: str, detail: str) -> None:
+def test_a_verdicts_detail_goes_below_where_it_does_not_fit(status, rule, detail):
     known = {"drop": 0.106, "reference": 0.981, "figure": "relative", "detects": 0.123}
     row = replace(OUTCOME, utilization=0.98, status=status, reason_code=rule, verdict=known)
     wide, narrow = (shown([row], width) for width in (200, 60))
@@ -313,21 +309,21 @@ def test_a_verdicts_detail_goes_below_where_it_does_not_fit(status: str, rule: s
     assert (f"  {detail}" in narrow) is bool(detail)
 
 
-def test_no_line_ends_in_a_space() -> None:
+def test_no_line_ends_in_a_space():
     rows = [fine(f"t.py::test_a[{i}]") for i in range(3)]
     counted = replace(OUTCOME, gbps=None, utilization=None, relative=None, counts={"x": 1}, detail=ACCESS)
     for line in shown([*rows, counted], 60, verbose=True):
         assert line == line.rstrip()
 
 
-def test_equal_notes_are_one() -> None:
+def test_equal_notes_are_one():
     finding = {"code": "declared-bytes-written", "text": "declared otherwise", "level": "note"}
     rows = [replace(OUTCOME, nodeid=f"t.py::t[{i}]", key=str(i), findings=(finding,)) for i in range(3)]
     lines = shown(rows, 80)
     assert "NOTE t.py::t[0] and 2 more: declared otherwise" in lines
 
 
-def test_an_absurd_gain_leaves_the_table_in_shape() -> None:
+def test_an_absurd_gain_leaves_the_table_in_shape():
     verdict = {"drop": -1e300, "reference": 1e-300, "figure": "gbps"}
     lines = shown([replace(OUTCOME, verdict=verdict)], 120)
     assert "1e+300× on 1e-300 GB/s" in lines[1]

@@ -1,11 +1,8 @@
 """A file is written whole or not at all, and none over what this package did not write in the same form."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat
-from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -23,7 +20,7 @@ LIMIT = 4096
 
 
 @contextmanager
-def umask(value: int) -> Iterator[None]:
+def umask(value):
     old = os.umask(value)
     try:
         yield
@@ -31,7 +28,7 @@ def umask(value: int) -> Iterator[None]:
         os.umask(old)
 
 
-def mode_of(path: Path) -> int:
+def mode_of(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
@@ -107,18 +104,18 @@ def test_what_a_killed_writer_left_under_the_lock_is_overwritten_not_followed(tm
 class Disk:
     """Notes what is synced and renamed, and does it; syncing a folder may fail."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, problem: int | None = None) -> None:
-        self.done: list[str] = []
+    def __init__(self, monkeypatch, problem=None):
+        self.done = []
         sync, replace = os.fsync, os.replace
 
-        def fsync(descriptor: int) -> None:
+        def fsync(descriptor):
             folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
             self.done.append("folder" if folder else f"file of {os.fstat(descriptor).st_size}")
             if folder and problem is not None:
                 raise OSError(problem, os.strerror(problem))
             sync(descriptor)
 
-        def replaced(old: Path, new: Path) -> None:
+        def replaced(old, new):
             self.done.append("name")
             replace(old, new)
 

@@ -1,12 +1,7 @@
 """A saved run is checked once, and figures that nothing real has are refused by name."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from run_documents import outcome, run_of, save
@@ -33,7 +28,7 @@ from pytest_bandwidth.storage.saved_run import VALUES_OF_A_SMALL_ONE, load_run, 
         (lambda d: d["device"].update(memory_gib=-1), "the document.device.memory_gib is -1, expected 0 or more"),
     ],
 )
-def test_impossible_figures_are_refused(tmp_path: Path, change: Callable[[dict[str, Any]], None], named: str) -> None:
+def test_impossible_figures_are_refused(tmp_path, change, named):
     path = save(tmp_path / "run.json", run_of(outcome("tests/test_a.py::test_a", 800.0)))
     document = json.loads(path.read_text())
     assert len(load_run(path)[1]) == 1
@@ -45,7 +40,7 @@ def test_impossible_figures_are_refused(tmp_path: Path, change: Callable[[dict[s
 
 
 @pytest.mark.parametrize("facts", [{"changes": [["x", 1, 10**400]]}, {"a": {"b": [10**400]}}])
-def test_a_fact_that_is_no_figure_is_refused_and_a_page_goes_without(tmp_path: Path, facts: dict[str, Any]) -> None:
+def test_a_fact_that_is_no_figure_is_refused_and_a_page_goes_without(tmp_path, facts):
     document = json.loads(json.dumps(run_of(outcome("tests/test_a.py::test_a", 800.0))))
     document["results"][0]["verdict"]["facts"] = facts
     with pytest.raises(UsageError):
@@ -53,7 +48,7 @@ def test_a_fact_that_is_no_figure_is_refused_and_a_page_goes_without(tmp_path: P
     assert len(read_document(document).outcomes) == 1
 
 
-def test_a_gain_and_a_devices_facts_may_be_below_zero(tmp_path: Path) -> None:
+def test_a_gain_and_a_devices_facts_may_be_below_zero(tmp_path):
     document = json.loads(json.dumps(run_of(outcome("tests/test_a.py::test_a", 800.0))))
     document["results"][0]["verdict"] |= {"drop": -0.25, "low": -0.5, "high": -0.125}
     document["device"]["facts"]["numa_node"] = -1
@@ -61,7 +56,7 @@ def test_a_gain_and_a_devices_facts_may_be_below_zero(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["[]", "{}", '{"a":0}', "0", '"ab"', "1e1", "[[[]]]"])
-def test_more_values_than_a_run_has_take_no_memory(value: str) -> None:
+def test_more_values_than_a_run_has_take_no_memory(value):
     data = f'{{"results":[{",".join([value] * (2**22 // (len(value) + 1)))}]}}'.encode()
     tracemalloc.start()
     try:
@@ -73,7 +68,7 @@ def test_more_values_than_a_run_has_take_no_memory(value: str) -> None:
     assert peak < 1e6
 
 
-def test_a_run_of_many_results_has_fewer_values_than_are_read(tmp_path: Path) -> None:
+def test_a_run_of_many_results_has_fewer_values_than_are_read(tmp_path):
     many = run_of(*(outcome(f"tests/test_a.py::test_{i}", 800.0) for i in range(1000)))
     path = tmp_path / "run.json"
     path.write_text(json.dumps(many, separators=(",", ":")))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
@@ -58,9 +57,6 @@ class Opened:
 
     def sort_by(self, key: str) -> None:
         self.page.locator(f"th button[data-sort={key}]").click()
-
-
-Open = Callable[..., Opened]
 
 
 def end_without(missing: str) -> NoReturn:

@@ -4,22 +4,14 @@
 with a reason, or fail with it where `BROWSER_TESTS=required`.
 """
 
-from __future__ import annotations
-
 import importlib.util
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
-from chromium import CHROMIUM, DESKTOP, FLAGS, Open, Opened, end_without
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext
+from chromium import CHROMIUM, DESKTOP, FLAGS, Opened, end_without
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser():
     if importlib.util.find_spec("playwright") is None:
         end_without("playwright is not installed: pip install playwright")
     if CHROMIUM is None:
@@ -34,22 +26,14 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+def open_page(browser, tmp_path):
     """Open HTML text from a file: `open_page(text, size=PHONE, dark=True)`. No page may complain or load anything.
 
     instead_of: a page that was opened before, to open this one in its place.
     """
-    contexts: list[BrowserContext] = []
-    everything: list[Opened] = []
+    contexts, everything = [], []
 
-    def opened(
-        text: str,
-        size: tuple[int, int] = DESKTOP,
-        dark: bool = False,
-        hash: str = "",
-        instead_of: Opened | None = None,
-        **more: Any,
-    ) -> Opened:
+    def opened(text, size=DESKTOP, dark=False, hash="", instead_of=None, **more):
         file = tmp_path / f"summary{len(contexts)}.html"
         file.write_text(text, encoding="utf-8")
         if instead_of is not None:

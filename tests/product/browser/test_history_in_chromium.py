@@ -1,9 +1,5 @@
 """The page of a history in a real browser: charts, dark mode, a phone's width, hostile texts, accessibility."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from chromium import DESKTOP, PHONE
 from histories import page_of, trend
@@ -12,16 +8,13 @@ from test_report_accessibility import axe, violations
 
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
 
-if TYPE_CHECKING:
-    from chromium import Open
-
 __all__ = ["axe"]
 # Hundreds of charts at once take their time.
 TEXTS_A_PAGE = 50
 DRAWN = "() => [...document.querySelectorAll('figure[data-chart]')].every((f) => f.querySelector('.marks'))"
 
 
-def scroll_through(page) -> None:
+def scroll_through(page):
     for figure in page.locator("figure[data-chart]").all():
         figure.scroll_into_view_if_needed()
     if charts_available():
@@ -29,13 +22,13 @@ def scroll_through(page) -> None:
 
 
 @pytest.fixture(scope="module")
-def history() -> str:
+def history():
     return page_of([trend(), trend(test="tests/a_folder/test_stream.py::test_triad[float32-16777216]", starts=())])
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_it_opens_draws_fits_and_is_accessible(open_page: Open, history: str, axe: str, size, dark) -> None:
+def test_it_opens_draws_fits_and_is_accessible(open_page, history, axe, size, dark):
     page = open_page(history, size=size, dark=dark).page
     assert page.locator("h1").inner_text() == "1 of 2 trends changed level"
     scroll_through(page)
@@ -47,7 +40,7 @@ def test_it_opens_draws_fits_and_is_accessible(open_page: Open, history: str, ax
 
 
 @pytest.mark.skipif(not charts_available(), reason=MISSING)
-def test_a_point_tells_its_run_and_changes_are_named(open_page: Open, history: str) -> None:
+def test_a_point_tells_its_run_and_changes_are_named(open_page, history):
     page = open_page(history).page
     scroll_through(page)
     assert page.locator("figure").first.get_by_text("−5.6 % at c5").count() == 1
@@ -63,7 +56,7 @@ def test_a_point_tells_its_run_and_changes_are_named(open_page: Open, history: s
     assert "OK" in tip.inner_text()
 
 
-def test_without_javascript_the_tables_are_there(open_page: Open, history: str) -> None:
+def test_without_javascript_the_tables_are_there(open_page, history):
     page = open_page(history, java_script_enabled=False).page
     assert page.get_by_text("need JavaScript").is_visible()
     page.locator("summary").first.click()
@@ -71,7 +64,7 @@ def test_without_javascript_the_tables_are_there(open_page: Open, history: str) 
 
 
 @pytest.mark.parametrize("first", range(0, len(HOSTILE), TEXTS_A_PAGE))
-def test_hostile_texts_run_nothing(open_page: Open, first: int) -> None:
+def test_hostile_texts_run_nothing(open_page, first):
     texts = HOSTILE[first : first + TEXTS_A_PAGE]
     hostile = [trend(6, (3,), test=t, device=t, commit=t, serial=t, status=t[:30]) for t in texts]
     page = open_page(page_of(hostile)).page

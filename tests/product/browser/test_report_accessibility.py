@@ -3,11 +3,8 @@
 axe-core comes with the PyPI package axe-playwright-python (dependency group `browser`), so CI needs no npm.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 import run_documents
@@ -15,19 +12,16 @@ from chromium import DESKTOP, PHONE, end_without
 
 from pytest_bandwidth.features.html.page import render_html
 
-if TYPE_CHECKING:
-    from chromium import Open
-
 
 @pytest.fixture(scope="module")
-def axe() -> str:
+def axe():
     found = importlib.util.find_spec("axe_playwright_python")
     if found is None or found.origin is None:
         end_without("accessibility is judged by axe-core, which is not installed: pip install axe-playwright-python")
     return Path(found.origin).with_name("axe.min.js").read_text(encoding="utf-8")
 
 
-def violations(page: Any, axe: str) -> list[str]:
+def violations(page, axe):
     page.evaluate(axe)
     found = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")["violations"]
     return [
@@ -47,7 +41,7 @@ def violations(page: Any, axe: str) -> list[str]:
         (PHONE, True, 0),
     ],
 )
-def test_axe_finds_nothing(open_page: Open, axe: str, size: tuple[int, int], dark: bool, failing: int) -> None:
+def test_axe_finds_nothing(open_page, axe, size, dark, failing):
     outcomes = [*run_documents.outcomes(40, failing=failing, unjudged=failing), run_documents.improved()]
     findings = [{"code": "device", "text": "the probe is 6 % down"}] if failing else []
     page = open_page(render_html(run_documents.run_document(outcomes, findings=findings)), size=size, dark=dark).page
@@ -60,7 +54,7 @@ def test_axe_finds_nothing(open_page: Open, axe: str, size: tuple[int, int], dar
 
 
 @pytest.mark.parametrize("results", ["none", "counted"])
-def test_axe_finds_nothing_in_odd_runs(open_page: Open, axe: str, results: str) -> None:
+def test_axe_finds_nothing_in_odd_runs(open_page, axe, results):
     outcomes = [run_documents.counted()] if results == "counted" else []
     page = open_page(render_html(run_documents.run_document(outcomes))).page
     if outcomes:

@@ -1,9 +1,5 @@
 """Over a hundred texts that try to run, in every place of a run, in a real browser: nothing does."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from chromium import PHONE
 from hostile import HOSTILE, hostile_document
@@ -11,9 +7,6 @@ from hostile import HOSTILE, hostile_document
 from pytest_bandwidth.features.html import page as html_module
 from pytest_bandwidth.features.html.page import render_html
 from pytest_bandwidth.reports.pages.chart_library import charts_available
-
-if TYPE_CHECKING:
-    from chromium import Open
 
 STRAYS = """() => [...document.querySelectorAll('*')].filter((e) =>
   ['IFRAME', 'OBJECT', 'EMBED', 'IMG', 'VIDEO', 'AUDIO', 'LINK', 'BASE', 'MARQUEE', 'TEMPLATE'].includes(e.tagName)
@@ -31,22 +24,22 @@ PAGES_IN_A_TEST = 25
 
 
 @pytest.fixture(scope="module")
-def hostile() -> str:
+def hostile():
     return render_html(hostile_document())
 
 
 @pytest.fixture(scope="module")
-def hostile_without_charts() -> str:
+def hostile_without_charts():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(html_module, "charts_available", lambda: False)
         return render_html(hostile_document())
 
 
-def test_there_are_over_a_hundred_that_would_run() -> None:
+def test_there_are_over_a_hundred_that_would_run():
     assert sum("window.pwned=1" in text for text in HOSTILE) >= 100
 
 
-def test_nothing_runs_in_a_page_with_all_its_charts(open_page: Open, hostile: str) -> None:
+def test_nothing_runs_in_a_page_with_all_its_charts(open_page, hostile):
     opened = open_page(hostile)
     page = opened.page
     address = page.url
@@ -70,7 +63,7 @@ def test_nothing_runs_in_a_page_with_all_its_charts(open_page: Open, hostile: st
     assert page.url == address
 
 
-def test_each_text_is_shown_as_itself(open_page: Open, hostile_without_charts: str) -> None:
+def test_each_text_is_shown_as_itself(open_page, hostile_without_charts):
     page = open_page(hostile_without_charts).page
     page.evaluate("document.querySelectorAll('button.test').forEach((button) => button.click())")
     full = page.locator("tr.panel .full").evaluate_all("all => all.map((p) => p.textContent)")
@@ -84,9 +77,7 @@ def test_each_text_is_shown_as_itself(open_page: Open, hostile_without_charts: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, len(HOSTILE), PAGES_IN_A_TEST))
-def test_no_text_runs_as_the_devices_or_the_runs_own(
-    open_page: Open, monkeypatch: pytest.MonkeyPatch, first: int
-) -> None:
+def test_no_text_runs_as_the_devices_or_the_runs_own(open_page, monkeypatch, first):
     monkeypatch.setattr(html_module, "charts_available", lambda: False)
     opened = None
     for text in HOSTILE[first : first + PAGES_IN_A_TEST]:
@@ -101,13 +92,13 @@ def test_no_text_runs_as_the_devices_or_the_runs_own(
             assert {values[name] for name in OWN} == {text}
 
 
-def test_long_names_break_nothing_on_a_phone(open_page: Open, hostile_without_charts: str) -> None:
+def test_long_names_break_nothing_on_a_phone(open_page, hostile_without_charts):
     page = open_page(hostile_without_charts, size=PHONE).page
     page.evaluate("document.querySelectorAll('button.test').forEach((button) => button.click())")
     assert page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
 
 
-def test_a_hostile_address_opens_nothing(open_page: Open, hostile: str) -> None:
+def test_a_hostile_address_opens_nothing(open_page, hostile):
     page = open_page(hostile, hash="#%E0%A4%A<script>window.pwned=1</script>").page
     assert page.evaluate("window.pwned") is None
     assert page.locator("tr.panel").count() == 0

@@ -1,9 +1,6 @@
 """The HTML summary as a reader meets it: opened from a file, offline, by mouse and by keyboard, wide and narrow."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 import run_documents
@@ -13,15 +10,12 @@ from pytest_bandwidth.features.html import page as html_module
 from pytest_bandwidth.features.html.page import render_html
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
 
-if TYPE_CHECKING:
-    from chromium import Open, Opened
-
 needs_charts = pytest.mark.skipif(not charts_available(), reason=MISSING)
 DRAWN = "() => [...document.querySelectorAll('figure[data-chart]')].every((f) => f.querySelector('.marks'))"
 
 
 @pytest.fixture(scope="module")
-def failing() -> str:
+def failing():
     outcomes = [*run_documents.outcomes(119, failing=4, unjudged=6), run_documents.improved()]
     return render_html(
         run_documents.run_document(outcomes, findings=[{"code": "device", "text": "the probe is 6 % down"}])
@@ -29,22 +23,22 @@ def failing() -> str:
 
 
 @pytest.fixture(scope="module")
-def passing() -> str:
+def passing():
     return render_html(run_documents.run_document(run_documents.outcomes(24)))
 
 
 @pytest.fixture
-def opened(open_page: Open, failing: str) -> Opened:
+def opened(open_page, failing):
     """The page of a run in which four failed."""
     return open_page(failing)
 
 
-def figures(texts: list[str]) -> list[float]:
+def figures(texts):
     """Numbers of a column that holds one unit, in the order shown."""
     return [float(re.sub(r"[^0-9.\-]", "", text.replace("−", "-"))) for text in texts if text != "–"]
 
 
-def test_it_opens_with_verdict_findings_and_failures_in_the_first_screen(opened: Opened) -> None:
+def test_it_opens_with_verdict_findings_and_failures_in_the_first_screen(opened):
     page = opened.page
     assert page.locator("h1").inner_text() == "4 of 120 measurements failed"
     assert page.get_by_text("the probe is 6 % down").is_visible()
@@ -56,7 +50,7 @@ def test_it_opens_with_verdict_findings_and_failures_in_the_first_screen(opened:
     assert len(opened.names()) == 120
 
 
-def test_sorting_by_a_figure_starts_with_the_largest_and_turns_round(opened: Opened) -> None:
+def test_sorting_by_a_figure_starts_with_the_largest_and_turns_round(opened):
     opened.sort_by("bandwidth_gb_s")
     falling = figures(opened.column("bandwidth_gb_s"))
     assert falling == sorted(falling, reverse=True)
@@ -68,7 +62,7 @@ def test_sorting_by_a_figure_starts_with_the_largest_and_turns_round(opened: Ope
     assert opened.page.locator("th[aria-sort]").get_attribute("aria-sort") == "ascending"
 
 
-def test_rows_without_the_figure_stay_last_both_ways(opened: Opened) -> None:
+def test_rows_without_the_figure_stay_last_both_ways(opened):
     for _ in range(2):
         opened.sort_by("change")
         changes = opened.column("change")
@@ -77,7 +71,7 @@ def test_rows_without_the_figure_stay_last_both_ways(opened: Opened) -> None:
         assert known == list(range(len(known)))
 
 
-def test_sorting_by_name_counts_numbers_as_numbers(open_page: Open) -> None:
+def test_sorting_by_name_counts_numbers_as_numbers(open_page):
     opened = open_page(render_html(run_documents.run_document(run_documents.outcomes(60))))
     opened.sort_by("name")
     sizes = [int(m[1]) for m in (re.search(r"copy\[fp32-(\d+)", name) for name in opened.names()) if m]
@@ -85,7 +79,7 @@ def test_sorting_by_name_counts_numbers_as_numbers(open_page: Open) -> None:
     assert len(sizes) > 2
 
 
-def test_sorting_by_status_brings_the_first_order_back(opened: Opened) -> None:
+def test_sorting_by_status_brings_the_first_order_back(opened):
     before = opened.names()
     opened.sort_by("bytes_moved")
     assert opened.names() != before
@@ -94,7 +88,7 @@ def test_sorting_by_status_brings_the_first_order_back(opened: Opened) -> None:
     assert opened.column("status")[:4] == ["REGRESSED"] * 4
 
 
-def test_the_filter_takes_all_words_and_says_how_many_are_left(opened: Opened) -> None:
+def test_the_filter_takes_all_words_and_says_how_many_are_left(opened):
     opened.page.locator("#find").fill("GEMM fp16")
     names = opened.names()
     assert names
@@ -109,7 +103,7 @@ def test_the_filter_takes_all_words_and_says_how_many_are_left(opened: Opened) -
     assert opened.column("status") == ["REGRESSED"] * 4, "reasons and messages are found, too"
 
 
-def test_counts_in_the_verdict_filter_and_status_buttons_add_up_and_work_with_the_text(opened: Opened) -> None:
+def test_counts_in_the_verdict_filter_and_status_buttons_add_up_and_work_with_the_text(opened):
     opened.page.locator("a.count[data-status=UNDECIDED]").click()
     assert set(opened.column("status")) == {"UNDECIDED"}
     opened.page.locator(".chip[data-status=UNDECIDED]").click()
@@ -122,7 +116,7 @@ def test_counts_in_the_verdict_filter_and_status_buttons_add_up_and_work_with_th
     assert all("copy" in name for name in opened.names())
 
 
-def test_sorting_keeps_the_filter_and_the_panels(opened: Opened) -> None:
+def test_sorting_keeps_the_filter_and_the_panels(opened):
     opened.page.locator("#find").fill("triad")
     opened.page.locator("tbody.rows button.test:visible").first.click()
     before = set(opened.names())
@@ -132,7 +126,7 @@ def test_sorting_keeps_the_filter_and_the_panels(opened: Opened) -> None:
     assert place is True
 
 
-def test_a_panel_opens_by_keyboard_with_all_there_is_to_know(opened: Opened) -> None:
+def test_a_panel_opens_by_keyboard_with_all_there_is_to_know(opened):
     page = opened.page
     button = page.locator("button.test").first
     name, place = button.inner_text(), page.locator(".place").first.inner_text()
@@ -162,7 +156,7 @@ def test_a_panel_opens_by_keyboard_with_all_there_is_to_know(opened: Opened) -> 
 
 
 @needs_charts
-def test_a_panel_draws_the_runs_and_the_samples(opened: Opened) -> None:
+def test_a_panel_draws_the_runs_and_the_samples(opened):
     page = opened.page
     page.locator("button.test").first.click()
     page.wait_for_function("() => document.querySelectorAll('.pane svg.marks').length === 2")
@@ -171,7 +165,7 @@ def test_a_panel_draws_the_runs_and_the_samples(opened: Opened) -> None:
     assert page.locator(".pane:nth-child(2) .mark-rect.role-mark path").count() == 2 * 40 + 2
 
 
-def test_the_table_works_by_keyboard_alone(opened: Opened) -> None:
+def test_the_table_works_by_keyboard_alone(opened):
     page = opened.page
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
@@ -188,7 +182,7 @@ def test_the_table_works_by_keyboard_alone(opened: Opened) -> None:
     assert reached[-1] == "test"
 
 
-def test_a_link_opens_its_test(opened: Opened) -> None:
+def test_a_link_opens_its_test(opened):
     page = opened.page
     page.locator("#find").fill("nothing like it")
     page.locator(".failures a").nth(2).click()
@@ -199,7 +193,7 @@ def test_a_link_opens_its_test(opened: Opened) -> None:
     opened.wait_in_window(row)
 
 
-def test_an_address_with_a_test_opens_it_far_down_the_table(open_page: Open) -> None:
+def test_an_address_with_a_test_opens_it_far_down_the_table(open_page):
     outcomes = run_documents.outcomes(600)
     text = render_html(run_documents.run_document(outcomes))
     last = re.findall(r'<tr id="(t-[0-9a-f]+)">', text)[-1]
@@ -209,7 +203,7 @@ def test_an_address_with_a_test_opens_it_far_down_the_table(open_page: Open) -> 
 
 
 @needs_charts
-def test_every_chart_is_drawn_with_its_points(opened: Opened) -> None:
+def test_every_chart_is_drawn_with_its_points(opened):
     page = opened.page
     for figure in page.locator("figure[data-chart]").all():
         figure.scroll_into_view_if_needed()
@@ -219,7 +213,7 @@ def test_every_chart_is_drawn_with_its_points(opened: Opened) -> None:
 
 
 @needs_charts
-def test_hovering_a_point_names_the_test_and_a_click_opens_it(opened: Opened) -> None:
+def test_hovering_a_point_names_the_test_and_a_click_opens_it(opened):
     page = opened.page
     figure = page.locator("figure[data-chart=roofline]")
     figure.scroll_into_view_if_needed()
@@ -234,7 +228,7 @@ def test_hovering_a_point_names_the_test_and_a_click_opens_it(opened: Opened) ->
 
 
 @needs_charts
-def test_dark_and_light_follow_the_reader_at_once(open_page: Open, passing: str) -> None:
+def test_dark_and_light_follow_the_reader_at_once(open_page, passing):
     page = open_page(passing, dark=True).page
     page.locator("figure[data-chart=roofline]").scroll_into_view_if_needed()
     chart = "document.querySelector('figure[data-chart=roofline] svg').style.backgroundColor"
@@ -248,7 +242,7 @@ def test_dark_and_light_follow_the_reader_at_once(open_page: Open, passing: str)
 
 
 @pytest.mark.parametrize("which", ["failing", "passing"])
-def test_a_phone_needs_no_sideways_scrolling(open_page: Open, which: str, request: pytest.FixtureRequest) -> None:
+def test_a_phone_needs_no_sideways_scrolling(open_page, which, request):
     page = open_page(request.getfixturevalue(which), size=PHONE, has_touch=True).page
     page.locator("button.test").first.click()
     for figure in page.locator("figure[data-chart]").all():
@@ -261,7 +255,7 @@ def test_a_phone_needs_no_sideways_scrolling(open_page: Open, which: str, reques
             assert box is None or (box["x"] >= 0 and box["x"] + box["width"] <= PHONE[0]), selector
 
 
-def test_on_paper_all_rows_are_there_and_the_tools_are_not(opened: Opened) -> None:
+def test_on_paper_all_rows_are_there_and_the_tools_are_not(opened):
     page = opened.page
     page.emulate_media(media="print")
     assert page.locator(".tools").is_hidden()
@@ -271,7 +265,7 @@ def test_on_paper_all_rows_are_there_and_the_tools_are_not(opened: Opened) -> No
     assert len(page.pdf(format="A4")) > 20_000
 
 
-def test_without_the_chart_library_the_rest_works(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_chart_library_the_rest_works(open_page, monkeypatch):
     monkeypatch.setattr(html_module, "charts_available", lambda: False)
     opened = open_page(render_html(run_documents.run_document(run_documents.outcomes(12, failing=1))))
     assert opened.page.get_by_text("pip install 'pytest-bandwidth[report]'").is_visible()
@@ -282,7 +276,7 @@ def test_without_the_chart_library_the_rest_works(open_page: Open, monkeypatch: 
     assert figures(opened.column("bandwidth_gb_s")) == sorted(figures(opened.column("bandwidth_gb_s")), reverse=True)
 
 
-def test_without_javascript_verdict_failures_and_table_are_readable(open_page: Open, failing: str) -> None:
+def test_without_javascript_verdict_failures_and_table_are_readable(open_page, failing):
     page = open_page(failing, java_script_enabled=False).page
     assert page.locator(".failures li").count() == 4
     assert page.locator("tbody.rows > tr").count() == 120
@@ -291,7 +285,7 @@ def test_without_javascript_verdict_failures_and_table_are_readable(open_page: O
 
 
 @pytest.mark.slow
-def test_five_thousand_results_sort_filter_and_open(open_page: Open) -> None:
+def test_five_thousand_results_sort_filter_and_open(open_page):
     outcomes = run_documents.outcomes(5000, failing=30, unjudged=50, samples=24)
     opened = open_page(render_html(run_documents.run_document(outcomes)))
     opened.sort_by("bandwidth_gb_s")

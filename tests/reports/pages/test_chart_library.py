@@ -1,9 +1,6 @@
 """The chart library's kept copy: made once, believed only where nobody else could have written it."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 from full_disks import file_size_limit
@@ -14,30 +11,30 @@ vl_convert = pytest.importorskip("vl_convert", reason="vl-convert-python is not 
 
 
 @pytest.fixture(scope="module")
-def bundle() -> str:
+def bundle():
     """What vl-convert makes, which takes it seconds each time."""
     return vl_convert.javascript_bundle(chart_library._SNIPPET)
 
 
 @pytest.fixture
-def made(bundle: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+def made(bundle, monkeypatch, tmp_path):
     """Snippets that vl-convert was asked to bundle; the cache folder is empty."""
-    asked: list[str] = []
+    asked = []
     monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: asked.append(snippet) or bundle)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return asked
 
 
-def fresh() -> str:
+def fresh():
     """The bundle as a new process would get it."""
     return chart_library.javascript_bundle.__wrapped__()
 
 
-def kept(tmp_path: Path) -> Path:
+def kept(tmp_path):
     return next((tmp_path / "pytest-bandwidth").glob("vega-*.js"))
 
 
-def test_the_bundle_is_made_once_and_then_read(made: list[str], tmp_path: Path) -> None:
+def test_the_bundle_is_made_once_and_then_read(made, tmp_path):
     first = fresh()
     assert fresh() == first == kept(tmp_path).read_text(encoding="utf-8")
     assert made == [chart_library._SNIPPET]
@@ -46,9 +43,7 @@ def test_the_bundle_is_made_once_and_then_read(made: list[str], tmp_path: Path) 
     assert "<!--" not in first
 
 
-def test_a_process_makes_the_same_bundle_meanwhile_and_runs_no_module_of_the_users_folder(
-    made: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_process_makes_the_same_bundle_meanwhile_and_runs_no_module_of_the_users_folder(made, monkeypatch, tmp_path):
     (tmp_path / "vl_convert.py").write_text("def javascript_bundle(snippet): return 'window.pwned=1'", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     with chart_library.bundle_in_the_making() as library:
@@ -61,7 +56,7 @@ def test_a_process_makes_the_same_bundle_meanwhile_and_runs_no_module_of_the_use
         assert library() == first
 
 
-def test_a_process_that_cannot_make_it_costs_time_only(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_make_it_costs_time_only(made, monkeypatch):
     monkeypatch.setattr(chart_library, "_PROGRAM", "raise SystemExit(1)")
     chart_library.javascript_bundle.cache_clear()
     with chart_library.bundle_in_the_making() as library:
@@ -70,7 +65,7 @@ def test_a_process_that_cannot_make_it_costs_time_only(made: list[str], monkeypa
 
 
 @pytest.mark.parametrize("place", ["file", "folder"])
-def test_a_copy_that_others_can_write_is_not_believed(made: list[str], tmp_path: Path, place: str) -> None:
+def test_a_copy_that_others_can_write_is_not_believed(made, tmp_path, place):
     fresh()
     copy = kept(tmp_path)
     copy.write_text("window.pwned=1", encoding="utf-8")
@@ -80,23 +75,21 @@ def test_a_copy_that_others_can_write_is_not_believed(made: list[str], tmp_path:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe"])
-def test_a_broken_copy_is_made_again(made: list[str], tmp_path: Path, content: bytes) -> None:
+def test_a_broken_copy_is_made_again(made, tmp_path, content):
     first = fresh()
     kept(tmp_path).write_bytes(content)
     assert fresh() == first
     assert len(made) == 2
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(
-    made: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_cache_that_cannot_be_written_is_done_without(made, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert "vegaEmbed" in fresh()
     assert len(made) == 1
 
 
-def test_a_disk_that_is_full_is_not_filled_further(made: list[str], tmp_path: Path) -> None:
+def test_a_disk_that_is_full_is_not_filled_further(made, tmp_path):
     with file_size_limit(4096):
         assert "vegaEmbed" in fresh()
     assert os.listdir(tmp_path / "pytest-bandwidth") == []
