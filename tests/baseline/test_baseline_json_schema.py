@@ -17,14 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from test_baseline_hostile import load, mutated
 
 from pytest_bandwidth import baseline as baseline_files
-from pytest_bandwidth.baseline.parse import Problems, decode
+from pytest_bandwidth.baseline.parse import LOADER, Problems, decode
 from pytest_bandwidth.domain.errors import BaselineError
 
 SCHEMA = json.loads(baseline_files.SCHEMA_FILE.read_text())
 VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
 
 
-class CoreLoader(yaml.SafeLoader):
+class CoreLoader(LOADER):
     """Types values by the core schema of YAML 1.2, as editors do: no octal 0123, no `on`; times stay text."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}

@@ -156,11 +156,6 @@ RUN = run_of(*ROWS, environment={"started_at": "2026-01-02T03:04:05Z"})
 TIMED = [timed_run(read_document(RUN), "run.json")]
 PICTURES = {"svg": b'<svg xmlns="http://www.w3.org/2000/svg">', "png": b"\x89PNG\r\n\x1a\n"}
 KINDS = {kind: one.file for kind, one in formats().items()} | {n: form.file for n, form in FORMS.items()}
-WRITTEN = {
-    **{kind: one.render(RUN).encode() for kind, one in formats().items() if not one.draws},
-    **{name: form.render(TIMED).encode() for name, form in FORMS.items()},
-    **PICTURES,
-}
 FOREIGN = [
     b"def test_x(): pass\n",
     b'{"name": "a package"}',
@@ -173,25 +168,32 @@ FOREIGN = [
 ]
 
 
+@pytest.fixture(scope="module")
+def written():
+    """What each form writes of the run."""
+    made = {kind: one.render(RUN).encode() for kind, one in formats().items() if not one.draws}
+    return made | {name: form.render(TIMED).encode() for name, form in FORMS.items()} | PICTURES
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_written_in_a_form_may_be_written_again(tmp_path, kind):
+def test_what_was_written_in_a_form_may_be_written_again(tmp_path, written, kind):
     form = KINDS[kind]
     ending = form.endings[0]
     for target in (tmp_path / f"out{ending}", tmp_path / f"out{ending.upper()}", tmp_path / "out"):
         refuse_foreign("-o", target, form)
         target.write_bytes(b"")
         refuse_foreign("-o", target, form)
-        for other, data in WRITTEN.items():
+        for other, data in written.items():
             if KINDS[other] == form:
                 target.write_bytes(data)
                 refuse_foreign("-o", target, form)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_of_others_are_refused(tmp_path, kind):
+def test_files_of_others_are_refused(tmp_path, written, kind):
     form = KINDS[kind]
     target = tmp_path / f"out{form.endings[0]}"
-    others = [data for other, data in WRITTEN.items() if KINDS[other] != form]
+    others = [data for other, data in written.items() if KINDS[other] != form]
     for data in (*FOREIGN, *others):
         target.write_bytes(data)
         with pytest.raises(UsageError, match=r"^-o: found .*, which pytest-bandwidth did not write in this form"):
