@@ -58,7 +58,6 @@ def test_concurrent_updates_lose_nothing(tmp_path, processes):
 @contextmanager
 def holder(path):
     process = subprocess.Popen([sys.executable, SCRIPT, "hold", path], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     try:
         assert int(process.stdout.readline()) == process.pid
         yield process

@@ -47,7 +47,7 @@ def problems(tmp_path, text):
 
 
 def entry(tmp_path, body):
-    return load(tmp_path, f"{HEAD}  test:\n{body}").entries["test"]  # type: ignore[attr-defined]  # a Baseline
+    return load(tmp_path, f"{HEAD}  test:\n{body}").entries["test"]
 
 
 def test_the_example_of_the_documentation(tmp_path):

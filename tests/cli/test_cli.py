@@ -114,8 +114,6 @@ def test_reader_that_has_seen_enough(tmp_path):
     run = saved(tmp_path / "run.json", {f"tests/t.py::test_{i}": 1.0 + i for i in range(1500)})
     command = [sys.executable, "-m", "pytest_bandwidth.cli", "report", str(run)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""

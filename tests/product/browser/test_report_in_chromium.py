@@ -45,7 +45,6 @@ def test_it_opens_with_verdict_findings_and_failures_in_the_first_screen(opened)
     assert page.get_by_text("need JavaScript").count() == 0
     assert page.locator(".failures li").count() == 4
     place = page.locator("h1").bounding_box()
-    assert place is not None
     assert place["y"] < 200
     assert len(opened.names()) == 120
 
