@@ -28,6 +28,8 @@ SMALL = {
     "e3m2x2": (2, 3, 0x1F, 5),
     "e2m1x2": (1, 1, 0x07, 3),
 }
+# What the codes of ue8m0 stand for; the last one is NaN.
+SCALES = [Fraction(2) ** (code - 127) for code in range(255)]
 MODES = ("rn", "rz", "rm", "rp")
 FLUSHED = ("f32", "f16")
 
@@ -110,22 +112,23 @@ def rounded(value: Value, zero_sign: int, kind: str, mode: str = "rn") -> Bits:
         return None if math.isnan(value) else infinity_bits(kind, value < 0)
     digits, lowest, highest = FORMATS[kind]
     top = WIDTH[kind] - 1
-    if value == 0:
+    over, under = abs(value.numerator), value.denominator
+    if over == 0:
         return zero_sign << top
-    negative, magnitude = value < 0, abs(value)
-    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
-    if Fraction(2) ** exponent > magnitude:
+    negative, exponent = value < 0, over.bit_length() - under.bit_length()
+    if under << max(exponent, 0) > over << max(-exponent, 0):
         exponent -= 1
     place = max(exponent, lowest) - digits + 1
-    whole, rest = divmod(magnitude / Fraction(2) ** place, 1)
+    unit = under << max(place, 0)
+    whole, rest = divmod(over << max(-place, 0), unit)
     up = {
-        "rn": rest * 2 > 1 or (rest * 2 == 1 and whole & 1 == 1),
+        "rn": rest * 2 > unit or (rest * 2 == unit and whole & 1 == 1),
         "rz": False,
         "rm": negative and rest > 0,
         "rp": not negative and rest > 0,
     }[mode]
     whole += up
-    if whole * Fraction(2) ** place > Fraction((1 << digits) - 1) * Fraction(2) ** (highest - digits + 1):
+    if whole.bit_length() + place > highest + 1:
         infinity = infinity_bits(kind, negative)
         return infinity if mode == "rn" or mode == ("rm" if negative else "rp") else infinity - 1
     # A carry into the next binade, or out of the subnormal ones, is one into the exponent's bits.
@@ -584,9 +587,8 @@ def scale_code(bits: int, of: str, words: Sequence[str]) -> int:
     if is_nan(value):
         return 255
     size = abs(value)
-    codes = [code for code in range(255) if size <= Fraction(2) ** (code - 127)]
-    above = codes[0] if codes else 255
-    exact = codes and size == Fraction(2) ** (above - 127)
+    above = bisect.bisect_left(SCALES, size)
+    exact = above < len(SCALES) and size == SCALES[above]
     code = above if "rp" in words or exact else max(above - 1, 0) if isinstance(size, Fraction) else 255
     return min(code, 254) if "satfinite" in words else code
 
