@@ -55,21 +55,6 @@ def counted(project, counts):
     return project
 
 
-def test_unchanged_code_is_unchanged_and_the_results_are_identical(counted):
-    results = []
-    for _ in range(2):
-        counted.run("--bandwidth-json=run.json", "--bandwidth-strict").assert_outcomes(passed=1)
-        results.append(json.loads((counted.path / "run.json").read_text())["results"])
-    assert results[0] == results[1]
-    (row,) = results[0]
-    assert (row["status"], row["reason_code"]) == ("OK", "code-unchanged")
-    assert row["detail"]["loads"]["sectors_per_request"] == row["detail"]["stores"]["sectors_per_request"] == 4.0
-    assert row["counts"]["load_sectors"] == (1 << 14) * 4 // 32
-    assert row["gbps"] is None, "nothing was timed"
-    # Two arrays of 2¹⁴ floats at the 3.35 TB/s of the card's datasheet.
-    assert row["detail"]["modelled_floor_seconds"]["NVIDIA H100 80GB HBM3"] == pytest.approx((1 << 17) / 3.35e12)
-
-
 GATHER = """
 def test_before(bandwidth):
     bandwidth.random(1000)
@@ -84,22 +69,25 @@ def test_gather(bandwidth):
 """
 
 
-def test_counts_of_random_accesses_are_the_same_in_every_run_whichever_tests_run(project):
-    project.file("test_random.py", GATHER)
-    options = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml")
-    project.run(*options, "--bandwidth-update").assert_outcomes(passed=2)
-    again = project.run(*options, "--bandwidth-json=run.json", "-k", "gather")
-    again.assert_outcomes(passed=1, deselected=1)
-    (row,) = json.loads((project.path / "run.json").read_text())["results"]
-    assert (row["status"], row["reason_code"]) == ("OK", "code-unchanged")
-    assert row["detail"]["loads"]["sectors_per_request"] > 16, "random"
-
-
-def test_what_only_counts_has_no_anchor_and_says_so(counted):
-    result = counted.run_here("--bandwidth-against=anchor")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    expected = "expected a revision: --bandwidth-against=REV"
-    result.stderr.fnmatch_lines([f"*found anchor with a device that only counts, {expected}*"])
+def test_unchanged_code_is_unchanged_and_its_results_are_identical_whichever_tests_run(counted):
+    counted.file("test_random.py", GATHER)
+    counted.run("--bandwidth-update-new").assert_outcomes(passed=3)
+    results = []
+    for options in ([], ["--bandwidth-strict", "-k", "scale or gather"]):
+        result = counted.run("--bandwidth-json=run.json", *options)
+        result.assert_outcomes(passed=2 if options else 3, deselected=1 if options else 0)
+        results.append(json.loads((counted.path / "run.json").read_text())["results"])
+    assert results[0] == results[1]
+    rows = {row["key"].rpartition("_")[2]: row for row in results[0]}
+    for row in rows.values():
+        assert (row["status"], row["reason_code"]) == ("OK", "code-unchanged")
+        assert row["gbps"] is None, "nothing was timed"
+    assert rows["gather"]["detail"]["loads"]["sectors_per_request"] > 16, "random"
+    row = rows["scale"]
+    assert row["detail"]["loads"]["sectors_per_request"] == row["detail"]["stores"]["sectors_per_request"] == 4.0
+    assert row["counts"]["load_sectors"] == (1 << 14) * 4 // 32
+    # Two arrays of 2¹⁴ floats at the 3.35 TB/s of the card's datasheet.
+    assert row["detail"]["modelled_floor_seconds"]["NVIDIA H100 80GB HBM3"] == pytest.approx((1 << 17) / 3.35e12)
 
 
 def test_a_strided_read_fails_with_line_and_pattern(counted):
@@ -189,16 +177,22 @@ def test_better_access_is_an_improvement(counted):
     result.stdout.re_match_lines([r".*test_scale .* IMPROVED"])
 
 
-def test_declared_bytes_that_are_not_true_are_told(counted):
-    counted.file("test_scale.py", TEST.replace("reads=x", "reads=4"))
-    result = counted.run_here("--bandwidth-update")
-    result.stdout.re_match_lines([r"NOTE .*declared 4 B read, the kernel touches 65\.5 kB: 65\.5 kB of `in`"])
-
-
-def test_an_array_of_other_numbers_than_the_kernel_reads_is_told(counted):
-    counted.file("test_scale.py", TEST.replace('bandwidth.random(n, "float32")', 'bandwidth.random(n, "float64")'))
-    result = counted.run_here("--bandwidth-update")
-    result.stdout.re_match_lines([r"NOTE .*`in` is float64, the kernel's parameter is float"])
+def test_other_bytes_and_numbers_than_the_kernel_reads_are_told_and_shown_where_the_body_failed(project, counts):
+    project.file("scale.cu", KERNEL.replace("INDEX", "i"))
+    other_bytes = TEST.replace("reads=x", "reads=4")
+    other_numbers = TEST.replace('random(n, "float32")', 'random(n, "float64")').replace("test_scale", "test_wide")
+    failing = other_bytes.replace("test_scale", "test_failing") + "    assert False\n"
+    project.file("test_scale.py", other_bytes + other_numbers + failing)
+    result = counts()
+    result.assert_outcomes(passed=2, failed=1)
+    for line in (
+        r"NOTE .*declared 4 B read, the kernel touches 65\.5 kB: 65\.5 kB of `in`",
+        r"NOTE .*`in` is float64, the kernel's parameter is float",
+    ):
+        result.stdout.re_match_lines([line])
+    result.stdout.re_match_lines(
+        [r"-+ Captured bandwidth findings call -+", r"declared 4 B read, the kernel touches 65\.5 kB.*"]
+    )
 
 
 def test_another_compiler_is_not_comparable_where_it_made_other_ptx(counted):
@@ -220,47 +214,46 @@ def test_another_compiler_is_not_comparable_where_it_made_other_ptx(counted):
     )
 
 
-def test_architectures_are_devices_of_their_own(counted):
+def test_architectures_are_devices_of_their_own_and_what_only_counts_has_no_anchor(counted):
     result = counted.run_here("--bandwidth-device=traffic:sm_80")
     assert result.ret != 0
     result.stderr.re_match_lines([r".*traffic sm_90.*traffic sm_80.*|.*traffic sm_80.*traffic sm_90.*"])
     counted.run_here("--bandwidth-device=traffic:sm_1").stderr.re_match_lines([r".*NVRTC .* compiles for .*sm_90.*"])
+    result = counted.run_here("--bandwidth-against=anchor")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    expected = "expected a revision: --bandwidth-against=REV"
+    result.stderr.fnmatch_lines([f"*found anchor with a device that only counts, {expected}*"])
 
 
-@pytest.mark.parametrize(
-    ("source", "count", "expected"),
-    [
-        ("a[threadIdx.x + 1] = 0.0f;", 256, r"out-of-bounds: kernel\.cu:1: thread \(255, 0, 0\).* of a"),
-        ("a[threadIdx.x] = a[threadIdx.x] + e[threadIdx.x];", 256, r"uninitialised: kernel\.cu:1: .* e"),
-        (
-            "__shared__ float s[256]; s[threadIdx.x] = a[threadIdx.x]; a[threadIdx.x] = s[255 - threadIdx.x];",
-            256,
-            r"race: kernel\.cu:1: thread .* with no barrier between",
-        ),
-        ("*(float*)((char*)a + 2) = 0.0f;", 1, r"misaligned: kernel\.cu:1"),
-    ],
-)
-def test_what_no_kernel_may_do_is_an_error_with_thread_and_line(project, counts, source, count, expected):
-    text = f'extern "C" __global__ void k(float* a, const float* e) {{ {source} }}'
-    project.file(
-        "test_fault.py",
-        f"""
-def test_fault(bandwidth):
+FAULT = """
+def test_fault_{number}(bandwidth):
     a, e = bandwidth.random(256), bandwidth.empty(256)
     k = bandwidth.kernel({text!r} + "\\n", "k")
     bandwidth.launch(k, 1, {count}, (a, e), reads=a, writes=a)
-""",
-    )
+"""
+# What a kernel does, in so many threads, and what is said of it.
+FAULTS = (
+    ("a[threadIdx.x + 1] = 0.0f;", 256, r"out-of-bounds: kernel\.cu:1: thread \(255, 0, 0\).* of a"),
+    ("a[threadIdx.x] = a[threadIdx.x] + e[threadIdx.x];", 256, r"uninitialised: kernel\.cu:1: .* e"),
+    (
+        "__shared__ float s[256]; s[threadIdx.x] = a[threadIdx.x]; a[threadIdx.x] = s[255 - threadIdx.x];",
+        256,
+        r"race: kernel\.cu:1: thread .* with no barrier between",
+    ),
+    ("*(float*)((char*)a + 2) = 0.0f;", 1, r"misaligned: kernel\.cu:1"),
+)
+
+
+def test_what_no_kernel_may_do_is_an_error_with_thread_and_line(project, counts):
+    tests, said = "", []
+    for number, (source, count, expected) in enumerate(FAULTS):
+        text = f'extern "C" __global__ void k(float* a, const float* e) {{ {source} }}'
+        tests += FAULT.format(number=number, text=text, count=count)
+        said.append(rf"test_fault\.py:{5 * number + 5}: kernel k: {expected}")
+    project.file("test_fault.py", tests)
     result = counts()
-    result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines([rf"test_fault\.py:5: kernel k: {expected}"])
-
-
-def test_callables_that_launch_nothing_skip_with_the_reason(project, counts):
-    project.file("test_sum.py", "import numpy as np\ndef test_sum(bandwidth):\n    bandwidth(np.sum, [1], reads=8)\n")
-    result = counts("-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*this callable launched no kernel *: expected *"])
+    result.assert_outcomes(failed=len(FAULTS))
+    result.stdout.re_match_lines(said)
 
 
 TWO = """
@@ -294,28 +287,34 @@ def test_launches_of_a_callable_are_counted_together(project, counts):
     result.stdout.re_match_lines([r".* OK +code unchanged"])
 
 
-def test_compile_errors_show_the_compilers_log(project, counts):
+def test_what_does_not_compile_or_launches_nothing_is_told_with_the_reason(project, counts):
     project.file(
         "test_bad.py",
         """
+import numpy as np
+
 def test_bad(bandwidth):
     bandwidth.kernel('extern "C" __global__ void k(float* a) { a[0] = nothing; }', "k")
 
 def test_missing(bandwidth):
     bandwidth.kernel('extern "C" __global__ void k(float* a) { a[0] = 1; }', "q")
+
+def test_sum(bandwidth):
+    bandwidth(np.sum, [1], reads=8)
 """,
     )
-    result = counts()
-    result.assert_outcomes(failed=2)
+    result = counts("-rs")
+    result.assert_outcomes(failed=2, skipped=1)
     result.stdout.re_match_lines([r'.*identifier "nothing" is undefined', r".*no kernel named 'q'; it has: k"])
+    result.stdout.fnmatch_lines(["SKIPPED*this callable launched no kernel *: expected *"])
 
 
-@pytest.mark.parametrize("names", ["", ', name_expressions=["reverse<double>"]'])
-def test_templates_and_dynamic_shared_memory(project, counts, names):
+def test_templates_and_dynamic_shared_memory_and_the_minute_that_a_launch_may_take(project, counts):
     project.file(
         "test_template.py",
         """
 import numpy as np
+import pytest
 
 SOURCE = '''
 template <typename T> __global__ void reverse(T* out, const T* in)
@@ -328,42 +327,36 @@ template <typename T> __global__ void reverse(T* out, const T* in)
 }
 '''
 
-def test_template(bandwidth):
+@pytest.mark.parametrize("names", [{}, {"name_expressions": ["reverse<double>"]}])
+def test_template(bandwidth, names):
     x, y = bandwidth.random(128, "float64"), bandwidth.empty(128, "float64")
-    k = bandwidth.kernel(SOURCE, "reverse<double>", NAMES)
+    k = bandwidth.kernel(SOURCE, "reverse<double>", **names)
     bandwidth.launch(k, 1, 128, (y, x), reads=x, writes=y, shared_mem=1024)
     assert (y == x[::-1]).all()
-""".replace(", NAMES", names),
+    assert bandwidth._device._timeout == 60.0
+""",
     )
-    counts().assert_outcomes(passed=1)
+    counts().assert_outcomes(passed=2)
 
 
-def test_a_sample_of_blocks_counts_for_the_whole_grid(counted):
-    marked = "import pytest\n@pytest.mark.bandwidth(blocks=4)\ndef test"
-    counted.file("test_scale.py", TEST.replace("def test", marked))
-    counted.run_here("--bandwidth-update", "--bandwidth-json=run.json").assert_outcomes(passed=1)
-    (row,) = json.loads((counted.path / "run.json").read_text())["results"]
+def test_a_sample_of_blocks_counts_for_the_whole_grid_and_floors_of_time_do_not_hold(counted):
+    sampled = TEST.replace("def test", "@pytest.mark.bandwidth(blocks=4)\ndef test")
+    floors = "@pytest.mark.bandwidth(min_gbps=9000, min_utilization=0.9, min_relative=0.9)\ndef test_floors"
+    counted.file("test_scale.py", f"import pytest\n{sampled}{TEST.replace('def test_scale', floors)}")
+    counted.run_here("--bandwidth-update", "--bandwidth-json=run.json").assert_outcomes(passed=2)
+    row, _ = json.loads((counted.path / "run.json").read_text())["results"]
     assert row["method"] == "ptx, 4 blocks"
     assert row["counts"]["load_sectors"] == (1 << 14) * 4 // 32, "all blocks are alike, so scaling is exact"
     assert (row["detail"]["blocks"], row["detail"]["blocks_run"], row["detail"]["sample_spread"]) == (64, 4, 0.0)
-    counted.run_here("--bandwidth-strict").assert_outcomes(passed=1)  # some blocks touch less than is declared
+    counted.run_here("--bandwidth-strict").assert_outcomes(passed=2)  # some blocks touch less than is declared
 
 
-def test_findings_are_shown_where_the_body_failed(counted):
-    counted.file("test_scale.py", TEST.replace("reads=x", "reads=4") + "    assert False\n")
-    result = counted.run_here()
-    result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines(
-        [r"-+ Captured bandwidth findings call -+", r"declared 4 B read, the kernel touches 65\.5 kB.*"]
-    )
-
-
-@pytest.mark.parametrize("index", ["0", "i / 2 * 2"])
-def test_a_kernel_that_skips_a_part_of_its_work_has_gained_nothing(counted, index):
-    counted.file("scale.cu", KERNEL.replace("INDEX", index))
-    result = counted.run_here()
-    result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines([r".*MISMATCH: distinct bytes read 65,536 → .* of 65,536 declared: a part .*"])
+def test_a_kernel_that_skips_a_part_of_its_work_has_gained_nothing(counted):
+    for index in ("0", "i / 2 * 2"):
+        counted.file("scale.cu", KERNEL.replace("INDEX", index))
+        result = counted.run_here()
+        result.assert_outcomes(failed=1)
+        result.stdout.re_match_lines([r".*MISMATCH: distinct bytes read 65,536 → .* of 65,536 declared: a part .*"])
 
 
 def test_a_summary_does_not_pass_where_a_test_failed_by_something_else(counted, monkeypatch):
@@ -378,14 +371,6 @@ def test_a_summary_does_not_pass_where_a_test_failed_by_something_else(counted, 
         ("failed-otherwise", "test_scale.py::test_scale"),
     ]
     assert summary.read_text().lstrip().startswith("## ❌ 2 tests failed for another reason than bandwidth")
-
-
-def test_floors_of_time_do_not_hold_where_no_time_is_measured(counted):
-    marked = "import pytest\n" + TEST.replace(
-        "def test_scale", "@pytest.mark.bandwidth(min_gbps=9000, min_utilization=0.9, min_relative=0.9)\ndef test_scale"
-    )
-    counted.file("test_scale.py", marked)
-    counted.run_here("--bandwidth-strict").assert_outcomes(passed=1)
 
 
 def test_a_kernel_that_came_to_read_a_texture_fails_where_it_has_an_entry(counted):
@@ -408,12 +393,6 @@ def test_a_kernel_that_came_to_read_a_texture_fails_where_it_has_an_entry(counte
     counted.run_here().assert_outcomes(errors=1)
 
 
-@pytest.mark.parametrize(("given", "seconds"), [([], 60.0), (["--bandwidth-traffic-timeout=7"], 7.0)])
-def test_a_launch_may_take_a_minute_unless_another_time_is_given(project, counts, given, seconds):
-    project.file("test_bound.py", f"def test_bound(bandwidth):\n    assert bandwidth._device._timeout == {seconds}\n")
-    counts(*given).assert_outcomes(passed=1)
-
-
 ENDLESS = """
 import numpy as np
 
@@ -431,21 +410,16 @@ def test_spin(bandwidth):
 """
 
 
-def test_an_endless_kernel_is_stopped_by_time(project):
+def test_an_endless_kernel_and_an_endless_compilation_are_stopped_by_time(project):
     project.file("test_spin.py", ENDLESS)
-    result = project.run("--bandwidth-device=traffic", "--bandwidth-traffic-timeout=1")
-    result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines([r".*kernel spin has run for 1 s on this device, now at kernel\.cu:4; .*"])
-
-
-def test_an_endless_compilation_is_stopped_by_the_same_time(project):
     project.file(
         "test_much.py",
         f"SOURCE = {ENDLESS_TEMPLATES!r}\ndef test_much(bandwidth):\n    bandwidth.kernel(SOURCE, 'k')\n",
     )
     result = project.run("--bandwidth-device=traffic", "--bandwidth-traffic-timeout=1")
-    result.assert_outcomes(failed=1)
+    result.assert_outcomes(failed=2)
     result.stdout.re_match_lines([r"test_much\.py:3: kernel\.cu has been compiled for 1 s without an end; .*"])
+    result.stdout.re_match_lines([r".*kernel spin has run for 1 s on this device, now at kernel\.cu:4; .*"])
 
 
 def test_ctrl_c_ends_an_endless_kernel(project):
