@@ -4,26 +4,18 @@ import json
 from functools import partial
 
 import pytest
+import test_traffic_device
+from test_traffic_device import TEST
+
+from pytest_bandwidth.devices.open import open_device
+from pytest_bandwidth.domain.errors import DeviceUnavailable
 
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
 ARCHS = ("sm_80", "sm_90a", "sm_120")
-KERNEL = """extern "C" __global__ void scale(float* out, const float* in, float s, int n)
-{
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n)
-        out[i] = s * in[i];
-}
-"""
-TEST = """
-import numpy as np
-
-def test_scale(bandwidth):
-    n = 1 << 12
-    x, y = bandwidth.random(n, "float32"), bandwidth.empty(n, "float32")
-    scale = bandwidth.kernel("scale.cu", "scale")
-    bandwidth.launch(scale, n // 256, 256, (y, x, np.float32(2), np.int32(n)), reads=x, writes=y)
-    assert bandwidth.identity.settings["arch"] == bandwidth.identity.variant == scale.module.parsed.compiled.arch
+KERNEL = test_traffic_device.KERNEL.replace("INDEX", "i")
+OF_ITS_OWN = """    identity = bandwidth.identity
+    assert identity.settings["arch"] == identity.variant == scale.module.parsed.compiled.arch
 """
 STRIDED = "in[i]", "in[i * 8 % n]"
 # An index that the compiler does not know keeps the array in the thread's stack.
@@ -35,7 +27,7 @@ def run(project, traffic_loaded):
     """Run pytest for each architecture inside this process."""
     del traffic_loaded
     project.file("scale.cu", KERNEL)
-    project.file("test_scale.py", TEST)
+    project.file("test_scale.py", TEST + OF_ITS_OWN)
     return partial(project.run_here, f"--bandwidth-device=traffic:{','.join(ARCHS)}")
 
 
@@ -46,17 +38,17 @@ def judged(run):
     return partial(run, "--bandwidth-baseline=t.yaml")
 
 
-def test_each_has_its_counts_in_one_baseline(project, judged):
+def test_each_has_its_counts_in_one_baseline_also_by_xdist(project, judged):
     result = judged("--bandwidth-strict", "--bandwidth-json=run.json")
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines([f"{arch} *OK*code unchanged" for arch in ARCHS])
     rows = json.loads((project.path / "run.json").read_text())["results"]
     # An SM of the last holds fewer warps.
     assert {(row["key"], row["counts"]["load_sectors"], row["counts"]["resident_warps"]) for row in rows} == {
-        ("test_scale.py::test_scale[sm_80]", (1 << 12) * 4 // 32, 64),
-        ("test_scale.py::test_scale[sm_90a]", (1 << 12) * 4 // 32, 64),
-        ("test_scale.py::test_scale[sm_120]", (1 << 12) * 4 // 32, 48),
+        (f"test_scale.py::test_scale[{arch}]", (1 << 14) * 4 // 32, warps)
+        for arch, warps in zip(ARCHS, (64, 64, 48), strict=True)
     }
+    judged("-n2").assert_outcomes(passed=3)
 
 
 def test_a_baseline_outlives_a_change_of_the_list(judged):
@@ -65,37 +57,33 @@ def test_a_baseline_outlives_a_change_of_the_list(judged):
     judged("--bandwidth-device=traffic:sm_80,sm_100").stdout.fnmatch_lines(["2 measured: 2 OK"])
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (STRIDED, ["REGRESSED: * more sectors loaded than the baseline", "    sectors loaded *, was 512"]),
-        (STACK, ["REGRESSED: bytes of local arrays 0 *", "    stack and spill bytes a thread  64, was 0"]),
-    ],
-)
-def test_what_grew_on_one_is_regressed_there_alone(project, judged, change, said):
-    of_one = KERNEL.replace("{\n", "{\n#if __CUDA_ARCH__ == 800\n    float slots[16] = {};\n", 1)
-    line = "        out[i] = s * in[i];\n"
-    of_one = of_one.replace("    int i", "#endif\n    int i")
-    of_one = of_one.replace(line, f"#if __CUDA_ARCH__ == 800\n{line.replace(*change)}#else\n{line}#endif\n")
-    project.file("scale.cu", of_one)
-    result = judged()
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            *said,
-            "*accept it *test_scale[[]sm_80[]]* --bandwidth-device=traffic:sm_80,sm_90a,sm_120 *",
-            "sm_80 *REGRESSED*",
-            "sm_90a *OK*",
-            "sm_120 *OK*",
-        ]
-    )
+CHANGES = {
+    STRIDED: ["REGRESSED: * more sectors loaded than the baseline", "    sectors loaded *, was 2,048"],
+    STACK: ["REGRESSED: bytes of local arrays 0 *", "    stack and spill bytes a thread  64, was 0"],
+}
 
 
-def test_workers_of_xdist_share_them(judged):
-    judged("-n2").assert_outcomes(passed=3)
+def test_what_grew_on_one_is_regressed_there_alone(project, judged):
+    for change, said in CHANGES.items():
+        of_one = KERNEL.replace("{\n", "{\n#if __CUDA_ARCH__ == 800\n    float slots[16] = {};\n", 1)
+        line = "        out[i] = s * in[i];\n"
+        of_one = of_one.replace("    int i", "#endif\n    int i")
+        of_one = of_one.replace(line, f"#if __CUDA_ARCH__ == 800\n{line.replace(*change)}#else\n{line}#endif\n")
+        project.file("scale.cu", of_one)
+        result = judged()
+        result.assert_outcomes(passed=2, failed=1)
+        result.stdout.fnmatch_lines(
+            [
+                *said,
+                "*accept it *test_scale[[]sm_80[]]* --bandwidth-device=traffic:sm_80,sm_90a,sm_120 *",
+                "sm_80 *REGRESSED*",
+                "sm_90a *OK*",
+                "sm_120 *OK*",
+            ]
+        )
 
 
-def test_a_kernel_of_one_architecture_skips_on_the_others(project, run):
+def test_a_kernel_of_one_architecture_skips_on_the_others_and_the_fixture_is_an_argument(project, run):
     project.file(
         "one.cu", 'extern "C" __global__ void one(int* p) { asm volatile("wgmma.fence.sync.aligned;"); *p = 1; }'
     )
@@ -114,23 +102,20 @@ def test_compiled(bandwidth):
 @pytest.mark.bandwidth(device="traffic:sm_90a,sm_100a")
 def test_marked(bandwidth):
     count(bandwidth)
+
+def test_late(request):
+    request.getfixturevalue("bandwidth")
 """,
     )
     result = run("-rs")
-    result.assert_outcomes(passed=2, skipped=4)
+    result.assert_outcomes(passed=2, skipped=4, failed=1)
+    result.stdout.fnmatch_lines(["*expected it as an argument: the run counts for each of sm_80, sm_90a, sm_120"])
     result.stdout.fnmatch_lines(
         [
             "SKIPPED*one.cu needs another architecture than sm_80: *'wgmma.fence' not supported on .target 'sm_80'",
             "SKIPPED*the test asks for device 'traffic:sm_90a,sm_100a', this run measures on 'traffic:sm_120'",
         ]
     )
-
-
-def test_a_test_that_takes_the_fixture_in_its_body_is_told_to_take_it_as_an_argument(project, run):
-    project.file("test_scale.py", "def test_late(request):\n    request.getfixturevalue('bandwidth')\n")
-    result = run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*expected it as an argument: the run counts for each of sm_80, sm_90a, sm_120"])
 
 
 @pytest.mark.parametrize(
@@ -145,7 +130,6 @@ def test_a_test_that_takes_the_fixture_in_its_body_is_told_to_take_it_as_an_argu
         ("sm_90,sm_90f", r"traffic:sm_90f: NVRTC .* compiles for sm_75, .*sm_90"),
     ],
 )
-def test_a_list_that_cannot_be_is_told_in_one_line(run, given, said):
-    result = run(f"--bandwidth-device=traffic:{given}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.re_match_lines([f"ERROR: {said}"])
+def test_a_list_that_cannot_be_is_told_in_one_line(given, said):
+    with pytest.raises(DeviceUnavailable, match=f"^{said}"):
+        open_device(f"traffic:{given}")
