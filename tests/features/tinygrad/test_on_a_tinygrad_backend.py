@@ -87,38 +87,32 @@ def test_a_device_that_cannot_be_measured_is_told_at_once(project, name, said):
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
-@pytest.mark.in_process
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ("bandwidth(lambda x: x + 1, x[1:3], reads='args')", r"x is a view, of which tinygrad does not tell where"),
-        ("bandwidth(lambda: x + 1, reads=np.ones(4))", r"a numpy\.ndarray in reads= or writes= is not in the memory"),
-        (
-            "bandwidth(lambda x: x.to('PYTHON:1'), x, writes='result')",
-            r"the result is on tinygrad's PYTHON:1, this run",
-        ),
-        (
-            "bandwidth(lambda x: (x + i for i in range(2)), x, reads='args')",
-            r"the callable returned a generator, of which nothing has run: return the arrays themselves",
-        ),
-        (
-            "bandwidth(lambda x: None, x, reads='args')",
-            r"the callable works with arrays that are computed later and returned None, so there is nothing to wait",
-        ),
-    ],
+WRONG = (
+    ("bandwidth(lambda x: x + 1, x[1:3], reads='args')", r"x is a view, of which tinygrad does not tell where"),
+    ("bandwidth(lambda: x + 1, reads=np.ones(4))", r"a numpy\.ndarray in reads= or writes= is not in the memory"),
+    ("bandwidth(lambda x: x.to('PYTHON:1'), x, writes='result')", r"the result is on tinygrad's PYTHON:1, this run"),
+    (
+        "bandwidth(lambda x: (x + i for i in range(2)), x, reads='args')",
+        r"the callable returned a generator, of which nothing has run: return the arrays themselves",
+    ),
+    (
+        "bandwidth(lambda x: None, x, reads='args')",
+        r"the callable works with arrays that are computed later and returned None, so there is nothing to wait",
+    ),
 )
-def test_a_wrong_use_is_named_in_one_line(project, body, said):
-    lines = [
-        "import numpy as np",
-        "def test_wrong(bandwidth):",
-        "    x = bandwidth.random(64)",
-        f"    {body}",
+
+
+@pytest.mark.in_process
+def test_a_wrong_use_is_named_in_one_line(project):
+    tests = [
+        f"def test_{n}(bandwidth):\n    x = bandwidth.random(64)\n    {body}\n" for n, (body, _) in enumerate(WRONG)
     ]
-    project.file("test_wrong.py", "\n".join(lines) + "\n")
+    project.file("test_wrong.py", "import numpy as np\n" + "".join(tests))
     result = project.run_here(BACKEND)
-    result.assert_outcomes(failed=1)
+    result.assert_outcomes(failed=len(WRONG))
     text = result.stdout.str()
-    assert re.search(rf"test_wrong\.py:4: {said}", text)
+    for number, (_, said) in enumerate(WRONG):
+        assert re.search(rf"test_wrong\.py:{3 * number + 4}: {said}", text)
     assert "Traceback" not in text
 
 
