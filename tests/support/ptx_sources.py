@@ -6,9 +6,13 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from compat.registry import Program, Random
+
 from pytest_bandwidth.features.traffic import ptx
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_120")
+TOLERANCES = {"f2": 2e-3, "f4": 2e-5, "f8": 1e-12}
 
 
 @functools.cache
@@ -24,6 +28,20 @@ def run(
     execution = ptx.execute(program(text, arch, (), compile_options), name, grid, block, args, **options)
     assert faulty or not execution.faults, [fault.text for fault in execution.faults]
     return execution
+
+
+def computes_what_numpy_does(one: Program, arch: str = "sm_90") -> None:
+    """Run a program of `compat` and compare its results."""
+    args, results = one.make(Random(one.dtype))
+    expected = [np.array(value) for _, value in results]
+    run(one.source, "k", one.grid, one.block, *args, shared_bytes=one.shared_bytes, arch=arch)
+    for (array, _), value in zip(results, expected, strict=True):
+        found = np.asarray(array)
+        if found.dtype.kind in "iu":
+            np.testing.assert_array_equal(found, value)
+        else:
+            tolerance = TOLERANCES[found.dtype.str[1:]]
+            np.testing.assert_allclose(found, value, rtol=tolerance, atol=tolerance * max(1, np.abs(value).max()))
 
 
 def line_of(text: str, marker: str) -> int:

@@ -10,8 +10,9 @@ import math
 
 import numpy as np
 import pytest
+from compat import PROGRAMS
 from exact_opcodes import small_value
-from ptx_sources import ARCHITECTURES, program, run
+from ptx_sources import ARCHITECTURES, computes_what_numpy_does, program, run
 from random_kernels import THREADS, VARIABLES, interpret, random_kernel
 
 from pytest_bandwidth.features.traffic import ptx
@@ -536,74 +537,19 @@ def generator() -> np.random.Generator:
 
 
 @old_and_new
-def test_histogram_in_shared_memory(arch: str) -> None:
-    text = r"""
-    extern "C" __global__ void histogram(unsigned* out, const unsigned char* in, int n) {
-        __shared__ unsigned bins[64];
-        if (threadIdx.x < 64) bins[threadIdx.x] = 0;
-        __syncthreads();
-        for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
-            atomicAdd(&bins[in[i] >> 2], 1u);
-        __syncthreads();
-        if (threadIdx.x < 64) atomicAdd(&out[threadIdx.x], bins[threadIdx.x]);
-    }"""
-    data, out = generator().integers(0, 256, 10_001).astype(np.uint8), np.zeros(64, np.uint32)
-    run(text, "histogram", (5,), (128,), out, data, data.size, arch=arch)
-    np.testing.assert_array_equal(out, np.bincount(data >> 2, minlength=64))
-
-
-@old_and_new
-def test_bitonic_sort(arch: str) -> None:
-    text = r"""
-    extern "C" __global__ void sort(float* data) {
-        extern __shared__ float box[];
-        unsigned t = threadIdx.x;
-        box[t] = data[blockIdx.x * blockDim.x + t];
-        for (unsigned k = 2; k <= blockDim.x; k <<= 1)
-            for (unsigned j = k >> 1; j > 0; j >>= 1) {
-                __syncthreads();
-                unsigned other = t ^ j;
-                if (other > t) {
-                    bool up = (t & k) == 0;
-                    float a = box[t], b = box[other];
-                    if ((a > b) == up) { box[t] = b; box[other] = a; }
-                }
-            }
-        __syncthreads();
-        data[blockIdx.x * blockDim.x + t] = box[t];
-    }"""
-    data = generator().standard_normal((3, 256)).astype(np.float32)
-    expected = np.sort(data, axis=1)
-    run(text, "sort", (3,), (256,), data, shared_bytes=1024, arch=arch)
-    np.testing.assert_array_equal(data, expected)
-
-
-@old_and_new
-def test_convolution_with_a_halo(arch: str) -> None:
-    text = r"""
-    __constant__ float weight[9] = {1, 2, 1, 2, 4, 2, 1, 2, 1};
-    extern "C" __global__ void blur(float* out, const float* in, int w, int h) {
-        __shared__ float tile[18][18];
-        int x0 = blockIdx.x * 16 - 1, y0 = blockIdx.y * 16 - 1;
-        for (int i = threadIdx.y * 16 + threadIdx.x; i < 18 * 18; i += 256) {
-            int x = min(max(x0 + i % 18, 0), w - 1), y = min(max(y0 + i / 18, 0), h - 1);
-            tile[i / 18][i % 18] = in[y * w + x];
-        }
-        __syncthreads();
-        int x = blockIdx.x * 16 + threadIdx.x, y = blockIdx.y * 16 + threadIdx.y;
-        if (x >= w || y >= h) return;
-        float sum = 0;
-        for (int dy = 0; dy < 3; dy++)
-            for (int dx = 0; dx < 3; dx++) sum += weight[dy * 3 + dx] * tile[threadIdx.y + dy][threadIdx.x + dx];
-        out[y * w + x] = sum / 16;
-    }"""
-    image = generator().integers(0, 255, (45, 70)).astype(np.float32)
-    out = np.zeros_like(image)
-    run(text, "blur", (5, 3), (16, 16), out, image, 70, 45, arch=arch)
-    padded = np.pad(image, 1, mode="edge")
-    weight = np.outer([1, 2, 1], [1, 2, 1])
-    expected = sum(weight[dy, dx] * padded[dy : dy + 45, dx : dx + 70] for dy in range(3) for dx in range(3)) / 16
-    np.testing.assert_array_equal(out, expected)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "histogram with a copy for each warp",
+        "bitonic sort of float",
+        "convolution of rows with a halo",
+        "sums of tiles of eight of int",
+        "scan that is handed from block to block",
+    ],
+)
+def test_some_of_what_runs_on_one_architecture_runs_on_others(name: str, arch: str) -> None:
+    """All of them: tests/compat, which takes minutes."""
+    computes_what_numpy_does(PROGRAMS[name], arch)
 
 
 @old_and_new
@@ -643,26 +589,6 @@ def test_determinants_with_pivoting_in_local_memory(arch: str) -> None:
     matrices, out = generator().standard_normal((64, 5, 5)), np.zeros(64)
     run(text, "determinant", (2,), (32,), out, matrices, 5, arch=arch)
     np.testing.assert_allclose(out, np.linalg.det(matrices), rtol=1e-10)
-
-
-@old_and_new
-def test_tiles_of_cooperative_groups(arch: str) -> None:
-    """CUDA's own header, and what it needs, are found; tiles of one warp sum each among itself."""
-    text = r"""
-    #include <cooperative_groups.h>
-    #include <cooperative_groups/reduce.h>
-    namespace cg = cooperative_groups;
-    extern "C" __global__ void sums(int* out, const int* in) {
-        auto block = cg::this_thread_block();
-        auto tile = cg::tiled_partition<8>(block);
-        int i = blockIdx.x * blockDim.x + block.thread_rank();
-        int sum = cg::reduce(tile, in[i], cg::plus<int>());
-        block.sync();
-        if (tile.thread_rank() == 0) out[i / 8] = sum;
-    }"""
-    data, out = generator().integers(-1000, 1000, 256).astype(np.int32), np.zeros(32, np.int32)
-    run(text, "sums", (2,), (128,), out, data, arch=arch)
-    np.testing.assert_array_equal(out, data.reshape(-1, 8).sum(1))
 
 
 @old_and_new
@@ -712,43 +638,6 @@ def test_products_of_128_bits(arch: str) -> None:
     run(text, "power", (1,), (8,), out, base, np.int32(13), arch=arch, compile_options=("--device-int128",))
     found = [int(low) | int(high) << 64 for low, high in out]
     assert found == [pow(int(b), 13, 2**127 - 1) for b in base]
-
-
-@old_and_new
-def test_scan_that_looks_back_at_other_blocks(arch: str) -> None:
-    """A single pass over the grid: each block publishes its sum and adds up those before it, warp by warp."""
-    text = r"""
-    extern "C" __global__ void scan(int* out, const int* in, volatile int* sums, int* ready, int n) {
-        __shared__ int box[128], before;
-        int t = threadIdx.x, i = blockIdx.x * 128 + t;
-        int x = i < n ? in[i] : 0;
-        box[t] = x;
-        __syncthreads();
-        for (int step = 1; step < 128; step *= 2) {
-            int y = t >= step ? box[t - step] : 0;
-            __syncthreads();
-            box[t] += y;
-            __syncthreads();
-        }
-        if (t == 0) {
-            sums[blockIdx.x] = box[127];
-            __threadfence();
-            atomicExch(&ready[blockIdx.x], 1);
-            int total = 0;
-            for (int b = (int)blockIdx.x - 1; b >= 0; b--) {
-                while (atomicAdd(&ready[b], 0) == 0) {}
-                __threadfence();
-                total += sums[b];
-            }
-            before = total;
-        }
-        __syncthreads();
-        if (i < n) out[i] = before + box[t];
-    }"""
-    data = generator().integers(-9, 99, 1000).astype(np.int32)
-    out, sums, ready = np.zeros(1000, np.int32), np.zeros(8, np.int32), np.zeros(8, np.int32)
-    run(text, "scan", (8,), (128,), out, data, sums, ready, np.int32(1000), arch=arch)
-    np.testing.assert_array_equal(out, np.cumsum(data))
 
 
 @old_and_new
