@@ -18,6 +18,7 @@ from command_runner import LINK
 from run_documents import HOST, outcome, run_of, save
 
 from pytest_bandwidth.domain.address import Address
+from pytest_bandwidth.features.history import command as command_module
 from pytest_bandwidth.features.history import reading, writing
 from pytest_bandwidth.features.history.table import COLUMNS
 from pytest_bandwidth.features.history.writing import append
@@ -117,16 +118,19 @@ def test_the_newest_runs_and_another_figure_can_be_asked_for(command, folder):
     assert (len(trends[0]["runs"]), trends[0]["figure"], trends[0]["runs"][-1]["commit"]) == (9, "gbps", "c029")
 
 
-def test_of_every_test_the_hundred_newest_runs_are_looked_at_and_of_a_chosen_one_more(command, tmp_path):
+def test_of_every_test_the_hundred_newest_runs_are_looked_at_and_of_a_chosen_one_more(command, tmp_path, monkeypatch):
+    assert (command_module.NEWEST_WITHOUT_KEY, command_module.NEWEST_RUNS) == (100, 2000)
+    monkeypatch.setattr(command_module, "NEWEST_WITHOUT_KEY", 3)
+    monkeypatch.setattr(command_module, "NEWEST_RUNS", 4)
     row = outcome(COPY, 700.0)
-    for number in range(101):
+    for number in range(5):
         append(tmp_path / "h", run_of(row, environment=at(number)), [row])
 
     def runs(*arguments: object) -> int:
         (trend,) = json.loads(command("history", tmp_path / "h", *arguments, "--json").out)["trends"]
         return len(trend["runs"])
 
-    assert (runs(), runs("--newest", 101), runs(COPY), runs(COPY, "--newest", 9)) == (100, 101, 101, 9)
+    assert (runs(), runs("--newest", 5), runs(COPY), runs(COPY, "--newest", 2)) == (3, 5, 4, 2)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "10001", "x", "9" * 5000])
