@@ -9,11 +9,12 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from children import HANGS_SECONDS, SUPPORT
+from run_documents import outcome, run_of
 
-from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.features.history.page import render_history
-from pytest_bandwidth.features.history.reading import ask
+from pytest_bandwidth.features.history.reading import Place, ask
 from pytest_bandwidth.features.history.trend import Point, Trend, with_levels
+from pytest_bandwidth.features.history.writing import append
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -41,6 +42,12 @@ def trend(count: int = 20, starts=(10,), test="tests/t.py::test_copy", device="I
 
 def page_of(trends: list[Trend]) -> str:
     return render_history(trends, lambda: trends)
+
+
+def appended(place: Place, run_id: str, *tests: str) -> Place:
+    """Append a run of these tests, of two where none is named; return its file."""
+    rows = [outcome(f"test_a.py::{test}", 700.0) for test in tests or ("test_one", "test_two")]
+    return append(place, run_of(*rows, run_id=run_id, environment={"started_at": "2026-01-01T00:00:00Z"}), rows)
 
 
 ROWS_OF_RUN = 2
@@ -121,7 +128,7 @@ def finished(process: subprocess.Popen) -> list[str]:
     return out.split()
 
 
-def runs_in(place: Path | Address) -> list[str]:
+def runs_in(place: Place) -> list[str]:
     """Return ids of the runs of two rows, each as often as it has rows ÷ ROWS_OF_RUN; reads every value."""
     rows = ask(place, lambda history: history.rows("SELECT run_id, test, gbps FROM history"))
     return sorted(run_id for run_id, _, _ in rows)[::ROWS_OF_RUN]

@@ -7,8 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from histories import runs_in
-from run_documents import outcome, run_of
+from histories import appended, runs_in
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
@@ -16,7 +15,6 @@ from pytest_bandwidth.features.history import bucket as bucket_module
 from pytest_bandwidth.features.history import files, writing
 from pytest_bandwidth.features.history.bucket import Bucket
 from pytest_bandwidth.features.history.reading import known_runs
-from pytest_bandwidth.features.history.writing import append
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[bucket]'")
 pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
@@ -48,11 +46,6 @@ def faulty(store, monkeypatch) -> Address:
     return Address(f"faulty://{store}")
 
 
-def add(place: Address, run_id: str, *names: str) -> Address:
-    rows = [outcome(f"test_a.py::{name}", 700.0) for name in names or ("test_one", "test_two")]
-    return append(place, run_of(*rows, run_id=run_id, environment={"started_at": "2026-01-01T00:00:00Z"}), rows)
-
-
 def copy_of(cache: Path) -> Path:
     (folder,) = (cache / "pytest-bandwidth" / "history").iterdir()
     return folder
@@ -65,29 +58,29 @@ def names_in(folder: Path) -> list[str]:
 @pytest.mark.parametrize("url", ["file://{}/a [b]*'c", "memory://{}/bucket/history"])
 def test_what_is_appended_is_what_is_read(url, tmp_path):
     place = Address(url.format(tmp_path))
-    added = add(place, "r1")
+    added = appended(place, "r1")
     assert (added.name, str(added)) == ("r1.parquet", f"{place}/r1.parquet")
     assert known_runs(place) == {"r1"}
-    add(place, "r2")
+    appended(place, "r2")
     assert runs_in(place) == ["r1", "r2"]
 
 
 def test_only_what_is_new_is_fetched(faulty, store):
-    add(faulty, "r1")
-    add(faulty, "r2")
+    appended(faulty, "r1")
+    appended(faulty, "r2")
     assert runs_in(faulty) == ["r1", "r2"]
     fetched = []
     FaultyStore.faults["get_file"] = lambda path: fetched.append(Path(path).name)
     assert runs_in(faulty) == ["r1", "r2"]
     assert fetched == []
-    add(faulty, "r3")
+    appended(faulty, "r3")
     (store / "r1.parquet").unlink()
     assert runs_in(faulty) == ["r2", "r3"]
     assert fetched == ["r3.parquet"]
 
 
 def test_a_copy_that_is_damaged_in_its_length_is_fetched_again(address, cache):
-    add(address, "r1")
+    appended(address, "r1")
     runs_in(address)
     (copy_of(cache) / "r1.parquet").write_bytes(b"cut")
     assert runs_in(address) == ["r1"]
@@ -102,7 +95,7 @@ def test_the_copy_is_the_users_alone_and_tells_no_secret(store, cache, monkeypat
     monkeypatch.setattr(FaultyStore, "_strip_protocol", staticmethod(strip))
     for key in ("hunter2", "hunter3"):  # a new key is no new history
         place = Address(f"faulty://user:{key}@host/history")
-        add(place, key)
+        appended(place, key)
         assert known_runs(place)
     folder = copy_of(cache)
     for one in (folder, folder.parent, folder.parent.parent):
@@ -111,7 +104,7 @@ def test_the_copy_is_the_users_alone_and_tells_no_secret(store, cache, monkeypat
 
 
 def test_a_copy_where_others_may_write_is_refused(address, cache):
-    add(address, "r1")
+    appended(address, "r1")
     runs_in(address)
     copy_of(cache).chmod(0o777)
     with pytest.raises(UsageError, match=r"found one that others may write to.*set XDG_CACHE_HOME"):
@@ -119,14 +112,14 @@ def test_a_copy_where_others_may_write_is_refused(address, cache):
 
 
 def test_a_cache_that_cannot_be_made_is_said(address, cache):
-    add(address, "r1")
+    appended(address, "r1")
     cache.write_text("a file")
     with pytest.raises(UsageError, match=r"file://.*: cannot be copied to .*: .*set XDG_CACHE_HOME"):
         runs_in(address)
 
 
 def test_what_the_disk_has_no_room_for_is_not_fetched(address, monkeypatch):
-    add(address, "r1")
+    appended(address, "r1")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
     with pytest.raises(
         UsageError, match=r"kB to fetch, expected no more than the 10 B that are free for .*XDG_CACHE_HOME"
@@ -143,17 +136,17 @@ def test_no_history_yet_is_said_and_knows_no_runs(address, store):
 
 
 def test_a_run_that_is_there_already_is_refused(address, store):
-    add(address, "r1")
+    appended(address, "r1")
     before = (store / "r1.parquet").read_bytes()
     with pytest.raises(UsageError, match=r"\Afile://.*/r1\.parquet: is there already"):
-        add(address, "r1", "test_other")
+        appended(address, "r1", "test_other")
     assert (store / "r1.parquet").read_bytes() == before
 
 
 def test_a_file_is_no_folder(address, store):
     store.parent.mkdir()
     store.write_text("a file")
-    for use in (known_runs, lambda place: add(place, "r1")):
+    for use in (known_runs, lambda place: appended(place, "r1")):
         with pytest.raises(UsageError, match="found a file, expected a folder for the history"):
             use(address)
 
@@ -173,7 +166,7 @@ class TestErrors:
         ],
     )
     def test_addresses_that_nothing_opens(self, url, said):
-        for use in (known_runs, lambda place: add(place, "r1")):
+        for use in (known_runs, lambda place: appended(place, "r1")):
             with pytest.raises(UsageError) as error:
                 use(Address(url))
             assert said in str(error.value)
@@ -199,7 +192,7 @@ class TestErrors:
 
         monkeypatch.setitem(sys.modules, "fsspec", None)
         with pytest.raises(UsageError, match=r"needs fsspec: pip install 'pytest-bandwidth\[bucket\]'"):
-            add(address, "r1")
+            appended(address, "r1")
 
     @pytest.mark.parametrize(
         ("problem", "said"),
@@ -214,11 +207,11 @@ class TestErrors:
         def fail(_):
             raise problem
 
-        add(faulty, "r1")
+        appended(faulty, "r1")
         for method, what, use in (
             ("ls", "listed", known_runs),
             ("get_file", "read", known_runs),
-            ("put_file", "written to", lambda place: add(place, "r2")),
+            ("put_file", "written to", lambda place: appended(place, "r2")),
         ):
             FaultyStore.faults = {method: fail}
             with pytest.raises(UsageError, match=rf"\Afaulty://{store}: cannot be {what}: {said}\Z"):
@@ -239,10 +232,10 @@ class TestErrors:
             Path(path).write_bytes(b"PAR1 and then")
             raise OSError("the connection was lost")
 
-        add(faulty, "r1")
+        appended(faulty, "r1")
         FaultyStore.faults = {"put_file": half}
         with pytest.raises(UsageError, match="cannot be written to: the connection was lost"):
-            add(faulty, "r2")
+            appended(faulty, "r2")
         assert [file.name for file in store.iterdir()] == ["r1.parquet"]
         assert runs_in(faulty) == ["r1"]
 
@@ -253,11 +246,11 @@ class TestErrors:
             warnings.warn("old", DeprecationWarning, stacklevel=1)
 
         FaultyStore.faults = {"ls": warn, "put_file": warn}
-        add(faulty, "r1")
+        appended(faulty, "r1")
         assert not recwarn.list
 
     def test_a_file_that_no_history_holds_is_named_by_its_address(self, address, store):
-        add(address, "r1")
+        appended(address, "r1")
         (store / "bad.parquet").write_bytes(b"nothing that Parquet knows")
         with pytest.raises(UsageError) as error:
             runs_in(address)
@@ -265,7 +258,7 @@ class TestErrors:
         assert "cache" not in str(error.value)
 
     def test_another_process_that_keeps_the_copy_is_waited_for_no_longer_than_so(self, address, monkeypatch):
-        add(address, "r1")
+        appended(address, "r1")
         monkeypatch.setattr(bucket_module, "LOCK_SECONDS", 0.05)
         with (
             bucket_module.locked_copy(address, 0.0),
@@ -276,7 +269,7 @@ class TestErrors:
 
 class TestHostileNames:
     def test_only_names_of_a_history_are_taken(self, address, store, cache):
-        add(address, "r1")
+        appended(address, "r1")
         for name in (".hidden.parquet", "a b.parquet", "x.parquet.txt", "-x.parquet", "a\nb.parquet", "é.parquet"):
             (store / name).write_bytes(b"x")
         (store / "folder").mkdir()
@@ -284,7 +277,7 @@ class TestHostileNames:
         assert names_in(copy_of(cache)) == ["r1.parquet"]
 
     def test_what_a_store_calls_its_files_leads_nowhere_else(self, faulty, store, cache, monkeypatch):
-        add(faulty, "r1")
+        appended(faulty, "r1")
         outside = store.parent / "outside.parquet"
         shutil.copy(store / "r1.parquet", outside)
         fetched = []
@@ -304,14 +297,14 @@ class TestHostileNames:
         assert names_in(copy_of(cache)) == ["r1.parquet"]
 
     def test_a_link_or_folder_of_a_runs_name_is_refused(self, address, store):
-        add(address, "r1")
+        appended(address, "r1")
         (store / "r2.parquet").symlink_to("/etc/passwd")
         with pytest.raises(UsageError, match=r"\Afile://.*/r2\.parquet: found no plain file"):
             runs_in(address)
 
     def test_count_and_size_are_bounded_before_anything_is_fetched(self, faulty, monkeypatch):
-        add(faulty, "r1")
-        add(faulty, "r2")
+        appended(faulty, "r1")
+        appended(faulty, "r2")
         FaultyStore.faults["get_file"] = pytest.fail
         with monkeypatch.context() as patch:
             patch.setattr(files, "FILES_AT_MOST", 1)
@@ -322,17 +315,17 @@ class TestHostileNames:
             runs_in(faulty)
 
     def test_no_foreign_file_keeps_a_run_out(self, address, store, monkeypatch):
-        add(address, "r1")
+        appended(address, "r1")
         (store / "r2.parquet").mkdir()
         (store / "r3.parquet").symlink_to("/etc/passwd")
         monkeypatch.setattr(files, "FILES_AT_MOST", 1)
-        add(address, "r4")
+        appended(address, "r4")
         assert (store / "r4.parquet").is_file()
         with pytest.raises(UsageError, match=r"r2\.parquet: is there already"):
-            add(address, "r2")
+            appended(address, "r2")
 
     def test_a_store_that_tells_no_sizes_is_refused(self, faulty, monkeypatch):
-        add(faulty, "r1")
+        appended(faulty, "r1")
         entries = [{"name": "r1.parquet", "size": None, "type": "file"}]
         monkeypatch.setattr(FaultyStore, "ls", lambda *_, **__: entries)
         with pytest.raises(UsageError, match="found no size, expected a store that tells"):
@@ -346,7 +339,7 @@ class TestMerging:
 
     def fill(self, place: Address, runs: range) -> None:
         for i in runs:
-            add(place, f"r{i:02d}")
+            appended(place, f"r{i:02d}")
 
     def test_many_runs_become_one_file(self, address, store):
         self.fill(address, range(3))
@@ -382,7 +375,7 @@ class TestMerging:
             patch.setattr(writing, "RUNS_BEFORE_MERGE", 100)
             self.fill(address, range(1, 6))
         kept = {name: (store / name).read_bytes() for name in names_in(store)}
-        add(address, "r00")  # a clock that goes behind: the oldest of all, and due
+        appended(address, "r00")  # a clock that goes behind: the oldest of all, and due
         monkeypatch.setattr(writing, "RUNS_BEFORE_MERGE", 5)
         for name, data in kept.items():  # as another found them, who did not see r00
             (store / name).write_bytes(data)
@@ -402,22 +395,22 @@ class TestMerging:
 
         self.fill(faulty, range(3))
         FaultyStore.faults = {method: fail}
-        add(faulty, "r03")
+        appended(faulty, "r03")
         FaultyStore.faults = {}
         assert runs_in(faulty) == ["r00", "r01", "r02", "r03"]
-        add(faulty, "r04")
+        appended(faulty, "r04")
         assert runs_in(faulty) == ["r00", "r01", "r02", "r03", "r04"]
 
     def test_a_bad_file_is_not_merged_away(self, address, store):
         self.fill(address, range(3))
         (store / "bad.parquet").write_bytes(b"x")
-        add(address, "r03")
+        appended(address, "r03")
         assert names_in(store) == ["bad.parquet", *(f"r{i:02d}.parquet" for i in range(4))]
 
     def test_a_copy_that_is_in_use_is_no_trouble_with_appending(self, address, store):
         self.fill(address, range(3))
         with bucket_module.locked_copy(address, 0.0):
-            add(address, "r03")
+            appended(address, "r03")
         assert len(names_in(store)) == 4
 
     def test_runs_that_are_merged_while_they_are_fetched_are_found_in_their_file(self, faulty, store):

@@ -9,11 +9,11 @@ from pathlib import Path
 import histories
 import pytest
 from children import HANGS_SECONDS
-from histories import ROWS_OF_RUN, finished, runs_in, start
+from histories import ROWS_OF_RUN, appended, finished, runs_in, start
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history import reading
+from pytest_bandwidth.features.history import reading, writing
 from pytest_bandwidth.features.history.reading import Moved, Place, ask
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
@@ -59,7 +59,8 @@ def test_writers_at_once_lose_nothing_and_readers_meanwhile_see_whole_runs(place
 
 def test_a_reader_tries_again_for_as_long_as_files_are_merged_under_its_hands(tmp_path, monkeypatch):
     folder = tmp_path / "history"
-    finished(start(folder, "a", 2))
+    for run_id in ("r0", "r1"):
+        appended(folder, run_id)
     moves = iter([True] * 12 + [False])
 
     def asks(history):
@@ -77,17 +78,17 @@ def test_a_reader_tries_again_for_as_long_as_files_are_merged_under_its_hands(tm
 @pytest.mark.parametrize("fault", [histories.HALF_WRITTEN, histories.NOT_YET_NAMED], ids=["half written", "unnamed"])
 def test_a_writer_killed_in_mid_write_leaves_a_history_without_its_run(tmp_path, fault):
     folder = tmp_path / "history"
-    assert finished(start(folder, "good", 1)) == ["good-0000"]
+    appended(folder, "good")
     killed = start(folder, "killed", 1, fault=fault)
     assert killed.communicate(timeout=HANGS_SECONDS)[0] == ""
     assert killed.returncode == -signal.SIGKILL
     assert [file.name for file in folder.glob(".killed*.partial")]
-    assert runs_in(folder) == ["good-0000"]
-    finished(start(folder, "next", 1))
-    assert runs_in(folder) == ["good-0000", "next-0000"]
+    assert runs_in(folder) == ["good"]
+    appended(folder, "next")
+    assert runs_in(folder) == ["good", "next"]
 
 
-def test_a_process_killed_between_merging_and_removing_leaves_each_run_once(place, url, tmp_path):
+def test_a_process_killed_between_merging_and_removing_leaves_each_run_once(place, url, tmp_path, monkeypatch):
     folder, is_folder = tmp_path / "history", isinstance(place, Path)
     fault = histories.MERGED_AND_NOT_REMOVED if is_folder else histories.MERGED_AND_NOT_REMOVED_FROM_BUCKET
     killed = start(url, "a", 5, runs_before_merge=5, fault=fault)
@@ -95,7 +96,8 @@ def test_a_process_killed_between_merging_and_removing_leaves_each_run_once(plac
     assert killed.returncode == -signal.SIGKILL
     assert (len(list(folder.glob("merged-*"))), len(list(folder.glob("a-*")))) == (1, 5)
     assert runs_in(place) == [f"a-{i:04d}" for i in range(5)]
-    finished(start(url, "b", 1, runs_before_merge=5))
+    monkeypatch.setattr(writing, "RUNS_BEFORE_MERGE", 5)
+    appended(place, "b-0000")
     # Of a bucket only the oldest are merged, so many at a time.
     assert [file.name for file in folder.glob("[ab]-*")] == ([] if is_folder else ["b-0000.parquet"])
     assert len(runs_in(place)) == 6
