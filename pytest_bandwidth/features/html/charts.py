@@ -89,9 +89,21 @@ def _by_ending(points: Points, **place: Spec) -> Spec:
     return {**place, **ending_encoding({point["ending"] for point in points}), "tooltip": TIP_OF_ROW}
 
 
+def _layer(mark: Spec, encoding: Spec, values: Points | None = None, **more: Any) -> Spec:
+    """Return a layer of a chart; without values it draws those of the whole chart."""
+    return {**({} if values is None else {"data": {"values": values}}), **more, "mark": mark, "encoding": encoding}
+
+
+def _figure(field: str, scale: Spec, axis: Spec | None) -> Spec:
+    return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
+
+
 def _gbps(field: str, **scale: Any) -> Spec:
-    axis = {"title": "GB/s", "tickCount": 5}
-    return {"field": field, "type": "quantitative", "scale": scale or {"zero": True}, "axis": axis}
+    return _figure(field, scale or {"zero": True}, {"title": "GB/s", "tickCount": 5})
+
+
+def _looks(field: str, domain: Sequence[str], looks: Sequence[str], legend: Spec | None) -> Spec:
+    return {"field": field, "type": "nominal", "scale": {"domain": domain, "range": looks}, "legend": legend}
 
 
 def _rows(field: str, names: Sequence[str], **axis: Any) -> Spec:
@@ -116,8 +128,8 @@ def bandwidth_spec(run: RunDocument) -> Spec | None:
     words = _peak_words(run).removeprefix("; ")
     spec = base(_title(run), words, f"GB/s of {len(points)} measurements over the bytes each moves", 300)
     x = log_encoding("bytes", "bytes moved", [max(p["bytes"], 1) for p in points], "~s")
-    marks = {"data": {"values": gravest_last(points)}, "mark": _dots(40, 0.75)}
-    spec["layer"] = [*_peak_rule(run, "y"), {**marks, "encoding": _by_ending(points, x=x, y=_gbps("gbps"))}]
+    marks = _layer(_dots(40, 0.75), _by_ending(points, x=x, y=_gbps("gbps")), gravest_last(points))
+    spec["layer"] = [*_peak_rule(run, "y"), marks]
     return spec
 
 
@@ -131,30 +143,22 @@ def _named(run: RunDocument, points: Points) -> Spec:
     legend = f"{order}; bar: achieved; tick: its probe{_peak_words(run)}"
     spec = base(_title(run), legend, said, 14 + 18 * len(points))
     y = _rows("name", names, grid=False)
+    bar = {"type": "bar", "color": "$mark-soft", "height": {"band": 0.55}}
+    tick = {"type": "tick", "color": "$axis", "thickness": 2, "height": {"band": 0.9}}
+    with_probe = [{"filter": "isValid(datum.probe)"}]
     spec["data"] = {"values": points}
     spec["layer"] = [
         *_peak_rule(run, "x"),
-        {
-            "mark": {"type": "bar", "color": "$mark-soft", "height": {"band": 0.55}},
-            "encoding": {"y": y, "x": _gbps("gbps"), "tooltip": TIP_OF_ROW},
-        },
-        {
-            "transform": [{"filter": "isValid(datum.probe)"}],
-            "mark": {"type": "tick", "color": "$axis", "thickness": 2, "height": {"band": 0.9}},
-            "encoding": {"y": y, "x": _gbps("probe"), "tooltip": TIP_OF_ROW},
-        },
-        {"mark": _dots(55), "encoding": _by_ending(points, y=y, x=_gbps("gbps"))},
+        _layer(bar, {"y": y, "x": _gbps("gbps"), "tooltip": TIP_OF_ROW}),
+        _layer(tick, {"y": y, "x": _gbps("probe"), "tooltip": TIP_OF_ROW}, transform=with_probe),
+        _layer(_dots(55), _by_ending(points, y=y, x=_gbps("gbps"))),
     ]
     return spec
 
 
 def _peak_rule(run: RunDocument, axis: str) -> Iterable[Spec]:
     if run.device.peak_gbps is not None:
-        yield {
-            "data": {"values": [{"gbps": run.device.peak_gbps}]},
-            "mark": {"type": "rule", "color": "$axis"},
-            "encoding": {axis: _gbps("gbps")},
-        }
+        yield _layer({"type": "rule", "color": "$axis"}, {axis: _gbps("gbps")}, [{"gbps": run.device.peak_gbps}])
 
 
 def _title(run: RunDocument) -> str:
@@ -186,18 +190,12 @@ def roofline_spec(run: RunDocument) -> Spec | None:
     known = (("solid: peak", run.device.peak_gbps), ("dotted: the probes' median", slope))
     subtitle = "; ".join(f"{what}, {digits(gbps)} GB/s" for what, gbps in known if gbps is not None)
     spec = base("Roofline", subtitle, said, 300)
-    spec["layer"] = [
-        *_roof_layers(roofs, x, y, high),
-        {
-            "data": {"values": gravest_last(points)},
-            "mark": _dots(55, 0.85),
-            "encoding": _by_ending(points, x=x, y=y),
-        },
-    ]
+    marks = _layer(_dots(55, 0.85), _by_ending(points, x=x, y=y), gravest_last(points))
+    spec["layer"] = [*_roof_layers(roofs, x, y, high), marks]
     if counted:
         ring = {"type": "point", "filled": False, "size": 80, "opacity": 0.85}
         encoding = {"x": x, "y": y, "color": {"value": "$axis"}, "tooltip": TIP_OF_ROW}
-        spec["layer"].append({"data": {"values": counted}, "mark": ring, "encoding": encoding})
+        spec["layer"].append(_layer(ring, encoding, counted))
     return spec
 
 
@@ -252,11 +250,8 @@ def _roof_layers(roofs: Points, x: Spec, y: Spec, high: float) -> Iterable[Spec]
         return
     dashed = {"condition": {"test": "datum.roof === 'probe'", "value": [2, 3]}, "value": [1, 0]}
     detail, color = {"field": "roof", "type": "nominal"}, {"value": "$axis"}
-    yield {
-        "data": {"values": roofs},
-        "mark": {"type": "line", "strokeWidth": 1.25},
-        "encoding": {"x": x, "y": y, "detail": detail, "color": color, "strokeDash": dashed},
-    }
+    encoding = {"x": x, "y": y, "detail": detail, "color": color, "strokeDash": dashed}
+    yield _layer({"type": "line", "strokeWidth": 1.25}, encoding, roofs)
     low = min(roof["intensity"] for roof in roofs)
     from_ridge: Points = []
     at_end: Points = []
@@ -269,8 +264,7 @@ def _roof_layers(roofs: Points, x: Spec, y: Spec, high: float) -> Iterable[Spec]
     for labels, align, dx in ((from_ridge, "left", 16), (at_end, "right", 0)):
         if labels:
             mark = {"type": "text", "align": align, "baseline": "bottom", "dy": -4, "dx": dx}
-            encoding = {"x": x, "y": y, "text": {"field": "roof"}}
-            yield {"data": {"values": labels}, "mark": mark, "encoding": encoding}
+            yield _layer(mark, {"x": x, "y": y, "text": {"field": "roof"}}, labels)
 
 
 # ---- pairs and sweeps ------------------------------------------------------------------------------------------------
@@ -298,23 +292,13 @@ def pairs_spec(run: RunDocument) -> Spec | None:
     # The ratios stand at the right of the larger half and need room there.
     scale: Spec = {"domain": [0, TEXT_ROOM * max(span["high"] for span in spans)], "nice": True}
     y, look = _rows("pair", names), _by_precision(["FP32", "FP16"])
+    span = {"y": y, "x": _gbps("low", **scale), "x2": {"field": "high"}}
+    ratio = {"y": y, "x": _gbps("high", **scale), "text": {"field": "ratio"}}
+    dot = {"y": y, "x": _gbps("gbps", **scale), **look, "tooltip": TIP_OF_ROW}
     spec["layer"] = [
-        {
-            "data": {"values": spans},
-            "mark": {"type": "rule", "color": "$axis", "strokeWidth": 2},
-            "encoding": {"y": y, "x": _gbps("low", **scale), "x2": {"field": "high"}},
-        },
-        {
-            "data": {"values": spans},
-            "name": WIDE_ONLY,
-            "mark": {"type": "text", "align": "left", "dx": 9},
-            "encoding": {"y": y, "x": _gbps("high", **scale), "text": {"field": "ratio"}},
-        },
-        {
-            "data": {"values": points},
-            "mark": _dots(70),
-            "encoding": {"y": y, "x": _gbps("gbps", **scale), **look, "tooltip": TIP_OF_ROW},
-        },
+        _layer({"type": "rule", "color": "$axis", "strokeWidth": 2}, span, spans),
+        _layer({"type": "text", "align": "left", "dx": 9}, ratio, spans, name=WIDE_ONLY),
+        _layer(_dots(70), dot, points),
     ]
     return spec
 
@@ -372,12 +356,7 @@ def _by_precision(present: Sequence[str]) -> dict[str, Spec]:
     domain = [name for name in looks if name in present]
     legend = None if len(domain) == 1 else {"orient": "top", "title": None}
     return {
-        channel: {
-            "field": "precision",
-            "type": "nominal",
-            "scale": {"domain": domain, "range": [looks[name][which] for name in domain]},
-            "legend": legend,
-        }
+        channel: _looks("precision", domain, [looks[name][which] for name in domain], legend)
         for which, channel in enumerate(("color", "shape"))
     }
 
@@ -403,28 +382,20 @@ def _runs() -> Spec:
     x = _figure("position", {"zero": False, "nice": False, "padding": 12}, None)
     kinds, legend = ["baseline run", "this run", "fresh process"], {"orient": "top", "title": None}
     dashed = {"condition": {"test": "datum.text === 'limit'", "value": [3, 3]}, "value": [1, 0]}
+    label = {"type": "text", "align": "right", "baseline": "bottom", "dy": -2}
+    at_the_right = {"y": y, "x": {"value": {"expr": "width"}}, "text": {"field": "text"}}
+    encoding = {
+        "x": x,
+        "y": y,
+        "color": _looks("kind", kinds, ["$mark", "$ink", "$other"], legend),
+        "shape": _looks("kind", kinds, ["circle", "diamond", "square"], legend),
+        "tooltip": tooltip("kind", "figure", "when"),
+    }
+    limits, runs = {"name": "limits"}, {"name": "runs"}
     spec["layer"] = [
-        {
-            "data": {"name": "limits"},
-            "mark": {"type": "rule", "color": "$axis"},
-            "encoding": {"y": y, "strokeDash": dashed},
-        },
-        {
-            "data": {"name": "limits"},
-            "mark": {"type": "text", "align": "right", "baseline": "bottom", "dy": -2},
-            "encoding": {"y": y, "x": {"value": {"expr": "width"}}, "text": {"field": "text"}},
-        },
-        {
-            "data": {"name": "runs"},
-            "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-            "encoding": {
-                "x": x,
-                "y": y,
-                "color": _looks("kind", kinds, ["$mark", "$ink", "$other"], legend),
-                "shape": _looks("kind", kinds, ["circle", "diamond", "square"], legend),
-                "tooltip": tooltip("kind", "figure", "when"),
-            },
-        },
+        _layer({"type": "rule", "color": "$axis"}, {"y": y, "strokeDash": dashed}, data=limits),
+        _layer(label, at_the_right, data=limits),
+        _layer({"type": "point", "filled": True, "size": 60, "opacity": 1}, encoding, data=runs),
     ]
     return spec
 
@@ -435,27 +406,15 @@ def _samples() -> Spec:
     del spec["title"]
     series = ["kernel", "probe"]
     x = _figure("gbps", {"zero": False, "padding": 6}, {"title": "GB/s", "tickCount": 5})
-    y = {"field": "series", "type": "nominal", "sort": series, "axis": {"title": None, "labelColor": "$ink"}}
+    y, color = _rows("series", series), _looks("series", series, ["$mark", "$other"], None)
+    thin = {"type": "tick", "thickness": 1.5, "opacity": 0.45, "height": {"band": 0.6}}
+    thick = {"type": "tick", "thickness": 2.5, "color": "$ink", "height": {"band": 0.8}}
     spec["data"] = {"name": "samples"}
     spec["layer"] = [
-        {
-            "mark": {"type": "tick", "thickness": 1.5, "opacity": 0.45, "height": {"band": 0.6}},
-            "encoding": {"x": x, "y": y, "color": _looks("series", series, ["$mark", "$other"], None)},
-        },
-        {
-            "mark": {"type": "tick", "thickness": 2.5, "color": "$ink", "height": {"band": 0.8}},
-            "encoding": {"x": {**x, "aggregate": "median"}, "y": y},
-        },
+        _layer(thin, {"x": x, "y": y, "color": color}),
+        _layer(thick, {"x": {**x, "aggregate": "median"}, "y": y}),
     ]
     return spec
-
-
-def _figure(field: str, scale: Spec, axis: Spec | None) -> Spec:
-    return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
-
-
-def _looks(field: str, domain: list[str], looks: list[str], legend: Spec | None) -> Spec:
-    return {"field": field, "type": "nominal", "scale": {"domain": domain, "range": looks}, "legend": legend}
 
 
 CHARTS: Mapping[str, Callable[[RunDocument], Spec | None]] = {
