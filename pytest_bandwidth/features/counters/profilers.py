@@ -42,13 +42,8 @@ class Ncu:
 
     def command(self, folder: Path, program: Sequence[str]) -> list[str]:
         """Count the kernels inside of the range alone; neither clocks nor caches are touched."""
-        return [
-            *(self.executable, "--csv", "--page", "raw", "--print-units", "base"),
-            *("--log-file", str(folder / "ncu.csv"), "--target-processes", "all"),
-            *_IN_RANGE,
-            *("--metrics", ",".join(self.metrics.names)),
-            *program,
-        ]
+        told = ("--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(self.metrics.names))
+        return [self.executable, *told, *_in_range(folder / "ncu.csv"), *program]
 
     def traffic(self, folder: Path) -> DramTraffic:
         """Return the sums over the range's kernels. Raises CountersFailed."""
@@ -56,11 +51,16 @@ class Ncu:
         return tables.ncu_traffic(text, self.metrics)
 
 
-# By default ncu flushes caches and fixes clocks: the fixture's own cold caches hold, and the user's clocks.
-_IN_RANGE = (
-    *("--nvtx", "--nvtx-include", f"{COUNTED_RANGE}/", "--replay-mode", "kernel"),
-    *("--cache-control", "none", "--clock-control", "none"),
-)
+def _in_range(log: Path) -> tuple[str, ...]:
+    """Return the options by which ncu looks at the range alone, in whatever process. log: for what it says.
+
+    By default ncu flushes caches and fixes clocks: the fixture's own cold caches hold, and the user's clocks.
+    """
+    return (
+        *("--log-file", str(log), "--target-processes", "all"),
+        *("--nvtx", "--nvtx-include", f"{COUNTED_RANGE}/", "--replay-mode", "kernel"),
+        *("--cache-control", "none", "--clock-control", "none"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +124,8 @@ class Reporter:
 
     def command(self, report: Path, log: Path, program: Sequence[str]) -> list[str]:
         """Take every section; ncu adds the ending ``.ncu-rep`` to a name that has none. log: for what it says."""
-        return [
-            *(self.executable, "--set", "full", "--force-overwrite", "-o", str(report.with_suffix(""))),
-            *("--log-file", str(log), "--target-processes", "all"),
-            *_IN_RANGE,
-            *program,
-        ]
+        told = ("--set", "full", "--force-overwrite", "-o", str(report.with_suffix("")))
+        return [self.executable, *told, *_in_range(log), *program]
 
     def check_log(self, log: Path) -> None:
         """Raise CountersFailed, one line with the remedy, for an error that ncu noted or for no kernel."""
