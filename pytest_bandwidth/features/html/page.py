@@ -24,7 +24,8 @@ from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument, read_docu
 
 FAILURES_LISTED = 12
 PAIRS_AT_MOST = 100
-_FACT_GROUPS = ("verdict", "measured", "work")
+# Groups of a panel that hold lines of texts.
+_TEXT_GROUPS = ("verdict", "measured", "work", "conditions")
 _TEMPLATES = Templates("pytest_bandwidth.features.html")
 # About what title, legend and axis add to a chart's height, in pixels.
 CHART_FRAME = 110
@@ -150,11 +151,9 @@ class _Numbers(dict[str, int]):
 
 
 def _packed(panel: dict[str, Any], texts: _Numbers) -> dict[str, Any]:
-    for group in _FACT_GROUPS:
+    for group in _TEXT_GROUPS:
         if group in panel:
-            panel[group] = [texts[text] for fact in panel[group] for text in fact]
-    if "conditions" in panel:
-        panel["conditions"] = [texts[text] for line in panel["conditions"] for text in line]
+            panel[group] = [texts[text] for line in panel[group] for text in line]
     if "findings" in panel:
         panel["findings"] = [texts[text or code] for code, text in panel["findings"]]
     if "history" in panel:
