@@ -39,9 +39,7 @@ def plain_counts(execution: Execution) -> dict[str, int]:
 def plain_lines(execution: Execution) -> dict[str, Any]:
     """Return loads, stores, arrays and source lines as JSON-ready values."""
     return {
-        "loads": _access(execution.counts.loads),
-        "stores": _access(execution.counts.stores),
-        "atomics": _access(execution.counts.atomics),
+        **_accesses(execution.counts),
         "kernel": execution.kernel,
         "blocks": execution.blocks,
         "blocks_run": execution.blocks_run,
@@ -49,7 +47,14 @@ def plain_lines(execution: Execution) -> dict[str, Any]:
         "thread_instructions": execution.thread_instructions,
         "lane_occupancy": execution.lane_occupancy,
         "lines": [
-            {"file": line.file, "line": line.line, "text": line.text[:LINE_AT_MOST], **_line(line.counts)}
+            {
+                "file": line.file,
+                "line": line.line,
+                "text": line.text[:LINE_AT_MOST],
+                **_accesses(line.counts),
+                "bank_conflicts": line.counts.bank_conflicts,
+                "divergent_branches": line.counts.divergent_branches,
+            }
             for line in execution.lines
             if any(kind.requests for kind in (line.counts.loads, line.counts.stores, line.counts.atomics))
             or line.counts.bank_conflicts
@@ -121,11 +126,5 @@ def _access(counts: AccessCounts) -> dict[str, Any]:
     }
 
 
-def _line(counts: Counts) -> dict[str, Any]:
-    return {
-        "loads": _access(counts.loads),
-        "stores": _access(counts.stores),
-        "atomics": _access(counts.atomics),
-        "bank_conflicts": counts.bank_conflicts,
-        "divergent_branches": counts.divergent_branches,
-    }
+def _accesses(counts: Counts) -> dict[str, Any]:
+    return {"loads": _access(counts.loads), "stores": _access(counts.stores), "atomics": _access(counts.atomics)}
