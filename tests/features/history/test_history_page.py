@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
-from html.parser import HTMLParser
 
 import pytest
 from histories import page_of, point, trend
 from hostile import HOSTILE
+from html_pages import Page
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import page as history_html
@@ -22,26 +20,6 @@ from pytest_bandwidth.features.history.trend import (
     trend_of,
 )
 from pytest_bandwidth.reports.pages.chart_library import charts_available
-
-
-class Elements(HTMLParser):
-    """What a browser would make of a page: its elements by name, all attributes, and where links lead."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: Counter[str] = Counter()
-        self.attributes: set[str] = set()
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag, attrs) -> None:
-        self.names[tag] += 1
-        self.attributes |= {name for name, _ in attrs}
-        self.links += [value for name, value in attrs if name == "href"]
-
-
-def data_of(page: str) -> dict:
-    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    return json.loads(text)
 
 
 def test_levels_commits_and_changes_are_told():
@@ -96,7 +74,7 @@ def test_the_page_holds_overview_charts_and_commits():
     assert page.index("<td>c9</td>") < page.index("<td>c0</td>")
     assert "http://" not in page.replace("http://www.w3.org", "").split("<script>")[0]
     if charts_available():
-        layers = data_of(page)["charts"]["0"]["layer"]
+        layers = Page(page).data["charts"]["0"]["layer"]
         assert len(layers[-1]["data"]["values"]) == 20
         assert [level["text"] for level in layers[0]["data"]["values"]] == ["", "−5.6 % at c5"]
 
@@ -117,12 +95,13 @@ def test_more_than_a_page_holds_is_refused(monkeypatch, name, most):
 
 def test_hostile_texts_stay_text():
     hostile = [trend(6, (), test=t, device=t, commit=t, serial=t, status=t[:30]) for t in HOSTILE]
-    page = page_of(hostile[: history_html.TRENDS_AT_MOST])
-    found = Elements()
-    found.feed(page)
-    assert found.names.pop("script") <= 3
+    page = Page(page_of(hostile[: history_html.TRENDS_AT_MOST]))
+    names = Counter(tag for tag, _ in page.elements)
+    assert names.pop("script") <= 3
     known = "html head meta title style body header main section h1 h2 h3 div p a table thead tbody tr th td "
-    assert set(found.names) <= set((known + "figure details summary span dl dt dd").split())
-    assert [name for name in found.attributes if name.startswith("on") or name in ("src", "srcdoc", "formaction")] == []
-    assert all(link.startswith("#") for link in found.links)
-    assert len(data_of(page).get("charts", {})) in (0, min(len(HOSTILE), history_html.TRENDS_AT_MOST))
+    assert set(names) <= set((known + "figure details summary span dl dt dd").split())
+    attributes = {name for _, given in page.elements for name in given}
+    assert [name for name in attributes if name.startswith("on") or name in ("src", "srcdoc", "formaction")] == []
+    links = [given["href"] for _, given in page.elements if "href" in given]
+    assert all(link.startswith("#") for link in links)
+    assert len(page.data.get("charts", {})) in (0, min(len(HOSTILE), history_html.TRENDS_AT_MOST))

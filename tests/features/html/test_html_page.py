@@ -3,61 +3,25 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import gzip
 import hashlib
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 import run_documents
 from hostile import hostile_document
+from html_pages import Page
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.features.html import page as html_module
 from pytest_bandwidth.features.html.page import render_html
+from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.columns import Column, columns
 from pytest_bandwidth.reports.pages import template
-
-
-class Page(HTMLParser):
-    """Elements with their attributes, and the content of scripts and styles."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.raw: list[tuple[str, str]] = []
-        self.text: list[str] = []
-        self._inside: str | None = None
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        self._inside = tag if tag in ("script", "style") else self._inside
-        if tag in ("script", "style"):
-            self.raw.append((tag, ""))
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == self._inside:
-            self._inside = None
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            tag, content = self.raw.pop()
-            self.raw.append((tag, content + data))
-        else:
-            self.text.append(data)
-
-    def named(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.elements if name == tag]
-
-    def visible(self) -> str:
-        return " ".join(" ".join(self.text).split())
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +33,16 @@ def page_of(outcomes: list[Any], **changes: Any) -> Page:
     return Page(render_html(run_documents.run_document(outcomes, **changes)))
 
 
-def data_of(page: Page) -> dict[str, Any]:
-    return next(json.loads(content) for tag, content in page.raw if tag == "script" and content.startswith('{"panels"'))
+def opened(outcome: Outcome) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the panel of a run's only result, and its labelled values."""
+    page = page_of([outcome])
+    (panel,) = page.data["panels"]
+    return panel, facts_of(page, panel)
 
 
 def test_much_data_is_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
     document = run_documents.run_document(run_documents.outcomes(3))
-    plain = data_of(Page(render_html(document)))
+    plain = Page(render_html(document)).data
     monkeypatch.setattr(template, "MOST_UNCOMPRESSED", 100)
     packed = re.search(r'<script type="application/json" id="data">([\w+/=]*)</script>', render_html(document))
     assert packed is not None
@@ -84,7 +51,7 @@ def test_much_data_is_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def facts_of(page: Page, panel: dict[str, Any]) -> dict[str, str]:
     """All labelled values of a panel."""
-    texts = data_of(page)["texts"]
+    texts = page.data["texts"]
     numbers = [n for group in ("verdict", "measured", "work") for n in panel.get(group, [])]
     return {texts[label]: texts[value] for label, value in zip(numbers[::2], numbers[1::2], strict=True)}
 
@@ -98,9 +65,7 @@ def test_what_a_frameworks_operators_move_is_a_table_of_the_row() -> None:
     ]
     explained = {"framework": "JAX", "bytes_moved": 2016, "least_bytes": 8, "compiled_bytes": 20, "is_compiled": True}
     detail = {"explained": {**explained, "intermediates": [8], "operator_count": 202, "operators": operators}}
-    rows = [replace(row, detail=detail) for row in run_documents.outcomes(1)]
-    page = page_of(rows)
-    (panel,) = data_of(page)["panels"]
+    panel, _ = opened(replace(run_documents.outcomes(1)[0], detail=detail))
     (table,) = panel["tables"]
     assert table == {
         "title": "JAX: in all 2.02 kB; compiled, 20 B; fused, 8 B would do",
@@ -119,12 +84,10 @@ def test_a_changed_kernels_code_is_shown_with_its_lines() -> None:
         first, baseline=baseline, code_identity={**code, "ptx": "4" * 32, "sass": "5" * 32}, code_diff=diff
     )
     same = replace(second, baseline=baseline, code_identity=code)
-    page = page_of([changed, same])
-    panels = {panel["name"]: panel for panel in data_of(page)["panels"]}
-    assert panels[changed.key]["code"] == diff.replace("\u202e", "\\u202e")
-    assert facts_of(page, panels[changed.key])["code"] == "changed since the baseline"
-    assert facts_of(page, panels[same.key])["code"] == "the baseline's"
-    assert "code" not in panels[same.key]
+    panel, facts = opened(changed)
+    assert (panel["code"], facts["code"]) == (diff.replace("\u202e", "\\u202e"), "changed since the baseline")
+    panel, facts = opened(same)
+    assert ("code" in panel, facts["code"]) == (False, "the baseline's")
 
 
 def test_a_column_without_a_hint_is_left_out_of_the_legend(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +144,7 @@ def test_one_key_twice_gives_two_rows_that_can_be_told_apart() -> None:
 
 
 def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
-    data = data_of(failing)
+    data = failing.data
     panel = data["panels"][0]
     facts = facts_of(failing, panel)
     assert facts["allowed drop"] == "5.0 %"
@@ -199,17 +162,14 @@ def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
 def test_a_floor_on_a_share_of_the_peak_is_shown_in_shares() -> None:
     outcome = run_documents.outcomes(1)[0]
     missed = {**outcome.verdict, "rule": "floor:min_utilization", "reference": 0.8, "confirmations": [0.41, 0.42]}
-    page = page_of([replace(outcome, status="REGRESSED", verdict=missed)])
-    facts = facts_of(page, data_of(page)["panels"][0])
+    _, facts = opened(replace(outcome, status="REGRESSED", verdict=missed))
     assert (facts["floor"], facts["new processes"]) == ("80.0 %", "41.0 %, 42.0 %")
 
 
 def test_a_limit_of_registers_is_no_bandwidth() -> None:
     outcome = run_documents.outcomes(1)[0]
     judged = {"rule": "floor:max_registers", "observed": 72, "reference": 64}
-    page = page_of([replace(outcome, status="REGRESSED", verdict=judged)])
-    panel = data_of(page)["panels"][0]
-    facts = facts_of(page, panel)
+    panel, facts = opened(replace(outcome, status="REGRESSED", verdict=judged))
     assert (facts["compared"], facts["limit"]) == ("72.0", "64.0")
     assert "limits" not in panel["history"] or not panel["history"]["limits"]
 
@@ -227,9 +187,7 @@ def test_a_limit_of_registers_is_no_bandwidth() -> None:
 def test_what_was_compared_stands_against_what_it_was_compared_with(verdict: dict[str, Any], label: str) -> None:
     outcome = run_documents.outcomes(1)[0]
     judged = {**outcome.verdict, "facts": {}, "figure": "gbps", "observed": 90.0, "reference": 100.0, **verdict}
-    page = page_of([replace(outcome, verdict=judged)])
-    panel = data_of(page)["panels"][0]
-    facts = facts_of(page, panel)
+    panel, facts = opened(replace(outcome, verdict=judged))
     assert (facts["compared"], facts[label]) == ("90.0 GB/s", "100 GB/s")
     assert label in str(panel["history"]["limits"])
 
@@ -244,14 +202,13 @@ def test_what_was_compared_stands_against_what_it_was_compared_with(verdict: dic
     ],
 )
 def test_the_command_runs_the_test_again_wherever_it_was_found(nodeid: str, key: str, command: str) -> None:
-    outcome = dataclasses.replace(run_documents.outcomes(1)[0], nodeid=nodeid, key=key, label="there")
-    page = page_of([outcome])
-    assert data_of(page)["panels"][0]["command"] == command
+    panel, _ = opened(replace(run_documents.outcomes(1)[0], nodeid=nodeid, key=key, label="there"))
+    assert panel["command"] == command
 
 
 def test_samples_survive_the_packing(failing: Page) -> None:
     outcome = run_documents.outcomes(40, failing=3, unjudged=4)[0]
-    panel = next(p for p in data_of(failing)["panels"] if p["name"] == outcome.key)
+    panel = next(p for p in failing.data["panels"] if p["name"] == outcome.key)
     unit, steps = panel["samples"]["kernel"]
     places = [sum(steps[: i + 1]) for i in range(len(steps))]
     expected = sorted(outcome.bytes_moved / s / 1e9 for s in outcome.samples)
@@ -288,7 +245,7 @@ def test_counted_traffic_is_shown_without_empty_columns() -> None:
     page = page_of([run_documents.counted()])
     sorted_by = [b["data-sort"] for b in page.named("button") if b.get("data-sort")]
     assert sorted_by == ["status", "name", "bytes_moved", "sectors_per_request", "access"]
-    panel = data_of(page)["panels"][0]
+    panel = page.data["panels"][0]
     arrays, accesses = panel["tables"]
     head, rows = accesses["head"], accesses["rows"]
     assert head[:5] == ["access", "place", "source", "accesses", "requests"]
@@ -307,7 +264,7 @@ def test_counted_traffic_is_shown_without_empty_columns() -> None:
 def test_kernels_counted_without_source_lines_are_shown_as_a_whole() -> None:
     document = run_documents.run_document([run_documents.counted()])
     del document["results"][0]["detail"]["lines"]
-    _, accesses = data_of(Page(render_html(document)))["panels"][0]["tables"]
+    _, accesses = Page(render_html(document)).data["panels"][0]["tables"]
     assert [row[0] for row in accesses["rows"]] == ["load", "store"]
 
 
@@ -328,7 +285,7 @@ def test_the_table_begins_with_the_largest_loss() -> None:
         for o, drop in zip(outcomes, drops, strict=True)
     ]
     page = page_of(rows)
-    named = [panel["name"] for panel in data_of(page)["panels"]]
+    named = [panel["name"] for panel in page.data["panels"]]
     assert named == [rows[i].key for i in sorted(range(6), key=lambda i: -drops[i])]
 
 
@@ -429,11 +386,11 @@ def test_figures_that_the_table_shows_apart_sort_apart() -> None:
     document = run_documents.run_document(run_documents.outcomes(2))
     for result, gbps in zip(document["results"], (852.4999, 852.5001), strict=True):
         result["gbps"] = gbps
-    assert sorted(data_of(Page(render_html(document)))["sort"]["bandwidth_gb_s"]) == [852.4999, 852.5001]
+    assert sorted(Page(render_html(document)).data["sort"]["bandwidth_gb_s"]) == [852.4999, 852.5001]
 
 
 def test_figures_that_are_not_finite_count_as_absent() -> None:
     document = run_documents.run_document(run_documents.outcomes(2))
     document["results"][0]["gbps"] = float("nan")
     document["results"][1]["relative"] = float("inf")
-    assert "nan" not in json.dumps(data_of(Page(render_html(document)))["sort"]).lower()
+    assert "nan" not in json.dumps(Page(render_html(document)).data["sort"]).lower()
