@@ -20,13 +20,19 @@ def rows(folder, query="SELECT run_id, test, device_kind, gbps, relative, sample
     return ask(folder, lambda opened: opened.rows(query))
 
 
-def test_each_run_is_appended(project):
+@pytest.mark.parametrize("is_bucket", [False, True])
+def test_each_run_is_appended(project, monkeypatch, is_bucket):
     project.file("test_copy.py", COPY)
+    place, given = project.path / "made" / "history", "made/history"
+    if is_bucket:
+        pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(project.path / "cache"))
+        place, given = Address(f"file://{place}"), f"file://{place}/"
     for _ in range(2):
-        result = project.run_here("--bandwidth-history=made/history")
+        result = project.run_here(f"--bandwidth-history={given}")
         result.assert_outcomes(passed=1)
-        result.stdout.re_match_lines([r"wrote made/history/\d{8}T\d{6}Z-[0-9a-f]{8}\.parquet"])
-    first, second = rows(project.path / "made" / "history")
+        result.stdout.re_match_lines([rf"wrote {given.rstrip('/')}/\d{{8}}T\d{{6}}Z-[0-9a-f]{{8}}\.parquet"])
+    first, second = rows(place)
     assert first[0] != second[0]
     assert (first[1], first[2]) == ("test_copy.py::test_copy", "cpu")
     assert first[3] > 0
@@ -72,15 +78,6 @@ class TestAddress:
     def own_cache(self, project, monkeypatch):
         pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
         monkeypatch.setenv("XDG_CACHE_HOME", str(project.path / "cache"))
-
-    def test_each_run_is_appended(self, project):
-        project.file("test_copy.py", COPY)
-        url = f"file://{project.path}/bucket/history"
-        for _ in range(2):
-            result = project.run_here(f"--bandwidth-history={url}/")
-            result.assert_outcomes(passed=1)
-            result.stdout.re_match_lines([rf"wrote {url}/\d{{8}}T\d{{6}}Z-[0-9a-f]{{8}}\.parquet"])
-        assert len(rows(Address(url))) == 2
 
     def test_it_may_stand_in_the_ini_file_and_comes_through_to_xdist(self, project):
         pytest.importorskip("xdist", reason="pytest-xdist is not installed")
