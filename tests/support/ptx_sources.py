@@ -58,6 +58,18 @@ template <int I> struct Many<0, I> { static __device__ int f() { return I; } };
 extern "C" __global__ void k(int* x) { *x = Many<21, 0>::f(); }
 """
 
+# How threads use mbarriers.
+MBARRIERS = r"""
+using u64 = unsigned long long;
+__device__ unsigned at(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+__device__ void init(u64* b, int n) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(at(b)), "r"(n)); }
+__device__ void arrive(u64* b) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(at(b)) : "memory"); }
+__device__ void wait(u64* b, int parity) {
+    asm volatile("{ .reg .pred p;\n again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n @!p bra again; }"
+                 :: "r"(at(b)), "r"(parity) : "memory");
+}
+"""
+
 COPIES = r"""
 extern "C" __global__ void copy(float* out, const float* in) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_sources import line_of, run
+from ptx_sources import MBARRIERS, line_of, run
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic.ptx import Execution
 
 # Thread 0 fetches a tile of 1 KiB; all 256 threads look at it; thread 0 brings it back.
 HEAD = r"""
-using u64 = unsigned long long;
-__device__ unsigned at(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-__device__ void init(u64* b, int n) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(at(b)), "r"(n)); }
-__device__ void arrive(u64* b) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(at(b)) : "memory"); }
+MBARRIERS
 __device__ void expect(u64* b, int n) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(at(b)), "r"(n) : "memory");
-}
-__device__ void wait(u64* b, int parity) {
-    asm volatile("{ .reg .pred p;\n again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n @!p bra again; }"
-                 :: "r"(at(b)), "r"(parity) : "memory");
 }
 __device__ void fetch(float* to, const float* from, int n, u64* b) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"  // fetches
@@ -40,7 +33,7 @@ extern "C" __global__ void k(float* o, const float* a) {
     __syncthreads();
     BODY
 }
-"""
+""".replace("MBARRIERS", MBARRIERS)
 FETCH = "if (t == 0) { expect(&b[0], 1024); fetch(s[0], a, 1024, &b[0]); } "
 BRING = "s[0][t] = a[t]; __syncthreads(); if (t == 0) { bring(o, s[0], 1024); commit(); brought(); } "
 ROUNDS = r"""

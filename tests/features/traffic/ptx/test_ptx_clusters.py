@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_sources import program, run
+from ptx_sources import MBARRIERS, program, run
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
 from pytest_bandwidth.features.traffic import ptx
 
 HEAD = r"""
-using u64 = unsigned long long;
-__device__ unsigned at(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+MBARRIERS
 __device__ unsigned mapped(const void* p, unsigned rank) {
     unsigned there; asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at(p)), "r"(rank)); return there;
-}
-__device__ void wait(u64* b, int parity) {
-    asm volatile("{ .reg .pred p;\n again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n @!p bra again; }"
-                 :: "r"(at(b)), "r"(parity) : "memory");
 }
 struct Cluster {
     __device__ int block_rank() { int v; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(v)); return v; }
@@ -33,11 +28,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) k(int* o, const int* x) {
     __shared__ int s[64]; __shared__ u64 full; int t = threadIdx.x; Cluster cluster;
     int rank = cluster.block_rank(), blocks = cluster.num_blocks(), b = blockIdx.x + gridDim.x * blockIdx.y;
     o += 64 * b, x += 64 * b;
-    if (t == 0) asm volatile("mbarrier.init.shared.b64 [%0], 64;" :: "r"(at(&full)));
+    if (t == 0) init(&full, 64);
     cluster.sync();
     BODY
 }
-"""
+""".replace("MBARRIERS", MBARRIERS)
 SYNC, SWAP = "cluster.sync();", "s[t] = x[t]; cluster.sync(); o[t] = cluster.map_shared_rank(s, rank ^ 1)[63 - t]; "
 HAND = (
     "if (rank == 0) { cluster.map_shared_rank(s, 1)[t] = x[t];"
@@ -206,19 +201,12 @@ extern "C" __global__ void __cluster_dims__(4) k(float* o, const float* x) {
     )
 
 
-def ran(body: str, cluster: str = "2") -> tuple[np.ndarray, list[str]]:
-    x, o = np.arange(128, dtype=np.int32), np.zeros(128, np.int32)
-    source = HEAD.replace("CLUSTER", cluster).replace("BODY", body)
-    found = ptx.execute(ptx.Program(ptx.compile_ptx(source, arch="sm_90")), "k", (2,), (64,), (o, x))
-    return o, [fault.code for fault in found.faults]
-
-
 def test_a_ring_of_two_blocks_goes_round() -> None:
-    o, codes = ran("""
+    x, o, execution = launched("""
 #define ARRIVE(b, rank) asm volatile( \\
     "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" :: "r"(mapped(b, rank)) : "memory")
     __shared__ u64 empty;
-    if (t == 0) asm volatile("mbarrier.init.shared.b64 [%0], 64;" :: "r"(at(&empty)));
+    if (t == 0) init(&empty, 64);
     cluster.sync();
     for (int r = 0; r < 3; r++) {
         if (rank == 0) {
@@ -233,22 +221,25 @@ def test_a_ring_of_two_blocks_goes_round() -> None:
     }
     cluster.sync();
 """)
-    assert codes == []
-    np.testing.assert_array_equal(o[64:], np.arange(63, -1, -1) + 2)
+    assert not execution.faults
+    np.testing.assert_array_equal(o[1::2], x[::2, ::-1] + 2)
 
 
 def test_warps_may_meet_at_the_clusters_barrier_from_two_places() -> None:
-    o, codes = ran("if (t < 32) { s[t] = 1; cluster.sync(); } else { s[t] = 2; cluster.sync(); } o[t] = s[63 - t];")
-    assert codes == []
-    np.testing.assert_array_equal(o, np.tile(np.repeat([2, 1], 32), 2))
+    body = "if (t < 32) { s[t] = 1; cluster.sync(); } else { s[t] = 2; cluster.sync(); } o[t] = s[63 - t];"
+    _, o, execution = launched(body)
+    assert not execution.faults
+    np.testing.assert_array_equal(o, np.tile(np.repeat([2, 1], 32), (6, 1)))
 
 
-@pytest.mark.parametrize("cluster", ["32", "1, 1, 2"])
-def test_clusters_that_no_gpu_has_or_that_take_too_many_blocks(cluster: str) -> None:
-    source = HEAD.replace("CLUSTER", cluster).replace("BODY", "")
-    args = (np.zeros(64, np.int32), np.zeros(64, np.int32))
-    grid = (1024, 1024, 2) if "," in cluster else (32,)
-    with pytest.raises(
-        UsageError, match=r"clusters of \(32, 1, 1\) blocks, expected 1 to 16|let 134217728 threads run"
-    ):
-        ptx.execute(ptx.Program(ptx.compile_ptx(source, arch="sm_90")), "k", grid, (64,), args)
+@pytest.mark.parametrize(
+    ("cluster", "grid", "said"),
+    [
+        ("32", (32,), r"clusters of \(32, 1, 1\) blocks, expected 1 to 16"),
+        ("1, 1, 2", (1024, 1024, 2), "let 134217728 threads run"),
+    ],
+)
+def test_clusters_that_no_gpu_has_or_that_take_too_many_blocks(cluster: str, grid: tuple[int, ...], said: str) -> None:
+    loaded = program(HEAD.replace("CLUSTER", cluster).replace("BODY", ""))
+    with pytest.raises(UsageError, match=said):
+        ptx.execute(loaded, "k", grid, (64,), (np.zeros(64, np.int32), np.zeros(64, np.int32)))

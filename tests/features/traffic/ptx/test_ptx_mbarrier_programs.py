@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_sources import line_of, run
+from ptx_sources import MBARRIERS, line_of, run
 
 from pytest_bandwidth.domain.errors import UsageError
 
 HEAD = r"""
-using u64 = unsigned long long;
-__device__ unsigned at(void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-__device__ void init(u64* b, int n) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(at(b)), "r"(n)); }
-__device__ void arrive(u64* b) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(at(b)) : "memory");
-}
+MBARRIERS
 __device__ void relaxed_arrive(u64* b) {
     asm volatile("mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%0];" :: "r"(at(b)) : "memory");
-}
-__device__ void wait(u64* b, int parity) {
-    asm volatile("{ .reg .pred p;\n again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n @!p bra again; }"
-                 :: "r"(at(b)), "r"(parity) : "memory");
 }
 extern "C" __global__ void k(int* o, int* x) {
     __shared__ int s[256]; __shared__ u64 full[2], empty[2]; int t = threadIdx.x, w = t / 32;
@@ -29,7 +20,7 @@ extern "C" __global__ void k(int* o, int* x) {
     __syncthreads();
     BODY
 }
-"""
+""".replace("MBARRIERS", MBARRIERS)
 # Warp 0 produces, the three others consume.
 PIPELINE = r"""
     if (w == 0) for (int i = 0; i < 8; i++) {
