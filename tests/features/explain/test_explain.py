@@ -304,13 +304,15 @@ def pytest_bandwidth_explain(framework, function, args, keywords):
 """
 
 
-def test_a_conftest_explains_calls_that_nothing_else_explains(pytester):
-    pytester.makeconftest(EXPLAINS)
-    pytester.makepyfile(
+@pytest.mark.in_process
+def test_a_conftest_explains_calls_that_nothing_else_explains(project):
+    project.file("conftest.py", EXPLAINS)
+    project.file(
+        "test_mine.py",
         "def mine(x):\n    return x\n"
         "def test_mine(bandwidth):\n"
         "    found = bandwidth.explain(mine, 3)\n"
         "    assert (found.bytes_moved, found.least_bytes) == (160, 80)\n"
-        "    assert str(found).startswith('2 steps move 160 B: 1 intermediate')\n"
+        "    assert str(found).startswith('2 steps move 160 B: 1 intermediate')\n",
     )
-    pytester.runpytest_subprocess("--bandwidth-device=cpu").assert_outcomes(passed=1)
+    project.run_here().assert_outcomes(passed=1)

@@ -53,12 +53,15 @@ def test_what_cannot_be_counted_is_left_out(plain, launch, monkeypatch):
     assert sectors_of_both(plain, plain, launch, lambda: launch.args) is None
 
 
-def test_a_conftest_counts_sectors_in_its_own_way(pytester):
-    pytester.makeconftest("def pytest_bandwidth_sectors(old, new):\n    return {'then': len(old), 'now': len(new)}\n")
-    pytester.makepyfile(
+def test_a_conftest_counts_sectors_in_its_own_way(project):
+    project.file(
+        "conftest.py", "def pytest_bandwidth_sectors(old, new):\n    return {'then': len(old), 'now': len(new)}\n"
+    )
+    project.file(
+        "test_counted.py",
         "from pytest_bandwidth.registry import hooks\n"
         "def test_counted():\n"
         "    counted = hooks().pytest_bandwidth_sectors(old='a', new='ab', launch=None, host_args=tuple)\n"
-        "    assert counted == {'then': 1, 'now': 2}\n"
+        "    assert counted == {'then': 1, 'now': 2}\n",
     )
-    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+    project.run_here().assert_outcomes(passed=1)
