@@ -34,7 +34,7 @@ def test_before_the_beginning_and_null() -> None:
     assert "byte -8 of in" in fault.text
     (fault,) = run(COPIES, "copy", (1,), (128,), target, None, faulty=True).faults
     assert (fault.code, fault.threads) == ("out-of-bounds", 128)
-    assert "belong to no array" in fault.text
+    assert "belong to no array (address 0x0)" in fault.text
 
 
 def test_misaligned_vectors() -> None:
