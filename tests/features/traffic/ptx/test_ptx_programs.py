@@ -177,79 +177,6 @@ def test_packed_halves_of_the_headers(brain: bool, arch: str) -> None:
         np.testing.assert_array_equal(out[row], to_half(expected, brain), err_msg=str(row))
 
 
-ATOMICS = r"""
-#include <cuda_fp16.h>
-extern "C" __global__ void integers(int* sums, unsigned* bits, unsigned long long* wide, const int* in, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    atomicAdd(&sums[0], in[i]);
-    atomicSub(&sums[1], in[i]);
-    atomicMin(&sums[2], in[i]);
-    atomicMax(&sums[3], in[i]);
-    atomicAnd(&bits[0], (unsigned)in[i]);
-    atomicOr(&bits[1], (unsigned)in[i]);
-    atomicXor(&bits[2], (unsigned)in[i]);
-    atomicInc(&bits[3], 9u);
-    atomicDec(&bits[4], 6u);
-    atomicAdd(&wide[0], (unsigned long long)(long long)in[i]);
-    atomicMax(&wide[1], (unsigned long long)i << 33);
-}
-extern "C" __global__ void floats(float* f, double* d, __half* h, const float* in) {
-    __shared__ float box;
-    if (threadIdx.x == 0) box = 0;
-    __syncthreads();
-    float x = in[blockIdx.x * blockDim.x + threadIdx.x];
-    atomicAdd(&box, x);
-    atomicAdd(d, (double)x);
-    atomicAdd(h, __float2half(1.0f));
-    __syncthreads();
-    if (threadIdx.x == 0) atomicAdd(f, box);
-}
-extern "C" __global__ void swaps(int* lock, int* order, float* last) {
-    int old = atomicExch(lock, (int)threadIdx.x);
-    order[threadIdx.x] = old;
-    float seen = *last, assumed;
-    do { assumed = seen; seen = __int_as_float(atomicCAS((int*)last, __float_as_int(assumed), __float_as_int(assumed +
-    1.0f))); } while (seen != assumed);
-}
-"""
-
-
-@every_architecture
-def test_integer_atomics(arch: str) -> None:
-    data = np.random.default_rng(1).integers(-(2**20), 2**20, 1000).astype(np.int32)
-    sums, bits = np.zeros(4, np.int32), np.array([0xFFFFFFFF, 0, 0, 0, 0], np.uint32)
-    wide = np.zeros(2, np.uint64)
-    run(ATOMICS, "integers", (9,), (128,), sums, bits, wide, data, 1000, arch=arch)
-    np.testing.assert_array_equal(sums, [data.sum(), -data.sum(), min(0, data.min()), max(0, data.max())])
-    unsigned = data.view(np.uint32)
-    np.testing.assert_array_equal(
-        bits[:3], [f.reduce(unsigned) for f in (np.bitwise_and, np.bitwise_or, np.bitwise_xor)]
-    )
-    counter = 0
-    for _ in range(1000):
-        counter = 6 if counter == 0 or counter > 6 else counter - 1
-    np.testing.assert_array_equal(bits[3:], [1000 % 10, counter])
-    np.testing.assert_array_equal(wide.view(np.int64), [data.sum(dtype=np.int64), 999 << 33])
-
-
-@every_architecture
-def test_float_atomics(arch: str) -> None:
-    data = randoms(512)
-    f, d, h = np.zeros(1, np.float32), np.zeros(1), np.zeros(1, np.float16)
-    run(ATOMICS, "floats", (4,), (128,), f, d, h, data, arch=arch)
-    np.testing.assert_allclose(f[0], data.astype(np.float64).sum(), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(d[0], data.astype(np.float64).sum(), rtol=1e-12)
-    assert h[0] == 512
-
-
-def test_exchange_and_compare_and_swap() -> None:
-    lock, order, last = np.array([-1], np.int32), np.zeros(64, np.int32), np.zeros(1, np.float32)
-    run(ATOMICS, "swaps", (1,), (64,), lock, order, last, faulty=True)
-    assert sorted([*order, lock[0]]) == [-1, *range(64)]
-    assert last[0] == 64
-
-
 CONTROL = r"""
 template <int DEPTH> struct Power { static __device__ int of(int x) { return x * Power<DEPTH - 1>::of(x); } };
 template <> struct Power<0> { static __device__ int of(int) { return 1; } };
@@ -404,14 +331,6 @@ extern "C" __global__ void exchange(int* out, const int* in) {
     double d = __shfl_sync(~0u, x * 0.25, 31 - (i & 31));
     out[i + 640] = (int)(d * 4);
 }
-extern "C" __global__ void reduce(unsigned* out, const unsigned* in) {
-#if __CUDA_ARCH__ >= 800
-    int i = threadIdx.x;
-    out[i] = __reduce_add_sync(~0u, in[i]);
-    out[i + 64] = __reduce_max_sync(~0u, in[i]);
-    out[i + 128] = __reduce_xor_sync(~0u, in[i]);
-#endif
-}
 """
 
 
@@ -441,18 +360,6 @@ def test_exchange_within_warps(arch: str) -> None:
         x[warp + 31 - lane],
     ]
     np.testing.assert_array_equal(out, expected)
-
-
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
-def test_warp_reductions(arch: str) -> None:
-    x = np.random.default_rng(1).integers(0, 2**32, 64, dtype=np.uint32)
-    out = np.zeros((3, 2, 32), np.uint32)
-    run(WARPS, "reduce", (1,), (64,), out, x, arch=arch)
-    rows = x.reshape(2, 32)
-    for found, expected in zip(
-        out, (rows.sum(axis=1, dtype=np.uint32), rows.max(axis=1), np.bitwise_xor.reduce(rows, axis=1)), strict=True
-    ):
-        np.testing.assert_array_equal(found, np.repeat(expected[:, None], 32, axis=1))
 
 
 DYNAMIC = r"""
