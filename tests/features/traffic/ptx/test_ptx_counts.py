@@ -16,15 +16,16 @@ def floats(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_float_copy_takes_four_sectors_a_request(arch: str) -> None:
+@pytest.mark.parametrize(("name", "width"), [("copy", 1), ("copy4", 4)])
+def test_a_copy_takes_four_sectors_a_request_for_each_float_of_a_thread(name: str, width: int, arch: str) -> None:
     source, target = floats(N), np.zeros(N, np.float32)
-    execution = run(COPIES, "copy", (N // 256,), (256,), target, source, arch=arch)
+    execution = run(COPIES, name, (N // width // 128,), (128,), target, source, arch=arch)
     for counts in (execution.counts.loads, execution.counts.stores):
-        assert counts.accesses == N
-        assert counts.requests == N // 32
+        assert counts.accesses == N // width
+        assert counts.requests == N // width // 32
         assert counts.bytes_requested == 4 * N
-        assert counts.sectors == 4 * counts.requests
-        assert counts.sectors_per_request == 4
+        assert counts.sectors == 4 * width * counts.requests
+        assert counts.sectors_per_request == 4 * width
         assert counts.coalescing == 1
         assert counts.pattern == "coalesced"
     assert execution.arrays == (
@@ -32,18 +33,6 @@ def test_float_copy_takes_four_sectors_a_request(arch: str) -> None:
         ptx.ArrayCounts("in", (1,), 4 * N, 4 * N, 0),
     )
     assert (execution.bytes_read, execution.bytes_written) == (4 * N, 4 * N)
-    np.testing.assert_array_equal(target, source)
-
-
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_float4_copy_takes_sixteen(arch: str) -> None:
-    source, target = floats(N), np.zeros(N, np.float32)
-    execution = run(COPIES, "copy4", (N // 4 // 128,), (128,), target, source, arch=arch)
-    for counts in (execution.counts.loads, execution.counts.stores):
-        assert counts.accesses == N // 4
-        assert counts.bytes_requested == 4 * N
-        assert counts.sectors_per_request == 16
-        assert counts.pattern == "coalesced"
     np.testing.assert_array_equal(target, source)
 
 
