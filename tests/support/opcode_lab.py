@@ -12,6 +12,7 @@ import numpy as np
 from exact_opcodes import FORMATS, MODES, WIDTH, product, rounded
 
 from pytest_bandwidth.features.traffic import ptx
+from pytest_bandwidth.features.traffic.ptx.opcodes.conversions import fp8_values
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import SETS, Form
 from pytest_bandwidth.features.traffic.ptx.opcodes.table import TABLE
 
@@ -44,6 +45,22 @@ def run_body(
 def without_faults(execution: ptx.Execution) -> ptx.Execution:
     assert not execution.faults, [fault.text for fault in execution.faults]
     return execution
+
+
+def encoded(values: Array, kind: str) -> Array:
+    """Put small whole numbers as a type's bits; the halves of a packed type are alike."""
+    if kind.endswith("x2"):
+        return np.repeat(encoded(values, kind.removesuffix("x2")), 2).view(np.uint32).reshape(values.shape)
+    if kind == "bf16":
+        return (values.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    if kind == "tf32":  # the lowest bits are not read
+        return values.astype(np.float32).view(np.uint32) | np.uint32(0x123)
+    if kind in ("e4m3", "e5m2"):
+        of_codes = fp8_values(kind)
+        return np.array([np.flatnonzero(of_codes == n)[0] for n in values.ravel()], np.uint8).reshape(values.shape)
+    width = WIDTH[kind] // 8
+    typed = values.astype(f"f{width}" if kind[0] == "f" else f"i{width}")
+    return np.ascontiguousarray(typed).view(f"u{width}")
 
 
 # ---- opcodes of a row ------------------------------------------------------------------------------------------------

@@ -6,30 +6,15 @@ import itertools
 
 import numpy as np
 import pytest
-from opcode_lab import run_body, without_faults
+from opcode_lab import encoded, run_body, without_faults
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.features.traffic.ptx import Execution
-from pytest_bandwidth.features.traffic.ptx.opcodes.conversions import fp8_values
 
 Array = np.ndarray
 BITS = {"f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8}
 WHOLE = ("s8", "u8")
 SATURATED = np.iinfo(np.int32).max
-
-
-def encoded(numbers: Array, kind: str) -> Array:
-    """Put small whole numbers as a type's bits."""
-    if kind == "f16":
-        return numbers.astype(np.float16).view(np.uint16)
-    if kind == "bf16":
-        return (numbers.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    if kind == "tf32":  # the lowest bits are not read
-        return numbers.astype(np.float32).view(np.uint32) | np.uint32(0x123)
-    if kind in WHOLE:
-        return numbers.astype(np.int8 if kind == "s8" else np.uint8).view(np.uint8)
-    values = fp8_values(kind)
-    return np.array([np.flatnonzero(values == n)[0] for n in numbers.reshape(-1)], np.uint8).reshape(numbers.shape)
 
 
 def numbers(generator: np.random.Generator, shape: tuple[int, int], kind: str) -> Array:
@@ -131,8 +116,6 @@ def test_whole_numbers_saturate_where_the_opcode_says_so() -> None:
     ],
 )
 def test_products_that_the_isa_does_not_have_are_refused(opcode: str) -> None:
-    from pytest_bandwidth.domain.errors import NotOnThisDevice
-
     body = " .reg .b32 %a<4>;\n .reg .f32 %c<4>;\n"
     with pytest.raises(NotOnThisDevice, match=opcode):
         run_body(

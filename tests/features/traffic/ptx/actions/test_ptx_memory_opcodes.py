@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from opcode_lab import run_body, without_faults
+from exact_opcodes import WIDTH
+from opcode_lab import encoded, run_body, without_faults
 from ptx_sources import program, run
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
@@ -149,7 +150,6 @@ def test_one_pointer_into_three_spaces() -> None:
 
 # ---- atomics ---------------------------------------------------------------------------------------------------------
 
-BITS = {"b16": 16, "f16": 16, "bf16": 16, "b64": 64, "u64": 64, "s64": 64, "f64": 64}
 WHOLE = ("u32", "s32", "u64", "s64")
 REAL = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2")
 LANES, BINS = 64, 3
@@ -174,25 +174,12 @@ OPERATIONS = [
 ]
 
 
-def encoded(values: np.ndarray, kind: str) -> np.ndarray:
-    """Small whole numbers as the type's bits, packed halves both alike."""
-    if kind.startswith("bf16"):
-        halves = (values.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-    elif kind.startswith("f16"):
-        halves = values.astype(np.float16).view(np.uint16)
-    else:
-        width = BITS.get(kind, 32) // 8
-        typed = values.astype(f"f{width}" if kind[0] == "f" else f"i{width}")
-        return np.ascontiguousarray(typed).view(f"u{width}")
-    return np.repeat(halves, 2).view(np.uint32).reshape(values.shape) if kind.endswith("x2") else halves
-
-
 def atomic_updates(opcode: str, operation: str, kind: str, *, shared: bool = False, count: int = 1) -> None:
     """Lanes update the `count` elements of their bin in turn, and see what it held before; red gives no result."""
     signed = kind[0] == "s" or kind in REAL
     values = np.random.default_rng(2).integers(-3 if signed else 1, 4, (LANES, count))
     first = np.zeros((BINS, count), np.int64)
-    bits, result = BITS.get(kind, 32), opcode.startswith("atom")
+    bits, result = WIDTH[kind], opcode.startswith("atom")
     unseen = np.full(values.shape, 2)
     bins, given, seen = (encoded(array, kind) for array in (first, values, unseen))
     size, elements = bits // 8, range(count)
