@@ -7,8 +7,7 @@ What the hashes stand for is looked up among the rows of one test, which nearly 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, time, timedelta
 from itertools import groupby
 
@@ -33,53 +32,45 @@ _SAME = "coalesce(test, '') AS test_name, coalesce(device_kind, '') AS kind_name
 _OF_DEVICE = "($1 IS NULL OR device = $1 OR serial = $1)"
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesName:
-    """Name a series that the history holds, and when the oldest of its newest runs began."""
+def series_in(
+    history: History,
+    newest: int,
+    device: str | None = None,
+    chosen: Callable[[list[str]], Iterable[str]] = list,
+) -> list[Series]:
+    """Return the chosen tests on every model of device, with at most the `newest` runs of each, oldest first.
 
-    test: str
-    device_kind: str
-    device: str
-    since: datetime
-
-
-def names_in(history: History, newest: int, device: str | None = None) -> list[SeriesName]:
-    """Return every test on every model of device. newest: as in `series_in`; device: only of this model or serial."""
-    rows = history.rows(
+    device: only of this model or serial. chosen: returns which of the tests, by name, are asked for.
+    """
+    # Where the newest runs begin is known first: ranking whole rows takes ten times as long, and files, which are of a
+    # time each, are skipped where none of them can be among these.
+    named = history.rows(
         f"SELECT {_SAME}, {_since(newest)} FROM history WHERE {_EVIDENCE} AND {_OF_DEVICE} "
         f"GROUP BY {_NAMES} ORDER BY {_NAMES} LIMIT {SERIES_AT_MOST}",
         [device],
     )
-    return [SeriesName(*row) for row in rows]
-
-
-def series_in(history: History, names: Sequence[SeriesName], newest: int, device: str | None = None) -> list[Series]:
-    """Return the named series, with at most the `newest` runs of each, oldest first. device: as in `names_in`."""
-    if not names:
+    tests = set(chosen(sorted({test for test, *_ in named})))
+    wanted = {tuple(name): since for *name, since in named if name[0] in tests}
+    if not wanted:
         return []
-    # Where the newest runs begin is known first: ranking whole rows takes ten times as long, and files, which are of a
-    # time each, are skipped where none of them can be among these.
-    begin = min(name.since for name in names)
-    tests = sorted({name.test for name in names})
-    chosen = f"FROM history WHERE {_EVIDENCE} AND {_OF_DEVICE} AND coalesce(test, '') IN (SELECT unnest($2::VARCHAR[]))"
-    begins = f"SELECT {_SAME}, {_since(newest)} AS since {chosen}"
+    among = f"FROM history WHERE {_EVIDENCE} AND {_OF_DEVICE} AND coalesce(test, '') IN (SELECT unnest($2::VARCHAR[]))"
+    begins = f"SELECT {_SAME}, {_since(newest)} AS since {among}"
     late = "AND started_at >= $3"
     rows = history.rows(
-        f"SELECT seen.* FROM (SELECT {_SAME}, {_POINT} {chosen} {late}) AS seen "
+        f"SELECT seen.* FROM (SELECT {_SAME}, {_POINT} {among} {late}) AS seen "
         f"JOIN ({begins} {late} GROUP BY {_NAMES}) USING ({_NAMES}) "
         f"WHERE seen.started_at >= since ORDER BY {_NAMES}, started_at, run_id",
-        [device, tests, begin],
+        [device, sorted(tests), min(wanted.values())],
     )
-    wanted = {(name.test, name.device_kind, name.device) for name in names}
     found = []
-    for (test, device_kind, model), group in groupby(rows, key=lambda row: row[:3]):
-        if (test, device_kind, model) not in wanted:
+    for (test, kind, model), group in groupby(rows, key=lambda row: row[:3]):
+        if (test, kind, model) not in wanted:
             continue
         points = []
         for _, _, _, run_id, at, commit, uncommitted, serial, *rest in list(group)[-newest:]:
             # The types are the table's own; any column may be null.
             points.append(Point(run_id or "", at, commit, uncommitted is True, serial or "", *rest))
-        found.append(Series(test, device_kind, model, tuple(points)))
+        found.append(Series(test, kind, model, tuple(points)))
     return found
 
 

@@ -11,7 +11,7 @@ from pytest_bandwidth.cli.output import print_json, terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import cards as of_cards
 from pytest_bandwidth.features.history.change_points import Search
-from pytest_bandwidth.features.history.queries import card_days_in, names_in, series_in, tests_in
+from pytest_bandwidth.features.history.queries import card_days_in, series_in, tests_in
 from pytest_bandwidth.features.history.reading import History, ask, known_runs
 from pytest_bandwidth.features.history.trend import (
     COMMIT_HEADINGS,
@@ -40,9 +40,7 @@ def show(options: argparse.Namespace, newest: int, search: Search) -> int:
     """Return trends as a page, JSON, one by one or in a table. newest: runs of each test; search: for change points."""
 
     def asked(history: History) -> list[Series]:
-        names = names_in(history, newest, options.device)
-        wanted = set(matching(sorted({name.test for name in names}), options.tests))
-        return series_in(history, [name for name in names if name.test in wanted], newest, options.device)
+        return series_in(history, newest, options.device, lambda tests: matching(tests, options.tests))
 
     series = ask(options.path, asked)
     measured = [trend for one in series if (trend := trend_of(one, options.figure)) is not None]

@@ -15,8 +15,8 @@ from run_documents import outcome, run_of
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import reading, writing
-from pytest_bandwidth.features.history.queries import names_in, series_in
-from pytest_bandwidth.features.history.reading import History, ask
+from pytest_bandwidth.features.history.queries import series_in
+from pytest_bandwidth.features.history.reading import ask
 from pytest_bandwidth.features.history.table import COLUMNS
 from pytest_bandwidth.features.history.writing import append
 
@@ -316,11 +316,7 @@ def test_a_question_may_only_read_the_history(folder, kind):
 
 class TestSeries:
     def found(self, folder, newest=100):
-        def question(history: History):
-            names = names_in(history, newest)
-            return names, series_in(history, names, newest)
-
-        return ask(folder, question)
+        return ask(folder, lambda history: series_in(history, newest))
 
     def at(self, second: int) -> dict:
         return {**ENVIRONMENT, "started_at": f"2026-01-01T00:00:{second:02d}Z"}
@@ -328,13 +324,13 @@ class TestSeries:
     def test_runs_come_by_test_and_device_the_oldest_first(self, folder):
         for second, gbps in ((3, 703.0), (1, 701.0), (2, 702.0)):
             add(folder, outcome("t::b", 600.0), outcome("t::a", gbps), environment=self.at(second))
-        names, series = self.found(folder)
-        assert [(name.test, name.since.second) for name in names] == [("t::a", 1), ("t::b", 1)]
+        series = self.found(folder)
+        assert [(one.test, one.points[0].at.second) for one in series] == [("t::a", 1), ("t::b", 1)]
         assert [round(point.gbps) for point in series[0].points] == [701, 702, 703]
         assert series[0].device == "Imaginary GPU"
-        assert [round(point.gbps) for point in self.found(folder, newest=2)[1][0].points] == [702, 703]
+        assert [round(point.gbps) for point in self.found(folder, newest=2)[0].points] == [702, 703]
 
     def test_what_was_invalid_is_no_evidence(self, folder):
         add(folder, outcome("t::a", 700.0), environment=self.at(1))
         add(folder, outcome("t::a", 20.0, invalid="throttled"), environment=self.at(2))
-        assert len(self.found(folder)[1][0].points) == 1
+        assert len(self.found(folder)[0].points) == 1
