@@ -324,8 +324,9 @@ def fragment_of_group(a: Array, bits: int) -> Array:
     return np.concatenate(each)
 
 
-@pytest.mark.parametrize(("kind", "depth"), [("f16", 16), ("bf16", 16), ("tf32", 8), ("e4m3", 32), ("s8", 32)])
+@pytest.mark.parametrize(("kind", "depth"), [("f16", 16), ("tf32", 8), ("s8", 32)])
 def test_a_warp_groups_product_of_each_width(kind: str, depth: int) -> None:
+    """Of each depth: the next test has the other types."""
     generator = np.random.default_rng(2)
     result = "s32" if kind == "s8" else "f32"
     signs = "" if kind == "s8" else ", 1, 1, 0, 0"
