@@ -39,12 +39,12 @@ def url(place) -> str:
     ("place", "own_copies"),
     [("folder", False), ("bucket", True), ("bucket", False)],
     indirect=["place"],
-    ids=["folder", "bucket of four machines", "bucket of one machine"],
+    ids=["folder", "bucket of three machines", "bucket of one machine"],
 )
 def test_writers_at_once_lose_nothing_and_readers_meanwhile_see_whole_runs(place, url, tmp_path, own_copies):
     folder = tmp_path / "history"
-    caches = [tmp_path / f"cache{i}" if own_copies else None for i in range(4)]
-    writers = [start(url, f"w{i}", 12, runs_before_merge=5, cache=cache) for i, cache in enumerate(caches)]
+    caches = [tmp_path / f"cache{i}" if own_copies else None for i in range(3)]
+    writers = [start(url, f"w{i}", 8, runs_before_merge=5, cache=cache) for i, cache in enumerate(caches)]
     seen = 0
     while any(writer.poll() is None for writer in writers):
         if folder.is_dir() and list(folder.glob("*.parquet")):
@@ -52,7 +52,7 @@ def test_writers_at_once_lose_nothing_and_readers_meanwhile_see_whole_runs(place
             assert len(set(runs)) == len(runs) >= seen
             seen = len(runs)
     told = [run_id for writer in writers for run_id in finished(writer)]
-    assert len(told) == 48
+    assert len(told) == 24
     assert runs_in(place) == sorted(told)
     assert list(folder.glob("merged-*"))
 
