@@ -57,9 +57,10 @@ def _varied(row: Any, factor: float, samples: int, random_: random.Random) -> An
 def merge(folder: Path) -> None:
     """Merge the folder's documents as the command does; print seconds, memory and sizes."""
     from pytest_bandwidth.features.fleet.cards import Card, Returned
-    from pytest_bandwidth.features.fleet.overview import fleet_document, fleet_json, render_fleet
+    from pytest_bandwidth.features.fleet.overview import fleet_document, render_fleet
     from pytest_bandwidth.features.fleet.returned import read_result
     from pytest_bandwidth.outcomes.devices import unlike_others
+    from pytest_bandwidth.reports.documents import render_json
     from pytest_bandwidth.session.publishing.gathered import names_of
 
     begun = time.process_time()
@@ -79,7 +80,7 @@ def merge(folder: Path) -> None:
     unlike = {i: finding.text for i, finding in enumerate(found) if finding is not None}
     compared = time.process_time()
     document = fleet_document("r", {}, rows, unlike, 0)
-    text, page = fleet_json(document), render_fleet(document)
+    text, page = render_json(document), render_fleet(document)
     written = time.process_time()
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     print(

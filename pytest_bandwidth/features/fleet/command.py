@@ -93,9 +93,10 @@ def run(options: argparse.Namespace) -> int:
     ended = pytest.main([*alone, *options.rest], plugins=[caller])
     document = caller.document()
     if options.output is not None and document is not None:
-        from pytest_bandwidth.features.fleet.overview import fleet_json, render_fleet
+        from pytest_bandwidth.features.fleet.overview import render_fleet
+        from pytest_bandwidth.reports.documents import render_json
 
-        write_output(options.output, render_fleet(document) if form is HTML else fleet_json(document), form)
+        write_output(options.output, render_fleet(document) if form is HTML else render_json(document), form)
     if ended == pytest.ExitCode.INTERRUPTED:
         return INTERRUPTED
     return UNUSABLE if ended in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR) else caller.status

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -86,11 +85,6 @@ def fleet_document(
         "exit_status": status,
         "cards": cards,
     }
-
-
-def fleet_json(document: Mapping[str, Any]) -> str:
-    """Return the document as the text of a file."""
-    return json.dumps(document, indent=1, allow_nan=False)
 
 
 class LiveTable:

@@ -10,7 +10,7 @@ import pytest
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.code.stored_kernel import text_of_cubin
 from pytest_bandwidth.features.fleet.cards import Card, Lost, Returned
-from pytest_bandwidth.features.fleet.overview import fleet_document, fleet_json, table
+from pytest_bandwidth.features.fleet.overview import fleet_document, table
 from pytest_bandwidth.features.fleet.returned import interrupted, read_result
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.outcomes.outcome import Outcome
@@ -155,7 +155,7 @@ def test_the_table_counts_the_cards_and_the_document_has_a_row_for_each():
     lines = table(rows)
     assert lines[-1] == "3 cards: 1 failed, 1 measured, 1 missing"
     assert [line.split()[3] for line in lines[1:-1]] == ["measured", "failed", "missing"]
-    told = json.loads(fleet_json(fleet_document("r", {}, rows, {0: "slower"}, 3)))
+    told = json.loads(render_json(fleet_document("r", {}, rows, {0: "slower"}, 3)))
     assert [card["state"] for card in told["cards"]] == ["measured", "failed", "missing"]
     assert told["cards"][1]["reason"] == "tests failed"
     assert told["cards"][0]["unlike"] == "slower"
