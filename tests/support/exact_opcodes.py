@@ -338,15 +338,13 @@ def comparison(base: str, words: Sequence[str], kinds: Sequence[str]) -> Rule:
 
     if base == "setp":
         join = next((JOINED[word] for word in words if word in JOINED), None)
-        if join is not None:
-            return Rule(
-                ("pred", "pred"),
-                (of, of, "pred"),
-                lambda x, y, c: [join(int(t), c) for t in (truths(x, y)[0], not truths(x, y)[0])],
-            )
-        if of != single:
-            return Rule(("pred", "pred"), (of, of), lambda x, y: [int(t) for t in truths(x, y)])
-        return Rule(("pred", "pred"), (of, of), lambda x, y: [int(t) for t in (truths(x, y)[0], not truths(x, y)[0])])
+
+        def pair(x: int, y: int, c: int = 0) -> list[int]:
+            found = truths(x, y)
+            both = found if len(found) == 2 else [found[0], not found[0]]
+            return [int(t) if join is None else join(int(t), c) for t in both]
+
+        return Rule(("pred", "pred"), (of, of) if join is None else (of, of, "pred"), pair)
     to = kinds[0]
     one = rounded(Fraction(1), 0, to.removesuffix("x2")) if to[0] in "fb" else (1 << WIDTH[to] // len(parts)) - 1
     return Rule(
