@@ -513,26 +513,41 @@ def test_every_eight_bit_float_and_back(arch: str) -> None:
     np.testing.assert_array_equal(back & 127, np.arange(256) & 127)
 
 
-# Each with the type of a pair, the codes of one, and whether the pair lies in one byte.
+# Each with the type of a pair, the headers' name, the codes of one, and how far apart the two of a pair lie.
 NARROW = {
-    "e2m1x2": ("__nv_fp4x2_storage_t", "fp4", 16),
-    "e2m3x2": ("__nv_fp6x2_storage_t", "fp6", 64),
-    "e3m2x2": ("__nv_fp6x2_storage_t", "fp6", 64),
+    "e2m1x2": ("__nv_fp4x2_storage_t", "fp4", 16, 4),
+    "e2m3x2": ("__nv_fp6x2_storage_t", "fp6", 64, 8),
+    "e3m2x2": ("__nv_fp6x2_storage_t", "fp6", 64, 8),
 }
+# The headers take seconds: so all are compiled together.
+SMALL_FLOATS = r"""
+#include <cuda_fp4.h>
+#include <cuda_fp6.h>
+#include <cuda_fp8.h>
+extern "C" __global__ void scales(unsigned short* up, unsigned short* down, __nv_bfloat162_raw* wide, float* x) {
+    int i = threadIdx.x;
+    float2 pair = make_float2(x[i], x[i]);
+    up[i] = __nv_cvt_float2_to_e8m0x2(pair, __NV_SATFINITE, cudaRoundPosInf);
+    down[i] = __nv_cvt_float2_to_e8m0x2(pair, __NV_NOSAT, cudaRoundZero);
+    wide[i] = __nv_cvt_e8m0x2_to_bf162raw(up[i]);
+}
+""" + "".join(
+    f"""
+extern "C" __global__ void {kind}(__half2_raw* wide, unsigned short* back, const float2* given) {{
+    int i = threadIdx.x, two = i | (~i & {count - 1}) << {step};
+    wide[i] = __nv_cvt_{name}x2_to_halfraw2(({holder})two, __NV_{kind[:4].upper()});
+    back[i] = __nv_cvt_float2_to_{name}x2(given[i], __NV_{kind[:4].upper()}, cudaRoundNearest);
+}}"""
+    for kind, (holder, name, count, step) in NARROW.items()
+)
+# In opcodes where the architecture has them, in integers elsewhere.
+with_and_without_opcodes = pytest.mark.parametrize("arch", ["sm_90", "sm_100a"])
 
 
-@pytest.mark.parametrize("arch", ["sm_90", "sm_100a"])
+@with_and_without_opcodes
 @pytest.mark.parametrize("kind", NARROW)
 def test_every_four_and_six_bit_float_and_back(kind: str, arch: str) -> None:
-    """By cuda_fp4.h and cuda_fp6.h: in opcodes where the architecture has them, in integers elsewhere."""
-    holder, name, count = NARROW[kind]
-    text = f"""
-    #include <cuda_{name}.h>
-    extern "C" __global__ void convert(__half2_raw* wide, unsigned short* back, const float2* given) {{
-        int i = threadIdx.x, two = i | (~i & {count - 1}) << {4 if count == 16 else 8};
-        wide[i] = __nv_cvt_{name}x2_to_halfraw2(({holder})two, __NV_{kind[:4].upper()});
-        back[i] = __nv_cvt_float2_to_{name}x2(given[i], __NV_{kind[:4].upper()}, cudaRoundNearest);
-    }}"""
+    *_, count, step = NARROW[kind]
     values = np.array([float(small_value(code, kind)) for code in range(count)], np.float32)
     values[count // 2] = -0.0
     finest = values[: count // 2]
@@ -543,30 +558,19 @@ def test_every_four_and_six_bit_float_and_back(kind: str, arch: str) -> None:
     given[:, 0], given[: len(between), 1] = values, between
     given[len(between) : len(between) + 4, 1] = [99.0, -99.0, np.inf, np.nan]
     wide, back = np.zeros((count, 2), np.float16), np.zeros(count, np.uint16)
-    run(text, "convert", (1,), (count,), wide, back, given, arch=arch)
+    run(SMALL_FLOATS, kind, (1,), (count,), wide, back, given, arch=arch)
     np.testing.assert_array_equal(wide, np.stack([values, values[::-1]], axis=1))
-    step = 4 if count == 16 else 8
     np.testing.assert_array_equal(back & ((1 << step) - 1), np.arange(count))
     most = count // 2 - 1
     np.testing.assert_array_equal(back[: most + 4] >> step, [*even, most, count - 1, most, most])
 
 
-@pytest.mark.parametrize("arch", ["sm_90", "sm_100a"])
+@with_and_without_opcodes
 def test_scales_are_powers_of_two(arch: str) -> None:
-    """By cuda_fp8.h: in opcodes where the architecture has them, in integers elsewhere."""
-    text = r"""
-    #include <cuda_fp8.h>
-    extern "C" __global__ void convert(unsigned short* up, unsigned short* down, __nv_bfloat162_raw* wide, float* x) {
-        int i = threadIdx.x;
-        float2 pair = make_float2(x[i], x[i]);
-        up[i] = __nv_cvt_float2_to_e8m0x2(pair, __NV_SATFINITE, cudaRoundPosInf);
-        down[i] = __nv_cvt_float2_to_e8m0x2(pair, __NV_NOSAT, cudaRoundZero);
-        wide[i] = __nv_cvt_e8m0x2_to_bf162raw(up[i]);
-    }"""
     x = np.array([0, 1, 1.5, 2, 3, 2.0**-127, 1.5 * 2.0**-127, 2.0**-126, 3e38, np.inf, np.nan], np.float32)
     up, down = np.zeros((2, len(x)), np.uint16)
     wide = np.zeros((len(x), 2), np.uint16)
-    run(text, "convert", (1,), (len(x),), up, down, wide, x, arch=arch)
+    run(SMALL_FLOATS, "scales", (1,), (len(x),), up, down, wide, x, arch=arch)
     np.testing.assert_array_equal(up >> 8, [0, 127, 128, 128, 129, 0, 1, 1, 254, 254, 255])
     np.testing.assert_array_equal(down & 255, [0, 127, 127, 128, 128, 0, 0, 1, 254, 255, 255])
     singles = (wide.astype(np.uint32) << 16).view(np.float32)
