@@ -84,7 +84,7 @@ class TestAddress:
         project.file("test_copy.py", COPY)
         ini = project.path / "pytest.ini"
         ini.write_text(f"{ini.read_text()}\nbandwidth_history = file://{project.path}/bucket/history\n")
-        project.run("-n1").assert_outcomes(passed=1)
+        project.run_here("-n1").assert_outcomes(passed=1)
         assert len(rows(Address(f"file://{project.path}/bucket/history"))) == 1
 
     def test_what_cannot_be_reached_is_told_before_any_test_runs(self, project):
