@@ -1,12 +1,18 @@
 """What PyTorch's operators, JAX's equations and tinygrad's kernels move, held to bytes counted by hand."""
 
 import pytest
+from user_project import bandwidth_on
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.fixture.call_arrays import explained
 
 ROWS, COLUMNS = 64, 32
 N, R = ROWS * COLUMNS * 4, ROWS * 4
+
+
+@pytest.fixture
+def bandwidth(tmp_path):
+    return bandwidth_on("cpu", tmp_path)
 
 
 @pytest.fixture
@@ -95,7 +101,6 @@ def test_flop_are_told_of_products_and_of_what_is_done_to_each_number(torch, x):
     assert "  mm: reads 16.4 kB, writes 16.4 kB, 8.00 FLOP/byte, compute-bound" in str(found.under(0.5))
 
 
-@pytest.mark.bandwidth(device="cpu")
 def test_the_fixture_explains(bandwidth, x):
     assert bandwidth.explain(naive_softmax, x).least_bytes == 2 * N
 
@@ -199,7 +204,6 @@ class TestJax:
         with pytest.raises(UsageError, match="deleted or donated"):
             explained(lambda x: x + 1, (donated,), {})
 
-    @pytest.mark.bandwidth(device="cpu", min_samples=3, max_time=0.01)
     def test_the_row_says_what_is_materialised(self, bandwidth, x):
         measured = bandwidth(self.naive_softmax, x, reads="args", writes="result", explain=True)
         assert measured.detail["explained"]["bytes_moved"] == 8 * N + 8 * R
@@ -275,7 +279,6 @@ class TestTinygrad:
             explained(lambda x: x, (x,), {})
 
 
-@pytest.mark.bandwidth(device="cpu", min_samples=3, max_time=0.01)
 def test_the_row_of_a_measured_callable_says_what_is_materialised(bandwidth, torch, x):
     measured = bandwidth(naive_softmax, x, reads="args", writes="result", explain=True, label="naive")
     assert [one.text for one in measured.findings if one.code == "operators-move"] == [
@@ -288,7 +291,6 @@ def test_the_row_of_a_measured_callable_says_what_is_materialised(bandwidth, tor
     assert [one["name"] for one in fused.detail["explained"]["operators"]] == ["_softmax"]
 
 
-@pytest.mark.bandwidth(device="cpu")
 def test_what_no_framework_explains_is_refused(bandwidth):
     with pytest.raises(UsageError, match="explain=1, expected True or False"):
         bandwidth(lambda: None, reads=8, explain=1)

@@ -2,8 +2,16 @@
 
 import numpy as np
 import pytest
+from user_project import bandwidth_on
+
+from pytest_bandwidth.domain.errors import UsageError
 
 ROWS, COLUMNS = 64, 32
+
+
+@pytest.fixture
+def bandwidth(tmp_path):
+    return bandwidth_on("cpu", tmp_path)
 
 
 def of_numpy():
@@ -47,7 +55,6 @@ def of_tinygrad():
     return lambda x: x.softmax(axis=1), there, lambda y: y.numpy()
 
 
-@pytest.mark.bandwidth(device="cpu", max_time=0.1, min_samples=3)
 @pytest.mark.parametrize("framework", [of_numpy, of_numba, of_torch, of_jax, of_tinygrad])
 def test_softmax(bandwidth, framework):
     softmax, there, back = framework()
@@ -60,7 +67,6 @@ def test_softmax(bandwidth, framework):
     assert measured.rounds.warmup_runs > 0
 
 
-@pytest.mark.bandwidth(device="cpu", max_time=0.01, min_samples=3)
 def test_where_tinygrad_only_counts(bandwidth):
     """There is no result to check; declared bytes and kernels are those of its other devices."""
     tinygrad = pytest.importorskip("tinygrad", reason="tinygrad is not installed: docs/frameworks.md")
@@ -71,11 +77,8 @@ def test_where_tinygrad_only_counts(bandwidth):
     assert measured.detail["explained"]["operator_count"] == 3
 
 
-@pytest.mark.bandwidth(device="cpu")
 @pytest.mark.parametrize("framework", [of_torch, of_jax, of_tinygrad])
 def test_two_frameworks_in_one_call_are_refused(bandwidth, framework):
-    from pytest_bandwidth.domain.errors import UsageError
-
     _, there, _ = framework()
     x = bandwidth.random((ROWS, COLUMNS), "float32")
     with pytest.raises(UsageError, match="arrays of two frameworks in one call: x is NumPy's, y is "):
