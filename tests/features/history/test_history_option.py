@@ -103,6 +103,8 @@ class TestAddress:
         monkeypatch.setattr(
             FaultyStore, "_strip_protocol", staticmethod(lambda path: str(path).replace(SECRET_URL, str(store)))
         )
+        # In a new cache the library of charts would be made anew.
+        monkeypatch.setattr("pytest_bandwidth.features.html.page.charts_available", lambda: False)
         project.file("test_copy.py", COPY)
         arguments = ["pytest", f"--bandwidth-history={SECRET_URL}", "--bandwidth-dir=reports"]
         monkeypatch.setattr(sys, "argv", arguments)
