@@ -30,6 +30,23 @@ def run(
     return execution
 
 
+def kernel_of(head: str, body: str, bodies: tuple[str, ...]) -> tuple[str, str]:
+    """Return a text in which a kernel has that BODY, and the kernel's name.
+
+    All of `bodies` share a text: NVRTC takes hardly longer for many small kernels than for one.
+    """
+    if body not in bodies:
+        return head.replace("BODY", body), "k"
+    return _of_each(head, bodies), f"k{bodies.index(body)}"
+
+
+@functools.cache
+def _of_each(head: str, bodies: tuple[str, ...]) -> str:
+    start = head.index('extern "C"')
+    kernels = (head[start:].replace(" k(", f" k{n}(").replace("BODY", body) for n, body in enumerate(bodies))
+    return head[:start] + "".join(kernels)
+
+
 def computes_what_numpy_does(one: Program, arch: str = "sm_90") -> None:
     """Run a program of `compat` and compare its results."""
     args, results = one.make(Random(one.dtype))

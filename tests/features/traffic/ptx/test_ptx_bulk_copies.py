@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_sources import MBARRIERS, line_of, run
+from ptx_sources import MBARRIERS, kernel_of, line_of, run
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic.ptx import Execution
@@ -125,7 +125,8 @@ RACES = {
 def launched(body: str) -> tuple[np.ndarray, np.ndarray, Execution]:
     a = np.random.default_rng(0).random((3, 4, 256), np.float32)
     o = np.zeros((3, 4, 256), np.float32)
-    return o, a, run(HEAD.replace("BODY", body), "k", (3,), (256,), o, a, faulty=True)
+    text, kernel = kernel_of(HEAD, body, (*(body for body, _ in RIGHT.values()), *EARLY.values(), *RACES.values()))
+    return o, a, run(text, kernel, (3,), (256,), o, a, faulty=True)
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_sources import MBARRIERS, line_of, run
+from ptx_sources import MBARRIERS, kernel_of, line_of, run
 
 from pytest_bandwidth.domain.errors import UsageError
 
@@ -85,7 +85,8 @@ FOREVER = {
 
 def found(body: str) -> tuple[np.ndarray, set[str]]:
     o, x = np.zeros((3, 4, 32), np.int32), np.arange(768, dtype=np.int32)
-    faults = run(HEAD.replace("BODY", body), "k", (3,), (128,), o, x, faulty=True).faults
+    text, kernel = kernel_of(HEAD, body, (*RIGHT.values(), *WRONG.values(), *FOREVER.values()))
+    faults = run(text, kernel, (3,), (128,), o, x, faulty=True).faults
     return o, {fault.code for fault in faults}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_sources import line_of, run
+from ptx_sources import kernel_of, line_of, run
 
 HEAD = r"""
 extern "C" __global__ void k(float* out, const float* in, int n) {
@@ -89,11 +89,14 @@ RIGHT = {
 }
 
 
+BODIES = tuple(body for _, body in (*WRONG.values(), *RIGHT.values()))
+
+
 def faults(case: tuple[int, str]) -> tuple[str, list[tuple[str, str]]]:
     threads, body = case
-    text = HEAD.replace("BODY", body)
+    text, kernel = kernel_of(HEAD, body, BODIES)
     source = -1 - np.arange(128, dtype=np.float32)
-    found = run(text, "k", (3,), (threads,), np.zeros(128, np.float32), source, 11, faulty=True).faults
+    found = run(text, kernel, (3,), (threads,), np.zeros(128, np.float32), source, 11, faulty=True).faults
     return text, [(fault.code, fault.text) for fault in found if fault.code != "race"]
 
 

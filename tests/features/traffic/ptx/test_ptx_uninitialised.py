@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_sources import line_of, run
+from ptx_sources import kernel_of, line_of, run
 
 HEAD = r"""
 extern "C" __global__ void k(int* out, const int* in, int n) {
@@ -62,9 +62,9 @@ RIGHT = {
 
 
 def faults(body: str, blocks: int = 3) -> tuple[str, list[tuple[str, str]]]:
-    text = HEAD.replace("BODY", body)
+    text, kernel = kernel_of(HEAD, body, (*WRONG.values(), *RIGHT.values()))
     source, out = np.arange(64, dtype=np.int32) + 5, np.zeros(256, np.int32)
-    found = run(text, "k", (blocks,), (32,), out, source, 20, faulty=True).faults
+    found = run(text, kernel, (blocks,), (32,), out, source, 20, faulty=True).faults
     return text, [(fault.code, fault.text) for fault in found if fault.code != "race"]
 
 
