@@ -71,7 +71,7 @@ def test_gather(bandwidth):
 
 def test_unchanged_code_is_unchanged_and_its_results_are_identical_whichever_tests_run(counted):
     counted.file("test_random.py", GATHER)
-    counted.run("--bandwidth-update-new").assert_outcomes(passed=3)
+    counted.run_here("--bandwidth-update-new").assert_outcomes(passed=3)
     results = []
     for options in ([], ["--bandwidth-strict", "-k", "scale or gather"]):
         result = counted.run("--bandwidth-json=run.json", *options)
@@ -364,7 +364,7 @@ def test_a_summary_does_not_pass_where_a_test_failed_by_something_else(counted, 
     summary = counted.path / "summary.md"
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    counted.run("--bandwidth-json=run.json").assert_outcomes(failed=2)
+    counted.run_here("--bandwidth-json=run.json").assert_outcomes(failed=2)
     found = json.loads((counted.path / "run.json").read_text())["findings"]
     assert [(one["code"], one["text"].partition(" ")[0]) for one in found] == [
         ("failed-otherwise", "test_scale.py::test_other"),
