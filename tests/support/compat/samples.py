@@ -490,34 +490,23 @@ def sums_of_segments(r: Random) -> Made:
     return (o, a, begins, 10), [(o, [a[b:e].sum(dtype="f8") for b, e in pairwise(begins)])]
 
 
-def _sparse(r: Random) -> tuple[np.ndarray, ...]:
-    counts = r.below(9, 70)
-    rows = np.concatenate([[0], np.cumsum(counts)]).astype("i4")
-    columns, values, x = r.below(50, int(rows[-1])), r.values(int(rows[-1])), r.values(50)
-    y = [(values[b:e].astype("f8") * x[columns[b:e]]).sum() for b, e in pairwise(rows)]
-    return rows, columns, values, x, np.array(y)
-
-
-@program(TEXTBOOK, K + r"""(T* y, const int* rows, const int* columns, const T* values, const T* x, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;
-    T v = 0; for (int j = rows[i]; j < rows[i + 1]; j++) v += values[j] * x[columns[j]]; y[i] = v;
-}""", 2, 64, "float", "double")  # fmt: skip
-def sparse_product_a_thread_a_row(r: Random) -> Made:
-    rows, columns, values, x, expected = _sparse(r)
-    y = r.zeros(70)
-    return (y, rows, columns, values, x, 70), [(y, expected)]
-
-
-@program(TEXTBOOK, K + r"""(T* y, const int* rows, const int* columns, const T* values, const T* x, int n) {
-    int i = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x & 31; T v = 0;
+_SPARSE_PRODUCTS = {
+    "a thread a row": "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
+    " T v = 0; for (int j = rows[i]; j < rows[i + 1]; j++) v += values[j] * x[columns[j]]; y[i] = v;",
+    "a warp a row": r"""int i = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x & 31; T v = 0;
     if (i < n) for (int j = rows[i] + lane; j < rows[i + 1]; j += 32) v += values[j] * __ldg(x + columns[j]);
     #pragma unroll
     for (int d = 16; d > 0; d >>= 1) v += __shfl_down_sync(0xffffffff, v, d);
-    if (i < n && lane == 0) y[i] = v;
-}""", 18, 128, "float", "double")  # fmt: skip
-def sparse_product_a_warp_a_row(r: Random) -> Made:
-    rows, columns, values, x, expected = _sparse(r)
-    y = r.zeros(70)
+    if (i < n && lane == 0) y[i] = v;""",
+}
+
+
+@program(TEXTBOOK, K + "(T* y, const int* rows, const int* columns, const T* values, const T* x, int n) { WAY }",
+         18, 128, "float", "double", ways=_SPARSE_PRODUCTS)  # fmt: skip
+def sparse_product(r: Random) -> Made:
+    rows = np.concatenate([[0], np.cumsum(r.below(9, 70))]).astype("i4")
+    columns, values, x, y = r.below(50, int(rows[-1])), r.values(int(rows[-1])), r.values(50), r.zeros(70)
+    expected = [(values[b:e].astype("f8") * x[columns[b:e]]).sum() for b, e in pairwise(rows)]
     return (y, rows, columns, values, x, 70), [(y, expected)]
 
 
