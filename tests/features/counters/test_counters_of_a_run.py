@@ -34,6 +34,15 @@ def test_kernel(bandwidth):
     bandwidth(np.copyto, b, a, reads=a, writes=b)
 """
 FREE = KERNEL.replace("MARK", "")
+
+
+def free_with(**variables):
+    """Write a test for each value of these variables of the environment."""
+    sets = "".join(f"    os.environ[{name!r}] = {values!r}[n]\n" for name, values in variables.items())
+    runs = f"@pytest.mark.parametrize('n', range({len(next(iter(variables.values())))}))\ndef test_kernel(n, "
+    return FREE.replace("def test_kernel(", runs).replace("    a = ", f"{sets}    a = ", 1)
+
+
 TWO = """
 import numpy as np
 
@@ -61,9 +70,13 @@ def gpu(project, monkeypatch, tmp_path_factory):
     return project
 
 
-def row_of(project, *args):
+def rows_of(project, *args):
     result = project.run("--bandwidth-json=run.json", *ON, *args)
-    (row,) = json.loads((project.path / "run.json").read_text())["results"]
+    return result, json.loads((project.path / "run.json").read_text())["results"]
+
+
+def row_of(project, *args):
+    result, (row,) = rows_of(project, *args)
     return result, row
 
 
@@ -89,17 +102,6 @@ def test_what_dram_moved_stands_in_every_output(gpu):
     assert float(figures["dram_gb_s"]) == pytest.approx(dram["gbps"])
     assert "2.1 MB (1.00×)" in (gpu.path / "run.html").read_text()
     assert "--nvtx-include pytest-bandwidth/" in (gpu.path / "notes").read_text()
-
-
-def test_other_bytes_than_declared_are_a_finding(gpu, monkeypatch):
-    monkeypatch.setenv("DRAM_READ", "2")
-    result, row = row_of(gpu)
-    result.assert_outcomes(passed=1)
-    (finding,) = row["findings"]
-    said = "declared 2.1 MB, DRAM moved 3.15 MB (1.50×): 1.05 MB more read; stores that read their lines first"
-    assert finding["code"] == "dram-differs"
-    assert finding["text"].startswith(said)
-    result.stdout.fnmatch_lines([f"NOTE *{said}*"])
 
 
 def test_every_measurement_is_counted_up_to_an_assertion_that_fails_there(gpu):
@@ -192,44 +194,36 @@ def test_the_markers_most(gpu, monkeypatch):
     assert not any("max_dram_ratio" in finding["text"] for finding in row["findings"])
 
 
-def test_after_two_failures_in_a_row_no_more_is_tried(gpu, monkeypatch):
-    gpu.file(
-        "test_kernel.py",
-        FREE.replace("def test_kernel(", "@pytest.mark.parametrize('n', range(3))\ndef test_kernel(n, "),
-    )
-    monkeypatch.setenv("STAND_IN", "held")
-    document = gpu.document(*ON)
-    texts = [row["findings"][0]["text"] for row in document["results"]]
-    assert all(text.startswith("DRAM was not counted: ncu counted nothing: another") for text in texts[:2])
-    assert texts[2:] == [
+def test_what_fails_is_one_line_and_no_verdict_and_after_two_in_a_row_no_more_is_tried(gpu):
+    gpu.file("test_kernel.py", free_with(STAND_IN=("garbage", "held", "")))
+    result, rows = rows_of(gpu)
+    result.assert_outcomes(passed=3)
+    assert [[finding["code"] for finding in row["findings"]] for row in rows] == [["dram-uncounted"]] * 3
+    garbage, held, untried = (row["findings"][0]["text"] for row in rows)
+    assert "expected the header's 2" in garbage
+    assert "\n" not in garbage
+    assert held.startswith("DRAM was not counted: ncu counted nothing: another")
+    assert untried == (
         "DRAM was not counted: not tried any more: 2 tries in a row failed, the last time: ncu counted nothing: "
         "another profiler holds the counters: end it, or pause …"
-    ]
+    )
+    assert [bytes_read(row) for row in rows] == [None] * 3
     assert len((gpu.path / "notes").read_text().splitlines()) == 2
-
-
-def test_what_fails_is_one_line_and_no_verdict(gpu, monkeypatch):
-    monkeypatch.setenv("STAND_IN", "garbage")
-    result, row = row_of(gpu)
-    result.assert_outcomes(passed=1)
-    (finding,) = row["findings"]
-    assert (finding["code"], bytes_read(row)) == ("dram-uncounted", None)
-    assert "expected the header's 2" in finding["text"]
-    assert "\n" not in finding["text"]
     result.stdout.fnmatch_lines(["NOTE *DRAM was not counted: *"])
 
 
-def test_workloads_without_a_kernel_are_no_failures_of_the_profiler(gpu):
-    gpu.file(
-        "test_kernel.py",
-        FREE.replace("def test_kernel(", "@pytest.mark.parametrize('n', range(3))\ndef test_kernel(n, ").replace(
-            "    a = ", "    os.environ.update(dict.fromkeys(('DRAM_READ', 'DRAM_WRITTEN'), str(n // 2)))\n    a = "
-        ),
-    )
-    *without, counted = gpu.document(*ON)["results"]
+def test_no_kernel_is_no_failure_of_the_profiler_and_other_bytes_than_declared_are_a_finding(gpu):
+    gpu.file("test_kernel.py", free_with(DRAM_READ="0012", DRAM_WRITTEN="0011"))
+    result, (*without, counted, other) = rows_of(gpu)
+    result.assert_outcomes(passed=4)
     assert [len(row["findings"]) for row in without] == [1, 1]
     assert all("ncu saw no kernel in the range" in row["findings"][0]["text"] for row in without)
     assert bytes_read(counted) == 2**20, counted["findings"]
+    (finding,) = other["findings"]
+    said = "declared 2.1 MB, DRAM moved 3.15 MB (1.50×): 1.05 MB more read; stores that read their lines first"
+    assert finding["code"] == "dram-differs"
+    assert finding["text"].startswith(said)
+    result.stdout.fnmatch_lines([f"NOTE *{said}*"])
 
 
 ENDS = """
