@@ -28,6 +28,8 @@ from pytest_bandwidth.reports.pages.charts import (
     base,
     ending_encoding,
     gravest_last,
+    layer,
+    quantitative,
     tooltip,
 )
 from pytest_bandwidth.reports.pages.template import Templates
@@ -124,45 +126,26 @@ def _chart(trend: Trend, points: list[dict[str, Any]]) -> Spec:
         text = "" if level.change is None else f"{signed_percent(level.change)} at {commit}"
         value = _scaled(trend, level.value)
         levels.append({"start": level.start - 0.5, "stop": level.stop - 0.5, "value": value, "text": text})
-    changes = {"values": [level for level in levels if level["text"]]}
+    changes = [level for level in levels if level["text"]]
     spec = base("", "", f"{FIGURE_WORDS[trend.figure]} of {len(points)} runs, the oldest first", 170)
-    del spec["title"]
-    y: Spec = {
-        "field": "value",
-        "type": "quantitative",
-        "scale": {"zero": False, "nice": True, "padding": 12},
-        "axis": {"title": None, "tickCount": 4},
+    y = quantitative("value", {"zero": False, "nice": True, "padding": 12}, {"title": None, "tickCount": 4})
+    label = {"type": "text", "align": "left", "dx": 5, "baseline": "top", "color": "$ink"}
+    at_the_top = {"x": _x(trend, "start"), "y": {"value": 2}, "text": {"field": "text"}}
+    dot = {
+        "x": _x(trend, "position"),
+        "y": y,
+        **ending_encoding({point["ending"] for point in points}),
+        "tooltip": tooltip("run", "figure", "GB/s", "status", "when", "device"),
     }
-    spec["layer"] = [
-        {
-            "data": {"values": levels},
-            "mark": {"type": "rule", "color": "$ink", "strokeWidth": 2},
-            "encoding": {"x": _x(trend, "start"), "x2": {"field": "stop"}, "y": y},
-        },
-        {
-            "data": changes,
-            "mark": {"type": "rule", "color": "$axis", "strokeDash": [3, 3]},
-            "encoding": {"x": _x(trend, "start")},
-        },
-        {
-            "data": changes,
-            "name": WIDE_ONLY,
-            "mark": {"type": "text", "align": "left", "dx": 5, "baseline": "top", "color": "$ink"},
-            "encoding": {"x": _x(trend, "start"), "y": {"value": 2}, "text": {"field": "text"}},
-        },
-        {
-            "data": {"values": gravest_last(points)},
-            "mark": {"type": "point", "filled": True, "size": 34, "opacity": 0.75},
-            "encoding": {
-                "x": _x(trend, "position"),
-                "y": y,
-                **ending_encoding({point["ending"] for point in points}),
-                "tooltip": tooltip("run", "figure", "GB/s", "status", "when", "device"),
-            },
-        },
+    ends = {"x": _x(trend, "start"), "x2": {"field": "stop"}, "y": y}
+    layers = [
+        layer({"type": "rule", "color": "$ink", "strokeWidth": 2}, ends, levels),
+        layer({"type": "rule", "color": "$axis", "strokeDash": [3, 3]}, {"x": _x(trend, "start")}, changes),
+        layer(label, at_the_top, changes, name=WIDE_ONLY),
+        layer({"type": "point", "filled": True, "size": 34, "opacity": 0.75}, dot, gravest_last(points)),
     ]
     # A layer over no data at all would have no scale.
-    spec["layer"] = [layer for layer in spec["layer"] if layer["data"]["values"]]
+    spec["layer"] = [one for one in layers if one["data"]["values"]]
     return spec
 
 
@@ -191,16 +174,12 @@ def _x(trend: Trend, field: str) -> Spec:
     places = sorted({round(last * i / (TICKS - 1)) for i in range(TICKS)})
     # Runs are evenly spaced, however far apart in time: a tick names the date of its run, in digits and dashes.
     dates = ", ".join(f"'{place}': '{trend.points[place].at:%Y-%m-%d}'" for place in places)
-    return {
-        "field": field,
-        "type": "quantitative",
-        "scale": {"domain": [-0.5, last + 0.5], "nice": False, "zero": False},
-        "axis": {
-            "title": None,
-            "grid": False,
-            "values": places,
-            "labelExpr": f"{{{dates}}}[datum.value]",
-            "labelFlush": True,
-            "labelOverlap": True,
-        },
+    axis = {
+        "title": None,
+        "grid": False,
+        "values": places,
+        "labelExpr": f"{{{dates}}}[datum.value]",
+        "labelFlush": True,
+        "labelOverlap": True,
     }
+    return quantitative(field, {"domain": [-0.5, last + 0.5], "nice": False, "zero": False}, axis)

@@ -26,7 +26,10 @@ from pytest_bandwidth.reports.pages.charts import (
     ending_encoding,
     gravest_last,
     identity,
+    layer,
     log_encoding,
+    looks,
+    quantitative,
     resolved,
     test_name,
     tooltip,
@@ -89,21 +92,8 @@ def _by_ending(points: Points, **place: Spec) -> Spec:
     return {**place, **ending_encoding({point["ending"] for point in points}), "tooltip": TIP_OF_ROW}
 
 
-def _layer(mark: Spec, encoding: Spec, values: Points | None = None, **more: Any) -> Spec:
-    """Return a layer of a chart; without values it draws those of the whole chart."""
-    return {**({} if values is None else {"data": {"values": values}}), **more, "mark": mark, "encoding": encoding}
-
-
-def _figure(field: str, scale: Spec, axis: Spec | None) -> Spec:
-    return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
-
-
 def _gbps(field: str, **scale: Any) -> Spec:
-    return _figure(field, scale or {"zero": True}, {"title": "GB/s", "tickCount": 5})
-
-
-def _looks(field: str, domain: Sequence[str], looks: Sequence[str], legend: Spec | None) -> Spec:
-    return {"field": field, "type": "nominal", "scale": {"domain": domain, "range": looks}, "legend": legend}
+    return quantitative(field, scale or {"zero": True}, {"title": "GB/s", "tickCount": 5})
 
 
 def _rows(field: str, names: Sequence[str], **axis: Any) -> Spec:
@@ -128,7 +118,7 @@ def bandwidth_spec(run: RunDocument) -> Spec | None:
     words = _peak_words(run).removeprefix("; ")
     spec = base(_title(run), words, f"GB/s of {len(points)} measurements over the bytes each moves", 300)
     x = log_encoding("bytes", "bytes moved", [max(p["bytes"], 1) for p in points], "~s")
-    marks = _layer(_dots(40, 0.75), _by_ending(points, x=x, y=_gbps("gbps")), gravest_last(points))
+    marks = layer(_dots(40, 0.75), _by_ending(points, x=x, y=_gbps("gbps")), gravest_last(points))
     spec["layer"] = [*_peak_rule(run, "y"), marks]
     return spec
 
@@ -149,16 +139,16 @@ def _named(run: RunDocument, points: Points) -> Spec:
     spec["data"] = {"values": points}
     spec["layer"] = [
         *_peak_rule(run, "x"),
-        _layer(bar, {"y": y, "x": _gbps("gbps"), "tooltip": TIP_OF_ROW}),
-        _layer(tick, {"y": y, "x": _gbps("probe"), "tooltip": TIP_OF_ROW}, transform=with_probe),
-        _layer(_dots(55), _by_ending(points, y=y, x=_gbps("gbps"))),
+        layer(bar, {"y": y, "x": _gbps("gbps"), "tooltip": TIP_OF_ROW}),
+        layer(tick, {"y": y, "x": _gbps("probe"), "tooltip": TIP_OF_ROW}, transform=with_probe),
+        layer(_dots(55), _by_ending(points, y=y, x=_gbps("gbps"))),
     ]
     return spec
 
 
 def _peak_rule(run: RunDocument, axis: str) -> Iterable[Spec]:
     if run.device.peak_gbps is not None:
-        yield _layer({"type": "rule", "color": "$axis"}, {axis: _gbps("gbps")}, [{"gbps": run.device.peak_gbps}])
+        yield layer({"type": "rule", "color": "$axis"}, {axis: _gbps("gbps")}, [{"gbps": run.device.peak_gbps}])
 
 
 def _title(run: RunDocument) -> str:
@@ -190,12 +180,12 @@ def roofline_spec(run: RunDocument) -> Spec | None:
     known = (("solid: peak", run.device.peak_gbps), ("dotted: the probes' median", slope))
     subtitle = "; ".join(f"{what}, {digits(gbps)} GB/s" for what, gbps in known if gbps is not None)
     spec = base("Roofline", subtitle, said, 300)
-    marks = _layer(_dots(55, 0.85), _by_ending(points, x=x, y=y), gravest_last(points))
+    marks = layer(_dots(55, 0.85), _by_ending(points, x=x, y=y), gravest_last(points))
     spec["layer"] = [*_roof_layers(roofs, x, y, high), marks]
     if counted:
         ring = {"type": "point", "filled": False, "size": 80, "opacity": 0.85}
         encoding = {"x": x, "y": y, "color": {"value": "$axis"}, "tooltip": TIP_OF_ROW}
-        spec["layer"].append(_layer(ring, encoding, counted))
+        spec["layer"].append(layer(ring, encoding, counted))
     return spec
 
 
@@ -251,7 +241,7 @@ def _roof_layers(roofs: Points, x: Spec, y: Spec, high: float) -> Iterable[Spec]
     dashed = {"condition": {"test": "datum.roof === 'probe'", "value": [2, 3]}, "value": [1, 0]}
     detail, color = {"field": "roof", "type": "nominal"}, {"value": "$axis"}
     encoding = {"x": x, "y": y, "detail": detail, "color": color, "strokeDash": dashed}
-    yield _layer({"type": "line", "strokeWidth": 1.25}, encoding, roofs)
+    yield layer({"type": "line", "strokeWidth": 1.25}, encoding, roofs)
     low = min(roof["intensity"] for roof in roofs)
     from_ridge: Points = []
     at_end: Points = []
@@ -264,7 +254,7 @@ def _roof_layers(roofs: Points, x: Spec, y: Spec, high: float) -> Iterable[Spec]
     for labels, align, dx in ((from_ridge, "left", 16), (at_end, "right", 0)):
         if labels:
             mark = {"type": "text", "align": align, "baseline": "bottom", "dy": -4, "dx": dx}
-            yield _layer(mark, {"x": x, "y": y, "text": {"field": "roof"}}, labels)
+            yield layer(mark, {"x": x, "y": y, "text": {"field": "roof"}}, labels)
 
 
 # ---- pairs and sweeps ------------------------------------------------------------------------------------------------
@@ -296,9 +286,9 @@ def pairs_spec(run: RunDocument) -> Spec | None:
     ratio = {"y": y, "x": _gbps("high", **scale), "text": {"field": "ratio"}}
     dot = {"y": y, "x": _gbps("gbps", **scale), **look, "tooltip": TIP_OF_ROW}
     spec["layer"] = [
-        _layer({"type": "rule", "color": "$axis", "strokeWidth": 2}, span, spans),
-        _layer({"type": "text", "align": "left", "dx": 9}, ratio, spans, name=WIDE_ONLY),
-        _layer(_dots(70), dot, points),
+        layer({"type": "rule", "color": "$axis", "strokeWidth": 2}, span, spans),
+        layer({"type": "text", "align": "left", "dx": 9}, ratio, spans, name=WIDE_ONLY),
+        layer(_dots(70), dot, points),
     ]
     return spec
 
@@ -350,13 +340,13 @@ def _by_precision(present: Sequence[str]) -> dict[str, Spec]:
     """Return colour and shape by precision, FP32 and FP16 always alike."""
     known = {"FP32": ("$mark", "circle"), "FP16": ("$other", "square")}
     rest = [name for name in present if name not in known]
-    looks = known | {
+    both = known | {
         name: (("$ink", "$muted")[i % 2], ("diamond", "triangle-up")[i // 2 % 2]) for i, name in enumerate(rest)
     }
-    domain = [name for name in looks if name in present]
+    domain = [name for name in both if name in present]
     legend = None if len(domain) == 1 else {"orient": "top", "title": None}
     return {
-        channel: _looks("precision", domain, [looks[name][which] for name in domain], legend)
+        channel: looks("precision", domain, [both[name][which] for name in domain], legend)
         for which, channel in enumerate(("color", "shape"))
     }
 
@@ -377,9 +367,8 @@ def detail_specs() -> dict[str, Spec]:
 def _runs() -> Spec:
     """Draw the runs chart of datasets runs = {position, value, kind, label}, limits = {value, text}."""
     spec = base("", "", "The baseline's runs, the oldest first, then this run and its fresh processes", 130)
-    del spec["title"]
-    y = _figure("value", {"zero": False, "nice": True, "padding": 8}, {"title": None, "tickCount": 4})
-    x = _figure("position", {"zero": False, "nice": False, "padding": 12}, None)
+    y = quantitative("value", {"zero": False, "nice": True, "padding": 8}, {"title": None, "tickCount": 4})
+    x = quantitative("position", {"zero": False, "nice": False, "padding": 12}, None)
     kinds, legend = ["baseline run", "this run", "fresh process"], {"orient": "top", "title": None}
     dashed = {"condition": {"test": "datum.text === 'limit'", "value": [3, 3]}, "value": [1, 0]}
     label = {"type": "text", "align": "right", "baseline": "bottom", "dy": -2}
@@ -387,15 +376,15 @@ def _runs() -> Spec:
     encoding = {
         "x": x,
         "y": y,
-        "color": _looks("kind", kinds, ["$mark", "$ink", "$other"], legend),
-        "shape": _looks("kind", kinds, ["circle", "diamond", "square"], legend),
+        "color": looks("kind", kinds, ["$mark", "$ink", "$other"], legend),
+        "shape": looks("kind", kinds, ["circle", "diamond", "square"], legend),
         "tooltip": tooltip("kind", "figure", "when"),
     }
     limits, runs = {"name": "limits"}, {"name": "runs"}
     spec["layer"] = [
-        _layer({"type": "rule", "color": "$axis"}, {"y": y, "strokeDash": dashed}, data=limits),
-        _layer(label, at_the_right, data=limits),
-        _layer({"type": "point", "filled": True, "size": 60, "opacity": 1}, encoding, data=runs),
+        layer({"type": "rule", "color": "$axis"}, {"y": y, "strokeDash": dashed}, data=limits),
+        layer(label, at_the_right, data=limits),
+        layer({"type": "point", "filled": True, "size": 60, "opacity": 1}, encoding, data=runs),
     ]
     return spec
 
@@ -403,16 +392,15 @@ def _runs() -> Spec:
 def _samples() -> Spec:
     """Draw the samples chart; dataset: samples = {series: kernel | probe, gbps}."""
     spec = base("", "", "Distribution of the kernel's and the probe's samples, in GB/s", 84)
-    del spec["title"]
     series = ["kernel", "probe"]
-    x = _figure("gbps", {"zero": False, "padding": 6}, {"title": "GB/s", "tickCount": 5})
-    y, color = _rows("series", series), _looks("series", series, ["$mark", "$other"], None)
+    x = quantitative("gbps", {"zero": False, "padding": 6}, {"title": "GB/s", "tickCount": 5})
+    y, color = _rows("series", series), looks("series", series, ["$mark", "$other"], None)
     thin = {"type": "tick", "thickness": 1.5, "opacity": 0.45, "height": {"band": 0.6}}
     thick = {"type": "tick", "thickness": 2.5, "color": "$ink", "height": {"band": 0.8}}
     spec["data"] = {"name": "samples"}
     spec["layer"] = [
-        _layer(thin, {"x": x, "y": y, "color": color}),
-        _layer(thick, {"x": {**x, "aggregate": "median"}, "y": y}),
+        layer(thin, {"x": x, "y": y, "color": color}),
+        layer(thick, {"x": {**x, "aggregate": "median"}, "y": y}),
     ]
     return spec
 

@@ -100,8 +100,8 @@ CONFIG: Spec = {
 
 
 def base(title: str, subtitle: str, description: str, height: int) -> Spec:
-    """Return the part of a spec that every chart starts from."""
-    return {
+    """Return the part of a spec that every chart starts from. title: "" for none."""
+    spec = {
         "$schema": SCHEMA,
         "title": {"text": title, "subtitle": subtitle} if subtitle else title,
         "description": description,
@@ -110,6 +110,21 @@ def base(title: str, subtitle: str, description: str, height: int) -> Spec:
         "autosize": {"type": "fit-x", "contains": "padding"},
         "config": CONFIG,
     }
+    return spec if title else {name: value for name, value in spec.items() if name != "title"}
+
+
+def layer(mark: Spec, encoding: Spec, values: list[dict[str, Any]] | None = None, **more: Any) -> Spec:
+    """Return a layer of a chart; without values it draws those of the whole chart."""
+    return {**({} if values is None else {"data": {"values": values}}), **more, "mark": mark, "encoding": encoding}
+
+
+def quantitative(field: str, scale: Spec, axis: Spec | None) -> Spec:
+    return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
+
+
+def looks(field: str, domain: Sequence[str], by_value: Sequence[str], legend: Spec | None) -> Spec:
+    """Return colours or shapes of a field's values."""
+    return {"field": field, "type": "nominal", "scale": {"domain": domain, "range": by_value}, "legend": legend}
 
 
 def ending_encoding(present: set[str]) -> dict[str, Spec]:
@@ -119,12 +134,7 @@ def ending_encoding(present: set[str]) -> dict[str, Spec]:
     shapes = {"passed": "circle", "improved": "triangle-up", "not judged": "diamond", "failed": "square"}
     legend = None if len(domain) == 1 else {"orient": "top", "title": None, "symbolOpacity": 1}
     return {
-        channel: {
-            "field": "ending",
-            "type": "nominal",
-            "scale": {"domain": domain, "range": [marks[ending] for ending in domain]},
-            "legend": legend,
-        }
+        channel: looks("ending", domain, [marks[ending] for ending in domain], legend)
         for channel, marks in (("color", colours), ("shape", shapes))
     }
 
@@ -134,12 +144,8 @@ def log_encoding(field: str, title: str, values: Iterable[float], label: str) ->
     known = list(values)
     low, high = min(known), max(known)
     low, high = low / 1.25, high * 1.25
-    return {
-        "field": field,
-        "type": "quantitative",
-        "scale": {"type": "log", "domain": [low, high], "nice": False},
-        "axis": {"title": title, "values": log_ticks(low, high), "format": label},
-    }
+    scale = {"type": "log", "domain": [low, high], "nice": False}
+    return quantitative(field, scale, {"title": title, "values": log_ticks(low, high), "format": label})
 
 
 def log_ticks(low: float, high: float) -> list[float]:
