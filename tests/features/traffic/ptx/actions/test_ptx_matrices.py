@@ -186,10 +186,10 @@ def test_matrices_of_any_layout_of_tf32() -> None:
 
 def test_any_layout_is_counted_as_the_products_own() -> None:
     """Four loads of 4 bytes a lane for A and for B, eight rows of 16 bytes each; four of 8 bytes for C, of 32 bytes."""
-    counts = multiplied_in_any_layout("m16n16k16", "f16", "f32", ("row", "col", "row"), more="").counts
+    counts = multiplied_in_any_layout("m16n16k16", "f16", "f32", ("row", "col", "row")).counts
     assert (counts.loads.requests, counts.loads.sectors) == (4 + 4 + 4, 32 + 32 + 32)
     assert (counts.stores.requests, counts.stores.sectors) == (4, 32)
-    turned = multiplied_in_any_layout("m16n16k16", "f16", "f32", ("col", "col", "row"), more="").counts
+    turned = multiplied_in_any_layout("m16n16k16", "f16", "f32", ("col", "col", "row")).counts
     assert turned.loads.requests == 8 + 4 + 4  # halves of A one by one
 
 
@@ -229,7 +229,7 @@ def test_matrices_move_between_rows_in_shared_memory_and_a_warps_registers(
     body = (
         BOX
         + loaded("w", 0, 4)
-        + f" setp.lt.u32 %p, %t, {8 * count};\n".replace("%p,", "%has,")
+        + f" setp.lt.u32 %has, %t, {8 * count};\n"
         + " shl.b32 %row, %t, 4;\n"
         + "@%has st.shared.v4.b32 [%row], {%w0, %w1, %w2, %w3};\n bar.warp.sync 0xffffffff;\n"
         + f" .reg .b32 %m<{count}>;\n ldmatrix.sync.aligned.m8n8.x{count}{trans}.{space}.b16 {names}, [%row];\n"
@@ -468,7 +468,8 @@ def test_a_matrix_that_was_never_written_is_a_fault(opcode: str) -> None:
 
 def test_rows_that_nobody_filled_do_not_matter_where_their_products_are_dropped() -> None:
     """Half of A is unwritten: its lanes' results are stored, or not."""
-    body = """ .reg .b32 %a<4>, %b, %c<4>, %at;
+    body = """ .reg .b32 %a<4>, %b, %at;
+ .reg .f32 %c<4>;
  .reg .pred %upper;
  .shared .align 16 .b8 box[512];
  mov.u32 %at, box;
@@ -484,13 +485,12 @@ def test_rows_that_nobody_filled_do_not_matter_where_their_products_are_dropped(
  mad.lo.u32 %at, %b, 16, %at;
  ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%a0, %a1, %a2, %a3}, [%at];
  mov.b32 %b, 0x3c003c00;
- mov.b32 %c0, 0;
+ mov.f32 %c0, 0f00000000;
  mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%c0, %c1, %c2, %c3}, {%a0, %a1, %a2, %a3}, {%b, %b},
   {%c0, %c0, %c0, %c0};
  mad.wide.u32 %x, %t, 4, %p0;
- st.global.b32 [%x], %cWHICH;
-""".replace("%c<4>", "%cc").replace(" .reg .b32 %a<4>, %b, %cc, %at;", " .reg .b32 %a<4>, %b, %at;\n .reg .f32 %c<4>;")
-    body = body.replace("mov.b32 %c0, 0;", "mov.f32 %c0, 0f00000000;").replace("st.global.b32", "st.global.f32")
+ st.global.f32 [%x], %cWHICH;
+"""
     out = np.zeros(32, np.float32)
     assert not run_body(body.replace("WHICH", "0"), (out,), 32).faults
     assert {fault.code for fault in run_body(body.replace("WHICH", "2"), (out,), 32).faults} == {"uninitialised"}
