@@ -127,7 +127,7 @@ def decided(measurement, known, *resolvers, limits=LIMITS):
     return judged({KEY: measurement}, known, *resolvers, limits=limits)[KEY].decision
 
 
-def asked_test(room, start=None, alone=nullcontext):
+def asked_test(room, start=None, alone=nullcontext, seconds=60.0):
     """A judged test, where only how its new processes are started counts.
 
     room: for how many processes; start: takes a request, gives a process; alone: the device's lock.
@@ -138,7 +138,7 @@ def asked_test(room, start=None, alone=nullcontext):
         alone=alone,
         peak=None,
         tell=lambda _: None,
-        test=SimpleNamespace(fresh_seconds=60.0, file=Path("t.py")),
+        test=SimpleNamespace(fresh_seconds=seconds, file=Path("t.py")),
         request=lambda kind, **fields: kind("cpu", **fields),
     )
 

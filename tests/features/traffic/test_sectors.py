@@ -58,7 +58,7 @@ def test_a_conftest_counts_sectors_in_its_own_way(project):
         "conftest.py", "def pytest_bandwidth_sectors(old, new):\n    return {'then': len(old), 'now': len(new)}\n"
     )
     project.file(
-        "test_counted.py",
+        "test_own_sectors.py",
         "from pytest_bandwidth.registry import hooks\n"
         "def test_counted():\n"
         "    counted = hooks().pytest_bandwidth_sectors(old='a', new='ab', launch=None, host_args=tuple)\n"

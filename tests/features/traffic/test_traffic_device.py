@@ -344,7 +344,7 @@ def test_a_sample_of_blocks_counts_for_the_whole_grid_and_floors_of_time_do_not_
     floors = "@pytest.mark.bandwidth(min_gbps=9000, min_utilization=0.9, min_relative=0.9)\ndef test_floors"
     counted.file("test_scale.py", f"import pytest\n{sampled}{TEST.replace('def test_scale', floors)}")
     counted.run_here("--bandwidth-update", "--bandwidth-json=run.json").assert_outcomes(passed=2)
-    row, _ = json.loads((counted.path / "run.json").read_text())["results"]
+    _, row = json.loads((counted.path / "run.json").read_text())["results"]
     assert row["method"] == "ptx, 4 blocks"
     assert row["counts"]["load_sectors"] == (1 << 14) * 4 // 32, "all blocks are alike, so scaling is exact"
     assert (row["detail"]["blocks"], row["detail"]["blocks_run"], row["detail"]["sample_spread"]) == (64, 4, 0.0)
