@@ -5,7 +5,7 @@ with ``case = operation.prepare(bandwidth, dtype, sizes)``: poison its results, 
 `wrong_results`, then measure.
 """
 
-from pytest_bandwidth.suite.operations import access, matmul, rows, stream
+from pytest_bandwidth.suite.operations import access, attention, matmul, rows, stream
 from pytest_bandwidth.suite.operations.model import Operation
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -13,6 +13,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *access.OPERATIONS,
     *rows.OPERATIONS,
     *matmul.OPERATIONS,
-    *rows.ATTENTION,
+    *attention.OPERATIONS,
     *access.COPIES,
 )
