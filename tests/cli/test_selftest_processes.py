@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+import scripted
 from children import HANGS_SECONDS, gone, wait_for
 from scripted import ScriptedDevice, repeat
 
@@ -111,12 +113,20 @@ def test_the_answer_is_one_json_document(capsys, monkeypatch):
 
 SELFTEST = [sys.executable, "-m", "pytest_bandwidth.cli", "selftest", "--device=cpu"]
 SMALLEST = ("--runs=9", "--drop=10%", "--mib=1")
-# The self-test has no option for how long it measures and how often it draws, which does not matter here.
-SHORT = """
-from functools import partial
-from pytest_bandwidth.cli import selftest, selftest_processes
+# Found by the interpreter at its start: every process measures on a scripted device, whatever the machine does. The
+# self-test has no option for how often it draws, which does not matter here.
+SCRIPTED = """
+import random
+from pytest_bandwidth.cli import selftest
+from pytest_bandwidth.measuring import measurer
+from scripted import ScriptedDevice, repeat
 
-selftest_processes.Settings = partial(selftest_processes.Settings, max_time=0.1)
+class Triads(ScriptedDevice):
+    def kernel(self, source):
+        return lambda *arguments: None
+
+seconds = random.uniform(1e-4, 1.1e-4)
+measurer.open_device = lambda _: Triads(repeat(seconds), repeat(seconds))
 selftest.TRIALS = 20
 """
 # Found by the interpreter at its start: the self-test's processes never end.
@@ -144,10 +154,10 @@ def environment(tmp_path):
 
 @in_processes
 def test_from_processes_to_a_recommendation(environment, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(SHORT)
-    command = [*SELFTEST, *SMALLEST, "--busy-processors=1000", "--json"]
-    short = {**environment, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=short, check=False)
+    (tmp_path / "sitecustomize.py").write_text(SCRIPTED)
+    folders = os.pathsep.join((str(tmp_path), str(Path(scripted.__file__).parent)))
+    scripts = {**environment, "PYTHONPATH": folders}
+    done = subprocess.run([*SELFTEST, *SMALLEST, "--json"], capture_output=True, text=True, env=scripts, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     said = json.loads(done.stdout)
     assert {drop: len(runs) for drop, runs in said["runs"].items()} == {"0.0": 9, "0.1": 9}
