@@ -1,6 +1,6 @@
 """Execute CUDA kernels on the CPU, from the PTX that NVRTC emits, and count what they ask of memory.
 
-`compile_ptx` makes PTX of CUDA C++, `load` makes it runnable, `execute` runs a launch. Needs no GPU and no driver.
+`compile_ptx` makes PTX of CUDA C++, `Program` makes it runnable, `execute` runs a launch. Needs no GPU and no driver.
 The figures are requests of a functional model without caches: never bytes that a DRAM moved, never time.
 """
 
@@ -13,5 +13,3 @@ from pytest_bandwidth.features.traffic.ptx.nvrtc import PtxModule as PtxModule
 from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_cubin as compile_cubin
 from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_ptx as compile_ptx
 from pytest_bandwidth.features.traffic.ptx.nvrtc import nvrtc_version as nvrtc_version
-
-load = Program  # as docs/traffic.md calls it

@@ -227,6 +227,8 @@ Place = tuple[str, int]
 Toucher = tuple[Place, str]
 _BITS = 8
 _CHUNK = 1 << 22
+# [bits, value]: whether the value has one of the bits.
+_HAS_SOME = (np.arange(256) & np.arange(256)[:, None]) != 0
 
 
 class DistinctBytes:
@@ -282,7 +284,7 @@ class DistinctBytes:
             return 0
         if len(chosen) == 1:
             ((plane, bits),) = chosen.items()
-            granules = int(self._histogram(region, plane, low, high)[(np.arange(256) & bits) != 0].sum())
+            granules = int(self._histogram(region, plane, low, high) @ _HAS_SOME[bits])
         else:
             granules = self._count_in_several(region, chosen, low, high)
         return min(granules * self._granule, nbytes)
@@ -307,6 +309,10 @@ class DistinctBytes:
                     seen |= (flags[part] & bits) != 0
                 granules += int(np.count_nonzero(seen))
         return granules
+
+
+def _line_of(texts: Sequence[str], line: int) -> str:
+    return texts[line - 1].strip() if 0 < line <= len(texts) else ""
 
 
 class TrafficCounter(Checker):
@@ -359,11 +365,14 @@ class TrafficCounter(Checker):
 
     def lines(self, file: str, source: str) -> tuple[LineCounts, ...]:
         """Add up by line. source: the text of `file`, empty where it is not known."""
-        texts = {(file, number): text.strip() for number, text in enumerate(source.splitlines(), start=1)}
+        texts = source.splitlines()
         by_line: dict[tuple[str, int], list[int]] = {}
         for number in self._seen():
             by_line.setdefault((self._sites[number].file, self._sites[number].line), []).append(number)
-        return tuple(LineCounts(*at, self._sum(by_line[at]), texts.get(at, "")) for at in sorted(by_line))
+        return tuple(
+            LineCounts(name, line, self._sum(by_line[name, line]), _line_of(texts, line) if name == file else "")
+            for name, line in sorted(by_line)
+        )
 
     def total(self) -> Counts:
         return self._sum(self._seen())
@@ -435,6 +444,8 @@ class TrafficCounter(Checker):
 
     def _shared_counts(self, sites: Sequence[int], kind: str) -> SharedCounts:
         found: Mapping[int, Array] = {site: self._shared[site, kind] for site in sites if (site, kind) in self._shared}
+        if not found:
+            return SharedCounts()
         requests, passes, least_passes, lanes = (int(sum(c[i] for c in found.values())) for i in range(4))
         asked = sum(int(c[3]) * self._widths[site] for site, c in found.items())
         return SharedCounts(lanes, requests, asked, passes, least_passes)

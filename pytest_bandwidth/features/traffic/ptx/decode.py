@@ -66,6 +66,7 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Site,
     Step,
     Symbol,
+    WarpStep,
     Write,
     readable_name,
 )
@@ -411,8 +412,22 @@ def _before_wait(blocks: Sequence[BasicBlock], sites: Sequence[Site]) -> tuple[i
 def basic_blocks(items: Iterable[Step | LabelMark]) -> tuple[BasicBlock, ...]:
     blocks = _cut(items)
     successors = [(*block.branch, *(() if block.following is None else (block.following,))) for block in blocks]
-    ranks, live = _ranks(successors), _liveness(blocks, successors)
-    return tuple(replace(b, rank=r, live=alive) for b, r, alive in zip(blocks, ranks, live, strict=True))
+    ranks, live, shuffles = _ranks(successors), _liveness(blocks, successors), _before_shuffles(blocks, successors)
+    return tuple(
+        replace(
+            block,
+            rank=ranks[number],
+            live=live[number],
+            polls=any(step.polls for step in block.steps),
+            meets=any(step.meets for step in _steps(block)),
+            shuffles=number in shuffles,
+        )
+        for number, block in enumerate(blocks)
+    )
+
+
+def _steps(block: BasicBlock) -> tuple[Step, ...]:
+    return block.steps if block.end is None else (*block.steps, block.end)
 
 
 def _cut(items: Iterable[Step | LabelMark]) -> list[BasicBlock]:
@@ -437,8 +452,22 @@ def _cut(items: Iterable[Step | LabelMark]) -> list[BasicBlock]:
         branch = tuple(places[label] for label in end.labels) if isinstance(end, Branch) else ()
         leaves = end is not None and not isinstance(end, Barrier) and end.guard is None
         following = None if leaves or number + 1 == len(bodies) else number + 1
-        blocks.append(BasicBlock(tuple(steps), end, branch, following, 0, 0))
+        blocks.append(BasicBlock(tuple(steps), end, branch, following))
     return blocks
+
+
+def _before_shuffles(blocks: Sequence[BasicBlock], successors: Sequence[Sequence[int]]) -> set[int]:
+    """Return the blocks that have a shuffle, or from which one is reached."""
+    found = {
+        number
+        for number, block in enumerate(blocks)
+        if any(isinstance(step, WarpStep) and step.name == "shuffle" for step in block.steps)
+    }
+    size = 0
+    while len(found) > size:
+        size = len(found)
+        found.update(n for n in range(len(blocks) - 1, -1, -1) if not found.isdisjoint(successors[n]))
+    return found
 
 
 def _liveness(blocks: Sequence[BasicBlock], successors: Sequence[Sequence[int]]) -> list[int]:
@@ -460,7 +489,7 @@ def _liveness(blocks: Sequence[BasicBlock], successors: Sequence[Sequence[int]])
 
 def _uses(block: BasicBlock) -> tuple[int, int]:
     read = written = 0
-    for step in (*block.steps, *(() if block.end is None else (block.end,))):
+    for step in _steps(block):
         used = 0
         for source in step.sources:
             used |= 1 << source.register

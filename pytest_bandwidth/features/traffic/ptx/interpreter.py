@@ -162,20 +162,6 @@ class Tally:
         )
 
 
-def _polls(step: Step) -> bool:
-    """Return whether it looks at memory that other threads may change meanwhile."""
-    if isinstance(step, BarrierStep):
-        return step.operation == "test"
-    return (isinstance(step, Atomic) and bool(step.targets)) or (isinstance(step, Load) and step.fresh)
-
-
-def _meets(step: Step) -> bool:
-    """Return whether the lanes of a warp execute it together."""
-    if isinstance(step, WarpStep):
-        return step.name != "active mask"
-    return isinstance(step, WarpBarrier | Arrive) or (isinstance(step, Barrier) and step.is_named)
-
-
 def _alike(before: dict[int, Mask] | None, now: dict[int, Mask]) -> bool:
     """Return whether the same lanes are at the same blocks."""
     if before is None or before.keys() != now.keys():
@@ -213,11 +199,7 @@ class BatchInterpreter:
         # run they go on without it: their mask may not name it.
         self._held: dict[int, Mask] = {}
         self._holds = True
-        self._meets = [
-            any(_meets(step) for step in (*block.steps, block.end) if step is not None) for block in self.kernel.blocks
-        ]
-        self._polls = [any(map(_polls, block.steps)) for block in self.kernel.blocks]
-        self._polled, self.memory.watches = False, any(self._polls)
+        self._polled, self.memory.watches = False, any(block.polls for block in self.kernel.blocks)
 
     def run(self) -> None:
         self._ready = {0: Mask(self.geometry.present, self.geometry)}
@@ -228,7 +210,7 @@ class BatchInterpreter:
                 if self._ready:
                     number = min(self._ready, key=lambda n: blocks[n].rank)
                     mask = self._ready.pop(number)
-                    if self._polling and self._holds and self._meets[number] and self._hold(number, mask):
+                    if self._polling and self._holds and blocks[number].meets and self._hold(number, mask):
                         continue
                     groups = (*self._ready, *self._polling, *self._held)
                     elsewhere = (*groups, *(self._after(n) for n in self._waiting))
@@ -290,7 +272,7 @@ class BatchInterpreter:
 
     def _run_block(self, block: BasicBlock, number: int, mask: Mask) -> None:
         self.tally.add(block, mask)
-        self._polled |= self._polls[number]
+        self._polled |= block.polls
         undefined = self._participation.undefined
         for step in block.steps:
             if undefined and step.guard is not None:

@@ -34,7 +34,6 @@ from pytest_bandwidth.features.traffic.ptx.memory import (
     Region,
 )
 from pytest_bandwidth.features.traffic.ptx.program import (
-    BasicBlock,
     Compute,
     GroupProduct,
     Guard,
@@ -68,8 +67,7 @@ class Participation:
     """
 
     def __init__(self, faults: FaultLog, geometry: Geometry, kernel: Kernel) -> None:
-        self._faults, self._sites = faults, kernel.sites
-        self._before_shuffles = _before_shuffles(kernel.blocks)
+        self._faults, self._sites, self._blocks = faults, kernel.sites, kernel.blocks
         self._shape = (geometry.rows, geometry.lanes)
         self._in_clusters = geometry.cluster_blocks > 1
         self._numbers = geometry.numbers
@@ -84,7 +82,7 @@ class Participation:
 
     def go(self, number: int, lanes: Array) -> None:
         """Let lanes go on at a block."""
-        if self._before_shuffles and number not in self._before_shuffles:
+        if self._blocks[0].shuffles and not self._blocks[number].shuffles:
             self._active = self._active & ~lanes
 
     def exit(self, lanes: Array) -> None:
@@ -273,22 +271,6 @@ class Participation:
         self.use(step.sources[1:], lanes, step.site)
         self._mark(step.targets[:1], _joined({self._origin(step.site): fresh}, moved), lanes)
         self._mark(step.targets[1:], {}, lanes)
-
-
-def _before_shuffles(blocks: Sequence[BasicBlock]) -> set[int]:
-    """Return the blocks that have a shuffle, or from which one is reached."""
-    found = {
-        number
-        for number, block in enumerate(blocks)
-        if any(isinstance(step, WarpStep) and step.name == "shuffle" for step in block.steps)
-    }
-    size = 0
-    while len(found) > size:
-        size = len(found)
-        for number, block in reversed(list(enumerate(blocks))):
-            if not found.isdisjoint((*block.branch, block.following)):
-                found.add(number)
-    return found
 
 
 def _whole_warps(lanes: Array, members: Array) -> bool:

@@ -24,7 +24,7 @@ architectures = pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def run(kernel: str, arch: str, grid: int, *args: object, shared_bytes: int) -> ptx.Execution:
     text = (FOLDER / f"{kernel}.{arch}.ptx").read_text(encoding="utf-8")
     module = ptx.PtxModule(text, "", arch, filename="triton_kernels.py", parameters=PARAMETERS[kernel])
-    return ptx.execute(ptx.load(module), kernel, (grid,), (128,), (*args, None, None), shared_bytes=shared_bytes)
+    return ptx.execute(ptx.Program(module), kernel, (grid,), (128,), (*args, None, None), shared_bytes=shared_bytes)
 
 
 @architectures
