@@ -15,11 +15,12 @@ pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip
 import triton
 import triton_kernels as kernels
 
-from pytest_bandwidth.devices.base import Budget, Launch, Workload
+from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.domain.errors import KernelFault, UsageError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.features.traffic.device import TrafficDevice, open_traffic
+from pytest_bandwidth.fixture.input import checked_launch
 
 
 @pytest.fixture(params=["sm_80", "sm_90"])
@@ -90,9 +91,10 @@ def test_an_interpreter_of_triton_s_is_refused(device, monkeypatch):
         counted(device, lambda: None)
 
 
-def test_a_launch_of_triton_s_kernel_is_told_how(device):
-    with pytest.raises(UsageError, match=r"found an object of type JITFunction, expected a call of Triton's kernel: "):
-        device.launcher(Launch(kernels.add, (1, 1, 1), (128, 1, 1), ()), None)
+@pytest.mark.parametrize("kernel", [kernels.add, triton.autotune([triton.Config({})], key=[])(kernels.add)])
+def test_a_launch_of_triton_s_kernel_is_told_how(kernel):
+    with pytest.raises(UsageError, match=r"found an object of type \w+, expected a call of Triton's kernel: "):
+        checked_launch(kernel, 4, None, (), 0)
 
 
 def test_dropout(device):

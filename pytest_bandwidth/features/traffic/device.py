@@ -269,11 +269,8 @@ class TrafficDevice(Device):
             configured = launch.kernel[launch.grid, launch.block, 0, launch.shared_bytes]
             return lambda: configured(*launch.args)
         if not isinstance(launch.kernel, TrafficKernel):
-            kind = type(launch.kernel)
-            expected = "a kernel from bandwidth.kernel(...)"
-            if kind.__module__.startswith("triton."):
-                expected = "a call of Triton's kernel: bandwidth(lambda: kernel[grid](...), ...)"
-            raise UsageError(f"launch: found an object of type {kind.__name__}, expected {expected}")
+            found = type(launch.kernel).__name__
+            raise UsageError(f"launch: found an object of type {found}, expected a kernel from bandwidth.kernel(...)")
         for number, argument in enumerate(launch.args, start=1):
             if isinstance(argument, np.ndarray):
                 refuse_gaps(argument, f"argument {number}")
