@@ -164,9 +164,8 @@ def find_unmarked(
 @compiled(row(I64)(row(U8)))
 def histogram(values: Any) -> Any:
     """Count how often each of the 256 values but 0 occurs."""
-    counts = np.zeros(
-        (4, 256), np.int64
-    )  # neighbours are often alike, and adding to one count has to wait for the last
+    # Neighbours are often alike, and an addition to one count has to wait for the last.
+    counts = np.zeros((4, 256), np.int64)
     for place in range(values.shape[0]):
         counts[place & 3, values[place]] += 1
     counts[:, 0] = 0
