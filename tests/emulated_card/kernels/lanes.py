@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from emulated_card.kernels.expressions import expressions_of
-from emulated_card.kernels.registers import Registers, c_type, results_of, steps_of, storage, stored
+from emulated_card.kernels.registers import Registers, c_type, results_of, storage, stored
 from pytest_bandwidth.features.traffic.ptx.program import (
     BasicBlock,
     Compute,
@@ -49,7 +49,7 @@ class BlockWriter:
         """Find the block's own registers that outlive a loop."""
         first: dict[int, int] = {}
         found = set[int]()
-        for loop, step in zip(self._cuts, steps_of(block), strict=True):
+        for loop, step in zip(self._cuts, block.all_steps, strict=True):
             targets = [target.register for target, _ in results_of(self.kernel, step) if target is not None]
             guard = [] if step.guard is None else [step.guard.register]
             call = is_call(step) and step is not block.end
@@ -159,7 +159,7 @@ def is_call(step: Step) -> bool:
 def _loops_of(block: BasicBlock) -> list[int]:
     """Number the loop that each step is in; that of a call is the one before it, its results belong to the next."""
     found, loop, length = [], 0, 0
-    for step in steps_of(block):
+    for step in block.all_steps:
         if length >= MOST_STEPS_A_LOOP:
             loop, length = loop + 1, 0
         found.append(loop)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from emulated_card.kernels.module import variable_at
 from pytest_bandwidth.features.traffic.ptx.lanes import SPECIALS
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
 from pytest_bandwidth.features.traffic.ptx.opcodes.table import TABLE
-from pytest_bandwidth.features.traffic.ptx.program import Atomic, BasicBlock, Compute, Kernel, Load, Read, Step, Write
+from pytest_bandwidth.features.traffic.ptx.program import Atomic, Compute, Kernel, Load, Read, Step, Write
 
 _AXES = {"x": 0, "y": 1, "z": 2}
 
@@ -43,12 +42,6 @@ def results_of(kernel: Kernel, step: Step) -> list[tuple[Write | None, np.dtype[
         return [(target, part) for target in step.targets]
     kinds = [kind.rstrip("?") for kind in match.results]
     return [(target, DTYPES[kind]) for target, kind in zip(step.targets, kinds, strict=False)]
-
-
-def steps_of(block: BasicBlock) -> Iterator[Step]:
-    yield from block.steps
-    if block.end is not None:
-        yield block.end
 
 
 def c_type(dtype: np.dtype[Any]) -> str:
@@ -82,7 +75,7 @@ class Registers:
     def of(cls, kernel: Kernel) -> Registers:
         found: dict[int, str] = {}
         for block in kernel.blocks:
-            for step in steps_of(block):
+            for step in block.all_steps:
                 for target, dtype in results_of(kernel, step):
                     if target is not None:
                         found[target.register] = storage(dtype if target.widen is None else target.widen)
@@ -143,7 +136,7 @@ def _uniform(kernel: Kernel) -> dict[int, Compute]:
     """Find registers that one unguarded step writes, from nothing but what a whole block shares."""
     writers: dict[int, list[Step]] = {}
     for block in kernel.blocks:
-        for step in steps_of(block):
+        for step in block.all_steps:
             for target in step.targets:
                 if target is not None:
                     writers.setdefault(target.register, []).append(step)

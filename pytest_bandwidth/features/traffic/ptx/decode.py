@@ -419,15 +419,11 @@ def basic_blocks(items: Iterable[Step | LabelMark]) -> tuple[BasicBlock, ...]:
             rank=ranks[number],
             live=live[number],
             polls=any(step.polls for step in block.steps),
-            meets=any(step.meets for step in _steps(block)),
+            meets=any(step.meets for step in block.all_steps),
             shuffles=number in shuffles,
         )
         for number, block in enumerate(blocks)
     )
-
-
-def _steps(block: BasicBlock) -> tuple[Step, ...]:
-    return block.steps if block.end is None else (*block.steps, block.end)
 
 
 def _cut(items: Iterable[Step | LabelMark]) -> list[BasicBlock]:
@@ -489,7 +485,7 @@ def _liveness(blocks: Sequence[BasicBlock], successors: Sequence[Sequence[int]])
 
 def _uses(block: BasicBlock) -> tuple[int, int]:
     read = written = 0
-    for step in _steps(block):
+    for step in block.all_steps:
         used = 0
         for source in step.sources:
             used |= 1 << source.register

@@ -154,7 +154,7 @@ class Tally:
         return self._executed * CLOCKS_PER_INSTRUCTION
 
     def _stop(self, block: BasicBlock, found: str, bound: str) -> NoReturn:
-        sites = [self._kernel.sites[step.site] for step in (*block.steps, block.end) if step is not None]
+        sites = [self._kernel.sites[step.site] for step in block.all_steps]
         at = next((f", now at {site.file}:{site.line}" for site in sites if site.line), "")
         raise UsageError(
             f"kernel {self._kernel.name} has {found} on this device{at}; "
@@ -249,7 +249,7 @@ class BatchInterpreter:
         """Raise UsageError: all threads that are left wait for what none of them stores. A fault may be why."""
         before = "".join(f"; before that, {fault.text}" for fault in self.faults.faults[:1])
         block = self.kernel.blocks[min(self._polling)]
-        site = self.kernel.sites[next(step.site for step in (*block.steps, block.end) if step is not None)]
+        site = self.kernel.sites[block.all_steps[0].site]
         at = f" at {site.file}:{site.line}" if site.line else ""
         words = {} if self.memory.barriers is None else self.memory.barriers.lacking
         for step in block.steps:

@@ -300,6 +300,11 @@ class BasicBlock:
     meets: bool = False
     shuffles: bool = False
 
+    @property
+    def all_steps(self) -> tuple[Step, ...]:
+        """Return the steps and the jump after them, if there is one."""
+        return self.steps if self.end is None else (*self.steps, self.end)
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
