@@ -6,6 +6,7 @@ Triton itself sets registers and spills of a kernel that its driver has loaded; 
 from __future__ import annotations
 
 import importlib.util
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,10 +16,14 @@ import pytest
 pytest.importorskip("triton", minversion="3.9", reason="make frameworks installs Triton")
 
 import triton
+from scripted import ScriptedDevice
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from user_project import bandwidth_on
 
 from pytest_bandwidth.devices.code.given import compiled_resources
+from pytest_bandwidth.devices.triton import as_tensors
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 from pytest_bandwidth.fixture.input import checked_code
 
@@ -83,12 +88,14 @@ def test_a_measured_row_has_the_code_of_the_kernel_and_of_its_machine_code(writt
     assert found[0] == found[1] != found[2]
 
 
-def test_what_a_launch_returns_tells_registers_and_shared_memory(written, monkeypatch):
+@pytest.fixture
+def loaded(monkeypatch):
+    """Answer as the driver of a card would; launches do nothing. What was loaded, each once."""
     loaded = []
 
     def load_binary(name, kernel, shared, _device):
         loaded.append((name, kernel, shared))
-        return "module", "function", 40, 3, 1024
+        return None, "function", 40, 3, 1024
 
     target = TARGETS[0]
     utils = SimpleNamespace(
@@ -104,10 +111,55 @@ def test_what_a_launch_returns_tells_registers_and_shared_memory(written, monkey
         utils=utils,
     )
     monkeypatch.setattr(triton.runtime.driver, "_active", answers)
+    return loaded
+
+
+@pytest.fixture
+def argument():
     x = np.ones(1024, np.float32)
-    argument = SimpleNamespace(data_ptr=lambda: x.ctypes.data, dtype="float32")
-    kernel = written(SOURCE)[(1,)](argument, argument, x.size, BLOCK=1024)
+    return SimpleNamespace(data_ptr=lambda: x.ctypes.data, dtype="float32")
+
+
+def test_what_a_launch_returns_tells_registers_and_shared_memory(written, loaded, argument):
+    kernel = written(SOURCE)[(1,)](argument, argument, 1024, BLOCK=1024)
     assert compiled_resources(compiled(written(SOURCE))) is None  # not loaded
-    kernel.module = None  # it would be unloaded once the driver is another
     assert loaded == [("scale", kernel.asm["cubin"], kernel.metadata.shared)]
     assert compiled_resources(kernel) == KernelResources(40, 12, kernel.metadata.shared)
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_launch_on_a_card_is_identified_by_the_machine_code_that_triton_returned(
+    written, argument, tmp_path, monkeypatch
+):
+    card = DeviceIdentity("cuda", "a card", 1 << 30, "0", timed_on="gpu")
+    monkeypatch.setattr("pytest_bandwidth.measuring.measurer.open_device", lambda _: ScriptedDevice(identity=card))
+    bandwidth = bandwidth_on("cuda", tmp_path)
+
+    def launched(text, label, grid=1, **constants):
+        kernel, args = written(text), (argument, argument, 1024)
+        return bandwidth.launch(
+            kernel, grid, None, args, reads=4096, writes=4096, label=label, constants={"BLOCK": 1024, **constants}
+        )
+
+    first = launched(SOURCE, "first")
+    assert first.code.function is not None
+    assert first.resources == KernelResources(40, 12, 0)
+    assert launched(SAME["a comment"], "a comment").code.function == first.code.function
+    changed = [
+        launched(SOURCE.replace("2.0", "3.0"), "a number"),
+        launched(SOURCE, "a grid", grid=(2,)),
+        launched(SOURCE, "a constant", BLOCK=512),
+    ]
+    assert len({one.code.function for one in (first, *changed)}) == 4
+    bound = bandwidth.bind(written(SOURCE), 1, None, (argument, argument, 1024), constants={"BLOCK": 1024})
+    assert bandwidth(bound, reads=4096, writes=4096).resources == first.resources
+
+
+def test_arrays_of_cupy_become_tensors_of_the_same_memory(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(ndarray=np.ndarray))
+    x = np.arange(4.0)
+    given = as_tensors((x, 4, "text"))
+    assert isinstance(given[0], torch.Tensor)
+    given[0][1] = 7
+    assert (x[1], given[1:]) == (7, (4, "text"))

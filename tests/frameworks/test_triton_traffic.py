@@ -14,13 +14,21 @@ pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip
 
 import triton
 import triton_kernels as kernels
+from user_project import bandwidth_on
 
 from pytest_bandwidth.devices.base import Budget, Workload
-from pytest_bandwidth.domain.errors import KernelFault, UsageError
+from pytest_bandwidth.domain.errors import KernelFault, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.features.traffic.device import TrafficDevice, open_traffic
-from pytest_bandwidth.fixture.input import checked_launch
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled():
+    """Let Triton compile anew: each test has a cache folder of its own, and another architecture."""
+    for kernel in vars(kernels).values():
+        if isinstance(kernel, triton.runtime.JITFunction):
+            kernel.device_caches.clear()
 
 
 @pytest.fixture(params=["sm_80", "sm_90"])
@@ -28,9 +36,6 @@ def device(request):
     """A device that Triton launches on."""
     opened = open_traffic(request.param)
     opened.begin_test()
-    for kernel in vars(kernels).values():
-        if isinstance(kernel, triton.runtime.JITFunction):
-            kernel.device_caches.clear()  # of the other architecture
     return opened
 
 
@@ -91,10 +96,75 @@ def test_an_interpreter_of_triton_s_is_refused(device, monkeypatch):
         counted(device, lambda: None)
 
 
-@pytest.mark.parametrize("kernel", [kernels.add, triton.autotune([triton.Config({})], key=[])(kernels.add)])
-def test_a_launch_of_triton_s_kernel_is_told_how(kernel):
-    with pytest.raises(UsageError, match=r"found an object of type \w+, expected a call of Triton's kernel: "):
-        checked_launch(kernel, 4, None, (), 0)
+class TestLaunch:
+    N = 5000
+    GRID = (triton.cdiv(N, 1024),)
+
+    @pytest.fixture(params=["sm_80", "sm_90"])
+    def bandwidth(self, request, tmp_path):
+        found = bandwidth_on(f"traffic:{request.param}", tmp_path)
+        found._device.begin_test()
+        yield found
+        found._device.end_test()
+
+    @pytest.fixture
+    def arrays(self, bandwidth):
+        return bandwidth.random(self.N), bandwidth.random(self.N), bandwidth.empty(self.N)
+
+    @pytest.mark.parametrize("grid", [GRID, GRID[0], lambda meta: (triton.cdiv(5000, meta["block"]),)])
+    def test_it_counts_what_a_callable_that_launches_counts(self, bandwidth, arrays, grid):
+        x, y, out = arrays
+        args, declared = (*arrays, self.N), {"reads": (x, y), "writes": out}
+        launched = bandwidth.launch(
+            kernels.add, grid, None, args, constants={"block": 1024}, num_warps=8, label="one", **declared
+        )
+        np.testing.assert_array_equal(out, x + y)
+        called = bandwidth(lambda: kernels.add[self.GRID](*args, block=1024, num_warps=8), label="other", **declared)
+        assert launched.counts == called.counts
+        assert launched.code == called.code
+
+    def test_an_autotuned_kernel_takes_its_first_configuration(self, bandwidth, arrays):
+        tuned = triton.autotune([triton.Config({"block": block}) for block in (512, 256)], key=["n"])(kernels.add)
+        found = bandwidth.launch(
+            tuned,
+            lambda meta: (triton.cdiv(self.N, meta["block"]),),
+            None,
+            (*arrays, self.N),
+            reads="args",
+            writes=arrays[2],
+        )
+        assert found.detail["kernel"] == "add[block=512]"
+
+    def test_several_are_bound_and_counted_together(self, bandwidth, arrays):
+        x, y, out = arrays
+        first = bandwidth.bind(kernels.add, self.GRID, None, (x, y, out, self.N), constants={"block": 1024})
+        second = bandwidth.bind(kernels.add, self.GRID, None, (out, y, out, self.N), constants={"block": 1024})
+        one = bandwidth(first, reads=(x, y), writes=out, label="first")
+        both = bandwidth(lambda: (first(), second()), reads=(x, y), writes=out)
+        np.testing.assert_allclose(out, x + y + y, rtol=1e-6)
+        assert both.counts["load_sectors"] == 2 * one.counts["load_sectors"]
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"block": 256}, r"found block=256, expected None: Triton sets it by num_warps"),
+            ({"block": None, "shared_mem": 64}, r"found shared_mem=, which Triton's kernels do not take"),
+            ({"block": None, "stream": 7}, r"found stream=, which Triton's kernels do not take"),
+        ],
+    )
+    def test_what_triton_s_kernels_do_not_take_is_refused(self, bandwidth, given, message):
+        with pytest.raises(UsageError, match=message):
+            bandwidth.launch(kernels.add, 4, args=(), reads=8, **given)
+
+    def test_a_kernel_of_cuda_takes_no_option_of_triton_s(self, bandwidth):
+        with pytest.raises(UsageError, match="found num_warps=, which only Triton's kernels take"):
+            bandwidth.launch(object(), 4, 64, (), reads=8, num_warps=4)
+        with pytest.raises(UsageError, match="found constants=, which only Triton's kernels take"):
+            bandwidth.launch(object(), 4, 64, (), reads=8, constants={})
+
+    def test_on_the_host_the_test_skips(self, tmp_path):
+        with pytest.raises(NotOnThisDevice, match="a kernel of Triton's needs a GPU, or --bandwidth-device=traffic"):
+            bandwidth_on("cpu", tmp_path).launch(kernels.add, 4, None, (), reads=8)
 
 
 def test_dropout(device):

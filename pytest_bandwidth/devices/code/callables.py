@@ -22,6 +22,7 @@ from pytest_bandwidth.devices.code.launch import (
     nowhere,
 )
 from pytest_bandwidth.devices.code.walk import Unknown, Walk
+from pytest_bandwidth.devices.triton import TritonLaunch
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest, is_installed
 
 # Containers that a callable is looked for in; anything else is handed over as it is.
@@ -114,6 +115,8 @@ class _WalkAroundCode(Walk):
         elif type(function).__module__.startswith("numba.cuda.") and type(function).__name__ == "_LaunchConfiguration":
             # How numba-cuda's dispatcher is launched, where grid and block are given: ``kernel[grid, block]``.
             yield repr((function.griddim, function.blockdim, function.sharedmem))
+        elif isinstance(function, TritonLaunch):
+            yield from self.of(function.grid) if callable(function.grid) else (repr(function.grid),)
 
     def _object(self, value: Any) -> Iterator[str]:
         if isinstance(value, list):

@@ -134,12 +134,15 @@ class TritonDriver:
         most = most_shared_bytes(self._arch)
         return {"max_shared_mem": most, "multiprocessor_count": 1, "warpSize": WARP, "max_num_regs": 1 << 16}
 
-    def load_binary(self, _name: str, binary: bytes, _shared: int, _device: int) -> tuple[bytes, bytes, int, int, int]:
-        """Return module, function, registers, spilled registers and the most threads of a block."""
-        return binary, binary, 0, 0, MAX_THREADS
+    def load_binary(self, _name: str, binary: bytes, _shared: int, _device: int) -> tuple[None, bytes, int, int, int]:
+        """Return module, function, registers, spilled registers and the most threads of a block.
 
-    def unload_module(self, module: bytes) -> None:
-        del module
+        No module, which Triton would have a driver unload, when the kernel goes and this one may have gone.
+        """
+        return None, binary, 0, 0, MAX_THREADS
+
+    def unload_module(self, module: object) -> None:
+        """Leave what a GPU's driver loaded before."""
 
     def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
         """Return what launches a kernel. It is given extents, stream, function, metadata and hooks, then arguments."""
