@@ -69,7 +69,7 @@ def _shown(baseline: Baseline, entry: Entry, on_host: bool) -> Shown:
     is_blunt = False
     if reference is not None and not entry.counts:
         spread = reference.spread
-        detects = drop_of_log(reference.detects(tolerance, DEFAULTS.confirm))
+        detects = reference.detects(tolerance, DEFAULTS.confirm)
         advised = runs_needed(reference, tolerance, DEFAULTS.confirm) if reference.runs else DEFAULTS.runs
         is_blunt = not reference.sees(tolerance, DEFAULTS.confirm)
     values = [value for run in entry.runs if (value := metrics_of_run(run).of(figure)) is not None]
@@ -80,7 +80,7 @@ def _shown(baseline: Baseline, entry: Entry, on_host: bool) -> Shown:
         "spread": spread,
         "spread_of_runs": stdev(map(log, values)) if len(values) > 1 else None,
         "tolerance": tolerance,
-        "detects": detects,
+        "detects": None if detects is None else drop_of_log(detects),
         "since_anchor": since_anchor(entry, figure),
         "runs": len(entry.runs),
         "gbps_of_runs": [run.gbps for run in entry.runs],
@@ -107,7 +107,7 @@ def _lines(baseline: Baseline, rows: Sequence[Shown]) -> list[str]:
         if hopeless := len(blunt) - len(advised):
             advice += f"; for {hopeless} of them " if advised else ": "
             advice += "no number of runs up to 20 would do: raise the tolerance or quiet the machine"
-        visible = sum(row.facts["detects"] is not None for row in rows)
+        visible = sum(row.facts["spread"] is not None for row in rows)
         lines.append(f"{len(blunt)} of {visible} are too noisy for their tolerance{advice}")
     return lines
 

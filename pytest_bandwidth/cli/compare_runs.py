@@ -249,7 +249,7 @@ def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str],
         notes.append({"code": "units", "text": text})
     trouble = _probe_note(compared)
     notes += [{"code": "probe", "text": trouble}] if trouble else []
-    blunt = [c.decision.numbers.detects or 0.0 for c in compared if c.decision.rule == Rule.TOO_NOISY]
+    blunt = [c.decision.numbers.allowed_drop or 0.0 for c in compared if c.decision.rule == Rule.TOO_NOISY]
     if blunt:
         runs = f"{counted(count, 'reference run')} and {counted(len(loaded) - count, 'new run')}"
         text = (

@@ -401,7 +401,7 @@ def _numbers(
         tolerance=tolerance,
         drop=drop_of_log(drop),
         allowed_drop=drop_of_log(reference.gate(tolerance, processes)),
-        detects=drop_of_log(reference.detects(tolerance, processes)),
+        detects=None if (detects := reference.detects(tolerance, processes)) is None else drop_of_log(detects),
         spread=reference.spread,
         degrees=reference.degrees,
         runs=reference.runs,

@@ -34,8 +34,7 @@ _NORMAL = NormalDist()
 class Reference:
     """Hold an entry seen through one figure: centre and spread of its logarithm, and the number of its runs.
 
-    spread: with the prior. scatter: of the runs alone, so that half of all estimates are too low; the prior's without
-    two runs.
+    spread: with the prior. scatter: of the runs alone, so that half of all estimates are too low; 0 for one run.
     """
 
     figure: Metric
@@ -61,15 +60,18 @@ class Reference:
         """Return whether a drop of the tolerance reaches the gate, which noise may widen."""
         return self.gate(tolerance, processes) <= log_of_drop(tolerance) * _ROUNDING
 
-    def detects(self, tolerance: float, processes: int) -> float:
+    def detects(self, tolerance: float, processes: int) -> float | None:
         """Return the log drop that is found 95 times in 100: past the gate, and slow enough in the first process.
 
-        The figures scatter as the runs do, whatever the prior says. The gate scatters with its estimated spread.
+        The figures scatter as the runs do, whatever the prior says. The gate scatters with its estimated spread. None
+        for fewer than two runs: nothing shows how they scatter.
         """
-        of_centre = _variance_of_median(self.runs) if self.runs else 0.0
+        if self.runs < 2:
+            return None
+        of_centre = _variance_of_median(self.runs)
         of_median = self.scatter**2 * (_variance_of_median(processes) + of_centre)
         noise = _noise(self.spread, self.degrees, self.runs, processes)
-        of_spread = math.sqrt(max(self.runs - 1, 0) / 2) * self.scatter**2 / (self.degrees * self.spread**2)
+        of_spread = math.sqrt((self.runs - 1) / 2) * self.scatter**2 / (self.degrees * self.spread**2)
         gate, of_gate = _maximum(log_of_drop(tolerance), noise, noise * of_spread)
         return max(
             gate + DETECTION_QUANTILE * math.sqrt(of_median + of_gate),
@@ -88,14 +90,13 @@ def reference_of(entry: Entry, figure: Metric, on_host: bool) -> Reference | Non
     if not logs:
         if figure == "relative" or entry.gbps is None:
             return None
-        prior = prior_spread(figure, on_host)
-        return Reference(figure, math.log(entry.gbps), prior, prior, PRIOR_DEGREES, 0)
+        return Reference(figure, math.log(entry.gbps), prior_spread(figure, on_host), 0.0, PRIOR_DEGREES, 0)
     # Not `statistics.stdev`: it computes in fractions, which 10,000 entries feel.
     mean = sum(logs) / len(logs)
     squares = sum([(value - mean) ** 2 for value in logs])
     prior, of_runs = prior_spread(figure, on_host), len(logs) - 1
     # ÷ the median of χ² (Wilson and Hilferty, PNAS 17, 1931).
-    scatter = math.sqrt(squares / (of_runs * (1 - 2 / (9 * of_runs)) ** 3)) if of_runs else prior
+    scatter = math.sqrt(squares / (of_runs * (1 - 2 / (9 * of_runs)) ** 3)) if of_runs else 0.0
     spread = math.sqrt((PRIOR_DEGREES * prior**2 + squares) / (PRIOR_DEGREES + of_runs))
     return Reference(figure, median(logs), spread, scatter, PRIOR_DEGREES + of_runs, len(logs))
 

@@ -289,7 +289,7 @@ def sentence_of(decision: Decision) -> str:
             times = counted(len(numbers.confirmations), "re-run")
             return f"{format_percent(facts.get('first_drop', 0.0), 1)} slower here, normal in {times}"
         case Rule.TOO_NOISY:
-            hidden = format_percent(numbers.detects or 0.0, 1)
+            hidden = format_percent(numbers.detects or numbers.allowed_drop or 0.0, 1)
             return f"slowdowns below {hidden} cannot be detected, the tolerance is {tolerance}"
         case Rule.COUNTS:
             return _counts(decision)

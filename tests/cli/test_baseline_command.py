@@ -112,7 +112,7 @@ def test_show_and_the_verdict_give_the_same_spread_and_advice(command, tmp_path,
     assert (decision.status, decision.rule) == (Status.UNDECIDED, Rule.TOO_NOISY)
     (seen,) = shown(command, path)
     assert seen["spread"] == pytest.approx(decision.numbers.spread, rel=1e-3)
-    assert seen["detects"] == pytest.approx(decision.numbers.detects, rel=1e-3)
+    assert seen["detects"] == (pytest.approx(decision.numbers.detects, rel=1e-3) if len(runs) > 1 else None)
     assert (seen["runs_advised"], decision.facts["runs_needed"]) == (advised, advised if runs else None)
     said = command("baseline", "show", path).out
     assert f"  {100 * decision.numbers.spread:.2f} %  " in said

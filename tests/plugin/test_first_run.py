@@ -21,7 +21,7 @@ def test_a_run_without_a_baseline_shows_and_writes_what_it_measured(project):
         [
             r"bandwidth: .+; peak unknown: shares are of the probe's GB/s; baseline: none \(measuring only\)",
             r"=+ memory bandwidth =+",
-            r"test +GB/s +share( +bound by)? +verdict",
+            r"test +GB/s( +share)?( +bound by)? +verdict",  # a busy host may show no share that can be believed
             r"test_copy\.py::test_copy +\d.* UNDECIDED",
             r"1 measured: 1 UNDECIDED",
             r"wrote deep/er/run\.json",
