@@ -178,8 +178,9 @@ from pytest_bandwidth.domain.traffic import Traffic
 device = CpuDevice()
 x, out = device.random(1000, "float32"), device.empty(1000, "float32")
 def work(): out[:] = x
-found = device.measure(Workload(work, Traffic(4000, 4000)), Budget(5, 0.05, 0.5), print)
-print(found.rounds.probe_name, *sorted(f.code for f in found.findings), device.identity.settings["threads"])
+found = device.measure(Workload(work, Traffic(4000, 4000)), Budget(5, 0.05, 0.5), lambda _: None)
+codes = {f.code for f in found.findings} - {"run-delay"}  # of a busy machine
+print(found.rounds.probe_name, *sorted(codes), device.identity.settings["threads"])
 try:
     device.kernel(read_source("stream.cu", "triad_f32", []))
 except NotOnThisDevice as error:
