@@ -383,7 +383,9 @@ def command(tool: str) -> list[str]:
 
 def environment() -> dict[str, str]:
     # Other plugins would add start-up time to one side or both.
-    return {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    # Each process would compile the plugin anew where Python is told to write no byte code.
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def rounds_of(drops: Sequence[float]) -> list[tuple[str, float]]:
