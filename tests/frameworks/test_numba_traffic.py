@@ -63,6 +63,17 @@ def of_a_tuple(out, sizes):
     out[0] = sizes[0]
 
 
+@cuda.jit(device=True)
+def eighth(x, i):
+    return x[8 * i % x.size + 8 * i // x.size]
+
+
+@cuda.jit
+def by_a_function(out, x, s):
+    i = cuda.grid(1)
+    out[i] = s * eighth(x, i)
+
+
 @pytest.fixture(params=["sm_80", "sm_90"])
 def bandwidth(request, tmp_path):
     found = bandwidth_on(f"traffic:{request.param}", tmp_path)
@@ -101,6 +112,15 @@ def test_a_lost_pattern_is_counted_at_its_line(bandwidth):
     assert found.counts["load_sectors"] == N
     (line,) = found.detail["lines"]
     assert line["loads"]["pattern"] == "strided (32 bytes)"
+
+
+def test_what_a_kernel_s_function_loads_is_counted(bandwidth):
+    by_a_function.overloads.clear()
+    eighth.overloads.clear()  # of the other architecture
+    y, x = arrays(bandwidth)
+    found = bandwidth.launch(by_a_function, N // 256, 256, (y, x, 1.0), reads=x, writes=y)
+    np.testing.assert_array_equal(y.reshape(8, -1), x.reshape(-1, 8).T)
+    assert found.counts["load_sectors"] == N
 
 
 def test_shared_memory_flags_and_arrays_of_two_dimensions(bandwidth):

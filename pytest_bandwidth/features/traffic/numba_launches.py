@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -50,16 +51,20 @@ class NumbaDriver:
         if module is None or self._restore is not None:
             return
         config, before = sys.modules["numba"].config, module.CUDADispatcher.call
-        warns = config.CUDA_LOW_OCCUPANCY_WARNINGS
+        warns, ask = config.CUDA_LOW_OCCUPANCY_WARNINGS, module.get_current_device
+        # A function that a kernel calls is compiled for the device that there is.
+        modelled = SimpleNamespace(compute_capability=divmod(number_of(self._arch), 10))
 
         def call(dispatcher: Any, args: Sequence[Any], launch: Any) -> None:
             self._launch(_launch_of(dispatcher, args, launch, self._arch))
 
         def restore() -> None:
             module.CUDADispatcher.call, config.CUDA_LOW_OCCUPANCY_WARNINGS = before, warns
+            module.get_current_device = ask
 
         # The warning is of a GPU that a small grid leaves idle.
         module.CUDADispatcher.call, config.CUDA_LOW_OCCUPANCY_WARNINGS = call, 0
+        module.get_current_device = lambda: modelled
         self._restore = restore
 
     def restore(self) -> None:
