@@ -159,7 +159,7 @@ def test_arrays_of_cupy_become_tensors_of_the_same_memory(monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(ndarray=np.ndarray))
     x = np.arange(4.0)
-    given = as_tensors((x, 4, "text"))
+    given = as_tensors((x, 4, "text"), on_gpu=True)
     assert isinstance(given[0], torch.Tensor)
     given[0][1] = 7
     assert (x[1], given[1:]) == (7, (4, "text"))

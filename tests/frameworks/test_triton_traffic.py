@@ -135,6 +135,23 @@ class TestLaunch:
         )
         assert found.detail["kernel"] == "add[block=512]"
 
+    def test_an_autotuner_prunes_by_the_arguments(self, bandwidth, arrays):
+        def pruned(configs, named, **_):
+            return configs[named["n"] == self.N :]
+
+        configs = [triton.Config({"block": block}) for block in (512, 256)]
+        tuned = triton.autotune(configs, key=["n"], prune_configs_by={"early_config_prune": pruned})(kernels.add)
+        found = bandwidth.launch(tuned, 20, None, (*arrays, self.N), reads="args", writes=arrays[2])
+        assert found.detail["kernel"] == "add[block=256]"
+
+    def test_constants_may_stand_between_arguments_which_may_be_any_arrays_of_numpy(self, bandwidth):
+        x, out = np.ones(self.N, np.float32), np.zeros(self.N, np.float32)
+        bandwidth.launch(
+            kernels.copy, self.GRID, None, (x, out, self.N), constants={"block": 1024}, reads="x", writes="out"
+        )
+        np.testing.assert_array_equal(out, x)
+        bandwidth.bind(kernels.copy, np.int64(5), None, (x, 1024, out, 7))()
+
     def test_several_are_bound_and_counted_together(self, bandwidth, arrays):
         x, y, out = arrays
         first = bandwidth.bind(kernels.add, self.GRID, None, (x, y, out, self.N), constants={"block": 1024})
@@ -150,11 +167,28 @@ class TestLaunch:
             ({"block": 256}, r"found block=256, expected None: Triton sets it by num_warps"),
             ({"block": None, "shared_mem": 64}, r"found shared_mem=, which Triton's kernels do not take"),
             ({"block": None, "stream": 7}, r"found stream=, which Triton's kernels do not take"),
+            (
+                {"block": None, "constants": 1024},
+                r"found constants=1024, expected values by the names of tl\.constexpr",
+            ),
+            ({"block": None, "constants": {3: 4}}, r"found constants=\{3: 4\}, expected values by the names"),
+            ({"block": None, "grid": None}, r"launch: grid=None, expected one to three whole numbers"),
+            (
+                {"block": None, "args": (1, 2, 3, 4, 5, 6)},
+                r"found 6 arguments, expected at most 5 besides constants \(x, y",
+            ),
         ],
     )
     def test_what_triton_s_kernels_do_not_take_is_refused(self, bandwidth, given, message):
         with pytest.raises(UsageError, match=message):
-            bandwidth.launch(kernels.add, 4, args=(), reads=8, **given)
+            bandwidth.launch(kernels.add, **{"grid": 4, "args": (), "reads": 8, **given})
+
+    def test_a_compiled_kernel_is_refused(self, bandwidth, arrays):
+        compiled = kernels.add[self.GRID](*arrays, self.N, block=1024)
+        with pytest.raises(
+            UsageError, match=r"found a CompiledKernel of Triton, expected a function with @triton\.jit"
+        ):
+            bandwidth.launch(compiled, self.GRID, None, (*arrays, self.N), reads=8)
 
     def test_a_kernel_of_cuda_takes_no_option_of_triton_s(self, bandwidth):
         with pytest.raises(UsageError, match="found num_warps=, which only Triton's kernels take"):

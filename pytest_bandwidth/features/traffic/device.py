@@ -31,6 +31,7 @@ from pytest_bandwidth.devices.numpy_arrays import (
     host_nbytes,
     resolve_dtype,
 )
+from pytest_bandwidth.devices.triton import Array
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
@@ -59,7 +60,7 @@ from pytest_bandwidth.features.traffic.ptx.nvrtc import (
 )
 from pytest_bandwidth.features.traffic.ptx.occupancy import Occupancy, number_of, occupancy_of
 from pytest_bandwidth.features.traffic.ptx.sparse import digest_of, is_sparse, sparse_zeros
-from pytest_bandwidth.features.traffic.triton_launches import Array, ForeignLaunch, TritonDriver
+from pytest_bandwidth.features.traffic.triton_launches import ForeignLaunch, TritonDriver
 
 DEFAULT_ARCH = "sm_90"
 NO_LAUNCH = (

@@ -47,7 +47,7 @@ class NumbaDriver:
 
     def drive(self) -> None:
         """Take over, until `restore`, where this process has imported numba-cuda."""
-        module = sys.modules.get("numba.cuda.dispatcher") if "numba_cuda" in sys.modules else None
+        module: Any = sys.modules.get("numba.cuda.dispatcher") if "numba_cuda" in sys.modules else None
         if module is None or self._restore is not None:
             return
         config, before = sys.modules["numba"].config, module.CUDADispatcher.call

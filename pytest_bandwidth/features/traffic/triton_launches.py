@@ -39,24 +39,6 @@ _SCALARS: Mapping[str, type[np.generic]] = {
 }
 
 
-class Array(np.ndarray[Any, Any]):
-    """Be an array that a kernel of Triton's can be given: it asks for what a tensor of PyTorch has."""
-
-    def data_ptr(self) -> int:
-        """Return the address of the first element."""
-        return int(self.ctypes.data)
-
-    # What an autotuner calls for `reset_to_zero` and `restore_value`.
-    def zero_(self) -> None:
-        self[...] = 0
-
-    def clone(self) -> Any:
-        return self.copy()
-
-    def copy_(self, values: Any) -> None:
-        self[...] = values
-
-
 @dataclass(frozen=True, slots=True)
 class ForeignLaunch:
     """Hold one launch of another maker's kernel. args: as `ptx.execute` takes them.
