@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -104,6 +106,12 @@ def test_each_way_to_launch_is_counted(bandwidth, way):
     assert found.device.settings["numba-cuda"]
     assert "nvrtc" not in found.device.settings
     assert found.findings == ()
+
+
+def test_a_sample_of_blocks_is_counted(bandwidth):
+    bandwidth.marker = replace(bandwidth.marker, blocks=2)
+    y, x = arrays(bandwidth)
+    assert bandwidth.launch(scale, N // 256, 256, (y, x, 2.0), reads=x, writes=y).method == "ptx, 2 blocks"
 
 
 def test_a_lost_pattern_is_counted_at_its_line(bandwidth):

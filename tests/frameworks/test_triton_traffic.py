@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,22 @@ class TestLaunch:
         )
         np.testing.assert_array_equal(out, x)
         bandwidth.bind(kernels.copy, np.int64(5), None, (x, 1024, out, 7))()
+
+    def test_what_the_compiler_gave_it_is_counted(self, bandwidth, arrays):
+        declared = {"reads": 8, "constants": {"block": 1024}}
+        found = bandwidth.launch(kernels.add, self.GRID, None, (*arrays, self.N), **declared)
+        assert found.resources.registers > 0
+        assert (found.counts["local_bytes_per_thread"], found.counts["resident_warps"]) == (0, 64)
+        wide = bandwidth.launch(kernels.add, self.GRID, None, (*arrays, self.N), label="wide", num_warps=1, **declared)
+        assert wide.counts["resident_warps"] < 64
+
+    def test_a_sample_of_its_blocks_is_counted(self, bandwidth, arrays):
+        bandwidth.marker = replace(bandwidth.marker, blocks=2)
+        args, declared = (*arrays, self.N), {"reads": 8}
+        run = bandwidth.bind(kernels.add, self.GRID, None, args, constants={"block": 1024})
+        assert bandwidth(run, **declared).method == "ptx, 2 blocks"
+        run()
+        np.testing.assert_array_equal(arrays[2], arrays[0] + arrays[1])
 
     def test_several_are_bound_and_counted_together(self, bandwidth, arrays):
         x, y, out = arrays

@@ -158,8 +158,10 @@ class TrafficDevice(Device):
         self._unwritten: list[weakref.ref[Any]] = []
         self._modules: weakref.WeakValueDictionary[int, _Module] = weakref.WeakValueDictionary()
         # What a callable launches while it is measured, by which makers' compilers.
-        self._launched: list[tuple[Execution, MeasuredCode]] | None = None
+        self._launched: list[tuple[Execution, MeasuredCode, Launch]] | None = None
         self._makers: dict[str, str] = {}
+        # So many blocks of a kernel that another maker launches.
+        self._blocks: int | None = None
         self._model(archs[0])
 
     def _model(self, arch: str) -> None:
@@ -316,15 +318,17 @@ class TrafficDevice(Device):
         else:
             self._drive()
             self._triton.refuse_interpreter()
-            launched: list[tuple[Execution, MeasuredCode]] = []
-            self._launched, self._makers = launched, {}
+            launched: list[tuple[Execution, MeasuredCode, Launch]] = []
+            self._launched, self._makers, self._blocks = launched, {}, workload.blocks
             try:
                 value = workload.call()
             finally:
-                self._launched = None
+                self._launched, self._blocks = None, None
             if not launched:
                 raise NotOnThisDevice(NO_LAUNCH)
-            executions, code = [execution for execution, _ in launched], _of_all([code for _, code in launched])
+            executions, code = [execution for execution, *_ in launched], _of_all([code for _, code, _ in launched])
+            if len(launched) == 1:
+                ((_, _, launch),) = launched
             makers = dict(self._makers)
             if makers and any(one.nvrtc_version for one in executions):
                 makers[COMPILER_SETTING] = self._identity.settings[COMPILER_SETTING]
@@ -428,7 +432,8 @@ class TrafficDevice(Device):
         if execution.faults:
             raise KernelFault(_faults_text(launch.kernel.name, execution.faults))
         if self._launched is not None:
-            self._launched.append((replace(execution, kernel=name or execution.kernel), self.code(launch)))
+            named = replace(execution, kernel=name or execution.kernel)
+            self._launched.append((named, self.code(launch), launch))
         return execution
 
     def _drive(self) -> None:
@@ -437,9 +442,9 @@ class TrafficDevice(Device):
 
     def _execute_foreign(self, launch: ForeignLaunch, driver: TritonDriver | NumbaDriver) -> None:
         module, source = _Module(launch.program, launch.program), KernelSource("", launch.kernel)
-        kernel = TrafficKernel(module, launch.kernel, None, launch.code, source)
+        kernel = TrafficKernel(module, launch.kernel, launch.resources, launch.code, source)
         described = Launch(kernel, launch.grid, launch.block, launch.args, launch.shared_bytes)
-        self._execute(described, None, lambda _: None, launch.name)
+        self._execute(described, self._blocks, lambda _: None, launch.name)
         self._makers[driver.maker] = driver.version
 
 

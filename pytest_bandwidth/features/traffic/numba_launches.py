@@ -88,7 +88,7 @@ def _launch_of(dispatcher: Any, args: Sequence[Any], config: Any, arch: str) -> 
     program, code = _compiled(dispatcher, types, arch, tuple(name for name, _ in passed))
     grid, (x, y, z) = tuple(config.griddim), config.blockdim
     values = tuple(value for _, value in passed)
-    return ForeignLaunch(program.renewed(), code, kernel, kernel, grid, (x, y, z), config.sharedmem, values)
+    return ForeignLaunch(program.renewed(), code, None, kernel, kernel, grid, (x, y, z), config.sharedmem, values)
 
 
 def _parts(kernel: str, name: str, value: Any, kind: Any) -> Iterator[tuple[str, Any]]:

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.code.cubin import kernel_code
+from pytest_bandwidth.devices.code.cubin import kernel_code, resources_of
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.measured.measurement import KernelResources
 from pytest_bandwidth.features.traffic.ptx import Program, PtxModule
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP
 from pytest_bandwidth.features.traffic.ptx.launch import MAX_THREADS
@@ -44,10 +45,12 @@ class ForeignLaunch:
     """Hold one launch of another maker's kernel. args: as `ptx.execute` takes them.
 
     kernel: its name in the program. name: what reports call it, with its constants, `add[BLOCK=1024]`.
+    resources: what the compiler gave it; None where there is no machine code.
     """
 
     program: Program
     code: MeasuredCode
+    resources: KernelResources | None
     kernel: str
     name: str
     grid: tuple[int, int, int]
@@ -163,9 +166,10 @@ def _launch_of(source: Any, metadata: Any, cubin: bytes, grid: tuple[int, int, i
     named = ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in constants.items())
     file = Path(function.fn.__code__.co_filename)
     text, arch = _ptx_of(metadata.hash, source.name), f"sm_{metadata.target.arch}"
-    program, code = _loaded(text, cubin, arch, kernel, file.name, source_text(file), (*passed,))
+    program, code, resources = _loaded(text, cubin, arch, kernel, file.name, source_text(file), (*passed,))
     name, block = f"{kernel}[{named}]" if named else kernel, (metadata.num_warps * WARP, 1, 1)
-    return ForeignLaunch(program.renewed(), code, kernel, name, grid, block, metadata.shared, tuple(passed.values()))
+    values = tuple(passed.values())
+    return ForeignLaunch(program.renewed(), code, resources, kernel, name, grid, block, metadata.shared, values)
 
 
 def source_text(file: Path) -> str:
@@ -216,9 +220,9 @@ def _ptx_of(key: str, kernel: str) -> str:
 @functools.lru_cache(PROGRAMS_KEPT)
 def _loaded(
     ptx: str, cubin: bytes, arch: str, kernel: str, filename: str, python: str, parameters: tuple[str, ...]
-) -> tuple[Program, MeasuredCode]:
+) -> tuple[Program, MeasuredCode, KernelResources | None]:
     triton = str(Path(sys.modules["triton"].__file__ or "").parent)
     module = PtxModule(
         ptx, "", arch, filename=filename, source=python, parameters=parameters, foreign_folder=triton, for_blocks=True
     )
-    return Program(module), kernel_code(ptx, cubin, kernel)
+    return Program(module), kernel_code(ptx, cubin, kernel), resources_of(cubin).get(f"{kernel} {arch}")
