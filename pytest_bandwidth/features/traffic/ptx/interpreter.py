@@ -234,11 +234,14 @@ class BatchInterpreter:
         late = spread(mask.lanes, self._shape) & np.repeat(polling, WARP, axis=1)
         if not late.any():
             return False
-        self._join(self._held, number, Mask(late, self.geometry))
-        rest = mask.lanes & ~late
-        if rest.any():
-            self._join(self._ready, number, Mask(rest, self.geometry))
+        self._part(number, mask, late, self._held, self._ready)
         return True
+
+    def _part(self, number: int, mask: Mask, chosen: Array, groups: dict[int, Mask], others: dict[int, Mask]) -> None:
+        """Let the chosen lanes of a group join some groups, and those that are left others."""
+        for lanes, of in ((mask.lanes & chosen, groups), (mask.lanes & ~chosen, others)):
+            if lanes.any():
+                self._join(of, number, Mask(lanes, self.geometry))
 
     def _release(self) -> None:
         held, self._held = self._held, {}
@@ -530,9 +533,7 @@ class BatchInterpreter:
             held |= lanes.any(axis=1, keepdims=True)
         passing: dict[int, Mask] = {}
         for number, mask in waiting.items():
-            for lanes, groups in ((mask.lanes & ~held, passing), (mask.lanes & held, self._waiting)):
-                if lanes.any():
-                    groups[number] = Mask(lanes, self.geometry)
+            self._part(number, mask, held, self._waiting, passing)
         return passing
 
     def _without_waiting_clusters(self, waiting: dict[int, Mask]) -> dict[int, Mask]:
@@ -546,12 +547,7 @@ class BatchInterpreter:
         busy = busy[self.geometry.peers, 0].any(axis=1, keepdims=True)
         passing = {number: mask for number, mask in waiting.items() if number not in at_cluster}
         for number in at_cluster:
-            for lanes, groups in (
-                (waiting[number].lanes & ~busy, passing),
-                (waiting[number].lanes & busy, self._waiting),
-            ):
-                if lanes.any():
-                    groups[number] = Mask(lanes, self.geometry)
+            self._part(number, waiting[number], busy, self._waiting, passing)
         return passing
 
     def _report_stuck(self, waiting: dict[int, Mask]) -> None:

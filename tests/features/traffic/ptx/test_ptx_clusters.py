@@ -55,6 +55,18 @@ def swapped(x: np.ndarray) -> np.ndarray:
     return x.reshape(-1, 2, 64)[:, ::-1, ::-1].reshape(-1, 64)
 
 
+def test_a_cluster_waits_at_its_barrier_for_a_warp_that_polls() -> None:
+    """The other warp waits, as the other block does, until another cluster has passed and stored."""
+    body = """volatile int* flag = o - 64 * b + 383;
+    if (b == 0 && t < 32) while (*flag == 0);
+    cluster.sync();
+    if (b == 4 && t == 0) { __threadfence(); *flag = 1; }
+    if (b < 2) o[t] = 7;"""
+    _, o, execution = launched(body)
+    assert not execution.faults
+    np.testing.assert_array_equal(o[:2], 7)
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
