@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -546,10 +545,8 @@ def matrix_product(here: Here) -> Sequence[Step]:
     blocks = depth * matrices.BITS[left] // 128
     if [len(one) for one in held] != [2 if result == "f16" else 4, 2 * blocks, blocks, 2 if result == "f16" else 4]:
         here.refuse()
-    kind = "f32" if result == "f32" else "b32"
+    kind = matrices.register_type(result)
     given = [here.read(one, "b32") for one in (*held[1], *held[2])] + [here.read(one, kind) for one in held[3]]
-    if result == "s32":
-        given[len(given) - 4 :] = [replace(one, dtype=DTYPES["s32"]) for one in given[-4:]]
     targets = tuple(here.write(one, kind) for one in held[0])
     function = partial(matrices.product, depth, left, right, "saturated" if saturates else result)
     step = WarpStep(**here.placed(), sources=tuple(given), targets=targets, name="mma", mode="", function=function)
@@ -573,7 +570,7 @@ def group_product(here: Here) -> Sequence[Step]:
         or not set(signs[2:]) <= ({0, 1} if matrices.BITS[left] == 16 else {0})
     ):
         here.refuse()
-    kind = {"s32": "s32", "f32": "f32"}.get(result, "b32")
+    kind = matrices.register_type(result)
     given = [here.read(one, "b32") for one in a.items] if isinstance(a, Vector) else [here.read(a, "u64")]
     sums = tuple(here.read(one, kind) for one in registers)
     turned = [False, *map(bool, signs[2:])][-2:] if len(signs) > 2 else [False, False]

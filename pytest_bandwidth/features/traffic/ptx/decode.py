@@ -51,6 +51,8 @@ from pytest_bandwidth.features.traffic.ptx.parsing import (
     parse_ptx,
 )
 from pytest_bandwidth.features.traffic.ptx.program import (
+    Arrive,
+    Atomic,
     Barrier,
     BarrierStep,
     BasicBlock,
@@ -59,6 +61,7 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Compute,
     Exit,
     Kernel,
+    Load,
     Memory,
     Nothing,
     Parameter,
@@ -66,6 +69,7 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Site,
     Step,
     Symbol,
+    WarpBarrier,
     WarpStep,
     Write,
     readable_name,
@@ -412,15 +416,16 @@ def _before_wait(blocks: Sequence[BasicBlock], sites: Sequence[Site]) -> tuple[i
 def basic_blocks(items: Iterable[Step | LabelMark]) -> tuple[BasicBlock, ...]:
     blocks = _cut(items)
     successors = [(*block.branch, *(() if block.following is None else (block.following,))) for block in blocks]
-    ranks, live, shuffles = _ranks(successors), _liveness(blocks, successors), _before_shuffles(blocks, successors)
+    ranks, live = _ranks(successors), _needed([_uses(block) for block in blocks], successors)
+    shuffles = _needed([(any(map(_is_shuffle, block.steps)), 0) for block in blocks], successors)
     return tuple(
         replace(
             block,
             rank=ranks[number],
             live=live[number],
-            polls=any(step.polls for step in block.steps),
-            meets=any(step.meets for step in block.all_steps),
-            shuffles=number in shuffles,
+            polls=any(map(_polls, block.steps)),
+            meets=any(map(_meets, block.all_steps)),
+            shuffles=bool(shuffles[number]),
         )
         for number, block in enumerate(blocks)
     )
@@ -452,35 +457,40 @@ def _cut(items: Iterable[Step | LabelMark]) -> list[BasicBlock]:
     return blocks
 
 
-def _before_shuffles(blocks: Sequence[BasicBlock], successors: Sequence[Sequence[int]]) -> set[int]:
-    """Return the blocks that have a shuffle, or from which one is reached."""
-    found = {
-        number
-        for number, block in enumerate(blocks)
-        if any(isinstance(step, WarpStep) and step.name == "shuffle" for step in block.steps)
-    }
-    size = 0
-    while len(found) > size:
-        size = len(found)
-        found.update(n for n in range(len(blocks) - 1, -1, -1) if not found.isdisjoint(successors[n]))
-    return found
+def _polls(step: Step) -> bool:
+    if isinstance(step, BarrierStep):
+        return step.operation == "test"
+    return step.fresh if isinstance(step, Load) else isinstance(step, Atomic) and bool(step.targets)
 
 
-def _liveness(blocks: Sequence[BasicBlock], successors: Sequence[Sequence[int]]) -> list[int]:
-    """Find registers that may be read before they are written, from each block's start on (backward data flow)."""
-    read, written = zip(*(_uses(block) for block in blocks), strict=True)
-    live = [0] * len(blocks)
+def _meets(step: Step) -> bool:
+    if isinstance(step, WarpStep):
+        return step.name != "active mask"
+    return step.is_named if isinstance(step, Barrier) else isinstance(step, WarpBarrier | Arrive)
+
+
+def _is_shuffle(step: Step) -> bool:
+    return isinstance(step, WarpStep) and step.name == "shuffle"
+
+
+def _needed(uses: Sequence[tuple[int, int]], successors: Sequence[Sequence[int]]) -> list[int]:
+    """Find what may be read before it is written, from each block's start on (backward data flow).
+
+    uses: by block what it reads before it writes it, and what it writes, as bit sets.
+    """
+    needed = [0] * len(uses)
     changed = True
     while changed:
         changed = False
-        for number in range(len(blocks) - 1, -1, -1):
+        for number in range(len(uses) - 1, -1, -1):
+            read, written = uses[number]
             out = 0
             for successor in successors[number]:
-                out |= live[successor]
-            new = read[number] | (out & ~written[number])
-            if new != live[number]:
-                live[number], changed = new, True
-    return live
+                out |= needed[successor]
+            new = read | (out & ~written)
+            if new != needed[number]:
+                needed[number], changed = new, True
+    return needed
 
 
 def _uses(block: BasicBlock) -> tuple[int, int]:

@@ -31,6 +31,11 @@ def exists(depth: int, left: str, right: str, result: str, accumulated: str) -> 
     return alike and depth in DEPTHS[BITS[left]] and result == accumulated and result in results
 
 
+def register_type(kind: str) -> str:
+    """Return the PTX type of registers that hold elements of a result."""
+    return kind if kind in ("f32", "s32") else "b32"
+
+
 def product(depth: int, left: str, right: str, result: str, _active: Array, *words: Array) -> tuple[Array, ...]:
     """Multiply and add: D = A·B + C, A of 16 rows, B of 8 columns, with the types of A, of B, and of C and D.
 

@@ -116,19 +116,22 @@ class Participation:
 
     def compute(self, step: Compute, operands: Sequence[Array], lanes: Array) -> None:
         """Mark the results of undefined operands. lanes: those for which the step's guard holds."""
+        marks = self._of_sources(step)
+        if marks and self._sites[step.site].opcode.split(".")[0] in _CHOICES:
+            differs = _bits(step.function(*self._otherwise(step, operands))) != _bits(step.function(*operands))
+            marks = {origin: np.where(differs, one, 0) for origin, one in marks.items()}
+        self._mark(step.targets, marks, lanes)
+
+    def _of_sources(self, step: Step) -> Marks:
         marks: Marks = {}
         for source in step.sources:
             marks = _joined(marks, self.undefined.get(source.register, {}))
-        if marks and self._sites[step.site].opcode.split(".")[0] in _CHOICES:
-            other = step.function(
-                *(
-                    _inverted(operand, _somewhere(self.undefined.get(source.register, {})))
-                    for operand, source in zip(operands, step.sources, strict=True)
-                )
-            )
-            differs = _bits(other) != _bits(step.function(*operands))
-            marks = {origin: np.where(differs, one, 0) for origin, one in marks.items()}
-        self._mark(step.targets, marks, lanes)
+        return marks
+
+    def _otherwise(self, step: Step, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Return a step's operands with every bit that is undefined turned over."""
+        undefined = (_somewhere(self.undefined.get(source.register, {})) for source in step.sources)
+        return tuple(map(_inverted, operands, undefined))
 
     def _mark(self, targets: Sequence[Write | None], marks: Marks, lanes: Array) -> None:
         """Mark what lanes write; nothing where it is defined."""
@@ -202,17 +205,12 @@ class Participation:
 
     def _matrices(self, step: WarpStep, sources: tuple[Array, ...], lanes: Array) -> None:
         """Mark the elements that depend on undefined ones, of whichever lane of the warp."""
-        marks: Marks = {}
-        for source in step.sources:
-            marks = _joined(marks, self.undefined.get(source.register, {}))
-        inverted = tuple(
-            _inverted(operand, _somewhere(self.undefined.get(source.register, {})))
-            for operand, source in zip(sources, step.sources, strict=True)
+        found, other = (
+            exchange(step.function, given, lanes, self._shape) for given in (sources, self._otherwise(step, sources))
         )
-        found, other = (exchange(step.function, given, lanes, self._shape) for given in (sources, inverted))
         warps = (self._shape[0], -1, WARP)
         of_warps: Marks = {}
-        for origin, one in marks.items():
+        for origin, one in self._of_sources(step).items():
             latest = spread(one, self._shape).reshape(warps).max(axis=2)
             of_warps[origin] = np.repeat(latest, WARP, axis=1)
         for target, one, two in zip(step.targets, found, other, strict=False):

@@ -64,16 +64,6 @@ class Step:
     sources: tuple[Read, ...] = ()
     targets: tuple[Write | None, ...] = ()
 
-    @property
-    def polls(self) -> bool:
-        """Tell whether it looks at memory that other threads may change meanwhile."""
-        return False
-
-    @property
-    def meets(self) -> bool:
-        """Tell whether the lanes of a warp execute it together."""
-        return False
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute(Step):
@@ -110,10 +100,7 @@ class Memory(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load(Memory):
-    @property
-    def polls(self) -> bool:
-        return self.fresh
+class Load(Memory): ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,10 +165,6 @@ class Atomic(Memory):
     operation: str
     type: str
 
-    @property
-    def polls(self) -> bool:
-        return bool(self.targets)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarrierStep(Memory):
@@ -199,10 +182,6 @@ class BarrierStep(Memory):
     parity: bool = False
     joins: bool = False
 
-    @property
-    def polls(self) -> bool:
-        return self.operation == "test"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarpStep(Step):
@@ -215,16 +194,9 @@ class WarpStep(Step):
     mode: str
     function: Callable[..., tuple[Any, ...]]
 
-    @property
-    def meets(self) -> bool:
-        return self.name != "active mask"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WarpBarrier(Step):
-    @property
-    def meets(self) -> bool:
-        return True
+class WarpBarrier(Step): ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,18 +231,10 @@ class Barrier(Step):
     is_named: bool = False
     cluster: bool = False
 
-    @property
-    def meets(self) -> bool:
-        return self.is_named
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrive(Step):
     """Arrive at a named barrier without waiting; its sources are number and count."""
-
-    @property
-    def meets(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,8 +250,9 @@ class BasicBlock:
     """Hold steps without a jump among them, then at most one jump, as indexes of `Kernel.blocks`.
 
     branch: where the ending Branch leads, by its labels' order; `following`: the next block in the text, None after an
-    end. live: registers whose values may still be read on entry, as a bit set. polls, meets: whether a step does.
-    shuffles: whether it has a shuffle, or one is reached from it.
+    end. live: registers whose values may still be read on entry, as a bit set. polls: whether a step looks at memory
+    that other threads may change meanwhile. meets: whether the lanes of a warp execute a step together. shuffles:
+    whether it has a shuffle, or one is reached from it.
     """
 
     steps: tuple[Step, ...]

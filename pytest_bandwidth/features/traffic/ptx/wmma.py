@@ -75,10 +75,6 @@ def _held(here: Here, operand: Operand, fragment: _Fragment) -> tuple[Operand, .
     return items
 
 
-def _register_type(kind: str) -> str:
-    return {"f32": "f32", "s32": "s32"}.get(kind, "b32")
-
-
 class _Part(NamedTuple):
     """Hold one access of a fragment: where it is, and its first register, that register's part, and what it moves."""
 
@@ -119,7 +115,7 @@ def _address(outer: Array, inner: Array, nbytes: int, offset: int, base: Array, 
 def load(here: Here) -> Sequence[Step]:
     target, start, *stride = here.operands
     fragment = _fragment(here.choice["operand"], here.choice["wshape"], _kind(here))
-    items, kind = _held(here, target, fragment), _register_type(fragment.kind)
+    items, kind = _held(here, target, fragment), matrices.register_type(fragment.kind)
     steps: list[Step] = []
     words: dict[int, list[Read]] = {}
     for part in _parts(here, here.choice["operand"], start, stride, fragment):
@@ -153,7 +149,7 @@ def _cut(part: int, dtype: np.dtype[Any], word: Array) -> Array:
 def store(here: Here) -> Sequence[Step]:
     start, source, *stride = here.operands
     fragment = _fragment("d", here.choice["wshape"], _kind(here))
-    held = [here.read(item, _register_type(fragment.kind)) for item in _held(here, source, fragment)]
+    held = [here.read(item, matrices.register_type(fragment.kind)) for item in _held(here, source, fragment)]
     steps: list[Step] = []
     for part in _parts(here, "d", start, stride, fragment):
         dtype, values = part.access["dtype"], held[part.register : part.register + part.access["count"]]
@@ -193,7 +189,7 @@ def multiply(here: Here) -> Sequence[Step]:
         _held(here, operand, fragment)[: len(fragment.registers)]
         for operand, fragment in zip(here.operands, fragments, strict=True)
     )
-    kind, counts = _register_type(result), (len(a), len(b))
+    kind, counts = matrices.register_type(result), (len(a), len(b))
     sources = [*(here.read(one, "b32") for one in (*a, *b)), *(here.read(one, kind) for one in c)]
     targets = tuple(here.write(one, kind) for one in d)
     total = "saturated" if "satfinite" in here.choice else result

@@ -174,10 +174,15 @@ def convert_pair(choice: Choice) -> Meaning:
     single = _float_to_float(choice, to, "f32")
 
     def compute(upper: Array, lower: Array) -> Array:
-        high, low = np.broadcast_arrays(single(upper).view(np.uint16), single(lower).view(np.uint16))
-        return (high.astype(np.uint32) << np.uint32(16)) | low
+        return _pair(single(upper).view(np.uint16), single(lower).view(np.uint16), np.uint32, 16)
 
     return compute
+
+
+def _pair(upper: Array, lower: Array, word: Any, bits: int) -> Array:
+    """Return words of two values, the upper one shifted by so many bits."""
+    high, low = np.broadcast_arrays(upper, lower)
+    return (high.astype(word) << word(bits)) | low
 
 
 class _Small(NamedTuple):
@@ -244,9 +249,8 @@ def small_from_singles(choice: Choice) -> Meaning:
 
 def _small_pair(upper: Array, lower: Array, choice: Choice) -> Array:
     step = _SMALL[_kind(choice)].step
-    high, low = np.broadcast_arrays(_narrow_small(upper, choice), _narrow_small(lower, choice))
     word = np.uint8 if step == 4 else np.uint16
-    return (high.astype(word) << word(step)) | low
+    return _pair(_narrow_small(upper, choice), _narrow_small(lower, choice), word, step)
 
 
 def _narrow_small(value: Array, choice: Choice) -> Array:
@@ -292,12 +296,7 @@ def fp8_values(kind: str) -> Any:
 
 def scale_from_singles(choice: Choice) -> Meaning:
     """Compute cvt.rp.satfinite.ue8m0x2.f32 d, a, b and its like: a to the upper byte, b to the lower."""
-
-    def compute(upper: Array, lower: Array) -> Array:
-        high, low = np.broadcast_arrays(_scale(upper, choice), _scale(lower, choice))
-        return (high << np.uint16(8)) | low
-
-    return compute
+    return lambda upper, lower: _pair(_scale(upper, choice), _scale(lower, choice), np.uint16, 8)
 
 
 def scale_from_halves(choice: Choice) -> Meaning:
@@ -305,7 +304,7 @@ def scale_from_halves(choice: Choice) -> Meaning:
 
     def compute(word: Array) -> Array:
         codes = _scale(halves.widen_bf16(halves.unpack(word, "bf16x2")), choice)
-        return (codes[..., 1] << np.uint16(8)) | codes[..., 0]
+        return _pair(codes[..., 1], codes[..., 0], np.uint16, 8)
 
     return compute
 
