@@ -70,10 +70,7 @@ def decoded(ptx_text: str, entry_name: str) -> Kernel:
     if function is None:
         raise KeyError(entry_name)
     placed = [v for v in syntax.variables if v.space in ("global", "const")]
-    symbols = {
-        v.name: Symbol(v.name, "global" if v.space == "global" else "const", variable_address(number), 0)
-        for number, v in enumerate(placed)
-    }
+    symbols = {v.name: Symbol(v.name, variable_address(number), 0) for number, v in enumerate(placed)}
     main = next(iter(syntax.files.values()), "kernel.cu").rsplit("/", 1)[-1]
     try:
         return decode(Syntax(functions, syntax.variables, syntax.files), function, symbols, main)

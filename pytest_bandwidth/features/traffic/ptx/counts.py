@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
@@ -14,7 +14,7 @@ from pytest_bandwidth.features.traffic.ptx.faults import AccessFault, Checker
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, least, spread
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region, View
 from pytest_bandwidth.features.traffic.ptx.program import Site
-from pytest_bandwidth.features.traffic.ptx.sparse import joined, touched
+from pytest_bandwidth.features.traffic.ptx.sparse import touched
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 
@@ -25,8 +25,8 @@ Pattern = Literal["coalesced", "misaligned", "strided", "random", "broadcast"]
 class AccessCounts:
     """Count accesses to global memory of one kind. A request is one instruction of one warp.
 
-    accesses: by threads. bytes_requested: asked for by all threads. bytes_distinct: each byte once, however often it
-    was asked for. sectors: 32-byte sectors, added up over the requests.
+    accesses: by threads. bytes_requested: asked for by all threads. sectors: 32-byte sectors, added up over the
+    requests.
     ideal_sectors: the fewest that could hold the distinct bytes of each request.
     requests_by_pattern: how many requests had which pattern. stride_bytes: the commonest step between neighbouring
     threads of strided requests, None where there is none.
@@ -35,7 +35,6 @@ class AccessCounts:
     accesses: int = 0
     requests: int = 0
     bytes_requested: int = 0
-    bytes_distinct: int = 0
     sectors: int = 0
     ideal_sectors: int = 0
     requests_by_pattern: Mapping[Pattern, int] = field(default_factory=dict)
@@ -146,10 +145,7 @@ class Execution:
     """
 
     kernel: str
-    arch: str
     nvrtc_version: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
     blocks: int
     blocks_run: int
     counts: Counts
@@ -223,92 +219,59 @@ _PATTERNS: tuple[tuple[Pattern, int], ...] = (
     ("random", loops.RANDOM),
     ("broadcast", loops.BROADCAST),
 )
-Place = tuple[str, int]
-Toucher = tuple[Place, str]
-_BITS = 8
-_CHUNK = 1 << 22
-# [bits, value]: whether the value has one of the bits.
-_HAS_SOME = (np.arange(256) & np.arange(256)[:, None]) != 0
+# What an access does to the bytes that it touches.
+_READ, _WRITTEN = 1, 2
+_DOES = {"load": _READ, "store": _WRITTEN, "atomic": _READ | _WRITTEN}
 
 
 class DistinctBytes:
-    """Keep one bit per region, per granule, and per source line and kind of access, in planes of eight bits.
+    """Keep for each granule of a region whether it was read, and whether it was written.
 
     granule_bytes: the narrowest global access of the kernel;
     aligned accesses touch whole granules, so counts are exact.
     """
 
-    def __init__(self, granule_bytes: int, sites: Sequence[Site]) -> None:
+    def __init__(self, granule_bytes: int) -> None:
         self._granule, self._shift = granule_bytes, granule_bytes.bit_length() - 1
-        self._places: list[Place] = [(site.file, site.line) for site in sites]
-        self._bits: dict[Region, dict[Toucher, int]] = {}
-        self._planes: dict[Region, list[Array]] = {}
+        self._flags: dict[Region, Array] = {}
         self._extents: dict[Region, tuple[int, int]] = {}
-        self._found: dict[tuple[Region, int, int, int], Array] = {}
+        self._found: dict[tuple[Region, int, int], Array] = {}
 
     def mark(self, access: Access) -> None:
         region = access.region
-        bits = self._bits.setdefault(region, {})
-        planes = self._planes.setdefault(region, [])
-        bit = bits.setdefault((self._places[access.site], access.kind), len(bits))
-        if bit // _BITS == len(planes):
-            planes.append(region.zeros_beside(-(-region.nbytes // self._granule), np.uint8))
+        if region not in self._flags:
+            self._flags[region] = region.zeros_beside(-(-region.nbytes // self._granule), np.uint8)
         first, end = self._extents.get(region, (region.nbytes, 0))
         self._extents[region] = min(first, access.first), max(end, access.end)
         self._found.clear()
         offset, mask = least(access.offset, access.mask)
         count = max(1, access.width // self._granule)
-        loops.mark(planes[bit // _BITS], 0, 0, offset, self._shift, mask, count, 1 << bit % _BITS)
+        loops.mark(self._flags[region], 0, 0, offset, self._shift, mask, count, _DOES[access.kind])
 
     def read(self, region: Region, start: int, nbytes: int) -> int:
         """Count the bytes of a part of a region that were loaded or updated."""
-        return self._count(region, lambda toucher: toucher[1] != "store", start, nbytes)
+        return self._count(region, _READ, start, nbytes)
 
     def written(self, region: Region, start: int, nbytes: int) -> int:
         """Count the bytes of a part of a region that were stored or updated."""
-        return self._count(region, lambda toucher: toucher[1] != "load", start, nbytes)
+        return self._count(region, _WRITTEN, start, nbytes)
 
-    def touched(self, kind: str, places: Iterable[Place]) -> int:
-        """Count the bytes of all regions that one kind of access (``load``, ``store`` …) at these lines touched."""
-        wanted = {(place, kind) for place in places}
-        return sum(self._count(region, wanted.__contains__, 0, region.nbytes) for region in self._bits)
-
-    def _count(self, region: Region, wanted: Callable[[Toucher], bool], start: int, nbytes: int) -> int:
-        chosen: dict[int, int] = {}
-        for toucher, bit in self._bits.get(region, {}).items():
-            if wanted(toucher):
-                chosen[bit // _BITS] = chosen.get(bit // _BITS, 0) | 1 << bit % _BITS
+    def _count(self, region: Region, what: int, start: int, nbytes: int) -> int:
         first, end = self._extents.get(region, (0, 0))
         low, high = max(start, first) // self._granule, -(-min(start + nbytes, end) // self._granule)
-        if not chosen or low >= high:
+        if low >= high:
             return 0
-        if len(chosen) == 1:
-            ((plane, bits),) = chosen.items()
-            granules = int(self._histogram(region, plane, low, high) @ _HAS_SOME[bits])
-        else:
-            granules = self._count_in_several(region, chosen, low, high)
-        return min(granules * self._granule, nbytes)
+        found = self._histogram(region, low, high)
+        return min(int(found[what] + found[_READ | _WRITTEN]) * self._granule, nbytes)
 
-    def _histogram(self, region: Region, plane: int, low: int, high: int) -> Array:
-        """Count how many granules of a part have which bits set; one look serves all questions about them."""
-        key = (region, plane, low, high)
+    def _histogram(self, region: Region, low: int, high: int) -> Array:
+        """Count how many granules of a part have which flags; one look serves both questions about them."""
+        key = (region, low, high)
         if key not in self._found:
-            flags = self._planes[region][plane][0]
+            flags = self._flags[region][0]
             counts = (loops.histogram(flags[part]) for part in touched(flags, low, high))
             self._found[key] = sum(counts, np.zeros(256, np.int64))
         return self._found[key]
-
-    def _count_in_several(self, region: Region, chosen: dict[int, int], low: int, high: int) -> int:
-        granules = 0
-        planes = [(self._planes[region][plane][0], np.uint8(bits)) for plane, bits in chosen.items()]
-        for whole in joined(part for flags, _ in planes for part in touched(flags, low, high)):
-            for begin in range(whole.start, whole.stop, _CHUNK):
-                part = slice(begin, min(begin + _CHUNK, whole.stop))
-                seen: Array = np.zeros(part.stop - begin, np.bool_)
-                for flags, bits in planes:
-                    seen |= (flags[part] & bits) != 0
-                granules += int(np.count_nonzero(seen))
-        return granules
 
 
 def _line_of(texts: Sequence[str], line: int) -> str:
@@ -320,7 +283,7 @@ class TrafficCounter(Checker):
 
     def __init__(self, granule_bytes: int, sites: Sequence[Site]) -> None:
         self._sites = sites
-        self._distinct = DistinctBytes(granule_bytes, sites)
+        self._distinct = DistinctBytes(granule_bytes)
         self._global: dict[tuple[int, str], Array] = {}
         self._shared: dict[tuple[int, str], Array] = {}
         self._local: dict[tuple[int, str], Array] = {}
@@ -435,7 +398,6 @@ class TrafficCounter(Checker):
             accesses=int(total[loops.LANES]),
             requests=int(total[loops.REQUESTS]),
             bytes_requested=int(total[loops.BYTES]),
-            bytes_distinct=self._distinct.touched(kind, {(self._sites[s].file, self._sites[s].line) for s in found}),
             sectors=int(total[loops.SECTORS]),
             ideal_sectors=int(total[loops.IDEAL_SECTORS]),
             requests_by_pattern={name: int(total[place]) for name, place in _PATTERNS if total[place]},

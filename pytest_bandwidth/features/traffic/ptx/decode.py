@@ -96,7 +96,7 @@ class Program:
         self.kernels: Mapping[str, tuple[Parameter, ...]] = {n: parameters_of(f) for n, f in self._functions.items()}
         self.variables = self._fresh_variables()
         self._symbols = {
-            name: Symbol(name, "global" if region.writable else "const", region_base(region.number), region.nbytes)
+            name: Symbol(name, region_base(region.number), region.nbytes)
             for name, region in zip((v.name for v in _placed(self._module.variables)), self.variables, strict=True)
         }
         self._decoded: dict[str, Kernel] = {}

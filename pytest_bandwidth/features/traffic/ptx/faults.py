@@ -44,7 +44,6 @@ class AccessFault:
     array: str
     block: str
     thread: str
-    address: int
     file: str
     line: int
     threads: int = 1
@@ -104,7 +103,7 @@ class FaultLog:
         what = sentence.format(array=array or "no array", place=place)
         at = "" if code in _OF_NO_ADDRESS else f" (address {address:#x})"
         text = f"{spot}: thread {thread} of block {block} {what}{at}"
-        self._found[key] = AccessFault(code, text, array, block, thread, address, where.file, where.line, threads)
+        self._found[key] = AccessFault(code, text, array, block, thread, where.file, where.line, threads)
 
     def line_of(self, site: int) -> str:
         where = self._sites[site]

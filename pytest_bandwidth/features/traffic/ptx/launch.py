@@ -255,9 +255,9 @@ class _Run:
         """Make fresh shared and local memory."""
         kernel, windows = self._kernel, []
         if self._uses_shared:
-            dynamic = Symbol("dynamic shared memory", "shared", kernel.dynamic_shared_offset, self._shared_bytes)
+            dynamic = Symbol("dynamic shared memory", kernel.dynamic_shared_offset, self._shared_bytes)
             external = next((s.name for s in kernel.shared if s.size == 0), dynamic.name)
-            symbols = (*(s for s in kernel.shared if s.size), Symbol(external, "shared", dynamic.address, dynamic.size))
+            symbols = (*(s for s in kernel.shared if s.size), Symbol(external, dynamic.address, dynamic.size))
             size = -(-(dynamic.address + dynamic.size) // 16) * 16
             data = np.zeros((geometry.rows, size), np.uint8)
             windows.append(Region("shared memory", "shared", SHARED_REGION, data, block_step=1, symbols=symbols))
@@ -281,10 +281,7 @@ class _Run:
         early = [self._kernel.sites[number] for number in self._kernel.before_wait]
         return Execution(
             kernel=self._kernel.name,
-            arch=compiled.arch,
             nvrtc_version=compiled.nvrtc_version,
-            grid=extents.grid,
-            block=extents.block,
             blocks=extents.blocks,
             blocks_run=blocks_run,
             counts=self._traffic.total(),

@@ -33,7 +33,7 @@ from pytest_bandwidth.features.traffic.ptx.parsing import (
     Variable,
     Vector,
 )
-from pytest_bandwidth.features.traffic.ptx.program import Guard, Parameter, Read, Site, Space, Symbol, Write
+from pytest_bandwidth.features.traffic.ptx.program import Guard, Parameter, Read, Site, Symbol, Write
 
 # Between two variables of shared or local memory, so that an index just past the end is seen; 128 bytes keep the banks.
 RED_ZONE_BYTES = 128
@@ -81,22 +81,22 @@ def layout_of(module: Module, kernel: Function) -> Layout:
                 met[item] = module_shared[item]
             elif item in functions:
                 pending.append(item)
-    shared, shared_end = _place("shared", [v for v in met.values() if v.space == "shared" and v.count is not None])
-    local, local_end = _place("local", [v for v in met.values() if v.space == "local"])
+    shared, shared_end = _place([v for v in met.values() if v.space == "shared" and v.count is not None])
+    local, local_end = _place([v for v in met.values() if v.space == "local"])
     dynamic = _aligned(shared_end + (RED_ZONE_BYTES if shared else 0), DYNAMIC_ALIGNMENT)
     for variable in met.values():
         if variable.space == "shared" and variable.count is None:
-            shared[variable.name] = Symbol(variable.name, "shared", dynamic, 0)
+            shared[variable.name] = Symbol(variable.name, dynamic, 0)
     return Layout(shared, local, dynamic, local_end)
 
 
-def _place(space: Space, variables: list[Variable]) -> tuple[dict[str, Symbol], int]:
+def _place(variables: list[Variable]) -> tuple[dict[str, Symbol], int]:
     placed: dict[str, Symbol] = {}
     end = 0
     for variable in variables:
         element = element_bytes(variable.type)
         start = _aligned(end + (RED_ZONE_BYTES if placed else 0), max(variable.align, element))
-        placed[variable.name] = Symbol(variable.name, space, start, element * (variable.count or 0))
+        placed[variable.name] = Symbol(variable.name, start, element * (variable.count or 0))
         end = start + placed[variable.name].size
     return placed, end
 

@@ -286,7 +286,6 @@ class Symbol:
     """Place a variable: byte offset in its space, or the full address for global and const ones."""
 
     name: str
-    space: Space
     address: int
     size: int
 

@@ -10,7 +10,7 @@ import errno
 import mmap
 import os
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -74,17 +74,6 @@ def touched(data: Array, low: int, high: int) -> Iterator[slice]:
         if low < high:
             yield slice(low, min(end, high))
         low = end
-
-
-def joined(parts: Iterable[slice]) -> list[slice]:
-    """Return the parts in order, those that overlap or meet as one."""
-    found: list[slice] = []
-    for part in sorted(parts, key=lambda one: one.start):
-        if found and part.start <= found[-1].stop:
-            found[-1] = slice(found[-1].start, max(found[-1].stop, part.stop))
-        else:
-            found.append(part)
-    return found
 
 
 def digest_of(data: Array) -> str:

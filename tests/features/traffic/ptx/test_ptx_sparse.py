@@ -27,11 +27,6 @@ def test_parts_that_were_touched_are_known():
     )
 
 
-def test_parts_of_several_are_joined():
-    parts = [slice(8, 9), slice(0, 4), slice(2, 3), slice(4, 6)]
-    assert sparse.joined(parts) == [slice(0, 6), slice(8, 9)]
-
-
 def test_files_are_closed_with_the_last_view():
     before = set(os.listdir("/proc/self/fd"))
     view = sparse.sparse_zeros(1 << 30)[4:].view(np.float32)
