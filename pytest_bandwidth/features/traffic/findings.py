@@ -9,7 +9,7 @@ from pytest_bandwidth.devices.datasheets import DATASHEETS
 from pytest_bandwidth.domain.measured.measurement import DETAIL, NOTE, Finding
 from pytest_bandwidth.domain.traffic import Traffic, differ
 from pytest_bandwidth.domain.units import format_bytes
-from pytest_bandwidth.features.traffic.ptx.counts import AccessCounts, ArrayCounts, Counts, Execution
+from pytest_bandwidth.features.traffic.ptx.counts import AccessCounts, Counts, Execution
 
 # Cards that a floor time is modelled for: bytes over the datasheet's peak, nothing else.
 LINE_AT_MOST = 120
@@ -83,8 +83,9 @@ def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Find
         ("written", declared.bytes_written, execution.bytes_written),
     ):
         if said != seen:
-            touched = [_touched(array, verb) for array in execution.arrays if _bytes(array, verb)]
-            beside = seen - sum(_bytes(array, verb) for array in execution.arrays)
+            of_arrays = [(array.name, getattr(array, f"bytes_{verb}")) for array in execution.arrays]
+            touched = [f"{format_bytes(nbytes)} of `{name}`" for name, nbytes in of_arrays if nbytes]
+            beside = seen - sum(nbytes for _, nbytes in of_arrays)
             if beside > 0:  # of an array of which it was given a part
                 touched.append(f"{format_bytes(beside)} beside the views that it was given")
             text = f"declared {format_bytes(said)} {verb}, the kernel touches {format_bytes(seen)}"
@@ -104,14 +105,6 @@ def before_wait(execution: Execution) -> tuple[Finding, ...]:
         f"global memory is accessed before griddepcontrol.wait, while the kernel launched before may write it: {lines}"
     )
     return (Finding("before-wait", text, NOTE),)
-
-
-def _bytes(array: ArrayCounts, verb: str) -> int:
-    return array.bytes_read if verb == "read" else array.bytes_written
-
-
-def _touched(array: ArrayCounts, verb: str) -> str:
-    return f"{format_bytes(_bytes(array, verb))} of `{array.name}`"
 
 
 def _access(counts: AccessCounts) -> dict[str, Any]:

@@ -6,6 +6,7 @@ An access to another block's memory is carried out, checked and named as one of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -54,12 +55,10 @@ class ClusterMemory(MemoryUnit):
         )
 
     def atomic(self, step: Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
-        atomic = super().atomic
-        return self._each(step, address, operands, lanes, lambda at, given, who: atomic(step, at, given, who))
+        return self._each(step, address, operands, lanes, partial(super().atomic, step))
 
     def barrier(self, step: BarrierStep, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
-        barrier = super().barrier
-        return self._each(step, address, operands, lanes, lambda at, given, who: barrier(step, at, given, who))
+        return self._each(step, address, operands, lanes, partial(super().barrier, step))
 
     def bulk_copy(self, step: BulkCopy, to: Array, start: Array, nbytes: Array, lanes: Array) -> None:
         places = ((to, step.writes), (start, step.reads))

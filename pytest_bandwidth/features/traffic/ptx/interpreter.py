@@ -22,7 +22,6 @@ from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, Initialisatio
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Geometry, Mask, exchange, spread, warps_with
 from pytest_bandwidth.features.traffic.ptx.mbarrier_words import lacking
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
-from pytest_bandwidth.features.traffic.ptx.named_barriers import NamedBarriers
 from pytest_bandwidth.features.traffic.ptx.participation import Participation
 from pytest_bandwidth.features.traffic.ptx.program import (
     Arrive,
@@ -58,6 +57,7 @@ LEAST_THREADS = 500
 PATIENCE = 64
 # What an instruction takes by the clocks that a kernel may read, in cycles and in nanoseconds.
 CLOCKS_PER_INSTRUCTION = 32
+BARRIERS = 16  # of a block, with a number (PTX ISA, bar)
 
 
 class Registers:
@@ -160,6 +160,53 @@ class Tally:
             f"kernel {self._kernel.name} has {found} on this device{at}; "
             f"use a smaller size there, run a sample of its blocks, or raise {bound} if it does end"
         )
+
+
+class NamedBarriers:
+    """Count who arrived at one batch's barriers that have a number and a count of threads (bar.sync 1, 128).
+
+    As on a GPU, a whole warp arrives, whichever of its lanes take part.
+    waiting: whether a lane waits, bool of shape (rows, lanes).
+    """
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._shape = (geometry.rows, geometry.lanes)
+        self._arrived = np.zeros((geometry.rows, BARRIERS), np.int64)
+        self._needed = np.zeros((geometry.rows, BARRIERS), np.int64)
+        self._awaited = np.zeros(self._shape, np.int64)
+        self.waiting: Array = np.zeros(self._shape, np.bool_)
+
+    def arrive(self, number: Array, count: Array, lanes: Array) -> None:
+        """Add the lanes' warps to barrier `number`, which is complete with `count` threads."""
+        barrier, needed, active = (
+            spread(one, self._shape).reshape(self._shape[0], -1, WARP) for one in (number, count, lanes)
+        )
+        row, warp = np.nonzero(active.any(axis=2))
+        first = active.argmax(axis=2)[row, warp]
+        barriers = barrier[row, warp, first] % BARRIERS
+        np.add.at(self._arrived, (row, barriers), WARP)
+        self._needed[row, barriers] = needed[row, warp, first]
+
+    def wait(self, number: Array, count: Array, lanes: Array) -> None:
+        """Let the lanes arrive, and wait until the barrier is complete."""
+        self.arrive(number, count, lanes)
+        self._awaited = np.where(lanes, number % BARRIERS, self._awaited)
+        self.waiting = self.waiting | lanes
+
+    def complete(self) -> Array:
+        """Return the lanes that wait at complete barriers, and begin those anew."""
+        full = (self._arrived >= self._needed) & (self._needed > 0)
+        lanes = self.waiting & np.take_along_axis(full, self._awaited, axis=1)
+        self._arrived -= np.where(full, self._needed, 0)
+        self.waiting = self.waiting & ~lanes
+        return lanes
+
+    def give_up(self, row: int, lane: int) -> str:
+        """Return what a lane waits for, and let all lanes go on."""
+        barrier = self._awaited[row, lane]
+        arrived, needed = self._arrived[row, barrier], self._needed[row, barrier]
+        self._arrived[:], self.waiting = 0, np.zeros_like(self.waiting)
+        return f"waits at barrier {barrier} for {needed} threads, of which {arrived} arrive"
 
 
 def _alike(before: dict[int, Mask] | None, now: dict[int, Mask]) -> bool:
