@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +21,7 @@ from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources
 from pytest_bandwidth.domain.measured.rounds import Dropped
 from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.units import parse_moment
 from pytest_bandwidth.domain.verdict import Numbers, Status
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.storage.schema_check import Unreal, check_figures, check_form, check_plain, without_unreal
@@ -177,6 +179,16 @@ def checked(document: object, name: str) -> tuple[dict[str, Any], list[Outcome]]
         return document, _rows(document)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from None
+
+
+def began(environment: Mapping[str, Any]) -> datetime:
+    """Return when a run began, by its environment. Raises UsageError where that tells no moment."""
+    value: Any = environment.get("started_at")
+    try:
+        return parse_moment(value)
+    except (TypeError, ValueError):
+        said = f"environment.started_at is {shown(value)}"
+        raise UsageError(f"{said}, expected a moment like 2026-11-21T04:00:00Z") from None
 
 
 def read_document(document: Mapping[str, Any]) -> RunDocument:

@@ -17,12 +17,12 @@ from statistics import median, quantiles
 from pytest_bandwidth.cli.output import refuse_own_input, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.domain.units import counted, format_moment, parse_moment
+from pytest_bandwidth.domain.units import counted, format_moment
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.documents import csv_text, line_of
 from pytest_bandwidth.reports.text_safe import json_for_log, printable, printable_sentence
 from pytest_bandwidth.storage.atomic import FileForm, refuse_foreign
-from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument, load_run, read_document
+from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument, began, load_run, read_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,9 @@ def timed_run(document: RunDocument, name: str) -> TimedRun:
     kept = {outcome.key for outcome in timed}
     told = {key: value for key, value in document.environment.items() if isinstance(value, str)}
     try:
-        started_at = parse_moment(told.get("started_at", ""))
-    except ValueError:
-        found = shown(document.environment.get("started_at"))
-        raise UsageError(
-            f"{name}: environment.started_at is {found}, expected a moment like 2026-11-21T04:00:00Z"
-        ) from None
+        started_at = began(document.environment)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
     return TimedRun(
         name=name,
         run_id=document.run_id,

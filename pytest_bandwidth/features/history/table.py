@@ -11,9 +11,9 @@ from typing import Any
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.domain.units import parse_moment
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.values import mapping
+from pytest_bandwidth.storage.saved_run import began
 from pytest_bandwidth.storage.schema_check import LARGEST_COUNT
 
 TEXT_AT_MOST = 20_000
@@ -138,13 +138,7 @@ def _kept(value: object, type_: str) -> object:
 
 
 def _moment(document: Document) -> str:
-    value = document["environment"].get("started_at")
-    try:
-        return parse_moment(value).strftime("%Y-%m-%d %H:%M:%S")
-    except (TypeError, ValueError):
-        raise UsageError(
-            f"environment.started_at is {shown(value)}, expected a moment like 2026-11-21T04:00:00Z"
-        ) from None
+    return began(document["environment"]).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _sectors(outcome: Outcome) -> int | None:
