@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from pytest_bandwidth.devices.cuda.management import GpuIdentity
 from pytest_bandwidth.devices.datasheets import DATASHEETS, Datasheet
@@ -112,15 +113,7 @@ def driver_uuid(index: int) -> str | None:
             return None
     except (OSError, AttributeError):
         return None
-    return uuid_text(bytes(found))
-
-
-def uuid_text(raw: bytes) -> str:
-    """Write 16 bytes as 8-4-4-4-12 hexadecimal digits, as in ``GPU-…``. Raises ValueError for another length."""
-    if len(raw) != 16:
-        raise ValueError(f"a UUID has 16 bytes, found {len(raw)}")
-    digits = raw.hex()
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return str(UUID(bytes=bytes(found)))
 
 
 def join_identity(facts: CudaFacts, known: GpuIdentity, extra: Mapping[str, Fact]) -> DeviceIdentity:
@@ -212,18 +205,12 @@ def find_datasheet(identity: DeviceIdentity) -> Datasheet | None:
     """Return the device's row, by full name (NVIDIA) or gfx name (AMD), and by memory size where rows differ in it."""
     if is_slice(identity):
         return None
-    gfx = identity.facts.get("gfx")
+    gfx, memory_gib = identity.facts.get("gfx"), (identity.memory_bytes or 0) / 2**30
     for row in DATASHEETS:
         named = row.gfx == gfx if row.gfx is not None else re.fullmatch(row.name, identity.name, re.IGNORECASE)
-        if named and _same_memory(row.memory_gib, identity.memory_bytes):
+        if named and (row.memory_gib is None or abs(memory_gib / row.memory_gib - 1) <= MEMORY_SLACK):
             return row
     return None
-
-
-def _same_memory(expected_gib: float | None, found_bytes: int | None) -> bool:
-    if expected_gib is None:
-        return True
-    return found_bytes is not None and abs(found_bytes / 2**30 / expected_gib - 1) <= MEMORY_SLACK
 
 
 def choose_peak(identity: DeviceIdentity, computed: Peak | None = None) -> Peak | None:
