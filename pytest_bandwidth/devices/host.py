@@ -56,8 +56,8 @@ def identify(threads: int | None, threading_layer: str | None, root: Path = Path
         "transparent_hugepages": huge_pages(root)[0],
         "operating_system": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
-        "numpy": _version("numpy"),
-        "numba": _version("numba"),
+        "numpy": installed_version("numpy"),
+        "numba": installed_version("numba"),
         "threading_layer": threading_layer,
     }
     settings = {"threads": "numpy" if threads is None else str(threads), "processors_usable": str(len(usable))}
@@ -143,7 +143,8 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _version(distribution: str) -> str | None:
+def installed_version(distribution: str) -> str | None:
+    """Return a distribution's version; None where it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

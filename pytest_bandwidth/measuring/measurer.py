@@ -6,15 +6,15 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.devices.base import Budget, Device, Workload
 from pytest_bandwidth.devices.contents import holds_whole_numbers
+from pytest_bandwidth.devices.host import installed_version
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
@@ -213,10 +213,7 @@ def loaded_versions() -> dict[str, str]:
     for name in _LIBRARIES:
         if (module := sys.modules.get(name)) is None:
             continue
-        version = getattr(module, "__version__", None)
-        if not version:  # tinygrad does not tell it itself
-            with suppress(metadata.PackageNotFoundError):
-                version = metadata.version(name)
+        version = getattr(module, "__version__", None) or installed_version(name)  # tinygrad does not tell it itself
         if isinstance(version, str):
             found[name] = version
     return {name: version[:LONGEST_VERSION] for name, version in found.items() if version}

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from ctypes.util import find_library
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from pytest_bandwidth.devices.code.variables import variable_sizes
 from pytest_bandwidth.devices.contents import Sums, added, sums_of
 from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
 from pytest_bandwidth.devices.cuda.runtime import one_line
+from pytest_bandwidth.devices.host import installed_version
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.code.kernel_signature import held_by_value
 from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest
@@ -227,15 +227,8 @@ def library_versions(cupy: Any, driver: str | None) -> dict[str, str]:
     if driver is None or cupy.cuda.runtime.is_hip:
         return {}
     told = (cupy.__version__, cupy.cuda.runtime.runtimeGetVersion(), cupy.cuda.nvrtc.getVersion(), driver)
-    return {"cupy": f"{told} {sorted(_packages())} {sorted(_files())}"}
-
-
-def _packages() -> Iterator[str]:
-    for name in _PACKAGES:
-        try:
-            yield f"{name} {version(name)}"
-        except PackageNotFoundError:
-            continue
+    packages = [f"{name} {found}" for name in _PACKAGES if (found := installed_version(name)) is not None]
+    return {"cupy": f"{told} {sorted(packages)} {sorted(_files())}"}
 
 
 def _files() -> Iterator[str]:
