@@ -40,12 +40,12 @@ from pytest_bandwidth.devices.cuda.health import (
     clocks_disagree,
     ecc_finding,
     memory_clock_low,
-    nominal_clock_mhz,
     slowdown_finding,
     sm_clock_low,
 )
 from pytest_bandwidth.devices.cuda.identity import arithmetic_peak, choose_peak, datasheet_flops, join_identity
 from pytest_bandwidth.devices.cuda.kernels import (
+    Variables,
     captured_launches,
     captured_run,
     compile_kernel,
@@ -60,12 +60,12 @@ from pytest_bandwidth.devices.cuda.kernels import (
     prepared_call,
     rotated_arguments,
     why_not_loaded,
+    with_attributes,
 )
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.runtime import mute_lost_context
 from pytest_bandwidth.devices.cuda.timing import Timer, calibrate, launch_blocking, load, needs_flush, settle
-from pytest_bandwidth.devices.cuda.variables import Variables, with_attributes
 from pytest_bandwidth.devices.numpy_arrays import (
     WHOLE_KINDS,
     checked_array_shape,
@@ -116,8 +116,8 @@ class CudaDevice(TimedDevice):
         self._peak = choose_peak(self._identity, arithmetic_peak(facts, known))
         self._max_memory_clock_mhz = known.max_memory_clock_mhz
         self._blocking = launch_blocking(os.environ)
-        largest = known.max_sm_clock_mhz or facts.clock_mhz
-        self._nominal_clock_mhz = nominal_clock_mhz(known.default_sm_clock_mhz, largest)
+        # Cards that cannot hold their maximum under load (a T4: 1590 MHz, 585 by default) have a default clock.
+        self._nominal_clock_mhz = known.default_sm_clock_mhz or known.max_sm_clock_mhz or facts.clock_mhz or None
         self._timer = Timer(self._runtime, may_block=self._blocking is None, blocked=self._blocking is None)
         self._health = Health(managed, ownership, lambda: self._timer.clock_mhz)
         self._world = ArrayWorld(self._is_array, lambda a: int(a.device.id), self._adopt, self._index)

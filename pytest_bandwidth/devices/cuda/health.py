@@ -145,14 +145,6 @@ def clock_from_stamps(before: Any, after: Any, shortest_ns: int) -> float | None
     return float(np.median(cycles[long_enough] / nanoseconds[long_enough]) * 1e3)
 
 
-def nominal_clock_mhz(default_mhz: float | None, largest_mhz: float | None) -> float | None:
-    """Return the clock that counts as unthrottled: the default application clock where there is one, else the maximum.
-
-    Cards that cannot hold their maximum under load (a T4: 1590 MHz at most, 585 by default) have such a default.
-    """
-    return default_mhz or largest_mhz or None
-
-
 def throttled(clock_mhz: float | None, before_mhz: Sequence[float]) -> Finding | None:
     """Return why a sample does not count, if its clock fell; None where it did not, or nothing is known.
 

@@ -1,12 +1,13 @@
 """Compile a kernel's text or load its old code, make it ready to launch, and tell what the compiler made of it.
 
-Also capture launches, or a callable's run, into a CUDA graph.
+Also set a module's variables, and capture launches, or a callable's run, into a CUDA graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,9 +18,11 @@ import numpy as np
 from pytest_bandwidth.devices.arguments import SHARED_BYTES_FOR_ALL, ArrayWorld, checked_arguments, checked_shape
 from pytest_bandwidth.devices.base import Call, KernelSource, Launch
 from pytest_bandwidth.devices.code.compiled import for_architecture
+from pytest_bandwidth.devices.code.variables import checked_contents, variable_settings
 from pytest_bandwidth.devices.cuda.runtime import CAPTURING, one_line, status_of
 from pytest_bandwidth.devices.cuda.timing import CACHES_TO_BE_COLD
 from pytest_bandwidth.devices.kernel_source import headers_digest, include_folders, kernel_names, options_of
+from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.kernel_signature import held_by_value
 from pytest_bandwidth.domain.code.stored_kernel import Version, entry_of, in_version, newest_version, version_of
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
@@ -148,6 +151,8 @@ def prepared_call(
     on_hip = bool(cupy.cuda.runtime.is_hip)
     if isinstance(kernel, cupy.RawKernel):
         checked_shape(launch.grid, launch.block, kernel.max_threads_per_block, on_hip=on_hip)
+        if launch.shared_bytes < 0:
+            raise UsageError(f"shared memory is {launch.shared_bytes} bytes, expected 0 or more")
         if on_hip:
             _check_shared_memory(cupy, kernel, launch.shared_bytes, world.index)
         else:
@@ -159,7 +164,6 @@ def prepared_call(
 
 def _allow_shared_memory(kernel: Any, shared_bytes: int) -> None:
     """Ask for more than 48 KiB of dynamic shared memory, which users of RawKernel tend to forget."""
-    _refuse_negative(shared_bytes)
     if shared_bytes + kernel.shared_size_bytes <= SHARED_BYTES_FOR_ALL:
         return
     try:
@@ -176,18 +180,12 @@ def _check_shared_memory(cupy: Any, kernel: Any, shared_bytes: int, index: int) 
 
     There all of it is a kernel's for the asking: HIP has no attribute to set, and CuPy's setter always fails.
     """
-    _refuse_negative(shared_bytes)
     wanted = shared_bytes + kernel.shared_size_bytes
     most = int(cupy.cuda.runtime.getDeviceProperties(index)["sharedMemPerBlock"])
     if wanted > most:
         raise UsageError(
             f"the launch asks for {wanted} bytes of shared memory a block, this GPU has {most}: ask for less"
         )
-
-
-def _refuse_negative(shared_bytes: int) -> None:
-    if shared_bytes < 0:
-        raise UsageError(f"shared memory is {shared_bytes} bytes, expected 0 or more")
 
 
 def kernel_resources(cupy: Any, launch: Launch, threads_per_sm: int) -> KernelResources | None:
@@ -328,6 +326,64 @@ def host_copies(cupy: Any, args: Sequence[Any], is_array: Callable[[Any], bool])
         return copies[place].view(array.dtype).reshape(array.shape)
 
     return tuple(copied(arg) if is_array(arg) else arg for arg in args)
+
+
+@cache
+def _kind(raw_kernel: type) -> type:
+    """Return a subclass of CuPy's RawKernel, whose objects take attributes."""
+    return type("RawKernel", (raw_kernel,), {})
+
+
+def with_attributes(cupy: Any, kernel: Any) -> Any:
+    """Return a RawKernel as an object that takes attributes."""
+    kind: Any = _kind(cupy.RawKernel)
+    made = kind.__new__(kind)
+    made.__setstate__(kernel.__getstate__())
+    _ = made.kernel  # of the same module, which is loaded
+    return made
+
+
+class Variables:
+    """Hold what a test set in one module: CuPy loads a source once for all of its kernels.
+
+    module: CuPy's. sizes: the bytes of each variable. Nothing on the device may use the module meanwhile.
+    """
+
+    def __init__(self, cupy: Any, module: Any, sizes: Mapping[str, int]) -> None:
+        self._cupy, self._module, self._sizes = cupy, module, sizes
+        self._before: dict[str, Any] = {}
+        self._digests: dict[str, str] = {}
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Return what identifies launches, with code and arguments."""
+        return variable_settings(self._digests)
+
+    def set(self, name: str, value: Any, source: KernelSource) -> None:
+        """Write a whole variable. source: the kernel's. Raises UsageError."""
+        if isinstance(value, self._cupy.ndarray):
+            value = self._cupy.asnumpy(value)
+        data = checked_contents(name, value, self._sizes, source)
+        if name not in self._before:
+            before = np.empty(len(data), np.uint8)
+            self._place(name).copy_to_host(before.ctypes.data, before.nbytes)
+            self._before[name] = before
+        self._write(name, np.frombuffer(data, np.uint8))
+        self._digests[name] = digest(data)
+
+    def restore(self) -> None:
+        """Give the variables back what they held before."""
+        for name, before in self._before.items():
+            self._write(name, before)
+        self._before.clear()
+        self._digests.clear()
+
+    def _write(self, name: str, data: Any) -> None:
+        self._place(name).copy_from_host(data.ctypes.data, data.nbytes)
+
+    def _place(self, name: str) -> Any:
+        memory = self._cupy.cuda.UnownedMemory(self._module.get_global_var(name), self._sizes[name], self._module)
+        return self._cupy.cuda.MemoryPointer(memory, 0)
 
 
 # From a graph several launches of a kernel run on arrays of their own, or a callable runs once. So both find the caches

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.base import COUNTED_RANGE
+from pytest_bandwidth.devices.base import COUNTED_RANGE, Call
 from pytest_bandwidth.devices.cuda.health import clock_from_stamps, shortest_interval_ns
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
@@ -165,7 +165,7 @@ class CupyRuntime:
         self._sink = cupy.zeros(1, np.uint32)
         self._scratch: Any = None
         self._flushes = 0
-        self._reset_persisting = _no_reset if self._hip else persisting_reset()
+        self._reset_persisting: Call = (lambda: None) if self._hip else persisting_reset()
         self._shortest_ns = self._measure_clock_step()
         self._load_kernels()
 
@@ -309,21 +309,17 @@ class CupyRuntime:
         self.wait_device()
 
 
-def persisting_reset() -> Callable[[], object]:
+def persisting_reset() -> Call:
     """Return what makes lines of L2 that an access policy keeps ordinary ones again; does nothing where there is none.
 
     Such lines survive a flush, however much other data it reads (CUDA C++ Programming Guide, "L2 Access Property").
     By the driver, since CuPy's runtime has no such call.
     """
     try:
-        reset: Callable[[], object] = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache
+        reset: Call = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache
     except (OSError, AttributeError):  # a driver from before CUDA 11
-        return _no_reset
+        return lambda: None
     return reset
-
-
-def _no_reset() -> None:
-    pass
 
 
 def external_stream(cupy: Any, pointer: int, index: int, owner: Any = None) -> Any:

@@ -146,6 +146,9 @@ def test_clocks_that_were_set_low_are_told_and_cost_no_sample(gpu: Gpu) -> None:
     assert found.invalid is None
     assert found.rounds.dropped == ()
     assert [f.code for f in found.findings] == ["sm-clock-low"]
+    # A default that the card can hold, unlike its maximum, is nominal.
+    held = made(gpu, Nvml(default_sm_clock_mhz=1000)).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+    assert held.findings == ()
 
 
 def test_a_clock_that_falls_for_good_in_the_rounds_leaves_samples(gpu: Gpu) -> None:

@@ -24,7 +24,6 @@ from pytest_bandwidth.devices.cuda.health import (
     find_ownership,
     grown_process,
     memory_clock_low,
-    nominal_clock_mhz,
     own_process,
     parents_of_all,
     process_tree,
@@ -176,12 +175,6 @@ def test_the_clock_is_the_median_over_intervals_that_are_long_enough(
 def test_a_coarse_clock_needs_a_longer_interval() -> None:
     assert shortest_interval_ns(32) == 10_000
     assert shortest_interval_ns(1024) == 20 * 1024
-
-
-def test_the_default_application_clock_is_nominal_where_there_is_one() -> None:
-    assert nominal_clock_mhz(585, 1590) == 585  # a T4, which cannot hold its maximum
-    assert nominal_clock_mhz(None, 2520) == 2520
-    assert nominal_clock_mhz(None, None) is None
 
 
 MIB = 1 << 20
