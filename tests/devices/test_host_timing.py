@@ -13,8 +13,6 @@ import pytest
 
 from pytest_bandwidth.devices import host_timing
 from pytest_bandwidth.devices.host_timing import (
-    ASSUMED_CACHE_BYTES,
-    LARGEST_EVICTION_BYTES,
     LARGEST_WAITED_SHARE,
     PLACES,
     CacheEviction,
@@ -207,11 +205,6 @@ def test_data_that_another_process_has_just_used_is_evicted_whatever_its_size():
 )
 def test_the_finding_names_sizes_and_what_would_be_wanted(cache_bytes, said):
     assert said in Recorder(cache_bytes).told_after(1000)
-
-
-def test_the_cost_is_capped_and_an_unknown_size_is_assumed():
-    assert Recorder(10**12).eviction_bytes == LARGEST_EVICTION_BYTES
-    assert Recorder(None).cache_bytes == ASSUMED_CACHE_BYTES
 
 
 def test_the_buffer_is_made_once_and_given_back():

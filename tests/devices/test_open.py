@@ -219,15 +219,3 @@ def test_a_plugged_in_device_that_is_none_is_told_in_one_line(monkeypatch, opene
         open_device("npu")
     assert str(told.value).startswith(f"the device npu: {said}")
     assert "\n" not in str(told.value)
-
-
-def test_a_device_of_a_conftest_that_cannot_be_opened_ends_the_run_with_that_line(pytester):
-    pytester.makeconftest(
-        "from pytest_bandwidth.hooks import DeviceType\n"
-        "def pytest_bandwidth_devices():\n"
-        "    return [DeviceType('npu', lambda variant: None, 'host', 'npu')]\n"
-    )
-    pytester.makepyfile("def test_nothing(bandwidth): pass\n")
-    result = pytester.runpytest_inprocess("--bandwidth-device=npu")
-    assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: the device npu: opening it returned None, expected a Device (help: *"])

@@ -300,12 +300,6 @@ def test_others_on_a_gpu_are_invalid_on_a_host_they_are_told():
         assert found.conditions_after.others == ("train.py (7)",)
 
 
-def test_what_nothing_disturbed_is_valid():
-    found = measured()
-    assert found.invalid is None
-    assert found.relative == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize(("seconds", "valid"), [(1e-6, True), (0.9e-6, False)])
 def test_more_than_any_memory_reaches_is_invalid_where_no_peak_is_known(seconds, valid):
     """An exabyte per second: no baseline holds more, so that none is to be written."""

@@ -48,28 +48,12 @@ def test_jax_is_waited_for(jax):
         assert call()["y"].is_ready()
 
 
-def test_a_jax_call_that_returns_nothing_is_refused(jax):
-    x = jax.numpy.asarray(X)
-
-    def call():
-        x * 2
-
-    with pytest.raises(UsageError, match="computed later and returned None, so there is nothing to wait for"):
-        waited(call, x=x)()
-
-
 def test_bad_arrays_of_jax(jax):
     x, deleted = jax.numpy.asarray(X), jax.numpy.ones(4)
     deleted.delete()
     with pytest.raises(UsageError, match="x is a JAX array whose buffer was deleted or donated"):
         located("x", deleted)
 
-    def traced(a):
-        with pytest.raises(UsageError, match="x is a tracer of a JAX transformation"):
-            located("x", a)
-        return a
-
-    jax.jit(traced)(x)
     key = jax.random.key(0)
     assert grouped([located("x", x), located("y", x), located("key", key)], {}).nbytes == X.nbytes + key.nbytes
     with pytest.raises(UsageError, match="JAX's, whose work runs on streams of its own"):
@@ -83,14 +67,8 @@ def test_views_and_bad_tensors_of_torch(torch):
     assert group.nbytes == 128
     assert all(isinstance(view, np.ndarray) for view in group.arrays)
     assert grouped([located("half", torch.ones(3, dtype=torch.bfloat16))], {}).nbytes == 6
-    from torch._subclasses import FakeTensorMode
-
-    with FakeTensorMode():
-        fake = torch.ones(3)
     for bad, said in (
-        (fake, "x is a meta or fake tensor"),
         (torch.ones(3, requires_grad=True), "x requires grad: each run would record a graph"),
-        (torch.ones(3, device="meta"), "x is a meta or fake tensor, which has no memory"),
         (torch.eye(3).to_sparse(), r"x is a tensor of layout torch\.sparse_coo"),
     ):
         with pytest.raises(UsageError, match=said):
@@ -299,10 +277,10 @@ def test_an_attribute_is_no_name_of_the_module(jax, monkeypatch):
     assert waited(lambda: (X.T, None)[1])() is None
 
 
-@pytest.mark.parametrize("value", [Holds, lambda _: [], lambda _: (None, [])])
+@pytest.mark.parametrize("value", [Holds, lambda _: [], lambda _: (None, []), lambda _: None])
 def test_a_result_in_which_jax_is_not_seen_is_refused(jax, value):
-    x = jax.numpy.asarray(X)
-    with pytest.raises(UsageError, match=r"returned a .* in which no array is seen, so there is nothing to wait for"):
+    x, found = jax.numpy.asarray(X), r"(None|a .* in which no array is seen)"
+    with pytest.raises(UsageError, match=rf"computed later and returned {found}, so there is nothing to wait for"):
         waited(lambda: value(x * 2), x=x)()
 
 

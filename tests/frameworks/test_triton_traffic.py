@@ -277,16 +277,6 @@ def test_attention(device):
     np.testing.assert_allclose(out, expected, rtol=2e-3)
 
 
-def test_an_autotuned_kernel_takes_its_first_configuration(device):
-    configs = [triton.Config({"block": block}, num_warps=4) for block in (512, 256)]
-    tuned = triton.autotune(configs=configs, key=["n"])(kernels.add)
-    n = 4096
-    x, out = device.random(n, "float32"), device.empty(n, "float32")
-    found = counted(device, lambda: tuned[lambda meta: (triton.cdiv(n, meta["block"]),)](x, x, out, n))
-    assert found.detail["kernel"] == "add[block=512]"
-    np.testing.assert_array_equal(out, 2 * x)
-
-
 HELPED = """
 import triton
 import triton.language as tl

@@ -13,7 +13,7 @@ from two_processes import InTurn
 from pytest_bandwidth.devices.base import Budget, Launch, TimedDevice, Workload
 from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.devices.kernel_source import read_source
-from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.domain.measured.roofline import DISPATCH_SECONDS
 from pytest_bandwidth.domain.measured.validity import CALL_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
@@ -106,17 +106,6 @@ def test_a_short_callable_is_sampled_beside_one_that_does_nothing(device):
     assert device.measure(called, replace(SHORT, turns=InTurn(1)), silent).detail == {}
 
 
-def test_what_the_workload_raises_comes_through_and_the_next_can_be_measured(device):
-    def fail():
-        raise RuntimeError("of the workload")
-
-    with pytest.raises(RuntimeError, match="of the workload"):
-        device.measure(Workload(fail, Traffic(8, 0)), SHORT, silent)
-    assert gc.isenabled()
-    workload, _ = triad(device, 100)
-    assert device.measure(workload, SHORT, silent).gbps > 0
-
-
 def test_no_garbage_is_collected_inside_a_sample(device):
     collecting = []
     device.time(lambda: collecting.append(gc.isenabled()), None)
@@ -160,11 +149,6 @@ def test_another_librarys_array_will_do_where_it_offers_the_interface(device):
     kernel = device.kernel(read_source("stream.cu", "write_f32", []))
     device.launcher(Launch(kernel, (1, 1, 1), (1, 1, 1), (out, np.float32(2), 64)), None)()
     assert (out.array == 2).all()
-
-
-def test_nbytes_of_what_is_no_array(device):
-    with pytest.raises(UsageError):
-        device.nbytes(object())
 
 
 WITHOUT_NUMBA = """

@@ -253,29 +253,6 @@ def test_host_seconds_run_from_the_call_to_the_end_of_the_work(gpu: Gpu, timer: 
     assert timer.host_seconds == pytest.approx(10 * LAUNCH_SECONDS + EVENT_SECONDS, rel=0.1)
 
 
-def test_setup_runs_before_every_run(gpu: Gpu, timer: Timer) -> None:
-    order: list[str] = []
-
-    def call() -> None:
-        order.append("call")
-        gpu.launch(1e-4)
-
-    calibrate(timer, Workload(call, TRAFFIC, setup=lambda: order.append("setup")))
-    assert order[::2] == ["setup"] * (len(order) // 2)
-    assert order[1::2] == ["call"] * (len(order) // 2)
-
-
-def test_long_work_is_calibrated_by_three_runs_only(gpu: Gpu, timer: Timer) -> None:
-    runs: list[int] = []
-
-    def call() -> None:
-        runs.append(1)
-        gpu.launch(0.2)
-
-    calibrate(timer, Workload(call, TRAFFIC))
-    assert len(runs) == 3
-
-
 def test_the_last_result_is_kept_while_the_next_is_made(gpu: Gpu, timer: Timer) -> None:
     alive: list[int] = []
     most: list[int] = []
@@ -336,18 +313,12 @@ def test_whichever_callable_works_on_another_stream_is_refused_and_named(
         calibrate(timer, Workload(first, TRAFFIC, interleaved=tuple(others)))
 
 
-def test_callables_side_by_side_on_the_timed_stream_pass(gpu: Gpu, timer: Timer) -> None:
-    calibrate(timer, Workload(plain(gpu), TRAFFIC, interleaved=(lambda: gpu.launch(2e-6),)))
-    assert timer.blocked
-    assert timer.findings == []
-
-
 def test_host_seconds_are_those_of_the_first(gpu: Gpu, timer: Timer) -> None:
     calibrate(timer, Workload(plain(gpu), TRAFFIC, interleaved=(lambda: gpu.launch(1e-2),)))
     assert timer.host_seconds == pytest.approx(1e-4, rel=0.1)
 
 
-def test_setup_is_not_run_for_what_is_beside(gpu: Gpu, timer: Timer) -> None:
+def test_setup_runs_before_every_run_and_not_for_what_is_beside(gpu: Gpu, timer: Timer) -> None:
     # As in the rounds: they run it before the workload only.
     order: list[str] = []
 

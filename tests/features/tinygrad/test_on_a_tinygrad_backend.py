@@ -70,19 +70,11 @@ def test_a_kernel_that_does_its_work_many_times_is_found(project):
 
 
 @pytest.mark.in_process
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("tinygrad:NONE", r"found tinygrad:NONE, which is no backend of tinygrad's; expected tinygrad:BACKEND"),
-        ("tinygrad:", r"found 'tinygrad:', expected auto, cuda, cuda:N, cpu, tinygrad:METAL, traffic or traffic:sm_90"),
-        ("tinygrad:CPU:x", r"found 'tinygrad:CPU:x', expected auto"),
-    ],
-)
-def test_a_device_that_cannot_be_measured_is_told_at_once(project, name, said):
+def test_a_device_that_cannot_be_measured_is_told_at_once(project):
     written(project)
-    result = project.run_here(f"--bandwidth-device={name}")
+    result = project.run_here("--bandwidth-device=tinygrad:NONE")
     text = result.stdout.str() + result.stderr.str()
-    assert re.search(said, text)
+    assert "found tinygrad:NONE, which is no backend of tinygrad's; expected tinygrad:BACKEND" in text
     assert "Traceback" not in text
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
@@ -94,10 +86,6 @@ WRONG = (
     (
         "bandwidth(lambda x: (x + i for i in range(2)), x, reads='args')",
         r"the callable returned a generator, of which nothing has run: return the arrays themselves",
-    ),
-    (
-        "bandwidth(lambda x: None, x, reads='args')",
-        r"the callable works with arrays that are computed later and returned None, so there is nothing to wait",
     ),
 )
 
