@@ -139,13 +139,13 @@ class Masks(NamedTuple):
 
 # Sign and exponent are fixed, the mantissa is random: values in [1, 2), none of them zero, subnormal or infinite, and
 # sums and products of many stay well conditioned.
-_FLOATS = {
-    2: (0x03FF, 0x3C00),  # IEEE binary16: 10 mantissa bits, exponent bias 15
-    4: (0x007F_FFFF, 0x3F80_0000),  # binary32: 23, 127
-    8: (0x000F_FFFF_FFFF_FFFF, 0x3FF0_0000_0000_0000),  # binary64: 52, 1023
+_BITS = {
+    "float16": (0x03FF, 0x3C00),  # IEEE binary16: 10 mantissa bits, exponent bias 15
+    "float32": (0x007F_FFFF, 0x3F80_0000),  # binary32: 23, 127
+    "float64": (0x000F_FFFF_FFFF_FFFF, 0x3FF0_0000_0000_0000),  # binary64: 52, 1023
+    "bfloat16": (0x007F, 0x3F80),  # the upper half of a binary32
+    "bool": (0x01, 0x00),
 }
-_BFLOAT16 = (0x007F, 0x3F80)  # the upper half of a binary32
-_BOOL = (0x01, 0x00)
 # Kinds of dtypes whose random numbers are the same in every run of a test: what whole numbers hold identifies a launch.
 WHOLE_KINDS = "iub"
 
@@ -167,17 +167,13 @@ def resolve_dtype(dtype: Any) -> np.dtype[Any]:
 
 def masks_for(dtype: np.dtype[Any]) -> Masks:
     """Return masks for one dtype. Integers get all their bits. Raises UsageError for what holds no plain numbers."""
-    size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
-    if dtype.name == "bfloat16":
-        keep, fixed = _BFLOAT16
-    elif dtype.kind in "fc" and size in _FLOATS:
-        keep, fixed = _FLOATS[size]
-    elif dtype.kind in "iu":
+    if dtype.kind in "iu":
         return Masks(2**64 - 1, 0)
-    elif dtype.kind == "b":
-        keep, fixed = _BOOL
-    else:
+    size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    name = f"float{8 * size}" if dtype.kind == "c" else dtype.name
+    if name not in _BITS:
         raise UsageError(f"random() has no data for dtype {dtype.name}: expected float, complex, integer or bool")
+    keep, fixed = _BITS[name]
     # Of one item, side by side in a word.
     copies = sum(1 << (8 * size * k) for k in range(WORD_BYTES // size))
     return Masks(keep * copies, fixed * copies)

@@ -36,9 +36,8 @@ def checked_name(text: str) -> str:
     """Return the name of a device if it has a known form. Raises ValueError with the forms that are known."""
     kind, colon, variant = text.partition(":")
     types = device_types()
-    if kind in types and (not colon or (variant and re.fullmatch(types[kind].variants, variant, re.ASCII))):
-        return text
-    if text == "auto":
+    is_known = kind in types and (not colon or (variant and re.fullmatch(types[kind].variants, variant, re.ASCII)))
+    if is_known or text == "auto":
         return text
     raise ValueError(f"found {text[:40]!r}, expected {known_names()}")
 

@@ -153,17 +153,15 @@ def root(tmp_path):
 
 
 def group(root, folder, limit, used, reclaimed, files=V2_FILES):
-    path = root / "sys/fs/cgroup" / folder
-    path.mkdir(parents=True, exist_ok=True)
-    (path / files[0]).write_text(f"{limit}\n", encoding="ascii")
-    (path / files[1]).write_text(f"{used}\n", encoding="ascii")
-    (path / "memory.stat").write_text(f"anon 5\n{files[2]} {reclaimed}\nshmem 7\n", encoding="ascii")
+    stat = f"anon 5\n{files[2]} {reclaimed}\nshmem 7\n"
+    told = {files[0]: f"{limit}\n", files[1]: f"{used}\n", "memory.stat": stat}
+    tree(root / "sys/fs/cgroup" / folder, told)
 
 
 def is_in(root, *lines, mounts=(V2,)):
-    (root / "proc/self/cgroup").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    root_fs = "23 1 0:22 / / rw - overlay overlay rw"
-    (root / "proc/self/mountinfo").write_text("".join(f"{line}\n" for line in (root_fs, *mounts)), encoding="utf-8")
+    mounts = ("23 1 0:22 / / rw - overlay overlay rw", *mounts)
+    files = {"cgroup": lines, "mountinfo": mounts}
+    tree(root / "proc/self", {name: "".join(f"{line}\n" for line in listed) for name, listed in files.items()})
 
 
 def test_what_the_system_has_where_there_are_no_groups(root):
@@ -283,10 +281,8 @@ def test_who_was_busy_between_two_looks(before, after, said):
 
 def test_clocks_are_averaged_and_need_not_be_there(tmp_path):
     assert clock_mhz(tmp_path) is None
-    for cpu, text in enumerate(("3000000\n", "2000000\n", "unknown\n")):
-        folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/cpufreq"
-        folder.mkdir(parents=True)
-        (folder / "scaling_cur_freq").write_text(text, encoding="ascii")
+    clocks = enumerate(("3000000\n", "2000000\n", "unknown\n"))
+    tree(tmp_path, {f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq": text for cpu, text in clocks})
     assert clock_mhz(tmp_path) == 2500
 
 
@@ -325,18 +321,14 @@ def test_this_process_is_not_among_the_others():
 
 
 def test_names_are_not_cut_as_the_kernel_cuts_them(tmp_path):
-    def tree(ticks):
-        (tmp_path / "proc/7").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "proc/stat").write_text("cpu 1 2 3 4 5 6 7 0 0 0\n")
+    def used(ticks, command="/opt/bin/a-very-long-name-of-a-program\0--quick\0"):
         stat = f"7 (a-very-long-nam) R {' '.join(['0'] * 10)} {ticks} 0 0 0"
-        (tmp_path / "proc/7/stat").write_text(stat)
-        (tmp_path / "proc/7/cmdline").write_bytes(b"/opt/bin/a-very-long-name-of-a-program\0--quick\0")
+        tree(tmp_path / "proc", {"stat": "cpu 1 2 3 4 5 6 7 0 0 0\n", "7/stat": stat, "7/cmdline": command})
 
-    tree(0)
+    used(0)
     watch = ActivityWatch(tmp_path)
-    tree(10**9)
+    used(10**9)
     (told_of,) = watch.conditions().others
     assert told_of.startswith("a-very-long-name-of-a-program (7): ")
-    tree(2 * 10**9)
-    (tmp_path / "proc/7/cmdline").write_bytes(b"renamed\0")
+    used(2 * 10**9, "renamed\0")
     assert watch.conditions().others[0].startswith("a-very-long-nam (7): ")

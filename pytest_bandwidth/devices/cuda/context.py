@@ -88,32 +88,31 @@ def _check_index(cupy: Any, index: int) -> None:
     try:
         count = runtime.getDeviceCount()
     except (RuntimeError, OSError) as error:
-        driver, needed = _version(runtime.driverGetVersion), _version(runtime.runtimeGetVersion)
-        raise _no_device(error, driver, needed, visible, bool(runtime.is_hip)) from None
+        raise DeviceUnavailable(_why_no_device(error, runtime, visible)) from None
     if not 0 <= index < count:
         listed = f" under CUDA_VISIBLE_DEVICES={visible}" if visible is not None else ""
         there_is = "there is 1 GPU, cuda:0" if count == 1 else f"there are {count} GPUs, cuda:0 to cuda:{count - 1}"
         raise DeviceUnavailable(f"no device cuda:{index}: {there_is}{listed}")
 
 
-def _no_device(
-    error: BaseException, driver_version: int, runtime_version: int, visible: str | None, hip: bool
-) -> DeviceUnavailable:
-    """Tell why CUDA cannot be used here. Versions as CUDA gives them (13020 = 13.2; driver 0 = none installed)."""
+def _why_no_device(error: BaseException, runtime: Any, visible: str | None) -> str:
+    """Tell why CUDA, or HIP, cannot be used here, of the error that it raised."""
+    if runtime.is_hip:
+        return f"ROCm shows no GPU ({one_line(error)}): {INSTEAD}"
+    # As CUDA gives them: 13020 is 13.2, a driver's 0 that none is installed.
+    driver, needed = _version(runtime.driverGetVersion), _version(runtime.runtimeGetVersion)
+    if driver == 0:
+        return f"no NVIDIA driver on this machine: install one, or {INSTEAD}"
     status = status_of(error)
-    if hip:
-        return DeviceUnavailable(f"ROCm shows no GPU ({one_line(error)}): {INSTEAD}")
-    if driver_version == 0:
-        return DeviceUnavailable(f"no NVIDIA driver on this machine: install one, or {INSTEAD}")
-    if status == INSUFFICIENT_DRIVER or driver_version // 1000 < runtime_version // 1000:
-        return DeviceUnavailable(
-            f"the NVIDIA driver is too old: it supports CUDA {version_text(driver_version)}, "
-            f"CuPy needs {version_text(runtime_version)}: update the driver, or {EXTRAS}"
+    if status == INSUFFICIENT_DRIVER or driver // 1000 < needed // 1000:
+        return (
+            f"the NVIDIA driver is too old: it supports CUDA {version_text(driver)}, "
+            f"CuPy needs {version_text(needed)}: update the driver, or {EXTRAS}"
         )
     if status == NO_DEVICE:
         hidden = f" (CUDA_VISIBLE_DEVICES is {visible!r})" if visible is not None else ""
-        return DeviceUnavailable(f"the driver shows no GPU{hidden}: {INSTEAD}")
-    return DeviceUnavailable(f"CUDA does not start: {one_line(error)}")
+        return f"the driver shows no GPU{hidden}: {INSTEAD}"
+    return f"CUDA does not start: {one_line(error)}"
 
 
 def _version(ask: Callable[[], int]) -> int:

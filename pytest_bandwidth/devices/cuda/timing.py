@@ -237,7 +237,9 @@ def calibrate(timer: Timer, workload: Workload) -> None:
     timer.block_seconds = max(block_seconds_for(median(run.returned for run in runs)) for runs in plain)
     for (work, part), runs in zip(parts.items(), plain, strict=True):
         if timer.blocked:
-            _check_blocked(timer, part, 1 if _is_long(runs[0]) else BLOCKED_RUNS, work)
+            seconds = _blocked_runs(timer, part, 1 if _is_long(runs[0]) else BLOCKED_RUNS)
+            if seconds and part.traffic.bytes_moved:
+                refuse_empty(min(seconds), timer.empty_seconds(part.stream), work)
 
 
 def settle(timer: Timer, workload: Workload) -> None:
@@ -325,12 +327,6 @@ def _plain_runs(timer: Timer, workload: Workload, work: str) -> list[PlainRun]:
 
 def _is_long(run: PlainRun) -> bool:
     return run.device_done >= LONG_SECONDS
-
-
-def _check_blocked(timer: Timer, workload: Workload, count: int, work: str) -> None:
-    seconds = _blocked_runs(timer, workload, count)
-    if seconds and workload.traffic.bytes_moved:
-        refuse_empty(min(seconds), timer.empty_seconds(workload.stream), work)
 
 
 def _blocked_runs(timer: Timer, workload: Workload, count: int) -> list[float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,6 @@ class TinygradDevice(TimedDevice):
         self._eviction = CacheEviction(self._probes.reader, 0 if backend.is_interpreter else cache, assumed_bytes)
         self._watch = ActivityWatch()
         self._run_delay = RunDelay()
-        self._dispatch_seconds: float | None = None
 
     @property
     def identity(self) -> DeviceIdentity:
@@ -126,7 +126,7 @@ class TinygradDevice(TimedDevice):
         """Sample the workload beside its probe. Raises OutOfMemory, and whatever the workload raises."""
         data_bytes = workload.data_bytes(self.nbytes)
         self._eviction.prepare(data_bytes)
-        dispatch_seconds = self._dispatched()
+        dispatch_seconds = self._dispatch_seconds
         self._watch.restart()
         noted = replace(workload, call=self._counts.around(workload.call))
         measurement = measure_timed(self, noted, budget, progress)
@@ -161,7 +161,7 @@ class TinygradDevice(TimedDevice):
 
     def make_ready(self) -> None:
         """Have tinygrad load what any kernel takes."""
-        self._dispatched()
+        _ = self._dispatch_seconds
 
     def conditions(self) -> Conditions:
         """Return the host's state: tinygrad tells nothing of the card's."""
@@ -194,19 +194,18 @@ class TinygradDevice(TimedDevice):
                 "expected one that it has, such as 'float32'"
             ) from None
 
-    def _dispatched(self) -> float:
+    @cached_property
+    def _dispatch_seconds(self) -> float:
         """Return the least seconds that a captured kernel of one number takes, with the wait for it."""
-        if self._dispatch_seconds is None:
-            numbers = tuple(self.random(SMALLEST_ELEMENTS, "int32") for _ in range(2))
-            call = self._probes.captured(OPERATIONS["copy"], numbers)
-            taken = []
-            for _ in range(DISPATCH_CALLS):
-                started = clock.perf_counter_ns()
-                call()
-                self._backend.synchronize()
-                taken.append((clock.perf_counter_ns() - started) * 1e-9)
-            self._dispatch_seconds = min(taken)
-        return self._dispatch_seconds
+        numbers = tuple(self.random(SMALLEST_ELEMENTS, "int32") for _ in range(2))
+        call = self._probes.captured(OPERATIONS["copy"], numbers)
+        taken = []
+        for _ in range(DISPATCH_CALLS):
+            started = clock.perf_counter_ns()
+            call()
+            self._backend.synchronize()
+            taken.append((clock.perf_counter_ns() - started) * 1e-9)
+        return min(taken)
 
 
 class BackendProbes:
