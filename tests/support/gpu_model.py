@@ -23,6 +23,7 @@ import pytest
 from pytest_bandwidth.devices.cuda.context import Opened
 from pytest_bandwidth.devices.cuda.health import Ownership
 from pytest_bandwidth.devices.cuda.identity import CudaFacts
+from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading, ProcessUse
 from pytest_bandwidth.devices.cuda.runtime import ContextGuard, CupyRuntime
 
 LAUNCH_SECONDS = 5e-6
@@ -409,6 +410,28 @@ MODEL_FACTS = CudaFacts(
     nvrtc_version="13.5",
     clock_mhz=1600.0,
 )
+
+
+class Nvml:
+    """Answer as NVML would: readings, of which the last one stays; who was busy. since: when that was asked for."""
+
+    def __init__(self, *readings: GpuReading, uses: tuple[ProcessUse, ...] | None = (), **identity: Any) -> None:
+        self.readings = list(readings) or [GpuReading(1500.0, 2619.0, 50.0, 300.0, (), 0)]
+        self.uses, self.since = uses, list[int]()
+        self.known = GpuIdentity(**{"mig": "disabled", "ecc": "on", "max_sm_clock_mhz": 1600, **identity})
+
+    def identity(self) -> GpuIdentity:
+        return self.known
+
+    def reading(self) -> GpuReading:
+        return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
+
+    def activity(self, since_us: int) -> tuple[ProcessUse, ...] | None:
+        self.since.append(since_us)
+        return self.uses
+
+    def process_name(self, pid: int) -> str:
+        return f"/usr/bin/program{pid}"
 
 
 def opened_model(gpu: Gpu, nvml: Any = None, facts: CudaFacts = MODEL_FACTS) -> Opened:

@@ -13,38 +13,18 @@ from gpu_model import (
     Array,
     CudaError,
     Gpu,
+    Nvml,
     opened_model,
 )
 
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
-from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading, ProcessUse
+from pytest_bandwidth.devices.cuda.management import GpuReading, ProcessUse
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 
 TRAFFIC = Traffic(400_000, 400_000)
 QUICK = Budget(min_samples=8, max_seconds=0.05)
-
-
-class Nvml:
-    """NVML's answers for the model."""
-
-    def __init__(self, *readings: GpuReading, uses: tuple[ProcessUse, ...] = (), **identity: Any) -> None:
-        self.readings = list(readings) or [GpuReading(1500.0, 2619.0, 50.0, 300.0, (), 0)]
-        self.uses = uses
-        self.known = GpuIdentity(**{"mig": "disabled", "ecc": "on", "max_sm_clock_mhz": 1600, **identity})
-
-    def identity(self) -> GpuIdentity:
-        return self.known
-
-    def reading(self) -> GpuReading:
-        return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
-
-    def activity(self, _: int) -> tuple[ProcessUse, ...]:
-        return self.uses
-
-    def process_name(self, _: int) -> str | None:
-        return None
 
 
 def made(gpu: Gpu, nvml: Any = None, **facts: Any) -> CudaDevice:

@@ -3,12 +3,12 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gpu_model import Nvml
 
 from pytest_bandwidth.devices import host
 from pytest_bandwidth.devices.cuda.health import (
@@ -39,34 +39,15 @@ from pytest_bandwidth.domain.measured.measurement import Finding
 BUSY = GpuReading(1755.0, 2619.0, 61.0, 412.0, ("software power cap",), 0)
 
 
-@dataclass
-class Nvml:
-    """NVML's side: a reading, who was busy, and since when it was asked."""
-
-    state: GpuReading = BUSY
-    uses: tuple[ProcessUse, ...] | None = ()
-    since: list[int] = field(default_factory=list)
-
-    def reading(self) -> GpuReading:
-        return self.state
-
-    def activity(self, since_us: int) -> tuple[ProcessUse, ...] | None:
-        self.since.append(since_us)
-        return self.uses
-
-    def process_name(self, pid: int) -> str:
-        return f"/usr/bin/program{pid}"
-
-
 def health(nvml: Any, counted: float | None = None, own: Ownership | None = None) -> Health:
     return Health(nvml, own or Ownership(frozenset({1})), lambda: counted, wall=lambda: 1000.0)
 
 
 def test_a_reading_becomes_conditions_after_the_clock_that_was_counted() -> None:
-    found = health(Nvml()).conditions()
+    found = health(Nvml(BUSY)).conditions()
     assert (found.sm_clock_mhz, found.memory_clock_mhz, found.temperature_c, found.power_w) == (1755, 2619, 61, 412)
     assert found.event_reasons == ("software power cap",)
-    watched = health(Nvml(), counted=1400.0)
+    watched = health(Nvml(BUSY), counted=1400.0)
     assert watched.conditions().sm_clock_mhz == 1400.0
     assert watched.reading.sm_clock_mhz == 1755.0
     assert health(None, counted=1500.0).conditions() == Conditions(sm_clock_mhz=1500.0)
@@ -78,7 +59,7 @@ def test_busy_others_are_named_and_we_are_not() -> None:
 
 
 def test_only_the_time_since_the_last_look_or_a_measurements_begin_counts_and_no_more_than_a_second() -> None:
-    nvml: Any = Nvml()
+    nvml: Any = Nvml(BUSY)
     now = [1000.0]
     watched = Health(nvml, Ownership(), lambda: None, wall=lambda: now[0])
     for later in (0.5, 0.25, 60.0):
