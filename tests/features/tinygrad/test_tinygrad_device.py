@@ -5,12 +5,10 @@ import pytest
 
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, TimedDevice, Workload
 from pytest_bandwidth.devices.cpu.probes import SMALLEST_BYTES
-from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.roofline import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.features.tinygrad.counts import Counts
 from pytest_bandwidth.features.tinygrad.device import (
     LARGEST_INTERPRETED_BYTES,
@@ -19,8 +17,6 @@ from pytest_bandwidth.features.tinygrad.device import (
     BackendProbes,
     TinygradDevice,
 )
-from pytest_bandwidth.judging.decide import mismatch_of
-from pytest_bandwidth.judging.evidence import setup_of
 
 # Other workers of the test run may compute meanwhile.
 SHORT = Budget(min_samples=5, max_seconds=0.05, precision=0.5, tolerates_run_delay="all")
@@ -62,17 +58,6 @@ def test_a_measurement_has_samples_a_probe_and_the_result(device, tinygrad):
     assert not measurement.findings
     device.release()
     assert device.measure(workload, SHORT, silent).rounds.probe_seconds, "its buffers are made anew"
-
-
-def test_figures_of_another_clock_are_not_comparable(device):
-    x = device.random(N, "float32")
-    measurement = device.measure(Workload(lambda: (x * 2).realize(), Traffic(4 * N, 4 * N)), SHORT, silent)
-    setup = setup_of(measurement)
-    found = mismatch_of(setup, Entry("test", method="events+block"))
-    assert found is not None
-    assert found.rule == Rule.METHOD
-    assert found.facts == {"name": "method", "here": "clock+synchronize", "there": "events+block"}
-    assert mismatch_of(setup, Entry("test", method=device.method, settings=device.identity.settings)) is None
 
 
 def test_kernels_that_move_more_than_is_declared_are_told(device, tinygrad):
