@@ -177,22 +177,18 @@ class Recorder(CacheEviction):
         return found and found.text
 
 
-def test_data_that_a_cache_could_hold_is_evicted_by_four_times_the_cache():
+@pytest.mark.parametrize(
+    ("data_bytes", "others_have_them", "read", "is_told"),
+    [
+        (5 * MIB - 1, False, [4 * MIB], True),
+        (5 * MIB, False, [], False),
+        (5 * MIB, True, [4 * MIB], False),  # which another process has just used, and no cache could hold
+    ],
+)
+def test_data_that_a_cache_could_hold_is_evicted_by_four_times_the_cache(data_bytes, others_have_them, read, is_told):
     eviction = Recorder()
-    assert eviction.told_after(5 * MIB - 1)
-    assert eviction.read == eviction.made == [4 * MIB]
-
-
-def test_data_five_times_the_cache_is_cold_by_itself():
-    eviction = Recorder()
-    assert eviction.told_after(5 * MIB) is None
-    assert eviction.read == eviction.made == []
-
-
-def test_data_that_another_process_has_just_used_is_evicted_whatever_its_size():
-    eviction = Recorder()
-    assert eviction.told_after(5 * MIB, others_have_them=True) is None, "no cache could hold it"
-    assert eviction.read == [4 * MIB]
+    assert (eviction.told_after(data_bytes, others_have_them=others_have_them) is not None) is is_told
+    assert eviction.read == eviction.made == read
 
 
 @pytest.mark.parametrize(

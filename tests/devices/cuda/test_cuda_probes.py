@@ -100,14 +100,10 @@ def test_a_probe_that_does_not_fit_is_halved_until_it_does() -> None:
     assert memory.taken == [128 * MIB, 128 * MIB]  # nothing of the failed tries is still held
 
 
-def test_memory_too_small_for_any_probe_is_an_error_that_says_so() -> None:
+@pytest.mark.parametrize(("free", "array"), [(4 * MIB, 128 * MIB), (MIB, 2 * MIB)])
+def test_a_probe_that_does_not_fit_is_not_shrunk_to_nothing(free: int, array: int) -> None:
     with pytest.raises(OutOfMemory, match="the probe"):
-        probes(Memory(4 * MIB), Kernels()).probe(Traffic(128 * MIB, 128 * MIB))
-
-
-def test_a_small_probe_that_does_not_fit_is_not_shrunk_to_nothing() -> None:
-    with pytest.raises(OutOfMemory):
-        probes(Memory(MIB), Kernels()).probe(Traffic(2 * MIB, 2 * MIB))
+        probes(Memory(free), Kernels()).probe(Traffic(array, array))
 
 
 def test_arrays_are_kept_for_the_next_probe_and_given_back_on_release() -> None:

@@ -12,6 +12,7 @@ from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.devices.cuda.management import (
     NVML_SLOWDOWNS,
+    GpuReading,
     NvmlGpu,
     ProcessUse,
     decode_event_reasons,
@@ -146,10 +147,7 @@ def test_a_reading() -> None:
         nvmlDeviceGetCurrentClocksEventReasons=0x4,
         nvmlDeviceGetTotalEccErrors=2,
     ).reading()
-    assert (found.sm_clock_mhz, found.memory_clock_mhz, found.temperature_c) == (1755, 2619, 61)
-    assert found.power_w == pytest.approx(412.345)
-    assert found.event_reasons == ("software power cap",)
-    assert found.uncorrected_ecc_errors == 2
+    assert found == GpuReading(1755, 2619, 61, 412.345, ("software power cap",), 2)
 
 
 def test_an_old_driver_knows_the_reasons_by_their_old_name() -> None:
