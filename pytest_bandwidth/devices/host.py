@@ -273,13 +273,11 @@ class ActivityWatch:
         own = {os.getpid(), *remembered()}
         entries = [entry.name for entry in os.scandir(proc) if entry.name.isdigit()][:MOST_PROCESSES]
         for name in entries:
-            try:
+            with suppress(OSError, ValueError, IndexError):  # it ended meanwhile
                 program, fields = process_stat(proc / name / "stat")
                 seconds = (int(fields[11]) + int(fields[12])) / ticks
-            except (OSError, ValueError, IndexError):
-                continue  # it ended meanwhile
-            if int(name) not in own:
-                by_process[(int(name), "".join(c for c in program if c.isprintable()))] = seconds
+                if int(name) not in own:
+                    by_process[(int(name), "".join(c for c in program if c.isprintable()))] = seconds
         at = clock.monotonic()
         stolen = None
         with suppress(OSError, ValueError, IndexError):
@@ -326,10 +324,8 @@ def clock_mhz(root: Path = Path("/")) -> float | None:
     """Return the mean clock of the processors where the system scales it and tells; a virtual machine does not."""
     clocks = []
     for path in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"):
-        try:
+        with suppress(OSError, ValueError):
             clocks.append(int(path.read_text(encoding="ascii")) / 1000)
-        except (OSError, ValueError):
-            continue
     return sum(clocks) / len(clocks) if clocks else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from os import walk
 from os.path import isdir, isfile  # of a name that no file system takes, Path's raise
@@ -73,11 +74,9 @@ def headers_digest(text: str, folders: Sequence[Path]) -> str:
             file = next((place / name for place in searched if (place / name).is_file()), None)
             if file is None or file in found or file.stat().st_size > LARGEST_SOURCE_BYTES:
                 continue
-            try:
+            with suppress(OSError):  # the compiler says so
                 found[file] = file.read_bytes()
-            except OSError:  # the compiler says so
-                continue
-            waiting.append((found[file].decode("utf-8", "replace"), (file.parent, *folders)))
+                waiting.append((found[file].decode("utf-8", "replace"), (file.parent, *folders)))
     return digest(*sorted(digest(data) for data in found.values()))
 
 

@@ -6,6 +6,7 @@ import dis
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
 from numbers import Number
@@ -221,10 +222,8 @@ def _used_by(value: object) -> Iterable[object]:
         return ()
     held: list[object] = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     for cell in value.__closure__ or ():
-        try:
+        with suppress(ValueError):  # not assigned yet
             held.append(cell.cell_contents)
-        except ValueError:  # not assigned yet
-            continue
     return (*held, *(value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__))
 
 

@@ -168,20 +168,6 @@ def test_a_device_of_a_conftest_is_opened_again_in_new_processes(pytester):
     )
 
 
-def test_the_marker_asks_for_a_device_of_a_conftest(pytester):
-    pytester.makeconftest(CLOCKED)
-    pytester.makepyfile(
-        "import pytest\n"
-        "@pytest.mark.bandwidth(device='clocked:1')\n"
-        "def test_one(bandwidth):\n    pass\n"
-        "@pytest.mark.bandwidth(device='clocked', max_time=0.1)\n"
-        "def test_any(bandwidth):\n    bandwidth(range(10_000).count, 1, reads=8, writes=0)\n"
-    )
-    result = pytester.runpytest_inprocess("--bandwidth-device=clocked:2", "-rs")
-    result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["*the test asks for device 'clocked:1', this run measures on 'clocked:2'*"])
-
-
 class Own(Device):
     """A device of which nothing works but its identity."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -243,10 +244,8 @@ def parents_of_all(proc: Path = Path("/proc")) -> dict[int, int]:
     """Return parent by process id, of every process that /proc shows."""
     parents: dict[int, int] = {}
     for stat in proc.glob("[0-9]*/stat"):
-        try:
+        with suppress(OSError, ValueError, IndexError):  # it ended meanwhile
             parents[int(stat.parent.name)] = int(process_stat(stat)[1][1])
-        except (OSError, ValueError, IndexError):
-            continue  # it ended meanwhile
     return parents
 
 

@@ -275,11 +275,8 @@ def _loaded(cupy: Any, code: bytes, name: str, like: Any) -> Any:
 def why_not_loaded(cupy: Any, ptx: str, cubin: bytes | None) -> str | None:
     """Return why the driver takes a kernel neither as machine code nor as PTX; None where it does."""
     if cubin is not None:
-        try:
+        with suppress(KernelError):  # then it has to be PTX
             kernel_of_cubin(cupy, cubin, ptx)
-        except KernelError:
-            pass  # then it has to be PTX
-        else:
             return None
     try:
         kernel_of_ptx(cupy, ptx)

@@ -210,10 +210,9 @@ def open_nvml(pci_bus_id: str, mig_uuid: str | None = None) -> NvmlGpu | str:
         return f"NVML: {error}"
     slice_handle = None
     if mig_uuid is not None:
-        try:
+        # The GPU may not be partitioned, or this container does not show the slice.
+        with contextlib.suppress(pynvml.NVMLError):
             slice_handle = pynvml.nvmlDeviceGetHandleByUUID(mig_uuid)
-        except pynvml.NVMLError:
-            slice_handle = None  # the GPU is not partitioned, or this container does not show the slice
     return NvmlGpu(pynvml, handle, slice_handle)
 
 
