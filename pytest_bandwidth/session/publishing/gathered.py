@@ -242,9 +242,9 @@ class Remark:
     code: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DeviceReport:
-    """Report on one device, once the run is over.
+    """Report on one device, once the run is over; what publishes it fills it in.
 
     name: as sentences name it among the run's devices. baseline: what it was judged by, or written to.
     unlike: how it differs from others of its model. rows: those of the results, as far as they were written.
@@ -259,11 +259,11 @@ class DeviceReport:
     unlike: Finding | None
     rows: tuple[Row, ...]
     further: Sequence[Sequence[Plain]] = ()
-    changes: tuple[TerminalLine, ...] = ()
+    changes: Sequence[TerminalLine] = ()
     interrupted: bool = False
-    findings: tuple[dict[str, str], ...] = ()
-    remarks: tuple[Remark, ...] = ()
-    written: tuple[str, ...] = ()
+    findings: Sequence[dict[str, str]] = ()
+    remarks: list[Remark] = field(default_factory=list)
+    written: Sequence[str] = ()
     commands: str = ""
 
     @property
@@ -274,6 +274,10 @@ class DeviceReport:
     def outcomes(self) -> list[Outcome]:
         """Return every row's outcome."""
         return [row.outcome for row in self.rows]
+
+    def add_problem(self, problem: object) -> None:
+        """Say what could not be done."""
+        self.remarks.append(Remark("problem", str(problem)))
 
     def remarks_of(self, kind: str) -> list[str]:
         """Return the texts of the remarks of one kind."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,29 +81,28 @@ def publish(
         for results, name, other in zip(devices, names, unlike, strict=True)
     ]
     if settings.writes_baseline:
-        reports = update_baselines(config, settings, reports, interrupted=interrupted)
-    reports = [_with_findings(report, settings, config.rootpath) for report in reports]
+        update_baselines(config, settings, reports, interrupted=interrupted)
+    for report in reports:
+        _add_findings(report, settings, config.rootpath)
     hooks = (config.hook.pytest_bandwidth_document, config.hook.pytest_bandwidth_environment)
     outputs = run_files(config) or reporters_of(config) or settings.dir is not None
     # A file, GitHub or somebody's hook takes the run's document: that of many tests takes seconds.
     if outputs or is_github() or any(hook.get_hookimpls() for hook in hooks):
-        reports = _with_documents(config, settings, reports, started)
-    reports = [_with_column_problems(report) for report in reports]
+        _write_documents(config, settings, reports, started)
+    for report in reports:
+        _add_column_problems(report)
     try:
         called_hook(config, "pytest_bandwidth_finished", reports=reports)
     except BandwidthError as error:
-        reports[0] = _with_problem(reports[0], error)
+        reports[0].add_problem(error)
     return reports
 
 
-def _with_findings(report: DeviceReport, settings: Settings, root: Path) -> DeviceReport:
+def _add_findings(report: DeviceReport, settings: Settings, root: Path) -> None:
     """Say of the device's run as a whole what tests and update left to be said."""
     results = report.results
-    remarks = (
-        *report.remarks,
-        *_unmeasurable(results.unmeasurable, report.baseline, settings, root),
-        *_device_loss(report.device, report.rows, settings),
-    )
+    report.remarks += _unmeasurable(results.unmeasurable, report.baseline, settings, root)
+    report.remarks += _device_loss(report.device, report.rows, settings)
     found = [] if report.unlike is None else [asdict(report.unlike)]
     found += [asdict(cause.finding()) for cause in shared_causes(results.outcomes)]
     found += [unjudged_finding(nodeid, said) for nodeid, said in results.unjudged.items()]
@@ -113,15 +112,11 @@ def _with_findings(report: DeviceReport, settings: Settings, root: Path) -> Devi
     # What was read from a device's own document says some of it already.
     known = [dict(one) for one in results.findings]
     new = [one for one in found if one not in known]
-    told = ({"code": one.code, "text": one.text} for one in remarks if one.code is not None)
-    return replace(report, remarks=remarks, findings=(*known, *new, *told))
+    told = ({"code": one.code, "text": one.text} for one in report.remarks if one.code is not None)
+    report.findings = (*known, *new, *told)
 
 
-def _with_problem(report: DeviceReport, problem: object) -> DeviceReport:
-    return replace(report, remarks=(*report.remarks, Remark("problem", str(problem))))
-
-
-def _with_column_problems(report: DeviceReport) -> DeviceReport:
+def _add_column_problems(report: DeviceReport) -> None:
     """Say which columns of a conftest.py or plugin raise for a result; reports leave them empty there."""
     for column in added_columns():
         try:
@@ -131,27 +126,23 @@ def _with_column_problems(report: DeviceReport) -> DeviceReport:
                     if value is not None and not isinstance(value, SmallTable):
                         column.text(value)
         except BandwidthError as error:
-            report = _with_problem(report, error)
-    return report
+            report.add_problem(error)
 
 
-def _with_documents(
+def _write_documents(
     config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport], started: float
-) -> list[DeviceReport]:
-    """Write each device's document in every form; return the reports with what was written."""
-    first, *others = reports
+) -> None:
+    """Write each device's document in every form; the reports say what was written."""
     run_id, environment = new_run_id(), describe(config.rootpath, started, settings.baseline, settings.commit)
     changed = dict(environment)
     try:
         called_hook(config, "pytest_bandwidth_environment", environment=changed)
         environment = changed
     except BandwidthError as error:
-        first = _with_problem(first, error)
-    suffixes = suffixes_of([report.device for report in reports]) if others else [None]
-    return [
-        _with_document(config, settings, environment, run_id, report, suffix)
-        for report, suffix in zip([first, *others], suffixes, strict=True)
-    ]
+        reports[0].add_problem(error)
+    suffixes = suffixes_of([report.device for report in reports]) if len(reports) > 1 else [None]
+    for report, suffix in zip(reports, suffixes, strict=True):
+        _write_document(config, settings, environment, run_id, report, suffix)
 
 
 def _unmeasurable(entries: Unmeasurable, baseline: str | None, settings: Settings, root: Path) -> Iterator[Remark]:
@@ -183,14 +174,14 @@ def _device_loss(device: Device, rows: Sequence[Row], settings: Settings) -> Ite
         yield Remark("failure", f"{text}, --bandwidth-device-tolerance is {format_percent(asked, 1)}")
 
 
-def _with_document(
+def _write_document(
     config: pytest.Config,
     settings: Settings,
     environment: Mapping[str, Any],
     run_id: str,
     report: DeviceReport,
     suffix: str | None,
-) -> DeviceReport:
+) -> None:
     facts = report.results.environment.items()
     whole = document(
         run_id if suffix is None else f"{run_id}-{suffix}",
@@ -208,15 +199,15 @@ def _with_document(
             raise UserHookFailed(f"pytest_bandwidth_document removed {', '.join(lost)}, expected them to stay")
         whole = changed
     except BandwidthError as error:
-        report = _with_problem(report, error)
+        report.add_problem(error)
     clean = cleaner(config.rootpath, private=settings.private)
     whole = redacted(whole, clean)
-    written, problems = write_files(config, whole, [_redacted(outcome, clean) for outcome in report.outcomes], suffix)
+    outcomes = [_redacted(outcome, clean) for outcome in report.outcomes]
+    report.written, problems = write_files(config, whole, outcomes, suffix)
     for problem in problems:
-        report = _with_problem(report, problem)
-    report = replace(report, written=tuple(written))
+        report.add_problem(problem)
     if not is_github():
-        return report
+        return
     from pytest_bandwidth.reports.github import annotations, job_summary
 
     workspace = Path(os.environ.get("GITHUB_WORKSPACE") or config.rootpath).resolve()
@@ -227,8 +218,9 @@ def _with_document(
         return path.relative_to(workspace).as_posix() if path.is_relative_to(workspace) else None
 
     refusal = append_to_summary(lambda room: job_summary(whole, room))
-    notes = () if refusal is None else (Remark("note", refusal),)
-    return replace(report, commands=annotations(whole, place), remarks=(*report.remarks, *notes))
+    if refusal is not None:
+        report.remarks.append(Remark("note", refusal))
+    report.commands = annotations(whole, place)
 
 
 def _redacted(outcome: Outcome, clean: Clean) -> Outcome:

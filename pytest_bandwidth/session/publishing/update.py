@@ -6,7 +6,7 @@ A file belongs to a model: what its devices showed in one run is written togethe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
@@ -67,26 +67,10 @@ class _Pending:
     """
 
     report: DeviceReport
-    baseline: str | None
     why_not: str = ""
     left_out: str = ""
-    further: Sequence[Sequence[Plain]] | None = None
-    changes: Sequence[TerminalLine] = ()
-    remarks: list[Remark] = field(default_factory=list)
-    interrupted: bool = False
 
-    def updated(self) -> DeviceReport:
-        return replace(
-            self.report,
-            rows=tuple(replace(row, outcome=self._as_written(row.outcome)) for row in self.report.results.rows),
-            baseline=self.baseline,
-            further=self.further or self.report.results.further or (),
-            changes=tuple(self.changes),
-            remarks=tuple(self.remarks),
-            interrupted=self.interrupted,
-        )
-
-    def _as_written(self, outcome: Outcome) -> Outcome:
+    def as_written(self, outcome: Outcome) -> Outcome:
         """Say of a row what became of it: what is not in the baseline is not SAVED."""
         if outcome.status != Status.SAVED.value:
             return outcome
@@ -111,14 +95,15 @@ def update_baselines(
     reports: Sequence[DeviceReport],
     *,
     interrupted: bool = False,
-) -> list[DeviceReport]:
-    """Write each model's file; return the devices' reports with what was done.
+) -> None:
+    """Write each model's file; the devices' reports say what was done.
 
     interrupted: whether the run was: then the files stay as they are.
     """
-    pending = [_Pending(one, one.baseline) for one in reports]
+    pending = [_Pending(one) for one in reports]
     models: dict[tuple[str, str, int | None], list[_Pending]] = {}
     for one in pending:
+        one.report.further = one.report.results.further or ()
         models.setdefault(model_of(one.report.device), []).append(one)
     if interrupted:
         _interrupted(pending)
@@ -132,7 +117,9 @@ def update_baselines(
     else:
         for of_model in models.values():
             _update_model(config, settings, of_model, alone=len(pending) == 1)
-    return [one.updated() for one in pending]
+    for one in pending:
+        rows = one.report.results.rows
+        one.report.rows = tuple(replace(row, outcome=one.as_written(row.outcome)) for row in rows)
 
 
 def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_Pending], *, alone: bool) -> None:
@@ -150,25 +137,25 @@ def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_
                 f"not saved, since the id holds {changing_part(changing[0])}, which the next run does not meet again: "
                 f"{listed([*map(printable, changing)], MOST_NAMED)}; give the parameters ids (ids=…)"
             )
-            one.remarks.append(Remark("problem", text, "not-updated"))
+            one.report.remarks.append(Remark("problem", text, "not-updated"))
         if not updated:
             continue
         if one.report.unlike is not None and one.report.unlike.code == OUTLIER:
             one.left_out = "it is an outlier"
             text = f"{one.report.name} was left out of the baseline's update: {one.left_out}"
-            one.remarks.append(Remark("note", text))
+            one.report.remarks.append(Remark("note", text))
             continue
         identity = identity_of(one.report.device)
         try:
-            one.further = _further(config, settings, one.report.results, identity, alone=alone)
+            one.report.further = further = _further(config, settings, one.report.results, identity, alone=alone)
         except (BandwidthError, OSError) as error:
             _not_updated([one], str(error))
             continue
         except KeyboardInterrupt:  # pytest is past its own care for it, and what was measured is still to be shown
             _interrupted([one, *pending])
             return
-        entries = entries_of(identity, updated, one.further, known_commit, now(), dirty=dirty)
-        one.remarks += _fewer_runs(entries, 1 + len(one.further))
+        entries = entries_of(identity, updated, further, known_commit, now(), dirty=dirty)
+        one.report.remarks += _fewer_runs(entries, 1 + len(further))
         evidence.append(entries)
         written.append(one)
     if not evidence:
@@ -181,8 +168,8 @@ def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_
         _not_updated(written, str(error))
         return
     for one in written:
-        one.baseline = path
-    written[-1].changes = changes
+        one.report.baseline = path
+    written[-1].report.changes = changes
 
 
 def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> Iterator[Remark]:
@@ -200,7 +187,7 @@ def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> Iterator[Remark]:
 
 def _interrupted(pending: Sequence[_Pending]) -> None:
     """Say it once."""
-    pending[0].interrupted = True
+    pending[0].report.interrupted = True
     for one in pending:
         one.why_not = one.why_not or "the run was interrupted"
 
@@ -210,7 +197,7 @@ def _not_updated(pending: Sequence[_Pending], why: str) -> None:
     text = f"the baseline was not updated: {why}"
     for one in pending:
         one.why_not = "the update failed"
-        one.remarks.append(Remark("problem" if one is pending[0] else "finding", text, "not-updated"))
+        one.report.remarks.append(Remark("problem" if one is pending[0] else "finding", text, "not-updated"))
 
 
 def _further(

@@ -96,7 +96,8 @@ def updated(pytestconfig, settings, *devices, unlike=None, interrupted=False):
     unlike = unlike or [None] * len(devices)
     found = zip(devices, names, unlike, strict=True)
     reports = [DeviceReport(one, name, None, other, one.rows) for one, name, other in found]
-    return update_baselines(pytestconfig, settings, reports, interrupted=interrupted)
+    update_baselines(pytestconfig, settings, reports, interrupted=interrupted)
+    return reports
 
 
 def problems(updates):
