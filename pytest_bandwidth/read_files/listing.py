@@ -13,7 +13,7 @@ import sysconfig
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -422,29 +422,17 @@ class Attributing:
             return (yield)
 
 
-class FilesOfTests:
-    """List the files of a run's tests."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-
-    @cached_property
-    def _read(self) -> ReadFiles | None:
-        opened = watching()
-        return None if opened is None else ReadFiles(opened, self._config.getini("python_files"))
-
-    def list_for(self, request: pytest.FixtureRequest) -> FileList | None:
-        """Return what a test depends on; None where nothing noted its files. Raises FilesUnknown."""
-        if self._read is None:
-            return None
-        item = request.node
-        test_file, plugins = str(item.path), []
-        for plugin in self._config.pluginmanager.get_plugins():
-            file = getattr(plugin, "__file__", None) if isinstance(plugin, ModuleType) else None
-            if not isinstance(file, str):
-                continue
-            folder, name = os.path.split(os.path.abspath(file))
-            # Of the conftest.py files those that are above the test.
-            if name != "conftest.py" or test_file.startswith(os.path.join(folder, "")):
-                plugins.append(file)
-        return self._read.list_of(item.nodeid, test_file, request.fixturenames, plugins)
+def files_of_test(read: ReadFiles | None, request: pytest.FixtureRequest) -> FileList | None:
+    """Return what a test depends on; None where nothing noted its files. Raises FilesUnknown."""
+    if read is None:
+        return None
+    test_file, plugins = str(request.node.path), []
+    for plugin in request.config.pluginmanager.get_plugins():
+        file = getattr(plugin, "__file__", None) if isinstance(plugin, ModuleType) else None
+        if not isinstance(file, str):
+            continue
+        folder, name = os.path.split(os.path.abspath(file))
+        # Of the conftest.py files those that are above the test.
+        if name != "conftest.py" or test_file.startswith(os.path.join(folder, "")):
+            plugins.append(file)
+    return read.list_of(request.node.nodeid, test_file, request.fixturenames, plugins)

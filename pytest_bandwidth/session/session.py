@@ -42,7 +42,8 @@ from pytest_bandwidth.options.options import places_of, usage_error
 from pytest_bandwidth.options.reading import read_marker, settings_of
 from pytest_bandwidth.outcomes.outcome import Plain, outcome_of
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable
-from pytest_bandwidth.read_files.listing import FilesOfTests
+from pytest_bandwidth.read_files.listing import ReadFiles, files_of_test
+from pytest_bandwidth.read_files.opened import watching
 from pytest_bandwidth.reports import wording
 from pytest_bandwidth.reports.terminal import disabled_line, header_line, uncommitted_line
 from pytest_bandwidth.reports.text_safe import printable, printable_lines, printable_sentence
@@ -144,11 +145,13 @@ class BandwidthSession:
             beside = [*beside, item.nodeid]
         test, line = getattr(item, "function", None), Progress(item.name, self._line)
         rows = NO_ROWS if judge is None else judge.rows_elsewhere(item.nodeid, item.path, beside, line)
-        return Bandwidth(self._measurer, marker, item.path, line, test, rows, partial(self._files.list_for, request))
+        files = partial(files_of_test, self._read_files, request)
+        return Bandwidth(self._measurer, marker, item.path, line, test, rows, files)
 
     @cached_property
-    def _files(self) -> FilesOfTests:
-        return FilesOfTests(self._config)
+    def _read_files(self) -> ReadFiles | None:
+        opened = watching()
+        return None if opened is None else ReadFiles(opened, self._config.getini("python_files"))
 
     def judge(self, item: pytest.Item, fixture: Bandwidth) -> None:
         """Judge all that the test measured; fail the test (pytest.fail) where one verdict does."""
