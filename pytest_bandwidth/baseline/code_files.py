@@ -72,19 +72,32 @@ def write_code(baseline: Path, files: Mapping[str, bytes]) -> None:
             replace_file(path, data)
 
 
-def needed_ptx(baseline: Path, name: str) -> str:
-    """Return the PTX of that hash. Raises BaselineError for a file that is missing, or not what its name says."""
-    return _needed(baseline, f"{name}.ptx").decode("utf-8", "replace")
+@dataclass(frozen=True, slots=True)
+class KeptCode:
+    """Give the code that a baseline's entries name.
 
+    Raises BaselineError for a file that is missing, or not what its name says.
+    """
 
-def needed_files(baseline: Path, name: str) -> str:
-    """Return the list of files of that hash. Raises BaselineError as `needed_ptx`."""
-    return _needed(baseline, f"{name}.files").decode("utf-8", "replace")
+    baseline: Path
 
+    def ptx(self, name: str) -> str:
+        """Return the PTX of that hash."""
+        return self._needed(f"{name}.ptx").decode("utf-8", "replace")
 
-def needed_cubin(baseline: Path, code: Mapping[str, str]) -> bytes | None:
-    """Return the machine code that an entry's `code` names; None where it names none. Raises as `needed_ptx`."""
-    return _needed(baseline, f"{code[CUBIN]}.cubin") if CUBIN in code else None
+    def files(self, name: str) -> str:
+        """Return the list of files of that hash."""
+        return self._needed(f"{name}.files").decode("utf-8", "replace")
+
+    def cubin(self, code: Mapping[str, str]) -> bytes | None:
+        """Return the machine code that an entry's `code` names; None where it names none."""
+        return self._needed(f"{code[CUBIN]}.cubin") if CUBIN in code else None
+
+    def _needed(self, name: str) -> bytes:
+        path = folder_of(self.baseline) / name
+        if (data := _checked(path)) is None:
+            raise BaselineError(f"found no {path}, commit it with the baseline")
+        return data
 
 
 def problems_of(baseline: Path, entries: Iterable[Entry]) -> list[Problem]:
@@ -133,13 +146,6 @@ def prune_code(baseline: Path) -> list[Path]:
             except OSError as problem:
                 raise error(path, 1, f"found no way to remove it ({problem.strerror})") from None
     return removed
-
-
-def _needed(baseline: Path, name: str) -> bytes:
-    path = folder_of(baseline) / name
-    if (data := _checked(path)) is None:
-        raise BaselineError(f"found no {path}, commit it with the baseline")
-    return data
 
 
 def _checked(path: Path) -> bytes | None:

@@ -11,7 +11,7 @@ from os.path import exists, isdir  # of a name that no file system takes, Path's
 from pathlib import Path
 
 from pytest_bandwidth import baseline as baseline_files
-from pytest_bandwidth.baseline.code_files import NO_CHANGE, CodeChange, needed_ptx, ptx_change
+from pytest_bandwidth.baseline.code_files import NO_CHANGE, CodeChange, KeptCode, ptx_change
 from pytest_bandwidth.baseline.schema import RECORDED, entry_fields
 from pytest_bandwidth.cli.baseline_files import files_at
 from pytest_bandwidth.cli.output import print_json, terminal_width
@@ -137,8 +137,8 @@ def _ptx_changes(old: Path, new: Path) -> PtxChanges:
     def read(name: str, own: Path, other: Path) -> str:
         # Either code folder may hold it. If none does, the error names the folder of its own baseline.
         with suppress(BaselineError):
-            return needed_ptx(other, name)
-        return needed_ptx(own, name)
+            return KeptCode(other).ptx(name)
+        return KeptCode(own).ptx(name)
 
     @cache
     def between(then: str, now: str) -> CodeChange:

@@ -22,7 +22,7 @@ from pytest_bandwidth.cli.output import print_json
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.domain.units import counted
-from pytest_bandwidth.evidence.commit_pairs.build import Build, build_of, check_out
+from pytest_bandwidth.evidence.commit_pairs.build import Build, check_out
 from pytest_bandwidth.evidence.commit_pairs.process import NothingThere, Worktrees, modules_findable
 from pytest_bandwidth.evidence.commit_pairs.worktree import commit_of, top_of
 from pytest_bandwidth.evidence.git import git
@@ -219,7 +219,7 @@ def how_built(top: Path, commit: str, test_file: Path, args: Sequence[str]) -> B
         given = value if option in ("-o", "--override-ini") else value.removeprefix("--override-ini=")
         if given.startswith(f"{_BUILD}="):
             said = given.partition("=")[2]
-    return build_of(said or None, folder)
+    return Build(said, folder) if said else None
 
 
 def _command_in_ini(top: Path, commit: str, start: Path) -> tuple[Path, str]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from os.path import exists
 from pathlib import Path
-from typing import NamedTuple
 
 from pytest_bandwidth import baseline as baseline_files
-from pytest_bandwidth.baseline.code_files import needed_cubin, needed_files, needed_ptx
+from pytest_bandwidth.baseline.code_files import KeptCode
 from pytest_bandwidth.domain.baseline import Baseline
-from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource
-from pytest_bandwidth.domain.code.stored_kernel import CubinSource
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import BaselineError, UsageError
 from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.evidence.commit_pairs.build import build_of, check_extensions
+from pytest_bandwidth.evidence.commit_pairs.build import Build, check_extensions
 from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits
 from pytest_bandwidth.evidence.commit_pairs.pairs import CommitPairs, against_evidence, decide_counted
 from pytest_bandwidth.evidence.commit_pairs.process import Rows, Worktrees
@@ -39,14 +36,6 @@ from pytest_bandwidth.options.settings import ANCHOR, Settings
 
 # A process that only tells its tests' code runs each once.
 TELL_SECONDS_EACH = 10.0
-
-
-class OldCode(NamedTuple):
-    """Hold what gives the code that tests are judged by: kernels' PTX and machine code, lists of files."""
-
-    ptx: PtxSource
-    cubin: CubinSource
-    files: Callable[[str], str]
 
 
 class Judge:
@@ -87,7 +76,8 @@ class Judge:
 
     @cached_property
     def _commits(self) -> BaselineCommits:
-        build, root = build_of(self.settings.build, self.measurer.root), self.measurer.root
+        command, root = self.settings.build, self.measurer.root
+        build = None if command is None else Build(command, root)
         return BaselineCommits(root, self._whole_baseline, build, anchors=self._is_anchored)
 
     @property
@@ -102,14 +92,11 @@ class Judge:
         return str(self.baseline_file) if other is None else f"{self.baseline_file} (of {other}: its code alone)"
 
     @property
-    def old_code(self) -> OldCode | None:
+    def old_code(self) -> RevisionCode | KeptCode | None:
         """Return what gives code of the revision, or of the baseline; None where nothing is compared."""
         if self.revision is not None:
-            return OldCode(self._revision_code.ptx, self._revision_code.cubin, self._revision_code.files)
-        file = self.baseline_file
-        if file is None:
-            return None
-        return OldCode(partial(needed_ptx, file), partial(needed_cubin, file), partial(needed_files, file))
+            return self._revision_code
+        return None if self.baseline_file is None else KeptCode(self.baseline_file)
 
     @cached_property
     def baseline_file(self) -> Path | None:

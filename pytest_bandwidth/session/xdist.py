@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.evidence.commit_pairs.build import build_of, check_out
+from pytest_bandwidth.evidence.commit_pairs.build import Build, check_out
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import Invocation, started_as_module
 from pytest_bandwidth.evidence.processes.start_and_end import signals_as_interrupts
@@ -75,7 +75,7 @@ def _check_out(config: pytest.Config) -> Revision | None:
     stack.enter_context(signals_as_interrupts())
     config.add_cleanup(stack.close)
     try:
-        build = build_of(settings.build, config.rootpath)
+        build = None if settings.build is None else Build(settings.build, config.rootpath)
         checked_out = check_out(config.rootpath, name, build, lambda text: write_line(config, f"bandwidth: {text}"))
     except UsageError as error:
         raise usage_error(error) from None

@@ -4,13 +4,12 @@ import json
 import os
 import re
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline import code_files
-from pytest_bandwidth.baseline.code_files import NO_CHANGE, code_change, folder_of, needed_ptx
+from pytest_bandwidth.baseline.code_files import NO_CHANGE, KeptCode, code_change, folder_of
 from pytest_bandwidth.cli.main import main
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.code.identity import CodeIdentity, digest
@@ -61,9 +60,9 @@ def files(path):
 
 def test_an_update_writes_the_ptx_that_its_entries_name(path):
     assert files(path) == {f"{HASH_OF_ONE}.ptx"}
-    assert code_files.needed_ptx(path, HASH_OF_ONE) == ONE
+    assert KeptCode(path).ptx(HASH_OF_ONE) == ONE
     with pytest.raises(BaselineError, match=rf"found no .*{HASH_OF_TWO}\.ptx, commit it with the baseline"):
-        code_files.needed_ptx(path, HASH_OF_TWO)
+        KeptCode(path).ptx(HASH_OF_TWO)
     assert [file.name for file in path.parent.iterdir() if file.name.startswith(".")] == []
     read = baseline_files.load(path).entries["t.py::one"]
     assert read == replace(entry("t.py::one", HASH_OF_ONE), anchor=Run(100.0, commit="0123456", dirty=True))
@@ -109,10 +108,10 @@ def test_a_file_that_is_not_what_its_name_says_is_refused_and_mended(path, name,
 
     def read():
         if name == CUBIN_FILE:
-            return code_files.needed_cubin(path, kept.code)
+            return KeptCode(path).cubin(kept.code)
         if name == LIST_FILE:
-            return code_files.needed_files(path, HASH_OF_LIST).encode()
-        return code_files.needed_ptx(path, HASH_OF_ONE).encode()
+            return KeptCode(path).files(HASH_OF_LIST).encode()
+        return KeptCode(path).ptx(HASH_OF_ONE).encode()
 
     with pytest.raises(BaselineError, match=f"{name}:1: .*{why}"):
         read()
@@ -131,15 +130,15 @@ def test_machine_code_lies_beside_and_is_pruned_like_ptx(path, capsys):
     written(path, *kept)
     assert files(path) == PTX_FILES | {CUBIN_FILE}
     assert baseline_files.load(path).entries["t.py::two"].code == kept[1].code
-    assert code_files.needed_cubin(path, kept[0].code) == CUBIN
-    assert code_files.needed_cubin(path, {"ptx": HASH_OF_ONE}) is None
+    assert KeptCode(path).cubin(kept[0].code) == CUBIN
+    assert KeptCode(path).cubin({"ptx": HASH_OF_ONE}) is None
     assert main(["baseline", "prune", str(path), "t.py::one"]) == 0
     assert files(path) == {f"{HASH_OF_TWO}.ptx", CUBIN_FILE}
     assert main(["baseline", "prune", str(path), "t.py::two"]) == 0
     assert "removed 2 files of code that no entry names" in capsys.readouterr().out
     assert files(path) == set()
     with pytest.raises(BaselineError, match=rf"found no .*{CUBIN_FILE}, commit it with the baseline"):
-        code_files.needed_cubin(path, kept[0].code)
+        KeptCode(path).cubin(kept[0].code)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +226,7 @@ def baseline(tmp_path):
 
 
 def test_a_change_is_shown_line_by_line_and_by_accesses(baseline):
-    change = code_change(MEASUREMENT, ENTRY, partial(needed_ptx, baseline))
+    change = code_change(MEASUREMENT, ENTRY, KeptCode(baseline).ptx)
     changed = [line for line in change.diff.splitlines() if line[0] in "+-"]
     assert changed == ["- ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];", "+ ld.global.f32 %f1, [%rd1];"]
     assert change.accesses == "in its code, loads of 32 bits 0 → 1, loads of 128 bits 1 → 0"
@@ -244,7 +243,7 @@ def test_a_change_is_shown_line_by_line_and_by_accesses(baseline):
     ],
 )
 def test_nothing_is_said_where_nothing_changed_or_is_known(baseline, measurement, entry):
-    assert code_change(measurement, entry, partial(needed_ptx, baseline)) == NO_CHANGE
+    assert code_change(measurement, entry, KeptCode(baseline).ptx) == NO_CHANGE
     assert code_change(MEASUREMENT, ENTRY, None) == NO_CHANGE
 
 
@@ -259,7 +258,7 @@ def test_ptx_that_is_of_no_use_is_told_and_not_shown(baseline, spoil, why):
     (folder_of(baseline) / f"{HASH}.ptx").unlink()
     if spoil == "cut short":
         (folder_of(baseline) / f"{HASH}.ptx").write_text(OLD[:-3])
-    change = code_change(MEASUREMENT, ENTRY, partial(needed_ptx, baseline))
+    change = code_change(MEASUREMENT, ENTRY, KeptCode(baseline).ptx)
     assert (change.diff, change.accesses) == ("", None)
     assert change.unknown.startswith("the code changed, how cannot be shown: ")
     assert re.search(why, change.unknown)

@@ -84,11 +84,6 @@ class Build:
     folder: Path
 
 
-def build_of(command: str | None, folder: Path) -> Build | None:
-    """Return how revisions are built; None where there is no command."""
-    return None if command is None else Build(command, folder)
-
-
 def make_environment(folder: Path) -> None:
     """Make a virtual environment on top of this one: it has all that this one has, and keeps what is installed there.
 
