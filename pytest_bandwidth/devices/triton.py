@@ -67,12 +67,12 @@ def is_triton(kernel: object) -> bool:
 
 
 def triton_launch(
-    kernel: Any, grid: Any, block: object, constants: object, options: Mapping[str, Any], refused: Mapping[str, object]
+    kernel: Any, grid: Any, block: object, given: Mapping[str, Any], refused: Mapping[str, object]
 ) -> TritonLaunch:
     """Return what launches the kernel. grid: three extents, or what tells them to Triton.
 
-    constants: of tl.constexpr parameters, by name; options: Triton's. refused: given keywords that Triton's kernels do
-    not take, by name. Raises UsageError.
+    given: by name, the constants of tl.constexpr parameters, and Triton's options, None where not given. refused:
+    keywords that Triton's kernels do not take. Raises UsageError.
     """
     if not hasattr(kernel, "arg_names"):
         raise UsageError(f"launch: found a {type(kernel).__name__} of Triton, expected a function with @triton.jit")
@@ -82,9 +82,11 @@ def triton_launch(
     for name, value in refused.items():
         if value:
             raise UsageError(f"launch of a Triton kernel: found {name}=, which Triton's kernels do not take")
+    constants = given["constants"]
     if constants is not None and not (isinstance(constants, Mapping) and all(isinstance(n, str) for n in constants)):
         expected = 'values by the names of tl.constexpr parameters, {"BLOCK": 1024}'
         raise UsageError(f"launch of a Triton kernel: found constants={shown(constants)}, expected {expected}")
+    options = {name: value for name, value in given.items() if name != "constants" and value is not None}
     return TritonLaunch(kernel, grid, {**(constants or {}), **options})
 
 

@@ -7,13 +7,15 @@ from datetime import datetime
 
 import pytest
 from user_project import COPY
+from virtual_time import LEAST_SECONDS
 
 # Its start is told in whole seconds: the measurement begins in a later one.
 LATER = "import time\nprint(int(time.time()), file=open('later', 'w'))\ntime.sleep(1.1)\n"
 
 
 @pytest.mark.smoke
-def test_a_run_without_a_baseline_shows_and_writes_what_it_measured(project):
+def test_a_run_without_a_baseline_shows_and_writes_what_it_measured(slept):
+    project = slept  # what it writes of its samples must not depend on how busy the machine is
     project.file("test_copy.py", LATER + COPY)
     result = project.run("--bandwidth-json=deep/er/run.json", "--bandwidth-dir=results")
     result.assert_outcomes(passed=1)
@@ -21,7 +23,7 @@ def test_a_run_without_a_baseline_shows_and_writes_what_it_measured(project):
         [
             r"bandwidth: .+; peak unknown: shares are of the probe's GB/s; baseline: none \(measuring only\)",
             r"=+ memory bandwidth =+",
-            r"test +GB/s( +share)?( +bound by)? +verdict",  # a busy host may show no share that can be believed
+            r"test +GB/s +share( +bound by)? +verdict",
             r"test_copy\.py::test_copy +\d.* UNDECIDED",
             r"1 measured: 1 UNDECIDED",
             r"wrote deep/er/run\.json",
@@ -37,7 +39,8 @@ def test_a_run_without_a_baseline_shows_and_writes_what_it_measured(project):
     assert (row["nodeid"], row["status"]) == ("test_copy.py::test_copy", "UNDECIDED")
     assert (row["bytes_read"], row["bytes_written"]) == (1 << 18, 1 << 18)
     assert len(row["samples"]) == len(row["probe_samples"]) >= 3
-    assert 0 < min(row["samples"]) <= row["bytes_read"] * 2 / row["gbps"] / 1e9 <= max(row["samples"])
+    assert set(row["samples"]) == {LEAST_SECONDS}
+    assert row["gbps"] == pytest.approx(row["bytes_read"] * 2 / LEAST_SECONDS / 1e9)
     assert row["stop"] in ("precision", "max-time")
     (folder,) = (project.path / "results").iterdir()
     assert folder.name == document["run_id"]
@@ -58,7 +61,8 @@ def test_value(bandwidth):
     a = bandwidth.xp.ones(1 << 12)
     total = bandwidth(np.sum, a, reads=a)
     assert total.value == 1 << 12
-    assert total.gbps > 0 and total.seconds > 0 and total.utilization > 0
+    assert total.gbps > 0 and total.seconds > 0
+    assert total.utilization is None or total.utilization > 0  # a busy host shows no share that can be believed
     assert total.arithmetic_intensity == 0
 
 def test_setup_runs_before_each(bandwidth):
