@@ -22,9 +22,9 @@ _FLAGS = (
     *("-std=gnu11", "-march=native", "-fPIC", "-fvisibility=hidden", "-w"),
     # PTX's arithmetic: integers wrap, floats round once an operation, nobody looks at errno or at traps.
     *("-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing"),
-    f"-I{HERE / 'c'}",
-    f"-I{CARD}",
 )
+# What lies there counts, not where: all clones of this repository share what was built.
+_INCLUDED_FROM = (f"-I{HERE / 'c'}", f"-I{CARD}")
 # What every kernel shares is worth optimising; to build a kernel, -O2 takes four times as long as -O1, -Og half.
 _RUNTIME_FLAGS = ("-O2", "-ftree-vectorize", "-r", "-nostdlib")
 _KERNEL_FLAGS = ("-Og", "-ftree-loop-vectorize", "-shared")
@@ -177,7 +177,7 @@ def _runtime() -> Path:
 
 
 def _compile(*arguments: str) -> None:
-    done = subprocess.run([compiler(), *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([compiler(), *_INCLUDED_FROM, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise NoCompiler(f"{compiler()} does not build a translated kernel:\n{done.stderr[:_ERRORS_SHOWN]}")
 
