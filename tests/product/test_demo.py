@@ -8,7 +8,7 @@ import sys
 import pytest
 from children import SUPPORT
 from documented import ROOT
-from repositories import HERE, run
+from repositories import HERE, SMALL_MACHINE, run
 
 # A device on which each launch takes 3 ms. What a phase of the demo meets there stands in WORLD, by the phase's name.
 SITE = """
@@ -144,7 +144,8 @@ def test_where_the_plugin_fails_the_demo_does(demo, world, why):
 def test_make_demo_ends_well_on_this_machine(tmp_path):
     """Quiet or busy: what cannot be judged is explained."""
     pytest.importorskip("numba", reason="Numba is not installed: pip install 'pytest-bandwidth[cpu]'")
-    (tmp_path / "sitecustomize.py").write_text(SOON)
+    small = SMALL_MACHINE / "sitecustomize.py"
+    (tmp_path / "sitecustomize.py").write_text(f"import runpy\nrunpy.run_path({str(small)!r})\n{SOON}")
     result = run("make", *HERE, f"RESULTS={tmp_path}/results", "demo", cwd=ROOT, PYTHONPATH=str(tmp_path))
     assert result.returncode == 0, result.stdout + result.stderr
     found = "Found, as it should be" in result.stdout

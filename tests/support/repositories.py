@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+# Holds the `sitecustomize.py` by which what tests start finds a small cache.
+SMALL_MACHINE = Path(__file__).with_name("small_machine")
 # What `make` would install first is here, or the tests that need it skip.
 INSTALLED = tuple(f"--old-file={Path(sys.prefix, stamp)}" for stamp in (".test", ".demo", ".traffic"))
 # The environment that these tests run in, into which nothing is installed.
@@ -46,7 +48,6 @@ def copy_of_repository(folder: Path) -> Path:
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command and return its end, whatever it is."""
-    return subprocess.run(
-        command, cwd=cwd, env={**clean_environment(), **environment}, capture_output=True, text=True, check=False
-    )
+    """Run the command on the small machine and return its end, whatever it is."""
+    whole = {**clean_environment(), "PYTHONPATH": str(SMALL_MACHINE), **environment}
+    return subprocess.run(command, cwd=cwd, env=whole, capture_output=True, text=True, check=False)
