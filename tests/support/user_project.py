@@ -130,6 +130,8 @@ def slept(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: p
     found = (str(site), str(SUPPORT), os.environ.get("PYTHONPATH", ""))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
     monkeypatch.setattr("pytest_bandwidth.measuring.measurer.open_device", virtual_time.open_device)
+    monkeypatch.setattr("pytest_bandwidth.judging.pairs.Looks.after", property(lambda _: virtual_time.AFTER))
+    monkeypatch.setattr("pytest_bandwidth.judging.decide._FEWEST_UNALIKE", virtual_time.FEWEST_UNALIKE)
     return project
 
 

@@ -12,10 +12,15 @@ LEAST_SECONDS = PROBE_SECONDS = 1e-4
 # What `sitecustomize.py` holds for the processes of a run.
 SITE = """
 import pytest_bandwidth.devices.open as opening
+import pytest_bandwidth.judging.decide as decide
+import pytest_bandwidth.judging.pairs as pairs
 import virtual_time
 
 opening.open_device = virtual_time.open_device
+pairs.Looks.after, decide._FEWEST_UNALIKE = property(lambda _: virtual_time.AFTER), virtual_time.FEWEST_UNALIKE
 """
+# Of times without noise few pairs of processes tell all; one more where they cannot have the same addresses.
+AFTER, FEWEST_UNALIKE = (2, 3, 4), 3
 # As a conftest.py: where the variable SLOW slows kernels, it does in the first process alone.
 ONLY_HERE = """
 import os, sys
