@@ -90,36 +90,52 @@ def unchanged(found):
     return {name for name, row in found.items() if row["reason_code"] == "code-unchanged"}
 
 
-EDITS = {
-    "README.md": ("Say it again.\n", set(), None),
-    "mypkg/timing.py": ("SECONDS = 0.0021\n", TENSORS, "mypkg/timing.py changed"),
-    "mypkg/tensors.py": ("# A comment.\n" + FILES["mypkg/tensors.py"], TENSORS, "mypkg/tensors.py changed"),
-    "mypkg/__init__.py": ("# A comment.\n", TENSORS | KERNELS, "mypkg/__init__.py changed"),
-    "tests/one.cu": ("step step\n", {"test_kernel[one]"}, "tests/deep/common.cuh is gone\ntests/one.cu changed"),
-    "tests/deep/common.cuh": ("// A comment.\n", {"test_kernel[one]"}, "tests/deep/common.cuh changed"),
-    "tests/test_compiled.py": (FILES["tests/test_compiled.py"] + "# x\n", KERNELS, "tests/test_compiled.py changed"),
-    "mypkg/unused.py": ("", set(), None),
-}
+# Files that are edited together, since no test reads two of them; and what is said of each test that reads one.
+EDITS = (
+    (
+        {"README.md": "Say it again.\n", "mypkg/unused.py": "", "tests/deep/common.cuh": "// A comment.\n"},
+        {"test_kernel[one]": "tests/deep/common.cuh changed"},
+    ),
+    (
+        {"mypkg/timing.py": "SECONDS = 0.0021\n", "tests/one.cu": "step step\n"},
+        {
+            **dict.fromkeys(TENSORS, "mypkg/timing.py changed"),
+            "test_kernel[one]": "tests/deep/common.cuh is gone\ntests/one.cu changed",
+        },
+    ),
+    (
+        {
+            "mypkg/tensors.py": "# A comment.\n" + FILES["mypkg/tensors.py"],
+            "tests/test_compiled.py": FILES["tests/test_compiled.py"] + "# x\n",
+        },
+        {
+            **dict.fromkeys(TENSORS, "mypkg/tensors.py changed"),
+            **dict.fromkeys(KERNELS, "tests/test_compiled.py changed"),
+        },
+    ),
+    ({"mypkg/__init__.py": "# A comment.\n"}, dict.fromkeys(TENSORS | KERNELS, "mypkg/__init__.py changed")),
+)
 
 
 def test_an_edit_changes_those_tests_that_read_the_file(repo, tmp_path_factory):
-    """Each edit by itself, made and taken back in the same folder; and every way of running the same files."""
+    """Edits made and taken back in the same folder; and every way of running the same files."""
     same, everything = ("--bandwidth-baseline=b.yaml",), TENSORS | KERNELS
     repo.run(*same, "--bandwidth-update").assert_outcomes(passed=4)
-    for name, (text, changed, said) in EDITS.items():
-        repo.file(name, text)
+    for texts, changed in EDITS:
+        for name, text in texts.items():
+            repo.file(name, text)
         found = rows(repo, *same)
-        assert set(found) - unchanged(found) == changed, name
-        assert {found[test]["code_diff"] for test in changed} == ({said} if changed else set()), name
-        repo.file(name, FILES.get(name, text))
+        assert set(found) - unchanged(found) == changed.keys(), texts
+        assert {test: found[test]["code_diff"] for test in changed} == changed
+        for name, text in texts.items():
+            repo.file(name, FILES.get(name, text))
+    for path in repo.path.rglob("*"):
+        if ".git" not in path.parts:
+            os.utime(path, (10**9, 10**9))
     assert unchanged(rows(repo, *same, "-k", "closure or two")) == {"test_closure", "test_kernel[two]"}
     assert unchanged(rows(repo, *same, "tests/test_compiled.py")) == KERNELS
     assert unchanged(rows(repo, *same, "tests/test_compiled.py", "tests/test_tensors.py")) == everything
     assert unchanged(rows(repo, *same, "-n", "2")) == everything
-    for path in repo.path.rglob("*"):
-        if ".git" not in path.parts:
-            os.utime(path, (10**9, 10**9))
-    assert unchanged(rows(repo, *same)) == everything
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "folder"
     shutil.copytree(repo.path, elsewhere)
     result = repo.run(f"--rootdir={elsewhere}", "-c", f"{elsewhere}/pytest.ini", str(elsewhere), *same,
