@@ -23,18 +23,6 @@ def test_a_changed_kernel_regresses_on_a_card_that_never_ran_the_old_one_before(
     assert {row["reason_code"] for row in others} == {"code-unchanged"}
 
 
-def test_a_kernel_that_is_launched_otherwise_is_held_to_its_old_launch(
-    card: Card, folder: Path, tmp_path: Path
-) -> None:
-    """As grids are that follow the number of a card's multiprocessors."""
-    relaunched = Path(shutil.copytree(folder, tmp_path / "user"))
-    tests = relaunched / "test_copies.py"
-    tests.write_text(tests.read_text().replace("kernel, 16, 256,", "kernel, 32, 128,"))
-    for more, expected in {"": copies.AS_FAST, copies.MORE: copies.SLOWER}.items():
-        (relaunched / "copies.cu").write_text(copies.source(more))
-        copies.changed_alone(card, relaunched, expected)
-
-
 def test_without_the_old_ptx_a_changed_kernel_is_undecided(card: Card, folder: Path, tmp_path: Path) -> None:
     alone = Path(shutil.copytree(folder, tmp_path / "user"))
     (alone / "copies.cu").write_text(copies.source(copies.MORE))

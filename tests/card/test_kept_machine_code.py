@@ -169,7 +169,3 @@ def test_the_start_says_that_old_kernels_cannot_run(card: Card, ptx_alone: Path)
 @pytest.mark.parametrize("more", ["-obandwidth_settle=never", "--bandwidth-update"])
 def test_the_start_says_nothing_where_no_old_kernel_is_asked_for(card: Card, ptx_alone: Path, more: str) -> None:
     assert "old kernels" not in shown_at_start(card, ptx_alone, more, **OLD_DRIVER, **NEEDS)
-
-
-def test_the_start_says_nothing_where_machine_code_is_kept(card: Card, folder: Path) -> None:
-    assert "old kernels" not in shown_at_start(card, folder, **OLD_DRIVER, **NEEDS)
