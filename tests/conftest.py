@@ -157,8 +157,9 @@ def _not_this_job() -> Iterator[None]:
         for name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")]:
             patch.delenv(name)
         patch.setenv("DEV", "PYTHON")  # tinygrad computes in Python, which takes no compiler
-        # What tests start finds a small cache, which takes no time to read before each sample.
-        found = (str(ROOT / "support" / "small_machine"), os.environ.get("PYTHONPATH", ""))
+        # What tests start finds a small cache, which takes no time to read before each sample. Where these tests run on
+        # the emulated card, its `sitecustomize.py` goes first.
+        found = (os.environ.get("PYTHONPATH", ""), str(ROOT / "support" / "small_machine"))
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
         yield
 
