@@ -93,8 +93,9 @@ def triton_launch(
 def as_tensors(args: Sequence[Any], *, on_gpu: bool) -> tuple[Any, ...]:
     """Return the arguments, with arrays that Triton takes in place of those that it does not, in the same memory.
 
-    On a GPU each array of CuPy becomes a tensor of PyTorch.
+    On a GPU each array of CuPy becomes a tensor of PyTorch. Numbers of NumPy become Python's.
     """
+    args = [one.item() if isinstance(one, np.generic) else one for one in args]
     if not on_gpu:
         return tuple(one.view(Array) if type(one) is np.ndarray else one for one in args)
     cupy = sys.modules.get("cupy")

@@ -115,12 +115,14 @@ class TestLaunch:
     @pytest.mark.parametrize("grid", [GRID, GRID[0], lambda meta: (triton.cdiv(5000, meta["block"]),)])
     def test_it_counts_what_a_callable_that_launches_counts(self, bandwidth, arrays, grid):
         x, y, out = arrays
-        args, declared = (*arrays, self.N), {"reads": (x, y), "writes": out}
+        args, declared = (*arrays, np.int32(self.N)), {"reads": (x, y), "writes": out}
         launched = bandwidth.launch(
             kernels.add, grid, None, args, constants={"block": 1024}, num_warps=8, label="one", **declared
         )
         np.testing.assert_array_equal(out, x + y)
-        called = bandwidth(lambda: kernels.add[self.GRID](*args, block=1024, num_warps=8), label="other", **declared)
+        called = bandwidth(
+            lambda: kernels.add[self.GRID](*arrays, self.N, block=1024, num_warps=8), label="other", **declared
+        )
         assert launched.counts == called.counts
         assert launched.code == called.code
 
