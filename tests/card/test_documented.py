@@ -9,7 +9,7 @@ from documented import BLOCKS, commands, plain, printed, words
 
 ADDOPTS = (
     "-p no:cacheprovider -p no:randomly -p no:benchmark -p no:xdist -p no:hypothesispytest --bandwidth-max-time=0.05 "
-    "-obandwidth_runs=1"
+    "-obandwidth_runs=2"
 )
 # The card executes every thread; its cache is as much smaller as the arrays.
 LARGE, SMALL = re.compile(r"1 << 2[456]"), "1 << 18"
