@@ -1,4 +1,4 @@
-"""A git repository on the card: code of another commit beside this one's."""
+"""Compare kernels of two commits of a git repository on the card."""
 
 import re
 from pathlib import Path

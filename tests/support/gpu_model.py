@@ -413,7 +413,11 @@ MODEL_FACTS = CudaFacts(
 
 
 class Nvml:
-    """Answer as NVML would: readings, of which the last one stays; who was busy. since: when that was asked for."""
+    """Answer as NVML does.
+
+    readings: given one after the other; the last one is given again. uses: which processes used the GPU. since: the
+    times from which `uses` was asked for.
+    """
 
     def __init__(self, *readings: GpuReading, uses: tuple[ProcessUse, ...] | None = (), **identity: Any) -> None:
         self.readings = list(readings) or [GpuReading(1500.0, 2619.0, 50.0, 300.0, (), 0)]

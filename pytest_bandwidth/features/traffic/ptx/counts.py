@@ -25,8 +25,7 @@ Pattern = Literal["coalesced", "misaligned", "strided", "random", "broadcast"]
 class AccessCounts:
     """Count accesses to global memory of one kind. A request is one instruction of one warp.
 
-    accesses: by threads. bytes_requested: asked for by all threads. sectors: 32-byte sectors, added up over the
-    requests.
+    accesses: by threads. bytes_requested: asked for by all threads. sectors: of 32 bytes, the sum over requests.
     ideal_sectors: the fewest that could hold the distinct bytes of each request.
     requests_by_pattern: how many requests had which pattern. stride_bytes: the commonest step between neighbouring
     threads of strided requests, None where there is none.
