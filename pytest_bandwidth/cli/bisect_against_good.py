@@ -21,11 +21,9 @@ from pytest_bandwidth.evidence.commit_pairs.revision_code import are_same_code
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.decide import decide_counts
-from pytest_bandwidth.judging.evidence import MeasurementSetup
 from pytest_bandwidth.judging.pairs import Looks
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.wording import reason_of
 
 _LOCK_SECONDS = 600.0
@@ -157,7 +155,7 @@ class AgainstGood:
         for label, row in rows.items():
             tolerance = row.verdict.get("tolerance")
             held_to = Settings().tolerance if tolerance is None else tolerance
-            subjects[row.key] = Subject(label, _setup_of(row), row.verdict.get("figure"), held_to)
+            subjects[row.key] = Subject(label, row.setup, row.verdict.get("figure"), held_to)
         found = compare_timed(subjects, taken, _LOOKS)
         return {
             label: found[row.key].decision(subjects[row.key].tolerance, _LOOKS, str(self.good))
@@ -172,7 +170,7 @@ class AgainstGood:
                 decided[label] = not_there(self.good)
                 continue
             declared, entry = Traffic(row.bytes_read, row.bytes_written), entry_of(row.key, [good], self.good)
-            decided[label] = decide_counts(row.counts, _setup_of(row), declared, entry, tolerance)
+            decided[label] = decide_counts(row.counts, row.setup, declared, entry, tolerance)
         return decided
 
     @cached_property
@@ -199,7 +197,3 @@ class AgainstGood:
     @cached_property
     def _lock(self) -> DeviceLock:
         return DeviceLock(self.device, _LOCK_SECONDS, advice="wait for it or end it")
-
-
-def _setup_of(row: Outcome) -> MeasurementSetup:
-    return MeasurementSetup(row.bytes_read, row.bytes_written, row.method, {})

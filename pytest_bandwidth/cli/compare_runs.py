@@ -47,21 +47,8 @@ Loaded = Sequence[tuple[Path, Mapping[str, Any], Sequence[Outcome]]]
 Code = Literal["same", "changed"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Hold what one run says of a test, and the settings of its device."""
-
-    outcome: Outcome
-    settings: Mapping[str, str]
-
-    @property
-    def setup(self) -> MeasurementSetup:
-        """Return how the test was measured."""
-        return MeasurementSetup(self.outcome.bytes_read, self.outcome.bytes_written, self.outcome.method, self.settings)
-
-
 # Of each test, oldest first.
-Rows = Mapping[str, Sequence[_Row]]
+Rows = Mapping[str, Sequence[Outcome]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +87,14 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
 
 def _rows_of(loaded: Loaded) -> Rows:
     """Return the rows of every test of some runs; tests in the order of the newest. Raises UsageError."""
-    runs: list[dict[str, _Row]] = []
-    for path, document, outcomes in loaded:
-        by_key: dict[str, _Row] = {}
+    runs: list[dict[str, Outcome]] = []
+    for path, _, outcomes in loaded:
+        by_key: dict[str, Outcome] = {}
         for outcome in outcomes:
             # Measured twice it was in one process, which is no evidence of two.
             if outcome.key in by_key:
                 raise UsageError(f"{path}: found {outcome.key!r:.100} twice, expected one process of one device")
-            by_key[outcome.key] = _Row(outcome, document["device"].get("settings", {}))
+            by_key[outcome.key] = outcome
         runs.append(by_key)
     keys = dict.fromkeys(key for run in reversed(runs) for key in run)
     return {key: [run[key] for run in runs if key in run] for key in keys}
@@ -155,18 +142,17 @@ class _Side:
     regime: str | None
 
 
-def _side(rows: Sequence[_Row]) -> _Side:
-    valid = [row for row in rows if row.outcome.is_valid and _positive(row.outcome.gbps)]
-    outcomes = [row.outcome for row in valid]
-    seen = tuple(Run(one.gbps or 0.0, _positive(one.probe_gbps), _positive(one.relative)) for one in outcomes)
-    tolerance = outcomes[-1].verdict.get("tolerance") if outcomes else None
+def _side(rows: Sequence[Outcome]) -> _Side:
+    valid = [row for row in rows if row.is_valid and _positive(row.gbps)]
+    seen = tuple(Run(one.gbps or 0.0, _positive(one.probe_gbps), _positive(one.relative)) for one in valid)
+    tolerance = valid[-1].verdict.get("tolerance") if valid else None
     return _Side(
         [row.setup for row in valid],
         seen,
         median_known(run.gbps for run in seen),
         median_known(run.probe_gbps for run in seen),
         tolerance if tolerance is not None and 0 < tolerance < 1 else None,
-        outcomes[-1].regime if outcomes else None,
+        valid[-1].regime if valid else None,
     )
 
 
@@ -193,18 +179,15 @@ def _by_figures(key: str, before: _Side, after: _Side, tolerance: float, *, on_h
     return decide_processes(reference, values, tolerance)
 
 
-def _by_counts(key: str, then: Sequence[_Row], now: Sequence[_Row], tolerance: float) -> Decision:
+def _by_counts(key: str, then: Sequence[Outcome], now: Sequence[Outcome], tolerance: float) -> Decision:
     """Judge the newest run that counted the test by the reference's newest."""
-    before, after = (
-        next((row for row in reversed(rows) if row.outcome.counts and row.outcome.is_valid), None)
-        for rows in (then, now)
-    )
+    before, after = (next((row for row in reversed(rows) if row.counts and row.is_valid), None) for rows in (then, now))
     if before is None or after is None:
         return _nothing_valid(NEW if before is not None else REFERENCE)
-    entry, seen = _entry(key, before.setup, counts=dict(before.outcome.counts)), after.outcome
+    entry = _entry(key, before.setup, counts=dict(before.counts))
     same = _code_between([before], [after]) == "same"
-    declared = Traffic(seen.bytes_read, seen.bytes_written)
-    return decide_counts(seen.counts, after.setup, declared, entry, tolerance, is_same_code=same)
+    declared = Traffic(after.bytes_read, after.bytes_written)
+    return decide_counts(after.counts, after.setup, declared, entry, tolerance, is_same_code=same)
 
 
 def _entry(key: str, setup: MeasurementSetup, **seen: Any) -> Entry:
@@ -223,12 +206,12 @@ def _nothing_valid(where: str) -> Decision:
     return Decision(Status.UNDECIDED, Rule.NOTHING_VALID, facts={"text": where})
 
 
-def _code_between(then: Sequence[_Row], now: Sequence[_Row]) -> Code | None:
+def _code_between(then: Sequence[Outcome], now: Sequence[Outcome]) -> Code | None:
     """Tell whether all runs ran the same code, or the newest of each side surely other; None where it is not known."""
     if not then or not now:
         return None
-    before, after = ([identity_of_plain(row.outcome.code_identity) for row in rows] for rows in (then, now))
-    by = "ptx" if now[-1].outcome.counts else "sass"
+    before, after = ([identity_of_plain(row.code_identity) for row in rows] for rows in (then, now))
+    by = "ptx" if now[-1].counts else "sass"
     if all(one.is_same(before[0], by=by) for one in (*before[1:], *after)):
         return "same"
     return "changed" if after[-1].standing(before[-1], by=by) == "changed" else None

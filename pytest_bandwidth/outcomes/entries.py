@@ -65,7 +65,7 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, run: Run) -> Entr
         bytes_written=last.bytes_written,
         method=last.method,
         resources=recorded_resources(last.resources),
-        settings=dict(identity.settings),
+        settings=dict(last.settings),
         counts=dict(last.counts),
         # Where processes ran different code (generated anew, say), the entry is of none of it.
         code=dict(last.code_identity) if all(o.code_identity == last.code_identity for o in found) else {},

@@ -22,6 +22,7 @@ from pytest_bandwidth.domain.measured.rounds import is_share_told
 from pytest_bandwidth.domain.measured.validity import CALL_SECONDS
 from pytest_bandwidth.domain.statistics import noise, precision_of_median
 from pytest_bandwidth.domain.verdict import Decision, Status
+from pytest_bandwidth.judging.evidence import MeasurementSetup
 from pytest_bandwidth.judging.judge import FreshRow
 
 Plain = dict[str, Any]
@@ -35,6 +36,7 @@ class Outcome:
     reason_code: the rule that decided (`Rule`). is_valid: whether what was measured can be judged at all.
     message: what the failing test says; None where it passed. xfail: why pytest expected the test to fail, as it did.
     verdict, baseline, conditions, probe, resources: the nested values as plain mappings.
+    settings: what makes figures incomparable, as the device's, but of the compiler that the test used.
     samples, probe_samples, host_samples: seconds, in the order taken; `kernel_first[i]` tells round i's order.
     fresh: what each fresh process saw of a suspect: gbps, relative, probe_gbps, wall_seconds.
     bottleneck: what keeps it from its bytes, in a sentence; None where nothing is known to.
@@ -74,6 +76,7 @@ class Outcome:
     bottleneck: str | None = None
     precision: str | None = None
     method: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
     seconds: float | None = None
     host_seconds: float | None = None
     noise: float | None = None
@@ -110,6 +113,11 @@ class Outcome:
             return None
         then = identity_of_plain(known)
         return identity_of_plain(self.code_identity).standing(then, by="ptx" if self.counts else "sass")
+
+    @property
+    def setup(self) -> MeasurementSetup:
+        """Return how the row was measured."""
+        return MeasurementSetup(self.bytes_read, self.bytes_written, self.method, self.settings)
 
     @property
     def bytes_moved(self) -> int:
@@ -224,6 +232,7 @@ def outcome_of(
         probe={"name": rounds.probe_name, "bytes_moved": rounds.probe_bytes} if rounds.probe_name else {},
         conditions={"before": flat(measurement.conditions_before), "after": flat(measurement.conditions_after)},
         resources=None if measurement.resources is None else flat(measurement.resources),
+        settings=dict(measurement.device.settings),
         findings=tuple(map(flat, measurement.findings)),
         verdict={
             "status": decision.status.value,

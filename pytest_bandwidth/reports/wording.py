@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.device import COMPILER_SETTING
+from pytest_bandwidth.domain.device import COMPILER_SETTING, COMPILERS
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import is_share_told
@@ -37,7 +37,7 @@ _SHARE_OF_FLOOR = {"min_utilization": "of peak", "min_relative": "of the probe"}
 MOST_LINES = 12
 COUNTS_SHOWN = 3
 OTHERS_SHOWN = 10
-BY_COMPILER = f"setting:{COMPILER_SETTING}"
+BY_COMPILER = tuple(f"setting:{name}" for name in COMPILERS)
 _OTHER_DATA = "the code is the baseline's, so the test's data are others"
 _SINGULAR = {"bandwidth": "bandwidth and no runs", "counts": "counts"}
 # What a verdict is about, in two or three words, by its rule.
@@ -238,12 +238,9 @@ def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, st
     if "remedy" in decision.facts:
         return "accept it", decision.facts["remedy"]
     by_update = rule in _BY_UPDATE or "about" in decision.facts  # a feature's evidence, which baselines hold
-    if rule == BY_COMPILER:
+    if rule in BY_COMPILER:
         update = "update the baseline" if context.command is None else f"update the baseline: {context.command}"
-        version = decision.facts["there"]
-        # Each NVRTC of CUDA 12 is in a package of its own name.
-        package = "nvidia-cuda-nvrtc-cu12" if version.startswith("12.") else "nvidia-cuda-nvrtc"
-        return "remedy", f"pin {package}=={version}.*, or {update}"
+        return "remedy", f"pin {_package_of(decision.facts['name'], decision.facts['there'])}, or {update}"
     if (status in (Status.REGRESSED, Status.MISMATCH) and by_update) or rule.startswith("setting:"):
         if context.against_revision:
             return "accept it", "in review: --bandwidth-against stores nothing that could be updated"
@@ -255,6 +252,14 @@ def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, st
     if rule in OF_OTHERS or rule == Rule.UNSTEADY:
         return "remedy", "quiet the machine and run again"
     return None
+
+
+def _package_of(compiler: str, version: str) -> str:
+    """Return what pip installs of that version: ``triton==3.8.0``."""
+    if compiler != COMPILER_SETTING:
+        return f"{compiler}=={version}"
+    # Each NVRTC of CUDA 12 is in a package of its own name.
+    return f"nvidia-cuda-nvrtc{'-cu12' if version.startswith('12.') else ''}=={version}.*"
 
 
 _BY_UPDATE = (

@@ -402,6 +402,20 @@ def test_a_kernel_that_lost_its_pattern_is_regressed_with_the_line(project, monk
     )
 
 
+def test_what_another_release_of_triton_compiled_is_not_comparable(project, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
+    options = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml")
+    project.file("test_scale.py", TEST.replace("STRIDE", "1"))
+    project.run(*options, "--bandwidth-update").assert_outcomes(passed=1)
+    file = project.path / "t.runs.jsonl"
+    assert f'"triton":"{triton.__version__}"' in file.read_text()
+    file.write_text(file.read_text().replace(triton.__version__, "2.0.0"))
+    project.file("test_scale.py", TEST.replace("STRIDE", "8"))
+    result = project.run(*options)
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([r".*MISMATCH: triton is .*, was 2\.0\.0", r"    remedy +pin triton==2\.0\.0, or .*"])
+
+
 def test_after_the_test_triton_has_the_driver_that_it_had(device):
     driver = triton.runtime.driver
     assert driver.__dict__["_active"] is device._triton

@@ -332,9 +332,18 @@ def test_the_remedy_is_of_the_rule(rule, status, label, text):
     assert rows_of(decision)[label] == text
 
 
-def test_another_compiler_is_pinned_or_accepted():
-    remedy = rows_of(mismatch("setting:nvrtc", "nvrtc", "13.0", "13.5"))["remedy"]
-    assert remedy == f"pin nvidia-cuda-nvrtc==13.5.*, or update the baseline: {LONG.command}"
+@pytest.mark.parametrize(
+    ("compiler", "version", "package"),
+    [
+        ("nvrtc", "13.5", "nvidia-cuda-nvrtc==13.5.*"),
+        ("nvrtc", "12.9", "nvidia-cuda-nvrtc-cu12==12.9.*"),
+        ("triton", "3.8.0", "triton==3.8.0"),
+        ("numba-cuda", "0.30.4", "numba-cuda==0.30.4"),
+    ],
+)
+def test_another_compiler_is_pinned_or_accepted(compiler, version, package):
+    remedy = rows_of(mismatch(f"setting:{compiler}", compiler, "13.0", version))["remedy"]
+    assert remedy == f"pin {package}, or update the baseline: {LONG.command}"
 
 
 @pytest.mark.parametrize(("own", "text"), [({}, LONG.command), ({"remedy": "raise the limit"}, "raise the limit")])
