@@ -254,7 +254,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         fixture.ended = True
         with one_line_failures(item):
             if isinstance(error, (Exception, pytest.fail.Exception)):
-                _session_of(item.config).judge_failed(item, fixture)
+                _session_of(item.config).judge_failed(item, fixture, error)
             raise
     item.stash[_BODY].ended = True
     # Looked up after the body, which may have asked for it by request.getfixturevalue.

@@ -18,6 +18,7 @@ import numpy as np
 from pytest_bandwidth.devices.base import Dim
 from pytest_bandwidth.domain.code.kernel_signature import parameter_names, pointed_at
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measured.measurement import FORTRAN_ORDER, Finding
 from pytest_bandwidth.domain.text import kind_of
 
 # DLPack's device types (dlpack.h, DLDeviceType) that a CUDA or HIP kernel reaches at device speed.
@@ -201,6 +202,16 @@ def misread_arrays(source: str, kernel: str, args: Sequence[Any]) -> tuple[str, 
         if isinstance(dtype, np.dtype) and not isinstance(array, np.generic) and misread(dtype, kind):
             found.append(f"`{name}` is {dtype}, the kernel's parameter is {kind}")
     return tuple(found)
+
+
+def in_fortran_order(args: Sequence[Any]) -> tuple[Finding, ...]:
+    """Report arrays that lie transposed in memory, which explains a wrong result and may be meant."""
+    flags = [getattr(argument, "flags", None) for argument in args]
+    return tuple(
+        Finding(FORTRAN_ORDER, f"argument {place} lies in Fortran order, as `x.T` does: rows are not contiguous")
+        for place, one in enumerate(flags, 1)
+        if getattr(one, "f_contiguous", False) and not getattr(one, "c_contiguous", True)
+    )
 
 
 def misread(dtype: np.dtype[Any], kind: str) -> bool:

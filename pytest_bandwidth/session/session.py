@@ -22,8 +22,14 @@ import pytest
 from pytest_bandwidth.baseline.code_files import code_change
 from pytest_bandwidth.domain.code.identity import CODE_CHANGED, FUNCTION_CHANGED
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
-from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, NOTE, XPASS, Finding
+from pytest_bandwidth.domain.errors import (
+    BandwidthError,
+    BaselineError,
+    DeviceUnavailable,
+    NotOnThisDevice,
+    UsageError,
+)
+from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, FORTRAN_ORDER, NOT_EXECUTED, NOTE, XPASS, Finding
 from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_gbps
@@ -185,17 +191,24 @@ class BandwidthSession:
             without = "marked bandwidth, and does not take the fixture `bandwidth`: there is nothing to judge"
             self._fail(item, f"{without}; take it, or remove the marker")
 
-    def judge_failed(self, item: pytest.Item, fixture: Bandwidth) -> None:
-        """Judge what was counted in a test whose body failed, and show it with the failure: it may be why.
+    def judge_failed(self, item: pytest.Item, fixture: Bandwidth, error: BaseException) -> None:
+        """Show what was found in a test whose body failed, and judge what was counted: it may be why.
 
-        What was timed is not: its confirmation would run a test that is known to fail.
+        What was timed is not judged: its confirmation would run a test that is known to fail. Of its findings only
+        those on arguments are shown. A test that skips since its kernel is not executed is judged like others.
         """
-        counted = fixture.measurements and self._measurer.device.identity.counts_only
-        if not counted or self._settings.disable:
+        if not fixture.measurements or self._settings.disable:
             return
-        findings = [f.text for m in fixture.measurements.values() for f in m.findings]
+        counted = self._measurer.device.identity.counts_only
+        found = [finding for measured in fixture.measurements.values() for finding in measured.findings]
+        if isinstance(error, NotOnThisDevice) and any(one.code == NOT_EXECUTED for one in found):
+            self.judge(item, fixture)
+            return
+        findings = [one.text for one in found if counted or one.code == FORTRAN_ORDER]
         if findings:
             item.add_report_section("call", "bandwidth findings", printable_lines("\n".join(findings)))
+        if not counted:
+            return
         try:
             messages = self._record(item, fixture, self._judged(item, fixture))
         except BandwidthError as error:  # the test fails already, by its own
@@ -459,7 +472,7 @@ def _causes(judged: Judged) -> tuple[str, ...]:
     """Return likely causes of a verdict that fails: what differs from what it was compared with."""
     rule, facts = judged.decision.rule, judged.decision.facts
     # What the marker limits is compared with nothing; another compiler makes other code of the same source.
-    if "remedy" in facts or rule == wording.BY_COMPILER:
+    if "remedy" in facts or rule in wording.BY_COMPILER:
         return ()
     of_feature = "about" in facts
     old = judged.old_resources if rule == Rule.OLD_KERNEL or of_feature else None

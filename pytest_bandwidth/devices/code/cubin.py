@@ -228,6 +228,15 @@ def resources_of(cubin: bytes) -> dict[str, KernelResources]:
     return found
 
 
+def resources_in(cubin: bytes, kernel: str) -> KernelResources | None:
+    """Return what the compiler gave a kernel, by its symbol; None where the cubin lacks it or cannot be read."""
+    try:
+        found = resources_of(cubin)
+    except UNREADABLE:
+        return None
+    return next((one for name, one in found.items() if name.startswith(f"{kernel} ")), None)
+
+
 def virtual_architecture(cubin: bytes) -> int | None:
     """Return the architecture of the PTX that a cubin was made of, such as 90; None where it does not tell."""
     try:

@@ -19,7 +19,7 @@ def without_comments(source: str) -> str:
 
 
 def parameter_names(source: str, kernel: str, count: int) -> tuple[str, ...]:
-    """Return the names of `kernel`'s `count` parameters; ``argument 0`` … where the source does not tell.
+    """Return the names of `kernel`'s `count` parameters; ``argument 1`` … where the source does not tell.
 
     kernel: its PTX name.
     """
@@ -69,7 +69,7 @@ def _parameters(source: str, kernel: str, count: int) -> tuple[tuple[str, str, s
         names = [_POINTER_TO_ARRAY.search(part) or _LAST_NAME.search(part) for part in parts]
         if len(names) == count and all(names):
             return tuple((name[1], *_types(part)) for name, part in zip(names, parts, strict=True) if name)
-    return tuple((f"argument {number}", "", "") for number in range(count))
+    return tuple((f"argument {number}", "", "") for number in range(1, count + 1))
 
 
 def _types(parameter: str) -> tuple[str, str]:

@@ -20,6 +20,8 @@ from pytest_bandwidth.domain.traffic import Traffic
 NOTE, DETAIL = "note", "detail"
 # A finding of this code says that an array holds other numbers than the kernel reads.
 MISREAD_ARRAY = "argument-type"
+# A finding of this code says that an array lies transposed in memory.
+FORTRAN_ORDER = "fortran-order"
 # A finding of this code says why a kernel's code could not be identified.
 CODE_UNKNOWN = "code-unknown"
 # A finding of this code says why it cannot be shown how a kernel's code changed.
@@ -28,6 +30,8 @@ CODE_DIFF = "code-diff"
 XPASS = "xpass"
 # A finding of this code says that a launch was to be measured from a graph, and the device has none.
 NO_GRAPHS = "no-graphs"
+# A finding of this code says why a kernel was not executed, of which something was measured all the same.
+NOT_EXECUTED = "not-executed"
 # The method where a workload only told its code: nothing was timed or counted.
 UNMEASURED = "unmeasured"
 # In `detail`: a hash of what decides counts beside code and launch.

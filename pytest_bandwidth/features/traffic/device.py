@@ -19,7 +19,7 @@ import numpy as np
 from pytest_bandwidth.devices.arguments import misread_arrays, refuse_gaps
 from pytest_bandwidth.devices.base import TEXT_NAME, Budget, Call, Device, KernelSource, Launch, Progress, Workload
 from pytest_bandwidth.devices.code.compiled import for_architecture
-from pytest_bandwidth.devices.code.cubin import kernel_code
+from pytest_bandwidth.devices.code.cubin import kernel_code, resources_in
 from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.code.variables import checked_contents, variable_settings
 from pytest_bandwidth.devices.host import memory_bytes
@@ -35,7 +35,14 @@ from pytest_bandwidth.devices.triton import Array
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measured.measurement import MISREAD_ARRAY, NOTE, Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.measurement import (
+    MISREAD_ARRAY,
+    NOT_EXECUTED,
+    NOTE,
+    Finding,
+    KernelResources,
+    Measurement,
+)
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.findings import (
@@ -97,13 +104,24 @@ class _Module:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TrafficKernel:
-    """Hold a compiled kernel: its module, its name, the registers that the compiler gave it, and its identity."""
+    """Hold a compiled kernel: its module, its name, the registers that the compiler gave it, and its identity.
 
-    module: _Module
+    not_executed: says why, where only its machine code is known; it has no module then.
+    """
+
+    _module: _Module | None
     name: str
     resources: KernelResources | None
     code: MeasuredCode
     source: KernelSource
+    not_executed: str = ""
+
+    @property
+    def module(self) -> _Module:
+        """Return what is executed. Raises NotOnThisDevice where that is not known."""
+        if self._module is None:
+            raise NotOnThisDevice(self.not_executed)
+        return self._module
 
     @property
     def program(self) -> Program:
@@ -227,10 +245,11 @@ class TrafficDevice(Device):
     def kernel(self, source: KernelSource) -> Any:
         """Compile for the device's architecture, or take the PTX that is compiled already.
 
-        Raises KernelError with the log, or with the names that exist; NotOnThisDevice for machine code alone.
+        Raises KernelError with the log, or with the names that exist; NotOnThisDevice for machine code alone, where it
+        is for another architecture.
         """
         if source.compiled:
-            return self._of_ptx(source)
+            return self._of_compiled(source)
         filename = source.file.name if source.file is not None else TEXT_NAME
         program, cubin = _compiled(
             source.text, self._arch, options_of(source), source.name_expressions, filename, self._timeout
@@ -239,21 +258,25 @@ class TrafficDevice(Device):
         code = kernel_code(program.compiled.ptx, cubin.data, name)
         return TrafficKernel(self._module_of(program), name, cubin.resources.get(name), code, source)
 
-    def _of_ptx(self, source: KernelSource) -> TrafficKernel:
+    def _of_compiled(self, source: KernelSource) -> TrafficKernel:
         number = number_of(self._arch)
-        of_ptx = [code for code in source.compiled if code.is_ptx]
+        codes = for_architecture(source.compiled, number)
+        resources = next((resources_in(code.data, source.name) for code in codes if not code.is_ptx), None)
+        of_ptx = [code for code in (*codes, *source.compiled) if code.is_ptx]
         if not of_ptx:
-            flags = f"-gencode arch=compute_{number},code=compute_{number}"
-            raise NotOnThisDevice(
+            alone = (
                 f"{source.file} holds only machine code of {source.name}, and the traffic device executes PTX: "
-                f"build it with {flags}"
+                f"build it with -gencode arch=compute_{number},code=compute_{number}"
             )
-        ptx = (for_architecture(of_ptx, number) or of_ptx)[0].data.decode("utf-8", "replace")
+            if resources is None:
+                raise NotOnThisDevice(alone)
+            return TrafficKernel(None, source.name, resources, MeasuredCode(), source, alone)
+        ptx = of_ptx[0].data.decode("utf-8", "replace")
         file = _FIRST_FILE.search(ptx)
         filename = file[1] if file is not None else source.file.name if source.file is not None else "the PTX"
         program = _loaded(ptx, self._arch, filename)
         name = program.resolve(source.name)
-        return TrafficKernel(self._module_of(program), name, None, kernel_code(ptx, b"", name), source)
+        return TrafficKernel(self._module_of(program), name, resources, kernel_code(ptx, b"", name), source)
 
     def _module_of(self, parsed: Program) -> _Module:
         """Return the module of a source, the same one as long as a kernel of it exists."""
@@ -297,17 +320,20 @@ class TrafficDevice(Device):
     def code(self, launch: Launch) -> MeasuredCode:
         """Identify the launch's kernel by its PTX, which is executed, and by what it would be on the GPU."""
         kernel = launch.kernel
-        if not isinstance(kernel, TrafficKernel):
+        if not isinstance(kernel, TrafficKernel) or kernel.not_executed:
             return MeasuredCode()
         return with_launch(kernel.code, launch, *variable_settings(kernel.module.digests))
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
-        """Execute the launch once, or call the callable once, and count what it launches.
+        """Execute the launch once, or call the callable once, and count what it launches. Of machine code alone, return
+        what its compiler gave it.
 
         Raises KernelFault, and NotOnThisDevice for a callable that launches nothing.
         """
         del budget  # one execution counts all there is
         launch, value, code = workload.launch, None, MeasuredCode()
+        if launch is not None and isinstance(launch.kernel, TrafficKernel) and launch.kernel.not_executed:
+            return self._of_machine_code(workload, launch)
         makers: dict[str, str] = {}
         misread: Sequence[str] = ()
         if workload.setup is not None:
@@ -352,6 +378,21 @@ class TrafficDevice(Device):
             code=code.identity,
             ptx=code.ptx,
             value=value,
+        )
+
+    def _of_machine_code(self, workload: Workload, launch: Launch) -> Measurement:
+        """Return what is known of a kernel that is not executed."""
+        text = f"its resources alone were measured: {launch.kernel.not_executed}"
+        return Measurement(
+            label=workload.label,
+            traffic=workload.traffic,
+            device=self.chosen,
+            method="machine code",
+            rounds=Rounds(stop="counted"),
+            precision=workload.precision,
+            resources=self.resources(launch),
+            findings=(Finding(NOT_EXECUTED, text, NOTE),),
+            counts=self._compiled_counts(launch),
         )
 
     def inputs_of(self, workload: Workload) -> str | None:

@@ -14,6 +14,7 @@ from pytest_bandwidth.devices.base import CompiledCode, KernelSource, Launch
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, OutOfMemory
 from pytest_bandwidth.features.traffic.device import open_traffic
+from pytest_bandwidth.features.traffic.ptx import compile_cubin
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +107,7 @@ def test_what_nvcc_builds_runs_and_names_lines_of_the_source(device, tmp_path, s
     kernel = copied(device, read_source(built, "k", ()))
     assert {site.line for site in kernel.program.kernel("k").sites if site.opcode.startswith("st")} == {2}
     assert {site.file for site in kernel.program.kernel("k").sites if site.line} == {"k.cu"}
+    assert (kernel.resources is None) == (suffix == "ptx")
     x = np.ones(32, np.float32)
     run(device, read_source(built, "_Z5scaleIfEvPT_", ()), x)
     assert (x == 3).all()
@@ -116,12 +118,21 @@ def test_a_cubin_of_nvcc_holds_no_ptx(device, tmp_path):
     cubin = nvcc(tmp_path / "k.cu", tmp_path / "k.cubin", "-cubin", "-arch=sm_90")
     (tmp_path / "libx.so").write_bytes(library(fatbin((MACHINE_CODE, 90, cubin.read_bytes()))))
     for file in (cubin, tmp_path / "libx.so"):
+        assert device.kernel(read_source(file, "k", ())).resources.registers > 0
         with pytest.raises(NotOnThisDevice, match="holds only machine code of k"):
-            device.kernel(read_source(file, "k", ()))
+            copied(device, read_source(file, "k", ()))
         with pytest.raises(KernelError, match="has no kernel 'scale', it has _Z5scaleIfEvPT_, k"):
             read_source(file, "scale", ())
 
 
+# Its array has an index that the compiler does not know.
+SPILLING = """extern "C" __global__ void k(float* out, const float* in) {
+    float held[32];
+    for (int i = 0; i < 32; i++)
+        held[int(in[i]) % 32] = in[i];
+    out[threadIdx.x] = held[threadIdx.x];
+}
+"""
 TEST = """
 import numpy as np
 
@@ -132,15 +143,15 @@ def test_set(bandwidth):
     bandwidth.launch(copy, 1, 32, (y, x), reads=x, writes=y)
 
 def test_stripped(bandwidth):
-    bandwidth.kernel("k.cubin", "k")
+    x, y = bandwidth.random(32), bandwidth.empty(32)
+    bandwidth.launch(bandwidth.kernel("k.cubin", "k"), 1, 32, (y, x), reads=x, writes=y)
+    assert (y == x).all()
 """
 
 
-def test_a_suite_gates_ptx_with_the_variables_that_it_sets(project, traffic_loaded, tmp_path):
+def test_a_suite_gates_ptx_with_the_variables_that_it_sets_and_machine_code_by_its_resources(project, traffic_loaded):
     del traffic_loaded
-    (tmp_path / "k.cu").write_text(KERNELS)
-    cubin = nvcc(tmp_path / "k.cu", tmp_path / "k.cubin", "-cubin", "-arch=sm_90")
-    (project.path / "k.cubin").write_bytes(cubin.read_bytes())
+    (project.path / "k.cubin").write_bytes(compile_cubin(KERNELS).data)
     project.file("k.ptx", copying("k").replace(".visible", ".const .align 4 .b8 c[8];\n.visible"))
     traffic = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml")
     project.file("test_k.py", TEST.replace("VALUE", "1.5"))
@@ -150,8 +161,13 @@ def test_a_suite_gates_ptx_with_the_variables_that_it_sets(project, traffic_load
         result = project.run_here(*traffic, "--bandwidth-json=run.json", "-rs")
         result.assert_outcomes(passed=1, skipped=1)
         result.stdout.fnmatch_lines(["SKIPPED*holds only machine code of k, * build it with -gencode arch=compute_90*"])
-        (row,) = json.loads((project.path / "run.json").read_text())["results"]
-        assert (row["status"], row["reason_code"]) == ("OK", reason)
+        of_ptx, of_cubin = json.loads((project.path / "run.json").read_text())["results"]
+        assert (of_ptx["status"], of_ptx["reason_code"]) == ("OK", reason)
+        assert (of_cubin["status"], of_cubin["method"]) == ("OK", "machine code")
+    (project.path / "k.cubin").write_bytes(compile_cubin(SPILLING).data)
+    result = project.run_here(*traffic, "--bandwidth-json=run.json")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.re_match_lines([r".*REGRESSED: stack and spill bytes a thread 0 → \d+"])
     on_host = project.run_here("--bandwidth-device=cpu", "-rs")
     on_host.assert_outcomes(skipped=2)
     on_host.stdout.fnmatch_lines(["SKIPPED*CUDA kernels need a CUDA or traffic device*"])

@@ -195,6 +195,17 @@ def test_other_bytes_and_numbers_than_the_kernel_reads_are_told_and_shown_where_
     )
 
 
+def test_an_array_in_fortran_order_is_told_where_the_check_of_its_result_failed(project, counts):
+    transposed = TEST.replace('random(n, "float32")', 'random((n // 64, 64), "float32").T')
+    project.file("scale.cu", KERNEL.replace("INDEX", "i"))
+    project.file("test_scale.py", transposed + transposed.replace("test_scale", "test_failing") + "    assert False\n")
+    result = counts()
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.re_match_lines(
+        [r"-+ Captured bandwidth findings call -+", r"argument 2 lies in Fortran order, as `x\.T` does: .*"]
+    )
+
+
 def test_another_compiler_is_not_comparable_where_it_made_other_ptx(counted):
     file = counted.path / "t.runs.jsonl"
     file.write_text(re.sub(r'"nvrtc":"[\d.]+"', '"nvrtc":"12.0"', file.read_text()))

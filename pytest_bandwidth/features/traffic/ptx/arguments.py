@@ -50,7 +50,7 @@ def place_arguments(
     buffer = np.zeros(-(-max(size, 1) // 16) * 16, np.uint8)
     regions: dict[int, Region] = {}
     for number, (parameter, name, argument) in enumerate(zip(parameters, names, arguments, strict=True)):
-        label = f"argument {number} ({name}) of kernel {kernel}"
+        label = f"argument {number + 1} ({name}) of kernel {kernel}"
         if _goes_by_value(argument, parameter):
             value = _scalar(argument.reshape(())[()], label, parameter)
         elif isinstance(argument, np.ndarray):

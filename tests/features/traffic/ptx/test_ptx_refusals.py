@@ -37,22 +37,22 @@ def refused(kind: type[BandwidthError], *args: Any, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("args", "parts"),
     [
-        ((X, 3.0, 8, True), ("argument 1 (by)", "is 3.0", "floating-point number (.f32)", "numpy.float32(3.0)")),
+        ((X, 3.0, 8, True), ("argument 2 (by)", "is 3.0", "floating-point number (.f32)", "numpy.float32(3.0)")),
         (
             (X, 3, 8, True),
-            ("argument 1 (by) of kernel scale is 3, but", "a 32-bit floating-point number", "numpy.float32(3)"),
+            ("argument 2 (by) of kernel scale is 3, but", "a 32-bit floating-point number", "numpy.float32(3)"),
         ),
-        ((X, np.float32(3), 1.5, True), ("argument 2 (n)", "is 1.5, but", "a 32-bit integer", "give a whole number")),
-        ((X, np.float64(3), 8, True), ("argument 1 (by)", "numpy.float64 (8 bytes)", ".f32 (4 bytes)")),
-        ((X, np.int32(3), 8, True), ("argument 1 (by)", "numpy.int32", ".f32")),
-        ((X, np.float32(3), np.int64(8), True), ("argument 2 (n)", "numpy.int64", ".u32 (4 bytes)")),
-        ((X, np.float32(3), 2**32, True), ("argument 2 (n)", str(2**32), "32 bits")),
-        ((X, np.float32(3), None, True), ("argument 2 (n)", "None", "no pointer")),
-        ((X, np.float32(3), X, True), ("argument 2 (n)", "array", "no pointer")),
+        ((X, np.float32(3), 1.5, True), ("argument 3 (n)", "is 1.5, but", "a 32-bit integer", "give a whole number")),
+        ((X, np.float64(3), 8, True), ("argument 2 (by)", "numpy.float64 (8 bytes)", ".f32 (4 bytes)")),
+        ((X, np.int32(3), 8, True), ("argument 2 (by)", "numpy.int32", ".f32")),
+        ((X, np.float32(3), np.int64(8), True), ("argument 3 (n)", "numpy.int64", ".u32 (4 bytes)")),
+        ((X, np.float32(3), 2**32, True), ("argument 3 (n)", str(2**32), "32 bits")),
+        ((X, np.float32(3), None, True), ("argument 3 (n)", "None", "no pointer")),
+        ((X, np.float32(3), X, True), ("argument 3 (n)", "array", "no pointer")),
         ((3, np.float32(3), 8), ("takes 4 arguments (x, by, n, on)", "found 3")),
-        ((np.array([None] * 8), np.float32(3), 8, True), ("argument 0 (x)", "Python objects")),
-        ((X.astype(">f4"), np.float32(3), 8, True), ("argument 0 (x)", "byte-swapped")),
-        (([1.0, 2.0], np.float32(3), 8, True), ("argument 0 (x)", "list", "NumPy array")),
+        ((np.array([None] * 8), np.float32(3), 8, True), ("argument 1 (x)", "Python objects")),
+        ((X.astype(">f4"), np.float32(3), 8, True), ("argument 1 (x)", "byte-swapped")),
+        (([1.0, 2.0], np.float32(3), 8, True), ("argument 1 (x)", "list", "NumPy array")),
     ],
 )
 def test_arguments_that_would_be_misread(args: tuple[Any, ...], parts: tuple[str, ...]) -> None:
@@ -290,7 +290,7 @@ def test_parameter_names_survive_awkward_signatures() -> None:
     with pytest.raises(UsageError, match=r"takes 5 arguments \(in, out, count, flags, list\), found 0"):
         ptx.execute(program(text), "k", (1,), (1,), ())
     generated = '#define KERNEL(T) (T* out, int n) { *out = n; }\nextern "C" __global__ void k KERNEL(float)'
-    with pytest.raises(UsageError, match=r"takes 2 arguments \(argument 0, argument 1\), found 0"):
+    with pytest.raises(UsageError, match=r"takes 2 arguments \(argument 1, argument 2\), found 0"):
         ptx.execute(program(generated), "k", (1,), (1,), ())
 
 
@@ -345,7 +345,7 @@ def test_structs_and_scalars_go_by_value_as_cupy_passes_them() -> None:
         x = np.zeros(8, np.float32)
         ptx.execute(program(BY_VALUE), "fill", (1,), (8,), (x, one, by))
         assert (x == 6).all()
-    with pytest.raises(UsageError, match=r"argument 1 \(pair\) of kernel fill is a numpy.void32 \(4 bytes\)"):
+    with pytest.raises(UsageError, match=r"argument 2 \(pair\) of kernel fill is a numpy.void32 \(4 bytes\)"):
         ptx.execute(program(BY_VALUE), "fill", (1,), (8,), (x, np.zeros(1, [("a", "i4")]), np.float32(1)))
     # An array of nothing but itself is one where the kernel takes a pointer.
     scalar = np.zeros((), np.float32)
