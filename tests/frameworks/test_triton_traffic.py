@@ -15,7 +15,9 @@ pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip
 
 import triton
 import triton_kernels as kernels
+from triton_launches import FOLDER, LAUNCHES
 from user_project import bandwidth_on
+from write_triton_ptx import ptx_of
 
 from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.domain.errors import KernelFault, NotOnThisDevice, UsageError
@@ -220,43 +222,19 @@ class TestLaunch:
             bandwidth_on("cpu", tmp_path).launch(kernels.add, 4, None, (), reads=8)
 
 
-def test_dropout(device):
-    n = 5000
-    x, out = device.random(n, "float32"), device.empty(n, "float32")
-    counted(device, lambda: kernels.dropout[(5,)](out, x, n, 0.5, 123, block=1024))
-    kept = np.asarray(out) != 0
-    assert 0.45 < kept.mean() < 0.55
-    np.testing.assert_allclose(out[kept], 2 * x[kept])
-
-
-def test_layer_norm_forward_and_backward(device):
-    rows, columns, groups = 12, 300, 4
-    x, slope = (device.random((rows, columns), "float32") for _ in range(2))
-    weight, bias = (device.random(columns, "float32") for _ in range(2))
-    out, mean, rstd = device.empty(x.shape, "float32"), device.empty(rows, "float32"), device.empty(rows, "float32")
-    counted(
-        device,
-        lambda: kernels.layer_norm[(rows,)](out, x, weight, bias, mean, rstd, columns, columns, 1e-5, block=256),
-    )
-    hat = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
-    np.testing.assert_allclose(out, hat * weight + bias, rtol=1e-3, atol=1e-5)
-    dx, sums = device.empty(x.shape, "float32"), [device.empty((groups, columns), "float32") for _ in range(2)]
-    lock = np.zeros(2 * groups, np.int32).view(type(x))
-    counted(
-        device,
-        lambda: kernels.layer_norm_backward[(rows,)](
-            dx, slope, *sums, x, weight, mean, rstd, lock, columns, groups=groups, block=512
-        ),
-    )
-    np.testing.assert_allclose(sums[0].sum(axis=0), (slope * hat).sum(axis=0), rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(sums[1].sum(axis=0), slope.sum(axis=0), rtol=1e-5)
-    weighted = slope * weight
-    c1, c2 = (hat * weighted).mean(axis=1, keepdims=True), weighted.mean(axis=1, keepdims=True)
-    np.testing.assert_allclose(dx, (weighted - hat * c1 - c2) * rstd[:, None], rtol=1e-3, atol=1e-3)
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_the_tutorials(device, name):
+    """Their PTX is kept for tests without Triton, and is what Triton makes today."""
+    launch = LAUNCHES[name]()
+    text = ptx_of(device, name, launch)
+    launch.check()
+    kept = (FOLDER / f"{name}.{device.identity.settings['arch']}.ptx").read_text(encoding="utf-8")
+    assert text == kept, f"Triton {triton.__version__} makes other PTX: python tests/support/write_triton_ptx.py"
 
 
 @pytest.mark.parametrize("together", [1, 4])
 def test_matrix_products(device, together):
+    """As Triton does unless told otherwise: three stages, larger tiles."""
     m, n, k = 200, 136, 80
     a, b, c = device.random((m, k), "float16"), device.random((k, n), "float16"), device.empty((m, n), "float16")
     tile = {"rows_of_tile": 64, "columns_of_tile": 64, "step": 32, "together": together}
@@ -266,17 +244,6 @@ def test_matrix_products(device, together):
     # Each tile's row of A and column of B, once; the last tiles read beginnings of the matrices for what is beyond.
     tiles, halves = grid[0], 2
     assert found.counts["load_bytes"] == tiles * (64 + 64) * k * halves
-
-
-def test_attention(device):
-    heads, tokens, width = 2, 128, 64
-    q, k, v = (device.random((heads, tokens, width), "float16") for _ in range(3))
-    out, tile = device.empty(q.shape, "float16"), {"width": width, "rows_of_tile": 64, "columns_of_tile": 64}
-    counted(device, lambda: kernels.attention[(tokens // 64, heads)](q, k, v, out, 0.125, tokens, **tile))
-    scores = q.astype(np.float32) @ k.astype(np.float32).transpose(0, 2, 1) * 0.125
-    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    expected = powers / powers.sum(axis=-1, keepdims=True) @ v.astype(np.float32)
-    np.testing.assert_allclose(out, expected, rtol=2e-3)
 
 
 HELPED = """

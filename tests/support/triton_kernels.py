@@ -151,3 +151,49 @@ def layer_norm_backward(
 def copy(x, block: tl.constexpr, out, n):
     at = tl.program_id(0) * block + tl.arange(0, block)
     tl.store(out + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def layer_norm_sums(sums_w, sums_b, dw, db, groups, columns, rows_of_tile: tl.constexpr, columns_of_tile: tl.constexpr):
+    """Add what `layer_norm_backward` left of each group."""
+    at_n = tl.program_id(0) * columns_of_tile + tl.arange(0, columns_of_tile)
+    total_w = tl.zeros((rows_of_tile, columns_of_tile), tl.float32)
+    total_b = tl.zeros((rows_of_tile, columns_of_tile), tl.float32)
+    for begin in range(0, groups, rows_of_tile):
+        at_m = begin + tl.arange(0, rows_of_tile)
+        inside = (at_m[:, None] < groups) & (at_n[None, :] < columns)
+        at = at_m[:, None] * columns + at_n[None, :]
+        total_w += tl.load(sums_w + at, mask=inside, other=0.0)
+        total_b += tl.load(sums_b + at, mask=inside, other=0.0)
+    tl.store(dw + at_n, tl.sum(total_w, axis=0), mask=at_n < columns)
+    tl.store(db + at_n, tl.sum(total_b, axis=0), mask=at_n < columns)
+
+
+@triton.jit
+def grouped_matmul(a, b, c, problems, count, programs: tl.constexpr, tile: tl.constexpr):
+    """Take every `programs`-th tile of several products, whose m, n, k and places in a, b, c are in `problems`.
+
+    Triton's tutorial has addresses there. The traffic device gives arrays addresses that no test knows before.
+    """
+    taken = tl.program_id(0)
+    before = 0
+    for number in range(count):
+        problem = problems + number * 6
+        m, n, k = tl.load(problem), tl.load(problem + 1), tl.load(problem + 2)
+        columns = tl.cdiv(n, tile)
+        after = before + tl.cdiv(m, tile) * columns
+        while taken >= before and taken < after:
+            at_m = (taken - before) // columns * tile + tl.arange(0, tile)
+            at_n = (taken - before) % columns * tile + tl.arange(0, tile)
+            at_k = tl.arange(0, tile)
+            x = a + tl.load(problem + 3) + at_m[:, None] * k + at_k[None, :]
+            y = b + tl.load(problem + 4) + at_k[:, None] * n + at_n[None, :]
+            z = c + tl.load(problem + 5) + at_m[:, None] * n + at_n[None, :]
+            total = tl.zeros((tile, tile), tl.float32)
+            for _ in range(tl.cdiv(k, tile)):
+                total = tl.dot(tl.load(tl.multiple_of(x, [16, 16])), tl.load(tl.multiple_of(y, [16, 16])), total)
+                x += tile
+                y += tile * n
+            tl.store(tl.multiple_of(z, [16, 16]), total.to(tl.float16))
+            taken += programs
+        before = after
