@@ -46,7 +46,7 @@ from pytest_bandwidth.domain.measured.measurement import (
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.findings import (
-    before_wait,
+    by_line,
     declared_against_seen,
     floor_seconds,
     plain_counts,
@@ -372,7 +372,7 @@ class TrafficDevice(Device):
             rounds=Rounds(stop="counted"),
             precision=workload.precision,
             resources=resources,
-            findings=(*(Finding(MISREAD_ARRAY, text, NOTE) for text in misread), *declared, *before_wait(execution)),
+            findings=(*(Finding(MISREAD_ARRAY, text, NOTE) for text in misread), *declared, *by_line(execution)),
             counts={**plain_counts(execution), **({} if launch is None else self._compiled_counts(launch))},
             detail={**plain_lines(execution), "modelled_floor_seconds": floor_seconds(execution)},
             code=code.identity,

@@ -13,6 +13,7 @@ from pytest_bandwidth.features.traffic.ptx.counts import AccessCounts, Counts, E
 
 # Cards that a floor time is modelled for: bytes over the datasheet's peak, nothing else.
 LINE_AT_MOST = 120
+LINES_AT_MOST = 8
 MODELLED_CARDS = ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GeForce RTX 4090")
 
 
@@ -94,17 +95,18 @@ def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Find
     return tuple(findings)
 
 
-def before_wait(execution: Execution) -> tuple[Finding, ...]:
-    """Report lines that may access global memory before cudaGridDependencySynchronize(): the kernel launched before
-    may still run then.
+def by_line(execution: Execution) -> tuple[Finding, ...]:
+    """Report lines that may access global memory before cudaGridDependencySynchronize(), when the kernel launched
+    before may still run; and lines that called printf().
     """
-    if not execution.before_wait:
-        return ()
-    lines = ", ".join(execution.before_wait[:8])
-    text = (
-        f"global memory is accessed before griddepcontrol.wait, while the kernel launched before may write it: {lines}"
+    early = "global memory is accessed before griddepcontrol.wait, while the kernel launched before may write it"
+    found = (
+        ("before-wait", early, execution.before_wait),
+        ("printf", "printf was called and printed nothing", execution.printed),
     )
-    return (Finding("before-wait", text, NOTE),)
+    return tuple(
+        Finding(code, f"{text}: {', '.join(lines[:LINES_AT_MOST])}", NOTE) for code, text, lines in found if lines
+    )
 
 
 def _access(counts: AccessCounts) -> dict[str, Any]:

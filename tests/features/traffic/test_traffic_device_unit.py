@@ -123,6 +123,23 @@ def test_what_a_kernel_writes_beside_a_view_is_told(device, shift, told):
     assert finding.level == "note"
 
 
+def test_a_printf_that_ran_is_a_note(device):
+    lines = "".join(f'    if (n > {number}) printf("%d", n);\n' for number in range(12))
+    kernel = device.kernel(KernelSource(f'extern "C" __global__ void k(int n) {{\n{lines}}}\n', "k"))
+
+    def noted(n):
+        launch = Launch(kernel, (1,), (1,), (n,))
+        measured = device.measure(
+            Workload(device.launcher(launch, None), Traffic(0, 0), launch=launch), Budget(), lambda _: None
+        )
+        return [(found.code, found.level, found.text) for found in measured.findings]
+
+    assert noted(0) == []
+    assert noted(2) == [("printf", "note", "printf was called and printed nothing: kernel.cu:2, kernel.cu:3")]
+    ((_, _, told),) = noted(12)
+    assert told.endswith(", kernel.cu:9")
+
+
 def test_headers_beside_a_kernels_file_are_found(device, tmp_path):
     (tmp_path / "one.cuh").write_text("#define ONE 1\n")
     file = tmp_path / "k.cu"

@@ -141,6 +141,7 @@ class Execution:
     sample_spread: None where all blocks ran, else the largest relative difference of any total between two sampled
     blocks (0.0: all alike, so that scaling is exact unless the others differ from every sampled one).
     before_wait: lines that access global memory and may do so before the wait for the kernel launched before.
+    printed: lines whose printf() a thread called.
     """
 
     kernel: str
@@ -157,6 +158,7 @@ class Execution:
     faults: tuple[AccessFault, ...] = ()
     sample_spread: float | None = None
     before_wait: tuple[str, ...] = ()
+    printed: tuple[str, ...] = ()
 
     @property
     def scale(self) -> float:
@@ -179,14 +181,16 @@ def together(executions: Sequence[Execution]) -> Execution:
         known = lines.get((line.file, line.line))
         counts = line.counts if known is None else _added(known.counts, line.counts)
         lines[line.file, line.line] = replace(line, counts=counts)
+    added: dict[str, Any] = {name: sum(getattr(one, name) for one in executions) for name in _SUMS}
+    for name in ("before_wait", "printed"):
+        added[name] = tuple(dict.fromkeys(line for one in executions for line in getattr(one, name)))
     return replace(
         executions[0],
         kernel=" + ".join(dict.fromkeys(one.kernel for one in executions)),
         counts=functools.reduce(_added, (one.counts for one in executions)),
         lines=tuple(lines[place] for place in sorted(lines)),
         arrays=(),
-        before_wait=tuple(dict.fromkeys(line for one in executions for line in one.before_wait)),
-        **{name: sum(getattr(one, name) for one in executions) for name in _SUMS},
+        **added,
     )
 
 

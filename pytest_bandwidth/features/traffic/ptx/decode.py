@@ -65,6 +65,7 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Memory,
     Nothing,
     Parameter,
+    Print,
     Read,
     Site,
     Step,
@@ -335,8 +336,8 @@ class _Decoder:
         if target == "__assertfail":  # what assert() calls where its condition does not hold
             self._items.append(Exit(**here.placed(), trap=True))
             return
-        if target == "vprintf":  # what printf() calls: nothing is printed
-            self._items.append(Nothing(**here.placed()))
+        if target == "vprintf":  # what printf() calls
+            self._items.append(Print(**here.placed()))
             return
         callee = self._functions.get(target)
         if callee is None or here.instruction.guard:

@@ -99,10 +99,9 @@ class FaultLog:
             return
         block, thread = geometry.block_name(int(geometry.blocks[row])), geometry.thread_name(lane)
         address = place if region is None else region.base + place
-        spot = f"{where.file}:{where.line}" if where.line else f"PTX line {where.ptx_line}"
         what = sentence.format(array=array or "no array", place=place)
         at = "" if code in _OF_NO_ADDRESS else f" (address {address:#x})"
-        text = f"{spot}: thread {thread} of block {block} {what}{at}"
+        text = f"{where.place}: thread {thread} of block {block} {what}{at}"
         self._found[key] = AccessFault(code, text, array, block, thread, where.file, where.line, threads)
 
     def line_of(self, site: int) -> str:

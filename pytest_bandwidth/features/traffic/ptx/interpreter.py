@@ -41,6 +41,7 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Kernel,
     Load,
     Memory,
+    Print,
     Read,
     Step,
     Store,
@@ -125,11 +126,13 @@ class Tally:
     """Count the instructions that threads and warps execute, over all batches, and stop past a bound.
 
     limit: thread-instructions. seconds: of wall clock, from now on. Past either UsageError names the line that runs.
+    printed: the sites where a thread called printf().
     """
 
     def __init__(self, kernel: Kernel, limit: int, seconds: float = math.inf) -> None:
         self.threads = 0
         self.warps = 0
+        self.printed: set[int] = set()
         self._executed = 0
         self._spent = 0
         self._kernel = kernel
@@ -304,11 +307,10 @@ class BatchInterpreter:
         words = {} if self.memory.barriers is None else self.memory.barriers.lacking
         for step in block.steps:
             if (word := words.get(step.site)) is not None:
-                site, (arrivals, nbytes) = self.kernel.sites[step.site], lacking(word)
-                at = f" at {site.file}:{site.line}" if site.line else f" at PTX line {site.ptx_line}"
+                place, (arrivals, nbytes) = self.kernel.sites[step.site].place, lacking(word)
                 raise UsageError(
-                    f"kernel {self.kernel.name} waits forever{at}: the phase of its mbarrier lacks {arrivals} arrivals "
-                    f"and {nbytes} bytes, and no running thread brings them; compare them with "
+                    f"kernel {self.kernel.name} waits forever at {place}: the phase of its mbarrier lacks {arrivals} "
+                    f"arrivals and {nbytes} bytes, and no running thread brings them; compare them with "
                     f"init and expect_tx{before}"
                 )
         raise UsageError(
@@ -385,6 +387,8 @@ class BatchInterpreter:
             self.memory.bulk_copy(step, sources[0], sources[1], sources[2], lanes)
         elif isinstance(step, BarrierStep):
             results = self.memory.barrier(step, sources[0], sources[1:], lanes)
+        elif isinstance(step, Print) and lanes.any():
+            self.tally.printed.add(step.site)
         if self.initialisation.unwritten:
             self._participation.load(step, self.initialisation.take_unwritten())
         for target, result in zip(step.targets, results, strict=False):

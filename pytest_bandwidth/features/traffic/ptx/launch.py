@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -278,7 +278,6 @@ class _Run:
         compiled, extents = self._program.compiled, self._extents
         touched = [v for v in self._program.variables if v.kind == "global" and not v.name.startswith("__cudart")]
         regions = (*self._arrays, *touched)
-        early = [self._kernel.sites[number] for number in self._kernel.before_wait]
         return Execution(
             kernel=self._kernel.name,
             nvrtc_version=compiled.nvrtc_version,
@@ -293,8 +292,12 @@ class _Run:
             warp_instructions=self._tally.warps,
             faults=self._faults.faults,
             sample_spread=spread,
-            before_wait=tuple(dict.fromkeys(f"{site.file}:{site.line}" for site in early)),
+            before_wait=self._places(self._kernel.before_wait),
+            printed=self._places(sorted(self._tally.printed)),
         )
+
+    def _places(self, sites: Iterable[int]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._kernel.sites[number].place for number in sites))
 
 
 def _three(extents: Sequence[int], what: str) -> Dim:

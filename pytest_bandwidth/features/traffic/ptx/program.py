@@ -26,6 +26,10 @@ class Site:
     file: str
     line: int
 
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else f"PTX line {self.ptx_line}"
+
 
 @dataclass(frozen=True, slots=True)
 class Read:
@@ -206,6 +210,11 @@ class Fence(Step): ...
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing(Step):
     """Do nothing: a hint without an effect that is modelled (prefetch, nanosleep)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Print(Step):
+    """Note that printf() was called; nothing is printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -646,9 +646,28 @@ extern "C" __global__ void shown(int* x, int limit) {
 @every_architecture
 def test_printing_prints_nothing_and_changes_nothing(arch: str, capfd: pytest.CaptureFixture[str]) -> None:
     x = np.arange(64, dtype=np.int32)
-    run(PRINTING, "shown", (1,), (64,), x, 32, arch=arch)
+    assert run(PRINTING, "shown", (1,), (64,), x, 32, arch=arch).printed == ("kernel.cu:5",)
     np.testing.assert_array_equal(x, np.arange(64) + 1)
+    assert run(PRINTING, "shown", (1,), (64,), x, 64, arch=arch).printed == (), "no thread came there"
     assert capfd.readouterr().out == ""
+
+
+def test_only_lines_that_printed_are_named_in_any_batch_and_function() -> None:
+    source = r"""
+__device__ __noinline__ void said(int i) { printf("%d", i); }
+extern "C" __global__ void k(int* out, int block, int never) {
+    out[blockIdx.x] = 1;
+    if (blockIdx.x == block) said(block);
+    if (never > 0) printf("never");
+    if (blockIdx.x == block && threadIdx.x == 31)
+        printf("%d", out[blockIdx.x]);
+}"""
+    blocks = 1 << 12  # of 32 threads: two batches
+    out = np.zeros(blocks, np.int32)
+    for block in (0, blocks - 1):
+        found = run(source, "k", (blocks,), (32,), out, block, 0)
+        assert found.printed == ("kernel.cu:2", "kernel.cu:8")
+    assert run(source, "k", (blocks,), (32,), out, blocks, 0).printed == ()
 
 
 MACROS = r"""
