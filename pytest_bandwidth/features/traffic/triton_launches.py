@@ -6,7 +6,6 @@ PTX that the machine code was made of. Tried with Triton 3.8 and 3.9, with PyTor
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import sys
@@ -197,13 +196,13 @@ def _argument(value: Any, kind: str, label: str) -> Any:
             f"{label}: found a {type(value).__name__}{where}, expected an array of bandwidth.random or "
             "bandwidth.empty, or a tensor of PyTorch on the CPU"
         )
-    # Its bytes, whatever its dtype: NumPy has no bfloat16.
+    # Its bytes, whatever its dtype: NumPy has no bfloat16. They keep the tensor's memory alive.
     storage = tensor.untyped_storage()
-    held = (ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr())
+    held = tensor.detach().new_empty(0, dtype=sys.modules["torch"].uint8).set_(storage).numpy()
     begin = tensor.data_ptr() - storage.data_ptr()
     steps = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
     size = (steps + 1) * tensor.element_size() if tensor.numel() else 0
-    return np.frombuffer(held, np.uint8)[begin : begin + size]
+    return held[begin : begin + size]
 
 
 def _ptx_of(key: str, kernel: str) -> str:
