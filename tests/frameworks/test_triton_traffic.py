@@ -292,6 +292,28 @@ def test_tensors_of_pytorch_are_read_and_written(device):
     assert torch.equal(out, x + x)
 
 
+def test_memory_of_a_tensor_that_went_is_no_other_array(device):
+    torch = pytest.importorskip("torch")
+    x, out = torch.arange(1024, dtype=torch.float32), torch.zeros(1024)
+
+    def through_temporaries():
+        for _ in range(3):
+            between = torch.empty_like(x)
+            kernels.copy[(1,)](x, 1024, between, 1024)
+            kernels.copy[(1,)](between, 1024, out, 1024)
+            del between
+
+    found = counted(device, through_temporaries)
+    assert torch.equal(out, x)
+    arrays = {name: [] for name in ("input", "scratch", "output")}
+    for array in found.detail["arrays"]:
+        arrays[array["role"]].append((array["nbytes"], array["bytes_read"], array["bytes_written"]))
+    size = 4096
+    assert arrays == {
+        "input": [(size, 3 * size, 0)], "scratch": [(size, size, size)] * 3, "output": [(size, 0, 3 * size)],
+    }  # fmt: skip
+
+
 def test_what_is_no_array_of_this_process_is_refused_by_name(device):
     class Elsewhere:
         dtype, device = "float32", "cuda:0"

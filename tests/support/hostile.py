@@ -267,7 +267,9 @@ def _poisoned(outcome: Outcome, text: str, index: int) -> Outcome:
             "kernel": text,
             "loads": {**COUNTED, "pattern": text, text: [text, {text: text}]},
             "lines": [{"file": text, "line": 3, "loads": {**COUNTED, "pattern": text}}],
-            "arrays": [{"name": text, "nbytes": 8, "bytes_read": 8, "bytes_written": 0}],
+            "arrays": [{"name": text, "nbytes": 8, "bytes_read": 8, "bytes_written": 0, "role": text}],
+            "launches": [{"kernel": text, "blocks": text, "times": 2, "load_sectors": text}],
+            "launch_count": text,
             "modelled_floor_seconds": {text: 1e-9},
         },
         conditions={

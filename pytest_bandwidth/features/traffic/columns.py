@@ -74,15 +74,37 @@ def _floors(outcome: Outcome) -> str | None:
     return ", ".join(f"{card} {format_seconds(seconds)}" for card, seconds in known if seconds is not None) or None
 
 
+def _launches(outcome: Outcome) -> SmallTable | None:
+    found, numbers = mappings(outcome.detail, "launches")[:ROWS_AT_MOST], ("blocks", "times", *_COUNTS)
+    rows = [
+        [
+            one_line(text(launch, "kernel"), 60),
+            *(whole(launch.get(name)) for name in numbers),
+            *(format_bytes(number(launch, f"distinct_bytes_{verb}") or 0) for verb in _VERBS),
+        ]
+        for launch in found
+    ]
+    head = ("kernel", *(name.replace("_", " ") for name in numbers), *_VERBS)
+    shown = sum(whole(launch.get("times")) or 1 for launch in found)
+    more = (whole(outcome.detail.get("launch_count")) or shown) - shown
+    return SmallTable("Launches", head, rows, more) if rows else None
+
+
 def _arrays(outcome: Outcome) -> SmallTable | None:
     found = mappings(outcome.detail, "arrays")
+    roles = ("role",) if any(text(array, "role") for array in found) else ()
     rows = [
-        (one_line(text(array, "name"), 60), *(format_bytes(number(array, f"bytes_{verb}") or 0) for verb in _VERBS))
+        (
+            one_line(text(array, "name"), 60),
+            *(one_line(text(array, role), 20) for role in roles),
+            *(format_bytes(number(array, f"bytes_{verb}") or 0) for verb in _VERBS),
+        )
         for array in found[:ARRAYS_AT_MOST]
     ]
-    return SmallTable("Arrays", ("array", *_VERBS), rows, len(found) - len(rows)) if rows else None
+    return SmallTable("Arrays", ("array", *roles, *_VERBS), rows, len(found) - len(rows)) if rows else None
 
 
+_COUNTS = ("load_sectors", "store_sectors", "atomic_sectors", "bank_conflicts")
 _VERBS = ("read", "written")
 
 
@@ -100,7 +122,7 @@ def _cell(value: object) -> str:
 
 
 COLUMNS = (
-    *(_count(name) for name in ("load_sectors", "store_sectors", "atomic_sectors")),
+    *(_count(name) for name in _COUNTS[:3]),
     Column(
         "sectors_per_request",
         "sectors/request",
@@ -127,6 +149,7 @@ COLUMNS = (
     ),
     _fact("lane_occupancy", "lane occupancy", lambda outcome: number(outcome.detail, "lane_occupancy"), percent),
     _fact("modelled_floor", "modelled floor", _floors),
+    _fact("launches", "launches", _launches),
     _fact("arrays", "arrays", _arrays),
     _fact("accesses", "accesses", _accesses),
 )

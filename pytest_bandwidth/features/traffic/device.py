@@ -50,6 +50,7 @@ from pytest_bandwidth.features.traffic.findings import (
     declared_against_seen,
     floor_seconds,
     plain_counts,
+    plain_launches,
     plain_lines,
 )
 from pytest_bandwidth.features.traffic.numba_launches import NumbaDriver, is_dispatcher
@@ -175,7 +176,8 @@ class TrafficDevice(Device):
         # Weak, so that a session does not keep the arrays of all its tests; a view keeps its base, and so the entry.
         self._unwritten: list[weakref.ref[Any]] = []
         self._modules: weakref.WeakValueDictionary[int, _Module] = weakref.WeakValueDictionary()
-        # What a callable launches while it is measured, by which makers' compilers.
+        # What a callable launches while it is measured, by which makers' compilers. It keeps their arrays: a new one
+        # must not get the address of one that went.
         self._launched: list[tuple[Execution, MeasuredCode, Launch]] | None = None
         self._makers: dict[str, str] = {}
         # So many blocks of a kernel that another maker launches.
@@ -374,7 +376,11 @@ class TrafficDevice(Device):
             resources=resources,
             findings=(*(Finding(MISREAD_ARRAY, text, NOTE) for text in misread), *declared, *by_line(execution)),
             counts={**plain_counts(execution), **({} if launch is None else self._compiled_counts(launch))},
-            detail={**plain_lines(execution), "modelled_floor_seconds": floor_seconds(execution)},
+            detail={
+                **plain_lines(execution),
+                **plain_launches(executions),
+                "modelled_floor_seconds": floor_seconds(execution),
+            },
             code=code.identity,
             ptx=code.ptx,
             value=value,

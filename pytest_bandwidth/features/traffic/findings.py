@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from pytest_bandwidth.devices.datasheets import DATASHEETS
@@ -11,9 +13,11 @@ from pytest_bandwidth.domain.traffic import Traffic, differ
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.ptx.counts import AccessCounts, Counts, Execution
 
-# Cards that a floor time is modelled for: bytes over the datasheet's peak, nothing else.
 LINE_AT_MOST = 120
 LINES_AT_MOST = 8
+# Of a document.
+ARRAYS_AT_MOST = LAUNCHES_AT_MOST = 100
+# Cards that a floor time is modelled for: bytes over the datasheet's peak, nothing else.
 MODELLED_CARDS = ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GeForce RTX 4090")
 
 
@@ -61,10 +65,25 @@ def plain_lines(execution: Execution) -> dict[str, Any]:
             or line.counts.bank_conflicts
         ],
         "arrays": [
-            {"name": a.name, "nbytes": a.nbytes, "bytes_read": a.bytes_read, "bytes_written": a.bytes_written}
-            for a in execution.arrays
+            {
+                "name": a.name,
+                "nbytes": a.nbytes,
+                "bytes_read": a.bytes_read,
+                "bytes_written": a.bytes_written,
+                **({"role": a.role} if a.role else {}),
+            }
+            for a in execution.arrays[:ARRAYS_AT_MOST]
         ],
     }
+
+
+def plain_launches(executions: Sequence[Execution]) -> dict[str, Any]:
+    """Return the first of several launches as JSON-ready values; those alike that follow each other are one."""
+    if len(executions) == 1:
+        return {}
+    each = ({"kernel": one.kernel, "blocks": one.blocks, **plain_counts(one)} for one in executions)
+    found = [{**one, "times": len(list(alike))} for one, alike in groupby(each)]
+    return {"launches": found[:LAUNCHES_AT_MOST], "launch_count": len(executions)}
 
 
 def floor_seconds(execution: Execution) -> dict[str, float]:

@@ -261,6 +261,27 @@ def test_counted_traffic_is_shown_without_empty_columns() -> None:
     assert facts["modelled floor"] == "Imaginary GPU 8.2 ns"
 
 
+def test_several_launches_are_shown_each_and_arrays_with_their_role() -> None:
+    document = run_documents.run_document([run_documents.counted()])
+    detail = document["results"][0]["detail"]
+    detail["arrays"][0]["role"] = "scratch"
+    counts = {"load_sectors": 2048, "store_sectors": 16, "atomic_sectors": 0, "bank_conflicts": 3}
+    moved = {"distinct_bytes_read": 4096, "distinct_bytes_written": 512}
+    detail["launches"] = [{"kernel": "pairs", "blocks": 4, **counts, **moved, "times": 2}]
+    detail["launch_count"] = 7
+    launches, arrays, _ = Page(render_html(document)).data["panels"][0]["tables"]
+    assert (launches["title"], launches["more"]) == ("Launches", 5)
+    shown = dict(zip(launches["head"], launches["rows"][0], strict=True))
+    assert shown == {
+        "kernel": "pairs", "blocks": "4", "times": "2", "load sectors": "2048", "store sectors": "16",
+        "atomic sectors": "0", "bank conflicts": "3", "read": "4.1 kB", "written": "512 B",
+    }  # fmt: skip
+    assert (arrays["head"], arrays["rows"][0]) == (
+        ["array", "role", "read", "written"],
+        ["a", "scratch", "4.1 kB", "0 B"],
+    )
+
+
 def test_kernels_counted_without_source_lines_are_shown_as_a_whole() -> None:
     document = run_documents.run_document([run_documents.counted()])
     del document["results"][0]["detail"]["lines"]

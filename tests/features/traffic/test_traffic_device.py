@@ -293,6 +293,12 @@ def test_launches_of_a_callable_are_counted_together(project, counts):
     assert (line["line"], line["loads"]["sectors"]) == (5, 2 * sectors)
     assert line["text"] == KERNEL.replace("INDEX", "i").splitlines()[4].strip()
     assert row["findings"] == []
+    (launch,) = row["detail"]["launches"]
+    assert (launch["times"], launch["load_sectors"]) == (row["detail"]["launch_count"], sectors) == (2, sectors)
+    assert row["detail"]["arrays"] == [
+        {"name": "out", "nbytes": 1 << 16, "bytes_read": 1 << 16, "bytes_written": 1 << 17, "role": "scratch"},
+        {"name": "in", "nbytes": 1 << 16, "bytes_read": 1 << 16, "bytes_written": 0, "role": "input"},
+    ]
     counts("--bandwidth-baseline=t.yaml", "--bandwidth-update").assert_outcomes(passed=1)
     result = counts("--bandwidth-baseline=t.yaml", "--bandwidth-strict")
     result.stdout.re_match_lines([r".* OK +code unchanged"])

@@ -1,5 +1,6 @@
 """What the traffic device keeps between launches."""
 
+import json
 import weakref
 
 import numpy as np
@@ -121,6 +122,67 @@ def test_what_a_kernel_writes_beside_a_view_is_told(device, shift, told):
     (finding,) = (found for found in measured.findings if found.code == "declared-bytes-written")
     assert finding.text.endswith(f"the kernel touches 128 B: {told}")
     assert finding.level == "note"
+
+
+TWO_PASSES = """
+extern "C" __global__ void pairs(float* out, const float* x) {
+    int i = blockIdx.x * 32 + threadIdx.x;
+    out[i] = x[i] + x[i + 128];
+}
+extern "C" __global__ void total(float* sum, const float* parts) { atomicAdd(sum, parts[threadIdx.x]); }
+"""
+
+
+def test_launches_of_a_callable_are_counted_each_and_temporaries_stay_apart(device):
+    pairs, total = (device.kernel(KernelSource(TWO_PASSES, name)) for name in ("pairs", "total"))
+    x, sums = np.ones(256, np.float32), np.zeros(1, np.float32)
+
+    def launch(kernel, grid, block, *args):
+        device.launcher(Launch(kernel, (grid,), (block,), args), None)()
+
+    def both(times=1):
+        for _ in range(times):
+            parts = device.empty(128, "float32")
+            launch(pairs, 4, 32, parts, x)
+            launch(total, 1, 128, sums, parts)
+            del parts
+
+    def measured(times):
+        workload = Workload(lambda: both(times), Traffic(1024, 4))
+        return device.measure(workload, Budget(), lambda _: None)
+
+    found = measured(1)
+    assert sums[0] == 256
+    names = "load_sectors", "store_sectors", "atomic_sectors", "distinct_bytes_read", "distinct_bytes_written"
+    each = [[launch[name] for name in ("kernel", "blocks", "times", *names)] for launch in found.detail["launches"]]
+    # Requests of four sectors: two by each of four warps, and a store; four loads, with atomics at one place.
+    assert each == [["pairs", 4, 1, 32, 16, 0, 1024, 512], ["total", 1, 1, 16, 0, 4, 516, 4]]
+    assert [found.counts[name] for name in names] == [48, 16, 4, 1540, 516]
+    roles = {"out": "scratch", "x": "input", "sum": "in place"}
+    assert {array["name"]: array["role"] for array in found.detail["arrays"]} == roles
+    assert json.dumps(measured(1).detail) == json.dumps(found.detail), "no address of this process"
+
+    many = measured(60)
+    assert (len(many.detail["launches"]), many.detail["launch_count"]) == (100, 120)
+    assert sum(array["role"] == "scratch" for array in many.detail["arrays"]) == 60
+
+
+def test_one_launch_has_no_list_of_launches_and_no_roles(device):
+    out, x = np.zeros(64, np.float32), np.ones(64, np.float32)
+    detail = device.measure(Workload(lambda: copied(device, out, x), Traffic(256, 256)), Budget(), str).detail
+    assert "launches" not in detail
+    assert detail["arrays"][0] == {"name": "out", "nbytes": 256, "bytes_read": 0, "bytes_written": 256}
+
+
+def test_launches_alike_in_a_row_are_one(device):
+    a, b = np.zeros(65, np.float32), np.zeros(64, np.float32)
+
+    def five():
+        for out, given in ((a[:64], b), (b, a[:64]), (a[1:], b), (b, a[:64]), (a[:64], b)):
+            copied(device, out, given)
+
+    detail = device.measure(Workload(five, Traffic(256, 256)), Budget(), lambda _: None).detail
+    assert [(one["times"], one["store_sectors"]) for one in detail["launches"]] == [(2, 8), (1, 10), (2, 8)]
 
 
 def test_a_printf_that_ran_is_a_note(device):

@@ -123,6 +123,9 @@ class ArrayCounts:
     """Count the distinct bytes of one array argument: each byte once, however often it was touched.
 
     arguments: the kernel parameters, counted from 0, that it was passed for; empty for module variables.
+    address: of its first byte in this process, by which launches' arrays are told apart; it differs from run to run.
+    role: in several launches. An ``input`` is only read, an ``output`` only written, ``scratch`` written by the first
+    that touches it and read by a later one, all else that is written ``in place``; "" where nothing touches it.
     """
 
     name: str
@@ -130,6 +133,8 @@ class ArrayCounts:
     nbytes: int
     bytes_read: int
     bytes_written: int
+    address: int = field(default=0, compare=False, repr=False)
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +178,10 @@ class Execution:
 
 
 def together(executions: Sequence[Execution]) -> Execution:
-    """Add up launches that were made one after the other; the distinct bytes are those of each."""
+    """Add up launches that were made one after the other; the distinct bytes are those of each.
+
+    Their arrays have to be alive: others would get the addresses of those that went.
+    """
     if len(executions) == 1:
         return executions[0]
     lines: dict[tuple[str, int], LineCounts] = {}
@@ -189,8 +197,44 @@ def together(executions: Sequence[Execution]) -> Execution:
         kernel=" + ".join(dict.fromkeys(one.kernel for one in executions)),
         counts=functools.reduce(_added, (one.counts for one in executions)),
         lines=tuple(lines[place] for place in sorted(lines)),
-        arrays=(),
+        arrays=_joined(executions),
         **added,
+    )
+
+
+def _joined(executions: Sequence[Execution]) -> tuple[ArrayCounts, ...]:
+    """Add up arrays that share bytes, in the order in which launches were given them."""
+    given = [(number, array) for number, one in enumerate(executions) for array in one.arrays]
+    groups: list[list[int]] = []
+    end = 0
+    for place in sorted(range(len(given)), key=lambda place: given[place][1].address):
+        array = given[place][1]
+        if not groups or array.address >= end:
+            groups.append([])
+        groups[-1].append(place)
+        end = max(end, array.address + max(array.nbytes, 1))
+    return tuple(_one_array([given[place] for place in group]) for group in sorted(map(sorted, groups)))
+
+
+def _one_array(given: Sequence[tuple[int, ArrayCounts]]) -> ArrayCounts:
+    """Add up what launches, by number, did to an array; parts of it that overlap are one, under the first's name."""
+    arrays = [array for _, array in given]
+    reads, writes = ({n for n, a in given if getattr(a, name)} for name in ("bytes_read", "bytes_written"))
+    first = min(reads | writes, default=None)
+    start = min(array.address for array in arrays)
+    if not writes:
+        role = "input" if reads else ""
+    elif first in reads:
+        role = "in place"
+    else:
+        role = "scratch" if reads else "output"
+    return replace(
+        arrays[0],
+        nbytes=max(array.address + array.nbytes for array in arrays) - start,
+        bytes_read=sum(array.bytes_read for array in arrays),
+        bytes_written=sum(array.bytes_written for array in arrays),
+        address=start,
+        role=role,
     )
 
 
@@ -361,7 +405,8 @@ class TrafficCounter(Checker):
                 read = self._distinct.read(region, view.start, view.nbytes)
                 written = self._distinct.written(region, view.start, view.nbytes)
                 if view.arguments or read or written:
-                    found.append(ArrayCounts(view.name, view.arguments, view.nbytes, read, written))
+                    address = region.data.ctypes.data + view.start
+                    found.append(ArrayCounts(view.name, view.arguments, view.nbytes, read, written, address))
         return tuple(sorted(found, key=lambda counts: (not counts.arguments, counts.arguments)))
 
     def bytes_read(self, regions: Sequence[Region]) -> int:

@@ -7,6 +7,7 @@ import pytest
 from ptx_sources import ARCHITECTURES, COPIES, GEMM, REDUCTION, TRANSPOSES, line_of, run
 
 from pytest_bandwidth.features.traffic import ptx
+from pytest_bandwidth.features.traffic.ptx.counts import together
 
 N = 1 << 12
 
@@ -213,6 +214,43 @@ def test_two_views_of_one_allocation_count_apart_and_their_total_once() -> None:
     execution = run(COPIES, "copy", (N // 256,), (256,), buffer[: N + 64], buffer[N // 2 :], faulty=True)
     assert execution.bytes_read + execution.bytes_written == 8 * N
     assert sum(a.bytes_read for a in execution.arrays) > execution.bytes_read
+
+
+def copies(*launches: tuple[np.ndarray, np.ndarray]) -> list[tuple[str, int, int, int, str]]:
+    """Copy between arrays, a launch each, and return what is said of the arrays."""
+    executions = [run(COPIES, "copy", (out.size // 32,), (32,), out, given) for out, given in launches]
+    return [(a.name, a.nbytes, a.bytes_read, a.bytes_written, a.role) for a in together(executions).arrays]
+
+
+def test_arrays_of_several_launches_are_joined_by_their_place_and_have_a_role() -> None:
+    x, y, z = (np.ones(64, np.float32) for _ in range(3))
+    given, made, kept = ("in", 256, 256, 0, "input"), ("out", 256, 256, 256, "scratch"), ("out", 256, 0, 256, "output")
+    assert copies((y, x), (z, y)) == [made, given, kept]
+    assert copies((y, x), (y, x)) == [("out", 256, 0, 512, "output"), ("in", 256, 512, 0, "input")]
+    assert copies((y, x), (y, y)) == [("out", 256, 256, 512, "scratch"), given]
+    assert copies((y, y), (z, x)) == [("out", 256, 256, 256, "in place"), kept, given]
+    assert copies((y, x), (x, z)) == [kept, ("in", 256, 256, 256, "in place"), given]
+
+
+def test_parts_of_an_allocation_are_joined_where_they_overlap() -> None:
+    buffer, x = np.ones(128, np.float32), np.ones(128, np.float32)
+    left, right = buffer[:64], buffer[64:]
+    apart = [("out", 256, 256, 256, "scratch"), ("in", 256, 256, 0, "input"), ("out", 256, 0, 256, "output")]
+    assert copies((left, x[:64]), (right, left)) == apart
+    whole, given = ("out", 512, 256, 512, "scratch"), ("in", 512, 512, 0, "input")
+    assert copies((buffer, x), (np.zeros(64, np.float32), right)) == [whole, given, apart[2]]
+    assert copies((right, x[:64]), (x[32:96], buffer[:64])) == [
+        ("out", 256, 0, 256, "output"),
+        ("in", 384, 256, 256, "in place"),
+        ("in", 256, 256, 0, "input"),
+    ]
+
+
+def test_an_array_that_no_launch_touches_has_no_role() -> None:
+    text = 'extern "C" __global__ void k(float* out, const float* in, int n) { if (n > 0) out[0] = in[0]; }'
+    x, y, nothing = np.ones(4, np.float32), np.ones(4, np.float32), np.ones(0, np.float32)
+    found = together([run(text, "k", (1,), (1,), a, b, n) for a, b, n in ((x, y, 0), (nothing, y, 0), (x, x, 1))])
+    assert [(a.nbytes, a.role) for a in found.arrays] == [(16, "in place"), (16, ""), (0, "")]
 
 
 def test_a_sample_of_blocks_scales_to_the_grid() -> None:
