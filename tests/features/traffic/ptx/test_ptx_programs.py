@@ -670,6 +670,14 @@ extern "C" __global__ void k(int* out, int block, int never) {
     assert run(source, "k", (blocks,), (32,), out, blocks, 0).printed == ()
 
 
+def test_a_call_of_printf_whose_predicate_holds_for_no_thread_is_none() -> None:
+    text = ptx.compile_ptx('extern "C" __global__ void k(int* x) { if (x[0] > 3) printf("%d", x[0]); }').ptx
+    assert "@%p1 bra" in text
+    for call, printed in (("call.uni", ("kernel.cu:1",)), ("@%p1 call.uni", ())):
+        made = ptx.Program(ptx.PtxModule(text.replace("call.uni", call), "", "sm_90", filename="kernel.cu"))
+        assert ptx.execute(made, "k", (1,), (32,), (np.full(1, 4, np.int32),)).printed == printed
+
+
 MACROS = r"""
 #include <math.h>
 #include <float.h>
