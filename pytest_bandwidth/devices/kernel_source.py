@@ -21,6 +21,8 @@ from pytest_bandwidth.domain.text import shown
 _PACKAGE = Path(__file__).resolve().parent.parent
 # In a wheel the kernels lie inside the package, in a checkout beside it.
 _SHIPPED_FOLDERS = (_PACKAGE / "cuda_src", _PACKAGE.parent / "cuda_src")
+# Stand-ins for headers of the host that NVRTC lacks: the last folder for includes, so that the user's own go first.
+STAND_INS = _PACKAGE / "devices" / "headers"
 _KERNEL = re.compile(
     r"__global__\s+(?:(?:static|inline|extern|const)\s+|__launch_bounds__\s*\([^()]*\)\s*)*void\s+"
     r"(?:__launch_bounds__\s*\([^()]*\)\s*)?([A-Za-z_]\w*)\s*\("

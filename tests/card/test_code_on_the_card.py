@@ -27,6 +27,7 @@ def test_a_kernel_follows_the_files_that_it_includes(card: Card, tmp_path: Path)
     environment = {"CUPY_CACHE_DIR": str(tmp_path / "cache")}
     done = card.run([str(PROGRAMS / "headers.py"), str(tmp_path)], {}, env=environment)
     assert done.returncode == 0, done.stderr
-    values, hashes = json.loads(done.stdout.splitlines()[-1])
+    values, hashes, root, unknown = json.loads(done.stdout.splitlines()[-1])
     assert values == [1, 2, 1]
+    assert (root, unknown) == (8, None)
     assert hashes[0] == hashes[2] != hashes[1]

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from pytest_bandwidth.devices.kernel_source import STAND_INS
+
 # Where it is before tests have homes of their own.
 FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pytest-bandwidth" / "compiled"
 INCLUDING = ("-I", "--include-path", "-include", "--pre-include")
@@ -26,9 +28,10 @@ NVRTC = "pytest_bandwidth.features.traffic.ptx.nvrtc"
 
 @functools.cache
 def _compilers() -> list[tuple[str, str]]:
-    """Return the packages of compilers, and of the headers that they include, each with its version."""
+    """Return the packages of compilers and of headers, each with its version, and the stand-ins for headers."""
     found = ((str(one.metadata["Name"]), one.version) for one in distributions())
-    return sorted(one for one in found if one[0].startswith(("cuda", "nvidia")))
+    packages = sorted(one for one in found if one[0].startswith(("cuda", "nvidia")))
+    return packages + [(path.name, path.read_text()) for path in sorted(STAND_INS.iterdir())]
 
 
 def kept(given: object, make: Callable[[], bytes]) -> bytes:

@@ -21,7 +21,7 @@ from pytest_bandwidth.devices.code.compiled import for_architecture
 from pytest_bandwidth.devices.code.variables import checked_contents, variable_settings
 from pytest_bandwidth.devices.cuda.runtime import CAPTURING, one_line, status_of
 from pytest_bandwidth.devices.cuda.timing import CACHES_TO_BE_COLD
-from pytest_bandwidth.devices.kernel_source import headers_digest, include_folders, kernel_names, options_of
+from pytest_bandwidth.devices.kernel_source import STAND_INS, headers_digest, include_folders, kernel_names, options_of
 from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.kernel_signature import held_by_value
 from pytest_bandwidth.domain.code.stored_kernel import Version, entry_of, in_version, newest_version, version_of
@@ -36,9 +36,11 @@ LONGEST_LOG = 6000
 HEADERS_MACRO = "PYTEST_BANDWIDTH_HEADERS"
 
 
-def compile_options(source: KernelSource) -> tuple[str, ...]:
-    """Return the user's options, the file's own folder for its includes, and the hash of what is included."""
+def compile_options(source: KernelSource, *, on_hip: bool) -> tuple[str, ...]:
+    """Return the user's options, the folders for includes, and the hash of what is included."""
     options = options_of(source)
+    if not on_hip:  # hiprtc has its own headers
+        options = (*options, f"-I{STAND_INS}")
     folders = include_folders(options)
     return (*options, f"-D{HEADERS_MACRO}={headers_digest(source.text, folders)}") if folders else options
 
@@ -91,9 +93,8 @@ def compile_kernel(cupy: Any, source: KernelSource) -> Any:
 
 
 def _function(cupy: Any, source: KernelSource, expressions: tuple[str, ...]) -> Any:
-    module = cupy.RawModule(
-        code=source.text, options=compile_options(source), name_expressions=list(expressions) or None
-    )
+    options = compile_options(source, on_hip=cupy.cuda.runtime.is_hip)
+    module = cupy.RawModule(code=source.text, options=options, name_expressions=list(expressions) or None)
     try:
         return module.get_function(source.name)
     except cupy.cuda.compiler.CompileException as error:

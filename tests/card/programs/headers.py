@@ -1,4 +1,4 @@
-"""What a kernel computes before and after only a file changed that it includes."""
+"""What a kernel computes before and after only a file changed that it includes, and one with all stand-ins."""
 
 import json
 import sys
@@ -9,6 +9,7 @@ import cupy
 from pytest_bandwidth.devices.base import KernelSource
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes
 from pytest_bandwidth.devices.cuda.kernels import compile_kernel
+from pytest_bandwidth.devices.kernel_source import STAND_INS
 
 folder = Path(sys.argv[1])
 TEXT = """
@@ -26,4 +27,9 @@ for value in (1, 2, 1):
     kernel((1,), (32,), (x,))
     values.append(int(x[0]))
     hashes.append(codes.code(kernel).identity.sass)
-print(json.dumps([values, hashes]))
+INCLUDING = "".join(f"#include <{path.name}>\n" for path in STAND_INS.iterdir())
+INCLUDING += 'extern "C" __global__ void root(std::int32_t* x) { *x = std::sqrt(*x) + std::is_same_v<int, int32_t>; }'
+x = cupy.full(1, 49, cupy.int32)
+kernel = compile_kernel(cupy, KernelSource(INCLUDING, "root"))
+kernel((1,), (1,), (x,))
+print(json.dumps([values, hashes, int(x[0]), codes.code(kernel).unknown]))

@@ -21,6 +21,7 @@ from pytest_bandwidth.devices.cuda.kernels import (
     missing_kernel,
     prepared_call,
 )
+from pytest_bandwidth.devices.kernel_source import STAND_INS
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
 
 TEXT = """
@@ -52,11 +53,24 @@ def test_another_driver_error_is_not_taken_for_a_missing_kernel() -> None:
         compile_kernel(cupy, KernelSource(TEXT, "copy"))
 
 
-def test_a_files_own_folder_is_searched_for_includes() -> None:
-    *options, headers = compile_options(KernelSource(TEXT, "copy", file=Path("/k/a.cu"), options=("-DN=1",)))
-    assert options == ["-DN=1", "-I/k"]
+@pytest.mark.parametrize(("hip", "last"), [(False, [f"-I{STAND_INS}"]), (True, [])])
+def test_includes_are_searched_beside_the_file_and_then_for_stand_ins(hip: bool, last: list[str]) -> None:
+    given = []
+
+    def module(**options: Any) -> Any:
+        given.append(options["options"])
+        return SimpleNamespace(get_function=lambda name: name)
+
+    cupy = model_cupy(Gpu(hip=hip))
+    cupy.RawModule = module
+    compile_kernel(cupy, KernelSource(TEXT, "copy", file=Path("/k/a.cu"), options=("-DN=1", "-I/own")))
+    [[*options, headers]] = given
+    assert options == ["-DN=1", "-I/own", "-I/k", *last]
     assert headers.startswith("-DPYTEST_BANDWIDTH_HEADERS=")
-    assert compile_options(KernelSource(TEXT, "copy", options=("-DN=1",))) == ("-DN=1",)
+
+
+def test_on_hip_a_text_has_no_folder_for_includes() -> None:
+    assert compile_options(KernelSource(TEXT, "copy", options=("-DN=1",)), on_hip=True) == ("-DN=1",)
 
 
 def launch(kernel: Any, **more: Any) -> Launch:

@@ -22,63 +22,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pytest_bandwidth.devices.kernel_source import STAND_INS
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelError, NotOnThisDevice
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 
 _LINE_INFORMATION = ("-lineinfo", "--generate-line-info")
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
-# Stand-ins for headers of the host that kernels include and NVRTC lacks, where that changes nothing they mean. NVRTC
-# itself declares what math.h, string.h, assert.h and printf offer to device code.
-_INTEGERS = "\n".join(
-    f"using ::cuda::std::{sign}int{kind}{bits}_t;"
-    for sign in ("", "u")
-    for kind in ("", "_least", "_fast")
-    for bits in (8, 16, 32, 64)
-)
-_STDINT = f"""#pragma once
-#include <cuda/std/cstdint>
-{_INTEGERS}
-using ::cuda::std::intptr_t; using ::cuda::std::uintptr_t;
-using ::cuda::std::intmax_t; using ::cuda::std::uintmax_t;
-"""
-# Of the C standard, and of POSIX; numbers to the digits that a double holds.
-_MATH_MACROS = "\n".join(
-    f"#ifndef {name}\n#define {name} {value}\n#endif"
-    for name, value in {
-        "INFINITY": "__int_as_float(0x7f800000)",
-        "NAN": "__int_as_float(0x7fffffff)",
-        "HUGE_VALF": "INFINITY",
-        "HUGE_VAL": "((double)INFINITY)",
-        "M_E": "2.7182818284590452354",
-        "M_LOG2E": "1.4426950408889634074",
-        "M_LOG10E": "0.43429448190325182765",
-        "M_LN2": "0.69314718055994530942",
-        "M_LN10": "2.30258509299404568402",
-        "M_PI": "3.14159265358979323846",
-        "M_PI_2": "1.57079632679489661923",
-        "M_PI_4": "0.78539816339744830962",
-        "M_1_PI": "0.31830988618379067154",
-        "M_2_PI": "0.63661977236758134308",
-        "M_2_SQRTPI": "1.12837916709551257390",
-        "M_SQRT2": "1.41421356237309504880",
-        "M_SQRT1_2": "0.70710678118654752440",
-    }.items()
-)
-_HEADERS: dict[str, str] = {
-    "stdint.h": _STDINT,
-    "cstdint": f"#pragma once\n#include <stdint.h>\nnamespace std {{\n{_INTEGERS}\n}}\n",
-    "stddef.h": "#pragma once\n#include <cuda/std/cstddef>\nusing ::cuda::std::size_t; using ::cuda::std::ptrdiff_t;\n",
-    "math.h": f"#pragma once\n{_MATH_MACROS}\n",
-    **dict.fromkeys(("float.h", "cfloat"), "#pragma once\n#include <cuda/std/cfloat>\n"),
-    **dict.fromkeys(("limits.h", "climits"), "#pragma once\n#include <cuda/std/climits>\n"),
-    **dict.fromkeys(("stdio.h", "cstdio", "string.h", "assert.h"), "#pragma once\n"),
-}
-# Headers of the standard library that CCCL has for device code, as <cuda/std/NAME>.
+# Headers of the standard library that CCCL has for device code, as <cuda/std/NAME>, and no stand-in replaces.
 _OF_CUDA_STD = frozenset(
-    {"algorithm", "array", "atomic", "bit", "bitset", "cassert", "cfloat", "chrono", "climits", "cmath", "complex"}
-    | {"concepts", "cstddef", "cstdint", "cstdlib", "cstring", "ctime", "execution", "expected", "functional"}
-    | {"initializer_list", "iterator", "limits", "mdspan", "memory", "numbers", "numeric", "optional", "ratio"}
-    | {"span", "string_view", "tuple", "type_traits", "utility", "variant", "version"}
+    {"algorithm", "array", "atomic", "bit", "bitset", "chrono", "complex", "concepts", "cstdlib", "ctime", "execution"}
+    | {"expected", "functional", "initializer_list", "iterator", "mdspan", "memory", "numbers", "numeric", "optional"}
+    | {"ratio", "span", "string_view", "tuple", "variant", "version"}
 )
 
 
@@ -170,7 +124,8 @@ def supported_architectures() -> tuple[str, ...]:
 
 @functools.cache
 def _about() -> dict[str, Any]:
-    return ask({})
+    about = ask({})
+    return {**about, "folders": [*about["folders"], str(STAND_INS)]}
 
 
 def _compile(
@@ -188,7 +143,6 @@ def _compile(
         "filename": filename,
         "names": list(name_expressions),
         "options": [*options, *(f"--include-path={folder}" for folder in _about()["folders"])],
-        "headers": _HEADERS,
         "ptx": ptx,
     }
     answer = ask(request, max_seconds)

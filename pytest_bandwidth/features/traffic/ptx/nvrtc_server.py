@@ -82,18 +82,8 @@ def _about(nvrtc: Any) -> dict[str, Any]:
 
 
 def _compiled(nvrtc: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """Compile `text` with `options`; headers: texts by the name that an #include gives them."""
-    headers = request["headers"]
-    handle = _checked(
-        nvrtc,
-        nvrtc.nvrtcCreateProgram(
-            request["text"].encode(),
-            request["filename"].encode(),
-            len(headers),
-            [text.encode() for text in headers.values()],
-            [name.encode() for name in headers],
-        ),
-    )
+    text, filename = request["text"].encode(), request["filename"].encode()
+    handle = _checked(nvrtc, nvrtc.nvrtcCreateProgram(text, filename, 0, [], []))
     try:
         for name in request["names"]:
             _checked(nvrtc, nvrtc.nvrtcAddNameExpression(handle, name.encode()))

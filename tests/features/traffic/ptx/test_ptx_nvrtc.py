@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import pytest
 from children import HANGS_SECONDS
 from ptx_sources import ENDLESS_TEMPLATES, run
 
+from pytest_bandwidth.devices.kernel_source import STAND_INS
+from pytest_bandwidth.domain.code.ptx_normal_form import normal_form
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.features.traffic import ptx
 from pytest_bandwidth.features.traffic.ptx import nvrtc as compiling
@@ -109,7 +112,7 @@ def test_a_compilation_past_its_memory_says_so_and_the_compiler_lives(compiler: 
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
     bound = pages * resource.getpagesize() + 2**28
     resource.prlimit(pid, resource.RLIMIT_AS, (bound, bound))
-    asked = {"filename": "much.cu", "headers": {}, "names": [], "options": ["--gpu-architecture=compute_80"]}
+    asked = {"filename": "much.cu", "names": [], "options": ["--gpu-architecture=compute_80"]}
     asked |= {"ptx": True, "alarm": HANGS_SECONDS}
     assert "much.cu(" in (log := compiler.ask({**asked, "text": ENDLESS_TEMPLATES}, HANGS_SECONDS)["log"])
     assert "out of memory" in log
@@ -169,9 +172,117 @@ def test_headers_of_the_host_that_change_nothing_may_be_included() -> None:
     assert x.tolist() == [2**32 - 1 - 10, 4]
 
 
+STAND_INS_USED = """
+enum { RED, GREEN };
+template <class T, std::size_t... I> __device__ T total(const T* x, std::index_sequence<I...>) { return (x[I] + ...); }
+template <class T> __device__ std::enable_if_t<std::is_same_v<T, float>, float> least(T) {
+    return std::numeric_limits<T>::lowest();
+}
+extern "C" __global__ void k(const float* x, float* f, double* d, std::int64_t* n, int four, bool* truth) {
+    const float v = x[threadIdx.x];
+    f += 8 * threadIdx.x, d += 8 * threadIdx.x, n += 8 * threadIdx.x, truth += 8 * threadIdx.x;
+    std::conditional_t<std::bool_constant<true>::value, std::pair<float, int>, void> pair(v, 3);
+    std::swap(pair.first, f[0]);
+    f[1] = std::sqrt(std::abs(v)) + std::fmaf(v, 2, 1);
+    f[2] = std::pow(v, 2.0f) + std::hypot(v, 3.0f);
+    f[3] = total(x, std::make_index_sequence<4>{});
+    f[4] = least(v);
+    f[5] = -INFINITY;
+    d[0] = std::sqrt(four) + std::pow(v, 2) + std::fmax(v, 0.5) + std::floor(GREEN);
+    d[1] = M_PI + DBL_EPSILON;
+    d[2] = std::exp((double)v);
+    n[0] = INT64_MIN + 8 + std::lround(v);
+    n[1] = std::uint8_t(four + 254) + CHAR_BIT + offsetof(int2, y);
+    std::memcpy(n + 2, n, sizeof(std::ptrdiff_t));
+    truth[0] = std::isnan(v), truth[1] = std::isfinite(v), truth[2] = std::signbit(v), truth[3] = std::isnan(four);
+    assert(std::is_signed_v<decltype(n[0])> == false);
+    if (threadIdx.x > 3) std::printf("%" PRId64 " %" PRIu32 "\\n", n[0], std::uint32_t(four));
+}
+"""
+STAND_INS_NAMES = sorted(path.name for path in STAND_INS.iterdir())
+OF_CUDA = ["cuda/std/cmath", "cuda/std/cstdint", "cuda/std/limits", "cuda/std/utility", "cuda_fp16.h"]
+
+
+@pytest.mark.parametrize(
+    ("arch", "names", "using"),
+    [
+        ("sm_75", STAND_INS_NAMES * 2, ""),
+        ("sm_90", [*OF_CUDA, *STAND_INS_NAMES], "using namespace std;\n"),
+        ("sm_120", [*STAND_INS_NAMES[::-1], *OF_CUDA], "using namespace std;\n"),
+    ],
+)
+def test_stand_ins_mean_what_the_hosts_headers_do(arch: str, names: list[str], using: str) -> None:
+    x = np.array([2, -3.5, 0, np.inf], np.float32)
+    f, d = np.zeros((4, 8), np.float32), np.zeros((4, 8))
+    n, truth = np.zeros((4, 8), np.int64), np.zeros((4, 8), np.bool_)
+    text = "".join(f"#include <{name}>\n" for name in names) + using + STAND_INS_USED
+    run(text, "k", (1,), (4,), x, f, d, n, np.int32(4), truth, arch=arch)
+    v = x.astype(np.float64)
+    expected = [v, np.sqrt(abs(v)) + v * 2 + 1, v**2 + np.hypot(v, 3), [np.inf] * 4]
+    np.testing.assert_allclose(f[:, :4].T, expected, rtol=1e-6)
+    assert f[:, 4:6].tolist() == [[np.finfo(np.float32).min, -np.inf]] * 4
+    np.testing.assert_allclose(d[:, 0], 2 + v**2 + np.fmax(v, 0.5) + 1, rtol=1e-15)
+    assert d[:, 1].tolist() == [np.pi + np.finfo(np.float64).eps] * 4
+    np.testing.assert_allclose(d[:, 2], np.exp(v), rtol=1e-15)
+    assert n[:3, 0].tolist() == [8 + rounded - 2**63 for rounded in (2, -4, 0)]
+    assert n[:, 1].tolist() == [2 + 8 + 4] * 4
+    np.testing.assert_array_equal(n[:, 2], n[:, 0])
+    assert truth[:, :4].tolist() == [[False, np.isfinite(value), value < 0, False] for value in v]
+
+
+CONVENIENT = """
+#include <cmath>
+#include <limits>
+namespace { __device__ float unseen = 1; }
+extern "C" __global__ void k(float* x, int n) {
+    unseen += x[0];
+    x[(int)std::pow(std::sqrt(n), 2)] = unseen + std::numeric_limits<float>::epsilon();
+}"""
+
+
+def test_under_using_namespace_std_nvrtcs_own_functions_are_no_less_clear() -> None:
+    text = """
+    #include <cmath>
+    using namespace std;
+    extern "C" __global__ void k(float* x, int n) { x[0] = sqrt(x[0]) + pow(x[0], 2.0f) + sqrt(n) + max(n, 7); }
+    """
+    x = np.array([4], np.float32)
+    run(text, "k", (1,), (1,), x, np.int32(9))
+    assert x[0] == 2 + 16 + 3 + 9
+
+
+def test_what_a_stand_in_brings_is_told_at_the_users_line() -> None:
+    module = ptx.compile_ptx(CONVENIENT)
+    program = ptx.Program(module)
+    assert "headers/cmath" in module.ptx
+    [fault] = ptx.execute(program, "k", (1,), (1,), (np.zeros(4, np.float32), np.int32(4))).faults
+    assert "kernel.cu:7" in fault.text
+    assert {site.file for site in program.kernel("k").sites} == {"kernel.cu"}
+
+
+def test_where_the_package_is_installed_is_not_part_of_a_kernel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = ptx.compile_ptx(CONVENIENT).ptx
+    shutil.copytree(STAND_INS, tmp_path / "elsewhere")
+    folders = [*compiling._about()["folders"][:-1], str(tmp_path / "elsewhere")]
+    monkeypatch.setattr(compiling, "_about", lambda: {**compiling.ask({}), "folders": folders})
+    there = ptx.compile_ptx(CONVENIENT).ptx
+    assert str(tmp_path) in there
+    assert normal_form(there, "k") == normal_form(here, "k") is not None
+
+
+def test_the_users_own_header_goes_before_a_stand_in(tmp_path: Path) -> None:
+    (tmp_path / "cmath").write_text("#define ONE 1")
+    text = '#include <cmath>\nextern "C" __global__ void k(int* x) { *x = ONE; }'
+    x = np.zeros(1, np.int32)
+    run(text, "k", (1,), (1,), x, compile_options=(f"-I{tmp_path}",))
+    assert x[0] == 1
+
+
 @pytest.mark.parametrize(
     ("header", "remedy"),
-    [("cmath", "include <cuda/std/cmath>"), ("time.h", "include <cuda/std/ctime>"), ("vector", "copy what")],
+    [("array", "include <cuda/std/array>"), ("time.h", "include <cuda/std/ctime>"), ("vector", "copy what")],
 )
 def test_other_headers_of_the_host_come_with_a_remedy(header: str, remedy: str) -> None:
     found = rf"kernel\.cu includes <{header}>, and NVRTC.* no headers of the host; {remedy}"
@@ -235,7 +346,6 @@ def request(text: str = GOOD, **changes: Any) -> dict[str, Any]:
     return {
         "text": text,
         "filename": "k.cu",
-        "headers": {},
         "names": [],
         "options": options,
         "ptx": True,
@@ -254,7 +364,7 @@ def test_each_request_is_answered_in_order_those_refused_too(counted: dict[str, 
             request(TWICE),
             request(names=["thrice<float>"]),
             request(options=["--no-such-option"]),
-            request('#include "one.h"\n' + GOOD, headers={"one.h": "#undef ONE\n#define ONE 7"}),
+            request(GOOD.replace("ONE", "7")),
         ],
         counted,
     )

@@ -1,0 +1,3 @@
+#pragma once
+#include <cuda/std/cstddef>
+using ::cuda::std::max_align_t;
