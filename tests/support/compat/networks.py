@@ -73,13 +73,13 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return e / e.sum(axis=-1, keepdims=True)
 
 
-@program(NORMS, K + r"""(T* o, const T* a, int n) {
-    int row = blockIdx.x * 4 + threadIdx.y, t = threadIdx.x; float most = -1e30f, sum = 0;
-    for (int i = t; i < n; i += 32) most = fmaxf(most, (float)a[row * n + i]);
-    for (int d = 16; d > 0; d /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
-    for (int i = t; i < n; i += 32) sum += __expf((float)a[row * n + i] - most);
+@program(NORMS, "#include <cmath>\n" + K + r"""(T* o, const T* a, int n) {
+    int row = blockIdx.x * 4 + threadIdx.y, t = threadIdx.x; float most = -INFINITY, sum = 0;
+    for (int i = t; i < n; i += 32) most = std::fmax(most, (float)a[row * n + i]);
+    for (int d = 16; d > 0; d /= 2) most = std::fmax(most, __shfl_xor_sync(~0u, most, d));
+    for (int i = t; i < n; i += 32) sum += std::exp((float)a[row * n + i] - most);
     for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
-    for (int i = t; i < n; i += 32) o[row * n + i] = T(__expf((float)a[row * n + i] - most) / sum);
+    for (int i = t; i < n; i += 32) o[row * n + i] = T(std::exp((float)a[row * n + i] - most) / sum);
 }""", 2, (32, 4), "float", "__half")  # fmt: skip
 def softmax_a_warp_a_row(r: Random) -> Made:
     a, o = r.values(8, 77), r.zeros(8, 77)
