@@ -16,8 +16,12 @@ import pytest
 
 # Runs inside this process forget the modules that they were the first to load; PyYAML's compiled part keeps its own.
 import yaml  # noqa: F401
+from kept import VARIABLE, CompiledOnce, folder
 
 pytest_plugins = ("pytester", "command_runner", "user_project")
+# Before any test has a home of its own, or a module that compiles is loaded.
+os.environ[VARIABLE] = str(folder())
+CompiledOnce.install()
 
 ROOT = Path(__file__).parent
 # A test's layer is what its nearest mark says, else its folder, else its fixtures; else it is `pure`.

@@ -1,4 +1,7 @@
-"""Keep what NVIDIA's compilers make, as the emulated card keeps its kernels: once for each content of their source."""
+"""Keep what NVIDIA's compilers make, as the emulated card keeps its kernels: once for each content of their source.
+
+Loaded by `small_machine` in each process that tests start, and by tests/conftest.py: it imports nothing that is slow.
+"""
 
 from __future__ import annotations
 
@@ -9,61 +12,93 @@ import math
 import os
 import re
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from importlib.metadata import distributions
+from collections.abc import Callable
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
-import pytest
-
-from pytest_bandwidth.devices.kernel_source import STAND_INS
-
-# Where it is before tests have homes of their own.
-FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pytest-bandwidth" / "compiled"
+# Names the folder of what is kept. A process without the variable compiles all that it is asked for.
+VARIABLE = "KEPT_COMPILED"
 INCLUDING = ("-I", "--include-path", "-include", "--pre-include")
-QUOTED = r'#\s*include\s*"'
+INCLUDED, OTHERWISE = r"#\s*include\s*<([^>]*)", r"#\s*include\s*[^<\s]"
 NVRTC = "pytest_bandwidth.features.traffic.ptx.nvrtc"
+_STAND_INS = Path(__file__).parents[2] / "pytest_bandwidth" / "devices" / "headers"
+
+
+def folder() -> Path:
+    """Return where it is, unless the variable names another place."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get(VARIABLE) or Path(cache, "pytest-bandwidth", "compiled"))
 
 
 @functools.cache
-def _compilers() -> list[tuple[str, str]]:
-    """Return the packages of compilers and of headers, each with its version, and the stand-ins for headers."""
-    found = ((str(one.metadata["Name"]), one.version) for one in distributions())
-    packages = sorted(one for one in found if one[0].startswith(("cuda", "nvidia")))
-    return packages + [(path.name, path.read_text()) for path in sorted(STAND_INS.iterdir())]
+def _compilers() -> list[str]:
+    """Name the packages of compilers and of headers, each with its version and its place; the stand-ins by content."""
+    found = (file for place in sys.path for name in ("cuda", "nvidia") for file in Path(place).glob(f"{name}*-info"))
+    return [*sorted({str(file) for file in found}), *(path.read_text() for path in sorted(_STAND_INS.iterdir()))]
 
 
 def kept(given: object, make: Callable[[], bytes]) -> bytes:
     """Return what was made of something, all of which its `repr` tells, now or in a process before."""
-    file = FOLDER / hashlib.sha256(repr((_compilers(), given)).encode()).hexdigest()
+    file = folder() / hashlib.sha256(repr((_compilers(), given)).encode()).hexdigest()
     if not file.exists():
         made = make()
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=FOLDER, delete=False) as beside:
-            beside.write(made)
-        os.replace(beside.name, file)  # whole, whoever else makes the same
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_name(f"{file.name}.{os.getpid()}.{get_ident()}")
+        beside.write_bytes(made)
+        os.replace(beside, file)  # whole, whoever else makes the same
     return file.read_bytes()
 
 
-def _is_whole(request: dict[str, Any], folders: list[str]) -> bool:
-    """Return whether a request of NVRTC holds all that is compiled, but for headers of NVIDIA's packages."""
-    own = [option for option in request["options"] if option.partition("=")[2] not in folders]
-    return not any(option.startswith(INCLUDING) for option in own) and not re.search(QUOTED, request["text"])
+def _whole(request: dict[str, Any], folders: list[str]) -> dict[str, Any] | None:
+    """Return all that decides what NVRTC makes, but for headers of NVIDIA's packages; None where files do as well."""
+    if "text" not in request:
+        return request
+    if re.search(OTHERWISE, request["text"]):
+        return None
+    included = re.findall(INCLUDED, request["text"])
+    own = {option[2:] for option in request["options"] if option.startswith("-I")}
+    others = [
+        option for option in request["options"] if option[2:] not in own and option.partition("=")[2] not in folders
+    ]
+    if any(option.startswith(INCLUDING) for option in others):
+        return None
+    # Beside a source lie mostly others, of which it includes none.
+    if any(Path(folder, name).exists() for folder in own for name in included):
+        return None
+    return {**request, "options": others}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once() -> Iterator[None]:
-    """Have NVRTC compile what it has not compiled before."""
-    nvrtc = sys.modules.get(NVRTC)  # which a module that compiles imports
-    with pytest.MonkeyPatch.context() as patch:
-        if nvrtc is not None:
-            ask = nvrtc.ask
+class CompiledOnce:
+    """As a finder of modules: have NVRTC compile what it has not compiled before, once its module is loaded."""
 
-            def answer(request: dict[str, Any], seconds: float = math.inf) -> Any:
-                if not request or not _is_whole(request, nvrtc._about()["folders"]):
-                    return ask(request, seconds)
-                return json.loads(kept(request, lambda: json.dumps(ask(request, seconds)).encode()))
+    @classmethod
+    def install(cls) -> None:
+        if not any(isinstance(finder, cls) for finder in sys.meta_path):
+            sys.meta_path.insert(0, cls())
 
-            patch.setattr(nvrtc, "ask", answer)
-        yield
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if sys.meta_path[0] is not self:  # behind pytest, which loads this module for itself
+            sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if finder is not self)]
+        if name != NVRTC:
+            return None
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in sys.meta_path[1:])))
+        self._loader, spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec: Any) -> None:
+        del spec
+
+    def exec_module(self, nvrtc: Any) -> None:
+        self._loader.exec_module(nvrtc)
+        ask = nvrtc.ask
+
+        def answer(request: dict[str, Any], seconds: float = math.inf) -> Any:
+            whole = (
+                None if VARIABLE not in os.environ else _whole(request, nvrtc._about()["folders"] if request else [])
+            )
+            if whole is None:
+                return ask(request, seconds)
+            return json.loads(kept(whole, lambda: json.dumps(ask(request, seconds)).encode()))
+
+        nvrtc.ask = answer

@@ -2,9 +2,11 @@
 
 A server's cache takes longer to read than all the rest of a small measurement, and is read before each sample. SciPy,
 of which Numba has matrix products, and coverage, which it tells of lines that it compiles, take a fifth of a process's
-start. Found through PYTHONPATH.
+start. What NVRTC has compiled before it does not compile again (`kept`). Found through PYTHONPATH.
 """
 
+import importlib.util
+import os
 import pathlib
 import sys
 import types
@@ -31,3 +33,9 @@ pathlib.Path.glob = _glob_on_the_small_machine
 sys.meta_path.insert(0, _NoSciPyForNumba)
 _nobody_is_told = sys.modules["numba.misc.coverage_support"] = types.ModuleType("numba.misc.coverage_support")
 _nobody_is_told.get_registered_loc_notify = list
+
+if "KEPT_COMPILED" in os.environ:
+    _spec = importlib.util.spec_from_file_location("kept", pathlib.Path(__file__).parents[1] / "kept.py")
+    sys.modules["kept"] = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(sys.modules["kept"])
+    sys.modules["kept"].CompiledOnce.install()

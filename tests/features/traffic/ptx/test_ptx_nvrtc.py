@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from children import HANGS_SECONDS
+from kept import VARIABLE
 from ptx_sources import ENDLESS_TEMPLATES, run
 
 from pytest_bandwidth.devices.kernel_source import STAND_INS
@@ -27,6 +28,13 @@ from pytest_bandwidth.features.traffic.ptx import nvrtc as compiling
 from pytest_bandwidth.features.traffic.ptx.nvrtc import _POOL, _SERVER, _Child
 from pytest_bandwidth.features.traffic.ptx.nvrtc_server import MEMORY_BYTES
 from pytest_bandwidth.features.traffic.ptx.parsing import parse_ptx
+
+
+@pytest.fixture(autouse=True)
+def _compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have NVRTC compile, whatever it has compiled before."""
+    monkeypatch.delenv(VARIABLE)
+
 
 # Not in the cache of programs that other tests share: it has to be compiled here.
 EMPTY_LOG = 'extern "C" __global__ void nothing_to_log_of() {}\n'
