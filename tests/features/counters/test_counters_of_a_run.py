@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import counted_device
 import pytest
@@ -24,8 +25,12 @@ profilers.DRIVER_PARAMETERS = pathlib.Path("none")
 ON = ("--bandwidth-device=cuda", "--bandwidth-counters=auto")
 KERNEL = """
 import os
+from pathlib import Path
 import numpy as np
 import pytest
+
+def noted():
+    return len(Path("notes").read_text().splitlines())
 
 @pytest.mark.bandwidth(MARK)
 def test_kernel(bandwidth):
@@ -66,8 +71,12 @@ def gpu(project, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("PATH", f"{site / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("STAND_IN_NOTES", str(project.path / "notes"))
     monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("locks")))
+    monkeypatch.setattr("pytest_bandwidth.measuring.measurer.open_device", counted_device.open_device)
+    monkeypatch.setattr("pytest_bandwidth.features.counters.profilers.DRIVER_PARAMETERS", Path("none"))
     project.file("test_kernel.py", FREE)
-    return project
+    project.inside = True  # those under ncu are processes all the same
+    with patch.dict(os.environ):  # which tests of the project change
+        yield project
 
 
 def rows_of(project, *args):
@@ -147,7 +156,7 @@ def test_counts_gate_where_time_does_not_move(gpu, monkeypatch):
 
 def test_every_run_of_an_update_is_counted(gpu):
     """Each count finds more than the one before."""
-    more = "    os.environ['DRAM_READ'] = str(1 + len(open('notes').readlines()) / 64)\n    a = "
+    more = "    os.environ['DRAM_READ'] = str(1 + noted() / 64)\n    a = "
     gpu.file("test_kernel.py", FREE.replace("    a = ", more, 1))
     (gpu.path / "notes").touch()
     update, _ = row_of(gpu, "--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
@@ -156,7 +165,7 @@ def test_every_run_of_an_update_is_counted(gpu):
 
 
 def test_a_run_of_an_update_that_is_not_counted_is_named(gpu):
-    lost = "    os.environ['DRAM_READ'] = os.environ['DRAM_WRITTEN'] = str(int(len(open('notes').readlines()) < 2))\n"
+    lost = "    os.environ['DRAM_READ'] = os.environ['DRAM_WRITTEN'] = str(int(noted() < 2))\n"
     gpu.file("test_kernel.py", FREE.replace("    a = ", f"{lost}    a = ", 1))
     (gpu.path / "notes").touch()
     update, _ = row_of(gpu, "--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
@@ -254,6 +263,7 @@ def test_kernel(bandwidth, end):
 
 
 def test_workloads_that_end_after_their_first_kernel_are_not_counted(gpu):
+    gpu.inside = False  # its tests end their process
     gpu.file("test_kernel.py", ENDS)
     *ended, whole = gpu.document(*ON)["results"]
     assert [bytes_read(row) for row in ended] == [None, None]
@@ -305,6 +315,7 @@ def test_a_regression_is_profiled_into_a_folder_and_keeps_its_verdict_whatever_b
 
 
 def test_a_profile_of_what_did_not_come_to_its_end_is_named_so(gpu):
+    gpu.inside = False  # its tests end their process
     fresh = '"pytest_bandwidth.evidence.processes.child_plugin" in sys.modules'
     under_ncu = ENDS.replace(fresh, '"EMULATED_CARD_LOG" in os.environ')
     gpu.file("test_kernel.py", under_ncu.replace("def test", "@pytest.mark.bandwidth(min_gbps='900 TB/s')\ndef test"))
@@ -332,8 +343,7 @@ def test_an_asked_for_profiler_that_cannot_count_ends_the_run_at_its_start(gpu, 
 
 def test_a_profiler_that_hangs_is_ended_with_all_that_it_started(gpu, monkeypatch):
     monkeypatch.setenv("STAND_IN", "hang")
-    with Path(os.environ["PYTHONPATH"].partition(os.pathsep)[0], "sitecustomize.py").open("a") as file:
-        file.write("\nfrom pytest_bandwidth.evidence import fresh_processes as f\nf.FRESH_SECONDS_LEAST = 3.0\n")
+    monkeypatch.setattr("pytest_bandwidth.evidence.fresh_processes.FRESH_SECONDS_LEAST", 3.0)
     result, row = row_of(gpu)
     result.assert_outcomes(passed=1)
     assert row["findings"][0]["text"] == "DRAM was not counted: the test under ncu did not end in 3 s"

@@ -43,6 +43,7 @@ def written(project, times=1):
     project.pytester.makepyfile(test_kernels=TEST.format(times=times))
 
 
+@pytest.mark.usefixtures("inside")
 def test_a_kernel_that_does_its_work_many_times_is_found(project):
     written(project)
     document = project.document(BACKEND, BASELINE, LONGER, "--bandwidth-update")
