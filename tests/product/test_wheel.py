@@ -95,11 +95,11 @@ def test_documented_installation_finds_all_that_it_needs(wheel, command, tmp_pat
 @pytest.mark.slow
 def test_installed_wheel_runs_from_there(wheel, tmp_path):
     environment = tmp_path / "env"
-    venv.create(environment, with_pip=True)
+    venv.create(environment)
     python = environment / ("Scripts" if os.name == "nt" else "bin") / "python"
     assert TUTORIAL in INSTALLATIONS
     # Most of what it installs is never imported here: Python compiles what is.
-    done(python, "-m", "pip", *of_wheel(TUTORIAL, wheel), "--no-compile", cwd=tmp_path)
+    done(sys.executable, "-m", "pip", "--python", python, *of_wheel(TUTORIAL, wheel), "--no-compile", cwd=tmp_path)
     project = tmp_path / "project"
     project.mkdir()
     (project / "test_triad.py").write_text(TEST)
