@@ -38,15 +38,23 @@ def _compilers() -> list[str]:
     return [*sorted({str(file) for file in found}), *(path.read_text() for path in sorted(_STAND_INS.iterdir()))]
 
 
+def file_of(given: object) -> Path:
+    """Return the file of what was made of something, all of which its `repr` tells."""
+    return folder() / hashlib.sha256(repr((_compilers(), given)).encode()).hexdigest()
+
+
+def _keep(file: Path, made: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f"{file.name}.{os.getpid()}.{get_ident()}")
+    beside.write_bytes(made)
+    os.replace(beside, file)  # whole, whoever else makes the same
+
+
 def kept(given: object, make: Callable[[], bytes]) -> bytes:
-    """Return what was made of something, all of which its `repr` tells, now or in a process before."""
-    file = folder() / hashlib.sha256(repr((_compilers(), given)).encode()).hexdigest()
+    """Return what was made of something, now or in a process before."""
+    file = file_of(given)
     if not file.exists():
-        made = make()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        beside = file.with_name(f"{file.name}.{os.getpid()}.{get_ident()}")
-        beside.write_bytes(made)
-        os.replace(beside, file)  # whole, whoever else makes the same
+        _keep(file, make())
     return file.read_bytes()
 
 
@@ -97,8 +105,14 @@ class CompiledOnce:
             whole = (
                 None if VARIABLE not in os.environ else _whole(request, nvrtc._about()["folders"] if request else [])
             )
-            if whole is None:
-                return ask(request, seconds)
-            return json.loads(kept(whole, lambda: json.dumps(ask(request, seconds)).encode()))
+            file = None if whole is None else file_of(whole)
+            if file is not None and file.exists():
+                return json.loads(file.read_bytes())
+            answered = ask(request, seconds)
+            if file is not None:
+                _keep(file, json.dumps(answered).encode())
+            return answered
 
+        # What it raises names the last place outside of the package.
+        answer.__code__ = answer.__code__.replace(co_filename=nvrtc.__file__)
         nvrtc.ask = answer
