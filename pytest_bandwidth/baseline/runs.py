@@ -280,7 +280,8 @@ def _new_runs(
             break
     continues = before is not None and bool(old) and (kept > 0 or before.anchor == after.anchor)
     new, setup = after.runs[kept:], setup_of(after)
-    said: dict[str, Any] = {} if setup == recorded.setup else {"setup": setup}
+    # Of an entry without a `runs` line nothing was read, and its set-up may stand in the file.
+    said: dict[str, Any] = {} if setup == recorded.setup and recorded is not NOTHING else {"setup": setup}
     if not after.runs and recorded.newest():
         said["new"] = "runs"
     if not new and said:

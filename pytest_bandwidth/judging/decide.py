@@ -32,6 +32,7 @@ _FEWEST_DROPS = 2
 # Where the two processes of a pair have addresses of their own, each can have one of two speeds for good: that four
 # pairs agree by chance is then no rarity (benchmarks/pairs_simulation.py).
 _FEWEST_UNALIKE = 8
+_NO_ENTRY = (Rule.NO_BASELINE, Rule.NO_ENTRY)
 
 
 def decide(evidence: Evidence, limits: Limits) -> Decision | Ask:
@@ -45,7 +46,7 @@ def decide(evidence: Evidence, limits: Limits) -> Decision | Ask:
 def held_to_resources(decided: Decided, measurement: Measurement, marker: MarkerOptions) -> Decided | Decision:
     """Return REGRESSED for a kernel of more registers or local memory than the marker allows.
 
-    UNDECIDED where a GPU or a model of one does not know them, and all else passes. An update writes its entry all the
+    UNDECIDED where a GPU or a model of one does not know them, and nothing else is. An update writes its entry all the
     same, and a decision that fails already stays.
     """
     bounds = marker.resource_limits
@@ -54,8 +55,10 @@ def held_to_resources(decided: Decided, measurement: Measurement, marker: Marker
     if measurement.resources is None:
         if not (measurement.device.on_gpu or measurement.device.counts_only):
             return decided  # a host has no registers of this kind
-        passes = isinstance(decided, Decision) and not decided.status.warns and decided.status is not Status.SAVED
-        return Decision(Status.UNDECIDED, f"floor:{next(iter(bounds))}") if passes else decided
+        if not isinstance(decided, Decision) or decided.status is Status.SAVED:
+            return decided
+        is_open = not decided.status.warns or decided.rule in _NO_ENTRY
+        return Decision(Status.UNDECIDED, f"floor:{next(iter(bounds))}") if is_open else decided
     if (exceeded := first_exceeded(bounds, measurement.resources)) is None:
         return decided
     name, limit, seen = exceeded

@@ -145,7 +145,7 @@ class Settings(Options):
     )
     traffic_timeout: float = option(
         "S",
-        "stop a launch, or its compilation, on the traffic device after S seconds (default: 60)",
+        "stop a launch, or NVRTC, on the traffic device after S seconds (default: 60)",
         values.seconds,
         60.0,
     )

@@ -409,7 +409,8 @@ def _growth(change: tuple[str, int, int]) -> float:
 
 def _floor_sentence(floor: str, decision: Decision) -> str:
     if is_of_resources(floor) and decision.numbers.observed is None:
-        return f"{floor} cannot be checked: what the compiler gave this code is not known"
+        known = "known of CUDA C++, machine code and Triton's kernels"
+        return f"{floor} cannot be checked: what the compiler gave this code is not known (it is {known})"
     seen, limit = decision.numbers.observed or 0.0, decision.numbers.reference or 0.0
     if is_of_resources(floor):
         return f"{seen:.0f} {_RESOURCES[floor]} a thread exceed {floor}, {limit:.0f}"
@@ -476,30 +477,38 @@ def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str,
     if changes and changes[0][0] in COMPILED:  # no source line asks for it
         return rows
     lines, count = measurement.detail.get("lines", ()), changes[0][0] if changes else ""
-    line = busiest_line(lines, count) if count == "bank_conflicts" else worst_line(lines)
-    if line is not None:
-        rows.append(("at", line))
+    pattern = str(decision.facts.get("pattern") or "")
+    if count == "bank_conflicts":
+        worst = ("at", line) if (line := busiest_line(lines, count)) is not None else None
+    else:
+        worst = worst_line(lines, pattern.split(", "))
+    if worst is not None:
+        rows.append(worst)
     elif (line := busiest_line(lines, count)) is not None:
         rows.append(("most at", line))
-    if decision.facts.get("pattern"):
-        rows.append(("baseline", str(decision.facts["pattern"])))
-    return rows
+    return [*rows, ("baseline", pattern)] if pattern else rows
 
 
-def worst_line(lines: Sequence[Mapping[str, Any]]) -> str | None:
-    """Say which line is furthest from coalesced, as ``K.cu:12 loads strided (32 bytes), 32.0 sectors a request``."""
+def worst_line(lines: Sequence[Mapping[str, Any]], before: Sequence[str]) -> tuple[str, str] | None:
+    """Say which line is furthest from coalesced, as ``K.cu:12 loads strided (32 bytes), 32.0 sectors a request``.
+
+    before: the baseline's patterns, ``loads strided (32 bytes)``. A line of another goes first, and is ``at``: those of
+    the same, ``worst at``, may be as they were.
+    """
     accesses = (
-        (access["sectors"] * (1 - access["coalescing"]), line, kind, access)
+        (f"{kind} {access['pattern']}" not in before, waste, line, kind, access)
         for line in lines
         for kind in ("loads", "stores", "atomics")
         if (access := line.get(kind) or {}).get("requests") and access.get("coalescing")
+        if (waste := access["sectors"] * (1 - access["coalescing"])) > 0
     )
-    worst = max(accesses, key=lambda one: one[0], default=None)
-    if worst is None or worst[0] <= 0:
+    worst = max(accesses, key=lambda one: one[:2], default=None)
+    if worst is None:
         return None
-    _, line, kind, access = worst
+    is_new, _, line, kind, access = worst
     per_request = f"{access['sectors_per_request']:.1f} sectors a request"
-    return f"{line['file']}:{line['line']} {kind} {access['pattern']}, {per_request}"
+    said = f"{line['file']}:{line['line']} {kind} {access['pattern']}, {per_request}"
+    return "at" if is_new else "worst at", said
 
 
 def busiest_line(lines: Sequence[Mapping[str, Any]], count: str) -> str | None:

@@ -367,6 +367,12 @@ def test_any_update_of_any_baseline_says_what_was_meant(tmp_path, baseline, data
         assert said(found[key]) == said(change.after)
 
 
+def test_a_measured_entry_has_nothing_of_the_set_up_that_it_had_by_hand(path):
+    write_baseline(path, Baseline(None, {"a": Entry("a", 1.0, resources={"registers": 8})}))
+    baseline_files.update(path, A100, [Entry("a", 1.0, runs=(Run(1.0),))])
+    assert baseline_files.load(path).entries["a"].resources == {}
+
+
 def test_a_merge_can_go_by_the_whole_file_as_it_is_under_the_lock(path):
     path.write_text(BY_HAND.replace("tests:", "tolerance: 7%\ntests:"))
     seen = []

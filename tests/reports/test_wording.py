@@ -27,6 +27,7 @@ from pytest_bandwidth.reports.wording import (
     reason_of,
     title_of,
     with_help,
+    worst_line,
 )
 
 RULES = {name: rule for name, rule in vars(Rule).items() if name.isupper()}
@@ -131,7 +132,8 @@ SAID = [
     ),
     (
         of("UNDECIDED", "floor:max_spill_bytes"),
-        " (limit): max_spill_bytes cannot be checked: what the compiler gave this code is not known",
+        " (limit): max_spill_bytes cannot be checked: what the compiler gave this code is not known "
+        "(it is known of CUDA C++, machine code and Triton's kernels)",
     ),
     (of("REGRESSED", Rule.COUNTS, EXACT, changes=CHANGES), ": 8× more sectors loaded than the baseline"),
     (of("REGRESSED", Rule.COUNTS, EXACT, changes=CHANGES[:1]), ": sectors stored 100 → 104 (+4.0 %)"),
@@ -313,6 +315,25 @@ def test_the_line_is_named_that(loads, said):
     now = replace(measured(80.0), detail={"lines": [*lines, {"file": "k.cu", "line": 13}]})
     message = failure_message(now, of("REGRESSED", Rule.COUNTS, EXACT, changes=CHANGES), None)
     assert f"    {said}" in message.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("baseline", "said"),
+    [("loads coalesced", "at 10"), ("loads strided (32 bytes)", "at 11"), ("loads random, stores broadcast", "at 10")],
+)
+def test_a_line_that_has_the_baseline_s_pattern_is_blamed_last(baseline, said):
+    patterns = (("strided (32 bytes)", 1000), ("strided (16 bytes)", 500))
+    lines = [
+        {
+            "file": "k.cu",
+            "line": 10 + n,
+            "loads": {**access(1), "pattern": pattern, "sectors": sectors, "coalescing": 0.5},
+        }
+        for n, (pattern, sectors) in enumerate(patterns)
+    ]
+    label, text = worst_line(lines, baseline.split(", "))
+    assert f"{label} {text[5:7]}" == said
+    assert worst_line(lines[:1], ["loads strided (32 bytes)"])[0] == "worst at"
 
 
 @pytest.mark.parametrize(

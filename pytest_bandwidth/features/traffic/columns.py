@@ -37,9 +37,10 @@ def _source(line: Plain) -> dict[str, str]:
 
 
 def _sectors(outcome: Outcome) -> str | None:
-    """Write loads and stores: 4.0 + 4.0."""
-    found = [number(mapping(outcome.detail, kind), "sectors_per_request") for kind in ("loads", "stores")]
-    if found == [None, None]:
+    """Write loads and stores, and atomics where there are any: 4.0 + 4.0."""
+    loads, stores, atomics = (number(mapping(outcome.detail, name), "sectors_per_request") for _, name in KINDS)
+    found = [loads, stores] if atomics is None else [loads, stores, atomics]
+    if set(found) == {None}:
         return None
     return " + ".join("–" if value is None else f"{value:.1f}" for value in found)
 
@@ -50,8 +51,8 @@ def _most_sectors(outcome: Outcome) -> float | None:
 
 
 def _patterns(outcome: Outcome) -> str | None:
-    """Name the commonest access pattern of loads and stores, once where they agree."""
-    found = [text(mapping(outcome.detail, kind), "pattern") for kind in ("loads", "stores")]
+    """Name the commonest access pattern of loads, stores and atomics, once where they agree."""
+    found = [text(mapping(outcome.detail, name), "pattern") for _, name in KINDS]
     return " / ".join(dict.fromkeys(name for name in found if name and name != "none")) or None
 
 
@@ -127,7 +128,7 @@ COLUMNS = (
         "sectors_per_request",
         "sectors/request",
         _sectors,
-        hint="32-byte sectors that a load or store asks for per request: loads + stores",
+        hint="32-byte sectors that a load or store asks for per request: loads + stores (+ atomics)",
         sort=_most_sectors,
         narrow="stay",
     ),
@@ -135,7 +136,7 @@ COLUMNS = (
         "access",
         "access",
         _patterns,
-        hint="how neighbouring threads' addresses lie: loads / stores",
+        hint="how neighbouring threads' addresses lie in most requests: loads / stores / atomics",
         sort=_most_sectors,
         usual="coalesced",
     ),

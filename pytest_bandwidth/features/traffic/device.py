@@ -338,6 +338,7 @@ class TrafficDevice(Device):
             return self._of_machine_code(workload, launch)
         makers: dict[str, str] = {}
         misread: Sequence[str] = ()
+        launches = [] if launch is None else [launch]
         if workload.setup is not None:
             workload.setup()
         if launch is not None and isinstance(launch.kernel, TrafficKernel):
@@ -355,8 +356,7 @@ class TrafficDevice(Device):
             if not launched:
                 raise NotOnThisDevice(NO_LAUNCH)
             executions, code = [execution for execution, *_ in launched], _of_all([code for _, code, _ in launched])
-            if len(launched) == 1:
-                ((_, _, launch),) = launched
+            launches = [launch for *_, launch in launched]
             makers = dict(self._makers)
             if makers and any(one.nvrtc_version for one in executions):
                 makers[COMPILER_SETTING] = self._identity.settings[COMPILER_SETTING]
@@ -364,7 +364,8 @@ class TrafficDevice(Device):
         identity = self.chosen
         if makers:
             identity = replace(identity, settings={"arch": self._arch, **makers})
-        resources = None if launch is None else self.resources(launch)
+        resources = _most([self.resources(one) for one in launches])
+        compiled = self._compiled_counts(launches[0]) if len(launches) == 1 else {}
         declared = declared_against_seen(workload.traffic, execution) if len(executions) == 1 else ()
         return Measurement(
             label=workload.label,
@@ -375,7 +376,7 @@ class TrafficDevice(Device):
             precision=workload.precision,
             resources=resources,
             findings=(*(Finding(MISREAD_ARRAY, text, NOTE) for text in misread), *declared, *by_line(execution)),
-            counts={**plain_counts(execution), **({} if launch is None else self._compiled_counts(launch))},
+            counts={**plain_counts(execution), **compiled},
             detail={
                 **plain_lines(execution),
                 **plain_launches(executions),
@@ -505,12 +506,24 @@ def _of_all(codes: Sequence[MeasuredCode]) -> MeasuredCode:
     return MeasuredCode(CodeIdentity(*(digest(*map(str, part)) for part in (ptx, sass, launch))))
 
 
+def _most(resources: Sequence[KernelResources | None]) -> KernelResources | None:
+    """Return what the launches need at most; None where it is not known of one."""
+    known = [one for one in resources if one is not None]
+    if len(known) < len(resources) or not known:
+        return None
+    if len(known) == 1:
+        return known[0]
+    return KernelResources(
+        max(one.registers for one in known),
+        max(one.local_bytes for one in known),
+        max(one.shared_bytes for one in known),
+    )
+
+
 def _method(executions: Sequence[Execution]) -> str:
-    """Return what baselines compare: counts of a sample of blocks, or of other launches, are other figures."""
-    if len(executions) > 1:
-        return f"ptx, {len(executions)} launches"
-    (execution,) = executions
-    return "ptx" if execution.sample_spread is None else f"ptx, {execution.blocks_run} blocks"
+    """Return what baselines compare: counts of a sample of blocks are other figures."""
+    run = sum(execution.blocks_run for execution in executions)
+    return "ptx" if all(one.sample_spread is None for one in executions) else f"ptx, {run} blocks"
 
 
 @functools.lru_cache(SOURCES_KEPT)

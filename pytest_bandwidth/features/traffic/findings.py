@@ -94,9 +94,13 @@ def floor_seconds(execution: Execution) -> dict[str, float]:
 
 
 def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Finding, ...]:
-    """Report each direction whose declared bytes are not the distinct bytes that the kernel touched."""
+    """Report each direction whose declared bytes are not the distinct bytes that the kernel touched.
+
+    Those of some blocks say nothing about the grid's: then report that not all were executed.
+    """
     if execution.sample_spread is not None:
-        return ()  # distinct bytes of some blocks say nothing about the grid's
+        text = f"{execution.blocks_run} of {execution.blocks} blocks ran: all counts but distinct bytes are scaled"
+        return (Finding("sampled-blocks", text),)
     findings = []
     for verb, said, seen in (
         ("read", declared.bytes_read, execution.bytes_read),

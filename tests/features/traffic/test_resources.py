@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from containers import copying
 from repositories import committed
 
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
@@ -107,6 +108,49 @@ def test_a_marker_limits_resources_whatever_the_baseline_says(build):
             assert rows[name]["status"] == "REGRESSED"
             assert first == f"REGRESSED: {said.format(**rows[name]['resources'])}"
             assert accept.split("  ")[-1] == "raise the limit in the test's marker"
+
+
+SEVERAL = """
+import pytest
+
+@pytest.mark.bandwidth(max_registers=LIMIT)
+def test_several(bandwidth):
+    x, y = bandwidth.random(64 * 256, "float32"), bandwidth.empty(256, "float32")
+    runs = [bandwidth.bind(bandwidth.kernel(name), 1, 256, (y, x)) for name in ("few.cu", "many.cu")]
+    bandwidth(lambda: [run() for run in runs], reads=x, writes=y)
+"""
+
+
+@pytest.mark.parametrize(("limit", "status"), [(16, "REGRESSED"), (200, "UNDECIDED")])
+def test_a_limit_holds_for_each_of_several_launches(project, traffic_loaded, limit, status):
+    del traffic_loaded
+    project.file("many.cu", KERNEL.replace("BOUNDS", ""))
+    project.file("few.cu", KERNEL.replace("BOUNDS", "").replace("64", "2").replace("63", "1"))
+    project.file("test_sums.py", SEVERAL.replace("LIMIT", str(limit)))
+    project.run_here("--bandwidth-device=traffic", "--bandwidth-json=run.json")
+    (row,) = json.loads((project.path / "run.json").read_text())["results"]
+    assert (row["status"], row["reason_code"]) == (
+        status,
+        "floor:max_registers" if status == "REGRESSED" else "no-baseline",
+    )
+    assert 32 < row["resources"]["registers"] < 200
+
+
+def test_a_limit_that_cannot_be_checked_is_said_with_and_without_a_baseline(project, traffic_loaded):
+    del traffic_loaded
+    project.file("k.ptx", copying("k"))
+    project.file(
+        "test_k.py",
+        "import pytest\n\n@pytest.mark.bandwidth(max_registers=8)\ndef test_k(bandwidth):\n"
+        "    x, y = bandwidth.random(32), bandwidth.empty(32)\n"
+        '    bandwidth.launch(bandwidth.kernel("k.ptx"), 1, 32, (y, x), reads=x, writes=y)\n',
+    )
+    traffic = ("--bandwidth-device=traffic", "--bandwidth-json=run.json")
+    project.run_here(*traffic[:1], "--bandwidth-baseline=t.yaml", "--bandwidth-update").assert_outcomes(passed=1)
+    for more in ((), ("--bandwidth-baseline=t.yaml",)):
+        project.run_here(*traffic, *more)
+        (row,) = json.loads((project.path / "run.json").read_text())["results"]
+        assert (row["status"], row["reason_code"]) == ("UNDECIDED", "floor:max_registers")
 
 
 def test_a_revision_of_the_same_ptx_has_its_own_resources(build, project):

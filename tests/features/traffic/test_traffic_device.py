@@ -195,6 +195,22 @@ def test_other_bytes_and_numbers_than_the_kernel_reads_are_told_and_shown_where_
     )
 
 
+ONE_MORE = ("back()), reads", "back(), back()), reads")
+FUSED = ("(there(), back())", "bandwidth.bind(scale, n // 256, 256, (y, x, np.float32(6), np.int32(n)))()")
+
+
+@pytest.mark.parametrize(("edit", "title"), [(ONE_MORE, "REGRESSED: sectors loaded 4,096 → 6,144"), (FUSED, None)])
+def test_another_number_of_launches_is_compared_by_what_they_ask_for_in_all(project, counts, edit, title):
+    project.file("scale.cu", KERNEL.replace("INDEX", "i"))
+    text = TWO.replace("    assert (y ==", "    # (y ==")
+    project.file("test_two.py", text)
+    counts("--bandwidth-baseline=t.yaml", "--bandwidth-update").assert_outcomes(passed=1)
+    project.file("test_two.py", text.replace(*edit))
+    result = counts("--bandwidth-baseline=t.yaml")
+    result.assert_outcomes(passed=title is None, failed=title is not None)
+    result.stdout.fnmatch_lines([f"{title}*" if title else "*IMPROVED*"])
+
+
 def test_an_array_in_fortran_order_is_told_where_the_check_of_its_result_failed(project, counts):
     transposed = TEST.replace('random(n, "float32")', 'random((n // 64, 64), "float32").T')
     project.file("scale.cu", KERNEL.replace("INDEX", "i"))
@@ -288,7 +304,7 @@ def test_launches_of_a_callable_are_counted_together(project, counts):
     (row,) = json.loads((project.path / "run.json").read_text())["results"]
     sectors = (1 << 14) * 4 // 32
     assert (row["counts"]["load_sectors"], row["counts"]["store_sectors"]) == (2 * sectors, 2 * sectors)
-    assert (row["method"], row["detail"]["kernel"], row["detail"]["blocks"]) == ("ptx, 2 launches", "scale", 128)
+    assert (row["method"], row["detail"]["kernel"], row["detail"]["blocks"]) == ("ptx", "scale", 128)
     (line,) = row["detail"]["lines"]
     assert (line["line"], line["loads"]["sectors"]) == (5, 2 * sectors)
     assert line["text"] == KERNEL.replace("INDEX", "i").splitlines()[4].strip()
