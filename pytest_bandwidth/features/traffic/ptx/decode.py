@@ -22,7 +22,7 @@ import numpy as np
 from pytest_bandwidth.domain.code.kernel_signature import lacks_initialiser, source_name
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, OutOfMemory
 from pytest_bandwidth.features.traffic.ptx.actions import ACTIONS
-from pytest_bandwidth.features.traffic.ptx.lanes import Array
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, Dim
 from pytest_bandwidth.features.traffic.ptx.memory import FIRST_VARIABLE_REGION, Region, RegionKind, region_base
 from pytest_bandwidth.features.traffic.ptx.nvrtc import PtxModule
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
@@ -244,8 +244,9 @@ class _Decoder:
             raise KernelError(f"kernel {self._function.name} is declared, but its body is not in this module")
         self._block(self._function.body, None)
         self._items.append(Exit(site=self._context.site("exit", 0)))
-        limit = self._function.tuning.get("maxntid") or self._function.tuning.get("reqntid")
-        cluster = (*self._function.tuning.get("reqnctapercluster", ()), 1, 1, 1)
+        tuning = self._function.tuning
+        exact = tuning.get("reqntid")
+        limit = tuning.get("maxntid") or exact
         file = self._context.file
         blocks = basic_blocks(self._items)
         return Kernel(
@@ -263,8 +264,9 @@ class _Decoder:
             local_bytes=self._layout.local_bytes,
             granule_bytes=self._context.granules,
             max_threads=int(np.prod(limit)) if limit else None,
+            exact_block=_axes(exact) if exact else None,
             waits_for_grid=self._context.waits_for_grid,
-            cluster=(cluster[0], cluster[1], cluster[2]),
+            cluster=_axes(tuning.get("reqnctapercluster", ())),
             before_wait=_before_wait(blocks, self._context.sites),
             asynchronous=any(isinstance(item, BarrierStep | BulkCopy) for item in self._items),
         )
@@ -367,6 +369,11 @@ class _Decoder:
         label = self._calls[-1][1]
         placed = here.placed()
         self._items.append(Exit(**placed) if label is None else Branch(**placed, labels=(label,)))
+
+
+def _axes(sizes: tuple[int, ...]) -> Dim:
+    x, y, z = (*sizes, 1, 1, 1)[:3]
+    return x, y, z
 
 
 def _computation(here: Here) -> Compute:

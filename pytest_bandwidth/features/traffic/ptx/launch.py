@@ -333,6 +333,10 @@ def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> N
         raise UsageError(
             f"grid is {extents.grid}, expected multiples of {kernel.cluster}, the clusters of kernel {kernel.name}"
         )
+    if kernel.exact_block not in (None, extents.block):
+        raise UsageError(
+            f"block {extents.block}: kernel {kernel.name} needs exactly {kernel.exact_block} threads (.reqntid)"
+        )
     limit = min(MAX_THREADS, kernel.max_threads or MAX_THREADS)
     if extents.threads > limit:
         raise UsageError(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.lanes import Array
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, Dim
 
 # A bulk copy moves multiples of so many bytes, from and to such multiples.
 BULK_BYTES = 16
@@ -308,6 +308,7 @@ class Kernel:
     arguments: registers that hold a part of the parameters: (byte offset, NumPy type).
     shared: static variables of shared memory; dynamic shared memory begins at `dynamic_shared_offset`.
     granule_bytes: the narrowest access of each space, down to which shadows have to look.
+    exact_block: the only block that it may be launched with, where it says so.
     waits_for_grid: whether all blocks have to run together. before_wait: sites of accesses to global memory that may
     come before griddepcontrol.wait.
     asynchronous: whether it uses mbarriers or bulk copies. cluster: how many blocks it has along each axis.
@@ -327,10 +328,11 @@ class Kernel:
     local_bytes: int
     granule_bytes: Mapping[str, int]
     max_threads: int | None
+    exact_block: Dim | None
     waits_for_grid: bool
     before_wait: tuple[int, ...]
     asynchronous: bool
-    cluster: tuple[int, int, int]
+    cluster: Dim
 
     @property
     def static_shared_bytes(self) -> int:

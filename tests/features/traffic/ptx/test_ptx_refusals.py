@@ -93,6 +93,40 @@ def test_launch_bounds_are_kept() -> None:
         ptx.execute(program(text), "k", (1,), (128,), (np.zeros(128, np.float32),))
 
 
+PLAIN = """.version 8.8
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 x)
+.reqntid 4, 2
+{
+ .reg .b32 %r<3>;
+ .reg .b64 %rd<3>;
+ .reg .pred %p<2>;
+ ld.param.u64 %rd1, [x];
+ mov.u32 %r1, %tid.x;
+ st.global.u32 [%rd1], %r1;
+ ret;
+}
+"""
+
+
+def of_text(text: str, **given: Any) -> ptx.Program:
+    return ptx.Program(ptx.PtxModule(text, "none", "sm_90", **given))
+
+
+def test_a_block_that_the_kernel_needs_exactly() -> None:
+    x = np.ones(1, np.int32)
+    loaded = of_text(PLAIN.replace(" mov.u32 %r1, %tid.x;", " mov.u32 %r1, %ntid.y;"))
+    for block in ((8,), (2, 4), (4, 1), (4, 2, 2)):
+        found = (*block, 1, 1)[:3]
+        message = f"block {found}: kernel k needs exactly (4, 2, 1) threads (.reqntid)"
+        with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+            ptx.execute(loaded, "k", (1,), block, (x,))
+    assert x[0] == 1
+    ptx.execute(loaded, "k", (1,), (4, 2), (x,))
+    assert x[0] == 2
+
+
 def test_unknown_kernels_are_told_the_known() -> None:
     assert "no kernel named 'scael'; it has: scale" in refused(KernelError, name="scael")
 
