@@ -276,7 +276,7 @@ class TrafficDevice(Device):
         ptx = of_ptx[0].data.decode("utf-8", "replace")
         file = _FIRST_FILE.search(ptx)
         filename = file[1] if file is not None else source.file.name if source.file is not None else "the PTX"
-        program = _loaded(ptx, self._arch, filename)
+        program = _loaded(ptx, self._arch, filename, str(source.file or ""))
         name = program.resolve(source.name)
         return TrafficKernel(self._module_of(program), name, resources, kernel_code(ptx, b"", name), source)
 
@@ -537,10 +537,11 @@ def _compiled(
 
 
 @functools.lru_cache(SOURCES_KEPT)
-def _loaded(ptx: str, arch: str, filename: str) -> Program:
-    """Parse PTX that a test gives. filename: the source that its line numbers are of."""
+def _loaded(ptx: str, arch: str, filename: str, file: str) -> Program:
+    """Parse PTX that a test gives. filename: the source that its line numbers are of. file: the PTX's own."""
     # LLVM's comes from Triton, most often.
-    return Program(PtxModule(ptx, nvrtc_version(), arch, filename=filename, for_blocks=_OF_LLVM in ptx[:1000]))
+    is_blocks = _OF_LLVM in ptx[:1000]
+    return Program(PtxModule(ptx, nvrtc_version(), arch, filename=filename, for_blocks=is_blocks, file=file))
 
 
 def _faults_text(kernel: str, faults: Sequence[AccessFault]) -> str:

@@ -67,6 +67,13 @@ def test_ptx_that_cannot_run_is_told_with_its_line(device, text, error, said):
         copied(device, read_source(text, "k", ()))
 
 
+def test_errors_of_ptx_name_its_file(device, tmp_path):
+    file = tmp_path / "k.ptx"
+    file.write_text(copying("k").replace("ret;", "bra NOPE;"))
+    with pytest.raises(KernelError, match=f"^{file}: PTX line 14: found no label NOPE"):
+        copied(device, read_source(file, None, ()))
+
+
 def test_of_several_ptx_the_driver_would_take_that_of_the_newest_architecture(tmp_path):
     codes = [(PTX, arch, copying("k", value=f"0f{arch:08x}").encode()) for arch in (80, 100, 90)]
     (tmp_path / "libx.so").write_bytes(library(fatbin(*codes)))

@@ -154,19 +154,17 @@ def address_is_in_space(here: Here) -> Sequence[Step]:
 
 def branch(here: Here) -> Sequence[Step]:
     (target,) = here.operands
-    label = here.scope.labels.get(target.text) if isinstance(target, Name) else None
-    if label is None:
+    if not isinstance(target, Name):
         here.refuse()
-    return [Branch(**here.placed(), labels=(label,))]
+    return [Branch(**here.placed(), labels=(here.label(target.text),))]
 
 
 def branch_by_index(here: Here) -> Sequence[Step]:
     index, table = here.operands
     names = here.scope.tables.get(table.text) if isinstance(table, Name) else None
-    labels = tuple(label for label in map(here.scope.labels.get, names or ()) if label is not None)
-    if not names or here.instruction.guard or len(labels) != len(names):
+    if not names or here.instruction.guard:
         here.refuse()
-    return [Branch(**here.placed(), sources=(here.read(index, "u32"),), labels=labels)]
+    return [Branch(**here.placed(), sources=(here.read(index, "u32"),), labels=tuple(map(here.label, names)))]
 
 
 def leave(here: Here) -> Sequence[Step]:

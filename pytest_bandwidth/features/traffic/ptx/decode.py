@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -92,7 +93,8 @@ class Program:
 
     def __init__(self, compiled: PtxModule) -> None:
         self.compiled = compiled
-        self._module = parse_ptx(compiled.ptx)
+        with _naming(compiled.file):
+            self._module = parse_ptx(compiled.ptx)
         self._functions = {f.name: f for f in self._module.functions if f.is_entry and f.is_defined}
         self.kernels: Mapping[str, tuple[Parameter, ...]] = {n: parameters_of(f) for n, f in self._functions.items()}
         self.variables = self._fresh_variables()
@@ -149,8 +151,19 @@ class Program:
         if resolved not in self._decoded:
             made = self.compiled
             function = self._functions[resolved]
-            self._decoded[resolved] = decode(self._module, function, self._symbols, made.filename, made.foreign_folder)
+            with _naming(made.file):
+                found = decode(self._module, function, self._symbols, made.filename, made.foreign_folder)
+            self._decoded[resolved] = found
         return self._decoded[resolved]
+
+
+@contextmanager
+def _naming(file: str) -> Iterator[None]:
+    """Have errors of the PTX name its file, where it has one."""
+    try:
+        yield
+    except KernelError as error:
+        raise KernelError(f"{file}: {error}" if file else str(error)) from None
 
 
 def _placed(variables: tuple[Variable, ...]) -> list[Variable]:

@@ -46,7 +46,7 @@ class PtxModule:
     log: what the compiler said, empty where it said nothing. source: the text of `filename`. parameters: the
     names of the kernel's parameters, where it is not CUDA's. foreign_folder: holds the files that are not the user's;
     None for all files but `filename`. for_blocks: whether the source is for whole blocks, as Triton's is, whose
-    compiler lets several threads read an element that one of them writes.
+    compiler lets several threads read an element that one of them writes. file: the PTX's own, for errors.
     """
 
     ptx: str
@@ -59,6 +59,7 @@ class PtxModule:
     parameters: tuple[str, ...] = ()
     foreign_folder: str | None = None
     for_blocks: bool = False
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

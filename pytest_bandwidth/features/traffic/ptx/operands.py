@@ -5,6 +5,7 @@ Variables get their place here: in shared and local memory, of a kernel with all
 
 from __future__ import annotations
 
+import re
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pytest_bandwidth.domain.errors import NotOnThisDevice
+from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.features.traffic.ptx.lanes import SPECIALS, WARP, Array
 from pytest_bandwidth.features.traffic.ptx.memory import GRID_REGISTERS, PARAM_BASE
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
@@ -39,6 +40,8 @@ from pytest_bandwidth.features.traffic.ptx.program import Guard, Parameter, Read
 RED_ZONE_BYTES = 128
 # cudaMalloc's alignment; at least that of any dynamic shared array.
 DYNAMIC_ALIGNMENT = 256
+# As compilers call registers. No special register but %pm0 has such a name; others may be new.
+_PLAIN_REGISTER = re.compile(r"%(?!pm)[a-z]{1,2}\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,12 +290,24 @@ class Here:
             f"kernel {self.context.kernel} uses {what}, which the traffic device does not model ({place})"
         )
 
+    def refuse_undeclared(self, what: str, name: str) -> NoReturn:
+        raise KernelError(
+            f"PTX line {self.instruction.line}: found no {what} {name} in kernel {self.context.kernel}, "
+            "expected its declaration; no assembler takes this PTX"
+        )
+
     def register(self, name: str) -> tuple[int, str]:
         """Return a register's index and PTX type."""
         found = self.scope.register(name, self.context.file)
         if found is None:
-            self.refuse(f" of {name}")
+            self.refuse_undeclared("register", name)
         return found
+
+    def label(self, name: str) -> str:
+        """Return a label's name in the whole kernel."""
+        if name not in self.scope.labels:
+            self.refuse_undeclared("label", name)
+        return self.scope.labels[name]
 
     def write(self, operand: Operand | None, kind: str) -> Write | None:
         """Return the destination register for a result of PTX type `kind`; None for the sink ``_``."""
@@ -339,6 +354,8 @@ class Here:
             return context.symbols[name].address
         if name in context.parameters:
             return PARAM_BASE + context.parameters[name].offset
+        if _PLAIN_REGISTER.fullmatch(name):
+            self.refuse_undeclared("register", name)
         return self.refuse(f" of {name}")
 
     def immediate(self, number: Number, kind: str) -> int:

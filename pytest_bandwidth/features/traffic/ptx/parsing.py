@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lark import Lark, Token, Transformer, v_args
-from lark.exceptions import LarkError, UnexpectedInput
+from lark.exceptions import LarkError, UnexpectedInput, UnexpectedToken
 
 from pytest_bandwidth.domain.errors import KernelError
 
@@ -125,6 +125,7 @@ class Function:
     parameters: tuple[Variable, ...]
     parse: Callable[[], Block] | None
     tuning: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    line: int = 0
 
     @property
     def is_defined(self) -> bool:
@@ -174,6 +175,7 @@ def _parse_body(line: int, text: str) -> Block:
 
 _INLINE_ASM = re.compile(r"(?<=// begin inline asm\n)(?:.*\n)*?(?=.*// end inline asm)")
 _LOC = re.compile(r"\.loc\b.*")
+_ARCHITECTURE = re.compile(r"sm_\d+[af]?", re.ASCII)
 
 
 def _of_one_line(asm: re.Match[str]) -> str:
@@ -188,7 +190,9 @@ def _parse(text: str, start: str) -> Any:
     except UnexpectedInput as error:
         lines = text.splitlines()
         found = lines[error.line - 1].strip()[:80] if 0 < error.line <= len(lines) else "the end of the text"
-        raise KernelError(f"PTX line {error.line}: found {found!r}, which is no PTX that this device reads") from None
+        ends = isinstance(error, UnexpectedToken) and error.token.type == "$END"
+        why = "where the text ends, expected the rest or }" if ends else "which is no PTX that this device reads"
+        raise KernelError(f"PTX line {error.line}: found {found!r}, {why}") from None
     except (LarkError, ValueError, RecursionError) as error:
         raise KernelError(f"the PTX cannot be read: {str(error).splitlines()[0][:120]}") from None
 
@@ -283,8 +287,16 @@ class _Builder(Transformer[Token, Module]):
     """Turn the parser's matches, bottom up, into the values above. One method per rule of the grammar."""
 
     def start(self, *items: Any) -> Module:
+        if not any(isinstance(item, Token) for item in items):
+            raise KernelError("the PTX has no .target, expected an architecture such as .target sm_90")
+        functions = tuple(item for item in items if isinstance(item, Function))
+        defined: set[str] = set()
+        for function in (one for one in functions if one.is_defined):
+            if function.name in defined:
+                raise KernelError(f"PTX line {function.line}: found {function.name} again, expected one definition")
+            defined.add(function.name)
         return Module(
-            tuple(item for item in items if isinstance(item, Function)),
+            functions,
             tuple(item for item in items if isinstance(item, Variable)),
             dict(item for item in items if isinstance(item, tuple)),
         )
@@ -292,8 +304,15 @@ class _Builder(Transformer[Token, Module]):
     def file(self, number: str, name: str, *_: Any) -> tuple[int, str]:
         return _integer(number), _unescaped(name[1:-1])
 
+    def target(self, *names: Token) -> Token:
+        """Return the architecture, which may be newer than the device's."""
+        for name in names:
+            if _ARCHITECTURE.fullmatch(name):
+                return name
+        found = ", ".join(names)
+        raise KernelError(f"PTX line {names[0].line}: found .target {found}, expected an architecture such as sm_90")
+
     def version(self, *_: Any) -> None: ...
-    def target(self, *_: Any) -> None: ...
     def address_size(self, *_: Any) -> None: ...
     def alias(self, *_: Any) -> None: ...
     def pragma(self, *_: Any) -> None: ...
@@ -342,7 +361,7 @@ class _Builder(Transformer[Token, Module]):
         body = next((item for item in rest if isinstance(item, Block)), None)
         parse = None if body is None else lambda: body
         tuning: dict[str, tuple[int, ...]] = dict(item for item in rest if isinstance(item, tuple))
-        return Function(str(name), kind == ".entry", returned or (), parameters or (), parse, tuning)
+        return Function(str(name), kind == ".entry", returned or (), parameters or (), parse, tuning, name.line or 0)
 
     def body(self, *statements: Any) -> Block:
         return Block(tuple(statement for statement in statements if statement is not None))

@@ -127,6 +127,57 @@ def test_a_block_that_the_kernel_needs_exactly() -> None:
     assert x[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        (".target sm_90", ".target gfx90a", "PTX line 2: found .target gfx90a, expected an architecture such as sm_90"),
+        (".target sm_90", ".target foo, debug", "PTX line 2: found .target foo, debug, expected an architecture"),
+        (".target sm_90", "", "the PTX has no .target, expected an architecture such as .target sm_90"),
+        (" ret;", " bra $L__NOPE;", "PTX line 13: found no label $L__NOPE in kernel k, expected its declaration; no"),
+        (
+            " ret;",
+            " $L__t: .branchtargets $L__NOPE;\n brx.idx %r1, $L__t;",
+            "PTX line 14: found no label $L__NOPE in kernel k, expected its declaration",
+        ),
+        ("[%rd1], %r1", "[%rd1], %r9", "PTX line 12: found no register %r9 in kernel k, expected its declaration"),
+        ("[%rd1], %r1", "[%rd9], %r1", "PTX line 12: found no register %rd9 in kernel k"),
+        ("mov.u32 %r1", "mov.u32 %fresh", "PTX line 11: found no register %fresh in kernel k"),
+        (" st.global", " @%p7 st.global", "PTX line 12: found no register %p7 in kernel k"),
+        (" ret;\n}", " ret;\n", "PTX line 13: found 'ret;', where the text ends, expected the rest or }"),
+        (" ret;\n}", " add.s32 %r1, %r", "PTX line 13: found 'add.s32 %r1, %r', where the text ends"),
+        (" ret;\n}", " ret;\n}\n.visible .entry k(", "PTX line 15: found '.visible .entry k(', where the text ends"),
+        ("}\n", "}\n" + PLAIN[PLAIN.index(".vis") :], "PTX line 15: found k again, expected one definition"),
+    ],
+)
+def test_ptx_that_no_assembler_takes(old: str, new: str, found: str) -> None:
+    """A skip would leave the suite green."""
+    broken = PLAIN.replace(old, new)
+    for given, place in (({}, ""), ({"file": "/a/k.ptx"}, "/a/k.ptx: ")):
+        with pytest.raises(KernelError, match=f"^{re.escape(place + found)}.*$"):
+            of_text(broken, **given).kernel("k")
+
+
+@pytest.mark.parametrize("target", ["sm_121a, debug", "texmode_unified, sm_100f"])
+def test_ptx_for_newer_architectures_is_read(target: str) -> None:
+    assert of_text(PLAIN.replace("sm_90", target)).kernel("k").exact_block == (4, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "line"),
+    [
+        ("mov.u32", "mov.foo.u32", "mov.foo.u32", 11),
+        ("%tid.x", "%pm3", "mov.u32 of %pm3", 11),
+        ("%tid.x", "%new_special", "mov.u32 of %new_special", 11),
+        (" ret;", " p_0 : .callprototype ()\n_ (.param .b32 _);\n call %rd2, (), p_0;", "call of %rd2", 15),
+        (" ret;", " t_0: .calltargets f, g;\n call %rd2, (), t_0;", "call of %rd2", 14),
+    ],
+)
+def test_ptx_that_an_assembler_may_take_is_not_modelled(old: str, new: str, what: str, line: int) -> None:
+    message = f"kernel k uses {what}, which the traffic device does not model (PTX line {line})"
+    with pytest.raises(NotOnThisDevice, match=f"^{re.escape(message)}$"):
+        of_text(PLAIN.replace(old, new)).kernel("k")
+
+
 def test_unknown_kernels_are_told_the_known() -> None:
     assert "no kernel named 'scael'; it has: scale" in refused(KernelError, name="scael")
 
