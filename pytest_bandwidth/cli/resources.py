@@ -42,7 +42,14 @@ def run(options: argparse.Namespace) -> int:
             one = found.setdefault(f"{prefix}{kernel}", figures)
             one.update({name: max(one[name], figures[name]) for name in _COLUMNS})  # two of one name, in two objects
     if not found:
-        raise UsageError(f"{options.path}: found no kernel of CUDA, expected a library, cubin or fatbin that holds one")
+        raise UsageError(
+            f"{options.path}: found no machine code of a CUDA kernel, expected a library, cubin or fatbin: compile it"
+        )
+    if known and not known.keys() & found.keys():
+        raise UsageError(
+            f"{options.baseline}: found none of its {len(known)} kernels in {options.path}, expected those of the same "
+            "library, folder and architectures: write it anew with -o alone"
+        )
     changes = {
         kernel: {name: (known.get(kernel, now)[name], now[name]) for name in _COLUMNS} for kernel, now in found.items()
     }

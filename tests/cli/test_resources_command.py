@@ -87,8 +87,8 @@ def test_kernels_of_a_library_are_listed_for_each_architecture(tmp_path, capsys)
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("k.so", b"\x7fELF\x02\x01", "found no kernel of CUDA"),
-        ("k.cubin", b"text", "found no kernel of CUDA"),
+        ("k.so", b"\x7fELF\x02\x01", "found no machine code of a CUDA kernel"),
+        ("k.ptx", b".version 8.3\n.target sm_90\n", "found no machine code of a CUDA kernel"),
         ("known.json", b"{}", "found another form"),
     ],
 )
@@ -112,3 +112,6 @@ def test_files_of_a_folder_are_listed_by_name_and_those_that_are_gone(tmp_path, 
     (folder / "a.cubin").unlink()
     assert main(["resources", str(folder), f"--baseline={known}"]) == 0
     assert "gone: a.cubin: sums sm_90" in capsys.readouterr().out.splitlines()
+    (folder / "in" / "b.cubin").rename(folder / "renamed.cubin")
+    assert main(["resources", str(folder), f"--baseline={known}"]) == 2, "nothing was compared"
+    assert f"{known}: found none of its 4 kernels in {folder}" in capsys.readouterr().err
