@@ -99,7 +99,7 @@ def read_source(
     Raises KernelError where file or kernel does not exist, listing those that do.
     """
     if not isinstance(source, str | Path) or not str(source).strip():
-        raise KernelError(f"kernel: found {shown(source)}, expected a file's name, CUDA C++ text or PTX")
+        raise KernelError(f"kernel: found {shown(source)}, expected text (str): a file's name, CUDA C++ or PTX")
     if name is not None and not (isinstance(name, str) and name.strip()):
         raise KernelError(f"kernel: found {shown(name)} for its name, expected the name of a __global__ function")
     options, name_expressions = _texts("options", options), _texts("name_expressions", name_expressions)

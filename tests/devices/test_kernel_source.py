@@ -17,9 +17,9 @@ from pytest_bandwidth.domain.errors import KernelError
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (None, r"kernel: found None, expected a file's name, CUDA C\+\+ text or PTX"),
-        (b"x.cu", r"kernel: found b'x\.cu', expected a file's name"),
-        (" ", r"kernel: found ' ', expected a file's name"),
+        (None, r"kernel: found None, expected text \(str\): a file's name, CUDA C\+\+ or PTX"),
+        (b"x.cu", r"kernel: found b'x\.cu', expected text \(str\)"),
+        (" ", r"kernel: found ' ', expected text \(str\): a file's name"),
         (".", r"kernel: found the folder .*, expected a file of CUDA C\+\+ text"),
         ("//\n\n.version 8.3\n.target sm_90\n", "the PTX: it has none: name the kernel that is meant"),
         ("nope.cu", r"no kernel file 'nope\.cu' in .*; shipped files are .*stream\.cu"),

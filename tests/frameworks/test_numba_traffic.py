@@ -178,6 +178,12 @@ def test_what_cannot_be_counted_says_why(bandwidth, kernel, args, error, message
         bandwidth(kernel[1, 32], *given, reads=x, writes=y)
 
 
+def test_a_configured_kernel_is_launched_without_its_brackets(bandwidth):
+    x = bandwidth.random(N)
+    with pytest.raises(UsageError, match=r"_LaunchConfiguration, expected numba-cuda's kernel without its brackets"):
+        bandwidth.launch(scale[N // 256, 256], N // 256, 256, (x, x, 2), reads=x, writes=x)
+
+
 def test_after_the_test_numba_launches_by_itself(bandwidth):
     from numba.cuda.dispatcher import CUDADispatcher
 

@@ -298,7 +298,10 @@ class TrafficDevice(Device):
             return lambda: configured(*launch.args)
         if not isinstance(launch.kernel, TrafficKernel):
             found = type(launch.kernel).__name__
-            raise UsageError(f"launch: found an object of type {found}, expected a kernel from bandwidth.kernel(...)")
+            expected = "a kernel from bandwidth.kernel(...)"
+            if found == "_LaunchConfiguration":
+                expected = "numba-cuda's kernel without its brackets: launch(kernel, 16, 256, args)"
+            raise UsageError(f"launch: found an object of type {found}, expected {expected}")
         for number, argument in enumerate(launch.args, start=1):
             if isinstance(argument, np.ndarray):
                 refuse_gaps(argument, f"argument {number}")
