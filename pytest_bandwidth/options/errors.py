@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -20,6 +21,8 @@ from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 
 # Of a list or mapping that a callable returned, so many items.
 MOST_LOOKED_AT = 1000
+# The last lines hold what the compiler points at.
+MOST_LINES_OF_COMPILER = 10
 
 
 # What Triton says of what a user meets first.
@@ -34,10 +37,31 @@ class WorkloadFailed(BandwidthError):
     """Raised where the measured callable raised; the original exception is the cause, ``what`` names which."""
 
     def __init__(self, what: str, error: BaseException) -> None:
-        text = " ".join(str(error).split())[:400]
+        text = _of_compiler(error) or " ".join(str(error).split())[:400]
         hint = next((f"; {remedy}" for sign, remedy in _HINTS.items() if sign in text), "")
         super().__init__(f"{what} raised {type(error).__name__}: {text}{hint}")
         self.what = what
+
+
+def _of_compiler(error: Any) -> str:
+    """Return what Triton's compiler says, its lines with the caret below a first one; "" for any other error."""
+    if not hasattr(error, "src") or not hasattr(error, "error_message"):
+        return ""
+    frames = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    kernel: Any = next((one for one in frames if hasattr(one, "def_file_line_number")), None)
+    while hasattr(error.__cause__, "error_message"):  # a function that the kernel calls
+        error = error.__cause__
+    named = re.match(r"def (\w+)", error.src or "")
+    name, line = named[1] if named else "", getattr(error.node, "lineno", None)
+    place = f"kernel {name}" if name else "a kernel"
+    known: tuple[Any, ...] = (kernel, getattr(kernel, "__globals__", {}).get(name))
+    for one in known:
+        if line is not None and hasattr(one, "def_file_line_number") and one.src == error.src:
+            place = f"kernel {name} ({Path(one.file_name).name}:{one.def_file_line_number + line - 1})"
+    reason = error.error_message or ""
+    lines = str(error).removesuffix(reason).rstrip().splitlines()[line is not None :]
+    kept = (f"\n    {one[:200]}" for one in lines[-MOST_LINES_OF_COMPILER:])
+    return f"{place}: {' '.join(reason.split())[:400]}{''.join(kept)}"
 
 
 class UserHookFailed(UsageError):

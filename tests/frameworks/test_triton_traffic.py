@@ -372,6 +372,22 @@ def test_what_a_user_of_triton_meets_first_is_told_with_a_remedy(project, text, 
     result.stdout.re_match_lines([said])
 
 
+def test_what_the_compiler_says_keeps_its_lines_and_names_the_helper_s_file(project):
+    project.file("helping.py", HELPING.replace("tl.load", "tl.loda"))
+    project.file("test_scale.py", HELPED)
+    result = project.run("--bandwidth-device=traffic")
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines(
+        [
+            r".* raised CompilationError: kernel fetched \(helping\.py:5\): AttributeError\(.*'loda'\"\)",
+            r"    def fetched\(x, at, n\):",
+            r"        return tl\.loda\(x \+ at \* 8 % n\)",
+            r"               \^",
+        ],
+        consecutive=True,
+    )
+
+
 def test_a_kernel_that_lost_its_pattern_is_regressed_with_the_line(project, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
     options = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml")
