@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -13,6 +14,8 @@ import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
+
+OPTIONS = ("num_warps", "num_stages", "num_ctas")
 
 
 class Array(np.ndarray[Any, Any]):
@@ -40,11 +43,16 @@ class TritonLaunch:
     """
 
     def __init__(self, kernel: Any, grid: Any, constants: Mapping[str, Any]) -> None:
-        self.grid, self._launch = grid, kernel[grid]
+        self.grid = grid
+        self._launch = kernel[(lambda named: _extents(grid(named))) if callable(grid) else grid]
         self._constants = constants
         self.compiled: Any = None
+        function, tuned, perhaps = _function_of(kernel, constants)
         # The kernel's parameters, so that they can be named.
-        self._names = tuple(name for name in kernel.arg_names if name not in constants)
+        self._names = tuple(name for name in kernel.arg_names if name not in constants and name not in tuned)
+        required = (one for one in getattr(function, "params", ()) if not one.has_default and one.name not in perhaps)
+        self._required = {one.name: one.is_constexpr for one in required}
+        self._unknown = [name for name in constants if name not in kernel.arg_names and name not in OPTIONS]
         named = [Parameter(name, Parameter.POSITIONAL_ONLY, default=None) for name in self._names]
         self.__signature__ = Signature(named)
         # Those before a constant are given by place: an autotuner prunes by nothing else.
@@ -52,13 +60,48 @@ class TritonLaunch:
         self._leading = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     def __call__(self, *args: Any) -> Any:
-        """Launch, and return what Triton returns. Raises UsageError for too many arguments."""
+        """Launch, and return what Triton returns. Raises UsageError for too many arguments, and for too few."""
         if len(args) > len(self._names):
             known = f"at most {len(self._names)} besides constants ({', '.join(self._names)})"
             raise UsageError(f"launch of a Triton kernel: found {len(args)} arguments, expected {known}")
+        if missing := [name for name in self._names[len(args) :] if name in self._required]:
+            self._refuse(len(args), missing)
         after = dict(zip(self._names[self._leading :], args[self._leading :], strict=False))
         self.compiled = self._launch(*args[: self._leading], **after, **self._constants)
         return self.compiled
+
+    def _refuse(self, count: int, missing: Sequence[str]) -> None:
+        said = f"found {count} arguments and no value for {', '.join(missing)}"
+        if self._unknown:
+            said += f"; constants= holds {', '.join(self._unknown)}, of which the kernel has no parameter"
+        constants = ", ".join(f'"{name}": …' for name in missing if self._required[name])
+        where = f", those of tl.constexpr in constants={{{constants}}}" if constants else ""
+        raise UsageError(f"launch of a Triton kernel: {said}: expected a value for each parameter{where}")
+
+
+def _extents(found: Any) -> Any:
+    """Return what a function tells of the grid as Triton takes it, which wants several numbers."""
+    return found if hasattr(found, "__len__") else (operator.index(found),)
+
+
+def _function_of(kernel: Any, constants: Mapping[str, Any]) -> tuple[Any, set[str], set[str]]:
+    """Return the function below autotuners and heuristics, what these set always, and what they may set.
+
+    Raises UsageError for a constant that an autotuner always sets. One that only some of its configurations set is left
+    to Triton: they may be pruned.
+    """
+    always: set[str] = set()
+    perhaps: set[str] = set()
+    while not hasattr(kernel, "params") and hasattr(kernel, "fn"):  # what interprets kernels has neither
+        configs = [set(config.all_kwargs()) for config in getattr(kernel, "configs", ())]
+        by_all = set.intersection(*configs) if configs else set()
+        if twice := [name for name in constants if name in by_all]:
+            found = ", ".join(twice)
+            raise UsageError(f"launch of a Triton kernel: found {found}, which the autotuner sets: leave it out")
+        always |= by_all.union(getattr(kernel, "values", ()))
+        perhaps |= always.union(*configs)
+        kernel = kernel.fn
+    return kernel, always, perhaps
 
 
 def is_triton(kernel: object) -> bool:
@@ -87,16 +130,28 @@ def triton_launch(
         expected = 'values by the names of tl.constexpr parameters, {"BLOCK": 1024}'
         raise UsageError(f"launch of a Triton kernel: found constants={shown(constants)}, expected {expected}")
     options = {name: value for name, value in given.items() if name != "constants" and value is not None}
-    return TritonLaunch(kernel, grid, {**(constants or {}), **options})
+    every = {**(constants or {}), **options}
+    for name in (name for name in OPTIONS if name in every):
+        value, warps = every[name], name == "num_warps"
+        whole = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 0
+        if not whole or (warps and int(value).bit_count() != 1):
+            expected = "a power of two" if warps else "a whole number"
+            raise UsageError(f"launch of a Triton kernel: found {name}={shown(value)}, expected {expected}")
+    return TritonLaunch(kernel, grid, every)
 
 
 def as_tensors(args: Sequence[Any], *, on_gpu: bool) -> tuple[Any, ...]:
     """Return the arguments, with arrays that Triton takes in place of those that it does not, in the same memory.
 
-    On a GPU each array of CuPy becomes a tensor of PyTorch. Numbers of NumPy become Python's.
+    On a GPU each array of CuPy becomes a tensor of PyTorch. Numbers of NumPy become Python's. Raises UsageError for
+    arrays of a dtype that Triton does not have.
     """
     args = [one.item() if isinstance(one, np.generic) else one for one in args]
     if not on_gpu:
+        for number, one in enumerate(args, start=1):
+            if type(one) is np.ndarray and (one.dtype.kind not in "biufV" or not one.dtype.isnative):
+                expected = "whole or floating-point numbers in this machine's byte order"
+                raise UsageError(f"launch of a Triton kernel: argument {number} holds {one.dtype}, expected {expected}")
         return tuple(one.view(Array) if type(one) is np.ndarray else one for one in args)
     cupy = sys.modules.get("cupy")
     if cupy is None or not any(isinstance(one, cupy.ndarray) for one in args):

@@ -198,11 +198,43 @@ class TestLaunch:
                 {"block": None, "args": (1, 2, 3, 4, 5, 6)},
                 r"found 6 arguments, expected at most 5 besides constants \(x, y",
             ),
+            (
+                {"block": None, "args": (1, 2), "constants": {"blok": 8}},
+                r"found 2 arguments and no value for out, n, block; constants= holds blok, of which the kernel has no "
+                r'parameter: expected a value for each parameter, those of tl\.constexpr in constants={"block": …}',
+            ),
+            ({"block": None, "num_warps": "4"}, r"found num_warps='4', expected a power of two"),
+            ({"block": None, "num_warps": 3}, r"found num_warps=3, expected a power of two"),
+            ({"block": None, "num_stages": 2.0}, r"found num_stages=2\.0, expected a whole number"),
+            ({"block": None, "num_ctas": True}, r"found num_ctas=True, expected a whole number"),
+            (
+                {"block": None, "args": (np.zeros(4, np.complex64),)},
+                r"argument 1 holds complex64, expected whole or floating",
+            ),
+            ({"block": None, "args": (4, np.zeros(4, ">f4"))}, r"argument 2 holds >f4, expected whole or floating"),
         ],
     )
     def test_what_triton_s_kernels_do_not_take_is_refused(self, bandwidth, given, message):
         with pytest.raises(UsageError, match=message):
             bandwidth.launch(kernels.add, **{"grid": 4, "args": (), "reads": 8, **given})
+
+    def test_what_a_tuner_sets_is_no_argument(self, bandwidth, arrays):
+        sizes = triton.heuristics({"block": lambda _: 1024})(kernels.add)
+        tuned = triton.autotune([triton.Config({}, num_warps=warps) for warps in (2, 4)], key=[])(sizes)
+        found = bandwidth.launch(
+            tuned, lambda named: named["n"] // named["block"] + 1, None, (*arrays, self.N), reads=8
+        )
+        assert found.detail["kernel"] == "add[block=1024]"
+        with pytest.raises(UsageError, match="found num_warps, which the autotuner sets: leave it out"):
+            bandwidth.launch(tuned, 4, None, (*arrays, self.N), reads=8, num_warps=4)
+        with pytest.raises(
+            UsageError, match=r"found 5 arguments, expected at most 4 besides constants \(x, y, out, n\)"
+        ):
+            bandwidth.launch(tuned, 4, None, (*arrays, self.N, 1024), reads=8, label="many")
+        some = [triton.Config({"block": 1024}), triton.Config({})]
+        pruned = {"early_config_prune": lambda configs, *_, **__: configs[:1]}
+        tuned = triton.autotune(some, key=[], prune_configs_by=pruned)(kernels.add)
+        bandwidth.launch(tuned, self.GRID, None, (*arrays, self.N), reads=8, label="pruned")
 
     def test_a_compiled_kernel_is_refused(self, bandwidth, arrays):
         compiled = kernels.add[self.GRID](*arrays, self.N, block=1024)
