@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any
 
-# Names the folder of what is kept. A process without the variable compiles all that it is asked for.
+# Names the cache folder. Without this variable a process compiles everything.
 VARIABLE = "KEPT_COMPILED"
 INCLUDING = ("-I", "--include-path", "-include", "--pre-include")
 INCLUDED, OTHERWISE = r"#\s*include\s*<([^>]*)", r"#\s*include\s*[^<\s]"
@@ -39,7 +39,7 @@ def _compilers() -> list[str]:
 
 
 def file_of(given: object) -> Path:
-    """Return the file of what was made of something, all of which its `repr` tells."""
+    """Return the cache file for an input; its `repr` has to hold all that the result depends on."""
     return folder() / hashlib.sha256(repr((_compilers(), given)).encode()).hexdigest()
 
 
@@ -71,7 +71,7 @@ def _whole(request: dict[str, Any], folders: list[str]) -> dict[str, Any] | None
     ]
     if any(option.startswith(INCLUDING) for option in others):
         return None
-    # Beside a source lie mostly others, of which it includes none.
+    # A source's folder matters only where the source includes a file of it.
     if any(Path(folder, name).exists() for folder in own for name in included):
         return None
     return {**request, "options": others}

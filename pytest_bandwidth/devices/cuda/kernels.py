@@ -37,7 +37,7 @@ HEADERS_MACRO = "PYTEST_BANDWIDTH_HEADERS"
 
 
 def compile_options(source: KernelSource, *, on_hip: bool) -> tuple[str, ...]:
-    """Return the user's options, the folders for includes, and the hash of what is included."""
+    """Return the user's options, the include folders, and a hash of the included headers."""
     options = options_of(source)
     if not on_hip:  # hiprtc has its own headers
         options = (*options, f"-I{STAND_INS}")

@@ -30,7 +30,7 @@ CODE_DIFF = "code-diff"
 XPASS = "xpass"
 # A finding of this code says that a launch was to be measured from a graph, and the device has none.
 NO_GRAPHS = "no-graphs"
-# A finding of this code says why a kernel was not executed, of which something was measured all the same.
+# A finding of this code says why a kernel was not executed. Its resources were measured.
 NOT_EXECUTED = "not-executed"
 # The method where a workload only told its code: nothing was timed or counted.
 UNMEASURED = "unmeasured"
