@@ -7,12 +7,14 @@ still seen to belong to it, and is aligned as cudaMalloc aligns (256 bytes and m
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.program import Symbol, readable_name
 from pytest_bandwidth.features.traffic.ptx.sparse import is_sparse, sparse_zeros
@@ -48,13 +50,14 @@ RegionKind = Literal["global", "const", "param", "shared", "local"]
 @dataclass(frozen=True, slots=True)
 class View:
     """Describe an array argument: the `nbytes` from byte `start` of its allocation on.
-    arguments: the parameters' numbers.
+    arguments: the parameters' numbers. may_hold_addresses: whether its elements are integers of 8 bytes.
     """
 
     name: str
     arguments: tuple[int, ...]
     start: int
     nbytes: int
+    may_hold_addresses: bool = False
 
 
 @dataclass(eq=False)
@@ -135,6 +138,33 @@ class Access:
     ordered: bool = False
     undefined: tuple[Array, ...] = ()
     fresh: bool = False
+
+
+def refuse_addresses_in(regions: Iterable[Region], address: int, where: str) -> None:
+    """Raise NotOnThisDevice where an array of the launch holds an address of this process that leads to `address`.
+
+    Tables of pointers, as grouped matrix products take them, name arrays that the launch does not know.
+    """
+    for region in regions:
+        for view in region.views:
+            if not view.may_hold_addresses:
+                continue
+            words = region.data[0, view.start : view.start + view.nbytes].view(np.uint64)
+            near = words[(words <= address) & (words + np.uint64(1 << REGION_SHIFT) > address)]
+            if _is_mapped(np.unique(near)):
+                raise NotOnThisDevice(
+                    f"{where}: {view.name} holds addresses of arrays, which the traffic device does not model: "
+                    "pass each array as an argument"
+                )
+
+
+def _is_mapped(addresses: Array) -> bool:
+    """Return whether any of them, sorted, is one that this process may use, as the address of a NumPy array is."""
+    with suppress(OSError), open("/proc/self/maps", encoding="ascii", errors="replace") as lines:
+        spans = [line.split(None, 1)[0].split("-") for line in lines]
+        ends = np.array([(int(low, 16), int(high, 16)) for low, high in spans], np.uint64)
+        return bool((np.searchsorted(addresses, ends[:, 0]) < np.searchsorted(addresses, ends[:, 1])).any())
+    return False
 
 
 def flat_bytes(array: Array) -> tuple[Array, int]:

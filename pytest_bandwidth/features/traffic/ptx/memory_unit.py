@@ -14,7 +14,14 @@ from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog, within_bounds
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, spread
 from pytest_bandwidth.features.traffic.ptx.mbarriers import Mbarriers
-from pytest_bandwidth.features.traffic.ptx.memory import REGION_SHIFT, WINDOWS, Access, Region, region_base
+from pytest_bandwidth.features.traffic.ptx.memory import (
+    REGION_SHIFT,
+    WINDOWS,
+    Access,
+    Region,
+    refuse_addresses_in,
+    region_base,
+)
 from pytest_bandwidth.features.traffic.ptx.opcodes import halves
 from pytest_bandwidth.features.traffic.ptx.program import (
     BULK_BYTES,
@@ -259,6 +266,9 @@ class MemoryUnit:
             base = region_base(number)
             offset = (address - np.uint64(base)).view(np.int64)
             first, end = int(low) - base, int(high) - base + step.width
+            if region is None:
+                first_address = int(spread(address, shape)[spread(mask, shape)][0])
+                refuse_addresses_in(self._regions.values(), first_address, self._faults.line_of(step.site))
             if region is None or not whole or not self._fits(step, kind, region, first, end, int(together)):
                 place = address.view(np.int64) if region is None else offset
                 mask = within_bounds(self._faults, step.site, kind, region, place, mask, step.width, step.align)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from ptx_sources import COPIES, line_of, run
 
+from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.features.traffic import ptx
 
 COPY_LINE = line_of(COPIES, "out[i] = in[i];")
@@ -35,6 +36,26 @@ def test_before_the_beginning_and_null() -> None:
     (fault,) = run(COPIES, "copy", (1,), (128,), target, None, faulty=True).faults
     assert (fault.code, fault.threads) == ("out-of-bounds", 128)
     assert "belong to no array (address 0x0)" in fault.text
+
+
+TABLE = r"""
+extern "C" __global__ void through(float* out, const float* const* table) {
+    out[threadIdx.x] = table[blockIdx.x][threadIdx.x];
+}
+"""
+
+
+def test_addresses_of_arrays_in_an_array_are_no_fault() -> None:
+    arrays, out = [np.ones(32, np.float32), np.ones(1 << 20, np.float32)], np.zeros(32, np.float32)
+    table = np.array([array.ctypes.data for array in arrays], np.uint64)
+    for blocks in (1, 2):
+        with pytest.raises(NotOnThisDevice, match="line 3: table holds addresses of arrays"):
+            run(TABLE, "through", (blocks,), (32,), out, table)
+    # No part of the process lies there.
+    (fault,) = run(TABLE, "through", (1,), (32,), out, np.array([3 << 60], np.uint64), faulty=True).faults
+    assert (fault.code, fault.array) == ("out-of-bounds", "")
+    (fault,) = run(TABLE, "through", (1,), (32,), out, np.zeros(1, np.uint64), faulty=True).faults
+    assert (fault.code, fault.array) == ("out-of-bounds", "")
 
 
 def test_misaligned_vectors() -> None:
