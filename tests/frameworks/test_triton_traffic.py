@@ -315,6 +315,18 @@ def test_a_lost_mask_is_a_fault_with_the_line_of_python(device):
         kernels.add[(1,)](x, x, out, 1024, block=1024)
 
 
+def test_addresses_in_an_array_are_no_fault(device):
+    """As the tutorial of grouped matrix products takes its matrices."""
+    x, out, table = device.random(64, "float32"), device.empty(64, "float32"), device.empty(1, "int64")
+    table[0] = x.ctypes.data
+    with pytest.raises(NotOnThisDevice, match=r"line \d+: table holds addresses of arrays"):
+        kernels.copy_from_table[(1,)](table, out, block=64)
+    torch = pytest.importorskip("torch")
+    y = torch.ones(64)
+    with pytest.raises(NotOnThisDevice, match=r"line \d+: table holds addresses of arrays"):
+        kernels.copy_from_table[(1,)](torch.tensor([y.data_ptr()]), out, block=64)
+
+
 def test_tensors_of_pytorch_are_read_and_written(device):
     torch = pytest.importorskip("torch")
     n = 2000

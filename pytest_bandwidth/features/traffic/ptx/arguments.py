@@ -87,8 +87,7 @@ def _pointer(
     data, start = flat_bytes(array)
     key = int(data.__array_interface__["data"][0])
     low, high = _byte_bounds(array)
-    of_words = array.dtype.kind in "iu" and array.dtype.itemsize == 8
-    view = View(name, (number,), low - key, high - low, of_words)
+    view = View(name, (number,), low - key, high - low)
     known = regions.get(key)
     if known is None:
         place = FIRST_ARRAY_REGION + len(regions)

@@ -50,14 +50,13 @@ RegionKind = Literal["global", "const", "param", "shared", "local"]
 @dataclass(frozen=True, slots=True)
 class View:
     """Describe an array argument: the `nbytes` from byte `start` of its allocation on.
-    arguments: the parameters' numbers. may_hold_addresses: whether its elements are integers of 8 bytes.
+    arguments: the parameters' numbers.
     """
 
     name: str
     arguments: tuple[int, ...]
     start: int
     nbytes: int
-    may_hold_addresses: bool = False
 
 
 @dataclass(eq=False)
@@ -147,9 +146,8 @@ def refuse_addresses_in(regions: Iterable[Region], address: int, where: str) -> 
     """
     for region in regions:
         for view in region.views:
-            if not view.may_hold_addresses:
-                continue
-            words = region.data[0, view.start : view.start + view.nbytes].view(np.uint64)
+            begin, end = -(-view.start // 8), (view.start + view.nbytes) // 8
+            words = region.typed(np.dtype(np.uint64))[0, begin:end]
             near = words[(words <= address) & (words + np.uint64(1 << REGION_SHIFT) > address)]
             if _is_mapped(np.unique(near)):
                 raise NotOnThisDevice(
@@ -159,9 +157,9 @@ def refuse_addresses_in(regions: Iterable[Region], address: int, where: str) -> 
 
 
 def _is_mapped(addresses: Array) -> bool:
-    """Return whether any of them, sorted, is one that this process may use, as the address of a NumPy array is."""
+    """Return whether any of them, sorted, is one that this process may write to, as a NumPy array's address is."""
     with suppress(OSError), open("/proc/self/maps", encoding="ascii", errors="replace") as lines:
-        spans = [line.split(None, 1)[0].split("-") for line in lines]
+        spans = [line.split(None, 1)[0].split("-") for line in lines if " rw" in line]
         ends = np.array([(int(low, 16), int(high, 16)) for low, high in spans], np.uint64)
         return bool((np.searchsorted(addresses, ends[:, 0]) < np.searchsorted(addresses, ends[:, 1])).any())
     return False

@@ -266,7 +266,7 @@ class MemoryUnit:
             base = region_base(number)
             offset = (address - np.uint64(base)).view(np.int64)
             first, end = int(low) - base, int(high) - base + step.width
-            if region is None:
+            if region is None and not self._faults.faults:
                 first_address = int(spread(address, shape)[spread(mask, shape)][0])
                 refuse_addresses_in(self._regions.values(), first_address, self._faults.line_of(step.site))
             if region is None or not whole or not self._fits(step, kind, region, first, end, int(together)):
