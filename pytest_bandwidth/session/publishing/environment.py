@@ -20,7 +20,10 @@ from pytest_bandwidth.options.options import own_command
 
 _COMMIT_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
-_PACKAGES = ("pytest", "numpy", "numba", "cupy-cuda12x", "cupy-cuda13x", "cupy-rocm-7-0", "torch", "nvidia-ml-py")
+_PACKAGES = (
+    *("pytest", "numpy", "numba", "cupy-cuda12x", "cupy-cuda13x", "cupy-rocm-7-0"),
+    *("torch", "triton", "numba-cuda", "nvidia-ml-py"),
+)
 
 
 def describe(root: Path, started: float, baseline: Path | None = None, commit: str | None = None) -> dict[str, object]:

@@ -148,13 +148,13 @@ def _compile(
     }
     answer = ask(request, max_seconds)
     if "failed" in answer:
-        known, log = supported_architectures(), str(answer["log"])
+        known, log = supported_architectures(), _OF_OTHER_KERNELS.sub("", answer["log"].replace("\0", "")).strip()
         if arch.rstrip("af") not in known:
             raise KernelError(
                 f"{filename}: NVRTC {nvrtc_version()} does not know {arch}; it compiles for {', '.join(known)}"
             )
         _explain_missing_header(filename, log, text)
-        errors = re.findall(r"^ptxas .*; error *: (.*)", log, re.MULTILINE)
+        errors = re.findall(r"^ptxas .*\berror *: (.*)", log, re.MULTILINE)
         if errors and all(_OF_OTHER_ARCHITECTURES.search(error) for error in errors):
             raise NotOnThisDevice(f"{filename} needs another architecture than {arch}: {errors[0]}")
         raise KernelError(
@@ -165,6 +165,8 @@ def _compile(
 
 # "Instruction 'wgmma.fence' not supported on .target 'sm_80'", "Feature 'fma.f32x2' requires .target sm_100 or higher".
 _OF_OTHER_ARCHITECTURES = re.compile(r"(not supported on|requires) \.target |cannot be compiled for architecture ")
+# What ptxas tells of each kernel, whether or not another one is wrong.
+_OF_OTHER_KERNELS = re.compile(r"^ptxas +(info\b|\. ).*\n?", re.MULTILINE)
 _MISSING = re.compile(r'cannot open source file "([^"]+)"')
 
 
