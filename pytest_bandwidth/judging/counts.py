@@ -17,6 +17,9 @@ COSTS = {
     "load_sectors": "sectors loaded",
     "store_sectors": "sectors stored",
     "atomic_sectors": "sectors of atomics",
+    # Of the same sectors: loads and stores became narrower.
+    "load_requests": "load requests",
+    "store_requests": "store requests",
     "bank_conflicts": "bank conflicts",
     "local_bytes": "bytes of local arrays",
     "distinct_bytes_read": "distinct bytes read",
@@ -31,14 +34,7 @@ COMPILED = ("local_bytes_per_thread", "resident_warps")
 # Without these nothing gates what most kernels ask for.
 SECTORS = ("load_sectors", "store_sectors", "atomic_sectors")
 # Every name that the traffic device counts by.
-COUNT_NAMES = frozenset(JUDGED) | {
-    "load_requests",
-    "load_bytes",
-    "store_requests",
-    "store_bytes",
-    "atomic_requests",
-    "divergent_branches",
-}
+COUNT_NAMES = frozenset(JUDGED) | {"load_bytes", "store_bytes", "atomic_requests", "divergent_branches"}
 
 
 def called(name: str) -> str:

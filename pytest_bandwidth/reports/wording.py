@@ -10,7 +10,7 @@ from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import COMPILER_SETTING, COMPILERS
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.measurement import UNTOUCHED, Measurement
 from pytest_bandwidth.domain.measured.rounds import is_share_told
 from pytest_bandwidth.domain.measured.validity import ABOVE_PROBE, OF_OTHERS
 from pytest_bandwidth.domain.text import listed
@@ -200,16 +200,21 @@ def message_lines(outcome: Outcome) -> list[str]:
 
 
 def untouched_message(measurement: Measurement, context: Context) -> str | None:
-    """Return why a test fails with `strict` where its kernel touches fewer bytes than are declared; else None."""
+    """Return why a test fails with `strict` where its kernel touches less than is declared; else None."""
     place, declared, touched = context.place, measurement.traffic, _touched(measurement)
+    found = []
     for verb, said in (("read", declared.bytes_read), ("written", declared.bytes_written)):
         seen = touched.get(verb)
         if seen is not None and seen < said:
-            less = f"the kernel{_at(context.label)} touches {seen:,} of the {said:,} bytes that are declared {verb}"
-            advice = "declare what one run has to move, or let the kernel do all of its work"
-            lines = [f"{less}: {advice}", help_line("declared-bytes")]
-            return "\n".join(lines if place is None else [*lines, f"{place}: declared bytes"])
-    return None
+            found.append(
+                f"the kernel{_at(context.label)} touches {seen:,} of the {said:,} bytes that are declared {verb}"
+            )
+    found += [finding.text for finding in measurement.findings if finding.code == UNTOUCHED]
+    if not found:
+        return None
+    advice = "declare what one run has to move, or let the kernel do all of its work"
+    lines = [f"{found[0]}: {advice}", help_line("declared-bytes")]
+    return "\n".join(lines if place is None else [*lines, f"{place}: declared bytes"])
 
 
 def title_of(decision: Decision, label: str | None = None) -> str:
@@ -480,6 +485,8 @@ def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str,
     pattern = str(decision.facts.get("pattern") or "")
     if count == "bank_conflicts":
         worst = ("at", line) if (line := busiest_line(lines, count)) is not None else None
+    elif count.endswith("_requests"):
+        worst = None  # it may be as coalesced as before
     else:
         worst = worst_line(lines, pattern.split(", "))
     if worst is not None:
@@ -512,11 +519,12 @@ def worst_line(lines: Sequence[Mapping[str, Any]], before: Sequence[str]) -> tup
 
 
 def busiest_line(lines: Sequence[Mapping[str, Any]], count: str) -> str | None:
-    """Say which line has most of a count of sectors or of bank conflicts, as ``K.cu:12 loads, 75 % of the sectors``."""
+    """Say which line has most of a count, as ``K.cu:12 loads, 75 % of the sectors``."""
     kind, _, unit = count.partition("_")
-    what, whose = (f" {kind}s", "sectors") if unit == "sectors" else ("", "bank conflicts")
-    if unit == "sectors":
-        found = [(line[f"{kind}s"]["sectors"], line) for line in lines if line.get(f"{kind}s")]
+    is_of_kind = unit in ("sectors", "requests")
+    what, whose = (f" {kind}s", unit) if is_of_kind else ("", "bank conflicts")
+    if is_of_kind:
+        found = [(line[f"{kind}s"][unit], line) for line in lines if line.get(f"{kind}s")]
     else:
         found = [(line.get("bank_conflicts", 0), line) for line in lines if count == "bank_conflicts"]
     most, line = max(found, key=lambda one: one[0], default=(0, {}))

@@ -32,6 +32,8 @@ XPASS = "xpass"
 NO_GRAPHS = "no-graphs"
 # A finding of this code says why a kernel was not executed. Its resources were measured.
 NOT_EXECUTED = "not-executed"
+# A finding of this code names a declared array that no kernel touched.
+UNTOUCHED = "untouched-array"
 # The method where a workload only told its code: nothing was timed or counted.
 UNMEASURED = "unmeasured"
 # In `detail`: a hash of what decides counts beside code and launch.

@@ -52,6 +52,7 @@ from pytest_bandwidth.features.traffic.findings import (
     plain_counts,
     plain_launches,
     plain_lines,
+    untouched_arrays,
 )
 from pytest_bandwidth.features.traffic.numba_launches import NumbaDriver, is_dispatcher
 from pytest_bandwidth.features.traffic.ptx import Program, execute, fill_untouched
@@ -273,7 +274,10 @@ class TrafficDevice(Device):
             if resources is None:
                 raise NotOnThisDevice(alone)
             return TrafficKernel(None, source.name, resources, MeasuredCode(), source, alone)
-        ptx = of_ptx[0].data.decode("utf-8", "replace")
+        if (oldest := min(code.arch for code in of_ptx)) > number:
+            newer = f"{source.file or TEXT_NAME} holds PTX for sm_{oldest}, newer than {self._arch}"
+            raise NotOnThisDevice(f"{newer}: --bandwidth-device=traffic:sm_{oldest}")
+        ptx = next(code for code in of_ptx if code.arch <= number).data.decode("utf-8", "replace")
         file = _FIRST_FILE.search(ptx)
         filename = file[1] if file is not None else source.file.name if source.file is not None else "the PTX"
         program = _loaded(ptx, self._arch, filename, str(source.file or ""))
@@ -370,6 +374,7 @@ class TrafficDevice(Device):
         resources = _most([self.resources(one) for one in launches])
         compiled = self._compiled_counts(launches[0]) if len(launches) == 1 else {}
         declared = declared_against_seen(workload.traffic, execution) if len(executions) == 1 else ()
+        declared += untouched_arrays(workload, execution)
         return Measurement(
             label=workload.label,
             traffic=workload.traffic,

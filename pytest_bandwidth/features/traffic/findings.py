@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.datasheets import DATASHEETS
-from pytest_bandwidth.domain.measured.measurement import DETAIL, NOTE, Finding
+from pytest_bandwidth.domain.measured.measurement import DETAIL, NOTE, UNTOUCHED, Finding
 from pytest_bandwidth.domain.traffic import Traffic, differ
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.ptx.counts import AccessCounts, Counts, Execution
+from pytest_bandwidth.frameworks.arrays import framework_of
+from pytest_bandwidth.frameworks.base import span_of
 
 LINE_AT_MOST = 120
 LINES_AT_MOST = 8
@@ -116,6 +119,29 @@ def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Find
             level = NOTE if differ(said, seen) else DETAIL
             findings.append(Finding(f"declared-bytes-{verb}", f"{text}: {', '.join(touched) or 'nothing'}", level))
     return tuple(findings)
+
+
+def untouched_arrays(workload: Workload, execution: Execution) -> tuple[Finding, ...]:
+    """Report declared arrays of which no launch touched a byte in the declared direction: the bytes in all may agree.
+
+    Some blocks of a grid may leave arrays alone.
+    """
+    if execution.sample_spread is not None:
+        return ()
+    texts = []
+    for verb, keyword, arrays in (("read", "reads", workload.reads), ("written", "writes", workload.writes)):
+        touched = [(a.address, a.address + a.nbytes) for a in execution.arrays if getattr(a, f"bytes_{verb}")]
+        for number, array in enumerate(arrays, start=1):
+            framework = framework_of(array)
+            extent = None if framework is None else framework.extent(array, f"{keyword}=")
+            if extent is None or extent.space != "host":
+                continue
+            start, end = span_of(extent)
+            if start < end and not any(low < end and start < high for low, high in touched):
+                texts.append(
+                    f"array {number} of {keyword}= ({array.dtype}, {tuple(array.shape)}) is {verb} by no kernel"
+                )
+    return tuple(Finding(UNTOUCHED, text, NOTE) for text in texts)
 
 
 def by_line(execution: Execution) -> tuple[Finding, ...]:

@@ -23,6 +23,7 @@ from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
 from pytest_bandwidth.features.traffic.ptx import Program, PtxModule
 from pytest_bandwidth.features.traffic.ptx.occupancy import number_of
 from pytest_bandwidth.features.traffic.triton_launches import PROGRAMS_KEPT, ForeignLaunch, source_text
+from pytest_bandwidth.frameworks.arrays import framework_of
 
 
 def is_dispatcher(kernel: object) -> bool:
@@ -82,6 +83,11 @@ def _launch_of(dispatcher: Any, args: Sequence[Any], config: Any, arch: str) -> 
     names = dispatcher.py_func.__code__.co_varnames[: dispatcher.py_func.__code__.co_argcount]
     if len(args) != len(names):
         raise UsageError(f"kernel {kernel} takes {len(names)} arguments ({', '.join(names)}), found {len(args)}")
+    for name, arg in zip(names, args, strict=True):
+        framework = framework_of(arg)
+        if framework is not None and not framework.is_made(arg):
+            found = f"found a {type(arg).__name__} without memory"
+            raise UsageError(f"argument `{name}` of kernel {kernel}: {found}, expected an array that holds numbers")
     given = [np.asarray(arg) if hasattr(arg, "__array__") and not isinstance(arg, np.generic) else arg for arg in args]
     types = tuple(dispatcher.typeof_pyval(arg) for arg in given)
     passed = [part for each in zip(names, given, types, strict=True) for part in _parts(kernel, *each)]
@@ -102,7 +108,11 @@ def _parts(kernel: str, name: str, value: Any, kind: Any) -> Iterator[tuple[str,
     dtype = "int8" if str(kind) in ("bool", "boolean") else str(kind)
     try:
         scalar = np.dtype(dtype).type(value)
-    except TypeError:
+    except (TypeError, ValueError):
+        if isinstance(value, str | bytes | list | dict | set):
+            raise UsageError(
+                f"argument `{name}` of kernel {kernel}: found a {type(value).__name__}, expected a number or an array"
+            ) from None
         raise NotOnThisDevice(f"kernel {kernel} takes `{name}` of type {kind}, which is not modelled") from None
     if scalar.dtype.kind == "c":
         yield from ((f"{name}.real", scalar.real), (f"{name}.imag", scalar.imag))

@@ -25,6 +25,7 @@ from pytest_bandwidth.features.traffic.ptx import Program, PtxModule
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP
 from pytest_bandwidth.features.traffic.ptx.launch import MAX_THREADS
 from pytest_bandwidth.features.traffic.ptx.occupancy import most_shared_bytes, number_of
+from pytest_bandwidth.frameworks.arrays import framework_of
 
 PROGRAMS_KEPT = 64
 _SCALARS: Mapping[str, type[np.generic]] = {
@@ -190,7 +191,9 @@ def _argument(value: Any, kind: str, label: str) -> Any:
     if isinstance(value, np.ndarray):
         return value
     tensor = getattr(value, "base", value)  # of what triton.reinterpret returned
-    if not hasattr(tensor, "untyped_storage") or tensor.device.type != "cpu":
+    framework = framework_of(tensor)
+    is_held = framework is not None and framework.is_made(tensor) and hasattr(tensor, "untyped_storage")
+    if not is_held or tensor.device.type != "cpu":
         where = f" on {tensor.device}" if hasattr(tensor, "device") else ""
         raise UsageError(
             f"{label}: found a {type(value).__name__}{where}, expected an array of bandwidth.random or "

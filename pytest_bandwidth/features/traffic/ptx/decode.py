@@ -162,8 +162,9 @@ def _naming(file: str) -> Iterator[None]:
     """Have errors of the PTX name its file, where it has one."""
     try:
         yield
-    except KernelError as error:
-        raise KernelError(f"{file}: {error}" if file else str(error)) from None
+    except (KernelError, RecursionError) as error:
+        said = str(error) if isinstance(error, KernelError) else "the PTX is nested deeper than this device reads"
+        raise KernelError(f"{file}: {said}" if file else said) from None
 
 
 def _placed(variables: tuple[Variable, ...]) -> list[Variable]:
@@ -341,7 +342,7 @@ class _Decoder:
             else:
                 self._items.extend(_ACTIONS[meaning](here))
         except (KeyError, IndexError, ValueError):  # operands that the row does not have, or this device does not know
-            here.refuse()
+            here.refuse(" with such operands")
 
     # Calls: the callee's statements take the call's place; its parameters become registers.
 

@@ -161,32 +161,42 @@ class Participation:
             row, lane = np.argwhere(np.any(planes, axis=0))[0]
             array = access.region.describe(int(spread(access.offset, self._shape)[row, lane]))
             origin = self._origin(step.site, access.region, array)
-            fresh = (access.offset << 10 | self._numbers) + 1
             remote = self._in_clusters and _may_be_remote(step, self._sites[step.site].opcode)
             if not isinstance(step, Load) or isinstance(step, GroupProduct) or remote:
+                fresh = self._mark_of(access.offset)
                 self._report(origin, np.where(access.mask & np.any(planes, axis=0), fresh, 0), step.site)
                 continue
-            width = len(planes) // step.count
+            width, nbytes = len(planes) // step.count, access.width // step.count
             for element, target in enumerate(step.targets):
-                hit = np.any(planes[element * width : (element + 1) * width], axis=0)
+                # Where a part of a word was written, the others may be padding: structures are copied by whole words.
+                of_word = max(1, 4 * width // nbytes)
+                of_element = np.array(planes[element * width : (element + 1) * width])
+                hit = of_element.reshape(-1, min(width, of_word), *of_element.shape[1:]).all(axis=1).any(axis=0)
+                fresh = self._mark_of(access.offset + element * nbytes)
                 self._mark((target,), {origin: np.where(hit, fresh, 0)}, access.mask)
+
+    def _mark_of(self, place: Array) -> Array:
+        """Return the mark of what each lane read at a place, in bytes."""
+        return (place << 10 | self._numbers) + 1
 
     def stored(self, step: Store, address: Array, lanes: Array) -> tuple[Array, ...]:
         """Return which lanes store an undefined value, for each element of shared or local memory; () for none.
 
-        Elsewhere that is a fault, and for what a shuffle read everywhere.
+        Elsewhere that is a fault, and for what a shuffle read everywhere. A vector that is partly undefined may be a
+        structure with padding, which compilers copy whole.
         """
         values = step.sources[1:]
         if not self.undefined or not any(value.register in self.undefined for value in values):
             return ()
         inside = np.isin(address >> REGION_SHIFT, (SHARED_REGION, LOCAL_REGION)) | (step.space in WINDOWS)
         found = []
+        padded = ~np.all([spread(_somewhere(self.undefined.get(v.register, {})), self._shape) for v in values], axis=0)
         for value in values:
             undefined: Array = _NO_LANE
             for origin, marks in self.undefined.get(value.register, {}).items():
-                passed_on = inside & (origin[1] is not None)
+                passed_on = (inside | padded) & (origin[1] is not None)
                 self._report(origin, np.where(lanes & ~passed_on, marks, 0), step.site)
-                undefined = undefined | (passed_on & (marks != 0))
+                undefined = undefined | (passed_on & inside & (marks != 0))
             found.append(undefined)
         return tuple(found)
 
