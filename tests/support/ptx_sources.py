@@ -176,29 +176,3 @@ template <class T> __device__ void multiply(T* c, const T* a, const T* b, int n)
 extern "C" __global__ void gemm_f32(float* c, const float* a, const float* b, int n) { multiply(c, a, b, n); }
 extern "C" __global__ void gemm_f16(__half* c, const __half* a, const __half* b, int n) { multiply(c, a, b, n); }
 """
-
-SOFTMAX = r"""
-extern "C" __global__ void softmax(float* out, const float* in, int n) {
-    __shared__ float part[256];
-    int t = threadIdx.x;
-    const float* row = in + blockIdx.x * n;
-    float top = -3.402823466e+38f;
-    for (int i = t; i < n; i += 256) top = fmaxf(top, row[i]);
-    part[t] = top;
-    __syncthreads();  // maxima in place
-    for (int half = 128; half > 0; half /= 2) {
-        if (t < half) part[t] = fmaxf(part[t], part[t + half]);
-        __syncthreads();  // level of maxima
-    }
-    top = part[0];
-    __syncthreads();  // maximum read
-    float sum = 0;
-    for (int i = t; i < n; i += 256) sum += expf(row[i] - top);
-    for (int lane = 16; lane > 0; lane /= 2) sum += __shfl_down_sync(0xffffffffu, sum, lane);
-    if (t % 32 == 0) part[t / 32] = sum;
-    __syncthreads();  // sums in place
-    sum = 0;
-    for (int warp = 0; warp < 8; warp++) sum += part[warp];
-    for (int i = t; i < n; i += 256) out[blockIdx.x * n + i] = expf(row[i] - top) / sum;
-}
-"""
