@@ -57,16 +57,7 @@ RIGHT = {
         "wait(&b[0], 0); o[t] = s[0][255 - t];",
         lambda a: a[0, ::-1],
     ),
-    "one warp waits, then the block's barrier": (
-        FETCH + "if (t < 32) wait(&b[0], 0); __syncthreads(); o[t] = s[0][255 - t];",
-        lambda a: a[0, ::-1],
-    ),
     "two stages": (ROUNDS.replace("WAIT", WAIT).replace("SYNC", SYNC), lambda a: a.sum(axis=0)[::-1]),
-    "each warp its own piece": (
-        "if (t % 32 == 0) { if (t == 0) expect(&b[0], 1024); __syncwarp(1);"
-        " fetch(s[0] + t, a + t, 128, &b[0]); } wait(&b[0], 0); o[t] = s[0][255 - t];",
-        lambda a: a[0, ::-1],
-    ),
     "pieces of several sizes": (
         "if (t < 3) { if (t == 0) expect(&b[0], 1024); fetch(s[0] + 64 * t, a + 64 * t, t < 2 ? 256 : 512, &b[0]); }"
         "wait(&b[0], 0); o[t] = s[0][255 - t];",
@@ -74,11 +65,6 @@ RIGHT = {
     ),
     "brought back": (BRING, lambda a: a[0]),
     "brought back, then overwritten": (BRING + "__syncthreads(); s[0][t] = 3;", lambda a: a[0]),
-    "the other tile overwritten meanwhile": (
-        "s[0][t] = a[t]; __syncthreads(); if (t == 0) { bring(o, s[0], 1024); commit(); } s[1][t] = 3;"
-        "if (t == 0) brought();",
-        lambda a: a[0],
-    ),
     "read while it is brought back": (
         "s[0][t] = a[t]; __syncthreads(); if (t == 0) { bring(o + 256, s[0], 1024); commit(); } o[t] = s[0][255 - t];"
         "if (t == 0) brought();",
@@ -91,7 +77,6 @@ RIGHT = {
     ),
 }
 EARLY = {
-    "no wait": FETCH + "o[t] = s[0][255 - t];",
     "a block barrier instead of the wait": FETCH + "__syncthreads(); o[t] = s[0][255 - t];",
     "a wait for another barrier": (FETCH + "if (t == 0) arrive(&b[1]); wait(&b[1], 0); o[t] = s[0][255 - t];"),
     "the copy after the phase": (
@@ -102,7 +87,6 @@ EARLY = {
         "wait(&b[0], 0); o[t] = s[0][255 - t];"
     ),
     "written before the wait": FETCH + "if (t == 9) s[0][9] = 1; wait(&b[0], 0); o[t] = s[0][t];",
-    "two stages without a wait": ROUNDS.replace("WAIT", "").replace("SYNC", SYNC),
     "overwritten while it is brought back": BRING.replace("brought();", "") + "__syncthreads(); s[0][t] = 3;",
     "overwritten before its group is waited for": (
         BRING.replace("brought();", "all_but_one_brought();") + "__syncthreads(); s[0][t] = 3; if (t == 0) brought();"

@@ -48,19 +48,12 @@ RIGHT = {
         "if (w == 0) { s[t] = x[t]; arrive(&full[0]); }"
         "if (w == 1) { if (t == 32) wait(&full[0], 0); __syncwarp(); o[t] = s[t - 32]; }"
     ),
-    "one lane waits, then the block's barrier": (
-        "if (w == 0) { s[t] = x[t]; arrive(&full[0]); }"
-        "if (t == 32) wait(&full[0], 0); __syncthreads(); o[t] = s[t % 32];"
-    ),
     "in global memory": "if (w == 0) { x[t] = 9; arrive(&full[0]); }"
     " if (w == 1) { wait(&full[0], 0); o[t] = x[t - 32]; }",
     "a warp among itself": "if (w == 0) { s[t] = x[t]; arrive(&full[0]); wait(&full[0], 0); o[t] = s[31 - t]; }",
 }
 WRONG = {
     "a pipeline that does not wait for values": PIPELINE.replace("EMPTY", "").replace("FULL", ""),
-    "a pipeline that waits for the other stage": (
-        PIPELINE.replace("EMPTY", EMPTY).replace("FULL", "wait(&full[0], i / 2 & 1)")
-    ),
     "no wait": HANDS_ON.replace("wait(&full[0], 0); ", ""),
     "the values after the arrival": HANDS_ON.replace(
         "s[t] = x[t]; arrive(&full[0]);", "arrive(&full[0]); s[t] = x[t];"
@@ -72,7 +65,6 @@ WRONG = {
         "if (w == 1) { wait(&full[1], 0); o[t] = s[t - 32]; }"
     ),
     "a warp among itself": "if (w == 0) { s[t] = x[t]; arrive(&full[0]); o[t] = s[31 - t]; }",
-    "in global memory": "if (w == 0) { x[t] = t; arrive(&full[0]); } if (w == 1) o[t] = x[t - 32];",
     "overwritten while others read": HANDS_ON.replace("o[t]", "s[t % 32] = t; o[t]"),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_sources import program, run
+from ptx_sources import run
 
 # Two warps load for two others, through two buffers. full: barriers 1 and 2. empty: 3 and 4.
 PIPELINE = r"""
@@ -79,12 +79,6 @@ def test_who_waits_for_how_many_is_told() -> None:
     a, b = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
     (found,) = run(source, "k", (1,), (128,), a, b, np.int32(1), faulty=True).faults
     assert "waits at barrier 1 for 96 threads, of which 64 arrive" in found.text
-
-
-def test_decoding_keeps_the_whole_block_apart() -> None:
-    """Without a count, any number is __syncthreads()."""
-    kernel = program(GROUPS.replace("bar.sync %0, 64", "bar.sync %0")).kernel("k")
-    assert not any(getattr(block.end, "is_named", False) for block in kernel.blocks)
 
 
 def test_a_warp_with_a_lane_that_polls_arrives_once() -> None:

@@ -17,9 +17,7 @@ TREE = "for (int o = 16; o; o /= 2) v = fmaxf(v, __shfl_down_sync(~0u, v, o));"
 # Threads of the block, and what they do.
 WRONG = {
     "a maximum over 11 threads": (11, TREE + "if (t == 0) out[0] = v;"),
-    "a maximum over the last warp's 4": (100, TREE + "if (lane == 0) out[t / 32] = v;"),
     "a shuffle by an index": (20, "out[t] = __shfl_sync(~0u, v, 31);"),
-    "a butterfly over half a warp": (16, "out[t] = v + __shfl_xor_sync(~0u, v, 16);"),
     "exited threads": (32, "if (t >= n) return; " + TREE + "if (t == 0) out[0] = v;"),
     "the other branch has none": (32, "if (t < 16) v += __shfl_down_sync(~0u, v, 8); out[t] = v;"),
     "a lane outside of the mask": (32, "if (t < 8) out[t] = __shfl_sync(0xffu, v, 9);"),
@@ -39,16 +37,7 @@ WRONG = {
 }
 RIGHT = {
     "a full warp": (64, TREE + "if (lane == 0) out[t / 32] = v;"),
-    "a butterfly": (32, "for (int o = 16; o; o /= 2) v += __shfl_xor_sync(~0u, v, o); out[t] = v;"),
     "beyond the width": (32, "out[t] = __shfl_down_sync(~0u, v, 5, 8) + __shfl_up_sync(~0u, v, 7);"),
-    "a scan of 11 threads": (
-        11,
-        "for (int o = 1; o < 32; o *= 2) { float u = __shfl_up_sync(~0u, v, o); if (lane >= o) v += u; } out[t] = v;",
-    ),
-    "a neighbour that is looked at if it exists": (
-        11,
-        "float u = __shfl_down_sync(~0u, v, 1); out[t] = t < 10 ? u - v : 0;",
-    ),
     "a tree with a bound": (
         11,
         "for (int o = 8; o; o /= 2) { float u = __shfl_down_sync(~0u, v, o); if (t + o < 11) v = fmaxf(v, u); }"
@@ -60,10 +49,6 @@ RIGHT = {
     "a sum of 11 threads": (11, "out[t] = __reduce_add_sync(~0u, t) + __popc(__match_any_sync(~0u, t & 1));"),
     "exited threads that nothing is read from": (32, "if (t >= n) return; out[t] = __shfl_sync(~0u, v, 0);"),
     "the active mask": (32, "if (t % 3 == 0) out[t] = __shfl_sync(__activemask(), v, 0);"),
-    "a ballot's mask": (
-        32,
-        "unsigned m = __ballot_sync(~0u, t % 2); if (t % 2) out[t] = __shfl_sync(m, v, lane ^ 2);",
-    ),
     "both branches": (
         32,
         "if (t < 16) v += __shfl_xor_sync(0xffffu, v, 8); else v -= __shfl_xor_sync(0xffff0000u, v, 8);"
@@ -85,7 +70,6 @@ RIGHT = {
         "__syncthreads(); out[t] = v;",
     ),
     "half a warp, then the end": (32, "if (t < 16) out[t] = __shfl_xor_sync(~0u, v, 8);"),
-    "written anew": (11, "float u = __shfl_down_sync(~0u, v, 1); if (t > 5) u = 3; out[t] = u;"),
 }
 
 

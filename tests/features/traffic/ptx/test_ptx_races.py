@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_sources import GEMM, REDUCTION, line_of, run
+from ptx_sources import GEMM, REDUCTION, kernel_of, line_of, run
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic import ptx
@@ -143,103 +143,136 @@ def test_fence_and_ticket_order_blocks() -> None:
 
 # ---- blocks that wait for others -------------------------------------------------------------------------------------
 
-HANDED_OVER = r"""
-extern "C" __global__ void handed(int* out, int* data, volatile int* flag) {
-    int last = gridDim.x - 1, me = blockIdx.x;
-    if (me == last) {
-        data[threadIdx.x] = threadIdx.x + 1;
-        __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0) atomicExch((int*)flag, 1);
-    } else {
-        if (threadIdx.x == 0) while (atomicAdd((int*)flag, 0) == 0) {}
-        __syncthreads();
-        __threadfence();
-        out[me * blockDim.x + threadIdx.x] = data[threadIdx.x];
-    }
+HEAD = """
+extern "C" __global__ void k(int* x, int* flag) {
+    volatile int* v = flag;
+    int t = threadIdx.x, b = blockIdx.x, n = blockDim.x, last = gridDim.x - 1;
+    BODY
 }
 """
-LOCKED = r"""
-extern "C" __global__ void locked(int* total, int* lock) {
-    if (threadIdx.x == 0) {
-        while (atomicCAS(lock, 0, 1) != 0) {}
-        FENCE
-        *total += blockIdx.x + 1;
-        FENCE
-        atomicExch(lock, 0);
-    }
+CHAIN = """if (!t && b) { WAIT } __syncthreads(); x[b * n + t] = (b ? x[b * n - 1 - t] : 0) + 1;
+    __syncthreads(); if (!t) { POST }"""
+ACQUIRED = 'int s = 0; while (!s) asm volatile("ld.acquire.gpu.s32 %0, [%1];" : "=r"(s) : "l"(flag + b) : "memory");'
+LOCKED = (
+    "if (!t) { while (atomicCAS(flag, 0, 1)); __threadfence(); *x += b + 1; __threadfence(); atomicExch(flag, 0); }"
+)
+FROM_THE_LAST = """if (b == last) { if (!t) *x = 9; __threadfence(); __syncthreads(); if (!t) atomicExch(flag, 1); }
+    else { if (!t) while (!atomicAdd(flag, 0)); __syncthreads(); __threadfence(); x[1 + b * n + t] = *x; }"""
+ONE_LANE = "__shared__ int box; int e = 0; if (!t) { while (*v != b) PAUSE; e = box = b; __threadfence(); *v = b + 1; }"
+COUNTED = "if (b) { x[1] = 1; __threadfence(); atomicExch(flag, 1); } else"
+# What waits, the blocks and threads that do, and what is in `x` at the end.
+WAITS = {
+    "for what a later block stores": (FROM_THE_LAST, 5, 64, [9] * (1 + 4 * 64)),
+    "for a lock, in turns": (LOCKED, 40, 64, [40 * 41 // 2]),
+    # Each turn of the loop begins with the same registers; the counter in memory goes on.
+    "a queue of work": ("for (int i; (i = atomicAdd(flag, 1)) < 999;) x[i] = i;", 2, 64, [*range(999)]),
+    "two blocks, in many turns": (
+        "for (int i = 0; i < 25; i++) { while (atomicAdd(flag, 0) != b); __threadfence(); *x += 1; __threadfence();"
+        " atomicExch(flag, 1 - b); }",
+        2,
+        1,
+        [50],
+    ),
+    "for a volatile flag": (
+        CHAIN.replace("WAIT", "while (!v[b]); __threadfence();").replace("POST", "__threadfence(); v[b + 1] = 1;"),
+        4,
+        64,
+        np.repeat([1, 2, 3, 4], 64).tolist(),
+    ),
+    "for a store that releases": (
+        CHAIN.replace("WAIT", ACQUIRED).replace(
+            "POST", 'asm volatile("st.release.gpu.s32 [%0], 1;" :: "l"(flag + b + 1) : "memory");'
+        ),
+        4,
+        64,
+        np.repeat([1, 2, 3, 4], 64).tolist(),
+    ),
+    "for a reduction that releases": (
+        CHAIN.replace("WAIT", ACQUIRED).replace(
+            "POST", 'asm volatile("red.release.gpu.add.s32 [%0], 1;" :: "l"(flag + b + 1) : "memory");'
+        ),
+        4,
+        64,
+        np.repeat([1, 2, 3, 4], 64).tolist(),
+    ),
+    "for a lane that polls, at a warp's barrier": (
+        ONE_LANE.replace("PAUSE", "") + "__syncwarp(); x[b * 32 + t] = box;",
+        3,
+        32,
+        np.repeat([0, 1, 2], 32).tolist(),
+    ),
+    "for a lane that polls, at a shuffle": (
+        ONE_LANE.replace("PAUSE", "__nanosleep(20)") + "x[b * 32 + t] = __shfl_sync(~0u, e, 0);",
+        3,
+        32,
+        np.repeat([0, 1, 2], 32).tolist(),
+    ),
+    # The count leaves the registers of blocks that poll.
+    "at a barrier that counts": (
+        "if (b == 1 && !t) while (!v[0]); int m = __syncthreads_count(1); if (t) return;"
+        "if (b) v[1] = 1; else { v[0] = 1; while (!v[1]); } x[b] = m;",
+        2,
+        64,
+        [64, 64],
+    ),
+    "and counts its rounds": (
+        COUNTED + "{ int i = 0; while (!atomicAdd(flag, 0)) if (++i > 1000) __trap(); x[0] = 1; }",
+        2,
+        1,
+        [1, 1],
+    ),
+    "for none: the last warp resets what it counted": (
+        "__shared__ int c, part[4]; if (!t) c = 0; __syncthreads();"
+        "if (t % 32 == 0) { part[t / 32] = t; __threadfence_block(); if (atomicAdd(&c, 1) == 3) {"
+        " __threadfence_block(); c = 0; x[0] = part[0] + part[1] + part[2] + part[3]; } }",
+        1,
+        128,
+        [32 + 64 + 96],
+    ),
 }
-"""
-FENCE = "__threadfence();"
 
 
-def test_blocks_wait_for_what_a_later_one_stores() -> None:
-    out, data, flag = np.zeros((5, 64), np.int32), np.zeros(64, np.int32), np.zeros(1, np.int32)
-    run(HANDED_OVER, "handed", (5,), (64,), out, data, flag)
-    assert out.sum(axis=1).tolist() == [64 * 65 // 2] * 4 + [0]
+def waited(body: str, blocks: int, threads: int) -> tuple[np.ndarray, set[str]]:
+    text, kernel = kernel_of(HEAD, body, tuple(body for body, *_ in WAITS.values()))
+    x = np.zeros(1 + blocks * threads + 1000, np.int32)
+    found = run(text, kernel, (blocks,), (threads,), x, np.zeros(8, np.int32), faulty=True).faults
+    return x, {fault.code for fault in found}
 
 
-@pytest.mark.parametrize(("fence", "codes"), [(FENCE, set()), ("", {"race"})])
-def test_blocks_take_turns_at_a_lock(fence: str, codes: set[str]) -> None:
-    total, lock = np.zeros(1, np.int32), np.zeros(1, np.int32)
-    execution = run(LOCKED.replace("FENCE", fence), "locked", (40,), (64,), total, lock, faulty=True)
-    assert {fault.code for fault in execution.faults} == codes
-    assert total[0] == 40 * 41 / 2
+@pytest.mark.parametrize("name", WAITS)
+def test_what_is_waited_for_comes_and_is_ordered(name: str) -> None:
+    body, blocks, threads, expected = WAITS[name]
+    x, codes = waited(body, blocks, threads)
+    assert not codes
+    assert x[: len(expected)].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "code"),
+    [
+        ("for a lock, in turns", "__threadfence();", "", "race"),
+        ("for a volatile flag", "__threadfence();", "", "race"),
+        ("for a store that releases", "release", "relaxed", "race"),
+        ("for a reduction that releases", "release", "relaxed", "race"),
+        ("for none: the last warp resets what it counted", "__threadfence_block();", "", "race"),
+        ("and counts its rounds", "atomicExch(flag, 1);", "", "trap"),
+    ],
+)
+def test_what_orders_is_needed(name: str, old: str, new: str, code: str) -> None:
+    body, blocks, threads, _ = WAITS[name]
+    assert old in body
+    assert waited(body.replace(old, new), blocks, threads)[1] == {code}
 
 
 def test_what_no_thread_stores_is_waited_for_for_ever_and_that_is_said_at_once() -> None:
-    text = LOCKED.replace("atomicExch(lock, 0);", "").replace("FENCE", FENCE)
-    with pytest.raises(
-        UsageError, match=r"kernel locked waits forever at \w+\.cu:4: no running thread stores the value"
-    ):
-        run(text, "locked", (3,), (32,), np.zeros(1, np.int32), np.zeros(1, np.int32))
+    with pytest.raises(UsageError, match=r"kernel k waits forever at kernel\.cu:5: no running thread stores the value"):
+        waited(LOCKED.replace("atomicExch(flag, 0);", ""), 3, 32)
 
 
 def test_a_block_of_a_later_batch_is_not_waited_for() -> None:
     """A grid of more blocks than run at once, the last of which writes."""
-    blocks = 200
-    out, data, flag = np.zeros(blocks * 1024, np.int32), np.zeros(1024, np.int32), np.zeros(1, np.int32)
     with pytest.raises(UsageError, match="a block cannot wait for one of a later part"):
-        run(HANDED_OVER, "handed", (blocks,), (1024,), out, data, flag)
-
-
-QUEUE = r"""
-extern "C" __global__ void queue(int* out, int* next, int n) {
-    while (true) {
-        int ticket = atomicAdd(next, 1);
-        if (ticket >= n) break;
-        out[ticket] = ticket + 1;
-    }
-}
-"""
-
-
-def test_a_queue_of_work_ends_when_its_work_does() -> None:
-    """Each turn of the loop begins with the same registers; the counter in memory goes on."""
-    out, following = np.zeros(1000, np.int32), np.zeros(1, np.int32)
-    run(QUEUE, "queue", (2,), (64,), out, following, 1000)
-    np.testing.assert_array_equal(out, np.arange(1000) + 1)
-    assert following[0] == 1000 + 2 * 64
-
-
-PING_PONG = r"""
-extern "C" __global__ void rally(int* flag, int* hits, int rounds) {
-    int me = blockIdx.x;
-    for (int i = 0; i < rounds; i++) {
-        while (atomicAdd(flag, 0) != me) {}
-        __threadfence();
-        *hits += 1;
-        __threadfence();
-        atomicExch(flag, 1 - me);
-    }
-}
-"""
-
-
-def test_two_blocks_take_many_turns() -> None:
-    flag, hits = np.zeros(1, np.int32), np.zeros(1, np.int32)
-    run(PING_PONG, "rally", (2,), (1,), flag, hits, 25)
-    assert (flag[0], hits[0]) == (0, 50)
+        waited(FROM_THE_LAST, 200, 1024)
 
 
 STORED_BY_ALL = 'extern "C" __global__ void store(int* x, int a, int b) { *x = blockIdx.x ? a : b; }'
@@ -256,52 +289,6 @@ STORED_BY_ALL = 'extern "C" __global__ void store(int* x, int a, int b) { *x = b
 def test_of_two_stores_only_those_of_one_value_are_no_race(a: int, b: int, races: bool) -> None:
     faults = run(STORED_BY_ALL, "store", (2,), (1,), np.zeros(1, np.int32), a, b, faulty=True).faults
     assert bool(faults) is races
-
-
-BY_FLAG = """
-extern "C" __global__ void k(int* x, int* flags) {
-    int b = blockIdx.x, t = threadIdx.x, n = blockDim.x;
-    if (t == 0 && b > 0) { WAIT }
-    __syncthreads();
-    x[b * n + t] = (b ? x[b * n - 1 - t] : 0) + 1;
-    __syncthreads();
-    if (t == 0) { POST }
-}
-"""
-ACQUIRED = 'int s = 0; while (!s) asm volatile("ld.acquire.gpu.s32 %0, [%1];" : "=r"(s) : "l"(flags + b) : "memory");'
-FLAGS = {
-    "a volatile flag": (
-        "while (((volatile int*)flags)[b] == 0); __threadfence();",
-        "__threadfence(); ((volatile int*)flags)[b + 1] = 1;",
-    ),
-    "a store that releases": (
-        ACQUIRED,
-        'asm volatile("st.release.gpu.s32 [%0], 1;" :: "l"(flags + b + 1) : "memory");',
-    ),
-    "a reduction that releases": (
-        ACQUIRED,
-        'asm volatile("red.release.gpu.add.s32 [%0], 1;" :: "l"(flags + b + 1) : "memory");',
-    ),
-}
-
-
-def by_flag(wait: str, post: str) -> tuple[np.ndarray, list[str]]:
-    x, flags = np.zeros(4 * 64, np.int32), np.zeros(5, np.int32)
-    found = run(BY_FLAG.replace("WAIT", wait).replace("POST", post), "k", (4,), (64,), x, flags, faulty=True)
-    return x, [fault.code for fault in found.faults]
-
-
-@pytest.mark.parametrize("name", FLAGS)
-def test_blocks_hand_over_by_a_flag(name: str) -> None:
-    x, codes = by_flag(*FLAGS[name])
-    assert codes == []
-    np.testing.assert_array_equal(x.reshape(4, 64), np.repeat([[1], [2], [3], [4]], 64, axis=1))
-
-
-@pytest.mark.parametrize("name", FLAGS)
-def test_a_flag_without_a_fence_orders_nothing(name: str) -> None:
-    wait, post = FLAGS[name]
-    assert "race" in by_flag(wait, post.replace("__threadfence(); ", "").replace("release", "relaxed"))[1]
 
 
 GRID_BARRIER = """
@@ -327,35 +314,6 @@ def test_a_barrier_of_the_grid_orders_its_blocks() -> None:
     assert run(GRID_BARRIER.replace("grid.sync();", "", 1), "k", (600,), (128,), x, y, faulty=True).faults
 
 
-ONE_WAITS = """
-extern "C" __global__ void k(int* out, int* flag) {
-    __shared__ int box;
-    int t = threadIdx.x, b = blockIdx.x, e = -1;
-    if (t == 0) {
-        while (*(volatile int*)flag != b) { PAUSE }
-        e = box = b;
-        __threadfence();
-        *(volatile int*)flag = b + 1;
-    }
-    MEET
-}
-"""
-
-
-@pytest.mark.parametrize(
-    ("meet", "pause"),
-    [
-        ("__syncwarp(); out[b * 32 + t] = box;", ""),
-        ("out[b * 32 + t] = __shfl_sync(~0u, e, 0);", "__nanosleep(20);"),
-    ],
-    ids=["syncwarp", "shfl"],
-)
-def test_a_warp_waits_for_its_lane_that_polls(meet: str, pause: str) -> None:
-    out, flag = np.full(96, -1, np.int32), np.zeros(1, np.int32)
-    run(ONE_WAITS.replace("MEET", meet).replace("PAUSE", pause), "k", (3,), (32,), out, flag)
-    np.testing.assert_array_equal(out, np.repeat([0, 1, 2], 32))
-
-
 def test_lanes_may_meet_without_the_one_that_polls_for_them() -> None:
     source = """extern "C" __global__ void k(int* out, int* flag) {
     int t = threadIdx.x;
@@ -368,48 +326,3 @@ def test_lanes_may_meet_without_the_one_that_polls_for_them() -> None:
     found = run(source, "k", (1,), (32,), out, flag, faulty=True)
     np.testing.assert_array_equal(out, np.full(32, 5))
     assert {fault.code for fault in found.faults} <= {"race"}  # a volatile flag inside a block
-
-
-def test_a_count_at_a_barrier_leaves_the_registers_of_blocks_that_poll() -> None:
-    source = """extern "C" __global__ void k(int* out, volatile int* flags) {
-    if (blockIdx.x == 1 && !threadIdx.x) while (!flags[0]);
-    int n = __syncthreads_count(1);
-    if (threadIdx.x) return;
-    if (blockIdx.x) flags[1] = 1; else { flags[0] = 1; while (!flags[1]); }
-    out[blockIdx.x] = n;
-}"""
-    out, flags = np.zeros(2, np.int32), np.zeros(2, np.int32)
-    run(source, "k", (2,), (64,), out, flags)
-    assert out.tolist() == [64, 64]
-
-
-def test_a_wait_that_counts_its_rounds_gives_way() -> None:
-    source = """extern "C" __global__ void k(int* out, int* flag) {
-    if (blockIdx.x == 0) {
-        int rounds = 0;
-        while (atomicAdd(flag, 0) == 0) if (++rounds > 1000) __trap();
-        out[0] = 1;
-    } else { out[1] = 1; __threadfence(); atomicExch(flag, 1); }
-}"""
-    out, flag = np.zeros(2, np.int32), np.zeros(1, np.int32)
-    run(source, "k", (2,), (1,), out, flag)
-    assert out.tolist() == [1, 1]
-    alone = source.replace("atomicExch(flag, 1);", "")
-    assert [fault.code for fault in run(alone, "k", (2,), (1,), out, flag * 0, faulty=True).faults] == ["trap"]
-
-
-def test_the_last_warp_resets_what_it_counted_in_shared_memory() -> None:
-    source = """extern "C" __global__ void k(int* out) {
-    __shared__ int n, part[4];
-    if (threadIdx.x == 0) n = 0;
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-        part[threadIdx.x / 32] = threadIdx.x;
-        __threadfence_block();
-        if (atomicAdd(&n, 1) == 3) { __threadfence_block(); n = 0; out[0] = part[0] + part[1] + part[2] + part[3]; }
-    }
-}"""
-    out = np.zeros(1, np.int32)
-    run(source, "k", (1,), (128,), out)
-    assert out[0] == 32 + 64 + 96
-    assert run(source.replace("__threadfence_block();", ""), "k", (1,), (128,), out, faulty=True).faults

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from ptx_sources import program, run
+from ptx_sources import kernel_of, program, run
 
 from pytest_bandwidth.features.traffic import ptx
 
@@ -18,12 +18,9 @@ extern "C" __global__ void k(int* x, const int* index) {
 """
 RACES = {
     "the next one's place": "x[t] = x[t + 1];",
-    "a histogram": "x[index[t] & 7] += 1;",
     "all to one place": "x[0] = t;",
     "read by all, written by one": "x[t + 128] = x[0]; if (t == 5) x[0] = 9;",
     "written by one, read by all": "if (t == 0) x[200] = 7; x[t] = x[200] + t;",
-    "reversed in place": "x[t] = x[n - 1 - t];",
-    "a barrier after the wrong access": "x[t] += 1; x[t + 128] = x[(t + 1) % n]; __syncthreads();",
     "a warp barrier between two warps": "x[t] = t; __syncwarp(); x[t + 128] = x[(t + 32) % n];",
     "half a warp writes": "if (t < 16) x[t] = t + 9; else x[t + 128] = x[t - 16];",
     "bytes of a word": "((short*)x)[t] = 3; x[t + 128] = x[t / 2];",
@@ -50,18 +47,15 @@ RACES = {
     "volatile": "volatile int* v = x; v[t] = v[(t + 1) % n] + 1;",
 }
 ORDERED = {
-    "its own place": "x[t] += 1; x[t] *= 2;",
     "a barrier": "x[t] = t; __syncthreads(); x[t + 128] = x[(t + 1) % n];",
     "a warp barrier in a warp": "x[t] = t; __syncwarp(); x[t + 128] = x[t ^ 1];",
     "atomics": "atomicAdd(&x[index[t] & 7], 1);",
     "the same value": "x[0] = 7; x[t / 2 + 1] = t / 2;",
-    "only reads": "x[t + 128] = x[0] + x[(t * 7) % n];",
     "one thread alone": "if (t == 0) { for (int i = 1; i < n; i++) x[i] += x[i - 1]; }",
     "many rounds": (
         "for (int i = 0; i < 50; i++) { int v = x[(t + i) % n]; __syncthreads(); x[t] = v; __syncthreads(); }"
     ),
     "read by all, then written by one": "int first = x[0]; __syncthreads(); if (t == 5) x[0] = first + 1;",
-    "a tree": "for (int o = n / 2; o; o /= 2) { if (t < o) x[t] += x[t + o]; __syncthreads(); }",
     "places of its own": "for (int i = 0; i < 4; i++) x[t * 4 + i] = x[t * 4 + 3 - i];",
     "read by the last": (
         "x[t] = t; __threadfence(); if (atomicAdd(x + 300, 1) == n - 1) for (int i = 0; i < n; i++) x[400] += x[i];"
@@ -81,10 +75,11 @@ ORDERED = {
 }
 
 
-def faults(body: str, threads: int = 64) -> list[str]:
+def faults(body: str) -> list[str]:
     x, index = np.arange(512, dtype=np.int32), np.arange(512, dtype=np.int32)
     x[300] = 0
-    found = run(HEAD.replace("BODY", body), "k", (1,), (threads,), x, index, faulty=True).faults
+    text, kernel = kernel_of(HEAD, body, (*RACES.values(), *ORDERED.values()))
+    found = run(text, kernel, (1,), (64,), x, index, faulty=True).faults
     return [fault.code for fault in found]
 
 
