@@ -2,50 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pytest_bandwidth.features.traffic.ptx.interpreter import BatchInterpreter
 
 # The tests of opcodes that the interpreter acts on, and the one that looks back on them.
-ACTIONS, LAST = (
-    {
-        "test_ptx_actions",
-        "test_ptx_cluster_opcodes",
-        "test_ptx_matrices",
-        "test_ptx_mbarriers",
-        "test_ptx_memory_opcodes",
-    },
-    "test_ptx_table_coverage",
-)
-
-
-class Executed:
-    """Collect the opcodes of basic blocks that any lane entered, and the names of tests that ran and that there are."""
-
-    def __init__(self) -> None:
-        self.opcodes: set[str] = set()
-        self.ran: set[str] = set()
-        self.all: set[str] = set()
-
-    @property
-    def complete(self) -> bool:
-        return self.ran == self.all and all(any(f"{name}.py::" in test for test in self.all) for name in ACTIONS)
-
-
-_EXECUTED = Executed()
+ACTIONS = {f"test_ptx_{name}" for name in ("actions", "cluster_opcodes", "matrices", "mbarriers", "memory_opcodes")}
+LAST = "test_ptx_table_coverage"
+_EXECUTED: set[str] = set()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order tests before options deselect any: what looks back on the others runs last."""
-    _EXECUTED.all = {i.nodeid for i in items if i.path.stem in ACTIONS and i.path.parent == Path(__file__).parent}
+    """Put what looks back on the others last."""
     items.sort(key=lambda item: item.path.stem == LAST)
 
 
 @pytest.fixture
-def executed() -> Executed:
+def executed(request: pytest.FixtureRequest) -> set[str]:
+    """Return the opcodes of basic blocks that any lane entered; skip where only some of the tests are asked for."""
+    asked, there = request.config, {item.path.stem for item in request.session.items}
+    if asked.option.keyword or any("::" in one for one in asked.args) or not there >= ACTIONS:
+        pytest.skip("looks back on other tests: run all of its folder in one process")
     return _EXECUTED
 
 
@@ -57,8 +35,7 @@ def _remembered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         def remembering(interpreter: BatchInterpreter, block: object, number: int, mask: object) -> None:
             kernel = interpreter.kernel
             steps = (*kernel.blocks[number].steps, kernel.blocks[number].end)
-            _EXECUTED.opcodes.update(kernel.sites[step.site].opcode for step in steps if step is not None)
+            _EXECUTED.update(kernel.sites[step.site].opcode for step in steps if step is not None)
             run_block(interpreter, block, number, mask)
 
         monkeypatch.setattr(BatchInterpreter, "_run_block", remembering)
-        _EXECUTED.ran.add(request.node.nodeid)

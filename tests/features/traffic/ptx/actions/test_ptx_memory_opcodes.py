@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from exact_opcodes import WIDTH
 from opcode_lab import encoded, run_body, without_faults
-from ptx_sources import program, run
+from ptx_sources import program
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.features.traffic import ptx
@@ -252,57 +252,6 @@ def test_vector_atomics_update_each_element(operation: str, kind: str, count: in
     noftz = "" if kind == "f32" else ".noftz"
     for base in ("atom", "red"):
         atomic_updates(f"{base}.global.{operation}{noftz}.v{count}.{kind}", operation, kind, count=count)
-
-
-FLOAT4 = r"""
-extern "C" __global__ void add(float4* sums, float2* pairs, const float4* in, float4* seen) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    seen[i] = atomicAdd(&sums[i % 3], in[i]);
-    atomicAdd(&pairs[i % 3], make_float2(in[i].x, in[i].w));
-}
-"""
-
-
-@pytest.mark.parametrize("arch", ["sm_90", "sm_120"])
-def test_cudas_own_vector_atomics(arch: str) -> None:
-    x = np.random.default_rng(1).integers(-50, 50, (192, 4)).astype(np.float32)
-    sums, pairs, seen = np.zeros((3, 4), np.float32), np.zeros((3, 2), np.float32), np.zeros_like(x)
-    execution = run(FLOAT4, "add", (3,), (64,), sums, pairs, x, seen, arch=arch)
-    np.testing.assert_array_equal(sums, x.reshape(64, 3, 4).sum(axis=0))
-    np.testing.assert_array_equal(pairs, sums[:, [0, 3]])
-    before = np.concatenate([np.zeros((1, 3, 4)), x.reshape(64, 3, 4).cumsum(axis=0)[:-1]])
-    np.testing.assert_array_equal(seen.reshape(64, 3, 4), before)
-    assert execution.counts.atomics.bytes_requested == 192 * (16 + 8)
-
-
-PACKED = r"""
-#include <cuda_fp16.h>
-#include <cuda_bf16.h>
-extern "C" __global__ void add(__half2* h, __nv_bfloat162* b, __half* single, unsigned short* words, const int* in) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    atomicAdd(&h[i % 2], __floats2half2_rn(in[i], -in[i]));
-    atomicAdd(&b[i % 2], __floats2bfloat162_rn(in[i], -in[i]));
-    atomicAdd(&single[i % 3], __int2half_rn(in[i]));
-    unsigned short seen = words[i % 5], assumed;
-    do {
-        assumed = seen;
-        seen = atomicCAS(&words[i % 5], assumed, (unsigned short)(assumed + 7));
-    } while (seen != assumed);
-}
-"""
-
-
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "sm_120"])
-def test_cudas_own_atomics_on_16_bits(arch: str) -> None:
-    x = np.random.default_rng(2).integers(-2, 3, 120).astype(np.int32)
-    h, b = np.zeros((2, 2), np.float16), np.zeros((2, 2), np.uint16)
-    single, words = np.zeros(3, np.float16), np.zeros(5, np.uint16)
-    run(PACKED, "add", (1,), (120,), h, b, single, words, x, arch=arch)
-    sums = x.reshape(-1, 2).sum(axis=0)
-    np.testing.assert_array_equal(h, np.stack([sums, -sums], axis=1))
-    np.testing.assert_array_equal((b.astype(np.uint32) << 16).view(np.float32), np.stack([sums, -sums], axis=1))
-    np.testing.assert_array_equal(single, x.reshape(-1, 3).sum(axis=0))
-    np.testing.assert_array_equal(words, 24 * 7)
 
 
 @pytest.mark.parametrize(
