@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_sources import ARCHITECTURES, COPIES, GEMM, REDUCTION, TRANSPOSES, line_of, run
+from ptx_sources import ARCHITECTURES, COPIES, GEMM, TRANSPOSES, line_of, run
 
 from pytest_bandwidth.features.traffic import ptx
 from pytest_bandwidth.features.traffic.ptx.counts import together
@@ -64,13 +64,6 @@ def test_misaligned_rows_take_one_sector_more() -> None:
     assert execution.counts.loads.sectors_per_request == 5
     assert execution.counts.loads.pattern == "misaligned"
     assert execution.counts.loads.coalescing == 4 / 5
-
-
-def test_a_view_keeps_its_offset() -> None:
-    buffer, target = floats(N + 1), np.zeros(N, np.float32)
-    execution = run(COPIES, "copy", (N // 256,), (256,), target, buffer[1:])
-    assert execution.counts.loads.sectors_per_request == 5
-    np.testing.assert_array_equal(target, buffer[1:])
 
 
 def test_random_and_broadcast_patterns() -> None:
@@ -178,16 +171,6 @@ def test_divergence() -> None:
         assert (execution.lane_occupancy == 1) is (divergent == 0)
 
 
-def test_reduction_reads_everything_once() -> None:
-    n, blocks = 10_000, 8
-    source, target = floats(n), np.zeros(blocks, np.float32)
-    execution = run(REDUCTION, "total", (blocks,), (256,), target, source, n)
-    assert execution.bytes_read == 4 * n
-    assert execution.counts.loads.bytes_requested == 4 * n
-    assert execution.bytes_written == 4 * blocks
-    np.testing.assert_allclose(target.sum(), source.astype(np.float64).sum(), rtol=1e-4)
-
-
 def test_atomics_count_apart() -> None:
     text = """extern "C" __global__ void bins(unsigned* out, const unsigned char* in) {
         atomicAdd(&out[in[blockIdx.x * blockDim.x + threadIdx.x]], 1u);
@@ -262,10 +245,3 @@ def test_a_sample_of_blocks_scales_to_the_grid() -> None:
     assert some.counts.loads.sectors * some.scale == whole.counts.loads.sectors
     assert np.count_nonzero(target) == 4 * 128
     assert whole.sample_spread is None
-
-
-def test_the_same_launch_twice_gives_the_same_execution() -> None:
-    index = np.random.default_rng(4).integers(0, N, N).astype(np.int32)
-    source, target = floats(N), np.zeros(N, np.float32)
-    first, second = (run(COPIES, "gathered", (N // 256,), (256,), target, source.copy(), index) for _ in range(2))
-    assert first == second

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-import time
 import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
-from ptx_sources import COPIES, GEMM, REDUCTION, line_of, program, run
+from ptx_sources import COPIES, REDUCTION, line_of, program, run
 
 from pytest_bandwidth.domain.errors import BandwidthError, KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.features.traffic import ptx
@@ -58,13 +57,6 @@ def refused(kind: type[BandwidthError], *args: Any, **options: Any) -> str:
 def test_arguments_that_would_be_misread(args: tuple[Any, ...], parts: tuple[str, ...]) -> None:
     message = refused(UsageError, *args)
     assert all(part in message for part in parts), message
-
-
-def test_arguments_that_fit() -> None:
-    for count in (8, np.int32(8), np.uint32(8)):
-        x = np.ones(8, np.float32)
-        run(SCALE, "scale", (1,), (8,), x, np.float32(3), count, True)
-        np.testing.assert_array_equal(x, 3)
 
 
 @pytest.mark.parametrize(
@@ -208,23 +200,9 @@ NOT_MODELLED = {
         'extern "C" __global__ void k(int* x) { *x = f(*x); }',
         "recursive",
     ),
-    "a vote of a part": (
-        'extern "C" __global__ void k(int* x) {\n'
-        ' asm volatile("{.reg .pred p; setp.ne.u32 p, %0, 0; bar.red.popc.u32 %0, 1, 64, p;}" : "+r"(*x));  // here\n}',
-        "bar.red.popc.u32",
-    ),
-    "tensor cores": (
-        'extern "C" __global__ void k(double* c, double a, double b) {\n double x = 0, y = 0;\n'
-        ' asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"'
-        ' : "+d"(x), "+d"(y) : "d"(a), "d"(b));  // here\n c[threadIdx.x] = x + y; }',
-        "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
-    ),
-    "bulk copies by tensor maps": (
-        'extern "C" __global__ void k(float* x) {\n __shared__ float box[4];\n'
-        " unsigned at = __cvta_generic_to_shared(box);\n"
-        ' asm volatile("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%1, {%0}], [%0];"  // here\n'
-        ' :: "r"(at), "l"(x));\n *x = box[0]; }',
-        "cp.async.bulk.tensor.1d.global.shared::cta.bulk_group",
+    "textures": (
+        'extern "C" __global__ void k(float* o, cudaTextureObject_t t) { *o = tex2D<float>(t, 1.0f, 2.0f); }  // here',
+        "tex.2d",
     ),
 }
 
@@ -261,6 +239,9 @@ def test_opcodes_that_are_not_modelled_are_named_with_their_line(name: str) -> N
         "red.acquire.gpu.add.u32 [%x], %a",
         "red.global.exch.b32 [%x], %a",
         "ld.b128 %x, [%x]",
+        "bar.red.popc.u32 %a, 1, 64, %q",
+        "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%x, %x}, {%x}, {%x}, {%x, %x}",
+        "cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%x, {%a}], [%a]",
     ],
 )
 def test_what_no_gpu_has_or_nothing_here_computes_is_refused_by_name(opcode: str) -> None:
@@ -291,14 +272,6 @@ def test_kernels_that_do_not_end_are_stopped() -> None:
         ptx.execute(program(text), "spin", (1,), (32,), (np.zeros(1, np.int32),), max_thread_instructions=100_000)
 
 
-def test_kernels_that_do_not_end_are_stopped_by_time_at_the_line_that_runs() -> None:
-    text = 'extern "C" __global__ void spin(volatile int* x)\n{ int n = 0;\n    while (*x == 0) n++;\n    x[1] = n; }'
-    began = time.monotonic()
-    with pytest.raises(UsageError, match=r"kernel spin has run for 0\.5 s on this device, now at kernel\.cu:3; use"):
-        ptx.execute(program(text), "spin", (1,), (32,), (np.zeros(2, np.int32),), max_seconds=0.5)
-    assert time.monotonic() - began < 30
-
-
 ADDER = 'extern "C" __global__ void add(int* x) { __threadfence(); if (threadIdx.x == 0) atomicAdd(x, 1); }'
 
 
@@ -326,22 +299,6 @@ def test_a_sample_of_a_huge_grid_keeps_state_for_its_own_blocks_only() -> None:
     assert peak < 64 * 2**20
 
 
-TEXTURES = {
-    "tex.2d": "float* o, cudaTextureObject_t t) { *o = tex2D<float>(t, 1.0f, 2.0f); }",
-    "tex.1d": "float* o, cudaTextureObject_t t) { *o = tex1Dfetch<float>(t, 3); }",
-    "sust.b.2d": "float* o, cudaSurfaceObject_t t) { surf2Dwrite(*o, t, 4, 0); }",
-}
-
-
-@pytest.mark.parametrize("opcode", TEXTURES)
-def test_textures_and_surfaces_are_not_modelled(opcode: str) -> None:
-    text = f'extern "C" __global__ void k({TEXTURES[opcode]}'
-    with pytest.raises(
-        NotOnThisDevice, match=rf"kernel k uses {re.escape(opcode)}\S+, .* not model \(kernel\.cu line 1\)"
-    ):
-        ptx.execute(program(text), "k", (1,), (1,), (np.zeros(1, np.float32), np.uint64(1)))
-
-
 def test_more_blocks_than_a_gpu_runs_at_once_cannot_wait_for_each_other() -> None:
     text = """#include <cooperative_groups.h>
     extern "C" __global__ void k(int* x) { cooperative_groups::this_grid().sync(); *x = 1; }"""
@@ -355,13 +312,6 @@ def test_progress_is_told() -> None:
     source, target = np.ones(n, np.float32), np.zeros(n, np.float32)
     run(COPIES, "copy", (n // 256,), (256,), target, source, progress=told.append)
     assert told[-1].startswith("copy: 1024 of 1024 blocks")
-
-
-def test_resources_as_ptxas_reports_them() -> None:
-    found = ptx.compile_cubin(REDUCTION, arch="sm_90").resources
-    assert found["total"].shared_bytes == 1024
-    assert 8 <= found["total"].registers <= 64
-    assert found["total"].local_bytes == 0
 
 
 def test_parameter_names_survive_awkward_signatures() -> None:
@@ -380,40 +330,26 @@ def test_parameter_names_survive_awkward_signatures() -> None:
 
 
 def test_damaged_ptx_is_an_error_and_nothing_else() -> None:
-    """Tokens of real modules dropped, doubled, swapped and replaced: all is refused, or runs within its bounds."""
-    token = re.compile(r"\s+|[%$_A-Za-z.][\w.$%|<>]*|-?0[fFdDxX][0-9A-Fa-f]+U?|-?\d+|[^\s]")
-    dice = random.Random(5)
-    for text in (COPIES, GEMM, REDUCTION):
-        whole = ptx.compile_ptx(text, arch="sm_80").ptx
-        start = whole.index(".visible .entry")
-        tokens = token.findall(
-            whole[start : whole.index(".visible .entry", start + 10) if text is not REDUCTION else whole.index(".file")]
-        )
-        for _ in range(60):
-            damaged = list(tokens)
-            for _ in range(dice.randrange(1, 4)):
-                place, other = dice.randrange(len(damaged)), dice.randrange(len(damaged))
-                choice = dice.randrange(4)
-                if choice == 0:
-                    del damaged[place]
-                elif choice == 1:
-                    damaged.insert(place, damaged[other])
-                elif choice == 2:
-                    damaged[place], damaged[other] = damaged[other], damaged[place]
-                else:
-                    damaged[place] = dice.choice(
-                        ["-1", "99999999999999999999", "%r1", "%p1", "{", "]", "f32", "bra", "0f7F800000"]
-                    )
-            broken = ptx.PtxModule(
-                ".version 8.0\n.target sm_80\n.address_size 64\n" + "".join(damaged), "none", "sm_80"
-            )
-            try:
-                loaded = ptx.Program(broken)
-                for name, parameters in loaded.kernels.items():
-                    args = [np.zeros(2048, np.float32) if p.size == 8 else np.int32(7) for p in parameters]
-                    ptx.execute(loaded, name, (2,), (64,), args, max_thread_instructions=100_000)
-            except BandwidthError as error:
-                assert "\n" not in str(error)  # noqa: PT017 (most damage is an error, some is not)
+    """Tokens of a real module dropped, doubled, swapped and replaced: all is refused, or runs within its bounds."""
+    others = ["-1", "99999999999999999999", "%r1", "%p1", "{", "]", "f32", "bra", "0f7F800000"]
+    whole, dice = ptx.compile_ptx(REDUCTION, arch="sm_80").ptx, random.Random(5)
+    entry = whole[whole.index(".visible .entry") : whole.index(".file")]
+    tokens = re.findall(r"\s+|[%$_A-Za-z.][\w.$%|<>]*|-?0[fFdDxX][0-9A-Fa-f]+U?|-?\d+|[^\s]", entry)
+    for _ in range(150):
+        damaged = list(tokens)
+        for _ in range(dice.randrange(1, 4)):
+            place, other = dice.randrange(len(damaged)), dice.randrange(len(damaged))
+            first, second = damaged[place], damaged[other]
+            damaged[place] = dice.choice(["", first + second, second, dice.choice(others)])
+            damaged[other] = first if damaged[place] == second else second
+        broken = ptx.PtxModule(".version 8.0\n.target sm_80\n.address_size 64\n" + "".join(damaged), "none", "sm_80")
+        try:
+            loaded = ptx.Program(broken)
+            for name, parameters in loaded.kernels.items():
+                args = [np.zeros(2048, np.float32) if p.size == 8 else np.int32(7) for p in parameters]
+                ptx.execute(loaded, name, (2,), (64,), args, max_thread_instructions=100_000)
+        except BandwidthError as error:
+            assert "\n" not in str(error)  # noqa: PT017 (most damage is an error, some is not)
 
 
 BY_VALUE = r"""
