@@ -103,8 +103,6 @@ template __global__ void scale<float>(float*);
     ("suffix", "options"),
     [
         ("ptx", ("-ptx", "-arch=compute_90")),
-        ("fatbin", ("-fatbin", "-gencode", "arch=compute_90,code=[sm_90,compute_90]")),
-        ("o", ("-c", "-gencode", "arch=compute_90,code=[sm_90,compute_90]")),
         ("so", ("-shared", "-Xcompiler=-fPIC", "-gencode", "arch=compute_90,code=[sm_90,compute_90]")),
     ],
 )

@@ -29,20 +29,6 @@ def copied(device, out, source):
     device.launcher(Launch(kernel=kernel, grid=(1,), block=(64,), args=(out, source)), None)()
 
 
-def test_a_source_may_lie_in_a_folder_with_a_quote(device, tmp_path):
-    """PTX names the header, and with it the folder."""
-    folder = tmp_path / '6" wafers {old}'
-    folder.mkdir()
-    (folder / "copied.h").write_text("__device__ __noinline__ float copied(float x) { return x; }\n")
-    source = folder / '6".cu'
-    source.write_text('#include "copied.h"\n' + COPY.replace("in[threadIdx.x]", "copied(in[threadIdx.x])"))
-    kernel = device.kernel(KernelSource(text=source.read_text(), name="copy", file=source, options=(f"-I{folder}",)))
-    out = np.zeros(64, np.float32)
-    device.launcher(Launch(kernel=kernel, grid=(1,), block=(64,), args=(out, np.ones(64, np.float32))), None)()
-    assert out.sum() == 64
-    assert kernel.code.identity.ptx is not None
-
-
 def test_an_empty_array_is_not_kept_alive(device):
     array = device.empty(64, "float32")
     copied(device, np.zeros(64, np.float32), np.ones(64, np.float32))
