@@ -246,12 +246,15 @@ def test_spaces_of_addresses() -> None:
 
 FENCES = (
     *(f"fence.{order}.{scope}" for order in ("sc", "acq_rel") for scope in ("cta", "cluster", "gpu", "sys")),
-    *("fence.acquire.gpu", "fence.release.gpu", "fence.gpu", "membar.cta", "membar.gl", "membar.sys"),
+    *(f"fence.proxy.async{of}" for of in ("", ".global", ".shared::cta", ".shared::cluster")),
+    *("fence.mbarrier_init.release.cluster", "fence.acquire.gpu", "fence.release.gpu", "fence.gpu"),
+    *("membar.cta", "membar.gl", "membar.sys"),
 )
 HINTS = (
     *(f"prefetch{space}.{cache} [%x]" for space in ("", ".global") for cache in ("L1", "L2")),
     *("prefetch.local.L1 [own]", "prefetchu.L1 [%x]", "nanosleep.u32 20", "pmevent 1"),
     *("griddepcontrol.wait", "griddepcontrol.launch_dependents"),
+    *("cp.async.bulk.prefetch.L2.global [%p0], 128", "cp.async.bulk.prefetch.L2.global.L2::cache_hint [%p0], 128, 0"),
     *("discard.L2 [%p0], 128", "discard.global.L2 [%p0], 128"),
     *(f"prefetch{space}.L2::evict_{which} [%p0]" for space in ("", ".global") for which in ("last", "normal", "first")),
     *("applypriority.L2::evict_normal [%p0], 128", "applypriority.global.L2::evict_normal [%p0], 128"),

@@ -138,12 +138,6 @@ def test_bulk_copies_move_bytes(opcode: str) -> None:
     np.testing.assert_array_equal(out, source)
 
 
-@pytest.mark.parametrize("hint", ["", ".L2::cache_hint"])
-def test_bulk_prefetches_do_nothing(hint: str) -> None:
-    given = ", 0" if hint else ""
-    assert results(f" cp.async.bulk.prefetch.L2.global{hint} [%p0], 128{given};\n mov.u32 %a, 3;\n") == [3] * 32
-
-
 def test_bulk_copies_need_their_mbarrier() -> None:
     with pytest.raises(NotOnThisDevice, match="complete_tx"):
         run_body(BODY + BULK + f" {spelled('bulk copy', 'complete_tx')[0]} [box], [%p0], 16;\n", (np.zeros(4),), 32)
@@ -175,7 +169,3 @@ def test_mbarriers_in_global_memory_are_a_fault() -> None:
 def test_operands_that_no_mbarrier_has_are_refused(opcode: str) -> None:
     with pytest.raises(NotOnThisDevice, match="mbarrier"):
         run_body(BODY + f" {opcode};\n", (np.zeros(32, np.uint32),), 32)
-
-
-def test_the_fence_of_init_does_nothing() -> None:
-    assert results(init(1) + " fence.mbarrier_init.release.cluster;\n mov.u32 %a, 3;\n") == [3] * 32
