@@ -76,15 +76,6 @@ def rotary_embedding(r: Random) -> Made:
     return (q, 2, 32), [(q, expected)]
 
 
-@program(LAYERS, K + r"""(float4* o, const float4* table, const int* ids, int width) {
-    for (int i = threadIdx.x; i < width;
-        i += blockDim.x) o[blockIdx.x * width + i] = __ldg(table + (long long)ids[blockIdx.x] * width + i);
-}""", 10, 32)  # fmt: skip
-def embedding_of_tokens(r: Random) -> Made:
-    table, ids, o = r.values(50, 160), r.below(50, 10), r.zeros(10, 160)
-    return (o, table, ids, 40), [(o, table[ids])]
-
-
 @program(TRAINING, K + r"""(float* p, const float* g, float* m, float* v, float rate, float b1, float b2,
         float decay, int t, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;
@@ -98,21 +89,6 @@ def adam_with_decay(r: Random) -> Made:
     np_ = p - 0.01 * (nm / (1 - 0.9**3) / (np.sqrt(nv / (1 - 0.99**3)) + 1e-8) + 0.1 * p)
     given = (np.float32(0.01), np.float32(0.9), np.float32(0.99), np.float32(0.1), 3, 100)
     return (p, g, m, v, *given), [(m, nm), (v, nv), (p, np_)]
-
-
-@program(QUANTISERS, K + r"""(signed char* q, float* scale, const float* a, int n) {
-    const float* row = a + blockIdx.x * n; float most = 0; __shared__ float s[4];
-    for (int i = threadIdx.x; i < n; i += 128) most = fmaxf(most, fabsf(row[i]));
-    for (int d = 16; d > 0; d /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
-    if (threadIdx.x % 32 == 0) s[threadIdx.x / 32] = most;
-    __syncthreads(); most = fmaxf(fmaxf(s[0], s[1]), fmaxf(s[2], s[3])); float f = 127 / most;
-    for (int i = threadIdx.x; i < n; i += 128) q[blockIdx.x * n + i] = (signed char)__float2int_rn(row[i] * f);
-    if (threadIdx.x == 0) scale[blockIdx.x] = most / 127;
-}""", 3, 128)  # fmt: skip
-def quantise_rows_to_bytes(r: Random) -> Made:
-    a, q, scale = r.values(3, 200), r.zeros(3, 200, dtype="i1"), r.zeros(3)
-    most = np.abs(a).max(axis=1, keepdims=True)
-    return (q, scale, a, 200), [(q, np.rint(a * (np.float32(127) / most))), (scale, most[:, 0] / 127)]
 
 
 @program(QUANTISERS, K + r"""(float* y, const char4* w, const char4* x, const float* scale, float sx, int n) {

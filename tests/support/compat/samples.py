@@ -84,19 +84,6 @@ def scan_of_hillis_and_steele(r: Random) -> Made:
     return (o, a), [(o, a.cumsum(dtype=r.dtype))]
 
 
-@program(SAMPLES, K + r"""(unsigned* o, const unsigned char* a, int n) {
-    __shared__ unsigned h[4][256]; int t = threadIdx.x, w = t / 32;
-    for (int i = t; i < 1024; i += 128) h[0][i] = 0;
-    __syncthreads();
-    for (int i = blockIdx.x * 128 + t; i < n; i += gridDim.x * 128) atomicAdd(&h[w][a[i]], 1u);
-    __syncthreads();
-    for (int i = t; i < 256; i += 128) atomicAdd(&o[i], h[0][i] + h[1][i] + h[2][i] + h[3][i]);
-}""", 3, 128)  # fmt: skip
-def histogram_with_a_copy_for_each_warp(r: Random) -> Made:
-    a, o = r.below(256, 2000, dtype="u1"), r.zeros(256, dtype="u4")
-    return (o, a, 2000), [(o, np.bincount(a, minlength=256))]
-
-
 @program(SAMPLES, K + r"""(T* a) {
     __shared__ T s[512]; int t = threadIdx.x; s[t] = a[t]; s[t + 256] = a[t + 256];
     for (int size = 2; size <= 512; size *= 2)
