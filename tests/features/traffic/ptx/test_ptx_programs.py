@@ -85,29 +85,15 @@ def test_fast_mathematics() -> None:
 HALVES = r"""
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
-__device__ void fused(__half* out, __half a, __half b) { *out = __hfma(a, b, a); }
-#if __CUDA_ARCH__ >= 800
-__device__ void fused(__nv_bfloat16* out, __nv_bfloat16 a, __nv_bfloat16 b) { *out = __hfma(a, b, a); }
-#else
-__device__ void fused(__nv_bfloat16* out, __nv_bfloat16 a, __nv_bfloat16 b) {}
-#endif
 template <class T> __device__ void all(T* out, const T* in, int n) {
     int i = threadIdx.x;
     T a = in[i], b = in[i + n];
     out[i] = a + b;
-    out[i + n] = a - b;
-    out[i + 2 * n] = a * b;
-    fused(&out[i + 3 * n], a, b);
-    out[i + 4 * n] = -a;
-    out[i + 5 * n] = __habs(a);
-    out[i + 6 * n] = __hmax(a, b);
-    out[i + 7 * n] = __hmin(a, b);
-    out[i + 8 * n] = a / b;
-    out[i + 9 * n] = hexp(a);
-    out[i + 10 * n] = hsqrt(__habs(a));
-    out[i + 11 * n] = (T)(float)(a < b);
-    out[i + 12 * n] = hfloor(a);
-    out[i + 13 * n] = (T)(float)a;
+    out[i + n] = a * b;
+    out[i + 2 * n] = __hmax(a, b);
+    out[i + 3 * n] = a / b;
+    out[i + 4 * n] = hexp(a);
+    out[i + 5 * n] = (T)(float)(a < b);
 }
 extern "C" __global__ void halves(__half* out, const __half* in, int n) { all(out, in, n); }
 extern "C" __global__ void brains(__nv_bfloat16* out, const __nv_bfloat16* in, int n) { all(out, in, n); }
@@ -131,17 +117,14 @@ def from_half(bits: np.ndarray, brain: bool) -> np.ndarray:
 def test_half_arithmetic_of_the_headers(brain: bool, arch: str) -> None:
     n = 128
     bits = to_half(np.random.default_rng(1).standard_normal(2 * n), brain)
-    out = np.zeros((14, n), np.uint16)
+    out = np.zeros((6, n), np.uint16)
     run(HALVES, "brains" if brain else "halves", (1,), (n,), out, bits, n, arch=arch)
     a, b = from_half(bits[:n], brain), from_half(bits[n:], brain)
-    fused = np.zeros_like(a) if brain and arch == "sm_75" else a * b + a  # that architecture has no fused bf16
-    exact = [a + b, a - b, a * b, fused, -a, np.abs(a), np.maximum(a, b), np.minimum(a, b)]
-    for row, expected in enumerate(exact):
+    for row, expected in enumerate([a + b, a * b, np.maximum(a, b)]):
         np.testing.assert_array_equal(out[row], to_half(expected, brain), err_msg=str(row))
-    for row, expected in ((8, a / b), (9, np.exp(a)), (10, np.sqrt(np.abs(a)))):
+    for row, expected in ((3, a / b), (4, np.exp(a))):
         np.testing.assert_allclose(from_half(out[row], brain), expected, rtol=0.008 if brain else 0.001)
-    for row, expected in ((11, a < b), (12, np.floor(a)), (13, a)):
-        np.testing.assert_array_equal(from_half(out[row], brain), expected)
+    np.testing.assert_array_equal(from_half(out[5], brain), a < b)
 
 
 def test_three_dimensional_launches() -> None:
