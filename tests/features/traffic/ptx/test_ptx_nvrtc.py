@@ -178,7 +178,8 @@ extern "C" __global__ void k(const float* x, float* f, double* d, std::int64_t* 
     if (threadIdx.x > 3) std::printf("%" PRId64 " %" PRIu32 "\\n", n[0], std::uint32_t(four));
 }
 """
-STAND_INS_NAMES = sorted(path.name for path in STAND_INS.iterdir())
+OF_C = ("assert", "float", "inttypes", "limits", "math", "stdbool", "stddef", "stdint", "stdio", "string")
+STAND_INS_NAMES = [*(f"{name}.h" for name in OF_C), *(f"c{name}" for name in OF_C), "limits", "type_traits", "utility"]
 OF_CUDA = ["cuda/std/cmath", "cuda/std/cstdint", "cuda/std/limits", "cuda/std/utility", "cuda_fp16.h"]
 
 
