@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from exact_opcodes import About, matches, parts_of, rule
-from opcode_lab import LANES, Line, computes, given_to, lab, lines_of, operands, size, spellings
+from opcode_lab import LANES, Line, computes, given_to, lab, lines_of, operands, size, some_spellings, spellings
 
 from pytest_bandwidth.features.traffic import ptx
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Form
@@ -20,6 +20,7 @@ def test_a_row_computes_what_the_isa_says(form: Form) -> None:
     for opcode in spellings(form):
         by_kind[rule(opcode).sources[0]] += lines_of(opcode)
     assert by_kind
+    whole = {*some_spellings(form)}
     for kind, lines in by_kind.items():
         made = lab(lines)
         out = np.zeros((LANES, made.words), np.uint64)
@@ -28,7 +29,8 @@ def test_a_row_computes_what_the_isa_says(form: Form) -> None:
         assert not execution.faults
         columns = iter(out.T.tolist())
         for line in made.lines:
-            check(line, [next(columns) for _ in line.results], kind)
+            # Of spellings that differ in what others differ in as well, every fifth lane has to do.
+            check(line, [next(columns) for _ in line.results], kind, 1 if line.opcode in whole else 5)
 
 
 def near_limits(opcode: str, given: tuple[int, ...]) -> bool:
@@ -39,21 +41,21 @@ def near_limits(opcode: str, given: tuple[int, ...]) -> bool:
     return not all(600 < bits >> 52 & 0x7FF < 1400 for bits in given)
 
 
-def check(line: Line, found: list[list[int]], kind: str) -> None:
+def check(line: Line, found: list[list[int]], kind: str, step: int) -> None:
     expected = rule(line.opcode)
     for ours, theirs in ((expected.sources, line.sources), (expected.results, line.results)):
         assert [size(kind) for kind in ours[: len(theirs)]] == [size(kind) for kind in theirs]
-    normal, lanes = 0, given_to(line.sources, kind)
+    normal, lanes = 0, given_to(line.sources, kind)[::step]
     with np.errstate(all="ignore"):
         # An opcode of one operand has each of the special ones in many lanes.
         results = {x: expected.compute(*x) for x in dict.fromkeys(lanes) if not near_limits(line.opcode, x)}
         for lane, given in enumerate(lanes):
             for to, column, result in zip(expected.results, found, results.get(given, ()), strict=False):
-                got = column[lane]
+                got = column[step * lane]
                 if got == result:
                     continue
                 normal += any(isinstance(part, About) and part.is_normal(of) for part, of in parts_of(result, to))
                 assert matches(got, result, to), (
                     f"{line.opcode}{[hex(bits) for bits in given]} gave {got:#x}, expected {result}"
                 )
-    assert normal > 100 or not {"approx", "full"} & set(line.opcode.split("."))
+    assert normal * step > 100 or not {"approx", "full"} & set(line.opcode.split("."))
