@@ -68,8 +68,8 @@ def test_unchanged_code_is_unchanged_and_its_results_are_identical_whichever_tes
     counted.file("test_random.py", GATHER)
     counted.run_here("--bandwidth-update-new").assert_outcomes(passed=3)
     results = []
-    for run, options in ((counted.run, ["--bandwidth-strict", "-k", "scale or gather"]), (counted.run_here, [])):
-        result = run("--bandwidth-json=run.json", *options)
+    for options in (["--bandwidth-strict", "-k", "scale or gather"], []):
+        result = counted.run("--bandwidth-json=run.json", *options)
         result.assert_outcomes(passed=2 if options else 3, deselected=1 if options else 0)
         results.append(json.loads((counted.path / "run.json").read_text())["results"])
     assert results[0] == results[1]
@@ -145,6 +145,10 @@ def test_a_failure_names_its_measurement_where_the_test_has_several(counted):
     counted.file("test_scale.py", TWICE.replace("READ", "4 * n + 32"))
     untouched = counted.run_here("--bandwidth-update", "--bandwidth-strict")
     untouched.stdout.fnmatch_lines(["the kernel @ sums touches 65,536 of *", "test_scale.py:10: declared bytes"])
+    counted.file("test_scale.py", TWICE.replace("READ", "x").replace("stats", "stat"))
+    unknown = counted.run_here()
+    expected = "t.yaml has no entry 'test_scale @ stat', it has 'test_scale', 'test_scale @ stats', *"
+    unknown.stdout.fnmatch_lines([f"UNDECIDED test_scale.py::test_scale @ stat: {expected}"])
 
 
 def test_other_bytes_and_numbers_than_the_kernel_reads_are_told_and_shown_where_the_body_failed(project, counts):

@@ -158,6 +158,7 @@ def test_ptx_for_newer_architectures_is_read(target: str) -> None:
     ("old", "new", "what", "line"),
     [
         ("mov.u32", "mov.foo.u32", "mov.foo.u32", 11),
+        ("[x]", "[x+8]", "ld.param.u64", 10),  # beyond the parameter
         ("%tid.x", "%pm3", "mov.u32 of %pm3", 11),
         ("%tid.x", "%new_special", "mov.u32 of %new_special", 11),
         (" ret;", " p_0 : .callprototype ()\n_ (.param .b32 _);\n call %rd2, (), p_0;", "call of %rd2", 15),
