@@ -83,21 +83,6 @@ def test_the_measured_size_is_compared_where_that_is_cheap(damage, n, profile, s
     assert [line[: len(start)] for line, start in zip(found, said, strict=True)] == said
 
 
-def test_results_on_the_host_are_looked_at_there():
-    class Gpu(Host):
-        """Its array module refuses the host's arrays, as CuPy does."""
-
-        def isnan(self, array):
-            raise TypeError(f"Unsupported type {type(array)}")
-
-        @property
-        def xp(self):
-            return SimpleNamespace(**{**vars(np), "isnan": self.isnan})
-
-    case = COPY.prepare(Host(), "float32", {"n": 3 << 20})
-    assert wrong_at_full_size(Gpu(), COPY, "float32", case, "quick") == []
-
-
 def test_on_the_traffic_device_executing_is_measuring():
     class Traffic(Host):
         device = "traffic"
@@ -146,15 +131,6 @@ def test_work_that_no_size_doubles_is_no_evidence():
     ("name", "version", "dtype", "sizes", "device", "sentence"),
     [
         ("strided_read", "plain", "float32", {"n": 9, "stride": 8}, "cuda", "strided reads ask for 8.0× the sectors"),
-        ("strided_read", "plain", "float16", {"n": 9, "stride": 2}, "cuda", "strided reads ask for 2.0× the sectors"),
-        (
-            "strided_write",
-            "plain",
-            "float32",
-            {"n": 9, "stride": 32},
-            "cuda",
-            "strided writes ask for 8.0× the sectors",
-        ),
         ("misaligned", "plain", "float32", {"n": 9, "offset": 1}, "cuda", "misaligned reads ask for 1.2× the sectors"),
         ("gather", "int32", "float16", {"n": 9}, "cuda", "random reads ask for 16.0× the sectors"),
         ("transpose", "naive", "float32", {"rows": 2048, "cols": 9}, "cuda", "strided writes ask for 8.0× the sectors"),
@@ -183,43 +159,38 @@ def test_other_orders_have_no_finding(name, version, sizes, device):
     assert bottleneck_finding(name, version, "float32", sizes, device) is None
 
 
-class OtherGpu:
-    """As much of an array on another GPU as poisoning and checking touch: each asks which GPU is current."""
+def test_a_result_on_another_gpu_is_poisoned_read_and_counted_there():
+    inside, seen = [], []
 
-    def __init__(self):
-        self.inside = False
-        self.seen = []
-        self.device = self
+    class OtherGpu:
+        """As much of an array as poisoning and checking touch: each asks which GPU is current."""
 
-    def __enter__(self):
-        self.inside = True
+        @property
+        def device(self):
+            return self
 
-    def __exit__(self, *_):
-        self.inside = False
+        def __enter__(self):
+            inside.append(self)
 
-    def fill(self, _value):
-        self.seen.append(("fill", self.inside))
+        def __exit__(self, *_):
+            inside.clear()
 
-    def get(self):
-        self.seen.append(("get", self.inside))
-        return np.zeros(3)
+        def fill(self, _value):
+            seen.append(("fill", inside == [self]))
 
+        def get(self):
+            seen.append(("get", inside == [self]))
+            return np.zeros(3)
 
-def test_a_result_on_another_gpu_is_poisoned_and_read_there():
-    array = OtherGpu()
+    array, fixture = OtherGpu(), Host()
     poison(replace(COPY.prepare(Host(), "float32", {"n": 3}), results={"out": array}))
     assert (on_host(array) == np.zeros(3)).all()
-    assert array.seen == [("fill", True), ("get", True)]
-
-
-def test_elements_left_out_are_counted_on_the_gpu_that_holds_them():
-    array, asked = OtherGpu(), []
-    xp = SimpleNamespace(isnan=lambda found: (asked.append(found.inside), np.zeros(3, bool))[1])
+    fixture.xp = SimpleNamespace(isnan=lambda found: (seen.append(("isnan", inside == [found])), np.zeros(3, bool))[1])
     case = replace(COPY.prepare(Host(), "float32", {"n": 3 << 20}), steps=(), results={"out": array})
-    fixture = Host()
-    fixture.xp = xp
     assert wrong_at_full_size(fixture, COPY, "float32", case, "quick") == []
-    assert asked == [True]
+    copied = COPY.prepare(Host(), "float32", {"n": 3 << 20})  # what lies on the host is looked at with NumPy
+    assert wrong_at_full_size(fixture, COPY, "float32", copied, "quick") == []
+    assert set(seen) == {("fill", True), ("get", True), ("isnan", True)}
 
 
 def test_a_product_without_its_library_skips_and_says_what_to_install():

@@ -1,17 +1,8 @@
-"""The references against figures worked out by hand, and against properties that define them."""
+"""References against figures worked out by hand, where kernels, twins and references could share a mistake."""
 
 import numpy as np
-import pytest
 
 from pytest_bandwidth.suite.operations import references
-
-
-def test_streams():
-    b, c = np.array([1, 2], "float16"), np.array([10, 20], "float16")
-    np.testing.assert_array_equal(references.scale(b, 3), [3, 6])
-    np.testing.assert_array_equal(references.add(b, c), [11, 22])
-    np.testing.assert_array_equal(references.triad(b, c, 3), [31, 62])
-    assert references.add(b, c).dtype == np.float64
 
 
 def fmix32(h):
@@ -26,22 +17,6 @@ def test_uniform_numbers_are_the_published_hash():
     seed = 0x5EED
     drawn = references.uniform(seed, 1000)
     np.testing.assert_array_equal(drawn, [(fmix32(i ^ seed) >> 8) / 2**24 for i in range(1000)])
-
-
-def test_uniform_numbers_look_uniform():
-    drawn = references.uniform(7, 1 << 16)
-    assert drawn.min() >= 0
-    assert drawn.max() < 1
-    counts, _ = np.histogram(drawn, 16, (0, 1))
-    # Each bin: 4096 ± 62; six standard deviations.
-    assert np.abs(counts - 4096).max() < 372
-
-
-def test_dropout_keeps_the_expected_value():
-    dropped = references.bias_relu_dropout(np.full(1 << 16, 0.5), 0.5, 0.25, 3)
-    assert set(np.unique(dropped)) == {0.0, 1 / 0.75}
-    assert dropped.mean() == pytest.approx(1.0, abs=0.02)
-    assert not references.bias_relu_dropout(np.array([-1.0] * 100), 0.5, 0.25, 3).any()
 
 
 def test_chains_round_at_every_step():
@@ -59,29 +34,6 @@ def test_softmax_by_hand_and_under_shifts():
     assert references.softmax(np.empty((3, 0))).shape == (3, 0)
 
 
-def test_layer_norm_has_mean_beta_and_deviation_gamma():
-    x = np.random.default_rng().normal(5, 3, (4, 1000))
-    normal = references.layer_norm(x, np.full(1000, 2.0), np.full(1000, 7.0), 0.0)
-    np.testing.assert_allclose(normal.mean(axis=1), 7)
-    np.testing.assert_allclose(normal.std(axis=1), 2)
-
-
-def test_logsumexp_by_hand():
-    np.testing.assert_allclose(references.logsumexp(np.log([[1.0, 2.0, 5.0]])), [np.log(8)])
-    np.testing.assert_allclose(references.logsumexp(np.array([[1000.0, 1000.0]])), [1000 + np.log(2)])
-    np.testing.assert_array_equal(references.logsumexp(np.empty((2, 0))), [-np.inf, -np.inf])
-
-
-def test_linear_is_a_product_with_the_transpose():
-    x, w = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [5.0, 6.0], [7.0, 8.0]])
-    np.testing.assert_array_equal(references.linear(x, w), [[11, 17, 23]])
-
-
-def test_attention_to_equal_keys_is_the_mean_of_the_values():
-    q, k, v = np.ones((2, 4)), np.ones((3, 4)), np.arange(12.0).reshape(3, 4)
-    np.testing.assert_allclose(references.attention(q, k, v), np.tile(v.mean(axis=0), (2, 1)))
-
-
 def test_attention_scores_are_scaled_by_the_root_of_the_head():
     # One score of 4·ln 3 ÷ √4 = 2·ln 3 against 0: weights 9 to 1.
     q, k = np.array([[1.0, 1, 1, 1]]), np.array([[np.log(3)] * 4, [0, 0, 0, 0]])
@@ -94,13 +46,6 @@ def test_query_heads_share_cache_heads_in_order():
     np.testing.assert_allclose(references.kv_decode(q, cache, cache, 2).ravel(), [0.5, 0.5, 2.5, 2.5])
     np.testing.assert_allclose(references.kv_decode(q, cache, cache, 1).ravel(), [0, 0, 2, 2])
     np.testing.assert_array_equal(references.kv_decode(q, cache, cache, 0), np.zeros((1, 4, 1)))
-
-
-def test_appending_changes_the_new_tokens_only():
-    cache, new = np.zeros((1, 1, 4, 2)), np.ones((1, 1, 2, 2))
-    appended = references.kv_append(cache, new, 1)
-    np.testing.assert_array_equal(appended[0, 0, :, 0], [0, 1, 1, 0])
-    assert not cache.any()
 
 
 def test_q4_0_blocks_by_hand():
