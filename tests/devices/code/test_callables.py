@@ -29,9 +29,7 @@ def kernel(y, x):
     return [one for one in (y, x) if one.any()]
 '''
 UNCHANGED = {
-    "a comment": SOURCE.replace("FACTOR = 3.0", "FACTOR = 3.0  # a comment"),
     "another docstring": SOURCE.replace("Say what it does.", "Say it in other words."),
-    "lines": SOURCE.replace("\ndef", "\n\n\ndef"),
     "an unused name": SOURCE + "\nUNUSED = object()\n",
 }
 CHANGED = {
@@ -40,21 +38,16 @@ CHANGED = {
     "a global": SOURCE.replace("FACTOR = 3.0", "FACTOR = 3.5"),
     "a helper": SOURCE.replace("x * FACTOR", "x / FACTOR"),
     "what goes on inside": SOURCE.replace("one.any()", "one.all()"),
-    "how often": SOURCE.replace("range(2)", "range(3)"),
 }
 UNKNOWN = {
     "another module": SOURCE.replace("import math", "import os as math"),
     "an object": SOURCE.replace("FACTOR = 3.0", "FACTOR = object()"),
-    "a class of one's own": SOURCE.replace("FACTOR = 3.0", "class Factor: pass\nFACTOR = Factor"),
     "a list that anybody changes": SOURCE.replace("FACTOR = 3.0", "FACTOR = [3.0]"),
     "a missing name": SOURCE.replace("FACTOR = 3.0", ""),
     "a file": SOURCE.replace("multiply(helper(x)", "multiply(open(x)"),
-    "code of a text": SOURCE.replace("multiply(helper(x)", "multiply(eval('x')"),
     "a name that it sets": SOURCE.replace("    for part", "    global FACTOR\n    FACTOR = 4\n    for part"),
     "a library": SOURCE.replace("np.multiply", "np.ctypeslib.load_library"),
-    "an import of another module": SOURCE.replace("    for part", "    import subprocess\n    for part"),
     "a class": SOURCE.replace("    for part", "    class Own: pass\n    for part"),
-    "a ufunc of one's own": SOURCE.replace("FACTOR = 3.0", "FACTOR = np.frompyfunc(len, 1, 1)"),
     "what is reached by force": SOURCE.replace("multiply(helper(x)", "multiply(helper.__globals__"),
 }
 
@@ -130,10 +123,8 @@ def test_what_is_known_by_its_name_or_all_of_its_parts(function):
 @pytest.mark.parametrize(
     "function",
     [
-        *(time.sleep, os.stat, open, exec, getattr, object(), np.random.default_rng().random, np.vectorize(len)),
-        *(np.frompyfunc(len, 1, 1), np.ctypeslib.load_library, functools.partial(os.stat), print),
-        functools.wraps(np.sum)(functools.lru_cache(lambda x: x)),
-        functools.wraps(np.sum)(lambda x: os.stat(x)),
+        *(time.sleep, open, exec, object(), np.random.default_rng().random, functools.partial(os.stat)),
+        *(np.ctypeslib.load_library, functools.wraps(np.sum)(functools.lru_cache(lambda x: x))),
     ],
 )
 def test_what_is_not_is_unknown(function):
@@ -147,9 +138,8 @@ def test_a_function_that_calls_itself_ends():
     assert code(twice, np.zeros(N)).function is not None
 
 
-def test_arguments_of_others_are_unknown():
+def test_arguments_of_a_call_are_told_by_their_values_and_others_unknown():
     assert code(lambda x: x.sum(), object()) == UNKNOWN_CODE
-    assert code(lambda x: x.sum(), np.ma.zeros(N)) == UNKNOWN_CODE
     assert code(np.sum, np.zeros(N), axis=0).is_same(code(np.sum, np.ones(N), axis=0), by="sass")
     assert not code(np.sum, np.zeros(N), axis=0).is_same(code(np.sum, np.zeros(N), axis=None), by="sass")
 
@@ -186,14 +176,6 @@ def around(grid=4, times=1, array=None, scale=2.0):
 def test_what_stands_around_code_that_the_test_names_is_of_its_identity(other):
     assert around().is_same(around(), by="sass")
     assert not around().is_same(around(**other), by="sass")
-
-
-def test_what_a_function_around_code_names_is_known_by_its_type():
-    def run(x):
-        np.multiply(x, math.pi, out=x)
-        os.getpid()
-
-    assert code(run, np.zeros(N), said=b"cubin").is_same(code(run, np.ones(N), said=b"cubin"), by="sass")
 
 
 def test_what_was_bound_to_a_function_stands_around_its_code_too():

@@ -2,8 +2,7 @@
 
 import functools
 import struct
-import subprocess
-import sys
+from dataclasses import replace
 
 import pytest
 
@@ -14,12 +13,11 @@ import numpy as np
 from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.code.cubin import code_of_file, kernel_code, machine_code
 from pytest_bandwidth.devices.code.launch import arguments_digest, launch_digest
-from pytest_bandwidth.devices.kernel_source import shipped_folder
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest
 from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, compile_ptx, execute
 
-ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
+ARCHITECTURES = ("sm_80", "sm_120")
 SOURCE = """
 static __constant__ float weights[4] = {1.0f, 2.0f, 3.0f, 4.0f};
 namespace { __device__ float offset = 0.5f; }
@@ -56,24 +54,18 @@ extern "C" __global__ void constants(float* out, int n) {
 """
 UNCHANGED = {
     "a comment": SOURCE.replace("__syncthreads();", "__syncthreads();  // wait for all\n /* and\n more */", 1),
-    "white space and lines": SOURCE.replace("\n    ", "\n\n        "),
-    "names of parameters": SOURCE.replace("float x) { return x *", "float value) { return value *"),
     "another kernel before": OTHERS + SOURCE,
     "another kernel after": SOURCE + OTHERS,
     "an unused function": SOURCE + "__device__ float unused(float x) { return x + offset; }\n",
-    "a macro instead of a number": "#define THIRD 3.0f\n" + SOURCE.replace("/ 3.0f", "/ THIRD"),
 }
 CHANGED = {
     "an instruction": SOURCE.replace("tile[255 - threadIdx.x]", "tile[threadIdx.x]"),
-    "one operation": SOURCE.replace("/ 3.0f", "* 3.0f"),
     "a number": SOURCE.replace("/ 3.0f", "/ 3.1f"),
     "a constant's value": SOURCE.replace("{1.0f, 2.0f", "{1.0f, 2.5f"),
     "a variable's value": SOURCE.replace("offset = 0.5f", "offset = 0.25f"),
     "a function that it calls": SOURCE.replace("weights[1] +", "weights[2] +"),
     "launch bounds": SOURCE.replace("__launch_bounds__(256)", "__launch_bounds__(128)"),
     "shared memory": SOURCE.replace("tile[256];", "tile[512];"),
-    "a loop that is unrolled": SOURCE.replace("    for (int k", "    #pragma unroll 4\n    for (int k"),
-    "a volatile access": SOURCE.replace("const float* in", "const volatile float* in"),
 }
 
 # What `assert` and `printf` only say is no code: it changes with each line above.
@@ -93,11 +85,9 @@ SAID_UNCHANGED = {
     "another text of printf": SAID.replace("negative %d in", "%d is below zero:"),
 }
 SAID_CHANGED = {
-    "a constant": SAID.replace("+ 7", "+ 8"),
     "a constant and lines": f"\n{SAID.replace('+ 7', '+ 8')}",
     "what is asserted": SAID.replace("assert(n > 5)", "assert(n > 6)"),
     "an assertion more": SAID.replace("assert(n > 5)", "assert(n > 5); assert(n < 500)"),
-    "an assertion less": SAID.replace("assert(n > 5);", ""),
     "what is printed": SAID.replace('"\\n", i);', '"\\n", n);'),
 }
 
@@ -250,7 +240,6 @@ def test_what_a_module_says_of_its_language_is_no_part_of_its_hash():
         ".version 8.0 .visible .entry other() { trap; }\n.target sm_90\nret;\n",
         ".version 8.0;\n.target sm_90\nret;\n",
         ".version 8.0\x0b.extern .func f();\n.target sm_90\nret;\n",
-        ".version 8.0\n.target sm_90\n.version 8.0 trap;\nret;\n",
         ".version 8.0\n.target sm_90\n.version 8.0\nret;\n",
         "\n.version 8.0\n.target sm_90\nret;\n",
     ],
@@ -297,81 +286,36 @@ def test_a_cubin_without_symbols_is_unknown():
     assert code_of_file(bytes(data)) is None
 
 
-ARRAY = np.zeros(64, np.float32)
+ARRAY, TABLE = np.zeros(64, np.float32), np.zeros((64, 2), np.float32)
 LAUNCH = Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY, np.int32(64)), 128)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        Launch("kernel", (5, 1, 1), (64, 1, 1), (ARRAY, np.int32(64)), 128),
-        Launch("kernel", (4, 1, 1), (32, 1, 1), (ARRAY, np.int32(64)), 128),
-        Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY, np.int32(64)), 0),
-        Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY, np.int32(63)), 128),
-        Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY, np.int64(64)), 128),
-        Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY, 64), 128),
-        Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY[:32], np.int32(64)), 128),
-        Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY.astype(np.float64), np.int32(64)), 128),
-        Launch("kernel", (4, 1, 1), (64, 1, 1), (np.zeros((64, 2), np.float32)[:, 0], np.int32(64)), 128),
-        Launch("kernel", (4, 1, 1), (64, 1, 1), (None, np.int32(64)), 128),
+        {"grid": (5, 1, 1)},
+        {"block": (32, 1, 1)},
+        {"shared_bytes": 0},
+        *({"args": (ARRAY, n)} for n in (np.int32(63), np.int64(64), 64)),
+        *({"args": (x, np.int32(64))} for x in (ARRAY[:32], ARRAY.astype(np.float64), TABLE[:, 0], None)),
     ],
 )
 def test_a_launch_is_known_by_its_shape_types_sizes_and_scalars(other):
-    assert launch_digest(other) != launch_digest(LAUNCH)
+    assert launch_digest(replace(LAUNCH, **other)) != launch_digest(LAUNCH)
 
 
-def test_arrays_in_one_anothers_memory_are_another_launch():
-    first, second = ARRAY.copy(), ARRAY.copy()
+def test_where_arrays_lie_is_no_part_of_a_launch_but_whether_in_one_anothers_memory():
+    first, second = ARRAY.copy(), ARRAY + 1
 
     def launched(*args):
         return launch_digest(Launch("kernel", (4, 1, 1), (64, 1, 1), args))
 
     apart = launched(first, second)
     assert launched(second, first) == launched(first, first.copy()) == apart
+    assert launch_digest(replace(LAUNCH, kernel="other", args=(second, np.int32(64)))) == launch_digest(LAUNCH)
     in_place = launched(first, first)
     assert in_place == launched(second, second)
     beside, over = launched(first[:32], first[32:]), launched(first[:32], first[16:48])
     assert beside == launched(first[:32], second[:32])
     assert len({apart, in_place, beside, over}) == 4
     assert arguments_digest((first,), {"out": first}) != arguments_digest((first,), {"out": second})
-
-
-def test_a_launch_does_not_depend_on_what_arrays_hold_or_where_they_lie():
-    again = Launch("other", (4, 1, 1), (64, 1, 1), (np.ones(64, np.float32), np.int32(64)), 128)
-    assert launch_digest(again) == launch_digest(LAUNCH)
-
-
-SHIPPED = """
-import sys
-from pathlib import Path
-sys.path[:0] = sys.argv[2:]
-from pytest_bandwidth.devices.code.cubin import kernel_code
-from pytest_bandwidth.domain.code.kernel_signature import source_name
-from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, compile_ptx
-
-file = Path(sys.argv[1])
-text = file.read_text()
-compiled, cubin = compile_ptx(text, filename=str(file)), compile_cubin(text, filename=str(file)).data
-for name in Program(compiled).kernels:
-    found = kernel_code(compiled.ptx, cubin, name).identity
-    print(source_name(name), found.ptx, found.sass)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("file", ["access.cu", "attention.cu", "softmax.cu", "stream.cu"])
-def test_shipped_kernels_keep_their_identity_over_processes_and_folders(file, tmp_path):
-    """And each has one of its own."""
-    moved = tmp_path / "elsewhere" / file
-    moved.parent.mkdir()
-    moved.write_text((shipped_folder() / file).read_text())
-    found = []
-    for path in (shipped_folder() / file, moved):
-        command = [sys.executable, "-c", SHIPPED, str(path), *sys.path]
-        done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=True)
-        found.append(done.stdout.splitlines())
-    assert found[0] == found[1]
-    hashes = [line.split() for line in found[0]]
-    assert len(hashes) >= 4
-    assert all("None" not in line for line in hashes)
-    assert len({ptx for _, ptx, _ in hashes}) == len({sass for *_, sass in hashes}) == len(hashes)

@@ -13,7 +13,6 @@ from pytest_bandwidth.devices.code.callables import callable_code
 from pytest_bandwidth.domain.code.identity import UNKNOWN_CODE
 
 HEAD = "import math, operator, sys, types, builtins, functools\nimport numpy as np\n"
-KERNEL = HEAD + "def kernel(x):\n    return float({})\n"
 
 
 def kernel(body, before="", after=""):
@@ -42,33 +41,13 @@ CASES = {
     "a relative import of math": beside(
         kernel("from .math import f\nreturn f(x)"), "math.py", "def f(x): return 1.0\n"
     ),
-    "a relative import of a package": beside(
-        kernel("from . import operator\nreturn operator.f(x)"), "operator.py", "def f(x): return 1.0\n"
-    ),
-    "a relative import from above": (
-        {"sub/__init__.py": "", "sub/inner.py": kernel("from ..numpy import f\nreturn f(x)"), "numpy.py": "f = abs\n"}
-        | {"case.py": "from pkg.sub.inner import kernel\n", "numpy.py": "def f(x): return 1.0\n"},
-        {"numpy.py": "def f(x): return 2.0\n"},
-    ),
     "a relative import at the top": beside(
         "from .math import f\ndef kernel(x): return f(x)\n", "math.py", "def f(x): return 1.0\n"
-    ),
-    "a relative import of everything": beside(
-        "from .math import *\ndef kernel(x): return f(x)\n", "math.py", "def f(x): return 1.0\n"
-    ),
-    "a relative module at the top": beside(
-        "from . import math\ndef kernel(x): return math.f(x)\n", "math.py", "def f(x): return 1.0\n"
     ),
     "a module put in sys.modules": beside(
         kernel("import cmath\nreturn cmath.f(x)", "from pkg import own\nsys.modules['cmath'] = own"),
         "own.py",
         "__name__ = 'cmath'\ndef f(x): return 1.0\n",
-    ),
-    "a made module put in sys.modules": own(
-        kernel(
-            "import cmath\nreturn cmath.f(x)",
-            "own = types.ModuleType('cmath')\nown.f = lambda x: 1.0\nsys.modules['cmath'] = own",
-        )
     ),
     "a module with a class of its own": own(
         kernel(
@@ -102,7 +81,6 @@ CASES = {
         "2.5",
     ),
     "a replaced constant": own(kernel("return math.pi", "math.pi = 3.0"), "3.0", "4.0"),
-    "a replaced function of a part of NumPy": own(kernel("return np.linalg.norm(x)", "np.linalg.norm = lambda x: 1.0")),
     "a module handed to a helper": own(
         kernel("return helper(np, x)", "np.sum = lambda x: 1.0\ndef helper(m, x): return m.sum(x)")
     ),
@@ -127,16 +105,7 @@ CASES = {
         )
     ),
     "a function by its name in globals": own(kernel("return globals()['f'](x)", "def f(x): return 1.0")),
-    "a function by its name in vars": own(kernel("return vars(np)['f'](x)", "np.f = lambda x: 1.0", "")),
-    "an attribute by a text": own(kernel("return getattr(np, 'sum')(x)", "np.sum = lambda x: 1.0")),
     "an attribute by a text in C": own(kernel("return operator.attrgetter('sum')(np)(x)", "np.sum = lambda x: 1.0")),
-    "a method by a text in C": own(kernel("return operator.methodcaller('sum', x)(np)", "np.sum = lambda x: 1.0")),
-    "a helper by importlib": beside(
-        kernel("import importlib\nreturn importlib.import_module('pkg.own').f(x)"), "own.py", "def f(x): return 1.0\n"
-    ),
-    "a helper by __import__": beside(
-        kernel("return __import__('pkg.own', fromlist=['f']).f(x)"), "own.py", "def f(x): return 1.0\n"
-    ),
     "code of a text": own(kernel("return eval(TEXT)", "TEXT = '1.0'")),
     "a decorator": beside(
         HEAD + "from pkg.own import decorated\n@decorated\ndef kernel(x): return 0.0\n",
@@ -145,41 +114,29 @@ CASES = {
     ),
     "a decorator that copies NumPy's names": own(HEAD + "@functools.wraps(np.sum)\ndef kernel(x): return 1.0\n"),
     "a wrapper's attribute": own(kernel("return kernel.factor", after="kernel.factor = 1.0")),
-    "a helper's attribute": own(kernel("return helper.f(x)", "def helper(): pass\nhelper.f = lambda x: 1.0")),
     "a default": own(HEAD + "def kernel(x, f=lambda x: 1.0): return f(x)\n"),
     "a keyword's default": own(HEAD + "def kernel(x, *, f=lambda x: 1.0): return f(x)\n"),
     "a partial": own(HEAD + "def f(y, x): return y\nkernel = functools.partial(f, 1.0)\n"),
     "a partial of a class of its own": own(
         HEAD + "class Own(functools.partial):\n    def __call__(self, x): return 1.0\nkernel = Own(np.sum)\n"
     ),
-    "a number of a class of its own": of_class("float", "__add__(self, other)", "A + 0.0", "A = Own(0)"),
     "a NumPy number of a class of its own": of_class("np.float64", "__add__(self, other)", "A + 0.0", "A = Own(0)"),
-    "a tuple of a class of its own": of_class("tuple", "__getitem__(self, at)", "A[0]", "A = Own((0,))"),
     "a list of a class of its own": own(
         HEAD
         + "class Own(list):\n    def __getitem__(self, at): return 1.0\n"
         + "def made(a):\n    def kernel(x): return a[0]\n    return kernel\nkernel = made(Own([0]))\n"
     ),
     "an array of a class of its own": of_class("np.ndarray", "sum(self)", "A.sum()", "A = np.zeros(3).view(Own)"),
-    "a view of a class of its own": of_class("np.ndarray", "sum(self)", "x.view(Own).sum()"),
     "a class that says to be NumPy's": own(
         kernel(
             "return np.float32(0).f()",
             "class float32(np.float64):\n    __module__ = 'numpy'\n    def f(self): return 1.0\nnp.float32 = float32",
         )
     ),
-    "a descriptor": own(
-        kernel(
-            "return A.f",
-            "class Own:\n    @property\n    def f(self): return 1.0\nA = Own()",
-        )
-    ),
     "an attribute of a class": own(kernel("return Own.factor", "class Own:\n    factor = 1.0")),
     "a ufunc of its own": own(kernel("return np.own(x[0])", "np.own = np.frompyfunc(lambda x: 1.0, 1, 1)", "")),
     "a vectorized function": own(kernel("return F(x[:1])[0]", "F = np.vectorize(lambda x: 1.0)")),
-    "a vectorized function in its body": own(kernel("return np.vectorize(f)(x[:1])[0]", "def f(x): return 1.0")),
     "a generator": own(kernel("return next(G)", "G = (value for value in [1.0] * 9)")),
-    "a generator in its body": own(kernel("return sum(f(one) for one in x[:1])", "def f(x): return 1.0")),
     "a closure's function": own(
         HEAD
         + "def made():\n    f = lambda x: 0.0\n    def kernel(x): return f(x)\n    def rebind():\n"
@@ -188,8 +145,6 @@ CASES = {
         "2.5",
     ),
     "a text in a comprehension": own(kernel("return ord([one + 'a' for one in ('',)][0])"), "'a'", "'b'"),
-    "a text in a generator": own(kernel("return sum(ord('a') for _ in x)", "from builtins import ord"), "'a'", "'b'"),
-    "a text in a lambda": own(HEAD + "kernel = lambda x: x.astype('f4').itemsize\n", "'f4'", "'f8'"),
     "a data file": beside(
         kernel("return np.loadtxt(FILE)", "FILE = __file__.replace('case.py', 'data')"), "data", "1.0"
     ),
@@ -256,7 +211,6 @@ def test_other_code_behind_a_name_is_not_the_same(run, case):
 
 SAME = {
     "NumPy by its usual name": kernel("return np.sum(x)"),
-    "NumPy by another name": kernel("return F(x)", "from numpy import sum as F"),
     "an import in its body": kernel("from math import sqrt\nimport numpy.linalg as la\nreturn sqrt(la.norm(x))"),
     "a helper of its own": kernel("return helper(np, x)", "def helper(m, x): return m.sum(x)"),
     "a wrapper of its own": kernel(
