@@ -66,7 +66,7 @@ def test_identity(gpu: AmdSmiGpu, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("compute", "memory", "expected"),
-    [("SPX", "NPS1", "unsupported"), ("CPX", "NPS4", "CPX NPS4"), ("CPX", None, "CPX"), ("SPX", "NPS4", "SPX NPS4")],
+    [("SPX", "NPS1", "unsupported"), ("CPX", None, "CPX"), ("SPX", "NPS4", "SPX NPS4")],
 )
 def test_partitions(
     gpu: AmdSmiGpu, monkeypatch: pytest.MonkeyPatch, compute: str, memory: str | None, expected: str

@@ -57,7 +57,6 @@ def test_the_real_cupy_on_this_machine_opens_or_says_why_not() -> None:
     [
         (35, 0, 13020, None, "no NVIDIA driver"),
         (35, 12040, 13020, None, "too old: it supports CUDA 12.4, CuPy needs 13.2"),
-        (3, 12040, 13020, None, "too old"),
         (100, 13000, 13000, None, "shows no GPU"),
         (100, 13000, 13000, "", "CUDA_VISIBLE_DEVICES is ''"),
         (999, 13000, 13000, None, "CUDA does not start"),
@@ -98,7 +97,6 @@ def test_rocm_without_a_driver_does_not_even_tell_versions(cupy: Any) -> None:
     ("index", "count", "visible", "said"),
     [
         (3, 1, None, "no device cuda:3: there is 1 GPU, cuda:0"),
-        (-1, 1, None, "no device cuda:-1: there is 1 GPU"),
         (4, 4, None, "there are 4 GPUs, cuda:0 to cuda:3"),
         (2, 1, "2", "there is 1 GPU, cuda:0 under CUDA_VISIBLE_DEVICES=2"),
     ],

@@ -56,6 +56,8 @@ def test_a_reading_becomes_conditions_after_the_clock_that_was_counted() -> None
 def test_busy_others_are_named_and_we_are_not() -> None:
     nvml = Nvml(uses=(ProcessUse(1, 99), ProcessUse(7, 80)))
     assert health(nvml).conditions().others == ("program7 (pid 7, 80 %)",)
+    assert describe(ProcessUse(4711, 80), "/usr/bin/python3.11") == "python3.11 (pid 4711, 80 %)"
+    assert describe(ProcessUse(4711, 80), None) == "process (pid 4711, 80 %)"
 
 
 def test_only_the_time_since_the_last_look_or_a_measurements_begin_counts_and_no_more_than_a_second() -> None:
@@ -121,7 +123,7 @@ def ecc(before: int | None, after: int | None) -> Finding | None:
             "memory-clock",
             ("was 899 MHz", "at least 90 %", "maximum of 1000", "slower memory", "nvidia-smi"),
         ),
-        *((memory_clock_low(found, 1000.0), None, ()) for found in (900.0, 1000.0, None)),
+        *((memory_clock_low(found, 1000.0), None, ()) for found in (900.0, None)),
         *((memory_clock_low(500.0, largest), None, ()) for largest in (None, 0)),
     ],
 )
@@ -154,8 +156,7 @@ def test_the_clock_is_the_median_over_intervals_that_are_long_enough(
 
 
 def test_a_coarse_clock_needs_a_longer_interval() -> None:
-    assert shortest_interval_ns(32) == 10_000
-    assert shortest_interval_ns(1024) == 20 * 1024
+    assert (shortest_interval_ns(32), shortest_interval_ns(1024)) == (10_000, 20 * 1024)
 
 
 MIB = 1 << 20
@@ -196,19 +197,13 @@ def test_on_the_host_our_whole_tree_is_ours() -> None:
     assert active_others(uses, ownership) == (uses[2],)
 
 
-def test_a_child_started_later_is_ours_as_well() -> None:
+def test_a_child_is_ours_even_once_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    # NVML names it for up to a second more.
+    monkeypatch.setattr(host, "_ours", set())
     ownership = find_ownership({}, {os.getpid(): 1}, nothing_grew, environ={})
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert active_others([ProcessUse(child.pid, 99)], ownership) == ()
         child.communicate(b"\n")
-
-
-def test_a_child_that_has_ended_is_still_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    # NVML names it for up to a second more.
-    monkeypatch.setattr(host, "_ours", set())
-    ownership = find_ownership({}, {os.getpid(): 1}, nothing_grew, environ={})
-    with subprocess.Popen([sys.executable, "-c", ""]) as child:
-        child.wait()
     assert active_others([ProcessUse(child.pid, 99)], ownership) == (ProcessUse(child.pid, 99),)
     host.remember(child.pid)
     assert active_others([ProcessUse(child.pid, 99)], ownership) == ()
@@ -249,20 +244,9 @@ def test_a_tree_is_all_above_and_all_below_and_the_workers_of_one_pytest_are_one
     assert process_tree(99, PARENTS) == {99}
 
 
-def test_the_real_proc_knows_our_parent() -> None:
-    if not Path("/proc/self/stat").exists():
-        pytest.skip("no /proc on this system")
-    assert parents_of_all()[os.getpid()] == os.getppid()
-
-
 def test_program_names_with_brackets_and_spaces_are_parsed(tmp_path: Path) -> None:
     for pid, text in (("7", "7 (a (b) c) S 3 7 7"), ("8", "8 (x) R 7"), ("9", "garbage")):
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "stat").write_text(text)
     (tmp_path / "10").mkdir()  # ended meanwhile
     assert parents_of_all(tmp_path) == {7: 3, 8: 7}
-
-
-def test_a_process_in_words() -> None:
-    assert describe(ProcessUse(4711, 80), "/usr/bin/python3.11") == "python3.11 (pid 4711, 80 %)"
-    assert describe(ProcessUse(4711, 80), None) == "process (pid 4711, 80 %)"

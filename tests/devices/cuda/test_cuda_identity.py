@@ -36,23 +36,17 @@ KNOWN = GpuIdentity(
 )
 
 
-def test_settings_hold_what_makes_figures_incomparable() -> None:
+def test_settings_hold_what_makes_figures_incomparable_and_facts_the_rest() -> None:
     identity = join_identity(MODEL_FACTS, KNOWN, {})
     assert identity.settings == {"mig": "disabled", "ecc": "on", "virtual": "none"}
     assert identity.kind == "cuda"
     assert (identity.name, identity.serial) == ("NVIDIA H100 80GB HBM3", "GPU-8a")
     assert identity.memory_gib == 8
     assert join_identity(MODEL_FACTS, replace(KNOWN, virtual="vgpu"), {}).settings["virtual"] == "vgpu"
-
-
-def test_facts_hold_versions_clocks_and_caches() -> None:
+    told = {"driver_version": "580.1", "cuda_runtime": "13.2", "compute_capability": "9.0", "persistence": "on"}
+    told |= {"l2_bytes": MODEL_FACTS.l2_bytes, "nvml": "available"}
     facts = join_identity(MODEL_FACTS, KNOWN, {"nvml": "available"}).facts
-    assert facts["driver_version"] == "580.1"
-    assert facts["cuda_runtime"] == "13.2"
-    assert facts["compute_capability"] == "9.0"
-    assert facts["l2_bytes"] == MODEL_FACTS.l2_bytes
-    assert facts["persistence"] == "on"
-    assert facts["nvml"] == "available"
+    assert told.items() <= facts.items()
     assert None not in facts.values()
 
 
@@ -79,13 +73,6 @@ def test_an_amd_gpu_is_known_by_its_gfx_name_and_its_infinity_cache_counts() -> 
     assert "compute_capability" not in identity.facts
     assert "cuda_runtime" not in identity.facts
     assert "MI300X" in peak_of(identity, arithmetic_peak(facts, GpuIdentity())).source
-
-
-def test_memory_arithmetic_needs_both_figures_and_an_nvidia_gpu() -> None:
-    found = arithmetic_peak(MODEL_FACTS, KNOWN)
-    assert "2619 MHz × 5120 bit" in found.source
-    assert arithmetic_peak(MODEL_FACTS, GpuIdentity()) is None
-    assert arithmetic_peak(replace(MODEL_FACTS, gfx="gfx942"), KNOWN) is None
 
 
 def test_without_a_driver_there_is_no_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,14 +182,10 @@ def computed(clock_mhz: int, width: int, major: int, integrated: bool = False) -
     [
         ("NVIDIA A100-PCIE-40GB", 39.4, 1555),
         ("NVIDIA H200", 139.8, 4800),
-        ("NVIDIA GeForce RTX 4090", 23.6, 1008),
         ("Tesla T4", 14.6, 320),
-        ("Tesla V100-SXM2-32GB", 32, 900),
         ("NVIDIA B300 SXM6 AC", 270, 8000),
         ("gfx942", 191.98, 5300),
-        ("gfx942", 255.98, 6000),
         ("gfx942", 128, 5300),
-        ("gfx1100", 19.98, 800),
         ("gfx90a", 64, 1638.4),
     ],
 )
@@ -242,14 +225,7 @@ def test_the_datasheet_comes_before_arithmetic_and_that_where_a_card_has_no_row(
 
 @pytest.mark.parametrize(
     ("clock_mhz", "width", "gbps"),
-    [
-        (1215, 5120, 1555),
-        (1593, 5120, 2039),
-        (2619, 5120, 3350),
-        (10501, 384, 1008),
-        (14001, 512, 1792),
-        (5001, 256, 320),
-    ],
+    [(1215, 5120, 1555), (2619, 5120, 3350), (5001, 256, 320)],
 )
 def test_arithmetic_gives_datasheet_figures_where_it_is_trusted(clock_mhz: int, width: int, gbps: float) -> None:
     assert peak_of(gpu("NVIDIA new"), computed(clock_mhz, width, 8)).gbps == pytest.approx(gbps, rel=0.002)
@@ -263,6 +239,8 @@ def test_arithmetic_gives_datasheet_figures_where_it_is_trusted(clock_mhz: int, 
         computed(8533, 256, 12, integrated=True),
         computed(0, 256, 8),
         computed(5001, 0, 8),
+        arithmetic_peak(MODEL_FACTS, GpuIdentity()),
+        arithmetic_peak(replace(MODEL_FACTS, gfx="gfx942"), KNOWN),
     ],
 )
 def test_arithmetic_is_not_used_where_it_is_not_known_to_hold(peak: Peak | None) -> None:

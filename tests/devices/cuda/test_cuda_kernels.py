@@ -67,9 +67,6 @@ def test_includes_are_searched_beside_the_file_and_then_for_stand_ins(hip: bool,
     [[*options, headers]] = given
     assert options == ["-DN=1", "-I/own", "-I/k", *last]
     assert headers.startswith("-DPYTEST_BANDWIDTH_HEADERS=")
-
-
-def test_on_hip_a_text_has_no_folder_for_includes() -> None:
     assert compile_options(KernelSource(TEXT, "copy", options=("-DN=1",)), on_hip=True) == ("-DN=1",)
 
 

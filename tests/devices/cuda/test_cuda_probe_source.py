@@ -17,7 +17,7 @@ from pytest_bandwidth.devices.numpy_arrays import masks_for
 from pytest_bandwidth.features.traffic.ptx import Program, PtxModule, compile_ptx, execute
 
 pytestmark = pytest.mark.emulated
-SIZES = [0, 1, 14, 15, 16, 60, 61, 97, 1000]
+SIZES = [0, 1, 15, 61, 1000]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_write_fills_every_vector_differently_and_by_its_seed(run: Any, n: int) 
     assert n == 0 or (outs[0] != outs[1]).any()
 
 
-@pytest.mark.parametrize("n", [1, 15, 61, 97])
+@pytest.mark.parametrize("n", [1, 61])
 def test_read_looks_at_every_element(run: Any, n: int) -> None:
     # With one thread's share the whole array, its sum is the fold of everything: change any word and it changes.
     x = words(n, 3)
@@ -81,7 +81,7 @@ def test_read_looks_at_every_element(run: Any, n: int) -> None:
 LINE = 8  # vectors, 128 bytes
 
 
-@pytest.mark.parametrize("dirty_of_64", [0, 1, 21, 32, 43, 64])
+@pytest.mark.parametrize("dirty_of_64", [0, 21, 64])
 def test_filling_a_cache_writes_whole_lines_evenly_and_reads_the_others(run: Any, dirty_of_64: int) -> None:
     x = words(64 * LINE, 5)
     filled, sink = x.copy(), np.zeros(1, np.uint32)

@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize("mix", [READ, ADD, COPY, WRITE])
-@pytest.mark.parametrize("bytes_moved", [SMALLEST_BYTES, 3 * MIB, 805_306_368, 10**9 + 7])
+@pytest.mark.parametrize("bytes_moved", [SMALLEST_BYTES, 10**9 + 7])
 def test_a_probe_moves_what_the_workload_moves_to_a_vector(mix: Mix, bytes_moved: int) -> None:
     moved = moved_bytes(vectors_per_array(bytes_moved, mix), mix)
     assert 0 <= bytes_moved - moved < mix.arrays * 16
@@ -71,7 +71,7 @@ def test_a_probe_says_what_it_moves_and_launches_its_kernel() -> None:
     assert isinstance(probe.call, ProbeCall)
 
 
-def test_every_kernel_gets_the_arguments_it_declares() -> None:
+def test_every_kernel_gets_the_arguments_it_declares_and_writes_differ_from_call_to_call() -> None:
     kernels = Kernels()
     made = probes(Memory(64 * MIB), kernels)
     for traffic in (Traffic(MIB, 0), Traffic(0, MIB), Traffic(MIB, MIB), Traffic(2 * MIB, MIB)):
@@ -82,15 +82,11 @@ def test_every_kernel_gets_the_arguments_it_declares() -> None:
         ("probe_copy", 3),
         ("probe_add", 4),
     ]
-
-
-def test_writes_differ_from_call_to_call() -> None:
-    kernels = Kernels()
-    probe = probes(Memory(64 * MIB), kernels).probe(Traffic(0, MIB))
-    probe.call()
-    probe.call()
-    seeds = [int(call[2][1]) for _, call in kernels.launched]
-    assert seeds[0] != seeds[1]
+    writes = made.probe(Traffic(0, MIB))
+    writes.call()
+    writes.call()
+    seeds = [int(call[2][1]) for name, call in kernels.launched if name == "probe_write"]
+    assert len(set(seeds)) == 3
 
 
 def test_a_probe_that_does_not_fit_is_halved_until_it_does() -> None:
@@ -104,15 +100,3 @@ def test_a_probe_that_does_not_fit_is_halved_until_it_does() -> None:
 def test_a_probe_that_does_not_fit_is_not_shrunk_to_nothing(free: int, array: int) -> None:
     with pytest.raises(OutOfMemory, match="the probe"):
         probes(Memory(free), Kernels()).probe(Traffic(array, array))
-
-
-def test_arrays_are_kept_for_the_next_probe_and_given_back_on_release() -> None:
-    memory = Memory(64 * MIB)
-    made = probes(memory, Kernels())
-    made.probe(Traffic(8 * MIB, 8 * MIB))
-    asked = len(memory.taken)
-    made.probe(Traffic(4 * MIB, 4 * MIB))
-    assert len(memory.taken) == asked
-    made.release()
-    made.probe(Traffic(4 * MIB, 4 * MIB))
-    assert memory.taken == [4 * MIB, 4 * MIB]
