@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
 
 import numpy as np
 import pytest
@@ -10,19 +10,17 @@ import pytest
 from pytest_bandwidth.devices.numpy_arrays import (
     RANDOM_BLOCK_WORDS,
     RandomSource,
-    checked_array_shape,
     empty_array,
     host_nbytes,
     resolve_dtype,
-    words_needed,
 )
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 
 MANTISSA_BITS = {"float16": 10, "float32": 23, "float64": 52}
 
 
-@pytest.mark.parametrize("shape", [0, 1, 7, (3, 5), (2, 0), 10_000])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint16", "int64", "complex64", "bool"])
+@pytest.mark.parametrize("shape", [0, 7, (3, 5), (2, 0)])
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "complex64", "bool"])
 def test_arrays_have_shape_dtype_and_begin_on_a_line(shape, dtype):
     for array in (empty_array(shape, dtype), RandomSource().array(shape, dtype)):
         assert array.shape == ((shape,) if isinstance(shape, int) else shape)
@@ -124,7 +122,6 @@ class Interface:
         (np.broadcast_to(np.zeros((4, 1), np.float32), (4, 1000)), 16),
         (np.zeros((4, 6), np.float32)[::2, ::3], 16),
         (np.zeros((0, 3)), 0),
-        (np.zeros((3, 0)), 0),
         (np.zeros(()), 8),
     ],
 )
@@ -144,20 +141,12 @@ def test_bytes_of_what_the_host_does_not_hold_are_refused(other, said):
         host_nbytes(other)
 
 
-def test_bfloat16():
+def test_bfloat16_and_without_its_package_what_to_install(monkeypatch):
     pytest.importorskip("ml_dtypes")
     x = RandomSource(3).array(1 << 14, "bfloat16").astype(np.float32)
     assert x.min() == 1
     assert 1.98 < x.max() < 2
     assert len(np.unique(x)) == 128  # 7 mantissa bits
-
-
-def test_bfloat16_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "ml_dtypes", None)
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(UsageError, match="pip install ml_dtypes"):
         resolve_dtype("bfloat16")
-
-
-@pytest.mark.parametrize(("shape", "dtype", "words"), [((), "f4", 1), (0, "f4", 0), (3, "f4", 2), ((5, 3), "f2", 4)])
-def test_words_cover_the_array(shape: Any, dtype: str, words: int) -> None:
-    assert words_needed(checked_array_shape(shape), resolve_dtype(dtype)) == words

@@ -1,13 +1,11 @@
 """Two processes in turn exchange pages of arrays that hold the same for shared ones, and get theirs back."""
 
 import gc
-import mmap
 import os
 import subprocess
 import sys
 from functools import partial
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,21 +19,6 @@ from pytest_bandwidth.devices.shared_arrays import HUGE_FROM_BYTES, SharedArrays
 SMALL, HUGE = 65_636, HUGE_FROM_BYTES + 12345
 ROOM = 1 << 24
 memory = pytest.fixture(memory_of(4 * ROOM))
-
-OTHER = """
-import sys
-from pytest_bandwidth.devices.shared_arrays import SharedArrays
-
-arrays = SharedArrays(int(sys.argv[1]))
-array = arrays.allocate(int(sys.argv[2]))
-array[:] = 5
-arrays.told()
-print(arrays.same([(0, 0)], lambda: None), flush=True)
-arrays.exchange([0])
-array[:] = 9
-arrays.restore()
-print(array.max(), flush=True)
-"""
 
 
 def printed_by(program, memory, *arguments):
@@ -80,8 +63,14 @@ def test_what_holds_the_same_lies_in_the_same_memory_until_it_is_restored(memory
     a, b = one.allocate(size), two.allocate(size)
     a[:] = b[:] = 3
     before = a.ctypes.data, b.ctypes.data
+    for _ in range(2):
+        assert exchanged(one, two, [(0, 0)]) == [0]
+        assert a.min() == b.min() == 3
+        a[-1] = 5
+        assert b[-1] == 5
+        one.restore()
+        two.restore()
     assert exchanged(one, two, [(0, 0)]) == [0]
-    assert a.min() == b.min() == 3
     a[-1] = 7
     assert b[-1] == 7
     one.restore()
@@ -94,8 +83,7 @@ def test_what_holds_the_same_lies_in_the_same_memory_until_it_is_restored(memory
     assert (b == 3).all()
 
 
-@pytest.mark.parametrize("size", [SMALL, HUGE])
-@pytest.mark.parametrize("at", [0, -1])
+@pytest.mark.parametrize(("size", "at"), [(SMALL, -1), (HUGE, 0)])
 def test_what_differs_stays_each_processs_own(memory, size, at):
     one, two = both_of(memory)
     same_a, a = one.allocate(size), one.allocate(size)
@@ -108,35 +96,16 @@ def test_what_differs_stays_each_processs_own(memory, size, at):
     assert (same_b == 5).all()
 
 
-def test_they_are_exchanged_again_for_another_measurement(memory):
-    one, two = both_of(memory)
-    a, b = one.allocate(HUGE), two.allocate(HUGE)
-    for number in range(3):
-        a[:] = b[:] = number
-        assert exchanged(one, two, [(0, 0)]) == [0]
-        a[:] = 100
-        assert (b == 100).all()
-        one.restore()
-        two.restore()
-        assert (a == number).all()
-        assert (b == number).all()
-
-
-def test_told_are_those_in_use(memory):
-    arrays = SharedArrays(memory)
-    kept = [arrays.allocate(HUGE) for _ in range(3)]
-    del kept[1]
-    gc.collect()
-    assert [size for size, _, _ in arrays.told()] == [HUGE, HUGE]
-    assert all(array.ctypes.data % 64 == 0 for array in kept)
-
-
 def test_told_are_those_that_the_workload_is_given(memory):
     arrays = SharedArrays(memory)
     kept = [arrays.allocate(size) for size in (SMALL, HUGE, 2 * HUGE)]
     assert [size for size, _, _ in arrays.told([kept[1][100:], 3.0, np.zeros(10)])] == [HUGE]
     assert [size for size, _, _ in arrays.told([3.0])] == [SMALL, HUGE, 2 * HUGE], "it names no array"
     assert arrays.told([np.zeros(10)]) == []
+    assert all(array.ctypes.data % 64 == 0 for array in kept)
+    del kept[1]
+    gc.collect()
+    assert [size for size, _, _ in arrays.told()] == [SMALL, 2 * HUGE], "those in use"
 
 
 def test_where_in_their_pages_arrays_begin_is_the_same_for_both_and_changes_from_pair_to_pair(memory):
@@ -169,6 +138,11 @@ def test_pages_of_an_array_that_ended_are_used_again_as_malloc_does(memory, monk
     del first, other
     gc.collect()
     assert arrays.allocate(HUGE)[:5].tolist() == [0] * 5, "it was given back to the system"
+    monkeypatch.setattr(shared_arrays, "_KEPT_BYTES", 10 << 20)
+    for size in (HUGE, HUGE + 4096, HUGE + 8192):  # pages of other sizes make room for the newest
+        address = arrays.allocate(size).ctypes.data
+        gc.collect()
+        assert arrays.allocate(size).ctypes.data == address
 
 
 def test_an_array_that_is_given_up_meanwhile_is_restored_all_the_same(memory):
@@ -189,29 +163,11 @@ def test_an_array_that_is_given_up_meanwhile_is_restored_all_the_same(memory):
     assert len(one.told()) == 1
 
 
-def test_another_process_compares_and_writes_into_the_same_memory(memory):
-    one = SharedArrays(memory)
-    array = one.allocate(HUGE)
-    array[:] = 5
-    one.told()
-    assert one.copy([(0, 0)]) == [0]
-    assert one.exchange([0]) == [0]
-    assert printed_by(OTHER, memory, HUGE).split() == ["[0]", "5"]
-    assert (array == 9).all()
-    one.restore()
-    assert (array == 5).all()
-
-
-@pytest.mark.parametrize("size", [0, shared_arrays.MOST_BYTES + 1])
-def test_what_is_empty_or_larger_is_made_elsewhere(memory, size):
-    arrays = SharedArrays(memory)
-    assert arrays.allocate(size) is None
-    assert arrays.told() == []
-
-
-def test_more_arrays_than_that_are_made_elsewhere(memory, monkeypatch):
+def test_what_is_empty_or_larger_and_more_arrays_than_that_are_made_elsewhere(memory, monkeypatch):
     monkeypatch.setattr(shared_arrays, "MOST_ARRAYS", 1)
     arrays = SharedArrays(memory)
+    assert arrays.allocate(0) is arrays.allocate(shared_arrays.MOST_BYTES + 1) is None
+    assert arrays.told() == []
     kept = arrays.allocate(SMALL)
     assert arrays.allocate(SMALL) is None
     del kept
@@ -264,19 +220,6 @@ def test_where_pages_cannot_be_moved_each_has_its_own(memory, monkeypatch):
     assert [array.max() for array in both] == [1, 1]
 
 
-def test_pages_of_other_sizes_make_room_for_the_newest(memory, monkeypatch):
-    arrays = SharedArrays(memory)
-    monkeypatch.setattr(shared_arrays, "_KEPT_BYTES", 10 << 20)
-
-    def made(size):
-        address = arrays.allocate(size).ctypes.data
-        gc.collect()
-        return address
-
-    for size in (HUGE, HUGE + 4096, HUGE + 8192):
-        assert made(size) == made(size)
-
-
 @pytest.mark.parametrize("change", [lambda array: array.__iadd__(1), lambda array: array.__setitem__(-1, 5)])
 def test_what_a_run_changes_is_not_the_same(memory, change):
     one, two = both_of(memory)
@@ -312,18 +255,6 @@ def test_a_workload_that_forks_shares_nothing(memory):
     assert printed_by(FORKS, memory).splitlines() == ["[0] []", "[0]"]
 
 
-def test_an_order_to_exchange_nothing_gives_all_back(memory):
-    one, two = both_of(memory)
-    a, b = one.allocate(SMALL), two.allocate(SMALL)
-    a[:] = b[:] = 1
-    assert exchanged(one, two, [(0, 0)]) == [0]
-    a[:] = 2
-    assert one.exchange([]) == two.exchange([]) == []
-    assert a.min() == b.min() == 1
-    a[:] = 2
-    assert (b == 1).all()
-
-
 def test_what_both_need_no_more_takes_no_memory(memory):
     def held():
         return 512 * os.fstat(memory).st_blocks
@@ -338,30 +269,11 @@ def test_what_both_need_no_more_takes_no_memory(memory):
     two.restore(remove=True)
     assert held() == 0
     assert a.min() == b.min() == 3
-    one.told()
-    assert one.copy([(0, 0)]) == [0]
-    assert held() >= HUGE
-    assert one.exchange([]) == []
+    assert exchanged(one, two, [(0, 0)]) == [0]
+    a[:] = 2
+    assert one.exchange([]) == two.exchange([]) == []
+    assert a.min() == b.min() == 3, "an order to exchange nothing gives all back"
     assert held() == 0
-
-
-@pytest.mark.slow
-def test_nothing_is_left_of_arrays_that_ended(memory, monkeypatch):
-    def taken():
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * mmap.PAGESIZE
-
-    monkeypatch.setattr(shared_arrays, "_KEPT_BYTES", 0)
-    arrays = SharedArrays(memory)
-    before = taken()
-    for _ in range(20):
-        array = arrays.allocate(HUGE)
-        arrays.told()
-        assert arrays.copy([(0, 0)]) == [0]
-        assert arrays.exchange([0]) == [0]
-        arrays.restore()
-        del array
-        gc.collect()
-    assert taken() < before + 5 * HUGE
 
 
 def system_with(folder, enabled="always [madvise] never", page="2097152", nodes=1):
@@ -384,26 +296,19 @@ def test_arrays_get_huge_pages_on_one_node(tmp_path, enabled):
 
 
 @pytest.mark.parametrize(
-    "told", [{"enabled": "always madvise [never]"}, {"page": "536870912"}, {"page": ""}, {"nodes": 2}]
+    ("told", "numpy", "made"),
+    [
+        *((told, "1", 7) for told in ({"enabled": "always madvise [never]"}, {"page": "536870912"}, {"page": ""})),
+        *(({"nodes": 2}, "1", 7), (None, "1", 7), ({}, "0", 7), ({}, "1", -1), ({}, "1", None)),
+    ],
 )
-def test_other_pages_or_several_nodes_share_nothing(tmp_path, told):
-    with shared_memory(system_with(tmp_path, **told)) as descriptor:
-        assert descriptor is None
-
-
-def test_nothing_is_shared_where_numpy_asks_for_no_huge_pages_or_the_system_does_not_tell(tmp_path, monkeypatch):
-    with shared_memory(tmp_path) as descriptor:
-        assert descriptor is None
-    monkeypatch.setenv("NUMPY_MADVISE_HUGEPAGE", "0")
-    with shared_memory(system_with(tmp_path)) as descriptor:
-        assert descriptor is None
-
-
-@pytest.mark.parametrize("result", [-1, None])
-def test_a_system_that_gives_none_shares_none(tmp_path, monkeypatch, result):
-    system = SimpleNamespace() if result is None else SimpleNamespace(memfd_create=lambda *_: result)
+def test_without_huge_pages_of_one_node_or_the_systems_memory_nothing_is_shared(
+    tmp_path, monkeypatch, told, numpy, made
+):
+    monkeypatch.setenv("NUMPY_MADVISE_HUGEPAGE", numpy)
+    system = SimpleNamespace() if made is None else SimpleNamespace(memfd_create=lambda *_: made)
     monkeypatch.setattr(shared_arrays, "_system", lambda: system)
-    with shared_memory(system_with(tmp_path)) as descriptor:
+    with shared_memory(tmp_path if told is None else system_with(tmp_path, **told)) as descriptor:
         assert descriptor is None
 
 

@@ -5,7 +5,6 @@ import pytest
 from host_launch import cpu, run
 
 from pytest_bandwidth.devices.base import Launch
-from pytest_bandwidth.devices.cpu.kernels import parameters
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import UsageError
 
@@ -21,17 +20,14 @@ def triad(**given):
     run("stream.cu", "triad_f32", *arguments.values())
 
 
-def test_parameters_are_read_from_text():
-    read = parameters("out:f16* scalar:f32 n:i64")
-    assert [p.cuda for p in read] == ["__half*", "float", "long long"]
-    assert [p.name for p in read] == ["out", "scalar", "n"]
-
-
 def test_a_launch_that_fits_runs():
     triad()
     triad(a=array().reshape(4, 8))
     triad(n=np.int32(N))
     triad(n=0)
+    kernel, out = cpu().kernel(read_source("stream.cu", "copy_f32", [])), np.zeros(N, np.float32)
+    cpu().launcher(Launch(kernel, (1, 7, 2), (3, 1, 1), (out, array(), N)), None)()
+    assert (out == 1).all(), "whatever the grid and the block"
 
 
 OFF_ITS_BOUNDARY = np.ones(4 * N + 4, np.uint8)[1 : 4 * N + 1].view(np.float32)
@@ -75,6 +71,7 @@ LEAST = "expected at least"
         ),
         ("pointwise.cu", "dropout_f32", (array(), array(), np.float32(0.5), -1, N), "does not fit unsigned int"),
         ("kvcache.cu", "kv_decode_f32", (*[array(1000)] * 4, np.float32(1), 1, 3, 2, 8, 4, 4), "multiple of kv_heads"),
+        ("reductions.cu", "sum_f32", (array(3), array(), N), "3 elements, expected at least 4 for n = 32, blocks = 4"),
         ("access.cu", "strided_read_f32", (array(), array(62), 2, N), LEAST),
         ("access.cu", "strided_write_f32", (array(62), array(), 2, N), LEAST),
         ("access.cu", "misaligned_f32", (array(), array(34), 3, N), LEAST),
@@ -93,12 +90,7 @@ LEAST = "expected at least"
 )
 def test_what_does_not_fit_a_kernel_of_any_family_is_refused(file, name, args, said):
     with pytest.raises(UsageError, match=said):
-        run(file, name, *args)
-
-
-def test_fewer_partial_sums_than_blocks():
-    with pytest.raises(UsageError, match=r"partials has 3 elements, expected at least 4 for n = 32, blocks = 4"):
-        run("reductions.cu", "sum_f32", array(3), array(), N, blocks=4)
+        run(file, name, *args, blocks=4)
 
 
 def test_something_else_than_a_kernel():
@@ -106,13 +98,6 @@ def test_something_else_than_a_kernel():
         UsageError, match=r"found an object of type builtin_function_or_method, expected a kernel from bandwidth.kernel"
     ):
         cpu().launcher(Launch(print, (1, 1, 1), (1, 1, 1), ()), None)
-
-
-def test_any_grid_and_block_will_do():
-    kernel = cpu().kernel(read_source("stream.cu", "copy_f32", []))
-    out, x = np.zeros(N, np.float32), array()
-    cpu().launcher(Launch(kernel, (1, 7, 2), (3, 1, 1), (out, x, N)), None)()
-    assert (out == 1).all()
 
 
 TWIN = """

@@ -41,11 +41,7 @@ def test_a_probe_moves_what_it_says_on_arrays_that_do_not_overlap(read, written)
     assert sum(array.nbytes for array in arrays) == probe.bytes_moved == read + written
     assert len({array.ctypes.data for array in arrays}) == len(arrays)
     assert not any(np.shares_memory(x, y) for x in arrays for y in arrays if x is not y)
-
-
-def test_the_arrays_of_a_probe_are_allocated_one_by_one():
-    _, arrays = probed(Traffic(16 << 20, 8 << 20))
-    assert len({array.base.ctypes.data for array in arrays}) == 3
+    assert len({array.base.ctypes.data for array in arrays}) == len(arrays), "allocated one by one"
 
 
 MIB = 1 << 20
@@ -61,24 +57,9 @@ def test_a_probe_reads_the_workloads_arrays_and_writes_to_its_own():
     assert out.nbytes == read[0].nbytes == read[1].nbytes == 2 * MIB
 
 
-def test_what_a_probe_reads_is_left_as_it_was():
-    x = np.full(MIB // 8, np.nan)
-    x[::3] = 5e-324
-    before = x.tobytes()
-    probe = HostProbes(NumpyOperations()).probe(Traffic(MIB, MIB), (x,))
-    probe.call()
-    assert x.tobytes() == before
-
-
-def test_of_many_arrays_the_largest_are_read():
-    small, large = np.ones(64), np.ones(MIB // 8)
-    _, (_, read) = probed(Traffic(MIB, MIB), small, large)
-    assert read.ctypes.data == large.ctypes.data
-
-
-def test_a_probe_is_a_little_smaller_where_the_workload_moves_more_than_its_array():
+def test_a_probe_reads_the_largest_and_is_a_little_smaller_where_the_workload_moves_more_than_its_array():
     x = np.ones(MIB // 4, np.float32)
-    probe, (read,) = probed(Traffic(MIB, 4096), x)
+    probe, (read,) = probed(Traffic(MIB, 4096), np.ones(64), x)
     assert read.ctypes.data == x.ctypes.data
     assert probe.bytes_moved == MIB
 
@@ -91,12 +72,11 @@ READ_ONLY.flags.writeable = False
     "x",
     [
         np.ones(MIB, np.uint8),
-        np.zeros(MIB // 2 + 2, np.float16)[2:],
         np.zeros(MIB // 16, [("a", np.float64), ("b", np.int64)]),
         np.ma.ones((512, 512), np.float32),
         READ_ONLY,
     ],
-    ids=["bytes", "shifted", "structured", "masked", "read-only"],
+    ids=["bytes", "structured", "masked", "read-only"],
 )
 def test_any_array_of_plain_numbers_can_be_read(x):
     _, (read,) = probed(Traffic(MIB, 0), x)
