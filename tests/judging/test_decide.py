@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from judged_kernels import (
     CODE,
-    EDITED,
     FIVE,
     KEY,
     LIMITS,
@@ -74,44 +73,35 @@ def test_what_is_impossible_comes_before_bytes_floors_and_drops(code):
         assert found.facts["text"] == "a sentence"
 
 
-@pytest.mark.parametrize("code", ["others", "waited", "above-probe", "no-samples"])
-class TestDisturbed:
-    """Figures of a disturbed measurement decide nothing; its code, and old code in new processes, still do."""
+SAME_CODE = baseline(90.0, code=CODE.known())
+FLOOR = with_floor(min_gbps=5.0)
+LOST, HELD = compared(*[0.1] * 4), compared(*[0.0] * 4)
 
-    def test_the_same_code_is_ok(self, code):
-        found = decide(self.evidence(code, baseline(90.0, code=CODE.known())), LIMITS)
-        assert ruled(found) == (OK, Rule.CODE_UNCHANGED)
+
+@pytest.mark.parametrize(
+    ("known", "limits", "more", "status", "rule"),
+    [
+        # Its code still decides, and old code in new processes; stored figures do not, and nothing is saved.
+        (SAME_CODE, LIMITS, {}, OK, Rule.CODE_UNCHANGED),
+        (FIVE, LIMITS, {"compared": LOST}, REGRESSED, Rule.PAIRS),
+        (FIVE, LIMITS, {"compared": HELD}, OK, Rule.PAIRS),
+        (FIVE, LIMITS, {**TRIED, "why_not": ("no git",)}, UNDECIDED, "others"),
+        (None, LIMITS, {}, UNDECIDED, "others"),
+        # No floor is seen to hold.
+        (SAME_CODE, FLOOR, {}, UNDECIDED, "others"),
+        (FIVE, FLOOR, {"compared": LOST}, REGRESSED, Rule.PAIRS),
+        *((known, replace(LIMITS, writes="all"), {}, UNDECIDED, "others") for known in (FIVE, None, SAME_CODE)),
+        (baseline(90.0, bytes_read=1, code=CODE.known()), LIMITS, {}, MISMATCH, Rule.BYTES),
+    ],
+)
+def test_figures_of_a_disturbed_measurement_decide_nothing(known, limits, more, status, rule):
+    disturbed = measured(10.0, invalid=Finding("others", "a sentence"), code=CODE)
+    found = decide(evidence(disturbed, known, limits, **more), limits)
+    assert ruled(found) == (status, rule)
+    if rule == "others":
+        assert (found.facts["text"], found.why_not) == ("a sentence", more.get("why_not", ()))
+    if rule == Rule.CODE_UNCHANGED:
         assert (found.numbers, found.why_not) == (NO_NUMBERS, ("its figures do not count: a sentence",))
-
-    def test_old_code_decides(self, code):
-        here = self.evidence(code, FIVE)
-        assert decide(here, LIMITS) is Ask.OLD_CODE
-        assert ruled(decide(replace(here, compared=compared(*[0.1] * 4)), LIMITS)) == (REGRESSED, Rule.PAIRS)
-        assert ruled(decide(replace(here, compared=compared(*[0.0] * 4)), LIMITS)) == (OK, Rule.PAIRS)
-
-    def test_stored_figures_decide_nothing(self, code):
-        found = decide(replace(self.evidence(code, FIVE), **TRIED, why_not=("no git",)), LIMITS)
-        assert (*ruled(found), found.facts["text"], found.why_not) == (UNDECIDED, code, "a sentence", ("no git",))
-        assert ruled(decide(self.evidence(code, None), LIMITS)) == (UNDECIDED, code)
-
-    def test_no_floor_is_seen_to_hold(self, code):
-        floor = with_floor(min_gbps=5.0)
-        assert ruled(decide(self.evidence(code, baseline(90.0, code=CODE.known()), floor), floor)) == (UNDECIDED, code)
-        lost = self.evidence(code, FIVE, floor, compared=compared(*[0.1] * 4))
-        assert ruled(decide(lost, floor)) == (REGRESSED, Rule.PAIRS)
-
-    @pytest.mark.parametrize("known", [FIVE, None, baseline(90.0, code=CODE.known())])
-    def test_nothing_is_saved(self, code, known):
-        saves = replace(LIMITS, writes="all")
-        assert ruled(decide(self.evidence(code, known, saves), saves)) == (UNDECIDED, code)
-
-    def test_other_bytes_are_a_mismatch(self, code):
-        known = baseline(90.0, bytes_read=1, code=CODE.known())
-        assert ruled(decide(self.evidence(code, known), LIMITS)) == (MISMATCH, Rule.BYTES)
-
-    @staticmethod
-    def evidence(code, known, limits=LIMITS, **more):
-        return evidence(measured(10.0, invalid=Finding(code, "a sentence"), code=CODE), known, limits, **more)
 
 
 def test_pairs_with_a_revision_measure_anew_whatever_disturbed_this_process():
@@ -161,34 +151,14 @@ def test_other_bytes_come_before_same_code_and_old_code():
 # --- the same code
 
 
-@pytest.mark.parametrize("gbps", [10.0, 80.0, 90.0, 120.0])
-@pytest.mark.parametrize("known", [OF_CODE, baseline(90.0, code=CODE.known()), baseline(code=CODE.known())])
+@pytest.mark.parametrize("gbps", [10.0, 120.0])
+@pytest.mark.parametrize("known", [OF_CODE, baseline(code=CODE.known())])
 def test_the_same_code_is_ok_whatever_it_lost(gbps, known):
     found = decide(evidence(measured(gbps, code=CODE), known), LIMITS)
     assert ruled(found) == (OK, Rule.CODE_UNCHANGED)
     assert not found.status.fails(strict=True)
     if known is OF_CODE:
         assert found.numbers.drop == pytest.approx(1 - gbps / 90.0)
-
-
-@pytest.mark.parametrize(
-    ("then", "now"),
-    [
-        (CODE, EDITED),
-        (CODE, CodeIdentity()),
-        (CodeIdentity(), CODE),
-        (CODE, replace(CODE, launch="f" * 32)),
-        (CODE, replace(CODE, sass="f" * 32)),
-        (CodeIdentity(), CodeIdentity()),
-    ],
-)
-@pytest.mark.parametrize("gbps", [80.0, 90.0, 120.0])
-def test_changed_or_unknown_code_asks_for_old_code_whatever_stored_figures_say(then, now, gbps):
-    known = baseline(90.0, 90.0, 90.0, 90.0, 90.0, code=then.known())
-    here = evidence(measured(gbps, code=now), known)
-    assert decide(here, LIMITS) is Ask.OLD_CODE
-    assert ruled(decide(replace(here, compared=compared(*[0.1] * 4)), LIMITS)) == (REGRESSED, Rule.PAIRS)
-    assert ruled(decide(replace(here, compared=compared(*[0.0] * 4)), LIMITS)) == (OK, Rule.PAIRS)
 
 
 # --- floors
@@ -234,11 +204,6 @@ def test_a_floor_is_missed_where_the_median_of_new_processes_misses_it_too(limit
     assert held is Ask.OLD_CODE or ruled(held) in ((SAVED, Rule.WRITTEN), (OK, Rule.CODE_UNCHANGED))
 
 
-def test_without_confirmation_the_first_look_at_a_floor_decides():
-    limits = with_floor(replace(LIMITS, confirm=0), min_gbps=90.0)
-    assert ruled(decide(evidence(measured(80.0), FIVE, limits), limits)) == (REGRESSED, "floor:min_gbps")
-
-
 def test_a_missed_floor_that_no_process_could_confirm_is_undecided():
     limits = with_floor(min_gbps=90.0)
     here = evidence(measured(80.0), FIVE, limits, fresh=(at(0.8),), fresh_ended="exit status 4")
@@ -251,13 +216,12 @@ def test_a_missed_floor_that_no_process_could_confirm_is_undecided():
 
 
 @pytest.mark.parametrize("limits", [LIMITS, replace(LIMITS, writes="all")])
-@pytest.mark.parametrize("device", [measured(1.0).device, replace(measured(1.0).device, timed_on="nothing")])
 @pytest.mark.parametrize(("name", "limit", "seen"), [("max_registers", 64, 65), ("max_spill_bytes", 0, 8)])
-def test_a_kernel_past_a_limit_of_its_resources_fails_whatever_the_code(limits, device, name, limit, seen):
+def test_a_kernel_past_a_limit_of_its_resources_fails_whatever_the_code(limits, name, limit, seen):
     past = with_floor(limits, **{name: limit})
     known = replace(FIVE.entries[KEY], code=CODE.known())
     resources = KernelResources(registers=65, local_bytes=8, shared_bytes=0)
-    now = replace(measured(90.0, code=CODE), resources=resources, device=device)
+    now = replace(measured(90.0, code=CODE), resources=resources)
     found = decide(evidence(now, replace(FIVE, entries={KEY: known}), past), past)
     assert ruled(found) == (REGRESSED, f"floor:{name}")
     assert (found.numbers.observed, found.numbers.reference) == (seen, limit)
@@ -336,19 +300,20 @@ BOUNDS = [
 ]
 
 
-@pytest.mark.parametrize("rule", [Rule.PAIRS, Rule.OLD_KERNEL])
 @pytest.mark.parametrize("number", [4, 8, 12])
 @pytest.mark.parametrize(("drop", "status"), BOUNDS)
-def test_without_noise_the_tolerance_decides(drop, status, number, rule):
-    found = look(*[drop] * number, rule=rule)
-    assert ruled(found) == (status, rule)
+def test_without_noise_the_tolerance_decides(drop, status, number):
+    found = look(*[drop] * number, rule=Rule.OLD_KERNEL)
+    assert (*ruled(found), found.facts["by"]) == (status, Rule.OLD_KERNEL, Rule.OLD_KERNEL)
     assert found.numbers.runs == number
-    assert found.facts["by"] == rule
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 3, 5, 6, 7, 9, 10, 11])
-def test_between_looks_more_is_asked_for(number):
-    assert look(*[0.5] * number) is Ask.OLD_CODE
+def test_between_looks_more_is_asked_for_unless_no_more_can_be_had():
+    for number in (0, 1, 2, 3, 5, 7, 9, 11):
+        assert look(*[0.5] * number) is Ask.OLD_CODE
+    for number in (2, 3, 5, 11):
+        assert look(*[0.5] * number, ended=True).status is REGRESSED
+        assert look(*[0.0] * number, ended=True).status is OK
 
 
 def reach(spread, level, number, degrees):
@@ -404,12 +369,6 @@ def test_where_addresses_differ_four_pairs_decide_nothing():
     assert look(*[0.5] * 4, alike=False, ended=True).status is REGRESSED, "no more can be had"
 
 
-@pytest.mark.parametrize("number", [2, 3, 5, 11])
-def test_what_ended_early_is_decided_by_what_there_is(number):
-    assert look(*[0.5] * number, ended=True).status is REGRESSED
-    assert look(*[0.0] * number, ended=True).status is OK
-
-
 @pytest.mark.parametrize("number", [0, 1])
 def test_fewer_than_two_comparisons_decide_nothing(number):
     found = look(*[0.5] * number, ended=True, uneven=4)
@@ -423,13 +382,6 @@ def test_a_share_that_only_the_old_code_shows_is_no_gain_and_no_loss(number, rul
     assert (None if found is Ask.OLD_CODE else found.rule) == rule
 
 
-def test_too_noisy_says_by_what_and_how_large_a_drop_would_be_found():
-    found = look(*twelve(0.0, 0.2), rule=Rule.OLD_KERNEL)
-    assert ruled(found) == (UNDECIDED, Rule.TOO_NOISY)
-    assert found.facts["by"] == Rule.OLD_KERNEL
-    assert found.numbers.detects > 0.2
-
-
 def test_numbers_of_a_comparison_are_those_that_decided():
     found = look(0.11, 0.12, 0.13, 0.12, looks=Looks(4))
     error = t_quantile(0.999, 3) * math.sqrt(2 * 0.01**2 / 3) / 2
@@ -439,6 +391,9 @@ def test_numbers_of_a_comparison_are_those_that_decided():
     assert found.numbers.observed == pytest.approx(90.0 * math.exp(-0.12))
     assert (found.numbers.tolerance, found.numbers.allowed_drop, found.numbers.degrees) == (0.05, 0.05, 3)
     assert len(found.numbers.confirmations) == 4
+    noisy = look(*twelve(0.0, 0.2), rule=Rule.OLD_KERNEL)
+    assert (*ruled(noisy), noisy.facts["by"]) == (UNDECIDED, Rule.TOO_NOISY, Rule.OLD_KERNEL)
+    assert noisy.numbers.detects > 0.2
 
 
 # --- stored figures
@@ -491,19 +446,13 @@ SLOW, WELL = 0.8, 1.0
     [
         ((), 1, None),
         ((SLOW,), 1, REGRESSED),
-        ((WELL,), 1, OK),
         ((SLOW,), 2, None),
-        ((SLOW, SLOW), 2, REGRESSED),
         ((SLOW, WELL), 2, REGRESSED),  # the median of both is past the gate
         ((SLOW, SLOW), 3, REGRESSED),
         ((WELL, WELL), 3, OK),
         ((SLOW, WELL), 3, None),
-        ((SLOW, WELL, SLOW), 3, REGRESSED),
         ((SLOW, WELL, WELL), 3, OK),
         ((SLOW, SLOW), 4, None),
-        ((SLOW, WELL, SLOW, WELL), 4, REGRESSED),
-        ((SLOW, WELL, SLOW, SLOW), 5, REGRESSED),
-        ((SLOW, WELL, SLOW, WELL), 5, None),
     ],
 )
 def test_most_of_those_asked_for_decide_it_and_no_more_are_asked_for(fresh, confirm, status):
@@ -560,11 +509,6 @@ def test_noise_that_hides_the_tolerance_is_undecided_and_says_how_many_runs_woul
     assert found.numbers.detects is None or found.numbers.detects > found.numbers.allowed_drop
     unseen = stored(known.value * 0.5, [known.value] * 2, known)
     assert ruled(unseen) == (UNDECIDED, Rule.TOO_NOISY), "normal in new processes, which could not have shown it"
-
-
-def test_no_alarm_by_noise_where_the_tolerance_is_below_it():
-    noisy = reference(0.97, 1.0, 1.03, 0.98, 1.02)
-    assert ruled(stored(0.97, [0.97, 0.97], noisy, tolerance=0.001)) == (UNDECIDED, Rule.TOO_NOISY)
 
 
 def test_stored_figures_decide_only_where_old_code_was_tried():
@@ -633,11 +577,6 @@ def test_two_runs_compare_by_the_gate_of_as_many_processes(side, status, sign):
     assert found.rule == Rule.STORED
 
 
-def test_two_runs_of_one_process_each_are_too_noisy_and_show_a_large_loss():
-    assert ruled(decide_processes(NOISY, [1.0], 0.05)) == (UNDECIDED, Rule.TOO_NOISY)
-    assert decide_processes(NOISY, [0.8], 0.05).status is REGRESSED
-
-
 @pytest.mark.parametrize("values", [[], [0.0], [1.0, -1.0]])
 def test_figures_that_are_none_are_refused(values):
     with pytest.raises(ValueError, match="expected positive ones"):
@@ -662,22 +601,9 @@ def test_further_evidence_decides_unless_the_test_fails_already(status):
     )
 
 
-# --- what a verdict does to its test
-
-
-@pytest.mark.parametrize(
-    ("status", "fails", "fails_strictly"),
-    [
-        (REGRESSED, True, True),
-        (MISMATCH, True, True),
-        (UNDECIDED, False, True),
-        (IMPROVED, False, False),
-        (OK, False, False),
-        (SAVED, False, False),
-    ],
-)
-def test_which_of_the_six_verdicts_fail(status, fails, fails_strictly):
-    assert len(Status) == 6
-    assert (status.fails(strict=False), status.fails(strict=True)) == (fails, fails_strictly)
-    assert status.always_fails is fails
-    assert status.warns is (fails != fails_strictly)
+def test_which_verdicts_fail():
+    for status in Status:
+        always = status in (REGRESSED, MISMATCH)
+        assert status.always_fails is status.fails(strict=False) is always
+        assert status.fails(strict=True) is (always or status is UNDECIDED)
+        assert status.warns is (status is UNDECIDED)

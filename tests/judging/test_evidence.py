@@ -113,10 +113,6 @@ def test_without_shares_in_the_entry_gbps_are_compared():
     assert evidence(measured(90.0), known).stored.figure == "gbps"
 
 
-def test_another_devices_figures_are_no_reference():
-    assert evidence(measured(90.0), replace(FIVE, code_of="That card")).stored is None
-
-
 def test_what_was_counted_has_no_figures_and_no_reference():
     found = evidence(COUNTED, FIVE)
     assert (found.figures, found.stored) == (None, None)
@@ -147,9 +143,8 @@ def test_figures_of_another_device_are_left_out():
     assert entry.code == {"ptx": CODE.ptx, "launch": CODE.launch}, "machine code is of one architecture"
 
 
-@pytest.mark.parametrize("gbps", [1.0, 1000.0, 5000.0])
-def test_the_same_code_is_unchanged_whatever_its_figures(gbps):
-    found = decided(measured(gbps, code=SAME), THERE, processes())
+def test_the_same_code_is_unchanged_whatever_its_figures():
+    found = decided(measured(1.0, code=SAME), THERE, processes())
     assert (found.status, found.rule) == (Status.OK, Rule.CODE_UNCHANGED)
     assert found.numbers.drop is None, "their figures say nothing here"
 
@@ -160,22 +155,12 @@ def test_changed_code_is_decided_by_the_old_at_the_entrys_tolerance(drop, status
     assert (found.status, found.rule, found.numbers.tolerance) == (status, Rule.PAIRS, 0.03)
 
 
-@pytest.mark.parametrize("code", [EDITED, CodeIdentity()])
-def test_what_no_old_code_settles_is_undecided_and_takes_no_process(code):
+def test_what_no_old_code_settles_is_undecided_and_takes_no_process():
     again = processes(10.0, 10.0, 10.0)
-    found = decided(measured(10.0, code=code), THERE, OldCode(why="its PTX is too new"), again)
+    found = decided(measured(10.0, code=EDITED), THERE, OldCode(why="its PTX is too new"), again)
     assert (found.status, found.rule, found.why_not) == (Status.UNDECIDED, Rule.CODE_ALONE, ("its PTX is too new",))
     assert found.facts == {"code_of": "That card"}
     assert again.rows == []
-
-
-def test_bytes_and_floors_hold_as_ever():
-    other = replace(THERE, entries={KEY: replace(THERE.entries[KEY], bytes_read=1)})
-    assert decided(measured(90.0, code=SAME), other).status is Status.MISMATCH
-    floor = replace(LIMITS, marker=MarkerOptions(min_gbps=85.0))
-    assert decided(measured(90.0, code=SAME), THERE, limits=floor).rule == Rule.CODE_UNCHANGED
-    again = processes(80.0, 80.0, 80.0)
-    assert decided(measured(80.0, code=SAME), THERE, again, limits=floor).rule == "floor:min_gbps"
 
 
 def test_an_entry_that_the_other_device_lacks_says_so():

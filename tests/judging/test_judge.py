@@ -20,7 +20,6 @@ from judged_kernels import (
     processes,
 )
 
-from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.judging.evidence import Ask
@@ -85,14 +84,6 @@ def test_unchanged_code_and_what_is_normal_take_no_process():
     assert again.rows == []
 
 
-def test_invalid_measurements_gather_old_code_alone():
-    old, again = OldCode({KEY: [0.5] * 12}), processes(80.0)
-    spoilt = measured(80.0, invalid=Finding("others", "another process was active"))
-    assert decided(spoilt, FIVE, old, again).rule == Rule.PAIRS
-    assert decided(spoilt, FIVE, OldCode(), again).rule == "others"
-    assert (old.asked, again.rows) == ([[KEY]], [])
-
-
 def test_a_floor_is_confirmed_before_old_code_is_asked_for():
     limits = replace(LIMITS, marker=MarkerOptions(min_gbps=85.0))
     old, again = OldCode({KEY: [0.0] * 4}), processes(80.0, 80.0, 80.0)
@@ -136,12 +127,6 @@ def test_all_measurements_of_a_test_share_its_new_processes():
     assert len(again.rows) == 3
 
 
-def test_a_process_that_cannot_run_leaves_a_slow_test_undecided():
-    found = decided(measured(80.0), FIVE, processes())
-    assert (found.status, found.rule) == (Status.UNDECIDED, Rule.NOT_RERUN)
-    assert found.facts["why"] == "a new process ended with exit status 4"
-
-
 @pytest.mark.parametrize(
     ("seen", "status"),
     [
@@ -151,7 +136,9 @@ def test_a_process_that_cannot_run_leaves_a_slow_test_undecided():
     ],
 )
 def test_a_majority_decides_and_less_does_not_where_one_more_failed(seen, status):
-    assert decided(measured(80.0), FIVE, Processes(*seen)).status is status
+    found = decided(measured(80.0), FIVE, Processes(*seen))
+    assert found.status is status
+    assert status is not Status.UNDECIDED or found.facts["why"] == "a new process ended with exit status 4"
 
 
 def test_a_label_that_does_not_turn_up_again_is_undecided():
@@ -183,10 +170,3 @@ def test_what_a_resolver_gives_before_it_is_enough_decides(given, status, rule):
 
     found = decided(measured(80.0), FIVE, Gives(), processes(80.0))
     assert (found.status, found.rule) == (status, rule)
-
-
-def test_judged_keep_measurement_and_entry():
-    known = for_both(FIVE)
-    found = judged(both(90.0, 90.0), known)
-    assert [one.entry for one in found.values()] == list(known.entries.values())
-    assert [one.measurement.label for one in found.values()] == [None, "b"]

@@ -97,24 +97,16 @@ def test_all_looks_together_err_as_seldom_as_they_say(outliers):
     assert alarms <= 11
 
 
-@pytest.mark.parametrize("spread", [0.006, 0.01])
-def test_a_drop_of_the_tolerance_itself_passes_once_in_a_hundred(spread):
-    draw, trials = random.Random(11), 1000
+def test_a_drop_of_the_tolerance_itself_passes_once_in_a_hundred():
+    draw, trials, spread = random.Random(11), 1000, 0.01
     found = [outcome([draw.gauss(LIMIT, spread) for _ in range(LOOKS.most)]) for _ in range(trials)]
     # 1.2 in a hundred of 1000, Poisson with mean 12: past 25 in one of 10³ seeds.
     assert found.count(Status.OK) <= 25
     assert found.count(Status.UNDECIDED) <= 2
 
 
-def test_of_code_that_lost_nothing_each_is_ok():
-    draw = random.Random(12)
-    found = [outcome([draw.gauss(0.0, 0.01) for _ in range(LOOKS.most)]) for _ in range(1000)]
-    assert set(found) == {Status.OK}
-
-
-@pytest.mark.parametrize("spread", [0.004, 0.02])
-def test_a_drop_that_is_detected_is_found_95_times_in_100(spread):
-    draw, trials = random.Random(13), 1000
+def test_a_drop_that_is_detected_is_found_95_times_in_100():
+    draw, trials, spread = random.Random(13), 1000, 0.02
     detects = interval_of_spread(spread, LOOKS.most).detects(1e-9, LOOKS.most)
     found = [outcome([draw.gauss(detects, spread) for _ in range(LOOKS.most)], 1e-9) for _ in range(trials)]
     assert found.count(Status.REGRESSED) >= 0.93 * trials
@@ -181,14 +173,13 @@ def test_the_figure_that_differs_less_from_pair_to_pair():
     assert figure_of_pairs([*flipped, *noisy_probe[:4]], None, None) == "relative", "uneven pairs do not count"
 
 
-@pytest.mark.parametrize("number", [8, 12])
-def test_false_alarms_with_the_steadier_of_two_figures(number):
+def test_false_alarms_with_the_steadier_of_two_figures():
     """The worst case, two figures of equal and independent noise, and a tolerance of next to nothing."""
-    draw, alarms = random.Random(number), 0
+    draw, alarms = random.Random(12), 0
     for _ in range(2_000):
         found = [
             Pair(Metrics(math.exp(draw.gauss(0, 0.02)), math.exp(draw.gauss(0, 0.02)), 1.0), Metrics(1.0, 1.0, 1.0))
-            for _ in range(number)
+            for _ in range(LOOKS.most)
         ]
         alarms += decide_comparison(taken(found, ended=True), 1e-9, Looks()).status is Status.REGRESSED
     # Twice one in a thousand, and a fifth more for the narrowest interval: Poisson with mean 4.8, past 13 in one of

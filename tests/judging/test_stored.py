@@ -34,7 +34,7 @@ def test_spread_pools_the_prior_with_what_the_runs_show():
 
 
 def test_the_prior_of_an_entry_alone():
-    assert prior_spread("relative", on_host=True) == 0.01
+    assert reference(1.0).spread == prior_spread("relative", on_host=True) == 0.01
     assert prior_spread("gbps", on_host=True) == 0.03
     assert prior_spread("gbps", on_host=False) == 0.01
 
@@ -79,10 +79,6 @@ def test_as_many_runs_as_are_needed_see_the_tolerance(runs):
         assert not reference(*[1.0] * (needed - 1)).sees(0.05, 3)
 
 
-def test_of_hopeless_noise_no_number_of_runs_would_do():
-    assert runs_needed(reference(0.7, 1.0, 1.3, 0.8, 1.2), 0.01, 3) is None
-
-
 def runs_of(*pairs):
     return Entry("t", runs=tuple(Run(gbps=gbps, probe_gbps=probe) for gbps, probe in pairs))
 
@@ -124,19 +120,14 @@ def test_identical_code_raises_next_to_no_alarm_and_five_percent_is_found():
     assert slow.count(Status.REGRESSED) >= 0.9 * len(slow)
 
 
-@pytest.mark.parametrize("spread", [0.005, 0.01, 0.02])
-@pytest.mark.parametrize("tolerance", [0.001, 0.05])
-def test_a_drop_that_is_detected_is_found_95_times_in_100(tolerance, spread):
+@pytest.mark.parametrize(("spread", "tolerance"), [(0.005, 0.05), (0.01, 0.001), (0.02, 0.05)])
+def test_a_drop_that_is_detected_is_found_95_times_in_100(spread, tolerance):
     """Below, at and above the spread that the prior assumes; runs, first process and new ones all scatter."""
     draw = random.Random(9)
     baselines = [reference(*[math.exp(draw.gauss(0.0, spread)) for _ in range(5)]) for _ in range(1000)]
     detects = median(known.detects(tolerance, 3) for known in baselines)
     found = [drawn(draw, spread, detects, tolerance) for _ in range(4000)]
     assert found.count(Status.REGRESSED) / len(found) == pytest.approx(0.95, abs=0.03)
-
-
-def test_entries_of_one_run_take_the_prior_alone():
-    assert reference(1.0).spread == prior_spread("relative", on_host=False)
 
 
 def entry(share, at="2026-01-02T03:04:05Z", runs=5):
@@ -155,13 +146,6 @@ def test_a_creep_of_accepted_drops_is_shown_since_the_anchor():
         assert known.anchor.relative == 0.9, "every single drop was accepted"
         assert since_anchor(known, "relative") == pytest.approx(0.99**step - 1)
         assert since_anchor(known, "gbps") == pytest.approx(0.99**step - 1)
-
-
-def test_removing_the_anchor_accepts_it():
-    crept = replace(entry(0.8), anchor=Run(gbps=90.0, relative=0.9))
-    assert since_anchor(crept, "relative") == pytest.approx(0.8 / 0.9 - 1)
-    accepted = updated(replace(crept, anchor=None), entry(0.8))
-    assert since_anchor(accepted, "relative") == pytest.approx(0.0)
 
 
 def test_an_intended_change_has_an_anchor_of_its_own():
