@@ -1,24 +1,19 @@
 """Two processes sample in turn: who goes when, what is made of their common rounds, and which memory both use."""
 
-import hashlib
 import json
 import math
 import os
 import socket
 import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from itertools import count
-from pathlib import Path
 
 import pytest
 from two_processes import memory_of
 
 from pytest_bandwidth.devices import host
-from pytest_bandwidth.devices.shared_arrays import HUGE_PAGE_BYTES, SharedArrays
+from pytest_bandwidth.devices.shared_arrays import HUGE_PAGE_BYTES
 from pytest_bandwidth.evidence.commit_pairs import alternate
 from pytest_bandwidth.evidence.commit_pairs.alternate import (
     FINEST_PRECISION,
@@ -26,9 +21,7 @@ from pytest_bandwidth.evidence.commit_pairs.alternate import (
     STOP,
     Alternate,
     Conductor,
-    Order,
     drops,
-    order_of,
     orders,
     precision_for,
     processor_of,
@@ -100,12 +93,6 @@ def ends(said):
     yield said
 
 
-def in_order(*parts):
-    """Say what each says, once the one before has ended."""
-    for part in parts:
-        yield from part
-
-
 def conducted(one, two, memory=None, precision=FINEST_PRECISION):
     """Who was told what, in order, and the conductor in the end."""
     log = []
@@ -121,40 +108,25 @@ def test_both_are_waited_for_and_go_in_turn_until_both_have_enough():
     assert conductor.rounds == {"a": [(2.0, 1.0), (3.0, 1.5), (4.0, 1.5)]}
 
 
-@pytest.mark.parametrize(("scatter", "rounds"), [(0.0, 8), (0.05, 20)])
-def test_a_pair_ends_once_its_ratio_is_precise(scatter, rounds):
+@pytest.mark.parametrize(
+    ("scatter", "tolerance", "rounds"), [(0.0, 0.0, 8), (0.0, 0.5, 8), (0.02, 0.5, 14), (0.02, 0.03, 20)]
+)
+def test_a_pair_ends_once_its_ratio_is_as_precise_as_the_tolerance_asks(scatter, tolerance, rounds):
     # The machine's pace changes by more than that from round to round, for both.
     pace = [1.0 + number % 3 for number in range(20)]
-    scattered = [one + scatter * (-1) ** number for number, one in enumerate(pace)]
-    _, conductor = conducted(measures("a", *pace), measures("a", *scattered))
+    scattered = [one * (1 + scatter * (-1) ** number) for number, one in enumerate(pace)]
+    _, conductor = conducted(measures("a", *pace), measures("a", *scattered), precision=precision_for(tolerance))
     assert len(conductor.rounds["a"]) == rounds
 
 
-@pytest.mark.parametrize(("tolerance", "precision"), [(0.0, 0.0025), (0.03, 0.005), (0.048, 0.008), (0.5, 0.01)])
-def test_rounds_are_as_precise_as_the_tolerance_asks(tolerance, precision):
-    assert precision_for(tolerance) == pytest.approx(precision)
-
-
-def test_a_coarser_pair_ends_earlier():
-    def rounds_until(precision):
-        scattered = [1.0 + 0.02 * (-1) ** number for number in range(1000)]
-        _, conductor = conducted(measures("a", *[1.0] * 1000), measures("a", *scattered), precision=precision)
-        return len(conductor.rounds["a"])
-
-    assert 8 <= rounds_until(0.01) < rounds_until(0.005) < 1000
+def test_the_precision_is_a_share_of_the_tolerance_within_bounds():
+    found = [precision_for(tolerance) for tolerance in (0.0, 0.03, 0.048, 0.5)]
+    assert found == pytest.approx([0.0025, 0.005, 0.008, 0.01])
 
 
 def test_a_round_that_does_not_count_in_one_counts_in_none():
     _, conductor = conducted(measures("a", None), measures("a", 1.0))
     assert conductor.rounds == {}
-
-
-def test_what_the_other_does_not_measure_goes_alone():
-    one = in_order(measures("a", 1.0, 1.0), measures("b", 1.0))
-    log, conductor = conducted(one, measures("b", 2.0))
-    alone, both = [(0, GO), (0, GO), (0, STOP)], [(0, GO), (1, GO), (0, STOP), (1, STOP)]
-    assert log == alone + both, "and meets the other one in what both measure"
-    assert conductor.rounds == {"b": [(1.0, 2.0)]}
 
 
 @pytest.mark.parametrize("left", [0, 1])
@@ -163,11 +135,6 @@ def test_who_is_left_goes_on_alone(left):
     log, conductor = conducted(*(reversed(both) if left else both))
     assert log == [(0, GO), (1, GO), (left, GO), (left, STOP)]
     assert conductor.rounds == {}
-
-
-def test_the_median_of_enough_rounds_counts():
-    found = drops({"a": [(2.0, 1.0), (4.0, 1.0), (1.0, 1.0)], "b": [(1.0, 1.0)] * 2})
-    assert found == {"a": pytest.approx(math.log(2.0))}
 
 
 def run(tmp_path, one, two, *, timeout=100.0):
@@ -182,9 +149,13 @@ def run(tmp_path, one, two, *, timeout=100.0):
 
 
 def test_processes_meet_in_every_round(tmp_path):
-    (one, two), rounds = run(tmp_path, ['[["a", [1, 2]], ["b", [4]]]'], ['[["a", [2, 4, 8]], ["b", [2]]]'])
+    """What the other one does not measure goes alone, and so does who is left."""
+    (one, two), rounds = run(
+        tmp_path, ['[["a", [1, 2]], ["c", [1, 1]], ["b", [4]]]'], ['[["a", [2, 4, 8]], ["b", [2]]]']
+    )
     assert rounds == {"a": [(1, 2), (2, 4), (2, 8)], "b": [(4, 2)]}
-    assert [result.rows[0]["took"] for result in (one, two)] == [{"a": 3, "b": 1}] * 2
+    assert drops(rounds) == {"a": pytest.approx(-math.log(2))}, "the median of enough rounds"
+    assert [result.rows[0]["took"] for result in (one, two)] == [{"a": 3, "c": 2, "b": 1}, {"a": 3, "b": 1}]
     told = [result.rows[0] for result in (one, two)]
     assert [row["beside"] for row in told] == [[told[1]["pid"]], [told[0]["pid"]]]
     assert {row["pid"] for row in told} <= host.remembered()
@@ -222,21 +193,6 @@ def test_without_memory_or_arrays_that_are_alike_both_go_at_once(memory, arrays)
     both = (measures("a", 1.0, told=arrays_of(*arrays)) for _ in range(2))
     log, _ = conducted(*both, None if arrays else memory)
     assert log == told_both(GO, STOP)
-
-
-def test_who_is_left_with_an_order_goes_on_alone(memory):
-    one = measures("a", 1.0, told=arrays_of(ARRAY), done=[[0]])
-    log, conductor = conducted(one, ends(arrays_of(ARRAY)), memory)
-    assert log == [*told_both("copy"), (0, GO), (0, STOP)]
-    assert conductor.shared == set()
-
-
-def test_an_order_that_a_side_broke_off_is_not_given_again(memory):
-    """Its workload failed, and its test went on."""
-    one = in_order(ends(arrays_of(ARRAY)), measures("b", 1.0, told=arrays_of(ARRAY, label="b")), ends(arrays_of(ARRAY)))
-    log, conductor = conducted(one, measures("a", 1.0, told=arrays_of(ARRAY), done=[[]]), memory)
-    assert log == [*told_both("copy"), (0, GO), (0, STOP), (0, GO), (1, GO), (1, STOP)]
-    assert conductor.shared == set()
 
 
 # Writes the number of its round into its array, after it has looked at what stands there.
@@ -319,65 +275,30 @@ def test_each_turn_begins_on_the_processor_that_the_parent_names_and_is_not_held
     assert rested == [0, 2, 4], "before anything is said, so before the other process goes on"
 
 
-def tasks_of(tmp_path, monkeypatch, *states):
-    """Each thread of a process with its states in turn; its last one stays. Time passes while one sleeps."""
-    left, now = {str(number): list(given) for number, given in enumerate(states)}, [0.0]
-    for name in left:
+@pytest.mark.parametrize(
+    ("states", "steps"),
+    [(["S"], 0), (["RRS", "RS"], 2), (["S", "R"], 40), (None, 40)],
+    ids=["0", "2", "most", "unknown"],
+)
+def test_who_has_sampled_rests_until_its_other_threads_do_and_no_longer_than_a_while(
+    tmp_path, monkeypatch, states, steps
+):
+    slept, left = [], {str(number): given for number, given in enumerate(states or ())}
+    tasks = tmp_path if left else tmp_path / "none"
+    for name in (*left, "77"):  # the last is a thread that has ended meanwhile
         (tmp_path / name).mkdir()
 
     def sleep(seconds):
-        now[0] += seconds
+        slept.append(seconds)
         for name, given in left.items():
-            given[:-1] = given[1:-1]
-            write_state(name)
+            state = given[min(len(slept), len(given)) - 1]
+            (tmp_path / name / "stat").write_text(f"{name} (a) S) {state} 1 1\n")
 
-    def write_state(name):
-        (tmp_path / name / "stat").write_text(f"{name} (a) S) {left[name][0]} 1 1\n")
-
-    for name in left:
-        write_state(name)
+    sleep(0.0)
     monkeypatch.setattr(alternate.time, "sleep", sleep)
-    monkeypatch.setattr(alternate.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(alternate.threading, "get_native_id", lambda: 0)
-    return now
-
-
-@pytest.mark.parametrize(
-    ("others", "steps"),
-    [([], 0), (["S"], 0), (["RRS", "RS"], 2), (["S", "R"], alternate.MOST_REST_SECONDS / alternate.STEP_SECONDS)],
-)
-def test_who_has_sampled_rests_until_its_other_threads_do_and_no_longer_than_a_while(
-    tmp_path, monkeypatch, others, steps
-):
-    now = tasks_of(tmp_path, monkeypatch, "R", *others)
-    (tmp_path / "77").mkdir()  # a thread that has ended meanwhile
-    alternate.rest(tmp_path)
-    assert now[0] == pytest.approx(steps * alternate.STEP_SECONDS, abs=alternate.STEP_SECONDS / 2)
-
-
-def test_where_the_system_does_not_tell_of_threads_it_is_a_while(tmp_path, monkeypatch):
-    now = tasks_of(tmp_path, monkeypatch)
-    alternate.rest(tmp_path / "none")
-    assert now[0] == alternate.MOST_REST_SECONDS
-
-
-def test_a_thread_that_computes_runs_and_one_that_has_ended_does_not():
-    thread = threading.Thread(target=lambda: hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000))  # without the GIL
-    thread.start()
-    task, seen = Path(f"/proc/self/task/{thread.native_id}"), False
-    while thread.is_alive() and not seen:
-        seen = alternate._runs(task)
-    thread.join()
-    assert seen
-    while alternate._runs(task):  # Python lets go of a thread before the system does
-        time.sleep(0.001)
-
-
-def test_one_that_dies_leaves_the_other_to_itself(tmp_path):
-    (one, two), rounds = run(tmp_path, ['[["a", [1]]]', "dies"], ['[["a", [2]], ["b", [2, 3]]]'])
-    assert (one.code, one.rows) == (3, [])
-    assert two.rows[0]["took"] == {"a": 1, "b": 2}
-    assert rounds == {"a": [(1, 2)]}
+    monkeypatch.setattr(alternate.time, "monotonic", lambda: sum(slept))
+    alternate.rest(tasks)
+    assert sum(slept) == pytest.approx(steps * alternate.STEP_SECONDS, abs=alternate.STEP_SECONDS / 2)
 
 
 def test_time_is_bounded_for_both(tmp_path):
@@ -410,33 +331,23 @@ def given(memory, one, two, answers):
         return [(work.pop(), *both) for work, both in zip(works, places, strict=True)], end.value
 
 
-def test_each_copies_half_and_both_compare_and_exchange_what_is_the_same(memory):
-    at, next_at = LARGE[2], LARGE[2] + HUGE_PAGE_BYTES
-    answers = [([1, 2], [0]), ([0, 1], [0, 2]), ([0], [0])]
-    found = given(memory, [SMALL, LARGE, SMALL], [SMALL, LARGE, SMALL], answers)
-    places = [(1, HUGE_PAGE_BYTES), (2, at + HUGE_PAGE_BYTES), (0, 0)]
-    assert found == (
-        [
-            ("copy", [places[0], places[1]], [places[2]]),
-            ("same", places, places),
-            ("exchange", [places[2]], [places[2]]),
-        ],
-        False,
-    )
-    assert os.fstat(memory).st_size == next_at + HUGE_PAGE_BYTES
-
-
-@pytest.mark.parametrize(("one", "two", "expected"), [(1, 1, True), (2, 2, True), (1, 2, False), (2, 1, False)])
-def test_the_end_tells_whether_all_arrays_of_both_were_exchanged(memory, one, two, expected):
-    numbers = [*range(min(one, two))]
-    _, all_exchanged = given(memory, [SMALL] * one, [SMALL] * two, [(numbers, numbers)] * 3)
-    assert all_exchanged == expected
-
-
 def test_what_one_could_not_copy_is_left_out(memory):
     found, all_exchanged = given(memory, [SMALL, SMALL], [SMALL, SMALL], [([], [1]), ([1], [1]), ([1], [1])])
     assert not all_exchanged
     assert found[1] == ("same", [(1, HUGE_PAGE_BYTES)], [(1, HUGE_PAGE_BYTES)])
+
+
+def test_nothing_is_ordered_where_no_array_is_alike_or_there_is_no_room(memory):
+    assert given(memory, [SMALL], [LARGE], []) == ([], False)
+    with open(os.devnull) as no_memory:
+        assert given(no_memory.fileno(), [SMALL], [SMALL], []) == ([], False)
+
+
+@pytest.mark.parametrize(("free", "ordered"), [(4 * SMALL[2] - 1, False), (4 * SMALL[2], True), (None, True)])
+def test_nothing_is_ordered_where_memory_is_short(memory, monkeypatch, free, ordered):
+    monkeypatch.setattr(alternate, "available_bytes", lambda: free)
+    found, all_exchanged = given(memory, [SMALL], [SMALL], [([0], [0])] * 3)
+    assert (bool(found), all_exchanged) == (ordered, ordered)
 
 
 def test_another_measurement_has_room_of_its_own(memory):
@@ -446,7 +357,9 @@ def test_another_measurement_has_room_of_its_own(memory):
 
 
 def test_arrays_meet_others_of_their_size_wherever_they_come(memory):
-    found, _ = given(memory, [SMALL, LARGE], [LARGE, SMALL, SMALL], [([0, 1], [0, 1])] * 3)
+    found, all_exchanged = given(memory, [SMALL, LARGE], [LARGE, SMALL, SMALL], [([0, 1], [0, 1])] * 3)
+    assert not all_exchanged, "one is left"
+    assert os.fstat(memory).st_size == HUGE_PAGE_BYTES * 4
     assert found == [
         ("copy", [(1, HUGE_PAGE_BYTES)], [(1, 0)]),
         ("same", [(1, HUGE_PAGE_BYTES), (0, 0)], [(0, HUGE_PAGE_BYTES), (1, 0)]),
@@ -454,59 +367,9 @@ def test_arrays_meet_others_of_their_size_wherever_they_come(memory):
     ]
 
 
-@pytest.mark.parametrize("two", [[], [LARGE]])
-def test_nothing_is_ordered_where_no_array_is_alike(memory, two):
-    assert given(memory, [SMALL], two, []) == ([], False)
-
-
-def test_nothing_is_ordered_where_there_is_no_room():
-    with open(os.devnull) as no_memory:
-        assert given(no_memory.fileno(), [SMALL], [SMALL], []) == ([], False)
-
-
-@pytest.mark.parametrize(("free", "ordered"), [(4 * SMALL[2] - 1, False), (4 * SMALL[2], True), (None, True)])
-def test_nothing_is_ordered_where_memory_is_short(memory, monkeypatch, free, ordered):
-    monkeypatch.setattr(alternate, "available_bytes", lambda: free)
-    found, _ = given(memory, [SMALL], [SMALL], [([0], [0])] * 3)
-    assert bool(found) == ordered
-
-
-@pytest.mark.parametrize(("steps", "left"), [(1, NONE), *((n, left) for n in (2, 3) for left in (NONE, ONE, OTHER))])
+@pytest.mark.parametrize(("steps", "left"), [(1, NONE), (2, ONE), (3, OTHER)])
 def test_both_give_up_what_one_could_not_do(memory, steps, left):
     found, all_exchanged = given(memory, [SMALL], [SMALL], [([0], [0])] * (steps - 1) + [left] * 2)
     assert not all_exchanged
     assert len(found) == steps + 1
     assert found[-1] == GIVEN_UP
-
-
-def test_orders_come_as_lines_and_are_carried_out(memory_of_arrays):
-    memory = memory_of_arrays
-    one, two = SharedArrays(memory), SharedArrays(memory)
-    same, added_to = ([side.allocate(SMALL[0]) for side in (one, two)] for _ in range(2))
-    same[0][:] = same[1][:] = 3
-    runs = []
-
-    def run(side):
-        runs.append(side)
-        added_to[side][:] += 1
-
-    asked = orders(memory, one.told(), two.told())
-    done = None
-    for work, expected in (("copy", [[0], [1]]), ("same", [[0], [0]]), ("exchange", [[0], [0]])):
-        both = asked.send(done)
-        assert [order.work for order in both] == [work] * 2
-        done = [
-            order_of(order.text()).by(arrays, partial(run, side))
-            for side, (order, arrays) in enumerate(zip(both, (one, two), strict=True))
-        ]
-        assert done == expected
-    assert runs == [0, 1]
-    same[0][0] = added_to[0][0] = 8
-    assert same[1][0] == 8
-    assert added_to[1][0] == 1
-
-
-@pytest.mark.parametrize("line", ["go", "stop", ""])
-def test_other_lines_are_no_orders(line):
-    assert order_of(line) is None
-    assert order_of(Order("copy", [(1, 2)]).text()) == Order("copy", [[1, 2]])

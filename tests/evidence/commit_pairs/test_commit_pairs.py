@@ -30,7 +30,6 @@ from pytest_bandwidth.evidence.commit_pairs.pairs import (
 from pytest_bandwidth.evidence.commit_pairs.process import FailsThere, MeasuredPair, NothingThere, by_label
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Room
-from pytest_bandwidth.judging.causes import likely_causes
 from pytest_bandwidth.judging.evidence import OldCodeComparison, setup_of
 from pytest_bandwidth.judging.judge import judge as judge_evidence
 from pytest_bandwidth.judging.limits import Limits, MarkerOptions
@@ -156,21 +155,36 @@ def test_pairs_alternate_in_order_until_a_look_decides(head, base, status, rule,
     assert worktrees.locked.startswith("[AB][BA]"), "the device is held for each pair and free between pairs"
 
 
-@pytest.mark.parametrize("error", [FreshProcessFailed("found None, expected a share"), FailsThere("fails at main")])
-def test_a_test_that_fails_in_turn_takes_pairs_one_after_the_other(monkeypatch, error):
+@pytest.mark.parametrize(
+    ("error", "rule", "order"),
+    [
+        # What fails in turn may look at figures that are not there in turn.
+        (FreshProcessFailed("found None, expected a share"), Rule.PAIRS, "T" + "ABBA" * 4),
+        (FailsThere("fails at main"), Rule.PAIRS, "T" + "ABBA" * 4),
+        (NothingThere("main has no such test"), Rule.NOT_THERE, "T"),
+    ],
+)
+def test_a_test_that_fails_in_turn_takes_pairs_one_after_the_other(monkeypatch, error, rule, order):
     monkeypatch.setattr(pairing, "can_take_turns", lambda *_: True)
     worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((100.0, 100.0)))
     worktrees.in_turn_raises = error
-    assert judge(worktrees)["None"].status is Status.REGRESSED
-    assert worktrees.order == "T" + "ABBA" * 4
+    assert (judge(worktrees)["None"].rule, worktrees.order) == (rule, order)
 
 
-def test_what_the_other_revision_lacks_is_not_measured_again(monkeypatch):
-    monkeypatch.setattr(pairing, "can_take_turns", lambda *_: True)
-    worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((100.0, 100.0)))
-    worktrees.in_turn_raises = NothingThere("main has no such test")
-    assert judge(worktrees)["None"].rule == Rule.NOT_THERE
-    assert worktrees.order == "T"
+@pytest.mark.parametrize(
+    ("base", "why_not", "processes"),
+    [
+        ([NothingThere("main has no such test")], "main has no such test", 2),
+        ([None], "no pair was valid: busy", 2 * 2 * 12),
+        # What measures nothing after an invalid process.
+        ([None, *[NothingThere("the test fails at main")] * 23], "no pair was valid: busy", 2 * 2 * 12),
+    ],
+)
+def test_where_no_pair_was_measured_it_says_why(base, why_not, processes):
+    worktrees = ScriptedWorktrees(only((80.0, 100.0)), base)
+    found = judge(worktrees)["None"]
+    assert (found.status, found.rule, found.why_not) == (Status.UNDECIDED, Rule.NOT_THERE, (why_not,))
+    assert len(worktrees.order) == processes
 
 
 @pytest.mark.parametrize(("alike", "taken"), [((None,), 4), ((), 8), (("another",), 8)])
@@ -205,60 +219,17 @@ def test_what_can_take_turns(monkeypatch):
     assert not can_take_turns([one, one], revision), "too little memory in its control group"
 
 
-def test_each_process_is_told_by_its_figure():
-    assert judge(ScriptedWorktrees(SLOWER, SAME))["None"].numbers.confirmations == pytest.approx((0.7,) * 8)
-
-
 def test_what_was_decided_stays_so_while_others_are_extended():
     steady, noisy = (70.0, 100.0), [(80.0, 100.0), (60.0, 100.0), (80.0, 100.0), (100.0, 100.0)]
     worktrees = ScriptedWorktrees(
-        [{"steady": steady, "noisy": one} for one in noisy], [{"steady": (80.0, 100.0), "noisy": (80.0, 100.0)}]
+        [{"steady": steady, "noisy": one, "new": steady} for one in noisy],
+        [{"steady": (80.0, 100.0), "noisy": (80.0, 100.0)}],
     )
-    found = judge(worktrees, ("steady", "noisy"))
+    found = judge(worktrees, ("steady", "noisy", "new"))
+    assert found["new"].rule == Rule.NOT_THERE
     assert (found["steady"].status, found["steady"].numbers.runs) == (Status.REGRESSED, 8)
+    assert found["steady"].numbers.confirmations == pytest.approx((0.7,) * 8)
     assert (found["noisy"].status, found["noisy"].numbers.runs) == (Status.UNDECIDED, 12)
-
-
-def test_invalid_measurements_make_no_pair():
-    nothing = judge(ScriptedWorktrees([None], only((80.0, 100.0))))["None"]
-    assert (nothing.rule, nothing.why_not) == (Rule.NOT_THERE, ("no pair was valid: nothing was measured",))
-
-
-@pytest.mark.parametrize(
-    ("judged_on", "status"), [(None, Status.UNDECIDED), ("relative", Status.UNDECIDED), ("gbps", Status.IMPROVED)]
-)
-def test_a_share_that_cannot_be_believed_is_no_gain(judged_on, status):
-    worktrees = ScriptedWorktrees(only((400.0, 100.0)), only((80.0, 100.0)))
-    verdict = judge(worktrees, limits=replace(LIMITS, marker=MarkerOptions(judged_on=judged_on)))["None"]
-    assert verdict.status is status
-    if status is Status.UNDECIDED:
-        assert verdict.rule == Rule.NO_PROBE
-        assert len(worktrees.order) == 8  # more pairs would not make it believable
-
-
-def test_absent_there():
-    worktrees = ScriptedWorktrees(only((80.0, 100.0)), [NothingThere("main has no such test")])
-    verdict = judge(worktrees)["None"]
-    assert (verdict.status, verdict.rule, verdict.why_not) == (
-        Status.UNDECIDED,
-        Rule.NOT_THERE,
-        ("main has no such test",),
-    )
-    assert worktrees.order == "AB"
-
-
-def test_processes_that_measure_nothing_after_an_invalid_one_are_undecided():
-    worktrees = ScriptedWorktrees(only((80.0, 100.0)), [None, *[NothingThere("the test fails at main")] * 23])
-    verdict = judge(worktrees)["None"]
-    assert (verdict.status, verdict.why_not) == (Status.UNDECIDED, ("no pair was valid: busy",))
-    assert len(worktrees.order) == 2 * 2 * 12
-
-
-def test_a_label_that_is_absent_there_does_not_ask_for_pairs():
-    worktrees = ScriptedWorktrees([{"a": (80.0, 100.0), "b": (80.0, 100.0)}], [{"a": (80.0, 100.0)}])
-    found = judge(worktrees, ("a", "b"))
-    assert (found["a"].status, found["b"].rule) == (Status.OK, Rule.NOT_THERE)
-    assert len(worktrees.order) == 16
 
 
 def test_other_byte_counts_are_a_mismatch():
@@ -309,10 +280,11 @@ def decided_counts(measurements, worktrees, limits=LIMITS, rows=MappingProxyType
     ],
 )
 def test_counts_need_one_process_of_the_other_revision(sectors, status, changes):
-    worktrees = CountedWorktrees(counted(100))
+    worktrees = CountedWorktrees(counted(100, resources=KernelResources(32, 0, 4096)))
     found = decided_counts({"k": counted(sectors)}, worktrees)["k"]
     assert (found.decision.status, found.decision.facts["changes"]) == (status, changes)
     assert found.entry.counts == {"load_sectors": 100}
+    assert found.entry.resources == {"registers": 32, "local_bytes": 0, "shared_bytes": 4096}
     assert worktrees.locked == "[B]"
 
 
@@ -337,27 +309,11 @@ def test_only_the_markers_tolerance_holds_for_counts():
     assert status(Limits(MarkerOptions(tolerance=0.05), 0.05, 3)) is Status.OK
 
 
-def test_what_the_compiler_gave_there_is_known_to_the_messages():
-    resources = KernelResources(32, 0, 4096, max_threads_per_block=1024, occupancy=0.5)
-    worktrees = CountedWorktrees(counted(100, resources=resources))
-    now = counted(100, resources=replace(resources, registers=96, occupancy=0.25))
-    entry = decided_counts({"k": now}, worktrees)["k"].entry
-    assert likely_causes(now, entry)[:2] == ("registers 32 → 96", "occupancy 50 → 25 %")
-
-
 CODE = CodeIdentity(function="f", launch="l")
 
 
 def told(measurement, code=CODE, **detail):
     return from_plain({**row(replace(measurement, code=code, detail=detail))})
-
-
-def test_the_same_code_there_needs_no_process():
-    same = replace(measured(70.0, label="same"), code=CODE)
-    worktrees = ScriptedWorktrees([], [])
-    decision = judged({"same": same}, worktrees, {"same": told(same)})["same"].decision
-    assert (decision.status, decision.rule) == (Status.OK, Rule.CODE_UNCHANGED)
-    assert worktrees.order == ""
 
 
 def test_only_changed_code_of_a_test_takes_pairs():
@@ -405,12 +361,6 @@ def test_what_an_old_kernel_decides_takes_no_pair():
     }
     rules = {key: (one.decision.status, one.decision.rule) for key, one in decided.items()}
     assert rules == {"a": (Status.REGRESSED, Rule.OLD_KERNEL), **dict.fromkeys("bc", (Status.OK, Rule.PAIRS))}
-
-
-def test_pairs_measure_anew_what_was_disturbed_here():
-    found = replace(measured(70.0), invalid=BUSY)
-    worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((80.0, 100.0)))
-    assert judged({"k": found}, worktrees)["k"].decision.status is Status.REGRESSED
 
 
 def counted_on(label, inputs):
