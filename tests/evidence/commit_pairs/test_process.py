@@ -103,19 +103,6 @@ def test_each_side_runs_the_code_of_its_tree_where_nothing_is_installed(repo):
     assert bytes_read(worktrees.head()) == IN_THE_WORKING_TREE
 
 
-def test_which_side_is_started_first_changes_from_pair_to_pair(repo, monkeypatch):
-    rounds = {None: [(2.0, 1.0)] * 3}  # of each pair whoever was started first takes twice as long
-    monkeypatch.setattr(processes, "take_turns", lambda *given: replace(take_turns(*given), rounds=rounds))
-    repo.write()
-    both = repo.worktrees()
-    found = [both.in_turn(number, 0.01) for number in range(2)]
-    assert [(one.head[None].bytes_read, one.base[None].bytes_read) for one in found] == [
-        (IN_THE_WORKING_TREE, AT_THE_REVISION)
-    ] * 2
-    assert [one.drops[None] for one in found] == [pytest.approx(math.log(2)), pytest.approx(-math.log(2))]
-    assert {side[None].probe_gbps for one in found for side in (one.head, one.base)} == {None}, "they need no probe"
-
-
 # Fills y with what this tree's code says while it lies in the memory of both, else with 0, and prepares another array.
 LOOKS_AT_ITS_OUTPUT = """
 import numpy as np
@@ -144,19 +131,33 @@ def test_it(bandwidth):
     assert not y.any()
     bandwidth(len, "abc", reads=kern.BYTES + 10 * len(found) + len(shared) + 100 * ("prepared" in shared))
 """
-NOTHING_SEEN, THE_OTHER_ONE_SEEN = 10, 32  # 0 in y; and both trees' numbers, while x and y were of both
+THE_OTHER_ONE_SEEN = 32  # 0 in y, and both trees' numbers, while x and y were of both
 
 
-@pytest.mark.usefixtures("memory")
-@pytest.mark.parametrize("shared", [True, False])
-def test_each_side_sees_its_own_output_though_arrays_lie_in_the_same_memory(repo, monkeypatch, shared):
-    if not shared:
-        monkeypatch.setattr(processes, "shared_memory", lambda: nullcontext(None))
+@pytest.fixture
+def first_is_slow(monkeypatch):
+    """Of each pair whoever was started first takes twice as long."""
+    rounds = {None: [(2.0, 1.0)] * 3}
+    monkeypatch.setattr(processes, "take_turns", lambda *given: replace(take_turns(*given), rounds=rounds))
+
+
+@pytest.mark.usefixtures("first_is_slow")
+def test_the_other_side_is_started_first_in_every_other_pair(repo):
+    repo.write()
+    found = repo.worktrees().in_turn(1, 0.01)
+    both = [rows[None] for rows in (found.head, found.base)]
+    assert [one.bytes_read for one in both] == [IN_THE_WORKING_TREE, AT_THE_REVISION]
+    assert found.drops == {None: pytest.approx(-math.log(2))}
+    assert [one.probe_gbps for one in both] == [None, None], "they need no probe"
+
+
+@pytest.mark.usefixtures("memory", "first_is_slow")
+def test_each_side_sees_its_own_output_though_arrays_lie_in_the_same_memory(repo):
     repo.write(test=LOOKS_AT_ITS_OUTPUT)
     found = repo.worktrees("--bandwidth-max-time=0.3").in_turn(0, 0.01)
-    seen = THE_OTHER_ONE_SEEN if shared else NOTHING_SEEN
     both = [rows[None].bytes_read for rows in (found.head, found.base)]
-    assert both == [IN_THE_WORKING_TREE + seen, AT_THE_REVISION + seen]
+    assert both == [IN_THE_WORKING_TREE + THE_OTHER_ONE_SEEN, AT_THE_REVISION + THE_OTHER_ONE_SEEN]
+    assert found.drops == {None: pytest.approx(math.log(2))}
     assert not found.alike, "one array has other contents, and what the second measurement is given is not known"
 
 
@@ -220,13 +221,12 @@ def test_processes_of_one_number_have_the_same_addresses_and_of_another_number_o
     mark = tmp_path / "mark"
     one = where(mark, 1)
     # The kernel rounds the place below the texts and that below what points to them, each to 16 bytes.
-    for length in (1, 9):
-        python = tmp_path / ("p" * length)
-        python.symlink_to(os.path.realpath(sys.executable))
-        given = {"python": python, "PYTHONPATH": str(Path(np.__file__).parents[1])}
-        found = [where(mark, 1, *more, OF_ONE_SIDE="x" * 300, **given) for more in ([], ["and"], ["and", "more"])]
-        assert found == [found[0]] * 3
-        assert found[0][0] == one[0]
+    python = tmp_path / ("p" * 9)
+    python.symlink_to(os.path.realpath(sys.executable))
+    given = {"python": python, "PYTHONPATH": str(Path(np.__file__).parents[1])}
+    found = [where(mark, 1, *more, OF_ONE_SIDE="x" * 300, **given) for more in ([], ["and"], ["and", "more"])]
+    assert found == [found[0]] * 3
+    assert found[0][0] == one[0]
     code, places, left, fixed = where(mark, 2)
     assert code == one[0]
     assert all(a != b for a, b in zip(places, one[1], strict=True)), "what is loaded, and the stack"
@@ -286,13 +286,22 @@ def test_both_of_a_pair_have_one_hash_seed_unless_the_user_has(asked, monkeypatc
         assert (one == "7") == (of_the_user == "7")
 
 
-@pytest.mark.parametrize("safe", ["", "1"])  # Python 3.10 ignores it
-def test_installed_editable_by_a_path(repo, monkeypatch, safe):
+def test_installed_editable_by_a_path(repo, monkeypatch):
     """What a .pth file does: an entry of sys.path leads into the working tree. It is not the script's own folder."""
-    repo.write(ini="")
-    monkeypatch.setenv("PYTHONSAFEPATH", safe)
+    file = repo.path / "data.bin"  # data of the working tree is no error
+    repo.write(ini="", kern=f"BYTES = {{}}; TEXT = open({str(file)!r}).read()\n")
+    file.touch()
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # Python 3.10 ignores it
     monkeypatch.setenv("PYTHONPATH", str(repo.path / "src"))
     assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
+
+
+def test_a_kernel_file_of_the_working_tree_is_an_error(repo):
+    file = repo.path / "kernel.cu"
+    repo.write(kern=f"BYTES = {{}}; TEXT = open({str(file)!r}).read()\n")
+    file.touch()
+    with pytest.raises(ForeignImport, match=r"ran code of .*kernel\.cu"):
+        repo.worktrees().base()
 
 
 def finder_of_an_environment(tmp_path, repo):
@@ -324,39 +333,10 @@ def test_installed_editable_by_a_finder(repo, tmp_path, monkeypatch):
     assert bytes_read(worktrees.base()) == AT_THE_REVISION
 
 
-def test_an_installed_copy_is_an_error(repo, tmp_path, monkeypatch):
-    repo.write(ini="")
-    copy = tmp_path / "site-packages" / "kern" / "__init__.py"
-    copy.parent.mkdir(parents=True)
-    copy.write_text("BYTES = 3000\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"))
-    with pytest.raises(ForeignImport, match=r"kern \(.*\) is an installed copy, .*pip install -e"):
-        repo.worktrees().base()
-
-
-@pytest.mark.parametrize(("name", "refused"), [("kernel.cu", True), ("data.bin", False)])
-def test_a_kernel_file_of_the_working_tree_is_an_error_and_its_data_is_none(repo, name, refused):
-    file = repo.path / name
-    repo.write(kern=f"BYTES = {{}}; TEXT = open({str(file)!r}).read()\n")
-    file.write_text("__global__ void k() {}\n")
-    with pytest.raises(ForeignImport, match=r"ran code of .*kernel\.cu") if refused else nullcontext():
-        assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
-
-
-def test_started_outside_the_repository(repo, tmp_path):
-    repo.write()
-    worktrees = repo.worktrees("repo/tests", folder=tmp_path)
-    assert bytes_read(worktrees.base()) == AT_THE_REVISION
-
-
 @pytest.mark.parametrize(
     ("test", "reason"),
     [
-        (TEST.replace("test_it", "test_other"), "has no such test"),
-        (
-            TEST.replace("    bandwidth(", "    import pytest; pytest.skip('no')\n    bandwidth("),
-            "skips or measures nothing",
-        ),
+        (TEST.replace("BYTES)", "BYTES) if 0 else None"), "skips or measures nothing"),
         (TEST + "    assert False, 'as it was'\n", "the test fails at HEAD .*as it was"),
     ],
 )
@@ -388,12 +368,10 @@ def test_a_revision_that_cannot_be_imported_is_an_error_not_an_absence(repo):
 
 
 def test_a_process_that_proves_nothing_is_an_error(repo):
-    repo.write(test="import atexit, os\natexit.register(os._exit, 0)\n" + TEST)
-    assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION, "what it loaded is written before Python ends"
-    repo.close()
-    leaves = "\ndef pytest_unconfigure():\n    import os; os._exit(0)\n"
-    (repo.path / "tests" / "conftest.py").write_text(leaves)
-    committed(repo.path, "two", "tests")
+    conftest = repo.path / "tests" / "conftest.py"
+    conftest.parent.mkdir(parents=True)
+    conftest.write_text("\ndef pytest_unconfigure():\n    import os; os._exit(0)\n")
+    repo.write()
     with pytest.raises(ForeignImport, match="did not say what it loaded: it ended with exit status 0; its last lines"):
         repo.worktrees().base()
 
@@ -401,18 +379,20 @@ def test_a_process_that_proves_nothing_is_an_error(repo):
 REVISION = Revision("main", "f" * 40, "/r", "/t")
 
 
-def test_paths_into_the_repository_become_paths_into_the_tree():
+def test_paths_into_the_repository_become_paths_into_the_tree(tmp_path):
     given = Invocation(
         ("/r/tests/test_a.py::t", "-c", "/r/x.ini", "--rootdir=/r", "-k", "a", "tests"), Path("/r"), True
     )
+    outside = Invocation(("r/a.py::t", "b.py"), tmp_path, True)
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "a.py").touch()
+    at = Revision("main", "f" * 40, str(tmp_path / "r"), "/t")
+    assert invocation_at(outside, at) == replace(outside, args=("/t/a.py::t", "b.py"))
+    own = ["--bandwidth-against", "HEAD~1", "tests", "-x", "--bandwidth-against=a"]
+    assert without_own_option(own) == ["tests", "-x"]
     moved = invocation_at(given, Revision("main", "f" * 40, "/r", "/"))
     assert moved.args == ("/tests/test_a.py::t", "-c", "/x.ini", "--rootdir=/", "-k", "a", "tests")
     assert (moved.folder, moved.as_module) == (Path("/"), True)
-
-
-def test_own_option_stays_out_of_the_processes():
-    args = ["--bandwidth-against", "HEAD~1", "tests", "-x", "--bandwidth-against=a"]
-    assert without_own_option(args) == ["tests", "-x"]
 
 
 def plan(environment=()):
@@ -422,12 +402,18 @@ def plan(environment=()):
 def test_the_environment_inside_the_repository_is_no_code_of_it():
     loaded = {"modules": {"numpy": "/r/.venv/lib/numpy/__init__.py"}, "files": ["/r/.venv/lib/x.so"], "path": []}
     check_loaded_files(loaded, plan(["/r/.venv"]), REVISION)
+    check_loaded_files({"modules": {"a": "/repository/a.py"}, "files": [], "path": []}, plan(), REVISION)
     with pytest.raises(ForeignImport, match=r"/r/\.venv/lib/numpy/__init__\.py, /r/\.venv/lib/x\.so"):
         check_loaded_files(loaded, plan(), REVISION)
 
 
-def test_a_neighbour_whose_name_begins_alike_is_not_inside():
-    check_loaded_files({"modules": {"a": "/repository/a.py"}, "files": [], "path": []}, plan(), REVISION)
+def test_an_installed_copy_of_what_the_tree_has_is_an_error(tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "kern.py").touch()
+    asked, loaded = {**plan(), "tree": str(tmp_path)}, {"modules": {"kern": "/site/kern.py"}, "files": [], "path": []}
+    with pytest.raises(ForeignImport, match=r"kern \(.*\) is an installed copy, .*pip install -e"):
+        check_loaded_files(loaded, asked, REVISION)
+    check_loaded_files({**loaded, "modules": {"numpy": "/site/numpy.py"}}, asked, REVISION)
 
 
 def test_who_imports_the_script_keeps_sys_path(monkeypatch):
