@@ -21,6 +21,7 @@ from pytest_bandwidth import __version__
 from pytest_bandwidth.baseline.parse import Problems, SourceText
 from pytest_bandwidth.baseline.schema import ENTRY_FIELDS, RECORDED, refuse_invisible
 from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, PROBE_VERSION, SCHEMA, Entry, Run
+from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.metrics import anchor_of
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import MAX_GBPS, format_moment
@@ -259,6 +260,10 @@ def run_lines(changes: Iterable[tuple[Entry | None, Entry, Recorded]], newest: s
             known = {name: value for name, value in plain.items() if value is not None}
             text = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
             refuse_invisible(text)
+            try:
+                _line(text, 0).record_in({key: Recorded() for key in tests})
+            except ValueError as problem:  # such as a control character, which JSON writes in visible ones
+                raise UsageError(str(problem)) from None
             found.append(text)
     return found
 

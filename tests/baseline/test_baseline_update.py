@@ -7,17 +7,13 @@ import stat
 from dataclasses import replace
 
 import pytest
-from baseline_files import baselines, entries_with, write_baseline
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from baseline_files import write_baseline
 
 from pytest_bandwidth import __version__
 from pytest_bandwidth import baseline as baseline_files
-from pytest_bandwidth.baseline.schema import RECORDED, entry_fields
-from pytest_bandwidth.domain.baseline import PROBE_VERSION, Baseline, Change, Entry, Run, settled
+from pytest_bandwidth.domain.baseline import PROBE_VERSION, Baseline, Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError, UsageError
-from pytest_bandwidth.domain.units import MAX_SHARE
 
 A100 = DeviceIdentity("cuda", "NVIDIA A100-SXM4-80GB", 80 * 2**30, "GPU-1", timed_on="gpu")
 RUN = Run(1747.1, 1754.0, 0.9961, 212, "GPU-8a", "0123456", "2026-11-21T04:00:00Z")
@@ -165,12 +161,6 @@ def test_removing_entries_leaves_the_rest(path):
     assert list(baseline_files.load(path).entries) == [MEASURED.key]
 
 
-def test_runs_that_hardly_differ_are_written_readably(path):
-    baseline_files.update(path, A100, [Entry("a", runs=(Run(1000.0), Run(1000.001)))])
-    assert "    runs: 2 ± 0 %\n" in path.read_text()
-    assert len(baseline_files.load(path).entries["a"].runs) == 2
-
-
 def test_run_order_is_the_order_of_writing_whatever_the_clock_said(path):
     later, earlier = replace(RUN, at="2026-11-21T04:00:00Z"), replace(RUN, gbps=1748.0, at="1999-01-01T00:00:00Z")
     baseline_files.update(path, A100, [replace(MEASURED, runs=(later,))])
@@ -212,23 +202,21 @@ def test_a_file_without_a_device_gets_one(path):
     )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "schema: 2\ntests: {a: {bandwidth: 5, note: 'x'}}\n",
-        "{schema: 2, tests: {a: {bandwidth: 5, note: 'x'}}}\n",
-        "schema: 2\ntests:\n  a:\n    bandwidth: 5\n    note: 'x\n  b: y'\n",
-        "schema: 2\n",
-        "schema: 2\ntests:\n",
-        "schema: 2\ntests:",
-        "---\nschema: 2\ntests: {}\n",
-        "schema: 2\ntests:\n  a: {bandwidth: 5}",
-        "schema: 2\ntests:\n a:\n  bandwidth: 5\n",
-        "schema: 2\ntests:\n      a:\n            bandwidth: 5\n",
-        "schema: 2\ntests:\n  ? a\n  : bandwidth: 5\n",
-        '"schema": 2\n"tests":\n  a: {bandwidth: 5}\n',
-    ],
+LAYOUTS = (
+    "schema: 2\ntests: {a: {bandwidth: 5, note: 'x'}}\n",
+    "{schema: 2, tests: {a: {bandwidth: 5, note: 'x'}}}\n",
+    "schema: 2\ntests:\n  a:\n    bandwidth: 5\n    note: 'x\n  b: y'\n",
+    "schema: 2\n",
+    "schema: 2\ntests:",
+    "---\nschema: 2\ntests: {}\n",
+    "schema: 2\ntests:\n  a: {bandwidth: 5}",
+    "schema: 2\ntests:\n      a:\n            bandwidth: 5\n",
+    "schema: 2\ntests:\n  ? a\n  : bandwidth: 5\n",
+    '"schema": 2\n"tests":\n  a: {bandwidth: 5}\n',
 )
+
+
+@pytest.mark.parametrize("text", LAYOUTS)
 def test_layouts_that_updates_do_not_write(path, text):
     path.write_text(text)
     before = baseline_files.load(path).entries
@@ -240,28 +228,22 @@ def test_layouts_that_updates_do_not_write(path, text):
     assert "a" not in baseline_files.load(path).entries
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["x" * 3000, "t::a[" + "é" * 999 + "]", "a: b #c", '"', "'", "- a", "? a", "<<", "{a}", "a\\b", " ".join("ab")],
-)
-def test_every_key_comes_back(path, key):
-    baseline_files.update(path, A100, [Entry("before", 1.0), Entry(key, 5.0), Entry("after", 2.0)])
-    baseline_files.update(path, A100, [Entry(key, 6.0)])
-    assert {name: entry.gbps for name, entry in baseline_files.load(path).entries.items()} == {
-        "before": 1,
-        key: 6,
-        "after": 2,
-    }
+def test_every_key_comes_back(path):
+    keys = ("x" * 3000, f"t::a[{'é' * 999}]", "a: b #c", '"', "'", "- a", "? a", "<<", "{a}", "a\\b", "a b")
+    for gbps in (5.0, 6.0):
+        baseline_files.update(path, A100, [Entry(key, gbps) for key in keys])
+        found = baseline_files.load(path).entries
+        assert {key: entry.gbps for key, entry in found.items()} == dict.fromkeys(keys, gbps)
 
 
 @pytest.mark.parametrize("text", ["a\x1bb", "a\u202eb", "a\udc80b"])
 def test_text_that_no_file_may_hold_is_refused(path, text):
     baseline_files.update(path, A100, [MEASURED])
-    before = path.read_bytes()
-    for entry in (Entry(text, 5.0), Entry("a", 5.0, note=text)):
-        with pytest.raises(UsageError, match=r"found the character U\+.*, expected visible text in a baseline"):
+    before, lines = path.read_bytes(), path.with_name(RUNS).read_bytes()
+    for entry in (Entry(text, 5.0), Entry("a", 5.0, note=text), Entry("a", runs=(Run(5.0, commit=text),))):
+        with pytest.raises(UsageError, match=r"found .*, expected visible text"):
             baseline_files.update(path, A100, [entry])
-    assert path.read_bytes() == before
+    assert (path.read_bytes(), path.with_name(RUNS).read_bytes()) == (before, lines)
 
 
 def test_windows_line_ends_stay(path):
@@ -316,55 +298,6 @@ def test_an_update_that_fails_changes_nothing(path, gives, error, said):
         baseline_files.update(path, **{"identity": A100, **gives})
     assert path.read_bytes() == before
     assert sorted(os.listdir(path.parent)) == [RUNS, path.name]
-
-
-def test_init_makes_a_file_without_entries(path):
-    assert baseline_files.init(path, A100).created
-    assert baseline_files.load(path) == Baseline(baseline_files.load(path).device, {}, None, str(path))
-    assert baseline_files.update(path, A100, [MEASURED]).added == (Change(MEASURED.key, None, MEASURED),)
-
-
-def test_a_large_file_in_one_mapping_is_written_afresh(path):
-    entries = "".join(f"  t{n}: {{bandwidth: 5}},\n" for n in range(2000))
-    path.write_text(f"schema: 2\ntests: {{\n{entries}# end\n}}\n")
-    baseline_files.update(path, A100, [MEASURED])
-    assert len(baseline_files.load(path).entries) == 2001
-    assert "  # end\n" in path.read_text()
-
-
-def said(entry):
-    """What an entry says, but for rounding, and facts that tests of one process share."""
-    return entry_fields(entry, RECORDED), [(run.gbps, run.relative, run.commit, run.dirty) for run in entry.runs]
-
-
-EXAMPLES = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
-
-
-@EXAMPLES
-@given(baselines, st.data())
-def test_any_update_of_any_baseline_says_what_was_meant(tmp_path, baseline, data):
-    path = tmp_path / "any.yaml"
-    write_baseline(path, baseline)
-    identity = (
-        A100 if baseline.device is None else DeviceIdentity("cuda", baseline.device.name, None, "", timed_on="gpu")
-    )
-    if baseline.device is not None and baseline.device.kind not in (None, "cuda"):
-        identity = replace(identity, kind=baseline.device.kind)
-    key = data.draw(st.sampled_from([*baseline.entries, "tests/new.py::test"]))
-    entry = data.draw(entries_with(st.just(key)))
-    peak = baseline.device.peak_gbps if baseline.device else None
-    if (settled(entry, peak).utilization or 0) > MAX_SHARE:
-        entry = replace(entry, runs=(), gbps=peak)
-    summary = baseline_files.update(path, identity, [entry])
-    found = baseline_files.load(path).entries
-    for name, old in baseline.entries.items():
-        if name != key:
-            assert said(found[name]) == said(old)
-    if key not in summary.unchanged:
-        (change,) = (*summary.added, *summary.changed)
-        assert said(found[key]) == said(change.after)
 
 
 def test_a_measured_entry_has_nothing_of_the_set_up_that_it_had_by_hand(path):
