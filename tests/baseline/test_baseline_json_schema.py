@@ -6,18 +6,19 @@ import json
 import random
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import jsonschema
 import pytest
 import write_json_schema
 import yaml
-from baseline_files import baselines, render
-from hypothesis import HealthCheck, given, settings
 from test_baseline_hostile import load, mutated
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.parse import LOADER, Problems, decode
+from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError
 
 SCHEMA = json.loads(baseline_files.SCHEMA_FILE.read_text())
@@ -63,17 +64,39 @@ def test_the_schema_is_one_and_written_from_the_loaders_own_tables():
     assert baseline_files.SCHEMA_FILE.read_text() == write_json_schema.text(), f"run {write_json_schema.__file__}"
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(baselines)
-def test_what_updates_write_is_not_flagged(baseline):
-    assert not flagged(render(baseline))
+# What YAML might take for something else.
+TEXTS = ["events+block", "yes", "null", "0123456", "1e5", "2026-11-21", "{", "&a", "!t", "''", "~", "é"]
+TEXTS += ["a: b", "x #y", "- z", "\U0001f600 \U0001f600"]
+
+
+def test_every_text_comes_back_and_is_not_flagged_by_editors(tmp_path):
+    entries = [
+        Entry(
+            f"t.py::t[{text}] @ {text}",
+            5.0 + number,
+            tolerance=0.031,
+            bytes_read=2**63 - 1,
+            xfail=text,
+            note=text,
+            runs=(Run(5.0 + number, 7.1e6, 0.999999, gpu=f"G{text}", commit=text, dirty=True),),
+            extra={"zz_a": text},
+            method=text,
+            settings={text: text},
+        )
+        for number, text in enumerate(TEXTS)
+    ]
+    path = tmp_path / "a.yaml"
+    baseline_files.update(path, DeviceIdentity("cpu", TEXTS[-1], None, "host"), entries)
+    found = baseline_files.load(path).entries
+    assert [replace(found[one.key], anchor=None) for one in entries] == entries
+    assert not flagged(path.read_text())
 
 
 def test_mutated_files_load_and_are_not_flagged_or_are_refused_in_one_line_each(tmp_path):
     chance = random.Random(3)
     path = tmp_path / "a.yaml"
     valid = 0
-    for _ in range(3000):
+    for _ in range(1000):
         path.write_bytes(mutated(chance))
         if load(path) == "refused":
             continue
@@ -83,7 +106,7 @@ def test_mutated_files_load_and_are_not_flagged_or_are_refused_in_one_line_each(
             continue  # beyond the editor's own parser
         valid += 1
         assert VALIDATOR.is_valid(seen), path.read_text()
-    assert 50 < valid < 2850  # neither all alike nor all broken
+    assert 20 < valid < 950  # neither all alike nor all broken
 
 
 @pytest.mark.parametrize(
@@ -95,32 +118,15 @@ def test_mutated_files_load_and_are_not_flagged_or_are_refused_in_one_line_each(
         "schema: 2\ndevice: {memory_gib: 80}",
         "schema: 2\ndevice: {name: X, kind: A TPU}",
         "schema: 2\ntolerance: 5",
-        "schema: 2\ntolerance: 3 percent",
         "schema: 2\ntests: [a]",
         "schema: 2\nother: {a: b}",
         *(
             f"schema: 2\ntests:\n  a: {entry}"
-            for entry in (
-                "5",
-                "{}",
-                "{tolerance: 3%}",
-                "{counts: {}}",
-                "{runs: []}",
-                "{runs: many}",
-                "{bandwidth: fast}",
-                "{bandwidth: -5}",
-                "{bandwidth: 0}",
-                "{bandwidth: 5 GB}",
-                "{bandwidth: [5]}",
-                "{bandwidth: 5, of_peak: 85}",
-                "{bandwidth: 5, judged_on: speed}",
-                "{bandwidth: 5, bytes: {read: 1.5}}",
-                "{bandwidth: 5, bytes: {read: -1}}",
-                "{bandwidth: 5, runs: {gbps: 5}}",
-                "{bandwidth: 5, settings: off}",
-                "{bandwidth: 5, counts: {a: b}}",
-                "{bandwidth: 5, later: [a]}",
-            )
+            for entry in ("5", "{}", "{tolerance: 3%}", "{counts: {}}", "{runs: many}", "{bandwidth: fast}")
+        ),
+        *(
+            f"schema: 2\ntests:\n  a: {{bandwidth: 5, {field}}}"
+            for field in ("of_peak: 85", "judged_on: speed", "bytes: {read: -1}", "settings: off", "later: [a]")
         ),
     ],
 )

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +29,8 @@ def run(*arguments):
     return json.loads(done.stdout)
 
 
-def check_killing(tmp_path, rounds):
+def test_killed_updates_leave_the_file_whole(tmp_path):
+    rounds = 20
     seen = run("kill", tmp_path / "a.yaml", rounds, 7)
     assert seen["rounds"] == rounds
     # The kills fell where it matters: between updates alone they would prove nothing.
@@ -38,18 +38,8 @@ def check_killing(tmp_path, rounds):
     assert seen["killed_while_locked"] > rounds / 4
 
 
-def test_killed_updates_leave_the_file_whole(tmp_path):
-    check_killing(tmp_path, 40)
-
-
-@pytest.mark.experiment
-def test_a_thousand_killed_updates_leave_the_file_whole(tmp_path):
-    check_killing(tmp_path, 1000)
-
-
-@pytest.mark.parametrize("processes", [2, 16])
-def test_concurrent_updates_lose_nothing(tmp_path, processes):
-    updates = 6
+def test_concurrent_updates_lose_nothing(tmp_path):
+    processes, updates = 8, 5
     seen = run("together", tmp_path / "a.yaml", processes, updates)
     assert seen == {"failed": 0, "entries": processes * updates, "counter": processes * updates}
     assert sorted(os.listdir(tmp_path)) == ["a.runs.jsonl", "a.yaml"]
@@ -105,20 +95,6 @@ def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path):
     assert victim.read_text() == "precious"
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_clock_going_backwards_changes_nothing(tmp_path, monkeypatch):
-    path = tmp_path / "a.yaml"
-    baseline_files.update(path, DEVICE, [Entry("a", 5.0)])
-    ten_years = time.time() + 10 * 365 * 86400
-    os.utime(path, (ten_years, ten_years))
-    (tmp_path / ".a.yaml.lock").touch()
-    os.utime(tmp_path / ".a.yaml.lock", (ten_years, ten_years))
-    monkeypatch.setattr(time, "time", lambda: 0.0)
-    baseline_files.update(path, DEVICE, [Entry("b", 6.0)])
-    assert list(baseline_files.load(path).entries) == ["a", "b"]
-    assert os.listdir(tmp_path) == ["a.yaml"]
-
-
 @pytest.mark.parametrize("left", [4096, 0], ids=["some", "none"])  # with none, the lock says nothing of its holder
 def test_a_disk_without_room_leaves_the_old_file(tmp_path, left):
     path = tmp_path / "a.yaml"
@@ -157,13 +133,3 @@ def test_a_read_only_folder_is_told(tmp_path):
         assert path.read_bytes() == before
         assert os.listdir(folder) == ["a.yaml"]
         Path(folder).chmod(0o755)
-
-
-def test_a_file_that_may_not_be_read_is_told():
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        path = Path(folder) / "a.yaml"
-        path.write_text("schema: 2\n")
-        path.chmod(0)
-        with without_privileges(), pytest.raises(BaselineError, match=r"cannot be read \(Permission denied\)"):
-            baseline_files.load(path)

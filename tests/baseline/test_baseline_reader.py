@@ -112,26 +112,18 @@ def test_every_field(tmp_path):
     assert entry(tmp_path, "    counts: {load_sectors: 8}\n").gbps is None, "counts alone are an entry"
 
 
-@pytest.mark.parametrize(
-    "text", [f"{HEAD}", "schema: 2\n", "schema: 2\ntests: {}\n", "---\nschema: '2'\ntests:\n# none yet\n"]
-)
+@pytest.mark.parametrize("text", [HEAD, "schema: 2\n", "schema: 2\ntests: {}\n", "---\nschema: '2'\ntests:\n# none\n"])
 def test_a_file_without_entries(tmp_path, text):
     assert load(tmp_path, text).entries == {}
 
 
-def test_windows_line_ends(tmp_path):
-    assert load(tmp_path, DESIGN_EXAMPLE.replace("\n", "\r\n")).entries == load(tmp_path, DESIGN_EXAMPLE).entries
-
-
-@pytest.mark.parametrize("indent", [1, 3, 4])
-def test_other_indentation(tmp_path, indent):
-    blanks = " " * indent
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("blanks", [" ", "    "])
+def test_other_indentation_and_line_ends(tmp_path, blanks, end):
     text = f"{HEAD}{blanks}a::b:\n{blanks * 2}bandwidth: 5\n\n{blanks}c::d: {{bandwidth: 6}}\ntolerance: 7%\n"
-    baseline = load(tmp_path, text)
-    assert {key: (found.gbps, found.line) for key, found in baseline.entries.items()} == {
-        "a::b": (5, 3),
-        "c::d": (6, 6),
-    }
+    baseline = load(tmp_path, text.replace("\n", end))
+    found = {key: (entry.gbps, entry.line) for key, entry in baseline.entries.items()}
+    assert found == {"a::b": (5, 3), "c::d": (6, 6)}
     assert baseline.tolerance == pytest.approx(0.07)
 
 

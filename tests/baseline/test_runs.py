@@ -67,7 +67,7 @@ def test_any_order_of_lines_and_any_line_twice_loads_the_same(path):
         add(path, 100.0 + number, code=CODE if number < 4 else OTHER)
     expected = baseline_files.load(path).entries
     lines = runs_of(path).read_text().splitlines(keepends=True)
-    for seed in range(20):
+    for seed in range(5):
         shuffled = [*lines, *random.Random(seed).choices(lines, k=3)]
         random.Random(seed).shuffle(shuffled)
         runs_of(path).write_text("".join(shuffled))
@@ -105,7 +105,10 @@ def test_without_its_runs_an_entry_works_as_one_written_by_hand(path):
     add(path, 100.0, 101.0)
     kept = runs_of(path).read_text()
     runs_of(path).unlink()
-    assert baseline_files.load(path).entries[ONE] == Entry(ONE, 100.5)
+    found = baseline_files.load(path)
+    assert found.entries[ONE] == Entry(ONE, 100.5)
+    missing = "found no such file, expected the runs of 1 test: restore it from git, or update"
+    assert found.note == f"{runs_of(path)}: {missing}"
     runs_of(path).write_text(kept)
     path.write_text(f"schema: 2\ntests:\n  {ONE}:\n    bandwidth: 7 GB/s\n")
     assert baseline_files.load(path).entries[ONE] == Entry(ONE, 7.0)
@@ -118,17 +121,6 @@ def test_runs_of_an_entry_that_is_gone_do_not_count_when_it_returns(path):
     assert list(baseline_files.load(path).entries) == [TWO]
     add(path, 5.0)
     assert figures(path) == [5.0]
-
-
-def test_a_runs_file_that_is_gone_is_named(path):
-    add(path, 100.0)
-    runs_of(path).unlink()
-    found = baseline_files.load(path)
-    assert (
-        found.note
-        == f"{runs_of(path)}: found no such file, expected the runs of 1 test: restore it from git, or update"
-    )
-    assert found.entries[ONE].gbps == 100.0
 
 
 def test_a_torn_last_line_is_noted_and_completed_by_the_next_writer(path):
@@ -259,11 +251,3 @@ def test_what_a_later_version_adds_to_a_line_is_let_be(path):
     path.write_text(f"schema: 2\ntests:\n  {ONE}:\n    bandwidth: 100 GB/s\n    runs: 1\n")
     runs_of(path).write_text(f"{line(later=[1], tests={ONE: {'gbps': 100.0, 'later': {}}, TWO: 5})}\n\n")
     assert figures(path) == [100.0]
-
-
-def test_a_text_that_no_file_may_hold_is_not_recorded(path):
-    add(path, 100.0)
-    before = runs_of(path).read_bytes()
-    with pytest.raises(Exception, match=r"found the character U\+202E"):
-        add(path, 101.0, commit="a\u202eb")
-    assert runs_of(path).read_bytes() == before

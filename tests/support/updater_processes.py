@@ -87,6 +87,9 @@ def forked(work: Callable[[], None]) -> int:
 
 def kill(path: Path, rounds: int, seed: int) -> dict[str, int]:
     fill(path)
+    begun = time.monotonic()
+    count_up(path)
+    longest = 3 * (time.monotonic() - begun)  # on whatever machine, most kills fall into an update
     chance = random.Random(seed)
     seen = {"rounds": 0, "updates": 0, "killed_while_writing": 0, "killed_while_locked": 0}
     for _ in range(rounds):
@@ -99,7 +102,7 @@ def kill(path: Path, rounds: int, seed: int) -> dict[str, int]:
         before = counter_of(path)
         child = forked(update_for_ever)
         os.close(writer)
-        time.sleep(chance.uniform(0.0, 0.15))
+        time.sleep(chance.uniform(0.0, longest))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         acknowledged = before
