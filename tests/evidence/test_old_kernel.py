@@ -95,7 +95,7 @@ class Session:
         return ["".join(old.label for old in asked) for asked in self.asked]
 
 
-@pytest.mark.parametrize("most", [1, 2, 8])
+@pytest.mark.parametrize("most", [1, 8])
 def test_of_all_labels_the_first_process_alone_counts_sectors(most):
     session = Session(Room(most), a=SURE, b=noisy(), c=noisy(), d=noisy())
     assert session.run() == {}
@@ -105,7 +105,7 @@ def test_of_all_labels_the_first_process_alone_counts_sectors(most):
     assert {label for label, seen in session.kernels._seen.items() if seen.sectors} == {"a", "b", "c", "d"}
 
 
-@pytest.mark.parametrize("most", [1, 2, 8])
+@pytest.mark.parametrize("most", [1, 8])
 def test_who_is_settled_is_asked_for_no_more(most):
     session = Session(Room(most), a=SURE, b=noisy())
     assert session.run() == {}
@@ -178,16 +178,6 @@ def test_the_drop_is_told_and_the_new_code_runs_last(told):
     json.dumps(measured.detail)
 
 
-def test_code_that_cannot_be_loaded_is_measured_without(told):
-    def refuse(_):
-        raise KernelError("the driver does not take its PTX\nlog")
-
-    measured = beside(Device(refuse), told)
-    assert measured.detail["old-kernel"] == {"trouble": "the driver does not take its PTX"}
-    assert measured.samples
-    assert not told
-
-
 CUBIN = replace(ASKED, cubin=text_of_cubin(b"machine code"))
 
 
@@ -209,15 +199,16 @@ def test_refused_machine_code_is_told_and_its_ptx_runs(told):
 
 def test_refused_machine_code_of_the_same_ptx_is_trouble(told):
     device = Device(loaded)
-    said = beside(device, told, replace(CUBIN, needs_cubin=True)).detail["old-kernel"]
-    assert (device.given, said) == ([b"machine code"], {"trouble": "the driver does not take its machine code"})
+    measured = beside(device, told, replace(CUBIN, needs_cubin=True))
+    trouble = {"trouble": "the driver does not take its machine code"}
+    assert (device.given, measured.detail["old-kernel"]) == ([b"machine code"], trouble)
+    assert measured.samples
+    assert not told
 
 
 def test_how_the_old_code_was_launched_comes_through_a_request():
-    asked = replace(ASKED, shape=LaunchShape((8, 4, 1), (256, 1, 1), 1024))
+    asked = replace(CUBIN, shape=LaunchShape((8, 4, 1), (256, 1, 1), 1024))
     assert read_old_kernel(json.loads(json.dumps(asdict(asked)))) == asked
-    assert read_old_kernel(json.loads(json.dumps(asdict(ASKED)))) == ASKED
-    assert read_old_kernel(json.loads(json.dumps(asdict(CUBIN)))) == CUBIN
 
 
 def test_a_fault_ends_the_process_with_its_reason(told):

@@ -10,9 +10,7 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measured.measurement import KernelResources, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.causes import likely_causes, recorded_resources
-from pytest_bandwidth.reports.wording import Context, failure_message
 
 FACTS = {"driver_version": "580.1", "max_sm_clock_mhz": 1980, "power_limit_w": 500.0}
 DEVICE = DeviceIdentity("cuda", "Imaginary GPU", 2**30, "GPU-0", facts=FACTS, timed_on="gpu")
@@ -134,12 +132,3 @@ def test_driver_and_settings_are_named_where_they_changed():
     causes = likely_causes(measured(None), then)
     assert causes[:2] == ("driver version 570.0 → 580.1", "power limit 700.0 → 500.0 W")
     assert not any("clock" in cause for cause in causes)
-
-
-def test_the_failing_tests_message_names_them():
-    now = measured(replace(LEAN, registers=96, local_bytes=128))
-    numbers = Numbers("gbps", observed=500.0, reference=1000.0, drop=0.5, tolerance=0.05, runs=5, spread=0.01)
-    context = Context(likely_causes(now, entry(LEAN)))
-    message = failure_message(now, Decision(Status.REGRESSED, Rule.STORED, numbers), entry(LEAN), context)
-    (line,) = [line for line in message.splitlines() if line.strip().startswith("likely cause")]
-    assert line.startswith("    likely cause  registers 32 → 96; spills 0 → 128 B a thread; the kernel, not the device")

@@ -1,7 +1,6 @@
 """The table of decisions: every rule of every verdict, at its exact boundaries."""
 
 import math
-import random
 from dataclasses import replace
 
 import pytest
@@ -458,23 +457,6 @@ SLOW, WELL = 0.8, 1.0
 def test_most_of_those_asked_for_decide_it_and_no_more_are_asked_for(fresh, confirm, status):
     found = stored(0.8, fresh, confirm=confirm)
     assert (None if found is Ask.PROCESSES else found.status) is status
-
-
-def test_processes_that_are_spared_would_have_changed_no_verdict():
-    draw = random.Random(4)
-    for _ in range(500):
-        confirm, known = draw.choice((1, 2, 3, 4, 5)), draw.choice((KNOWN, NOISY))
-        values = [draw.uniform(0.85, 1.0) for _ in range(confirm)]
-        found = next(
-            one
-            for number in range(confirm + 1)
-            if (one := stored(0.7, values[:number], known, confirm=confirm)) is not Ask.PROCESSES
-        )
-        whole = stored(0.7, values, known, confirm=confirm)
-        assert ruled(found) == ruled(whole)
-        middle = sorted(map(known.drop, values))
-        median = (middle[(confirm - 1) // 2] + middle[confirm // 2]) / 2
-        assert (found.status is REGRESSED) is (median > known.gate(0.05, confirm))
 
 
 def test_what_could_not_run_again_is_undecided():

@@ -30,7 +30,7 @@ from pytest_bandwidth.evidence.commit_pairs.pairs import (
 from pytest_bandwidth.evidence.commit_pairs.process import FailsThere, MeasuredPair, NothingThere, by_label
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Room
-from pytest_bandwidth.judging.evidence import OldCodeComparison, setup_of
+from pytest_bandwidth.judging.evidence import setup_of
 from pytest_bandwidth.judging.judge import judge as judge_evidence
 from pytest_bandwidth.judging.limits import Limits, MarkerOptions
 from pytest_bandwidth.judging.pairs import Looks
@@ -327,40 +327,6 @@ def test_only_changed_code_of_a_test_takes_pairs():
         "same": (Status.OK, Rule.CODE_UNCHANGED),
     }
     assert list(decisions) == ["other", "same"]
-
-
-class OldKernelOf:
-    """Compares the named labels with an old kernel that is a third faster, and says why it has none of the others."""
-
-    def __init__(self, *labels):
-        self.labels, self.asked = labels, {}
-
-    def gather(self, asking, _rule):
-        self.asked |= asking
-        slower = OldCodeComparison(Rule.OLD_KERNEL, "gbps", (0.3,) * 4, (70.0,) * 4, (94.5,) * 4, "the old kernel")
-        return {
-            key: replace(one, compared=slower)
-            if one.measurement.label in self.labels
-            else replace(one, why_not=("it faults",))
-            for key, one in asking.items()
-        }
-
-
-def test_what_an_old_kernel_decides_takes_no_pair():
-    code = CodeIdentity(function="g", launch="l")
-    found = {label: replace(measured(80.0, label=label), code=code) for label in "abc"}
-    rows = {label: told(one) for label, one in found.items() if label != "c"}
-    old_kernel = OldKernelOf("a")
-    figures = dict.fromkeys("abc", (80.0, 100.0))
-    worktrees = ScriptedWorktrees([figures], [figures])
-    decided = judged(found, worktrees, rows, [old_kernel.gather])
-    assert {key: one.entry and one.entry.code for key, one in old_kernel.asked.items()} == {
-        "a": CODE.known(),
-        "b": CODE.known(),
-        "c": None,
-    }
-    rules = {key: (one.decision.status, one.decision.rule) for key, one in decided.items()}
-    assert rules == {"a": (Status.REGRESSED, Rule.OLD_KERNEL), **dict.fromkeys("bc", (Status.OK, Rule.PAIRS))}
 
 
 def counted_on(label, inputs):

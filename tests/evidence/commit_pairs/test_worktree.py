@@ -152,7 +152,7 @@ def test_a_leftover_that_is_half_gone_goes_as_well(repo, leftover):
     assert len(worktrees(repo)) == 1
 
 
-@pytest.mark.parametrize("name", ["mine/elsewhere", f"{PREFIX}experiment/mine", f"{PREFIX}experiment/tree"])
+@pytest.mark.parametrize("name", ["mine/elsewhere", f"{PREFIX}experiment/tree"])
 def test_a_users_own_worktree_stays_with_all_that_lies_beside_it(repo, tmp_path, name):
     own = tmp_path / "tmp" / name
     git(repo, "worktree", "add", "-q", "--detach", str(own))
@@ -164,14 +164,6 @@ def test_a_users_own_worktree_stays_with_all_that_lies_beside_it(repo, tmp_path,
     assert sorted(os.listdir(own.parent)) == sorted([own.name, "notes.txt"]), "nothing was created while looking"
 
 
-def test_only_what_the_plugin_made_goes_and_what_lies_beside_it_stays(repo, leftover):
-    notes = leftover.parent / "notes.txt"
-    notes.write_text("what a user found out meanwhile")
-    sweep(repo)
-    assert len(worktrees(repo)) == 1
-    assert list(leftover.parent.iterdir()) == [notes]
-
-
 def stays(repo, leftover):
     sweep(repo)
     return (leftover / "a.txt").exists() and len(worktrees(repo)) == 2
@@ -180,27 +172,31 @@ def stays(repo, leftover):
 OTHER_FIELDS = ({"repository": 7}, {"folder": "/tmp/where-it-was"}, {"user": 54321})
 
 
-def test_a_leftover_with_another_mark_stays(repo, leftover):
-    file = leftover.parent / "mark.json"
-    told = json.loads(file.read_text())
+def test_a_leftover_that_is_not_surely_the_plugins_own_stays(repo, leftover, monkeypatch):
+    folder, mark = leftover.parent, leftover.parent / "mark.json"
+    plain = mark.read_text()
+    told = json.loads(plain)
     assert all(fields.keys() < told.keys() for fields in OTHER_FIELDS)
     others = [json.dumps({**told, **fields}) for fields in OTHER_FIELDS]
-    for mark in (*others, "", "[", "null", "{}", "[" * 100_000):
-        file.write_text(mark)
-        assert stays(repo, leftover), mark[:40]
-
-
-@pytest.mark.parametrize("missing", ["owner.lock", "mark.json"])
-def test_a_leftover_without_lock_or_mark_stays_and_gets_none(repo, leftover, missing):
-    (leftover.parent / missing).unlink()
+    for text in (*others, "", "null", "{}", "[" * 100_000):
+        mark.write_text(text)
+        assert stays(repo, leftover), text[:40]
+    mark.write_text(plain)
+    for missing in ("owner.lock", "mark.json"):
+        (folder / missing).rename(folder / "elsewhere")
+        assert stays(repo, leftover)
+        assert not (folder / missing).exists(), "it gets none"
+        (folder / "elsewhere").rename(folder / missing)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o770)  # others may write to it
     assert stays(repo, leftover)
-    assert not (leftover.parent / missing).exists()
-
-
-def test_a_folder_that_others_may_write_to_is_not_believed(repo, leftover):
-    assert stat.S_IMODE(leftover.parent.stat().st_mode) == 0o700
-    leftover.parent.chmod(0o770)
-    assert stays(repo, leftover)
+    folder.chmod(0o700)
+    with monkeypatch.context() as of_another_machine:
+        of_another_machine.setattr(own_folders, "_machine", lambda: "0123abcd")
+        assert stays(repo, leftover)
+    (folder / "notes.txt").write_text("what a user found out meanwhile")
+    sweep(repo)
+    assert (len(worktrees(repo)), os.listdir(folder)) == (1, ["notes.txt"])
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
@@ -225,11 +221,6 @@ def test_a_tree_that_cannot_be_seen_from_here_keeps_its_record(repo, tmp_path, s
     (tmp_path / "out of sight").rename(alive.parent)
     assert git(alive, "rev-parse", "HEAD") == git(repo, "rev-parse", "HEAD~1")
     assert len(worktrees(repo)) == 2
-
-
-def test_a_leftover_of_another_machine_stays(repo, leftover, monkeypatch):
-    monkeypatch.setattr(own_folders, "_machine", lambda: "0123abcd")
-    assert stays(repo, leftover)
 
 
 @pytest.mark.parametrize("with_its_folder", [False, True])

@@ -58,20 +58,16 @@ json.dump([{"request": request, "args": sys.argv[1:], "stdin": sys.stdin.read()}
 """
 
 
-def test_child_gets_options_request_and_no_input(tmp_path):
+def test_child_gets_options_request_and_no_input_and_is_ours(tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "_ours", set())
     asked = ChildRequest("cpu", target="/p/t.py::t", nodeids=("t.py::t",), rounds_share=0.5, peak=Peak(1e9, "a test"))
     (row,) = rows_of(invocation(tmp_path, REPORTS), asked)
     assert row["args"] == ["--some", "option", "-n0"]
     assert row["stdin"] == ""
+    assert len(host.remembered()) == 1
     request = read_request(row["request"])
     assert request == replace(asked, report=request.report, line=request.line)
     assert not Path(request.report).parent.exists(), "the folder of the request is gone"
-
-
-def test_a_child_is_remembered_as_ours(tmp_path, monkeypatch):
-    monkeypatch.setattr(host, "_ours", set())
-    rows_of(invocation(tmp_path, REPORTS))
-    assert len(host.remembered()) == 1
 
 
 def test_what_the_child_said_is_in_the_message(tmp_path):
@@ -81,12 +77,6 @@ def test_what_the_child_said_is_in_the_message(tmp_path):
     assert "line 5\n" not in str(error.value)
 
 
-def test_a_report_without_rows_is_a_failure(tmp_path):
-    code = REPORTS.replace("json.dump([", "json.dump([][:0] and [")
-    with pytest.raises(FreshProcessFailed, match="measured nothing"):
-        rows_of(invocation(tmp_path, code))
-
-
 def test_a_child_that_hangs_is_ended_with_its_own_children(tmp_path):
     code = (
         "import subprocess, sys, time\n"
@@ -94,8 +84,8 @@ def test_a_child_that_hangs_is_ended_with_its_own_children(tmp_path):
         "open('pid', 'w').write(str(child.pid))\n"
         "time.sleep(600)\n"
     )
-    with pytest.raises(FreshProcessFailed, match="did not end in 3 s"):
-        rows_of(invocation(tmp_path, code), timeout_seconds=3)
+    with pytest.raises(FreshProcessFailed, match="did not end in 2 s"):
+        rows_of(invocation(tmp_path, code), timeout_seconds=2)
     assert gone(int((tmp_path / "pid").read_text()))
 
 
@@ -164,12 +154,10 @@ def gpu(memory_bytes, processes):
     [
         (DeviceIdentity("cpu", "any", 8 * GIB, "host"), Room(MOST_ON_HOST)),
         (gpu(140 * GIB, SAME_PROCESS_IDS), Room(14, takes_memory=True)),
-        (gpu(24 * GIB, SAME_PROCESS_IDS), Room(2, takes_memory=True)),
         (gpu(8 * GIB, SAME_PROCESS_IDS), Room(1, takes_memory=True)),
         (gpu(None, SAME_PROCESS_IDS), Room(1)),
         # A process that finds its own number by what appears as it opens the GPU has to be the only one that does.
         (gpu(140 * GIB, "host process id 4711 (another pid namespace)"), Room(1)),
-        (gpu(140 * GIB, "not watched: NVML: no such library"), Room(1)),
     ],
 )
 def test_a_gpu_is_opened_by_as_many_as_it_has_room_for(identity, expected):
