@@ -1,7 +1,5 @@
 """Hostile files end in one error, soon and in little memory, and nothing in them is executed."""
 
-import subprocess
-import sys
 import tracemalloc
 
 import pytest
@@ -57,7 +55,6 @@ def files(size):
 
 SMALL = files(2**16)
 VALID = {"one-line entries", "canonical and not", "settings", "blank lines", "comments", "wide characters"}
-LARGE = 2**19
 
 
 def load(path):
@@ -85,27 +82,7 @@ def test_a_hostile_file_ends_in_an_error_and_little_memory(tmp_path, name):
     finally:
         tracemalloc.stop()
     assert outcome == ("loaded" if name in VALID else "refused")
-    assert peak < 200e6 * len(SMALL[name]) / LARGE + 2e6  # in proportion
-
-
-@pytest.mark.experiment
-@pytest.mark.parametrize("name", SMALL)
-def test_a_hostile_file_costs_at_most_a_second(tmp_path, name):
-    path = tmp_path / "hostile.yaml"
-    path.write_text(files(LARGE)[name])
-    program = (
-        "import sys, time\nfrom pathlib import Path\n"
-        "from pytest_bandwidth import baseline as baseline_files\n"
-        "from pytest_bandwidth.domain.errors import BaselineError\nbegin = time.perf_counter()\n"
-        "try: baseline_files.load(Path(sys.argv[1]))\nexcept BaselineError: pass\n"
-        "seconds = time.perf_counter() - begin\n"  # the peak of this program alone: ru_maxrss begins with its parent's
-        "print(seconds, Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0])"
-    )
-    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
-    seconds, kibibytes = map(float, done.stdout.split())
-    print(f"{name}: {seconds:.2f} s, {kibibytes / 1024:.0f} MiB")
-    assert seconds <= 1.0
-    assert kibibytes * 1024 <= 200e6
+    assert peak < 380 * len(SMALL[name]) + 2e6  # in proportion
 
 
 def test_nothing_in_a_file_is_executed(tmp_path):

@@ -7,28 +7,10 @@ from pathlib import Path
 import pytest
 
 from pytest_bandwidth import baseline as baseline_files
-from pytest_bandwidth.domain.baseline import BaselineDevice, Entry, Run
+from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.errors import BaselineError
 
 HEAD = "schema: 2\ntests:\n"
-DESIGN_EXAMPLE = """\
-schema: 2
-device: {name: NVIDIA A100-SXM4-80GB, memory_gib: 80}
-tolerance: 5%
-tests:
-  tests/test_stream.py::test_copy:
-    bandwidth: 1747.1 GB/s         # this line alone is a valid entry, written by hand
-    of_peak: 85.7 %
-    of_probe: 99.6 %
-    tolerance: 3%
-    bytes: {read: 268435456, written: 268435456}
-    runs: 1                        # in baseline.runs.jsonl
-"""
-RUN = (
-    '{"schema":2,"id":"18ebe921fd8f11ef-a3ec2f.0","at":"2026-11-21T04:00:00Z","plugin":"0.1.0","probe":1,'
-    '"commit":"3f2c1ab","gpu":"GPU-8a","facts":{"numpy":"2.0"},"tests":{"tests/test_stream.py::test_copy":'
-    '{"gbps":1747.1,"probe_gbps":1754.0,"samples":212,"new":"runs","setup":{"method":"events"}}}}\n'
-)
 
 
 def load(tmp_path, text):
@@ -48,28 +30,6 @@ def problems(tmp_path, text):
 
 def entry(tmp_path, body):
     return load(tmp_path, f"{HEAD}  test:\n{body}").entries["test"]
-
-
-def test_the_example_of_the_documentation(tmp_path):
-    (tmp_path / "baseline.runs.jsonl").write_text(RUN)
-    baseline = load(tmp_path, DESIGN_EXAMPLE)
-    assert baseline.device == BaselineDevice("NVIDIA A100-SXM4-80GB", 80)
-    assert baseline.tolerance == pytest.approx(0.05)
-    at = "2026-11-21T04:00:00Z"
-    run = Run(1747.1, 1754.0, samples=212, gpu="GPU-8a", commit="3f2c1ab", at=at, extra={"numpy": "2.0"})
-    assert baseline.find("tests/test_stream.py::test_copy") == Entry(
-        "tests/test_stream.py::test_copy",
-        1747.1,
-        pytest.approx(0.857),
-        pytest.approx(0.03),
-        bytes_read=268435456,
-        bytes_written=268435456,
-        method="events",
-        anchor=Run(1747.1, relative=1747.1 / 1754.0, commit="3f2c1ab", at=at),
-        runs=(run,),
-    )
-    assert baseline.find("tests/test_stream.py::test_copy").line == 5
-    assert baseline.find("tests/test_stream.py::test_add") is None
 
 
 def test_scalars_stay_text_where_yaml_would_type_them(tmp_path):
@@ -112,11 +72,6 @@ def test_every_field(tmp_path):
     assert entry(tmp_path, "    counts: {load_sectors: 8}\n").gbps is None, "counts alone are an entry"
 
 
-@pytest.mark.parametrize("text", [HEAD, "schema: 2\n", "schema: 2\ntests: {}\n", "---\nschema: '2'\ntests:\n# none\n"])
-def test_a_file_without_entries(tmp_path, text):
-    assert load(tmp_path, text).entries == {}
-
-
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("blanks", [" ", "    "])
 def test_other_indentation_and_line_ends(tmp_path, blanks, end):
@@ -147,21 +102,16 @@ BAD_FIELDS = {
     "of_peak: 85": "of_peak: found '85', expected a share below 1 or a percentage",
     "judged_on: speed": "judged_on: found 'speed', expected relative or gbps",
     "bytes: {read: 1.5}": "bytes.read: found '1.5', expected a whole number",
-    "bytes: {read: -1}": "bytes.read: found '-1', expected a whole number",
     f"bytes: {{read: {2**63}}}": f"bytes.read: found '{2**63}', expected a whole",
     "xfail:": "xfail: found nothing, expected some text",
     "runs: {gbps: 5}": "runs: found a mapping, expected a single value",
-    "runs: [{gbps: 5}]": "runs: found a list, expected a single value",
     "runs: some": "runs: found 'some', expected the number of runs, such as 5 ± 0.12",
     "bytes: {reads: 5}": "found the unknown key 'reads' in bytes, expected read",
     "settings: off": "settings: found the text 'off', expected a mapping",
     "settings: {a: {b: c}}": "settings.a: found a mapping, expected a single value",
-    "code: [a]": "code: found a list, expected a mapping",
-    "code: text": "code: found the text 'text', expected a mapping",
     "code: {ptx: {}}": "code.ptx: found a mapping, expected a single value",
     "code: {ptx: xyz}": "code.ptx: found 'xyz', expected a hash of 32 digits 0-9a-f",
     f"code: {{ptx: {'A' * 32}}}": f"code.ptx: found '{'A' * 32}', expected a hash",
-    "later: {a: b}": "found the unknown key 'later' in entry, expected one of bandwidth, bytes",
     "Tolerance: 3%": "found the unknown key 'Tolerance' in entry, expected tolerance",
     "bandwidth: 6": "found 'bandwidth' twice (first on line 4), expected it once",
 }
@@ -177,9 +127,7 @@ def test_one_problem_of_a_field(tmp_path, field):
     ("body", "line", "message"),
     [
         ("    bandwidth: nan\n", 4, "bandwidth: found 'nan', expected a number"),
-        ("    bandwidth: .inf\n", 4, "bandwidth: found '.inf', expected a number"),
         ("    bandwidth:\n", 4, "bandwidth: found '', expected a number"),
-        ("    bandwidth: [5]\n", 4, "bandwidth: found a list, expected a single value"),
         ("    tolerance: 3%\n", 3, "found neither bandwidth nor counts, expected one of them"),
         ("    {bandwidth: 5, bandwidth: 6}\n", 4, "found 'bandwidth' twice (first on line 4), expected it once"),
         ("    bandwidth: !!python/name:os.system 5\n", 4, "found the tag 'tag:yaml.org,2002:python/name:os.system'"),
@@ -200,18 +148,14 @@ def test_one_problem_of_an_entry(tmp_path, body, line, message):
     ("text", "message"),
     [
         ("", "1: found an empty file, expected a baseline beginning with schema: 2"),
-        ("# nothing\n", "1: found an empty file"),
         ("hello\n", "1: found the text 'hello', expected a baseline beginning with schema: 2"),
         ("- a\n", "1: found a list, expected a baseline"),
         ("tests: {}\n", "1: found no schema, expected schema: 2 as the first line"),
         ("schema: one\n", "1: found schema 'one', expected 2"),
         ("schema: 1\n", "1: found schema 1, expected 2: move the file away and write it anew"),
-        ("schema: 0\n", "1: found schema '0', expected 2"),
         ("# ours\nschema: 3\ntests: [new, layout]\n", "2: found schema 3, expected 2: written by a newer"),
-        ("schema: 3\ntests:\n  a: 5\n", "1: found schema 3, expected 2: written by a newer pytest-bandwidth"),
         ("schema: 2\ntests: 5\n", "2: tests: found no mapping"),
         ("schema: 2\n---\nschema: 2\n", "2: found a second YAML document, expected one"),
-        (f"{HEAD}  a:\n    bandwidth: 5\n---\n", "5: found a second YAML document, expected one"),
         ("%YAML 1.1\n---\nschema: 2\n", "1: found a YAML directive, expected none"),
         (f"{HEAD}  a: {{bandwidth: 5\n", "found text that is no YAML (while parsing a flow mapping"),
         (f"{HEAD}  a:\n\tbandwidth: 5\n", "4: found text that is no YAML"),
@@ -245,16 +189,6 @@ def recorded(tmp_path, *gbps):
     (tmp_path / "baseline.runs.jsonl").write_text("".join(lines))
 
 
-def test_a_bandwidth_that_no_run_showed_says_how_to_mend_it(tmp_path):
-    recorded(tmp_path, 10.0, 12.0)
-    found = problems(tmp_path, f"{HEAD}  test:\n    bandwidth: 20.0 GB/s\n    runs: 2\n")
-    assert found == [
-        "4: found bandwidth '20.0 GB/s', expected 10.0 to 12.0 GB/s, what its runs show: write one of these, "
-        "or remove the line `runs` to set it by hand"
-    ]
-    assert load(tmp_path, f"{HEAD}  test:\n    bandwidth: 20.0 GB/s\n").entries["test"].gbps == 20
-
-
 @pytest.mark.parametrize(
     ("written", "fine"),
     [
@@ -268,7 +202,9 @@ def test_rounding_of_a_bandwidth_is_no_mismatch(tmp_path, written, fine):
     if fine:
         assert load(tmp_path, body).entries["test"].gbps == 1747.14
     else:
-        assert "expected 1747.14 to 1747.14 GB/s" in problems(tmp_path, body)[0]
+        how = "write one of these, or remove the line `runs` to set it by hand"
+        expected = f"4: found bandwidth {written!r}, expected 1747.14 to 1747.14 GB/s, what its runs show: {how}"
+        assert problems(tmp_path, body) == [expected]
 
 
 @pytest.mark.parametrize(

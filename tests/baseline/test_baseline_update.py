@@ -130,13 +130,6 @@ def test_an_appended_run_changes_its_entry_only(path):
     assert (change.before.gbps, change.after.gbps) == (1701.0, 1702.0)
 
 
-def test_a_field_that_is_gone_is_removed(path):
-    path.write_text(BY_HAND)
-    baseline_files.update(path, A100, [Entry("tests/test_s.py::test_runs", 1800.0)])
-    assert baseline_files.load(path).find("tests/test_s.py::test_runs") == Entry("tests/test_s.py::test_runs", 1800.0)
-    assert "# --- streams ---" in path.read_text()
-
-
 def test_new_entries_go_after_the_last(path):
     path.write_text(BY_HAND)
     baseline_files.update(path, A100, [MEASURED])

@@ -181,13 +181,6 @@ def test_prune_keeps_what_another_baseline_names_or_may_name(path):
     assert files(path) == {f"{HASH_OF_ONE}.ptx", f"{HASH_OF_TWO}.ptx"}
 
 
-def test_an_entry_of_unknown_code_gains_it_at_the_next_update(path):
-    written(path, replace(entry("t.py::one", HASH_OF_ONE), code={}))
-    assert baseline_files.load(path).entries["t.py::one"].code == {}
-    written(path, entry("t.py::one", HASH_OF_ONE))
-    assert baseline_files.load(path).entries["t.py::one"].code["ptx"] == HASH_OF_ONE
-
-
 def test_a_folder_that_cannot_be_written_leaves_the_baseline_as_it_was(path):
     text = path.read_text()
     code_files.folder_of(path).rename(path.with_name("elsewhere"))

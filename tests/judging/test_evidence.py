@@ -9,7 +9,6 @@ from judged_kernels import (
     CODE,
     EDITED,
     FIVE,
-    GPU,
     KEY,
     LIMITS,
     OF_CODE,
@@ -111,12 +110,6 @@ def test_marker_and_entry_choose_the_figure(marker, of_entry, figure):
 def test_without_shares_in_the_entry_gbps_are_compared():
     known = replace(FIVE, entries={KEY: Entry(KEY, runs=(Run(gbps=90.0),) * 5)})
     assert evidence(measured(90.0), known).stored.figure == "gbps"
-
-
-def test_what_was_counted_has_no_figures_and_no_reference():
-    found = evidence(COUNTED, FIVE)
-    assert (found.figures, found.stored) == (None, None)
-    assert evidence(replace(measured(90.0), device=GPU), FIVE).figures is not None
 
 
 def test_what_cannot_be_had_says_why_and_ends_what_there_is():

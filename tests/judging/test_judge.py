@@ -91,14 +91,6 @@ def test_old_code_runs_before_the_processes_that_another_measurement_needs():
     assert statuses(found) == {KEY: (Status.REGRESSED, "floor:min_gbps"), OTHER: (Status.OK, Rule.PAIRS)}
 
 
-def test_processes_that_looked_at_a_floor_are_not_run_again_for_a_drop():
-    limits = replace(LIMITS, marker=MarkerOptions(min_gbps=79.0))
-    again = processes(80.0, 80.0, 80.0)
-    found = decided(measured(78.0), FIVE, OldCode(), again, limits=limits)
-    assert (found.status, found.rule) == (Status.REGRESSED, Rule.STORED)
-    assert len(again.rows) == 3
-
-
 def test_all_measurements_of_a_test_share_its_new_processes():
     again = Processes({None: SLOW, "b": WELL}, {None: SLOW, "b": SLOW}, {None: WELL, "b": WELL})
     found = judged(both(), for_both(FIVE), again)

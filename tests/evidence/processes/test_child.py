@@ -216,23 +216,6 @@ def test_those_that_are_needed_start_before_any_is_waited_for_and_come_one_after
     assert seen[4:] == ["starts 3", "waited 60 s for 3", "ends 3", "ends 2", "ends 1"]
 
 
-@pytest.mark.parametrize(("most", "needed", "started"), [(2, 5, 2), (8, 0, 1), (1, 3, 1)])
-def test_at_most_what_the_device_has_room_for_and_at_least_the_one_that_is_asked_for(
-    seen, start, most, needed, started
-):
-    with StartedAhead(Room(most), 60) as ahead:
-        ahead.measured(start, needed, number_of)
-        assert [line for line in seen if line.startswith("starts")] == [f"starts {n + 1}" for n in range(started)]
-
-
-def test_who_waits_for_what_is_needed_no_more_is_ended_and_the_next_starts_anew(seen, start):
-    with StartedAhead(Room(8), 60) as ahead:
-        ahead.measured(start, 3, number_of)
-        ahead.end_waiting()
-        assert seen[-3:] == ["ends 3", "ends 2", "ends 1"]
-        assert ahead.measured(start, 1, number_of) == 4
-
-
 def test_what_fails_beside_others_that_have_memory_of_the_gpu_is_tried_once_more_alone(seen, start):
     with StartedAhead(Room(8, takes_memory=True), 60) as ahead:
         assert ahead.measured(start, 3, failing(1)) == 4
