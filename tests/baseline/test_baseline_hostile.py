@@ -35,6 +35,7 @@ def files(size):
         "deep blocks": "\n".join(" " * depth + "a:" for depth in range(1400)),
         "dashes": repeated("- "),
         "one scalar": HEAD + "  a: " + "x" * size,
+        "one key": HEAD + "  " + "x" * size + ":\n    bandwidth: 1.0 GB/s\n",
         "one key of words": HEAD + "  " + repeated("a ") + "b:\n    bandwidth: 1.0 GB/s\n",
         "keys of colons": HEAD + repeated("  a" + ":" * 1000 + "\n"),
         "escapes": HEAD + '  a: "' + repeated("\\u0041") + '"\n',

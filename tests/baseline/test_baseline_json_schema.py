@@ -85,6 +85,7 @@ def test_every_text_comes_back_and_is_not_flagged_by_editors(tmp_path):
         )
         for number, text in enumerate(TEXTS)
     ]
+    entries += [Entry("large", 7.1e6), Entry("tiny", 2e-10)]
     path = tmp_path / "a.yaml"
     baseline_files.update(path, DeviceIdentity("cpu", TEXTS[-1], None, "host"), entries)
     found = baseline_files.load(path).entries

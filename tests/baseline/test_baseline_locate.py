@@ -188,3 +188,17 @@ def test_the_file_that_keeps_the_most_code_serves_other_devices_of_its_kind(tmp_
     assert baseline_files.find_code(tmp_path, A100) == tmp_path / "b.yaml"
     baseline_files.update(tmp_path / "c.yaml", replace(A100, name="C"), with_code[:2])
     assert baseline_files.find_code(tmp_path, A100) == tmp_path / "c.yaml"
+
+
+def test_every_problem_of_every_file_is_told_whosever_it_is(tmp_path):
+    write(tmp_path / "a.yaml", "device: {name: A}\ntolerance: 5\n")
+    write(tmp_path / "b.yaml", "device: {name: B}\n")
+    (tmp_path / "c.yaml").write_text("schema: 2\ntests:\n  c: {bandwidth: fast}\n")
+    with pytest.raises(BaselineError) as raised:
+        list(baseline_files.load_all(tmp_path))
+    assert [(Path(problem.file).name, problem.line) for problem in raised.value.problems] == [
+        ("a.yaml", 3),
+        ("c.yaml", 3),
+    ]
+    with pytest.raises(BaselineError, match=r"a\.yaml:3: "):
+        list(baseline_files.load_all(tmp_path / "a.yaml"))

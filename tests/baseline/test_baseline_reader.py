@@ -113,6 +113,7 @@ BAD_FIELDS = {
     "code: {ptx: xyz}": "code.ptx: found 'xyz', expected a hash of 32 digits 0-9a-f",
     f"code: {{ptx: {'A' * 32}}}": f"code.ptx: found '{'A' * 32}', expected a hash",
     "Tolerance: 3%": "found the unknown key 'Tolerance' in entry, expected tolerance",
+    '"a\\nb": 5': "found the key 'a\\nb', expected one line of at most 4096 characters",
     "bandwidth: 6": "found 'bandwidth' twice (first on line 4), expected it once",
 }
 

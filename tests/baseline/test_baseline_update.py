@@ -205,7 +205,7 @@ LAYOUTS = (
     "schema: 2\ntests:\n  a: {bandwidth: 5}",
     "schema: 2\ntests:\n      a:\n            bandwidth: 5\n",
     "schema: 2\ntests:\n  ? a\n  : bandwidth: 5\n",
-    '"schema": 2\n"tests":\n  a: {bandwidth: 5}\n',
+    '"schema": 2\n"tolerance": 5%\n"tests":\n  a: {bandwidth: 5}\n',
 )
 
 

@@ -208,7 +208,8 @@ def test_refused_machine_code_of_the_same_ptx_is_trouble(told):
 
 def test_how_the_old_code_was_launched_comes_through_a_request():
     asked = replace(CUBIN, shape=LaunchShape((8, 4, 1), (256, 1, 1), 1024))
-    assert read_old_kernel(json.loads(json.dumps(asdict(asked)))) == asked
+    for one in (asked, ASKED):
+        assert read_old_kernel(json.loads(json.dumps(asdict(one)))) == one
 
 
 def test_a_fault_ends_the_process_with_its_reason(told):

@@ -48,6 +48,8 @@ def test_the_probe_is_no_cause_of_counts():
     spilling = replace(LEAN, local_bytes=64)
     assert likely_causes(measured(spilling), entry(LEAN), timed=False) == ("spills 0 → 64 B a thread",)
     assert likely_causes(measured(LEAN), entry(LEAN), timed=False) == ()
+    alone = replace(measured(LEAN), rounds=replace(ROUNDS, probe_seconds=(), probe_bytes=0))
+    assert likely_causes(alone, entry(LEAN)) == ()
 
 
 def test_what_is_recorded_is_whole_numbers_by_name():

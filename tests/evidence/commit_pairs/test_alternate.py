@@ -88,6 +88,17 @@ def measures(label, *seconds, told=None, done=()):
         answer = yield {"label": label, "seconds": took, "stops": number >= len(seconds)}
 
 
+def ends(said):
+    """Say this, and die."""
+    yield said
+
+
+def in_order(*parts):
+    """Say what each says, once the one before has ended."""
+    for part in parts:
+        yield from part
+
+
 def conducted(one, two, memory=None, precision=FINEST_PRECISION):
     """Who was told what, in order, and the conductor in the end."""
     log = []
@@ -135,6 +146,14 @@ def run(tmp_path, one, two, *, timeout=100.0):
     return found.ended, found.rounds
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_who_is_left_goes_on_alone(left):
+    both = [measures("a", 1.0, 1.0), ends({"label": "a"})]
+    log, conductor = conducted(*(reversed(both) if left else both))
+    assert log == [(0, GO), (1, GO), (left, GO), (left, STOP)]
+    assert conductor.rounds == {}
+
+
 def test_processes_meet_in_every_round(tmp_path):
     """What the other one does not measure goes alone, and so does who is left."""
     (one, two), rounds = run(
@@ -180,6 +199,14 @@ def test_without_memory_or_arrays_that_are_alike_both_go_at_once(memory, arrays)
     both = (measures("a", 1.0, told=arrays_of(*arrays)) for _ in range(2))
     log, _ = conducted(*both, None if arrays else memory)
     assert log == told_both(GO, STOP)
+
+
+def test_an_order_that_a_side_broke_off_is_not_given_again(memory):
+    """Its workload failed, and its test went on."""
+    one = in_order(ends(arrays_of(ARRAY)), measures("b", 1.0, told=arrays_of(ARRAY, label="b")), ends(arrays_of(ARRAY)))
+    log, conductor = conducted(one, measures("a", 1.0, told=arrays_of(ARRAY), done=[[]]), memory)
+    assert log == [*told_both("copy"), (0, GO), (0, STOP), (0, GO), (1, GO), (1, STOP)]
+    assert conductor.shared == set()
 
 
 # Writes the number of its round into its array, after it has looked at what stands there.

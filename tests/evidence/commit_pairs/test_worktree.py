@@ -267,3 +267,8 @@ def test_a_link_with_the_name_of_a_leftover_is_not_followed(tmp_path):
     (tmp_path / "tmp" / name).symlink_to(kept)
     remove_leftovers()
     assert kept.exists()
+
+
+def test_outside_of_any_repository(tmp_path):
+    with pytest.raises(UsageError, match="needs a git repository"):
+        CheckedOut(tmp_path, "HEAD")

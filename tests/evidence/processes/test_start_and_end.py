@@ -27,6 +27,7 @@ from pytest_bandwidth.evidence.processes.start_and_end import PARENT_VARIABLE, i
         ("python -BW error /venv/bin/pytest -B", ["-BW", "error"]),
         ("python --check-hash-based-pycs never -E -m pytest", ["--check-hash-based-pycs", "never", "-E"]),
         ("python - -O", []),
+        ("python", []),
     ],
 )
 def test_what_stands_before_the_program(command, options):
