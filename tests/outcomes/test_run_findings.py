@@ -25,7 +25,7 @@ def test_the_loss_is_the_median_of_unchanged_tests():
     assert (loss.least, loss.most) == (pytest.approx(-math.log(0.99)), pytest.approx(-math.log(0.8)))
 
 
-@pytest.mark.parametrize("tests", [0, 1, FEWEST_FOR_DEVICE - 1, FEWEST_FOR_DEVICE])
+@pytest.mark.parametrize("tests", [0, FEWEST_FOR_DEVICE - 1, FEWEST_FOR_DEVICE])
 def test_of_few_tests_nothing_is_said(tests):
     assert (device_loss([unchanged(90.0)] * tests, {}) is not None) is (tests >= FEWEST_FOR_DEVICE)
 
@@ -37,9 +37,7 @@ def test_of_few_tests_nothing_is_said(tests):
         (unchanged(50.0, rule=Rule.OLD_KERNEL), True),
         (unchanged(50.0, rule=Rule.PAIRS), True),
         (unchanged(50.0, rule=Rule.STORED), False),
-        (unchanged(50.0, rule=Rule.NOT_REPRODUCED), False),
         (unchanged(50.0, rule=Rule.PAIRS, status="REGRESSED"), False),
-        (unchanged(50.0, rule=Rule.PAIRS, status="IMPROVED"), False),
         (unchanged(50.0, is_valid=False), False),
         (unchanged(50.0, counts={"load_sectors": 1}), False),
         (unchanged(None), False),
@@ -59,7 +57,6 @@ def test_versions_that_differ_in_most_tests_are_named():
     then = {"gbps": 100.0, "runs": [{"extra": {"numpy": "2.0"}}, {"extra": {"numpy": "2.1", "driver": "570"}}]}
     here = unchanged(90.0, baseline=then, software={"numpy": "2.2", "driver": "570", "torch": "2.9"})
     alike = replace(here, software={"numpy": "2.1"})
-    assert device_loss([here, here, here], {}).changes == ("numpy 2.1 → 2.2",)
     assert device_loss([here, here, alike], {}).changes == ("numpy 2.1 → 2.2",)
     assert device_loss([here, here, alike, alike], {}).changes == ()
 

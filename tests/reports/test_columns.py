@@ -4,6 +4,7 @@ import csv
 import io
 from dataclasses import replace
 
+import pytest
 import run_documents
 from user_project import COPY
 
@@ -51,12 +52,6 @@ def test_a_figure_of_a_test_has_a_column_from_a_conftest(project, monkeypatch):
     assert '"title":"Parts","head":["part"],"rows":[["1"],["2"]]' in page
 
 
-def test_columns_have_one_name_each():
-    for output in ("terminal", "markdown", "html", "csv"):
-        keys = [column.key for column in columns(output)]
-        assert len(keys) == len(set(keys))
-
-
 def test_features_bring_theirs():
     assert {"dram_read", "load_sectors"} <= {column.key for column in columns("csv")}
     assert {"dram_in_full", "operators", "accesses"} <= {column.key for column in columns("details")}
@@ -84,26 +79,26 @@ def texts_of(outcome):
     }
 
 
-def test_shares_of_invalid_rows_are_blank_in_every_table():
+HIDDEN = replace(VALID, utilization=HINDERED, utilization_of="probe", relative=HINDERED)
+
+
+@pytest.mark.parametrize(
+    ("row", "shares"), [(INVALID, ("77 %", "76.5", "65 %", "65.4")), (HIDDEN, ("1337 %", "13.37"))]
+)
+def test_shares_of_invalid_rows_and_of_a_hindered_probe_are_blank_in_every_table(row, shares):
+    for name, text in texts_of(row).items():
+        assert not any(share in text for share in shares), name
+    (cells,) = csv.DictReader(io.StringIO(render_csv([row])))
+    assert (cells["utilization"], cells["utilization_of"], cells["relative"]) == ("", "", "")
+    (plain,) = as_run(row)["results"]
+    assert (plain["utilization"], plain["relative"]) == (row.utilization, row.relative)
+
+
+def test_shares_of_valid_rows_are_shown():
     for name, text in texts_of(VALID).items():
         assert "77 %" in text or "76.5" in text, name
-    for name, text in texts_of(INVALID).items():
-        assert not any(share in text for share in ("77 %", "76.5", "65 %", "65.4")), name
-    for outcome, cells in ((VALID, ("0.7654", "peak", "0.6543")), (INVALID, ("", "", ""))):
-        (row,) = csv.DictReader(io.StringIO(render_csv([outcome])))
-        assert (row["utilization"], row["utilization_of"], row["relative"]) == cells
-    (row,) = as_run(INVALID)["results"]
-    assert (row["utilization"], row["relative"]) == (0.7654, 0.6543)
-
-
-def test_shares_of_a_hindered_probe_are_blank_in_every_table():
-    hindered = replace(VALID, utilization=HINDERED, utilization_of="probe", relative=HINDERED)
-    for name, text in texts_of(hindered).items():
-        assert not any(share in text for share in ("1337 %", "1337.0", "13.37")), name
-    (row,) = csv.DictReader(io.StringIO(render_csv([hindered])))
-    assert (row["utilization"], row["utilization_of"], row["relative"]) == ("", "", "")
-    (row,) = as_run(hindered)["results"]
-    assert (row["utilization"], row["relative"]) == (HINDERED, HINDERED)
+    (cells,) = csv.DictReader(io.StringIO(render_csv([VALID])))
+    assert (cells["utilization"], cells["utilization_of"], cells["relative"]) == ("0.7654", "peak", "0.6543")
 
 
 def test_what_a_failure_says_leaves_out_such_a_share():

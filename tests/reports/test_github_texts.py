@@ -144,21 +144,6 @@ def test_the_ten_that_github_shows_are_the_worst():
     ]
 
 
-def test_the_texts_of_tests_of_one_name_tell_them_apart():
-    failed = next(o for o in run_documents.outcomes(10, failing=1) if o.message)
-    alike = [replace(failed, nodeid=n, key=n, label=None) for n in ("x/a/t.py::test_a", "x/b/t.py::test_a")]
-    other = replace(failed, nodeid="x/t.py::test_b", key="x/t.py::test_b @ one", label="one")
-    lines = annotations(run_documents.run_document([*alike, other])).splitlines()
-    names = [re.split(r"::", line, maxsplit=2)[2].partition("%0A")[0] for line in lines]
-    assert names == ["a/t.py::test_a", "b/t.py::test_a", "t.py::test_b @ one"]
-
-
-def test_no_more_annotations_than_github_shows():
-    text = annotations(run_documents.run_document(run_documents.outcomes(60, failing=25, unjudged=20)))
-    assert text.count("::error ") == 10
-    assert text.count("::warning ") == 10
-
-
 def test_hostile_texts_start_no_command_of_their_own():
     for line in annotations(hostile_document(HOSTILE)).splitlines():
         assert re.match(r"::(error|warning) file=[^:,]*,(line=\d+,)?title=[^:,]*::", line)

@@ -55,13 +55,6 @@ def test_as_many_bytes_of_one_version_are_a_pair_without_a_ratio_of_times():
     assert pair.same_shape
 
 
-def test_ratios_are_fp16_over_fp32():
-    slow = replace(tagged(operation="copy", precision="fp32"), gbps=100.0, seconds=2.0)
-    fast = replace(tagged(operation="copy", precision="fp16"), gbps=150.0, seconds=0.5)
-    pair = precision_pairs([fast, slow])[0]
-    assert (pair.bandwidth_ratio, pair.time_ratio) == (1.5, 0.25)
-
-
 def sizes(operation, *read):
     return [tagged(operation=operation, precision="fp32", n=n, bytes_read=n) for n in read]
 

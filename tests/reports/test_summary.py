@@ -7,7 +7,7 @@ import run_documents
 
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS, FAILED, NOT_MEASURED, UNJUDGED
-from pytest_bandwidth.reports.summary import by_attention, loss_of, severity_of, summary_of_run
+from pytest_bandwidth.reports.summary import by_attention, loss_of, summary_of_run
 from pytest_bandwidth.storage.saved_run import read_document
 
 ROW = replace(run_documents.outcomes(1)[0], verdict={})
@@ -38,7 +38,6 @@ UNMEASURED = {"code": NOT_MEASURED}
     [
         (("OK", "OK"), {}, "All 2 measurements passed", "good"),
         (("OK",), {"strict": True}, "The measurement passed", "good"),
-        (("OK", "IMPROVED"), {"strict": True}, "All 2 measurements passed", "good"),
         (("SAVED", "SAVED"), {}, "2 measurements saved to the baseline", "plain"),
         (("OK", "REGRESSED"), {}, "1 of 2 measurements failed", "bad"),
         (("OK", "MISMATCH"), {}, "1 of 2 measurements failed", "bad"),
@@ -49,7 +48,6 @@ UNMEASURED = {"code": NOT_MEASURED}
         # What is found about the run counts.
         (("OK",), {"code": DEVICE_LOSS}, "The measurement passed", "good"),
         (("OK",), LOST, "The device lost more than it may", "bad"),
-        (("OK",), {**LOST, "code": "other"}, "The measurement passed", "good"),
         (("OK",), {"code": UNJUDGED}, "1 test failed before being judged", "bad"),
         (("OK",), {"code": FAILED}, "1 test failed for another reason than bandwidth", "bad"),
         (("OK",), UNMEASURED, "Nothing failed, but entries of the baseline were not measured", "warn"),
@@ -112,23 +110,9 @@ def test_the_worst_come_first_and_names_break_ties():
         ({"observed": 75.0, "reference": 0.0}, 0.0),
         ({"facts": {"changes": [["load_sectors", 100, 200], ["store_sectors", 100, 125]]}}, 0.5),
         ({"facts": {"changes": [["load_sectors", 0, 7]]}}, 1.0),
-        ({"facts": {"changes": [["load_sectors", 200, 100]]}}, -1.0),
         ({"facts": {"changes": [["load_sectors", 5, 0], ["a"], "text", None, {"a": 1}]}}, 0.0),
-        ({"facts": {"changes": "text"}}, 0.0),
         ({"facts": {"changes": 7}}, 0.0),
     ],
 )
 def test_a_loss_is_of_figures_or_of_counts(verdict, loss):
     assert loss_of(replace(ROW, verdict=verdict)) == pytest.approx(loss)
-
-
-def test_each_status_has_a_severity():
-    found = {status: (severity_of(status, strict=False), severity_of(status, strict=True)) for status in Status}
-    assert found == {
-        Status.REGRESSED: ("bad", "bad"),
-        Status.MISMATCH: ("bad", "bad"),
-        Status.UNDECIDED: ("warn", "bad"),
-        Status.IMPROVED: ("good", "good"),
-        Status.OK: ("plain", "plain"),
-        Status.SAVED: ("plain", "plain"),
-    }

@@ -83,18 +83,6 @@ def test_precisions_are_shown_as_pairs_with_their_ratios():
     assert "FP32 against FP16" not in shown([single])
 
 
-def test_many_pairs_are_counted_and_all_listed_with_v():
-    pairs = []
-    for n in range(20):
-        for precision in ("fp32", "fp16"):
-            tags = {"operation": "copy", "precision": precision, "n": n}
-            pairs.append(replace(run_documents.outcomes(1)[0], key=f"{n} {precision}", tags=tags))
-    lines = shown(pairs)
-    assert sum(line.startswith("  copy n=") for line in lines) == 12
-    assert "  … and 8 more pairs (-v lists them)" in lines
-    assert sum(line.startswith("  copy n=") for line in shown(pairs, verbose=True)) == 20
-
-
 def test_hostile_names_of_pairs_are_harmless():
     single = run_documents.outcomes(1)[0]
     tags = {"operation": "\x1b[31mcopy\u202e", "n": 4}
@@ -120,33 +108,6 @@ def test_the_remedy_against_others_on_the_host_is_told_once():
     assert not any("bandwidth_busy_processors" in line for line in shown([*on_gpu, *throttled]))
 
 
-@pytest.mark.parametrize(("nodeids", "said"), [(("a", "b"), "2 tests"), (("a", "a"), "2 measurements")])
-def test_what_shares_a_reason_is_counted_as_what_it_is(nodeids, said):
-    alike = [
-        replace(outcome, nodeid=nodeid, status="UNDECIDED", reason_code="too-noisy", reason="noise")
-        for nodeid, outcome in zip(nodeids, run_documents.outcomes(2), strict=True)
-    ]
-    assert f"UNDECIDED {said}: noise" in shown(alike)
-
-
-def test_the_last_line_of_a_failed_process_is_told():
-    reason = "5 % below; a fresh process ended with exit status 4; its last lines:\n  many\n  no such option"
-    outcome = replace(run_documents.outcomes(1)[0], status="UNDECIDED", reason_code="not-rerun", reason=reason)
-    (line,) = [line for line in shown([outcome]) if line.startswith("UNDECIDED")]
-    assert line.endswith("exit status 4; its last lines: no such option")
-
-
-def test_a_changed_kernel_of_several_regressions_is_told_once():
-    both = [
-        replace(outcome, status="REGRESSED", baseline={"code": {"ptx": "a" * 32}}, code_identity={"ptx": "b" * 32})
-        for outcome in run_documents.outcomes(2)
-    ]
-    told = [line for line in shown(both) if line.startswith("CAUSE ")]
-    assert len(told) == 1
-    assert " and 1 more: the same kernel's code changed (aaaaaaaa → bbbbbbbb), the likely cause of 2 of 2" in told[0]
-    assert not any(line.startswith("CAUSE ") for line in shown(both[:1]))
-
-
 OUTCOME = run_documents.outcomes(1)[0]
 FINE = "OK  floors hold"
 LONG = "attention-standard-float32-batch1-heads14-n1024-d"
@@ -160,21 +121,6 @@ def table(nodeids, width=80):
     """The table's lines, its heading first."""
     lines = shown([*map(fine, nodeids)], width)
     return lines[: next(i for i, line in enumerate(lines) if " measured: " in line)]
-
-
-@pytest.mark.parametrize(
-    ("nodeids", "heading", "names"),
-    [
-        (["a/t.py::test_op[add-float32]", "a/t.py::test_op[copy]"], "test_op[…]", ["add-float32", "copy"]),
-        (["folder/test_ops.py::test_slash[a/b]"], "test", ["test_ops.py::test_slash[a/b]"]),
-        ([f"t.py::test_a[{n}]" for n in (10, 2, 33, 1)], "test_a[…]", ["1", "2", "10", "33"]),
-    ],
-    ids=["parameters stand under their test", "a slash inside a parameter cuts no name", "numbers in natural order"],
-)
-def test_rows_are_named_in_few_words(nodeids, heading, names):
-    head, *rows = table(nodeids)
-    assert head.startswith(f"{heading}  ")
-    assert [row.split()[0] for row in rows] == names
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -192,12 +138,6 @@ def test_long_names_are_whole_on_a_line_of_their_own(width):
     assert all(line.startswith("copy ") for line in lines if "copy" in line)
 
 
-def test_figures_stand_in_columns_whether_names_fit_or_not():
-    lines = table(["t.py::test_a", f"t.py::test_{LONG}", "t.py::test_b"])
-    assert len({line.index(FINE) for line in lines if FINE in line}) == 1
-    assert all(len(line) <= 80 for line in lines)
-
-
 # How many columns of a terminal each parameter takes: wide, half-width, with a mark, of conjoining letters, plain.
 COLUMNS = {"速い": 4, "ｱ": 1, "e\u0301": 1, "\u1112\u1161\u11ab": 2, "plain": 5}
 
@@ -210,10 +150,6 @@ def test_wide_characters_take_two_columns():
         name = row.split()[0]
         starts.add(COLUMNS[name] + len(row[len(name) :].partition(FINE)[0]))
     assert len(starts) == 1
-
-
-def test_a_name_of_wide_characters_has_a_line_of_its_own_where_it_does_not_fit():
-    assert "測" * 40 in table([f"t.py::test_[{'測' * 40}]", "t.py::test_[b]"], 80)
 
 
 @pytest.mark.parametrize(
@@ -309,20 +245,6 @@ def test_a_verdicts_detail_goes_below_where_it_does_not_fit(status, rule, detail
     assert (f"  {detail}" in narrow) is bool(detail)
 
 
-def test_no_line_ends_in_a_space():
-    rows = [fine(f"t.py::test_a[{i}]") for i in range(3)]
-    counted = replace(OUTCOME, gbps=None, utilization=None, relative=None, counts={"x": 1}, detail=ACCESS)
-    for line in shown([*rows, counted], 60, verbose=True):
-        assert line == line.rstrip()
-
-
-def test_equal_notes_are_one():
-    finding = {"code": "declared-bytes-written", "text": "declared otherwise", "level": "note"}
-    rows = [replace(OUTCOME, nodeid=f"t.py::t[{i}]", key=str(i), findings=(finding,)) for i in range(3)]
-    lines = shown(rows, 80)
-    assert "NOTE t.py::t[0] and 2 more: declared otherwise" in lines
-
-
 def test_an_absurd_gain_leaves_the_table_in_shape():
     verdict = {"drop": -1e300, "reference": 1e-300, "figure": "gbps"}
     lines = shown([replace(OUTCOME, verdict=verdict)], 120)
@@ -338,16 +260,6 @@ def changed(*changes):
     return ["".join(span.text for span in line) for line in change_lines("b.yaml", changes)]
 
 
-def test_new_and_changed_entries():
-    before = entry(310.0)
-    assert changed((None, entry(277.0, key="new")), (before, entry(310.0, 277.0)), (before, entry(277.0))) == [
-        "baseline b.yaml: 1 new, 2 updated",
-        "+ new  277 GB/s (1 run)",
-        "~ t  310 → 277 GB/s, -10.6 % (2 runs)",
-        "~ t  310 → 277 GB/s, -10.6 % (1 run), started afresh",
-    ]
-
-
 @pytest.mark.parametrize(
     ("anchor", "told"),
     [(100.0, ", -10.0 % since its anchor"), (90.8, ""), (91.0, ", -1.1 % since its anchor"), (80.0, ""), (None, "")],
@@ -357,12 +269,6 @@ def test_what_was_lost_since_the_anchor(anchor, told):
     assert changed((before, after))[1] == f"~ t  90.0 → 90.0 GB/s, +0.0 % (2 runs){told}"
     # An anchor without the judged figure tells nothing.
     assert changed((before, replace(after, judged_on="relative")))[1] == "~ t  90.0 → 90.0 GB/s, +0.0 % (2 runs)"
-
-
-def test_of_many_new_entries_only_their_number_is_told():
-    assert changed(*[(None, entry(1.0))] * (MOST_CHANGES + 2)) == [
-        f"baseline b.yaml: {MOST_CHANGES + 2} new, 0 updated"
-    ]
 
 
 def test_of_many_changes_the_largest_are_listed_and_the_rest_is_counted():

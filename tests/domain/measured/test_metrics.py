@@ -4,7 +4,7 @@ import pytest
 from judged_kernels import at, entry
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.measured.metrics import choose_metric, metrics_of_run, steadier_metric
+from pytest_bandwidth.domain.measured.metrics import choose_metric, metrics_of_run
 
 
 def test_figure_is_relative_where_the_probe_shares_the_kernels_fate():
@@ -30,13 +30,3 @@ def test_figure_is_relative_where_the_probe_shares_the_kernels_fate():
 def test_a_run_that_leaves_out_its_share_has_the_one_of_the_probes_bandwidth(run, share):
     assert metrics_of_run(run).relative == share
     assert metrics_of_run(run).gbps == 80.0
-
-
-@pytest.mark.parametrize(
-    ("gbps", "relative", "chosen"), [(0.01, 0.02, "gbps"), (0.02, 0.01, "relative"), (0.01, 0.01, "relative")]
-)
-def test_gbps_only_where_it_repeats_better(gbps, relative, chosen):
-    spread = {"gbps": gbps, "relative": relative}
-    assert steadier_metric("relative", 5, spread.__getitem__) == chosen
-    assert steadier_metric("relative", 4, spread.__getitem__) == "relative", "four tell too little"
-    assert steadier_metric("gbps", 5, spread.__getitem__) == "gbps"

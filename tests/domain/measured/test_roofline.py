@@ -11,13 +11,10 @@ from pytest_bandwidth.domain.measured.roofline import (
     DISPATCH_SECONDS,
     GROWTH_FOUND,
     OVERHEAD_FOUND,
-    access_sentence,
-    attainable_flops,
     bottleneck_of,
     interface_bytes_per_second,
     regime_of,
     ridge_of,
-    ridge_point,
     utilization_class,
     with_doubled_batch,
     with_regime,
@@ -30,7 +27,6 @@ from pytest_bandwidth.suite import traffic_models as traffic
 
 GPU = DeviceIdentity("cuda", "a card", 2**34, "GPU-1", timed_on="gpu")
 HOST = DeviceIdentity("cpu", "a processor", 2**34, "host-1")
-M1_PRO_BYTES, M1_PRO_FLOPS = 205e9, 5.3e12
 
 
 def measured(
@@ -67,37 +63,13 @@ def test_a_share_that_tells_nothing_has_no_class_and_is_no_evidence_of_memory_bo
 
 
 def test_a_memory_interface_carries_its_lines_times_their_rate():
-    assert interface_bytes_per_second(6.40e9, 256) == pytest.approx(204.8e9)  # LPDDR5 of an M1 Pro
-    assert interface_bytes_per_second(8, 3) * 8 == 24  # three lines of 8 bit/s
     assert interface_bytes_per_second(20e9, 320) == pytest.approx(800e9)  # RX 7900 XT
-
-
-@pytest.mark.parametrize(
-    ("flops", "peak_gbps", "flop_per_byte"), [(312e12, 2000, 156), (312e12, 2039, 153), (19.5e12, 1500, 13)]
-)
-def test_the_ridge_points_of_an_a100(flops, peak_gbps, flop_per_byte):
-    assert ridge_point(flops, peak_gbps * 1e9) == pytest.approx(flop_per_byte, abs=0.05)
-
-
-def test_under_the_ridge_memory_sets_the_rate_and_over_it_the_arithmetic_does():
-    assert attainable_flops(10, 312e12, 2e12) == 20e12
-    assert attainable_flops(156, 312e12, 2e12) == 312e12
-    assert attainable_flops(1000, 312e12, 2e12) == 312e12
-
-
-def test_memory_and_compute_time_on_an_m1_pro():
-    add, gemm = traffic.add(1_000_000, "float32"), traffic.gemm(4096, 4096, 4096, "float32")
-    assert add.bytes_moved / M1_PRO_BYTES == pytest.approx(58.5e-6, abs=0.05e-6)
-    assert add.flop / M1_PRO_FLOPS == pytest.approx(0.189e-6, abs=0.0005e-6)
-    assert gemm.bytes_moved / M1_PRO_BYTES == pytest.approx(0.98e-3, abs=0.005e-3)
-    assert gemm.flop / M1_PRO_FLOPS == pytest.approx(25.9e-3, abs=0.05e-3)
 
 
 @pytest.mark.parametrize(
     ("share", "name"),
     [
-        *((0.801, "excellent"), (0.80, "good"), (0.60, "fair"), (0.35, "poor"), (0.0, "poor"), (1.2, "excellent")),
-        *((0.68, "good"), (0.39, "fair"), (0.32, "poor"), (0.75, "good")),
+        *((0.801, "excellent"), (0.80, "good"), (0.601, "good"), (0.60, "fair"), (0.35, "poor"), (1.2, "excellent")),
     ],
 )
 def test_a_share_on_a_bound_belongs_to_the_class_below(share, name):
@@ -105,8 +77,6 @@ def test_a_share_on_a_bound_belongs_to_the_class_below(share, name):
 
 
 def test_the_bounds_of_the_classes_are_settings():
-    assert utilization_class(0.85, (0.9, 0.8, 0.7)) == "good"
-    assert utilization_class(0.65, (0.9, 0.8, 0.7)) == "poor"
     row = measured(1e-3, traffic.copy(10**6, "float32"), peak=Peak(10e9, "said"))
     decision = Decision(Status.UNDECIDED, Rule.NO_BASELINE)
     assert outcome_of("t.py::t", "t.py::t", row, decision, "").utilization_class == "good"
@@ -118,7 +88,7 @@ def test_the_bounds_of_the_classes_are_settings():
 
 
 A100 = {"peak": Peak(2039e9, "datasheet"), "peak_flops": 312e12}
-SMALL_GEMM, LARGE_GEMM = (traffic.gemm(side, side, side, "float32") for side in (256, 1024))
+LARGE_GEMM = traffic.gemm(1024, 1024, 1024, "float32")
 AT_THE_RIDGE, MOVING, COMPUTING = Traffic(500, 500, 2000), Traffic(8 * 10**6, 8 * 10**6), Traffic(10**6, 10**6, 10**7)
 SMALL_COPY, LARGE_COPY = traffic.copy(1000, "float32"), traffic.copy(10**6, "float32")
 DOUBLED = Finding(OVERHEAD_FOUND, "twice the batch takes 4 % longer: 12.1 µs, then 12.6 µs")
@@ -127,7 +97,6 @@ DOUBLED = Finding(OVERHEAD_FOUND, "twice the batch takes 4 % longer: 12.1 µs, t
 @pytest.mark.parametrize(
     ("work", "regime", "evidence"),
     [
-        (measured(1e-3, SMALL_GEMM, **A100), "memory-bound", "42.7 FLOP/byte, under the ridge point at 153"),
         (measured(1e-3, LARGE_GEMM, **A100), "compute-bound", "171 FLOP/byte, over the ridge point at 153"),
         (measured(1e-6, AT_THE_RIDGE, peak=Peak(1e9, ""), peak_flops=2e9), "compute-bound", "2.00 FLOP/byte, over"),
         (measured(1e-6, AT_THE_RIDGE, peak=Peak(1e9, ""), peak_flops=2.001e9), "memory-bound", "2.00 FLOP/byte, under"),
@@ -151,7 +120,6 @@ DOUBLED = Finding(OVERHEAD_FOUND, "twice the batch takes 4 % longer: 12.1 µs, t
             "overhead-bound",
             "the host needs 10.1 µs for 5 µs of device work",
         ),
-        (measured(5e-6, LARGE_GEMM, host_seconds=50e-6, **A100), "overhead-bound", "the host needs 50 µs for 5 µs"),
         # On the host an empty kernel is the measure of dispatch.
         (
             measured(9e-6, SMALL_COPY, device=HOST, detail={DISPATCH_SECONDS: 5e-6}),
@@ -175,11 +143,6 @@ def test_a_hosts_flops_are_measured_even_where_its_bandwidth_is_told(timed_on, m
     assert ridge_of(work).measured is measured_here
 
 
-def test_without_flops_or_bandwidth_there_is_no_ridge():
-    assert ridge_of(measured(1e-3, COMPUTING, peak=Peak(1e12, ""))) is None
-    assert ridge_of(measured(1e-3, COMPUTING, peak_flops=1e12)) is None
-
-
 # ---- overhead -------------------------------------------------------------------------------------------------------
 
 
@@ -194,7 +157,6 @@ def interleaved_with(*interleaved: tuple[float, ...]) -> Measurement:
         (9e-6, OVERHEAD_FOUND, "10 % less: 10 µs, then 9 µs"),
         (11e-6, OVERHEAD_FOUND, "10 % longer: 10 µs, then 11 µs"),
         (11.1e-6, GROWTH_FOUND, "11 % longer: 10 µs, then 11.1 µs"),
-        (20e-6, GROWTH_FOUND, "100 % longer: 10 µs, then 20 µs"),
     ],
 )
 def test_the_medians_are_told_and_decide(doubled, code, growth):
@@ -260,9 +222,3 @@ OWN = Finding(BOTTLENECK_FOUND, "strided reads ask for 8.0× the bytes they need
 def test_the_bottleneck_is_what_wastes_bandwidth(moved, more, said):
     found = bottleneck_of(of_traffic(moved, **more))
     assert found is None if said is None else found.startswith(said)
-
-
-def test_a_misaligned_warp_is_worth_telling_and_a_ragged_end_is_not():
-    assert access_sentence("reads", "misaligned", 5 / 4) == "misaligned reads ask for 1.2× the sectors they need"
-    assert access_sentence("reads", "strided", 8, "bytes") == "strided reads ask for 8.0× the bytes they need"
-    assert access_sentence("reads", "coalesced", 1.05) is None

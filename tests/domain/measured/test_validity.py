@@ -101,10 +101,9 @@ def beside_others(measurement):
         (timed(201.0, 100.0), False),
         (replace(timed(201.0, 100.0), peak=Peak(250e9, "bandwidth_peak")), True),
         (timed(201.0, 100.0, 0.99 * PROBE_CALL_SECONDS), True),  # a call's cost
-        (timed(79.0, 1.99), True),  # a probe that waited
         (timed(79.0, 0.5), True),
         (timed(81.0, 0.5), False),
-        (timed(1500.0, 100.0, threads="numpy"), True),  # a probe of one thread
+        (timed(1599.0, 100.0, threads="numpy"), True),  # a probe of one thread
         (timed(1601.0, 100.0, threads="numpy"), False),
         (beside_others(timed(3_999.0, 100.0)), True),  # others kept the probe's threads waiting
         (beside_others(timed(4_001.0, 100.0)), False),

@@ -56,14 +56,6 @@ def test_a_process_makes_the_same_bundle_meanwhile_and_runs_no_module_of_the_use
         assert library() == first
 
 
-def test_a_process_that_cannot_make_it_costs_time_only(made, monkeypatch):
-    monkeypatch.setattr(chart_library, "_PROGRAM", "raise SystemExit(1)")
-    chart_library.javascript_bundle.cache_clear()
-    with chart_library.bundle_in_the_making() as library:
-        assert "vegaEmbed" in library()
-    assert len(made) == 1
-
-
 @pytest.mark.parametrize("place", ["file", "folder"])
 def test_a_copy_that_others_can_write_is_not_believed(made, tmp_path, place):
     fresh()
