@@ -1,10 +1,8 @@
 """`pytest-bandwidth baseline show | validate | diff | prune | init` on real files."""
 
 import json
-import math
 import re
 from dataclasses import replace
-from statistics import stdev
 
 import pytest
 from baseline_files import write_baseline
@@ -17,7 +15,7 @@ from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.code.stored_kernel import MOST_LINES
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.judging.decide import decide_stored
-from pytest_bandwidth.judging.stored import prior_spread, reference_of
+from pytest_bandwidth.judging.stored import reference_of
 
 COPY, TRIAD, SUM = "tests/test_a.py::test_copy[1024]", "tests/test_a.py::test_triad", "tests/test_b.py::test_sum @ all"
 DEVICE = BaselineDevice(GPU.name, GPU.memory_gib, GPU.kind)
@@ -87,18 +85,6 @@ def test_an_entrys_own_spread_is_not_one_of_the_others_and_its_anchor_is_its_own
     assert "-2.2 %" in command("baseline", "show", alone).out
 
 
-def test_show_says_what_the_gate_would(command, baseline):
-    seen = {entry["key"]: entry for entry in shown(command, baseline)}
-    loaded = baseline_files.load(baseline).entries[COPY]
-    reference = reference_of(loaded, "relative", on_host=False)
-    assert seen[COPY]["detects"] == pytest.approx(-math.expm1(-reference.detects(0.03, 3)))
-    assert seen[COPY]["spread_of_runs"] == pytest.approx(stdev(math.log(run.relative) for run in loaded.runs))
-    assert seen[TRIAD]["spread"] == pytest.approx(prior_spread("relative", on_host=False))
-    assert seen[TRIAD]["spread_of_runs"] is None
-    assert seen[SUM]["tolerance"] == 0.2
-    assert seen[COPY]["tolerance"] == 0.03
-
-
 @pytest.mark.parametrize(
     ("runs", "advised"),
     [((700.0, 900.0, 800.0), None), ((800.0, 800.0), 5), ((), 5)],
@@ -128,9 +114,7 @@ def test_show_says_what_a_counted_entry_is_judged_on(command, tmp_path):
     said = command("baseline", "show", path)
     (line,) = [line for line in said.out.splitlines() if line.startswith("a.py::t")]
     assert "counts" in line
-    assert "gbps" not in line
-    assert "by hand" not in line
-    assert "%" not in said.out, "counts are judged without tolerance"
+    assert not any(word in said.out for word in ("gbps", "by hand", "%")), "counts are judged without tolerance"
     (seen,) = shown(command, path)
     assert (seen["judged_on"], seen["detects"]) == ("counts", None)
 
@@ -144,64 +128,30 @@ def test_show_takes_patterns_in_which_brackets_are_brackets(command, baseline):
     assert keys("tests/test_?.py::*") == [COPY, TRIAD, SUM]
 
 
-@pytest.mark.usefixtures("baseline")
-def test_show_of_a_folder_shows_each_file_and_hostile_names_harmless(command, tmp_path):
-    write(tmp_path / "other.yaml", entry(SUM, 300.0), device=BaselineDevice("Other GPU"))
-    (tmp_path / "a.yaml").write_text('schema: 2\ntests:\n  "x\\tx": {bandwidth: 3 GB/s}\n', encoding="utf-8")
-    said = command("baseline", "show", tmp_path)
-    assert said.status == 0
-    assert "gpu.yaml: Imaginary GPU" in said.out
-    assert "other.yaml: Other GPU, 1 entry" in said.out
-    assert "\t" not in said.out
-
-
 # validate
 
 
-def test_validate_lists_every_problem_of_every_file(command, baseline, tmp_path):
-    bad = tmp_path / "bad.yaml"
-    bad.write_text("schema: 2\ntests:\n  a: {bandwidth: fast}\n  b: {tolerance: 5}\n", encoding="utf-8")
-    said = command("baseline", "validate", baseline, bad)
-    assert (said.status, said.err) == (2, "")
-    assert f"{baseline}: valid" in said.out
-    assert re.search(rf"^{bad}:3: .*fast", said.out, re.MULTILINE)
-    assert re.search(rf"^{bad}:4: .*'5'", said.out, re.MULTILINE)
-    found = json.loads(command("baseline", "validate", baseline, bad, "--json").out)
-    assert (found["schema"], found["valid"]) == (1, False)
-    assert [file["valid"] for file in found["files"]] == [True, False]
-    assert [problem["line"] for problem in found["files"][1]["problems"]] == [3, 4]
-
-
-@pytest.mark.usefixtures("baseline")
-def test_validate_finds_two_files_of_one_device(command, tmp_path):
-    write(tmp_path / "twin.yaml", entry(SUM, 300.0))
-    said = command("baseline", "validate", tmp_path)
-    assert said.status == 2
-    assert "gpu.yaml: valid" in said.out
-    assert "twin.yaml:2: found the device 'Imaginary GPU', expected it in one file only" in said.out
-    # Given as files they do not meet in one run.
-    assert command("baseline", "validate", *tmp_path.glob("*.yaml")).status == 0
-
-
-def test_validate_tells_of_every_path_also_where_one_is_missing(command, baseline, tmp_path):
+def test_validate_lists_every_problem_of_every_path_also_where_one_is_missing(command, baseline, tmp_path):
     """A path that is not there kept the others' problems, and that they are none, to itself."""
-    (tmp_path / "empty").mkdir()
-    run = tmp_path / "run.json"
-    run.write_text('{"schema": 1, "results": []}')
-    paths = (baseline, run, tmp_path / "nope", tmp_path / "empty")
+    bad, nope, empty = (tmp_path / name for name in ("bad.yaml", "nope", "empty"))
+    empty.mkdir()
+    bad.write_text("schema: 2\ntests:\n  a: {bandwidth: fast}\n  b: {tolerance: 5}\n", encoding="utf-8")
+    paths = (baseline, bad, nope, empty)
     assert [command("baseline", "validate", path).status for path in paths] == [0, 2, 2, 2]
     said = command("baseline", "validate", *paths)
-    assert said.status == 2
-    valid, *of_run, nope, empty = said.out.splitlines()
+    assert (said.status, said.err) == (2, "")
+    valid, third, fourth, *missing = said.out.splitlines()
     assert valid == f"{baseline}: valid, 3 entries, Imaginary GPU"
-    assert {line.startswith(f"{run}:") for line in of_run} == {True}
-    assert nope == f"{tmp_path / 'nope'}: found no such file or folder, expected baselines"
-    assert empty == f"{tmp_path / 'empty'}: found a folder without .yaml files, expected baselines"
-    plain = json.loads(command("baseline", "validate", "--json", *paths).out)
-    assert plain["valid"] is False
-    assert plain["files"][2]["problems"] == [
-        {"line": None, "message": "found no such file or folder, expected baselines"}
+    assert re.match(rf"{bad}:3: .*fast", third)
+    assert re.match(rf"{bad}:4: .*'5'", fourth)
+    assert missing == [
+        f"{nope}: found no such file or folder, expected baselines",
+        f"{empty}: found a folder without .yaml files, expected baselines",
     ]
+    plain = json.loads(command("baseline", "validate", "--json", *paths).out)
+    assert (plain["schema"], plain["valid"]) == (1, False)
+    assert [file["valid"] for file in plain["files"]] == [True, False, False, False]
+    assert [problem["line"] for file in plain["files"] for problem in file["problems"]] == [3, 4, None, None]
 
 
 @pytest.mark.parametrize("arguments", [("show", "nope"), ("diff", "nope", "nope"), ("prune", "nope", "a")])
@@ -279,15 +229,6 @@ def test_diff_of_folders_compares_the_files_of_each_device(command, tmp_path):
     assert command("baseline", "diff", old, old).status == 0
 
 
-def test_diff_of_equal_files(command, baseline, tmp_path):
-    again = tmp_path / "again.yaml"
-    again.write_text("# with a comment\n" + baseline.read_text(encoding="utf-8"), encoding="utf-8")
-    again.with_name("again.runs.jsonl").write_text(baseline.with_name("gpu.runs.jsonl").read_text(encoding="utf-8"))
-    said = command("baseline", "diff", baseline, again)
-    assert said.status == 0
-    assert "say the same" in said.out
-
-
 def test_diff_tells_what_was_added_removed_and_changed(command, baseline, tmp_path):
     new = write(
         tmp_path / "new.yaml",
@@ -314,15 +255,6 @@ def test_diff_tells_what_was_added_removed_and_changed(command, baseline, tmp_pa
     }
     assert found["entries"][0]["change"] == pytest.approx(-0.1)
     assert found["entries"][0]["fields"] == {"of_probe": ["88.9 %", "80 %"], "tolerance": [None, "10 %"]}
-
-
-def test_diff_of_devices_or_runs_alone_is_a_difference(command, baseline, tmp_path):
-    other = write(tmp_path / "o.yaml", *baseline_files.load(baseline).entries.values(), device=None, tolerance=0.03)
-    said = command("baseline", "diff", baseline, other)
-    assert said.status == 1
-    assert "device.name: Imaginary GPU → none" in said.out
-    old, new = write(tmp_path / "a.yaml", entry(COPY, 800.0)), write(tmp_path / "b.yaml", entry(COPY, 800.0, 800.0))
-    assert command("baseline", "diff", old, new).status == 1
 
 
 WIDE = ".version 9.5\n.target sm_90\n.visible .entry k()\n{\nld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];\nret;\n}\n"
@@ -364,21 +296,11 @@ def test_diff_shows_whose_code_changed_and_how(command, tmp_path, beside):
         assert ptx_digest(WIDE) in one["fields"]["code"][0]
 
 
-@pytest.mark.parametrize(
-    ("spoil", "why"),
-    [
-        (lambda file: file.unlink(), "found no .*{name}, commit it with the baseline"),
-        (lambda file: file.write_text(NARROW), ".*{name}:1: found PTX of another hash than its name says: .*"),
-    ],
-    ids=["missing", "damaged"],
-)
-def test_diff_says_why_a_change_of_code_cannot_be_shown(command, tmp_path, spoil, why):
-    old, new = coded(tmp_path / "a", CODES[WIDE], COPY, ptx=[WIDE]), coded(tmp_path / "b", CODES[NARROW], COPY)
-    (new.parent / "code" / f"{ptx_digest(NARROW)}.ptx").write_text(NARROW)
-    name = f"{ptx_digest(WIDE)}.ptx"
-    spoil(old.parent / "code" / name)
+def test_diff_says_why_a_change_of_code_cannot_be_shown(command, tmp_path):
+    old, new = coded(tmp_path / "a", CODES[WIDE], COPY), coded(tmp_path / "b", CODES[NARROW], COPY, ptx=[NARROW])
     said = command("baseline", "diff", old, new)
-    reason = f"the code changed, how cannot be shown: {why.format(name=re.escape(name))}"
+    name = re.escape(f"{ptx_digest(WIDE)}.ptx")
+    reason = f"the code changed, how cannot be shown: found no .*{name}, commit it with the baseline"
     assert said.status == 1
     assert f"code of {COPY}: the kernel's code changed" in said.out.splitlines()
     assert re.search(rf"^  {reason}$", said.out, re.MULTILINE)
@@ -387,24 +309,11 @@ def test_diff_says_why_a_change_of_code_cannot_be_shown(command, tmp_path, spoil
     assert re.fullmatch(reason, plain["code_unknown"])
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"sass": "c" * 32}, "the same PTX became other machine code"),
-        ({"launch": "c" * 32}, "the launch changed"),
-    ],
-)
-def test_diff_tells_of_code_that_changed_without_its_ptx(command, tmp_path, changed, said):
-    old, new = coded(tmp_path / "a", CODES[WIDE], COPY), coded(tmp_path / "b", CODES[WIDE] | changed, COPY)
+def test_diff_tells_of_code_that_changed_without_its_ptx(command, tmp_path):
+    changed = CODES[WIDE] | {"launch": "c" * 32}
+    old, new = coded(tmp_path / "a", CODES[WIDE], COPY), coded(tmp_path / "b", changed, COPY)
     shown = command("baseline", "diff", old, new).out.splitlines()
-    assert shown[-2].startswith(f"code of {COPY}: {said}: ")
-
-
-def test_diff_of_code_that_one_side_alone_knows_is_of_its_hashes(command, tmp_path):
-    old, new = coded(tmp_path / "a", {}, COPY), coded(tmp_path / "b", CODES[WIDE], COPY, ptx=[WIDE])
-    shown = command("baseline", "diff", old, new).out
-    assert "code none → {" in shown
-    assert "code of" not in shown
+    assert shown[-2].startswith(f"code of {COPY}: the launch changed: ")
 
 
 def test_diff_of_code_from_anywhere_is_harmless_on_a_terminal(command, tmp_path):
@@ -502,16 +411,6 @@ def test_prune_refuses_a_run(command, baseline, tmp_path, key, of_run, told):
 
 
 # init
-
-
-def test_init_writes_an_empty_file_of_this_device(command, tmp_path):
-    path = tmp_path / "new" / "host.yaml"
-    said = command("baseline", "init", path, "--device", "cpu")
-    assert said.status == 0
-    made = baseline_files.load(path)
-    assert made.entries == {}
-    assert made.device.kind == "cpu"
-    assert made.device.name in said.out
 
 
 def test_init_in_a_folder_names_the_file_after_the_device(command, tmp_path):

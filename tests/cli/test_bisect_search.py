@@ -5,7 +5,7 @@ import math
 import pytest
 from repositories import git
 
-from pytest_bandwidth.cli.bisect_search import Bisection, check_order, described, modules_in
+from pytest_bandwidth.cli.bisect_search import Bisection, check_order
 from pytest_bandwidth.domain.errors import UsageError
 
 
@@ -56,15 +56,6 @@ def test_each_commit_of_a_line_is_found_in_as_many_steps_as_halving_takes(histor
         assert steps <= math.ceil(math.log2(19))
 
 
-def test_of_what_cannot_be_judged_beside_the_first_all_is_left(history):
-    line = history.line(12)
-    steps, left = searched(
-        Bisection(history.path, [line[0]], line[-1]), lambda one: None if one in line[4:7] else line.index(one) >= 6
-    )
-    assert left == line[7:3:-1]
-    assert steps <= 8
-
-
 def test_what_cannot_be_judged_elsewhere_is_passed_over(history):
     line = history.line(64)
     broken = line[20:44]
@@ -104,14 +95,3 @@ def test_the_good_commit_has_to_come_first(history):
     ):
         with pytest.raises(UsageError, match=message):
             check_order(history.path, good, bad)
-
-
-def test_names_of_modules_and_what_a_commit_says(history):
-    for name in ("src/kern/__init__.py", "tests/test_a.py", "no-name.py", "a.txt"):
-        (history.path / name).parent.mkdir(parents=True, exist_ok=True)
-        (history.path / name).write_text("")
-    history.git("add", "-A")
-    commit = history.commit("with Ümläuts: and a colon")
-    assert modules_in(history.path, commit) == {"src", "kern", "__init__", "tests", "test_a"}
-    subject, by = described(history.path, commit)
-    assert (subject, by[:3]) == ("with Ümläuts: and a colon", "n, ")

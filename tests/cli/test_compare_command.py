@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from run_documents import BYTES, GPU, HOST, MODEL, outcome, run_of, save, saved
+from run_documents import BYTES, GPU, MODEL, outcome, run_of, save, saved
 
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.traffic import Traffic
@@ -39,7 +39,7 @@ def gate(references, processes, spread=PRIOR, tolerance=0.05):
     return max(-math.log(1 - tolerance), noise)
 
 
-@pytest.mark.parametrize(("references", "processes"), [(1, 1), (1, 3), (5, 1), (5, 3)])
+@pytest.mark.parametrize(("references", "processes"), [(1, 1), (5, 3)])
 @pytest.mark.parametrize("side", [-1e-6, 1e-6])
 def test_regressed_begins_past_the_gate_of_so_many_processes(command, runs, references, processes, side):
     # Equal runs: the prior says how far processes scatter, and five of its six degrees of freedom are its own.
@@ -53,11 +53,6 @@ def test_regressed_begins_past_the_gate_of_so_many_processes(command, runs, refe
     assert found["allowed_drop"] == pytest.approx(1 - math.exp(-gate(references, processes, spread)))
     assert (found["runs"], len(found["confirmations"])) == (references, processes)
     assert (found["gbps_before"], found["gbps_after"]) == (pytest.approx(800), pytest.approx(slow))
-
-
-def test_the_new_processes_median_counts(command, runs):
-    files = runs(*[800.0] * 5, 500.0, 799.0, 801.0)
-    assert judged(command, *files, "--baseline", 5)[COPY]["status"] == "OK"
 
 
 def test_memory_bound_work_is_judged_beside_its_probe(command, tmp_path, runs):
@@ -80,12 +75,6 @@ def test_one_run_a_side_is_said_to_see_large_drops_only(command, runs):
     assert "large drops" not in many.out
 
 
-def test_improvement_is_told_and_fails_nothing(command, runs):
-    said = command("compare", *runs(*[700.0] * 5, *[800.0] * 3), "--baseline", 5, "--fail-on", "strict")
-    assert said.status == 0
-    assert re.search(r"\+14\.3 %.*IMPROVED$", said.out, re.MULTILINE)
-
-
 def test_the_largest_loss_stands_first(command, tmp_path):
     before = [saved(tmp_path / f"b{i}.json", {COPY: 800.0, TRIAD: 700.0, SUM: 600.0}) for i in range(5)]
     after = [saved(tmp_path / f"a{i}.json", {COPY: 640.0, TRIAD: 420.0, SUM: 540.0}) for i in range(3)]
@@ -101,8 +90,7 @@ def test_the_largest_loss_stands_first(command, tmp_path):
 )
 def test_exit_status_is_what_fail_on_asks_for(command, runs, after, fail_on, status):
     files = runs(*[800.0] * 5, *[after] * 3)
-    for more in ((), ("--json",)):
-        assert command("compare", *files, "--baseline", 5, *fail_on, *more).status == status
+    assert command("compare", *files, "--baseline", 5, *fail_on).status == status
 
 
 def test_strict_fails_what_was_not_judged_or_not_measured(command, tmp_path, runs):
@@ -120,41 +108,24 @@ def test_strict_fails_what_was_not_judged_or_not_measured(command, tmp_path, run
 # what cannot be compared
 
 
-@pytest.mark.parametrize(
-    ("change", "settings", "code", "reason"),
-    [
-        ({"traffic": Traffic(BYTES, 0)}, {}, "bytes", "bytes_read is "),
-        ({"method": "clock"}, {}, "method", "method is clock, was events"),
-        ({}, {"settings": {"mig": "1g.10gb"}}, "setting:mig", "mig is 1g.10gb, was off"),
-    ],
-)
-def test_another_setup_is_not_comparable_and_fails(command, tmp_path, runs, change, settings, code, reason):
-    device = replace(GPU, **settings)
-    other = save(tmp_path / "other.json", run_of(outcome(COPY, 800.0, device=device, **change), device=device))
-    files = [*runs(800.0), other]
+def test_another_setup_is_not_comparable_and_fails(command, tmp_path, runs):
+    device = replace(GPU, settings={"mig": "1g.10gb"})
+    files = [*runs(800.0), save(tmp_path / "other.json", run_of(outcome(COPY, 800.0, device=device), device=device))]
     found = judged(command, *files)[COPY]
-    assert (found["status"], found["reason_code"]) == ("MISMATCH", code)
-    assert found["reason"].startswith(reason)
+    assert (found["status"], found["reason_code"]) == ("MISMATCH", "setting:mig")
+    assert found["reason"].startswith("mig is 1g.10gb, was off")
     assert command("compare", *files, "--fail-on", "regressed").status == 1
 
 
-@pytest.mark.parametrize(
-    ("counts", "status", "code"),
-    [
-        ({"distinct_bytes_read": BYTES}, "UNDECIDED", "ungated"),  # the other cost was not counted
-        ({"distinct_bytes_read": BYTES, "load_sectors": 101}, "REGRESSED", "counts"),
-        ({"distinct_bytes_read": BYTES - 1, "load_sectors": 99}, "MISMATCH", "less-work"),
-    ],
-)
-def test_counts_are_judged_as_in_a_run(command, tmp_path, counts, status, code):
-    known = {"distinct_bytes_read": BYTES, "load_sectors": 100}
-    rows = [
-        outcome(COPY, None, None, device=MODEL, traffic=Traffic(BYTES, 0), method="ptx", peak=None, counts=c)
-        for c in (known, counts)
-    ]
-    files = [save(tmp_path / f"{i}.json", run_of(row, device=MODEL, peak=None)) for i, row in enumerate(rows)]
+def test_counts_are_judged_as_in_a_run(command, tmp_path):
+    files = []
+    for sectors in (100, 101):
+        counts = {"distinct_bytes_read": BYTES, "load_sectors": sectors}
+        traffic = {"traffic": Traffic(BYTES, 0), "method": "ptx", "counts": counts}
+        row = outcome(COPY, None, None, device=MODEL, peak=None, **traffic)
+        files.append(save(tmp_path / f"{sectors}.json", run_of(row, device=MODEL, peak=None)))
     found = judged(command, *files)[COPY]
-    assert (found["status"], found["reason_code"]) == (status, code)
+    assert (found["status"], found["reason_code"]) == ("REGRESSED", "counts")
 
 
 def test_new_absent_and_invalid_tests_are_told(command, tmp_path):
@@ -174,17 +145,6 @@ def test_new_absent_and_invalid_tests_are_told(command, tmp_path):
     assert found["absent"] == ["t.py::gone"]
     said = command("compare", before, after)
     assert "1 of the reference's tests were not measured again: t.py::gone" in said.out
-
-
-def test_a_hosts_gbps_need_a_larger_drop_than_a_gpus(command, tmp_path):
-    """Far from memory's limit GB/s are judged, and a host's scatter three times as far by the prior."""
-    for device, prior in ((GPU, 0.01), (HOST, 0.03)):
-        rows = [outcome(COPY, 20.0, 90.0, device=device) for _ in range(2)]
-        files = [save(tmp_path / f"{device.kind}{i}.json", run_of(r, device=device)) for i, r in enumerate(rows)]
-        found = judged(command, *files)[COPY]
-        assert found["figure"] == "gbps"
-        assert found["allowed_drop"] == pytest.approx(1 - math.exp(-gate(1, 1, prior)))
-        assert found["detects"] is None  # one run shows no noise
 
 
 # tolerance
@@ -226,11 +186,6 @@ def test_devices_are_shown_side_by_side_without_a_verdict(command, tmp_path):
     assert found["tests"][1] == {"key": TRIAD, "gbps": [700.0, None], "utilization": [0.7, None], "ratio": [1.0, None]}
 
 
-def test_units_of_one_model_are_compared_and_told(command, tmp_path, runs):
-    other = saved(tmp_path / "other.json", {COPY: 800.0}, serial="GPU-2")
-    assert "2 units of this device (GPU-1, GPU-2)" in command("compare", *runs(800.0), other).out
-
-
 # unusable input
 
 
@@ -241,8 +196,8 @@ def test_units_of_one_model_are_compared_and_told(command, tmp_path, runs):
         ("ONE AGAIN", "expected another than {ONE}'s"),
         ("ONE TWICE", " twice, expected one process of one device"),
         ("ONE OTHER --fail-on regressed", "found no test that both sides measured"),
-        *((f"ONE TWO --baseline {count}", "--baseline") for count in (0, 2, -1, "x")),
-        *((f"ONE TWO --tolerance {bad}", "--tolerance") for bad in ("5", "0%", "x", "100%")),
+        *((f"ONE TWO --baseline {count}", "--baseline") for count in (0, 2, "x")),
+        *((f"ONE TWO --tolerance {bad}", "--tolerance") for bad in ("5", "0%")),
         ("ONE CARD --tolerance some", "--tolerance: found 'some'"),
         ("ONE CARD --fail-on regressed", "found runs of 2 devices (Imaginary GPU, Two)"),
         ("ONE CARD --baseline 1", "found runs of 2 devices (Imaginary GPU, Two)"),
@@ -263,11 +218,6 @@ def test_unusable_input(command, tmp_path, arguments, problem):
     assert problem.format(**files) in said.err
 
 
-def test_nothing_measured_anywhere(command, tmp_path):
-    files = [save(tmp_path / f"{i}.json", run_of(outcome(SUM, None, None, peak=None))) for i in range(2)]
-    assert judged(command, *files)[SUM]["reason_code"] == "nothing-valid"
-
-
 SAME, OTHER = {"ptx": "1" * 32, "sass": "2" * 32, "launch": "3" * 32}, {"ptx": "4" * 32, "sass": "5" * 32}
 
 
@@ -279,7 +229,6 @@ SAME, OTHER = {"ptx": "1" * 32, "sass": "2" * 32, "launch": "3" * 32}, {"ptx": "
         ((SAME, {**SAME, **OTHER}), (SAME,), "changed"),  # since the reference's newest
         ((SAME,), ({**SAME, "ptx": "4" * 32},), "changed"),  # what is timed is known by its PTX and machine code
         ((SAME,), ({},), None),
-        (({},), ({},), None),
     ],
 )
 def test_rows_of_equal_and_of_changed_code_are_named(command, tmp_path, before, after, said):
@@ -291,21 +240,3 @@ def test_rows_of_equal_and_of_changed_code_are_named(command, tmp_path, before, 
     shown = command("compare", *files, "--baseline", len(before)).out
     assert ("; the code is the same on both sides" in shown) is (said == "same")
     assert (f" {said} " in shown) is (said is not None)
-
-
-@pytest.mark.parametrize(
-    ("compiler", "code", "status", "said"),
-    [
-        ("13.5", {**SAME, "sass": "5" * 32}, "OK", "same"),  # counted code is known by its PTX
-        ("13.0", SAME, "OK", "same"),  # whichever compiler made it
-        ("13.0", {**SAME, "ptx": "6" * 32}, "MISMATCH", "changed"),
-    ],
-)
-def test_counts_of_one_ptx_are_comparable(command, tmp_path, compiler, code, status, said):
-    files = []
-    for name, version, ran in (("before", "13.5", SAME), ("after", compiler, code)):
-        device = replace(MODEL, settings={"nvrtc": version})
-        row = outcome(COPY, None, None, device=device, method="ptx", counts={"load_sectors": 8})
-        files.append(save(tmp_path / f"{name}.json", run_of(replace(row, code_identity=ran), device=device)))
-    found = judged(command, *files)[COPY]
-    assert (found["status"], found["code_of_both"]) == (status, said)

@@ -112,14 +112,6 @@ def test_kernels_of_which_no_test_is_written_are_named(command, tmp_path):
     ]
 
 
-def test_a_file_that_launches_its_kernels_itself_comes_last(command, tmp_path):
-    files = {"a.cu": f"{SCALE}\nint main() {{ scale<<<1, 1>>>(0, 0, 0, 0); }}\n", "b.cu": IN_PLACE}
-    next_command(command("init", made(tmp_path, files)))
-    assert (
-        'bandwidth.kernel("b.cu", "scale", name_expressions=("scale",))' in (tmp_path / "test_bandwidth.py").read_text()
-    )
-
-
 @pytest.mark.parametrize("files", [{}, {"a.py": "import numpy\nfrom .torch import x\n", "b.txt": "import torch"}])
 def test_where_nothing_is_to_be_measured_nothing_is_written(command, tmp_path, files):
     before = held(made(tmp_path, files))

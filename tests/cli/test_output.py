@@ -1,7 +1,5 @@
 """What `-o` names is written whole or not at all, by each command that has it."""
 
-import stat
-
 import pytest
 from full_disks import file_size_limit
 from run_documents import outcome, run_of, save
@@ -36,19 +34,6 @@ def test_a_full_disk_leaves_the_old_file(command, writes, tmp_path):
     assert said.status == 2
     assert said.err.endswith("File too large\n")
     assert [(file, file.read_bytes()) for file in folder.iterdir()] == [(path, old)]
-
-
-def test_a_replaced_file_keeps_its_mode_and_a_link_leads_to_it(command, writes, tmp_path):
-    arguments, ending = writes
-    file, link = tmp_path / "file", tmp_path / f"page{ending}"
-    file.touch()
-    file.chmod(0o604)
-    link.symlink_to("file")
-    said = command(*arguments, link)
-    assert (said.status, said.err) == (0, f"wrote {link}\n")
-    assert link.is_symlink()
-    assert file.read_text()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o604
 
 
 def test_a_folder_that_is_not_there_is_made_as_by_a_run_or_that_is_told(command, writes, tmp_path):

@@ -40,8 +40,7 @@ extern "C" __global__ void turned(float* out)
 FEW = ("--maxrregcount=32",)
 
 
-@pytest.mark.parametrize("options", [(), FEW])
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+@pytest.mark.parametrize(("arch", "options"), [("sm_75", ()), ("sm_90", FEW), ("sm_120", ())])
 def test_a_cubin_says_what_ptxas_reports(arch, options):
     built = compile_cubin(TWO, arch=arch, options=options)
     assert resources_of(built.data) == {f"{name} {arch}": one for name, one in built.resources.items()}

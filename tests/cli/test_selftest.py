@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import random
 import subprocess
 import sys
 
@@ -70,14 +69,6 @@ def terminal(monkeypatch):
         monkeypatch.setenv("COLUMNS", "200")
 
     return watch
-
-
-def test_every_process_is_asked_for_the_same_in_another_order(command, processes):
-    said = command(*NINE, "--drop=3%", "--drop=0.1", "--mib=7", "--busy-processors=2.5")
-    assert (said.status, said.err) == (0, "")
-    assert [asked.pop("turn") for asked in processes.asked] == [*range(1, 10)]
-    same = {"device": "cpu", "mib": 7, "drops": [0.1, 0.03], "busy_processors": 2.5}
-    assert processes.asked == [same] * 9
 
 
 def test_the_report_names_spread_rates_and_a_recommendation(command, processes):
@@ -152,13 +143,9 @@ def test_a_process_that_gives_no_answer_ends_it(command, processes, fault, said_
     ("arguments", "expected"),
     [
         (("--runs=8",), "--runs 8: expected 9 to 1000 processes"),
-        (("--runs=1001",), "--runs 1001: expected 9 to 1000 processes"),
         (("--mib=0",), "--mib 0: expected 1 to 65536"),
-        (("--mib=65537",), "--mib 65537: expected 1 to 65536"),
-        (("--drop=0%",), "--drop 0%: expected more than 0 % and at most 50 %"),
         (("--drop=51%",), "--drop 51%: expected more than 0 % and at most 50 %"),
         (("--drop=much",), "--drop: found 'much', expected a number"),
-        (("--busy-processors=0",), "--busy-processors 0: expected more than 0 and at most 1000000"),
         (("--busy-processors=nan",), "--busy-processors nan: expected more than 0 and at most 1000000"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -215,14 +202,6 @@ class TestLock:
         )
         assert ended.endswith("): wait for it or end it" + LINK.replace("usageerror", "deviceunavailable"))
 
-    def test_a_terminal_shows_a_wait_at_once(self, command, processes, terminal, monkeypatch):
-        del processes
-        monkeypatch.setattr(selftest_processes, "LOCK_SECONDS", 0.1)
-        terminal()
-        with DeviceLock(SCRIPTED_IDENTITY, 1.0).held():
-            said = command(*NINE)
-        assert f"\r\x1b[2Kwaits for process {os.getpid()} (" in said.err
-
 
 class TestProgress:
     def test_a_terminal_shows_a_bar_and_keeps_none_of_it(self, command, processes, terminal):
@@ -269,11 +248,6 @@ class TestRecommendation:
             "unseen (95 % confidence); --runs lowers that."
         )
 
-    def test_one_case_is_one(self):
-        said = recommendation([Rates(0.07, 5, 0.0, {0.10: 1.0}, 0.0)], 9)
-        assert "--bandwidth-tolerance=7% and --bandwidth-runs=5" in said
-        assert "9 processes make 1 independent case: false alarms in up to 95 % of runs" in said
-
     @pytest.mark.parametrize(
         "row",
         [
@@ -289,25 +263,10 @@ class TestRecommendation:
             "quiet it (other users, clocks), or inject larger drops with --drop to see what it can find."
         )
 
-    def test_noise_that_hides_every_drop_ends_in_none(self, command, processes):
-        wild = {number: {"runs": {"0.0": figures_at(s), "0.1": figures_at(s)}} for number, s in enumerate(SWINGS, 1)}
-        processes.in_place_of = {number: lambda answer=answer: answer for number, answer in wild.items()}
-        said = command(*NINE)
-        assert said.status == 0
-        assert said.out.splitlines()[-1].startswith("Recommended: none of the tried settings ")
-
-
-SWINGS = (1.0, 0.6, 1.1, 0.5, 0.9, 0.7, 1.2, 0.8, 0.55)
-
 
 def runs(*shares):
     """Processes that reached such shares of a probe of 100 GB/s."""
     return [Run(gbps=100 * share, probe_gbps=100.0, relative=share) for share in shares]
-
-
-def noisy(count, share=0.8):
-    draw = random.Random(f"7 {share}")
-    return runs(*(share * math.exp(draw.gauss(0.0, 0.007)) for _ in range(count)))
 
 
 def found(same, slowed, *, tolerance=0.05, baseline_runs=5, **more):
@@ -322,26 +281,6 @@ def test_without_noise_there_is_no_alarm_and_every_drop_past_the_tolerance_is_fo
     assert seen.found == {0.03: 0.0, 0.06: 1.0, 0.1: 1.0}
     # One baseline run finds only what it can tell from noise.
     assert found(runs(*[0.8] * 5), slowed, baseline_runs=1).found == {0.03: 0.0, 0.06: 0.0, 0.1: 1.0}
-
-
-@pytest.mark.parametrize("figure", ["relative", "gbps"])
-def test_ten_percent_are_found_in_the_noise_of_a_shared_host(figure):
-    seen = found(noisy(20), {0.1: noisy(20, 0.72)}, figure=figure)
-    assert seen.false_alarms <= 0.005
-    assert seen.found[0.1] >= 0.95
-
-
-def test_processes_that_differ_by_more_than_the_rule_believes_raise_alarms():
-    seen = found(runs(*[0.8] * 10, *[0.6] * 10), {}, baseline_runs=1)
-    assert seen.false_alarms > 0
-
-
-def test_the_same_seed_draws_the_same():
-    processes = runs(*[0.8] * 10, *[0.6] * 10)
-    once, again, otherwise = (
-        found(processes, {0.1: processes}, baseline_runs=1, trials=50, seed=seed) for seed in (1, 1, 2)
-    )
-    assert once == again != otherwise
 
 
 @pytest.mark.parametrize(
@@ -379,11 +318,3 @@ def test_a_rate_at_the_limit_would_show_so_few_events_once_in_twenty(events, cas
     limit = upper_limit(events, cases)
     few = sum(math.comb(cases, i) * limit**i * (1 - limit) ** (cases - i) for i in range(events + 1))
     assert few == pytest.approx(0.05)
-
-
-def test_limits_of_nothing_seen():
-    # 1 − 0.05^(1/n): the rule of three, for few cases.
-    assert upper_limit(0, 2) == pytest.approx(1 - math.sqrt(0.05))
-    assert upper_limit(0, 300) == pytest.approx(3 / 300, rel=0.01)
-    # Where nothing went well any rate may be.
-    assert upper_limit(0, 0) == upper_limit(5, 5) == 1.0
