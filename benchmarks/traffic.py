@@ -138,16 +138,16 @@ def softmax(program: ptx.Program, rows: int, columns: int) -> Execute:
     return lambda: ptx.execute(program, "softmax", (rows,), (256,), (out, x, columns))
 
 
-def print_rates(program: ptx.Program, rounds: int) -> None:
+def print_rates(program: ptx.Program, rounds: int, most: int) -> None:
     print("\n## Thread-instructions a second while counting\n")
     print("| kernel | threads | thread-instructions | CPU s | wall s | M instructions / s |")
     print("|---|---|---|---|---|---|")
-    threads = 1 << 20
+    threads, side = 1 << most, 1 << min(8, most // 2)
     work: list[tuple[str, int, Execute]] = [
         (name, threads, stream(program, name, threads)) for name in ("copy", "copy_float4", "triad", "gather")
     ]
-    work += [("gemm 256³, fp32, tiles of 16", 256 * 256, gemm(program, 256))]
-    work += [("softmax, 512 rows of 4096", 512 * 256, softmax(program, 512, 4096))]
+    work += [(f"gemm {side}³, fp32, tiles of 16", side * side, gemm(program, side))]
+    work += [(f"softmax, {2 * side} rows of 4096", 2 * side * 256, softmax(program, 2 * side, 4096))]
     for name, count, execute in work:
         found = cost(execute, rounds)
         figures = f"{found.cpu_seconds:.3f} | {found.wall_seconds:.3f} | {found.rate:.0f}"
@@ -164,27 +164,29 @@ def print_curve(program: ptx.Program, rounds: int, largest: int) -> None:
         print(f"| 2^{power} | {found.cpu_seconds:.4f} | {each:,.0f} | {found.rate:.0f} |", flush=True)
 
 
-def print_batches(program: ptx.Program, rounds: int) -> None:
+def print_batches(program: ptx.Program, rounds: int, most: int) -> None:
     print("\n## Threads of a batch\n")
-    print("| threads a batch | triad of 2^20 threads, M instructions / s | gemm 256³, M instructions / s |")
+    side = 1 << min(8, most // 2)
+    print(f"| threads a batch | triad of 2^{most} threads, M instructions / s | gemm {side}³, M instructions / s |")
     print("|---|---|---|")
     chosen = launch.BATCH_LANES
     for power in range(11, 19):
         launch.BATCH_LANES = 1 << power
-        rates = [cost(execute, rounds).rate for execute in (stream(program, "triad", 1 << 20), gemm(program, 256))]
+        work = stream(program, "triad", 1 << most), gemm(program, side)
+        rates = [cost(execute, rounds).rate for execute in work]
         mark = " (used)" if chosen == launch.BATCH_LANES else ""
         print(f"| 2^{power}{mark} | {rates[0]:.0f} | {rates[1]:.0f} |", flush=True)
     launch.BATCH_LANES = chosen
 
 
-def print_memory(program: ptx.Program) -> None:
+def print_memory(program: ptx.Program, most: int) -> None:
     """Print a grid that grows over arrays that stay (its threads update 4,096 counters), then one whose arrays grow."""
     print("\n## Memory in addition to the arrays\n")
     print("| kernel | blocks | arrays, MiB | peak in addition, MiB |")
     print("|---|---|---|---|")
     bins, data = np.zeros(4096, np.uint32), floats(4096)
-    for name, powers in (("update 4,096 counters", (16, 18, 20, 22)), ("triad", (16, 18, 20, 22))):
-        for power in powers:
+    for name in ("update 4,096 counters", "triad"):
+        for power in range(max(8, most - 4), most + 3, 2):
             threads = 1 << power
             size = (bins.nbytes + data.nbytes) if name != "triad" else 12 * threads
             args = (bins, data)
@@ -222,7 +224,7 @@ def print_preparation(rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--largest", type=int, default=24, help="log2 of the most threads on the curve")
+    parser.add_argument("--largest", type=int, default=24, help="log2 of the most threads of a kernel")
     options = parser.parse_args()
     print(
         f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {platform.machine()} {platform.system()}, "
@@ -231,10 +233,11 @@ def main() -> None:
     )
     program = ptx.Program(ptx.compile_ptx(KERNELS))
     print_preparation(options.rounds)
-    print_rates(program, options.rounds)
+    most = min(20, options.largest)
+    print_rates(program, options.rounds, most)
     print_curve(program, options.rounds, options.largest)
-    print_batches(program, options.rounds)
-    print_memory(program)
+    print_batches(program, options.rounds, most)
+    print_memory(program, most)
 
 
 if __name__ == "__main__":

@@ -43,11 +43,7 @@ def baseline(tmp_path):
 
 
 def shown(command, path, *patterns):
-    """What `show` tells of a file's entries, for programs."""
     return json.loads(command("baseline", "show", path, *patterns, "--json").out)["files"][0]["entries"]
-
-
-# show
 
 
 def test_show_lists_what_each_entry_knows(command, baseline):
@@ -128,9 +124,6 @@ def test_show_takes_patterns_in_which_brackets_are_brackets(command, baseline):
     assert keys("tests/test_?.py::*") == [COPY, TRIAD, SUM]
 
 
-# validate
-
-
 def test_validate_lists_every_problem_of_every_path_also_where_one_is_missing(command, baseline, tmp_path):
     """A path that is not there kept the others' problems, and that they are none, to itself."""
     bad, nope, empty = (tmp_path / name for name in ("bad.yaml", "nope", "empty"))
@@ -193,9 +186,6 @@ def test_what_cannot_be_done_is_one_line_and_changes_nothing(command, baseline, 
     assert (said.status, said.out, len(said.err.splitlines())) == (2, "", 1)
     assert problem in said.err
     assert {file: file.read_bytes() for file in baseline.parent.iterdir()} == before
-
-
-# diff
 
 
 def one_diff(said):
@@ -345,9 +335,6 @@ def test_diff_of_much_code_is_bounded(command, tmp_path):
     assert [len(one["code_diff"].splitlines()) for one in plain] == [MOST_LINES + 1] * 3
 
 
-# prune
-
-
 def test_prune_removes_by_key_and_pattern_and_keeps_the_rest(command, baseline):
     text = baseline.read_text(encoding="utf-8").replace(f"  {TRIAD}:", f"  # keep me\n  {TRIAD}:")
     baseline.write_text(text, encoding="utf-8")
@@ -401,16 +388,12 @@ def test_prune_in_a_folder_is_in_the_file_of_the_runs_device(command, baseline, 
         ("tests/elsewhere.py::test_x", {}, ["nothing was removed"]),
         (TRIAD, {"name": "Other GPU"}, ["'Imaginary GPU'", "'Other GPU'"]),
     ],
-    ids=["of other tests", "of another device"],
 )
 def test_prune_refuses_a_run(command, baseline, tmp_path, key, of_run, told):
     said = command("baseline", "prune", baseline, "--not-in", saved(tmp_path / "1.json", {key: 700.0}, **of_run))
     assert said.status == 2
     assert [words for words in told if words not in said.err] == []
     assert len(baseline_files.load(baseline).entries) == 3
-
-
-# init
 
 
 def test_init_in_a_folder_names_the_file_after_the_device(command, tmp_path):

@@ -18,7 +18,6 @@ HOSTILE = "tests/\x1b[31mred\u202e.py::test_x"
 
 
 def console_script(*arguments, **more):
-    """The real program in a process of its own."""
     command = [sys.executable, "-m", "pytest_bandwidth.cli", *map(str, arguments)]
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": HANGS_SECONDS}
     return subprocess.run(command, text=True, check=False, **piped | more)

@@ -19,7 +19,6 @@ PRIOR = PRIOR_SPREAD["relative"]
 
 @pytest.fixture
 def runs(tmp_path):
-    """Makes files of one test's runs, one for each GB/s."""
 
     def make(*gbps, key=COPY, **more):
         return [saved(tmp_path / f"{key[-4:]}-{i}-{g}.json", {key: g}, **more) for i, g in enumerate(gbps)]
@@ -81,9 +80,6 @@ def test_the_largest_loss_stands_first(command, tmp_path):
     assert list(judged(command, *before, *after, "--baseline", 5)) == [TRIAD, COPY, SUM]
 
 
-# exit status
-
-
 @pytest.mark.parametrize(
     ("after", "fail_on", "status"),
     [(600.0, (), 0), (600.0, ("--fail-on", "regressed"), 1), (799.0, ("--fail-on", "regressed"), 0)],
@@ -103,9 +99,6 @@ def test_strict_fails_what_was_not_judged_or_not_measured(command, tmp_path, run
     after = [saved(tmp_path / f"a{i}.json", {COPY: 800.0}) for i in range(3)]
     assert command("compare", *before, *after, "--baseline", 5, "--fail-on", "regressed").status == 0
     assert command("compare", *before, *after, "--baseline", 5, "--fail-on", "strict").status == 1
-
-
-# what cannot be compared
 
 
 def test_another_setup_is_not_comparable_and_fails(command, tmp_path, runs):
@@ -147,9 +140,6 @@ def test_new_absent_and_invalid_tests_are_told(command, tmp_path):
     assert "1 of the reference's tests were not measured again: t.py::gone" in said.out
 
 
-# tolerance
-
-
 def test_tolerance_is_the_options_then_the_tests_then_the_runs(command, tmp_path):
     rows = {
         "plain": outcome(COPY, 800.0),
@@ -167,9 +157,6 @@ def test_tolerance_is_the_options_then_the_tests_then_the_runs(command, tmp_path
     assert tolerance("own", "--tolerance", "3%") == 0.03
 
 
-# several devices
-
-
 def test_devices_are_shown_side_by_side_without_a_verdict(command, tmp_path):
     one = saved(tmp_path / "1.json", {COPY: 800.0, TRIAD: 700.0})
     two = [saved(tmp_path / f"{i}.json", {COPY: gbps}, name="Other GPU") for i, gbps in ((2, 1590.0), (3, 1610.0))]
@@ -184,9 +171,6 @@ def test_devices_are_shown_side_by_side_without_a_verdict(command, tmp_path):
     assert found["verdict"] is None
     assert [device["runs"] for device in found["devices"]] == [1, 2]
     assert found["tests"][1] == {"key": TRIAD, "gbps": [700.0, None], "utilization": [0.7, None], "ratio": [1.0, None]}
-
-
-# unusable input
 
 
 @pytest.mark.parametrize(

@@ -136,14 +136,12 @@ if any("selftest_process" in word for word in sys.orig_argv):
 
 
 def in_processes(test):
-    """Mark a test that starts processes that measure."""
     without = pytest.mark.skipif(find_spec("numba") is None, reason="kernels on the host need Numba: the extra cpu")
     return without(pytest.mark.processes(test))
 
 
 @pytest.fixture
 def environment(tmp_path):
-    """The host's lock, apart from whatever else this machine measures."""
     return {**os.environ, "TMPDIR": str(tmp_path)}
 
 

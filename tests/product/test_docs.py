@@ -91,14 +91,6 @@ def test_sentences_are_short(page):
     assert sum(len(words) for _, words in found) <= MEAN_WORDS * max(len(found), 1)
 
 
-def test_a_long_sentence_and_a_habit_are_named_with_their_line(tmp_path):
-    page = tmp_path / "page.md"
-    text = "# A title\n\n`code` tells.\n\n```text\ntold\n```\n\n- an item:\n  that stands here.\n| a | table |\n"
-    page.write_text(text, encoding="utf-8")
-    assert sentences(page) == [(9, ["-", "an", "item:"]), (10, ["that", "stands", "here."])]
-    assert [found[0] for found in HABITS.finditer(without_code(page))] == ["tells", "stands"]
-
-
 def reason_codes():
     """What `reason_code` may be, as anchors."""
     from pytest_bandwidth.domain.measured import rounds, validity
@@ -112,7 +104,6 @@ def reason_codes():
 
 
 def errors():
-    """The kinds of errors that the domain names, as anchors."""
     from pytest_bandwidth.domain import errors as module
 
     kinds = (value for value in vars(module).values() if isinstance(value, type))
@@ -151,11 +142,6 @@ def test_what_the_architecture_names_exists():
     assert [f"{file}::{name}" for file, name in named if name not in names_in(package / file)] == []
     folders = re.findall(r"`((?:tests/|cuda_src/)?[a-z_]+/[\w/]*)`", text.replace("NAME/", ""))
     assert [f for f in folders if not (package / f).is_dir() and not (ROOT / f).is_dir()] == []
-
-
-def test_every_script_that_make_runs_exists():
-    for script in re.findall(r"benchmarks/\w+\.py", (ROOT / "Makefile").read_text(encoding="utf-8")):
-        assert (ROOT / script).is_file(), script
 
 
 @pytest.mark.slow
@@ -218,12 +204,6 @@ def test_the_command_lines_page_has_every_command_and_option(site):
     assert [name for name in [*commands(), *actions] if f"usage: pytest-bandwidth {name} " not in text] == []
     for option in ("--busy-processors N", "--not-in RUN.json", "--fail-on {regressed,strict}", "--runtime-env FILE"):
         assert option in text
-
-
-def test_the_architectures_rooms_are_import_linters(site):
-    text = (site / "architecture.html").read_text(encoding="utf-8")
-    rooms = [path.parent.name for path in (ROOT / "pytest_bandwidth").glob("*/__init__.py")]
-    assert [room for room in rooms if f">{room}/<" not in text] == []
 
 
 def test_pages_list_every_column_and_operation(site):

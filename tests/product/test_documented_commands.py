@@ -155,7 +155,6 @@ def shell(pytester, capsys):
 
 @pytest.fixture(scope="module")
 def kept_baselines(tmp_path_factory):
-    """The folder where the first test leaves a copy of its baselines for the others."""
     return tmp_path_factory.mktemp("kept") / "baselines"
 
 

@@ -34,11 +34,6 @@ def test_a_red_step_ends_nothing_and_everything_is_left(script, monkeypatch, tmp
     assert "    after" in capsys.readouterr().out
 
 
-def test_all_green_is_fine(script, monkeypatch, tmp_path):
-    monkeypatch.setattr(script, "steps_of", lambda *_: [python(script, "green", "")])
-    assert script.run_parts(["first", "suite"], script.Plan("cuda:0", tmp_path)) == 0
-
-
 def test_a_part_ends_in_time_with_what_its_step_started(script, monkeypatch, tmp_path):
     endless = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
     steps = [python(script, "endless", endless), python(script, "next", "")]
@@ -47,13 +42,6 @@ def test_a_part_ends_in_time_with_what_its_step_started(script, monkeypatch, tmp
     ended, left_out = (tmp_path / "summary.txt").read_text().splitlines()
     assert ended.endswith("the part's time was over")
     assert "not begun" in left_out
-
-
-def test_further_arguments_of_the_first_part_are_its_quick_suites(script, tmp_path):
-    *tests, suite = script.steps_of("first", script.Plan("cuda:0", tmp_path, more={"first": ["-k", "copy or triad"]}))
-    assert "pytest_bandwidth.suite" in suite.command
-    assert "-k copy or triad" in " ".join(suite.command)
-    assert all("-k" not in step.command for step in tests)
 
 
 def test_the_first_part_runs_every_test_of_tests_gpu_once(script, tmp_path):
@@ -66,21 +54,9 @@ def test_the_first_part_runs_every_test_of_tests_gpu_once(script, tmp_path):
     assert not any(word in ("-x", "--exitfirst") for command in steps.values() for word in command)
 
 
-def test_the_suites_part_finds_what_its_script_imports(script, tmp_path):
-    (step,) = script.steps_of("suite", script.Plan("cuda:0", tmp_path, more={"suite": ("--help",)}))
-    assert script.run_step(step, tmp_path, 60.0) == "fine", (tmp_path / "gpu.log").read_text()
-
-
 def test_without_a_gpu_nothing_is_written(script, monkeypatch, tmp_path, capsys):
     skip_beside_a_gpu()
     monkeypatch.setattr(sys, "argv", ["gpu_session.py", "first", f"--out={tmp_path / 'out'}"])
     assert script.main() == 2
     assert "nothing written: " in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_unknown_part_is_refused(script, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["gpu_session.py", "last"])
-    with pytest.raises(SystemExit):
-        script.main()
-    assert "no part 'last': expected first, suite, selftest" in capsys.readouterr().err

@@ -7,13 +7,10 @@ import yaml
 from documented import ROOT
 
 import pytest_bandwidth
-from pytest_bandwidth.cli.main import commands
 
 PAGES = [ROOT / name for name in ("CHANGELOG.md", "RELEASING.md", "SECURITY.md")]
 WORKFLOWS = ROOT / ".github" / "workflows"
 RELEASING = (ROOT / "RELEASING.md").read_text(encoding="utf-8")
-# What GitHub knows: https://docs.github.com/en/communities/using-templates-to-encourage-useful-issues-and-pull-requests
-FORM_TYPES = {"checkboxes", "dropdown", "input", "markdown", "textarea"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -35,17 +32,6 @@ def test_what_releasing_names_is_there():
     named = re.findall(r"`([\w/.]+\.(?:yml|py|md|toml|json))`", RELEASING)
     assert len(named) > 5
     assert [n for n in named if not (ROOT / n).is_file() and not (WORKFLOWS / n).is_file()] == []
-
-
-def test_the_form_for_issues_asks_for_the_device_and_is_what_github_takes():
-    form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE/bug.yml").read_text(encoding="utf-8"))
-    assert form.keys() == {"name", "description", "body"}
-    fields = [element for element in form["body"] if element["type"] != "markdown"]
-    assert {element["type"] for element in form["body"]} <= FORM_TYPES
-    assert len({field["id"] for field in fields}) == len(fields)
-    (device,) = [field for field in fields if "`pytest-bandwidth device --json`" in field["attributes"]["label"]]
-    assert device["validations"] == {"required": True}
-    assert set(re.findall(r"`pytest-bandwidth ([a-z]+)", str(form))) <= set(commands())
 
 
 def test_the_site_is_built_where_the_metadata_says_it_is():

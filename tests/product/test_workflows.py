@@ -116,7 +116,6 @@ def test_each_purpose_has_a_list_and_together_they_are_the_file(lists, tmp_path)
 
 
 PULL_REQUEST = {"github.event_name": "pull_request", "github.ref": "refs/pull/7/merge", "inputs.update": ""}
-ON_MAIN = {"github.event_name": "workflow_dispatch", "github.ref": "refs/heads/main", "inputs.update": ""}
 
 
 def evaluated(text, context):
@@ -141,39 +140,11 @@ def test_a_pull_requests_code_waits_for_a_reviewer_before_it_reaches_our_runner(
     assert not reaches_our_runner_unapproved(job)
 
 
-def test_what_a_job_without_that_environment_looks_like():
-    gpu = yaml.safe_load((ROOT / ".github/workflows/gpu.yml").read_text(encoding="utf-8"))["jobs"]
-    measure, update = gpu["measure"], gpu["update"]
-    assert evaluated(measure["environment"], ON_MAIN) == "gpu"
-    assert evaluated(measure["if"], PULL_REQUEST)
-    for environment in ("gpu", "${{ 'gpu' }}", measure["environment"].replace("==", "!=")):
-        assert reaches_our_runner_unapproved({**measure, "environment": environment})
-    assert reaches_our_runner_unapproved({name: measure[name] for name in ("if", "runs-on")})
-    assert reaches_our_runner_unapproved({name: update[name] for name in ("environment", "runs-on")})
-
-
 @pytest.mark.parametrize("job", JOBS)
 def test_no_token_stays_in_a_checkout(job):
     checkouts = [step for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@")]
     assert checkouts or not any("run" in step for step in job["steps"])
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
-
-
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        ("frameworks", ("'torch==", "import jax, numba_cuda, tinygrad, torch", "pytest tests/frameworks")),
-        ("fleet", ("import moto.server, ray, s3fs", "pytest tests/features/fleet tests/features/history/test_hi")),
-        ("trackers", ("'apache-otava==", "otava --help", "pytest tests/features/exports/test_export")),
-    ],
-)
-def test_one_job_runs_tests_of_others_programs_where_none_can_skip(name, parts):
-    (job,) = [job for (job,) in (param.values for param in JOBS) if {"run": f"make {name} LOCKED=1"} in job["steps"]]
-    promtool = any("install" in step.get("run", "") and "prometheus" in step["run"] for step in job["steps"])
-    assert promtool is (name == "trackers")
-    target = (ROOT / "Makefile").read_text(encoding="utf-8").partition(f"\n{name}:")[2].partition("\n\n")[0]
-    places = [target.index(part) for part in parts]
-    assert places == sorted(places)
 
 
 def test_the_jobs_that_run_all_tests_may_not_skip_those_in_a_browser():

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pytest_bandwidth.read_files import imports, listing
+from pytest_bandwidth.read_files import listing
 from pytest_bandwidth.read_files.listing import FilesUnknown, ReadFiles
 from pytest_bandwidth.read_files.opened import OpenedFiles
 
@@ -135,23 +135,6 @@ def test_sources_depend_on_what_they_include(case):
     case.file("include/unused.h")
     case.reads("kernels/a.cu")
     assert case.files() == USED | {"kernels/a.cu", "include/deep/b.cuh", "include/c.h"}
-
-
-def test_a_file_is_parsed_once_in_each_state(case, monkeypatch):
-    """Whatever else is loaded meanwhile, and in whichever run of the process: large projects have hundreds."""
-    parsed = []
-    monkeypatch.setattr(imports, "imports_of", lambda source: parsed.append(source) or imports.Imports())
-    case.load("test_it")
-    case.file("plugged.py")
-    first = case.files()
-    assert len(parsed) == len(first)
-    case.load("plugged")
-    assert case.files() == first | {"plugged.py"}
-    assert ReadFiles(case.opened, ["test_*.py"]).list_of("", str(case.root / "test_it.py"), (), ())
-    assert len(parsed) == len(first) + 1
-    case.file("test_it.py", "from own import used  # once more\n")
-    case.files()
-    assert len(parsed) == len(first) + 2
 
 
 def vanished(_, file):

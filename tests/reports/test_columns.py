@@ -69,7 +69,6 @@ def as_run(outcome):
 
 
 def texts_of(outcome):
-    """Every text that shows the row's shares."""
     whole = as_run(outcome)
     run = read_document(whole)
     return {

@@ -118,7 +118,6 @@ def fine(nodeid):
 
 
 def table(nodeids, width=80):
-    """The table's lines, its heading first."""
     lines = shown([*map(fine, nodeids)], width)
     return lines[: next(i for i, line in enumerate(lines) if " measured: " in line)]
 
@@ -229,12 +228,7 @@ def test_a_table_of_every_column_stays_within_80_columns():
 
 
 @pytest.mark.parametrize(
-    ("status", "rule", "detail"),
-    [
-        ("OK", "not-reproduced", "slow once, not reproduced"),
-        ("UNDECIDED", "too-noisy", "too noisy"),
-        ("SAVED", "written", ""),
-    ],
+    ("status", "rule", "detail"), [("UNDECIDED", "too-noisy", "too noisy"), ("SAVED", "written", "")]
 )
 def test_a_verdicts_detail_goes_below_where_it_does_not_fit(status, rule, detail):
     known = {"drop": 0.106, "reference": 0.981, "figure": "relative", "detects": 0.123}

@@ -38,7 +38,6 @@ def measured(
     probe_gbps: float | None = None,
     **more,
 ) -> Measurement:
-    """Five rounds of equal length."""
     probes = {}
     if probe_gbps is not None:
         probes = {"probe_bytes": 10**6, "probe_seconds": (10**6 / (probe_gbps * 1e9),) * 5}
@@ -49,9 +48,6 @@ def measured(
         **probes,
     )
     return Measurement(None, moved, device, "events+block" if device is GPU else "clock", rounds, **more)
-
-
-# ---- definitions ----------------------------------------------------------------------------------------------------
 
 
 def test_a_share_that_tells_nothing_has_no_class_and_is_no_evidence_of_memory_bound():
@@ -82,9 +78,6 @@ def test_the_bounds_of_the_classes_are_settings():
     assert outcome_of("t.py::t", "t.py::t", row, decision, "").utilization_class == "good"
     stricter = outcome_of("t.py::t", "t.py::t", row, decision, "", class_bounds=(0.99, 0.95, 0.9))
     assert stricter.utilization_class == "poor"
-
-
-# ---- the roofline's regimes -----------------------------------------------------------------------------------------
 
 
 A100 = {"peak": Peak(2039e9, "datasheet"), "peak_flops": 312e12}
@@ -141,9 +134,6 @@ def test_a_hosts_flops_are_measured_even_where_its_bandwidth_is_told(timed_on, m
     device = replace(HOST, timed_on=timed_on)
     work = measured(1e-3, Traffic(10**6, 10**6, 10**7), device=device, peak=Peak(20e9, "said"), peak_flops=80e9)
     assert ridge_of(work).measured is measured_here
-
-
-# ---- overhead -------------------------------------------------------------------------------------------------------
 
 
 def interleaved_with(*interleaved: tuple[float, ...]) -> Measurement:
