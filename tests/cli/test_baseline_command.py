@@ -147,6 +147,17 @@ def test_validate_lists_every_problem_of_every_path_also_where_one_is_missing(co
     assert [problem["line"] for file in plain["files"] for problem in file["problems"]] == [3, 4, None, None]
 
 
+@pytest.mark.usefixtures("baseline")
+def test_validate_finds_two_files_of_one_device(command, tmp_path):
+    write(tmp_path / "twin.yaml", entry(SUM, 300.0))
+    said = command("baseline", "validate", tmp_path)
+    assert said.status == 2
+    assert "gpu.yaml: valid" in said.out
+    assert "twin.yaml:2: found the device 'Imaginary GPU', expected it in one file only" in said.out
+    # Given as files they do not meet in one run.
+    assert command("baseline", "validate", *tmp_path.glob("*.yaml")).status == 0
+
+
 @pytest.mark.parametrize("arguments", [("show", "nope"), ("diff", "nope", "nope"), ("prune", "nope", "a")])
 def test_what_is_no_file_has_no_line(command, baseline, arguments, monkeypatch):
     monkeypatch.chdir(baseline.parent)
@@ -404,3 +415,6 @@ def test_init_in_a_folder_names_the_file_after_the_device(command, tmp_path):
     again = command("baseline", "init", tmp_path / "baselines", "--device", "cpu")
     assert again.status == 2
     assert "there already" in again.err
+    said = command("baseline", "init", tmp_path / "new" / "host.yaml", "--device", "cpu")
+    assert (said.status, found["device"]["name"] in said.out) == (0, True)
+    assert baseline_files.load(tmp_path / "new" / "host.yaml").entries == {}

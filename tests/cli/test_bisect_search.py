@@ -5,7 +5,7 @@ import math
 import pytest
 from repositories import git
 
-from pytest_bandwidth.cli.bisect_search import Bisection, check_order
+from pytest_bandwidth.cli.bisect_search import Bisection, check_order, described, modules_in
 from pytest_bandwidth.domain.errors import UsageError
 
 
@@ -95,3 +95,14 @@ def test_the_good_commit_has_to_come_first(history):
     ):
         with pytest.raises(UsageError, match=message):
             check_order(history.path, good, bad)
+
+
+def test_names_of_modules_and_what_a_commit_says(history):
+    for name in ("src/kern/__init__.py", "tests/test_a.py", "no-name.py", "a.txt"):
+        (history.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (history.path / name).write_text("")
+    history.git("add", "-A")
+    commit = history.commit("with Ümläuts: and a colon")
+    assert modules_in(history.path, commit) == {"src", "kern", "__init__", "tests", "test_a"}
+    subject, by = described(history.path, commit)
+    assert (subject, by[:3]) == ("with Ümläuts: and a colon", "n, ")

@@ -173,6 +173,11 @@ def test_devices_are_shown_side_by_side_without_a_verdict(command, tmp_path):
     assert found["tests"][1] == {"key": TRIAD, "gbps": [700.0, None], "utilization": [0.7, None], "ratio": [1.0, None]}
 
 
+def test_units_of_one_model_are_compared_and_told(command, tmp_path, runs):
+    other = saved(tmp_path / "other.json", {COPY: 800.0}, serial="GPU-2")
+    assert "2 units of this device (GPU-1, GPU-2)" in command("compare", *runs(800.0), other).out
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

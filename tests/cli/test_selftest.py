@@ -318,3 +318,11 @@ def test_a_rate_at_the_limit_would_show_so_few_events_once_in_twenty(events, cas
     limit = upper_limit(events, cases)
     few = sum(math.comb(cases, i) * limit**i * (1 - limit) ** (cases - i) for i in range(events + 1))
     assert few == pytest.approx(0.05)
+
+
+def test_limits_of_nothing_seen():
+    # 1 − 0.05^(1/n): the rule of three, for few cases.
+    assert upper_limit(0, 2) == pytest.approx(1 - math.sqrt(0.05))
+    assert upper_limit(0, 300) == pytest.approx(3 / 300, rel=0.01)
+    # Where nothing went well any rate may be.
+    assert upper_limit(0, 0) == upper_limit(5, 5) == 1.0

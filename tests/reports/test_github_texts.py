@@ -70,6 +70,11 @@ def test_a_hostile_run_gives_no_link_image_or_html():
     assert not re.search(r"://|www\.|@|(?<!&)#\d|GH-", summary.replace("## ", ""))
 
 
+def test_a_huge_run_stays_under_what_github_takes():
+    document = hostile_document(["<b>" * 3000] * 900)
+    assert len(job_summary(document).encode()) < 2**20
+
+
 def test_every_annotation_is_one_command_on_the_tests_line():
     lines = annotations(run_documents.run_document(run_documents.outcomes(30, failing=2, unjudged=2))).splitlines()
     assert len(lines) == 4

@@ -83,6 +83,18 @@ def test_precisions_are_shown_as_pairs_with_their_ratios():
     assert "FP32 against FP16" not in shown([single])
 
 
+def test_many_pairs_are_counted_and_all_listed_with_v():
+    pairs = []
+    for n in range(20):
+        for precision in ("fp32", "fp16"):
+            tags = {"operation": "copy", "precision": precision, "n": n}
+            pairs.append(replace(run_documents.outcomes(1)[0], key=f"{n} {precision}", tags=tags))
+    lines = shown(pairs)
+    assert sum(line.startswith("  copy n=") for line in lines) == 12
+    assert "  … and 8 more pairs (-v lists them)" in lines
+    assert sum(line.startswith("  copy n=") for line in shown(pairs, verbose=True)) == 20
+
+
 def test_hostile_names_of_pairs_are_harmless():
     single = run_documents.outcomes(1)[0]
     tags = {"operation": "\x1b[31mcopy\u202e", "n": 4}
@@ -106,6 +118,26 @@ def test_the_remedy_against_others_on_the_host_is_told_once():
     on_gpu = [replace(outcome, conditions={"before": {}, "after": {"others_processors": None}}) for outcome in beside]
     throttled = [replace(outcome, reason_code="throttled") for outcome in beside]
     assert not any("bandwidth_busy_processors" in line for line in shown([*on_gpu, *throttled]))
+
+
+@pytest.mark.parametrize(("nodeids", "said"), [(("a", "b"), "2 tests"), (("a", "a"), "2 measurements")])
+def test_what_shares_a_reason_is_counted_as_what_it_is(nodeids, said):
+    alike = [
+        replace(outcome, nodeid=nodeid, status="UNDECIDED", reason_code="too-noisy", reason="noise")
+        for nodeid, outcome in zip(nodeids, run_documents.outcomes(2), strict=True)
+    ]
+    assert f"UNDECIDED {said}: noise" in shown(alike)
+
+
+def test_a_changed_kernel_of_several_regressions_is_told_once():
+    both = [
+        replace(outcome, status="REGRESSED", baseline={"code": {"ptx": "a" * 32}}, code_identity={"ptx": "b" * 32})
+        for outcome in run_documents.outcomes(2)
+    ]
+    told = [line for line in shown(both) if line.startswith("CAUSE ")]
+    assert len(told) == 1
+    assert " and 1 more: the same kernel's code changed (aaaaaaaa → bbbbbbbb), the likely cause of 2 of 2" in told[0]
+    assert not any(line.startswith("CAUSE ") for line in shown(both[:1]))
 
 
 OUTCOME = run_documents.outcomes(1)[0]
@@ -252,6 +284,16 @@ def entry(*gbps, anchor=None, key="t"):
 
 def changed(*changes):
     return ["".join(span.text for span in line) for line in change_lines("b.yaml", changes)]
+
+
+def test_new_and_changed_entries():
+    before = entry(310.0)
+    assert changed((None, entry(277.0, key="new")), (before, entry(310.0, 277.0)), (before, entry(277.0))) == [
+        "baseline b.yaml: 1 new, 2 updated",
+        "+ new  277 GB/s (1 run)",
+        "~ t  310 → 277 GB/s, -10.6 % (2 runs)",
+        "~ t  310 → 277 GB/s, -10.6 % (1 run), started afresh",
+    ]
 
 
 @pytest.mark.parametrize(

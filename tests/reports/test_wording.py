@@ -150,6 +150,10 @@ SAID = [
         of("UNDECIDED", Rule.UNGATED, lacks=("load_sectors", "store_sectors")),
         " (counts missing): the entry's counts hold no load_sectors and no store_sectors, so that nothing gates them",
     ),
+    (
+        of("UNDECIDED", Rule.UNGATED, uncounted=("load_sectors",)),
+        " (counts missing): counted no sectors loaded, which the entry has",
+    ),
     (of("REGRESSED", "dram", text="DRAM read 200 MB → 300 MB", about="DRAM bytes"), ": DRAM read 200 MB → 300 MB"),
     (of("UNDECIDED", "uncounted", text="no ncu", about="DRAM not counted"), " (DRAM not counted): no ncu"),
     (mismatch(Rule.BYTES, "bytes_read", 1000, 500), ": bytes_read is 1,000 (1 kB), was 500 (500 B)"),

@@ -17,6 +17,7 @@ from pytest_bandwidth.domain.code.stored_kernel import (
     ptx_diff,
     shape_changes,
     shape_of,
+    target_of,
     version_of,
     why_not_interchangeable,
 )
@@ -31,6 +32,11 @@ def test_another_version_is_the_same_module():
     assert (version_of(MODULE), version_of(lowered)) == ((9, 5), (9, 0))
     assert lowered == MODULE.replace("9.5", "9.0")
     assert ptx_digest(lowered) == ptx_digest(MODULE)
+    assert [target_of(text) for text in (MODULE, MODULE.replace("sm_90", "sm_90a, debug"), "")] == [
+        "sm_90",
+        "sm_90a",
+        None,
+    ]
 
 
 @pytest.mark.parametrize("line", ["// .version 9.5", " .version 9.5", ".version 9.5 .entry k()", "\n.version 9.5"])
