@@ -43,7 +43,10 @@ def anchors_of(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+OF_RELEASES = [ROOT / name for name in ("CHANGELOG.md", "RELEASING.md", "SECURITY.md")]
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OF_RELEASES], ids=lambda p: p.name)
 def test_links_lead_somewhere(page):
     wrong = []
     for link in re.findall(r"\]\((?!https?://)([^)\s]+)", without_code(page)):

@@ -14,8 +14,7 @@ pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip
 # What a busy machine does to figures must not decide, and other plugins print lines of their own.
 ADDOPTS = (
     "-p no:randomly -p no:benchmark -p no:hypothesispytest -p no:cacheprovider "
-    "-o bandwidth_busy_processors=1000 -o bandwidth_tolerance={} -o bandwidth_runs=2 "
-    "-o bandwidth_max_time=0.5 -o bandwidth_settle=never"
+    "-o bandwidth_busy_processors=1000 -o bandwidth_tolerance={} -o bandwidth_runs=2"
 )
 UNPRINTED = "no command of this page prints it"
 # A kernel of this one is two thirds slower in the end.
