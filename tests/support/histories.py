@@ -71,14 +71,6 @@ for i in range({runs}):
     writing.append(place, run, rows)
     print(run["run_id"], flush=True)
 """
-# What is done to the process before it appends.
-HALF_WRITTEN = """
-from pytest_bandwidth.features.history import writing
-def half(connection, query, file, values=(), **_):
-    file.write_bytes(b"PAR1 and then")
-    die()
-writing.copy_to = half
-"""
 NOT_YET_NAMED = "files.os.replace = die"
 MERGED_AND_NOT_REMOVED = """
 add = writing.add
@@ -87,10 +79,6 @@ def add_and_die(target, write):
     if target.name.startswith("merged-"):
         die()
 writing.add = add_and_die
-"""
-MERGED_AND_NOT_REMOVED_FROM_BUCKET = """
-from pytest_bandwidth.features.history.bucket import Bucket
-Bucket.remove = die
 """
 
 
@@ -107,14 +95,8 @@ def start(
 
     folder: or an address. cache: the folder of its user's copies, as on a machine of its own.
     """
-    script = _APPEND.format(
-        support=str(SUPPORT),
-        runs_before_merge=runs_before_merge,
-        fault=fault,
-        runs=runs,
-        name=name,
-        folder=str(folder),
-    )
+    told = {"support": str(SUPPORT), "folder": str(folder), "name": name, "runs": runs, "fault": fault}
+    script = _APPEND.format(runs_before_merge=runs_before_merge, **told)
     environment = os.environ if cache is None else {**os.environ, "XDG_CACHE_HOME": str(cache)}
     return subprocess.Popen(
         [sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

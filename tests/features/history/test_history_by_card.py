@@ -52,8 +52,7 @@ def folder(tmp_path_factory) -> Path:
 def by_card(command, folder, *arguments) -> dict:
     said = command("history", folder, *arguments, "--by", "gpu", "--json")
     assert (said.status, said.err) == (0, "")
-    document = json.loads(said.out)
-    return {card["serial"]: card for card in document["cards"]}
+    return {card["serial"]: card for card in json.loads(said.out)["cards"]}
 
 
 def test_the_card_that_drifts_is_named_and_the_fleets_own_changes_are_not(command, folder):
@@ -100,13 +99,11 @@ def test_a_card_that_no_run_of_the_first_test_tells_of_is_named_too(command, tmp
     noise = random.Random(1)
     for card in range(3):
         add_run(tmp_path / "h", card, 0, 800.0, noise)
-    device = replace(GPU, serial="GPU-0")
-    row = outcome("t.py::a_test_of_its_own", 100.0, device=device)
+    row = outcome("t.py::a_test_of_its_own", 100.0, device=replace(GPU, serial="GPU-0"))
     environment = {"started_at": "2026-03-02T04:00:00Z", "commit": "c0"}
-    append(tmp_path / "h", run_of(row, device=device, environment=environment), [row])
-    assert {card: told["days"] for card, told in by_card(command, tmp_path / "h").items()} == {
-        f"GPU-{i}": 1 for i in range(3)
-    }
+    append(tmp_path / "h", run_of(row, device=replace(GPU, serial="GPU-0"), environment=environment), [row])
+    days = {card: told["days"] for card, told in by_card(command, tmp_path / "h").items()}
+    assert days == {"GPU-0": 1, "GPU-1": 1, "GPU-2": 1}
 
 
 def test_the_page_holds_the_rows_and_runs_nothing(command, folder, tmp_path):

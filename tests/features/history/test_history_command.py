@@ -26,7 +26,6 @@ from pytest_bandwidth.features.history.writing import append
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
 COPY, TRIAD = "tests/test_stream.py::test_copy[float32]", "tests/test_stream.py::test_triad[float32]"
 
 
@@ -73,49 +72,32 @@ def test_one_test_is_shown_by_commit_with_its_change(command, folder):
     rows = {row.split()[2]: row for row in rest[2:]}
     assert list(rows) == [f"c{number:03d}" for number in range(10, 30)]
     assert [commit for commit, row in rows.items() if "−" in row] == ["c016"]
-
-
-def test_more_commits_are_listed_when_asked_for(command, folder):
     assert len(command("history", folder, TRIAD, "--commits", 30).out.splitlines()) == 34
 
 
-def test_a_pattern_means_only_star_and_question_mark(command, folder):
+def test_tests_are_chosen_by_pattern_of_star_and_question_mark_and_devices_by_model_or_serial(command, folder):
     assert command("history", folder, "*triad[[]*").status == 2
     assert TRIAD in command("history", folder, "*triad[*").out
-    said = command("history", folder, "no such test")
-    assert (said.status, said.out) == (2, "")
-    assert said.err.startswith("pytest-bandwidth history: found no entry like 'no such test'")
-
-
-def test_a_device_is_chosen_by_model_or_serial(command, folder):
     by_model, by_serial = (command("history", folder, "--device", name).out for name in ("Imaginary host", "host-1"))
     assert by_model == by_serial
     assert "Imaginary GPU" not in by_model
-    said = command("history", folder, "--device", "Other")
-    assert (said.status, said.err.count("\n")) == (2, 1)
-    assert "found no figures of 'Other'" in said.err
+    for chosen, found in ((["no such test"], "no entry like 'no such test'"), (["--device", "O"], "no figures of 'O'")):
+        said = command("history", folder, *chosen)
+        assert (said.status, said.out, said.err.count("\n")) == (2, "", 1)
+        assert f"found {found}" in said.err
 
 
 def test_json_holds_runs_and_levels(command, folder):
     document = json.loads(command("history", folder, TRIAD, "--json").out)
     assert document["schema"] == 1
     (trend,) = document["trends"]
-    assert (trend["test"], trend["device"], trend["figure"], len(trend["runs"])) == (
-        TRIAD,
-        "Imaginary GPU",
-        "relative",
-        60,
-    )
+    found = {**trend, "runs": len(trend["runs"])}.items()
+    assert found >= {"test": TRIAD, "device": "Imaginary GPU", "figure": "relative", "runs": 60}.items()
     first, second = trend["levels"]
     assert (first["start"], first["change"], second["commit"]) == (0, None, "c016")
     assert first["runs"] + second["runs"] == 60
     assert second["change"] == pytest.approx(-0.06, abs=0.01)
     assert trend["runs"][0]["at"] == "2026-01-01T00:00:00Z"
-
-
-def test_the_newest_runs_and_another_figure_can_be_asked_for(command, folder):
-    trends = json.loads(command("history", folder, TRIAD, "--json", "--newest", 9, "--figure", "gbps").out)["trends"]
-    assert (len(trends[0]["runs"]), trends[0]["figure"], trends[0]["runs"][-1]["commit"]) == (9, "gbps", "c029")
 
 
 def test_of_every_test_the_hundred_newest_runs_are_looked_at_and_of_a_chosen_one_more(command, tmp_path, monkeypatch):
@@ -133,7 +115,7 @@ def test_of_every_test_the_hundred_newest_runs_are_looked_at_and_of_a_chosen_one
     assert (runs(), runs("--newest", 5), runs(COPY), runs(COPY, "--newest", 2)) == (3, 5, 4, 2)
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "10001", "x", "9" * 5000])
+@pytest.mark.parametrize("value", ["0", "10001", "9" * 5000])
 def test_a_number_of_runs_is_bounded(command, folder, value):
     said = command("history", folder, "--newest", value)
     assert said.status == 2
@@ -148,11 +130,11 @@ def test_sql_prints_a_table_or_json(command, folder):
         ["Imaginary", "GPU", "120"],
     ]
     document = json.loads(command("history", folder, "--sql", question, "--json").out)
-    assert document == {
-        "schema": 1,
-        "columns": ["device", "n"],
-        "rows": [["Imaginary host", 4], ["Imaginary GPU", 120]],
-    }
+    rows = [["Imaginary host", 4], ["Imaginary GPU", 120]]
+    assert document == {"schema": 1, "columns": ["device", "n"], "rows": rows}
+    question = "SELECT 'nan'::DOUBLE, now() > '1999-01-01'"
+    document = json.loads(command("history", folder, "--json", "--sql", question).out)
+    assert document["rows"] == [[None, True]], "JSON has no NaN"
     said = command("history", folder, "--sql", "DROP VIEW history")
     assert (said.status, said.err) == (
         2,
@@ -160,15 +142,9 @@ def test_sql_prints_a_table_or_json(command, folder):
     )
 
 
-def test_sql_figures_that_json_has_not_are_null(command, folder):
-    document = json.loads(
-        command("history", folder, "--json", "--sql", "SELECT 'nan'::DOUBLE, now() > '1999-01-01'").out
-    )
-    assert document["rows"] == [[None, True]]
-
-
-@pytest.mark.parametrize("before_merge", [3, 200])
+@pytest.mark.parametrize("before_merge", [3, writing.RUNS_BEFORE_MERGE])
 def test_saved_runs_can_be_added_once_whether_they_were_merged_or_not(command, tmp_path, monkeypatch, before_merge):
+    assert writing.RUNS_BEFORE_MERGE == 200
     monkeypatch.setattr(writing, "RUNS_BEFORE_MERGE", before_merge)
     folder, row = tmp_path / "new", outcome(COPY, 700.0)
     files = [save(tmp_path / f"{i}.json", run_of(row, environment=at(i), run_id=f"r{i}")) for i in range(3)]
@@ -203,35 +179,26 @@ def test_a_saved_run_that_no_history_holds_is_refused(command, tmp_path, change,
 def test_text_that_would_write_over_the_terminal_is_shown_harmless(command, tmp_path):
     row = outcome("t.py::test[\x1b[2J\u202e]", 700.0)
     append(tmp_path / "h", run_of(row, environment={**at(0), "commit": "\x1b[31m"}), [row])
-    for arguments in ([], ["t.py*"], ["--sql", 'SELECT test, "commit" FROM history']):
-        out = command("history", tmp_path / "h", *arguments).out
-        assert "\x1b" not in out
-        assert "\u202e" not in out
+    question = 'SELECT test, "commit", 1 AS "a\x1b[31m\u202e", \'x\' AS "##[error]b" FROM history'
+    for arguments in ([], ["t.py*"], ["--sql", question]):
+        lines = command("history", tmp_path / "h", *arguments).out.splitlines()
+        assert all(line.isprintable() for line in lines)
+    assert lines[0].split() == ["test", "commit", r"a\x1b[31m\u202e", "#", "#[error]b"]
 
 
-@pytest.mark.parametrize(
-    "foreign",
-    [
-        {"started_at": "0005-01-01 (BC) 00:00:00"},
-        {"started_at": "29000-01-01 00:00:00"},
-        {"started_at": "infinity"},
-        {"gbps": "1e308", "relative": "1e308"},
-        {"relative": "infinity"},
-        {"gbps": "nan", "relative": "nan"},
-    ],
-    ids=str,
-)
-def test_figures_and_moments_that_no_run_has_are_passed_over(command, tmp_path, foreign):
+def test_figures_and_moments_that_no_run_has_are_passed_over(command, tmp_path):
     folder, row = tmp_path / "h", outcome(COPY, 700.0)
     files = [append(folder, run_of(row, environment=at(i)), [row]) for i in range(8)]
-    columns = ", ".join(
-        f"'{foreign[c.name]}'::{c.type} AS {c.name}" if c.name in foreign else f'"{c.name}"' for c in COLUMNS
-    )
-    duckdb.sql(f"COPY (SELECT {columns} FROM '{files[3]}') TO '{folder}/foreign.parquet' (FORMAT parquet)")
-    said = command("history", folder, "--json", "--figure", "gbps")
-    (trend,) = json.loads(said.out)["trends"]
-    assert {run["gbps"] for run in trend["runs"]} == {row.gbps}
-    assert len(trend["runs"]) == 8 + ("gbps" not in foreign and "started_at" not in foreign)
+    moments = ("0005-01-01 (BC) 00:00:00", "29000-01-01 00:00:00", "infinity")
+    figures = {"gbps": "1e308", "relative": "1e308"}, {"gbps": "nan", "relative": "nan"}, {"relative": "infinity"}
+    for number, foreign in enumerate([*({"started_at": moment} for moment in moments), *figures]):
+        columns = ", ".join(
+            f"'{foreign[c.name]}'::{c.type} AS {c.name}" if c.name in foreign else f'"{c.name}"' for c in COLUMNS
+        )
+        target = folder / f"foreign{number}.parquet"
+        duckdb.sql(f"COPY (SELECT {columns} FROM '{files[3]}') TO '{target}' (FORMAT parquet)")
+    (trend,) = json.loads(command("history", folder, "--json", "--figure", "gbps").out)["trends"]
+    assert [run["gbps"] for run in trend["runs"]] == [row.gbps] * 9, "those of the last, too, whose relative is passed"
     for arguments in ([], [COPY], ["-o", tmp_path / "page.html"]):
         assert command("history", folder, *arguments).status == 0
 
@@ -256,17 +223,6 @@ def test_what_is_missing_is_said_in_one_line(command, folder, monkeypatch, missi
     )
 
 
-def snippet(language: str, word: str) -> str:
-    text = (DOCS / "history.md").read_text(encoding="utf-8")
-    (found,) = [s for s in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) if word in s]
-    return found
-
-
-def test_the_documented_sql_runs(command, folder):
-    (question,) = re.findall(r'--sql "([^"]+)"', snippet("console", "--sql"))
-    assert "Imaginary GPU" in command("history", folder, "--sql", question).out
-
-
 def test_nothing_of_the_extra_is_imported_before_it_is_needed():
     code = (
         "import sys, pytest_bandwidth.cli.main, pytest_bandwidth.features.history.command; "
@@ -280,28 +236,37 @@ def test_nothing_of_the_extra_is_imported_before_it_is_needed():
 ENDLESS = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range % 7 = b.range % 11"
 
 
-def test_sql_that_takes_too_long_is_ended(command, folder, monkeypatch):
-    monkeypatch.setattr(reading, "ANSWER_SECONDS", 0.5)
-    said = command("history", folder, "--sql", ENDLESS)
-    assert (said.status, said.out) == (2, "")
-    assert said.err.endswith(f"--sql: found no answer in 0.5 s, expected one: ask for less{LINK}\n")
-
-
-def test_sql_of_more_rows_than_people_read_is_refused(command, folder, monkeypatch):
-    monkeypatch.setattr(reading, "ANSWER_ROWS", 10)
+@pytest.mark.parametrize(
+    ("bound", "most", "question", "said"),
+    [
+        ("ANSWER_SECONDS", 0.5, ENDLESS, "no answer in 0.5 s, expected one: ask for less"),
+        (
+            "ANSWER_ROWS",
+            10,
+            "SELECT * FROM range(1000000000000)",
+            "more than 10 rows, expected no more: add a LIMIT or GROUP BY",
+        ),
+        (
+            "ANSWER_CHARACTERS",
+            2**20,
+            "SELECT repeat('x', 300) FROM range(10000)",
+            "more than 1 MiB of text, expected no more: ask for less",
+        ),
+    ],
+)
+def test_sql_of_more_than_people_wait_for_or_read_is_refused(command, folder, monkeypatch, bound, most, question, said):
+    monkeypatch.setattr(reading, bound, most)
     assert len(command("history", folder, "--sql", "SELECT * FROM range(10)").out.splitlines()) == 11
-    said = command("history", folder, "--sql", "SELECT * FROM range(1000000000000)")
-    assert (said.status, said.out) == (2, "")
-    assert said.err.endswith(f"--sql: found more than 10 rows, expected no more: add a LIMIT or GROUP BY{LINK}\n")
+    found = command("history", folder, "--sql", question)
+    assert (found.status, found.out) == (2, "")
+    assert found.err.endswith(f"--sql: found {said}{LINK}\n")
 
 
 # Each takes some GiB where nothing bounds it: as DuckDB has it, or as Python has the answer.
 LARGE_ANSWERS = [
     "SELECT repeat('x', 1000000000)",
-    "SELECT range(100000000)",
     "SELECT range(1000000) FROM range(1000)",
     "SELECT repeat('x', 1000000) || i FROM range(20000) t(i)",
-    "SELECT lpad('a', 1000000000, 'b')",
 ]
 
 
@@ -325,19 +290,12 @@ def test_sql_of_a_large_answer_ends_in_bounded_memory(folder, question):
     assert int(done.stdout) < 1000
 
 
-def test_sql_of_more_text_than_people_read_is_refused(command, folder, monkeypatch):
-    monkeypatch.setattr(reading, "ANSWER_CHARACTERS", 2**20)
-    said = command("history", folder, "--sql", "SELECT repeat('x', 300) FROM range(10000)")
-    assert said.status == 2
-    assert said.err.endswith(f"--sql: found more than 1 MiB of text, expected no more: ask for less{LINK}\n")
-
-
 def test_ctrl_c_ends_sql_with_the_status_of_an_interrupt(folder):
     """130, not 1, which says that something regressed."""
     asked = [sys.executable, "-m", "pytest_bandwidth.cli", "history", str(folder), "--sql", ENDLESS]
     with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            computes(process, 3.0)  # more than it takes to load: in the midst of its question
+            computes(process, 2.0)  # more than it takes to load: in the midst of its question
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=HANGS_SECONDS)
         finally:
@@ -345,47 +303,17 @@ def test_ctrl_c_ends_sql_with_the_status_of_an_interrupt(folder):
     assert (process.returncode, out, err) == (130, "", "interrupted\n")
 
 
-def test_headings_of_sql_are_cleaned_as_cells_are(command, folder):
-    said = command("history", folder, "--sql", 'SELECT 1 AS "a\x1b[31m\u202e", \'x\' AS "##[error]b"')
-    heading = said.out.splitlines()[0]
-    assert heading.isprintable()
-    assert heading.split() == [r"a\x1b[31m\u202e", "#", "#[error]b"]
-
-
-class TestAddress:
-    """As with a folder, and no secret of the address is shown."""
-
-    @pytest.fixture(autouse=True)
-    def own_cache(self, tmp_path, monkeypatch):
-        pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-    @pytest.fixture
-    def url(self, tmp_path) -> str:
-        """8 runs of 4 commits."""
-        url = f"file://{tmp_path}/bucket/history"
-        for number in range(8):
-            row = outcome(COPY, 700.0 + number)
-            append(Address(url), run_of(row, environment=at(number)), [row])
-        return url
-
-    def test_trends_pages_and_questions_are_those_of_a_folder(self, command, url, tmp_path):
-        assert command("history", url).out.startswith(f"{COPY}  on  Imaginary GPU\n8 runs of 4 commits")
-        assert "8 runs of 4 commits" in command("history", f"{url}/", COPY).out
-        (trend,) = json.loads(command("history", url, "--json").out)["trends"]
-        assert len(trend["runs"]) == 8
-        assert command("history", url, "-o", tmp_path / "page.html").status == 0
-        assert COPY in (tmp_path / "page.html").read_text()
-        assert command("history", url, "--sql", "SELECT count(*) AS n FROM history").out.split() == ["n", "8"]
-
-    def test_a_question_reads_the_history_and_nothing_else(self, command, url, tmp_path):
-        (tmp_path / "cache" / "secret.csv").parent.mkdir()
-        (tmp_path / "cache" / "secret.csv").write_text("a\n1\n")
-        said = command("history", url, "--sql", f"FROM read_csv('{tmp_path}/cache/secret.csv')")
-        assert said.status == 2
-        assert "--sql: Permission Error" in said.err
-
-    def test_what_cannot_be_reached_is_a_line_without_secrets(self, command):
-        said = command("history", "nope://user:hunter2@host/history", "--by", "gpu")
-        told = f"nope://***@host/history: cannot be opened: Protocol not known: nope{LINK}"
-        assert (said.status, said.err) == (2, f"pytest-bandwidth history: {told}\n")
+def test_of_an_address_all_is_as_of_a_folder_and_no_secret_is_shown(command, tmp_path, monkeypatch):
+    pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    url = f"file://{tmp_path}/bucket/history"
+    for number in range(8):
+        row = outcome(COPY, 700.0 + number)
+        append(Address(url), run_of(row, environment=at(number)), [row])
+    assert "8 runs of 4 commits" in command("history", f"{url}/", COPY).out
+    assert command("history", url, "-o", tmp_path / "page.html").status == 0
+    assert COPY in (tmp_path / "page.html").read_text()
+    assert command("history", url, "--sql", "SELECT count(*) AS n FROM history").out.split() == ["n", "8"]
+    said = command("history", "nope://user:hunter2@host/history", "--by", "gpu")
+    told = f"nope://***@host/history: cannot be opened: Protocol not known: nope{LINK}"
+    assert (said.status, said.err) == (2, f"pytest-bandwidth history: {told}\n")

@@ -13,8 +13,6 @@ from histories import finished, start
 from user_project import COPY
 
 from pytest_bandwidth.domain.address import Address
-from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history.bucket import Bucket
 from pytest_bandwidth.features.history.reading import known_runs
 
 for _module in ("duckdb", "ruptures", "s3fs", "moto.server"):
@@ -78,31 +76,15 @@ def names_in(url: str) -> list[str]:
 def test_runs_of_pytest_append_and_the_command_reads(command, url, tmp_path):
     (tmp_path / "test_copy.py").write_text(COPY)
     options = ("-p", "no:cacheprovider", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=5", "-W", "error")
-    said = [
-        subprocess.run(
-            [sys.executable, "-m", "pytest", *options, "--bandwidth-device=cpu", f"--bandwidth-history={url}"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=HANGS_SECONDS,
-            check=False,
+    arguments = [sys.executable, "-m", "pytest", *options, "--bandwidth-device=cpu", f"--bandwidth-history={url}"]
+    for _ in range(2):
+        run = subprocess.run(
+            arguments, cwd=tmp_path, capture_output=True, text=True, timeout=HANGS_SECONDS, check=False
         )
-        for _ in range(2)
-    ]
-    assert [run.returncode for run in said] == [0, 0], said[0].stdout + said[0].stderr
-    assert all(f"wrote {url}/" in run.stdout and run.stderr == "" for run in said)
+        assert (run.returncode, run.stderr) == (0, ""), run.stdout
+        assert f"wrote {url}/" in run.stdout
     found = command("history", url, "--sql", "SELECT count(*) AS runs, min(test) AS test FROM history")
     assert (found.status, found.out.split()) == (0, ["runs", "test", "2", "test_copy.py::test_copy"])
-
-
-def test_more_than_200_runs_are_merged(command, url):
-    told = finished(start(url, "a", 203))
-    *left, merged = names_in(url)
-    assert merged.startswith("merged-a-0000-")
-    assert left == [f"a-{i:04d}.parquet" for i in range(200, 203)]
-    assert known_runs(Address(url)) == set(told)
-    said = command("history", url, "test_a.py::test_one")
-    assert (said.status, "203 runs" in said.out) == (0, True)
 
 
 def test_writers_and_mergers_at_once_lose_nothing(url, tmp_path):
@@ -115,33 +97,18 @@ def test_writers_and_mergers_at_once_lose_nothing(url, tmp_path):
     told = [run_id for writer in writers for run_id in finished(writer)]
     assert known_runs(Address(url)) == set(told)
     assert len(told) == 24
+    assert any(name.startswith("merged-w") for name in names_in(url))
 
 
-def test_a_bucket_that_is_not_there_is_said_and_not_made(command, url):
+def test_a_bucket_that_is_not_there_is_said_and_an_empty_one_or_a_consoles_folder_is_no_error(command, url):
     said = command("history", "s3://no-such-bucket/history", "--by", "gpu")
     assert said.status == 2
     assert said.err == (
         "pytest-bandwidth history: s3://no-such-bucket/history: cannot be listed: The specified bucket does not exist"
         f"{LINK}\n"
     )
-    with pytest.raises(UsageError, match="The specified bucket does not exist"):
-        Bucket(Address("s3://no-such-bucket/history")).names()
-    assert Bucket(Address(url)).names() == frozenset()
-
-
-def test_a_folder_that_a_console_made_is_an_empty_history(url):
     import s3fs
 
-    s3fs.S3FileSystem().pipe_file(f"{url}/", b"")
-    assert Bucket(Address(url)).names() == frozenset()
     assert known_runs(Address(url)) == set()
-
-
-def test_a_server_that_is_away_is_a_line(url, monkeypatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    import s3fs
-
-    s3fs.S3FileSystem.clear_instance_cache()
-    with pytest.raises(UsageError, match=rf"\A{url}: cannot be listed: Could not connect to the endpoint URL.*\Z"):
-        known_runs(Address(url))
+    s3fs.S3FileSystem().pipe_file(f"{url}/", b"")
+    assert known_runs(Address(url)) == set()

@@ -16,36 +16,29 @@ pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pyte
 SECRET_URL = "faulty://user:hunter2@host/history"
 
 
-def rows(folder, query="SELECT run_id, test, device_kind, gbps, relative, samples FROM history ORDER BY 1"):
+def rows(folder, query="SELECT run_id, test, device_kind, gbps, samples FROM history ORDER BY 1"):
     return ask(folder, lambda opened: opened.rows(query))
 
 
 @pytest.mark.parametrize("is_bucket", [False, True])
-def test_each_run_is_appended(project, monkeypatch, is_bucket):
+def test_each_run_is_appended_by_option_or_ini_file(project, monkeypatch, is_bucket):
     project.file("test_copy.py", COPY)
     place, given = project.path / "made" / "history", "made/history"
     if is_bucket:
         pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
         monkeypatch.setenv("XDG_CACHE_HOME", str(project.path / "cache"))
         place, given = Address(f"file://{place}"), f"file://{place}/"
-    for _ in range(2):
-        result = project.run_here(f"--bandwidth-history={given}")
+    ini = project.path / "pytest.ini"
+    ini.write_text(f"{ini.read_text()}\nbandwidth_history = {given}\n")
+    for option in ([], [f"--bandwidth-history={given}"]):
+        result = project.run_here(*option)
         result.assert_outcomes(passed=1)
-        result.stdout.re_match_lines([rf"wrote {given.rstrip('/')}/\d{{8}}T\d{{6}}Z-[0-9a-f]{{8}}\.parquet"])
+        result.stdout.re_match_lines([rf"wrote .*{given.rstrip('/')}/\d{{8}}T\d{{6}}Z-[0-9a-f]{{8}}\.parquet"])
     first, second = rows(place)
     assert first[0] != second[0]
     assert (first[1], first[2]) == ("test_copy.py::test_copy", "cpu")
     assert first[3] > 0
-    assert first[4] > 0
-    assert first[5] >= 3
-
-
-def test_the_folder_may_stand_in_the_ini_file(project):
-    project.file("test_copy.py", COPY)
-    ini = project.path / "pytest.ini"
-    ini.write_text(f"{ini.read_text()}\nbandwidth_history = kept\n")
-    project.run_here().assert_outcomes(passed=1)
-    assert len(rows(project.path / "kept")) == 1
+    assert first[4] >= 3
 
 
 def test_a_run_that_measured_nothing_is_not_appended(project):
@@ -79,13 +72,12 @@ class TestAddress:
         pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
         monkeypatch.setenv("XDG_CACHE_HOME", str(project.path / "cache"))
 
-    def test_it_may_stand_in_the_ini_file_and_comes_through_to_xdist(self, project):
+    def test_it_comes_through_to_xdist(self, project):
         pytest.importorskip("xdist", reason="pytest-xdist is not installed")
         project.file("test_copy.py", COPY)
-        ini = project.path / "pytest.ini"
-        ini.write_text(f"{ini.read_text()}\nbandwidth_history = file://{project.path}/bucket/history\n")
-        project.run_here("-n1").assert_outcomes(passed=1)
-        assert len(rows(Address(f"file://{project.path}/bucket/history"))) == 1
+        place = f"file://{project.path}/bucket/history"
+        project.run_here("-n1", f"--bandwidth-history={place}").assert_outcomes(passed=1)
+        assert len(rows(Address(place))) == 1
 
     def test_what_cannot_be_reached_is_told_before_any_test_runs(self, project):
         project.file("test_copy.py", COPY + "    open('ran', 'w').close()\n")

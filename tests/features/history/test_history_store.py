@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import re
 import shutil
@@ -42,9 +43,9 @@ def count(folder: Path) -> int:
     return ask(folder, lambda history: history.rows("SELECT count(*) FROM history"))[0][0]
 
 
-def only_row(folder: Path) -> dict:
-    names, (row,) = ask(folder, lambda history: history.answer("FROM history"))
-    return dict(zip(names, row, strict=True))
+def rows_in(folder: Path) -> list[dict]:
+    names, rows = ask(folder, lambda history: history.answer("FROM history ORDER BY test"))
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_a_run_is_found_as_it_was_appended(folder):
     one = outcome("test_a.py::test_one @ there", 700.0, 875.0)
     file = add(folder, one, run_id="20260102T030405Z-aa")
     assert file.name == "20260102T030405Z-aa.parquet"
-    row = only_row(folder)
+    (row,) = rows_in(folder)
     assert list(row) == [column.name for column in COLUMNS]
     assert (row["run_id"], row["test"]) == ("20260102T030405Z-aa", one.key)
     assert (row["status"], row["reason_code"], row["is_valid"]) == ("UNDECIDED", "no-baseline", True)
@@ -69,52 +70,45 @@ def test_a_run_is_found_as_it_was_appended(folder):
     assert (row["samples"], row["bytes_read"], row["sectors"], row["drop"]) == (8, one.bytes_read, None, None)
 
 
-def test_share_of_the_probe_is_no_utilization_of_the_peak(folder):
-    add(folder, outcome("test_a.py::test_one", 700.0, peak=None))
-    assert only_row(folder)["utilization"] is None
-
-
-def test_counted_sectors_of_loads_stores_and_atomics_are_one_figure(folder):
+def test_figures_that_a_row_has_not_are_null_and_counted_sectors_are_one(folder):
     counts = {"load_sectors": 5, "store_sectors": 7, "atomic_sectors": 1, "load_requests": 100}
-    add(folder, replace(outcome("test_a.py::test_one", None, None), counts=counts))
-    assert (only_row(folder)["sectors"], only_row(folder)["gbps"]) == (13, None)
+    alien = [replace(outcome(f"t::b{value}"[:9], 1.0), bytes_read=value) for value in (math.inf, math.nan, 10**400)]
+    add(
+        folder,
+        replace(outcome("t::a", None, None), counts=counts),
+        *alien,
+        replace(outcome("t::c", 1.0, peak=None), gbps=math.nan),
+    )
+    first, *found, last = rows_in(folder)
+    assert (first["sectors"], first["gbps"]) == (13, None)
+    assert [(row["gbps"], row["bytes_read"]) for row in found] == [(pytest.approx(1.0), None)] * 3
+    assert (last["utilization"], last["gbps"]) == (None, None), "a share of the probe is none of the peak"
 
 
-@pytest.mark.parametrize("text", ["a\0b", "half \ud800 pair", "'; DROP TABLE history; --", "<script>", "x" * 50_000])
-def test_any_text_is_kept_as_text(folder, text):
-    add(folder, replace(outcome("k", 700.0), key=text))
-    found = only_row(folder)["test"]
-    assert found == text[:20_000].encode("utf-8", "backslashreplace").decode()
+def test_any_text_is_kept_as_text(folder):
+    texts = ["a\0b", "half \ud800 pair", "'; DROP TABLE history; --", "<script>", "x" * 50_000]
+    add(folder, *(replace(outcome("k", 700.0), key=text) for text in texts))
+    kept = {text[:20_000].encode("utf-8", "backslashreplace").decode() for text in texts}
+    assert {row["test"] for row in rows_in(folder)} == kept
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400])
-def test_a_figure_that_is_none_is_null(folder, value):
-    add(folder, replace(outcome("k", 700.0), gbps=value if isinstance(value, float) else 1.0, bytes_read=value))
-    row = only_row(folder)
-    assert row["bytes_read"] is None
-    assert row["gbps"] in (None, 1.0)
-
-
-@pytest.mark.parametrize("run_id", ["../../evil", "", "a/b", ".hidden", "merged-x", "x" * 101, "a\nb", 7, None])
+@pytest.mark.parametrize("run_id", ["../../evil", "", "merged-x", "x" * 101, "a\nb", None])
 def test_a_run_id_names_nothing_but_a_file_of_the_folder(folder, run_id):
     with pytest.raises(UsageError, match=r"\Arun_id is .*, expected letters, digits, dots and dashes.*\Z"):
         add(folder, run_id=run_id)
     assert not folder.exists() or list(folder.iterdir()) == []
 
 
-def test_a_run_that_is_there_already_is_refused(folder):
+def test_a_run_that_is_there_already_is_refused_and_a_file_is_no_folder(folder):
     add(folder, run_id="r1")
     with pytest.raises(UsageError, match=r"r1\.parquet: is there already"):
         add(folder, run_id="r1")
     assert count(folder) == 1
-
-
-def test_a_file_is_no_folder(folder):
-    folder.write_text("a file")
+    file = folder / "r1.parquet"
     with pytest.raises(UsageError, match="found a file, expected a folder"):
-        add(folder)
+        add(file)
     with pytest.raises(UsageError, match="cannot be read as a history: Not a directory"):
-        count(folder)
+        count(file)
 
 
 def test_no_history_yet_is_said(folder):
@@ -152,17 +146,6 @@ class TestMerging:
         )
         assert [(run_id, round(gbps)) for run_id, gbps in found] == [(f"r{i}", 600 + i) for i in range(10)]
 
-    def test_a_run_that_is_in_a_merged_file_too_counts_once_and_goes_with_the_next_merge(self, folder, tmp_path):
-        kept = shutil.copy(add(folder, run_id="r0"), tmp_path / "kept")
-        for i in range(1, 4):
-            add(folder, run_id=f"r{i}")
-        shutil.copy(kept, folder / "r0.parquet")
-        assert count(folder) == 4
-        for i in range(4, 7):
-            add(folder, run_id=f"r{i}")
-        assert count(folder) == 7
-        assert self.files(folder)[1] == []
-
     def test_folders_that_merged_apart_and_were_copied_together_hold_each_run_once(self, folder, tmp_path):
         other = tmp_path / "other"
         for i in range(3):
@@ -175,13 +158,6 @@ class TestMerging:
         assert len(self.files(folder)[0]) == 2
         assert count(folder) == 5
 
-    def test_a_bad_file_stops_the_merge_and_loses_nothing(self, folder):
-        for i in range(3):
-            add(folder, run_id=f"r{i}")
-        (folder / "bad.parquet").write_bytes(b"no")
-        add(folder, run_id="r3")
-        assert len(self.files(folder)[1]) == 5
-
     def test_a_damaged_merged_file_is_named_and_keeps_no_new_run_out(self, folder):
         for i in range(4):
             add(folder, *(outcome(f"t::{k}", 600.0) for k in range(50)), run_id=f"r{i}")
@@ -191,12 +167,9 @@ class TestMerging:
             count(folder)
         for i in range(5):
             add(folder, run_id=f"new{i}")
-        assert len(self.files(folder)[1]) == 5
-
-    def test_what_belongs_to_no_history_keeps_no_new_run_out(self, folder):
-        add(folder)
         (folder / "aaa.parquet").mkdir()
         assert add(folder).is_file()
+        assert len(self.files(folder)[1]) == 7
 
     def test_runs_that_are_merged_while_the_history_is_opened_are_found_all_the_same(self, folder, monkeypatch):
         for i in range(3):
@@ -269,19 +242,21 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", ["aaa", "zzz"])
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_file_is_named_in_one_line(folder, kind, name):
+def test_a_bad_file_is_named_in_one_line(folder, kind):
     for i in range(3):
         add(folder, run_id=f"good{i}")
-    bad = folder / f"{name}.parquet"
-    BAD[kind](bad)
-    with pytest.raises(UsageError) as caught:
-        ask(folder, lambda history: history.rows("SELECT max(COLUMNS(*)) FROM history"))
-    message = str(caught.value)
-    assert message.startswith(f"{bad}: ")
-    assert "expected" in message
-    assert "\n" not in message
+    first, last = folder / "aaa.parquet", folder / "zzz.parquet"
+    BAD[kind](first)
+    for bad in (first, last):
+        with pytest.raises(UsageError) as caught:
+            ask(folder, lambda history: history.rows("SELECT max(COLUMNS(*)) FROM history"))
+        message = str(caught.value)
+        assert message.startswith(f"{bad}: ")
+        assert "expected" in message
+        assert "\n" not in message
+        if bad == first:
+            first.rename(last)
 
 
 def test_more_rows_than_any_history_has_are_refused_before_they_are_read(folder, monkeypatch):
@@ -295,11 +270,9 @@ def test_more_rows_than_any_history_has_are_refused_before_they_are_read(folder,
 
 QUESTIONS = {
     "of the machine": "SELECT * FROM read_text('/etc/passwd')",
-    "of its folders": "SELECT * FROM glob('/etc/*')",
     "that writes": "COPY history TO 'x.csv'",
     "that changes": "SET memory_limit = '90GB'",
     "two": "SELECT 1; SELECT 2",
-    "none": "",
     "no SQL": "what is slow?\nhm",
     "of no column": "SELECT speed FROM history",
 }
@@ -314,23 +287,16 @@ def test_a_question_may_only_read_the_history(folder, kind):
     assert "\n" not in str(caught.value)
 
 
-class TestSeries:
-    def found(self, folder, newest=100):
+def test_series_come_by_test_and_device_the_oldest_run_first_and_without_what_was_invalid(folder):
+    def found(newest=100):
         return ask(folder, lambda history: series_in(history, newest))
 
-    def at(self, second: int) -> dict:
-        return {**ENVIRONMENT, "started_at": f"2026-01-01T00:00:{second:02d}Z"}
-
-    def test_runs_come_by_test_and_device_the_oldest_first(self, folder):
-        for second, gbps in ((3, 703.0), (1, 701.0), (2, 702.0)):
-            add(folder, outcome("t::b", 600.0), outcome("t::a", gbps), environment=self.at(second))
-        series = self.found(folder)
-        assert [(one.test, one.points[0].at.second) for one in series] == [("t::a", 1), ("t::b", 1)]
-        assert [round(point.gbps) for point in series[0].points] == [701, 702, 703]
-        assert series[0].device == "Imaginary GPU"
-        assert [round(point.gbps) for point in self.found(folder, newest=2)[0].points] == [702, 703]
-
-    def test_what_was_invalid_is_no_evidence(self, folder):
-        add(folder, outcome("t::a", 700.0), environment=self.at(1))
-        add(folder, outcome("t::a", 20.0, invalid="throttled"), environment=self.at(2))
-        assert len(self.found(folder)[0].points) == 1
+    for second, gbps in ((3, 703.0), (1, 701.0), (2, 702.0), (4, 20.0)):
+        row = outcome("t::a", gbps, invalid="throttled" if second == 4 else None)
+        moment = {"started_at": f"2026-01-01T00:00:{second:02d}Z"}
+        add(folder, outcome("t::b", 600.0), row, environment={**ENVIRONMENT, **moment})
+    series = found()
+    assert [(one.test, one.points[0].at.second) for one in series] == [("t::a", 1), ("t::b", 1)]
+    assert [round(point.gbps) for point in series[0].points] == [701, 702, 703]
+    assert series[0].device == "Imaginary GPU"
+    assert [round(point.gbps) for point in found(newest=2)[0].points] == [702, 703]
