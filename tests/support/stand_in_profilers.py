@@ -102,13 +102,19 @@ def rocprof(*dispatches: Dispatch, columns: Sequence[str] = NEW_COLUMNS) -> str:
 
 
 def mutated(texts: Sequence[str], count: int, seed: int = 1) -> Iterator[str]:
-    """Give texts with one to four mutations each: characters, lines, cuts, numbers."""
+    """Give texts in which one to four places are cut out, doubled or replaced."""
     chance = random.Random(seed)
     for _ in range(count):
         text = chance.choice(texts)
         for _ in range(chance.randint(1, 4)):
-            text = chance.choice(_MUTATIONS)(text, chance)
+            at = chance.randrange(len(text) + 1)
+            end = at + chance.choice((0, 1, 2, chance.randrange(100)))
+            new = chance.choice((*_STRANGE, text[at:end] * 2))
+            text = text[:at] + new + text[end:]
         yield text
+
+
+_STRANGE = ("", "", '"', ",", "\n", "\x00", "€", "n/a", "-1", "1e99", "nan", "9" * 30, "1,2,3", "Kbyte", "٣")
 
 
 def told_of(parse: Callable[[str], DramTraffic], texts: Iterable[str]) -> tuple[list[DramTraffic], list[str]]:
@@ -121,35 +127,6 @@ def told_of(parse: Callable[[str], DramTraffic], texts: Iterable[str]) -> tuple[
         except CountersFailed as error:
             errors.append(str(error))
     return values, errors
-
-
-def _character(text: str, chance: random.Random) -> str:
-    at = chance.randrange(len(text) + 1)
-    return text[:at] + chance.choice('",\n=;x-0.9eE\x00\t€ n/a') + text[at + chance.randint(0, 2) :]
-
-
-def _line(text: str, chance: random.Random) -> str:
-    lines = text.splitlines(keepends=True)
-    if not lines:
-        return "\n"
-    at = chance.randrange(len(lines))
-    return "".join([*lines[:at], *chance.choice([[], [lines[at]] * 2, lines[:3]]), *lines[at + 1 :]])
-
-
-def _cut(text: str, chance: random.Random) -> str:
-    return text[: chance.randrange(len(text) + 1)]
-
-
-def _number(text: str, chance: random.Random) -> str:
-    cells = text.split('"')
-    at = chance.randrange(len(cells))
-    cells[at] = chance.choice(
-        ["n/a", "-1", "1e99", "nan", "inf", "9" * 30, "", "1,2,3", "0x10", "Kbyte", "٣", "1.5", "12"]
-    )
-    return '"'.join(cells)
-
-
-_MUTATIONS = (_character, _line, _cut, _number)
 
 
 # ---- programs --------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import stand_in_profilers
+from children import gone
 from counted_device import GPU
 
 from pytest_bandwidth.evidence import fresh_processes
@@ -31,7 +32,8 @@ def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counters:
     monkeypatch.setattr(profilers, "_BESIDE_PATH", {"ncu": str(tmp_path / "none")})
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("STAND_IN", "hang")
-    monkeypatch.setattr(fresh_processes, "FRESH_SECONDS_LEAST", 0.2)
+    monkeypatch.setenv("STAND_IN_NOTES", str(tmp_path / "notes"))
+    monkeypatch.setattr(fresh_processes, "FRESH_SECONDS_LEAST", 0.4)
     return Counters("ncu", GPU)
 
 
@@ -41,7 +43,7 @@ def asked(folder: Path) -> JudgedTest:
     return JudgedTest(test, Measurer(Settings(), folder, Task("cpu")), invocation, Progress())
 
 
-def test_a_profiler_that_hangs_is_tried_twice_for_reports(counters: Counters, tmp_path: Path) -> None:
+def test_a_profiler_that_hangs_is_ended_and_tried_twice_for_reports(counters: Counters, tmp_path: Path) -> None:
     said = []
     for _ in range(3):
         with pytest.raises(CountersFailed) as caught:
@@ -49,6 +51,9 @@ def test_a_profiler_that_hangs_is_tried_twice_for_reports(counters: Counters, tm
         said.append(str(caught.value))
     hung = "the test under ncu did not end in 0 s"
     assert said == [hung, hung, f"not tried any more: 2 tries in a row failed, the last time: {hung}"]
+    first, second = (int(line.partition(" ")[0]) for line in (tmp_path / "notes").read_text().splitlines())
+    assert gone(first)
+    assert gone(second)
 
 
 def test_what_can_be_told_beforehand_is_told_each_time(counters: Counters, tmp_path: Path) -> None:

@@ -55,27 +55,20 @@ def test_a_kernel_says_what_it_moved() -> None:
     assert (found.l2_sectors_read, found.l2_sectors_written) == (8_388_608, 4_194_304)
 
 
-def test_several_kernels_are_summed_and_listed() -> None:
-    found = of_ncu(wide(TRIAD, COPY))
-    assert (found.bytes_read, found.bytes_written, found.kernel_count) == (268_436_480, 134_219_776, 2)
-    assert [(kernel.name, kernel.bytes_read) for kernel in found.kernels] == [
+def test_kernels_are_summed_and_the_first_of_many_listed() -> None:
+    found = of_ncu(wide(TRIAD, *[COPY] * 30))
+    assert (found.bytes_read, found.bytes_written, found.kernel_count) == (268_466_176, 134_279_168, 31)
+    assert len(found.kernels) == 20
+    assert [(kernel.name, kernel.bytes_read) for kernel in found.kernels[:2]] == [
         ("triad_f32(float *, const float *)", 268_435_456),
         ("copy_f32", 1024),
     ]
 
 
-def test_of_many_kernels_the_first_are_listed_and_all_summed() -> None:
-    found = of_ncu(wide(*[COPY] * 30))
-    assert (len(found.kernels), found.kernel_count, found.bytes_read) == (20, 30, 30 * 1024)
-
-
-def test_rescaled_units() -> None:
+def test_rescaled_units_and_the_names_of_blackwell() -> None:
     found = of_ncu(wide(("triad", ("268.44", "134,217.73", "95.46", "8388608", "4,194.3")), units=RESCALED))
     assert (found.bytes_read, found.bytes_written, found.l2_sectors_written) == (268_440_000, 134_217_730, 4_194_300)
     assert found.seconds == pytest.approx(95.46e-6)
-
-
-def test_the_names_of_blackwell() -> None:
     assert ncu_traffic(wide(TRIAD, units=OP_UNITS), BLACKWELL).bytes_read == 268_435_456
 
 
@@ -87,14 +80,10 @@ def test_without_what_only_explains() -> None:
     assert of_ncu(PUBLISHED).bytes_read == 2_000_000_000
 
 
-def test_lines_of_the_profiler_in_the_table_are_none_of_it() -> None:
+def test_lines_of_the_profiler_and_a_failed_tests_are_none_of_the_table() -> None:
     lines = wide(TRIAD, COPY).splitlines()
     lines.insert(-2, '==PROF== Profiling "copy" - 1: 0%....50%....100% - 1 pass')
-    assert of_ncu("\n".join(lines)).kernel_count == 2
-
-
-def test_a_test_that_failed_under_the_profiler_was_counted_all_the_same() -> None:
-    assert of_ncu(wide(TRIAD) + APPLICATION_FAILED).bytes_read == 268_435_456
+    assert of_ncu("\n".join([*lines, APPLICATION_FAILED])).kernel_count == 2
 
 
 @pytest.mark.parametrize("columns", [NEW_COLUMNS, OLD_COLUMNS])
@@ -106,15 +95,10 @@ def test_what_lies_between_the_flushes_is_summed_in_bytes(columns: list[str]) ->
     assert found.seconds == pytest.approx(1e-6)
 
 
-def test_columns_of_a_later_release_and_other_names_of_the_kernel() -> None:
+def test_columns_of_a_later_release_other_names_of_the_kernel_and_another_order() -> None:
     flush = ("fill_cache(Vector*, unsigned int*) .kd", *FLUSH[1:])
-    columns = [*NEW_COLUMNS, "Something_New"]
-    assert of_rocprofv3(rocprof(FLUSH, TRIAD_KB, flush, columns=columns)).kernel_count == 1
-    assert of_rocprofv3(rocprof(("fill_cache.kd", "1", "1"), TRIAD_KB, FLUSH)).kernel_count == 1
-
-
-def test_dispatches_count_by_their_numbers() -> None:
-    header, *rows = rocprof(FLUSH, TRIAD_KB, FLUSH).splitlines()
+    table = rocprof(("fill_cache.kd", "1", "1"), TRIAD_KB, flush, columns=[*NEW_COLUMNS, "Something_New"])
+    header, *rows = table.splitlines()
     assert of_rocprofv3("\n".join([header, *reversed(rows)])).kernel_count == 1
 
 
@@ -126,9 +110,7 @@ def test_dispatches_count_by_their_numbers() -> None:
         (of_ncu, UNKNOWN_METRIC, "install a newer Nsight Compute"),
         (of_ncu, "==ERROR== Failed to prepare kernel for profiling\n" + wide(TRIAD), "Failed to prepare kernel"),
         (of_ncu, NO_KERNEL, "ncu saw no kernel in the range"),
-        (of_ncu, wide(), "ncu saw no kernel in the range"),
         (of_ncu, "", "ncu wrote no table"),
-        (of_ncu, "Segmentation fault", "ncu wrote no table"),
         (of_ncu, APPLICATION_FAILED, "ncu wrote no table"),
         (
             of_ncu,
@@ -138,8 +120,8 @@ def test_dispatches_count_by_their_numbers() -> None:
         (of_ncu, wide(NA, units={**BASE_UNITS, METRICS[0]: ""}), "dram__bytes_read.sum is n/a for kernel 'triad'"),
         (of_ncu, wide(TRIAD, units={**BASE_UNITS, METRICS[1]: "furlong"}), "dram__bytes_write.sum in 'furlong'"),
         (of_ncu, wide(TRIAD, units={METRICS[0]: "byte"}), "ncu wrote no dram__bytes_write.sum"),
-        (of_ncu, wide(("triad", ("-5", "1", "1", "1", "1"))), "dram__bytes_read.sum '-5', expected a number"),
         (of_ncu, wide(("triad", ("1,23", "1", "1", "1", "1"))), "'1,23', expected a number"),
+        (of_ncu, wide(("triad", ("-5", "1", "1", "1", "1"))), "dram__bytes_read.sum '-5', expected a number"),
         (
             of_ncu,
             wide(TRIAD, after='"1"\n'),
@@ -148,7 +130,6 @@ def test_dispatches_count_by_their_numbers() -> None:
         ),
         (of_ncu, wide(TRIAD).replace('"Device"', '"ID"'), "more than one column 'ID'"),
         (of_rocprofv3, "", "rocprofv3 wrote an empty file"),
-        (of_rocprofv3, rocprof(), "0 dispatches of fill_cache"),
         (of_rocprofv3, rocprof(FLUSH, TRIAD_KB), "1 dispatches of fill_cache"),
         (of_rocprofv3, rocprof(FLUSH, FLUSH), "no kernel of the workload"),
         (of_rocprofv3, rocprof(FLUSH, ("triad", "n/a", "1"), FLUSH), "FETCH_SIZE 'n/a', expected a number"),

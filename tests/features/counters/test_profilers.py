@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import pytest
-from stand_in_profilers import FLUSH, HELD_BY_OTHERS, NO_KERNEL, NOT_PERMITTED, TRIAD, rocprof, wide
+from stand_in_profilers import FLUSH, NO_KERNEL, NOT_PERMITTED, TRIAD, rocprof, wide
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.features.counters import profilers
 from pytest_bandwidth.features.counters.dram_traffic import CountersFailed
 from pytest_bandwidth.features.counters.profilers import (
     Reporter,
-    check_version,
     profiler_of,
     reporter_of,
     why_not_permitted,
@@ -64,6 +63,11 @@ def test_the_users_own_ncu_counts_the_range_alone(install, tmp_path: Path, asked
     assert "--nvtx --nvtx-include pytest-bandwidth/ --replay-mode kernel" in told
     assert "--cache-control none --clock-control none" in told
     assert "--metrics dram__bytes_read.sum,dram__bytes_write.sum,gpu__time_duration.sum,lts__t_sectors" in told
+    profiler = profiler_of(asked, H200)
+    with pytest.raises(CountersFailed, match="ncu wrote no output"):
+        profiler.traffic(tmp_path)
+    (tmp_path / "ncu.csv").write_text(wide(TRIAD))
+    assert profiler.traffic(tmp_path).bytes_read == 268_435_456
 
 
 @pytest.mark.parametrize("asked", ["auto", "rocprofv3"])
@@ -83,15 +87,6 @@ def test_rocprofv3_is_for_amd(install, tmp_path: Path, asked: str) -> None:
         profiler.traffic(tmp_path / "host")
 
 
-def test_what_ncu_wrote_is_read_from_its_file(install, tmp_path: Path) -> None:
-    install("ncu", VERSION)
-    profiler = profiler_of("auto", H200)
-    with pytest.raises(CountersFailed, match="ncu wrote no output"):
-        profiler.traffic(tmp_path)
-    (tmp_path / "ncu.csv").write_text(wide(TRIAD))
-    assert profiler.traffic(tmp_path).bytes_read == 268_435_456
-
-
 def test_what_is_refused_before_anything_runs(install) -> None:
     assert "no ncu on PATH" in refused("auto", H200)
     assert "install Nsight Compute" in refused("ncu", H200)
@@ -101,8 +96,9 @@ def test_what_is_refused_before_anything_runs(install) -> None:
     assert "this run measures on AMD EPYC" in refused("auto", HOST)
     install("ncu", VERSION.replace("2025.3", "2020.3"))
     assert "is of 2020.3, expected 2021.1 or newer" in refused("auto", H200)
-    install("ncu", "garbage")
-    assert "--version says 'garbage', expected Nsight Compute's version" in refused("auto", H200)
+    for told in ("garbage", "Version 99999999999999999999.1."):
+        install("ncu", told)
+        assert f"--version says '{told}', expected Nsight Compute's version" in refused("auto", H200)
     install("ncu").write_text("#!/nowhere\n")
     assert "--version does not run" in refused("auto", H200)
     mig = DeviceIdentity(
@@ -132,7 +128,6 @@ def test_a_report_needs_no_counters_of_dram(install, tmp_path: Path) -> None:
     [
         (None, "ncu wrote no report, and says nothing"),
         (NOT_PERMITTED, "NVreg_RestrictProfilingToAdminUsers=0"),
-        (HELD_BY_OTHERS, "another profiler holds the counters"),
         (NO_KERNEL, "ncu saw no kernel in the range"),
     ],
 )
@@ -159,9 +154,3 @@ def test_the_drivers_word_is_asked(install, tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "status").write_text(USER)
     monkeypatch.setattr(profilers, "_OWN_STATUS", tmp_path / "status")
     assert "RmProfilingAdminOnly is 1" in refused("auto", H200)
-
-
-def test_a_version_of_many_digits_is_no_version() -> None:
-    with pytest.raises(CountersFailed, match="expected Nsight Compute's version"):
-        check_version("Version 99999999999999999999.1.", "ncu")
-    check_version(VERSION, "ncu")

@@ -101,10 +101,6 @@ def test_flop_are_told_of_products_and_of_what_is_done_to_each_number(torch, x):
     assert "  mm: reads 16.4 kB, writes 16.4 kB, 8.00 FLOP/byte, compute-bound" in str(found.under(0.5))
 
 
-def test_the_fixture_explains(bandwidth, x):
-    assert bandwidth.explain(naive_softmax, x).least_bytes == 2 * N
-
-
 def test_what_has_no_operators_is_refused(torch, x):
     with pytest.raises(UsageError, match="no operator of PyTorch ran in the call"):
         explained(lambda x: x, (x,), {})
@@ -180,11 +176,9 @@ class TestJax:
         assert moved(found) == [("add", N, N), ("add", N, N)]
         assert (found.least_bytes, found.intermediates, found.is_compiled) == (2 * N, (N,), False)
 
-    def test_what_is_read_twice_or_passed_on_counts_once(self, x):
+    def test_what_is_read_twice_or_passed_on_counts_once_and_what_the_callable_holds_is_read(self, jax, x):
         found = explained(lambda x: (x * x, x), (x,), {})
         assert (moved(found), found.least_bytes, found.intermediates) == ([("mul", N, N)], 2 * N, ())
-
-    def test_what_the_callable_holds_is_read(self, jax, x):
         y = jax.numpy.ones((ROWS, COLUMNS), "float32")
         found = explained(lambda x: x + y, (x,), {})
         assert (moved(found), found.least_bytes) == ([("add", 2 * N, N)], 3 * N)
@@ -204,14 +198,6 @@ class TestJax:
         with pytest.raises(UsageError, match="deleted or donated"):
             explained(lambda x: x + 1, (donated,), {})
 
-    def test_the_row_says_what_is_materialised(self, bandwidth, x):
-        measured = bandwidth(self.naive_softmax, x, reads="args", writes="result", explain=True)
-        assert measured.detail["explained"]["bytes_moved"] == 8 * N + 8 * R
-        assert [one.text for one in measured.findings if one.code == "operators-move"] == [
-            "declared 16.4 kB; JAX's equations move 67.6 kB where each runs by itself: 6 intermediates of up to "
-            "8.19 kB are materialised; fused, 16.4 kB would do"
-        ]
-
 
 class TestTinygrad:
     """16 rows of 8; tinygrad makes what is left of each callable after its own fusion into kernels."""
@@ -222,38 +208,32 @@ class TestTinygrad:
     def tinygrad(self):
         return pytest.importorskip("tinygrad", reason="tinygrad is not installed: docs/frameworks.md")
 
-    @pytest.fixture(params=["PYTHON", "NULL"])
-    def x(self, tinygrad, request):
-        """NULL only schedules and counts."""
-        return tinygrad.Tensor.rand(16, 8, device=request.param).contiguous().realize()
+    @pytest.fixture
+    def x(self, tinygrad):
+        """On NULL, which only schedules and counts."""
+        return tinygrad.Tensor.rand(16, 8, device="NULL").contiguous().realize()
 
     def moved(self, found):
         return [one.bytes_moved for one in found.operators]
 
-    def test_softmax(self, x):
+    @pytest.mark.parametrize("backend", ["PYTHON", "NULL"])
+    def test_softmax(self, tinygrad, backend):
+        x = tinygrad.Tensor.rand(16, 8, device=backend).contiguous().realize()
         found = explained(lambda x: x.softmax(1), (x,), {})
         assert self.moved(found) == [self.N + self.R, self.N + 2 * self.R, 2 * self.N + 2 * self.R]
-        assert (found.bytes_moved, found.least_bytes, found.intermediates) == (
-            4 * self.N + 5 * self.R,
-            2 * self.N,
-            None,
-        )
-        assert str(found).startswith(
-            "3 kernels move 2.37 kB by its own count (of a buffer at most all of it); fused, 1.02"
-        )
+        told = found.bytes_moved, found.least_bytes, found.intermediates
+        assert told == (4 * self.N + 5 * self.R, 2 * self.N, None)
+        said = "3 kernels move 2.37 kB by its own count (of a buffer at most all of it); fused, 1.02"
+        assert str(found).startswith(said)
         assert all(one.flop for one in found.operators)
 
-    def test_a_sum(self, x):
-        found = explained(lambda x: x.sum(1).realize(), (x,), {})
-        assert (self.moved(found), found.least_bytes) == ([self.N + self.R], self.N + self.R)
-
-    def test_what_is_fused_moves_the_least(self, x):
-        found = explained(lambda x: ((x + 1) * 2).relu().realize(), (x,), {})
-        assert (self.moved(found), found.least_bytes) == ([2 * self.N], 2 * self.N)
-
-    def test_a_copy_in_between_is_materialised(self, x):
-        found = explained(lambda x: ((x + 1).contiguous() * 2).realize(), (x,), {})
-        assert (self.moved(found), found.least_bytes) == ([2 * self.N, 2 * self.N], 2 * self.N)
+    def test_what_is_fused_moves_the_least_and_a_copy_in_between_is_materialised(self, x):
+        for call, kernels in (
+            (lambda x: ((x + 1) * 2).relu().realize(), 1),
+            (lambda x: ((x + 1).contiguous() * 2).realize(), 2),
+        ):
+            found = explained(call, (x,), {})
+            assert (self.moved(found), found.least_bytes) == ([2 * self.N] * kernels, 2 * self.N)
 
     def test_a_matrix_product(self, tinygrad, x):
         w = tinygrad.Tensor.rand(8, 16, device=x.device).contiguous().realize()
@@ -267,19 +247,19 @@ class TestTinygrad:
         assert found.operators[0].bytes_read is None
         assert found.operators[0].bytes_moved <= self.N + 16 * 8 * 4
 
-    def test_a_jitted_callable(self, tinygrad, x):
+    def test_a_jitted_callable_is_counted_and_what_runs_no_kernel_refused(self, tinygrad, x):
         jitted = tinygrad.TinyJit(lambda x: (x.sum(1, keepdim=True) + x).realize())
         for _ in range(3):
             jitted(x)
         found = explained(jitted, (x,), {})
         assert found.bytes_moved == self.N + self.R + self.N + self.R + self.N
 
-    def test_what_runs_no_kernel_is_refused(self, x):
         with pytest.raises(UsageError, match="no kernel of tinygrad ran"):
             explained(lambda x: x, (x,), {})
 
 
 def test_the_row_of_a_measured_callable_says_what_is_materialised(bandwidth, torch, x):
+    assert bandwidth.explain(naive_softmax, x).least_bytes == 2 * N
     measured = bandwidth(naive_softmax, x, reads="args", writes="result", explain=True, label="naive")
     assert [one.text for one in measured.findings if one.code == "operators-move"] == [
         "declared 16.4 kB; PyTorch's operators move 66.6 kB: 4 intermediates of up to 8.19 kB are materialised; fused, "
@@ -289,9 +269,6 @@ def test_the_row_of_a_measured_callable_says_what_is_materialised(bandwidth, tor
     fused = bandwidth(torch.softmax, x, 1, reads="args", writes="result", explain=True, label="fused")
     assert not [one for one in fused.findings if one.code == "operators-move"]
     assert [one["name"] for one in fused.detail["explained"]["operators"]] == ["_softmax"]
-
-
-def test_what_no_framework_explains_is_refused(bandwidth):
     with pytest.raises(UsageError, match="explain=1, expected True or False"):
         bandwidth(lambda: None, reads=8, explain=1)
 

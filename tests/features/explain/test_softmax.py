@@ -6,7 +6,7 @@ from user_project import bandwidth_on
 
 from pytest_bandwidth.domain.errors import UsageError
 
-ROWS, COLUMNS = 64, 32
+ROWS, COLUMNS = 16, 8
 
 
 @pytest.fixture
@@ -77,9 +77,8 @@ def test_where_tinygrad_only_counts(bandwidth):
     assert measured.detail["explained"]["operator_count"] == 3
 
 
-@pytest.mark.parametrize("framework", [of_torch, of_jax, of_tinygrad])
-def test_two_frameworks_in_one_call_are_refused(bandwidth, framework):
-    _, there, _ = framework()
+def test_two_frameworks_in_one_call_are_refused(bandwidth):
+    _, there, _ = of_torch()
     x = bandwidth.random((ROWS, COLUMNS), "float32")
     with pytest.raises(UsageError, match="arrays of two frameworks in one call: x is NumPy's, y is "):
         bandwidth(lambda x, y: (x, y), x, there(x), reads="args")

@@ -14,80 +14,41 @@ from repositories import git
 from pytest_bandwidth.features.exports.sarif import render_sarif
 from pytest_bandwidth.outcomes.run_findings import hidden_finding, unjudged_finding
 
-TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}}
-LOCATION = {
-    "type": "object",
-    "required": ["physicalLocation"],
-    "properties": {
-        "id": {"type": "integer"},
-        "message": TEXT,
-        "physicalLocation": {
-            "type": "object",
-            "required": ["artifactLocation", "region"],
-            "additionalProperties": False,
-            "properties": {
-                "artifactLocation": {
-                    "required": ["uri", "uriBaseId"],
-                    "additionalProperties": False,
-                    # of RFC 3986, relative to the repository
-                    "properties": {"uri": {"pattern": "^[A-Za-z0-9._~%/-]+$"}, "uriBaseId": {"const": "%SRCROOT%"}},
-                },
-                "region": {
-                    "required": ["startLine"],
-                    "additionalProperties": False,
-                    "properties": {"startLine": {"type": "integer", "minimum": 1}},
-                },
-            },
-        },
-    },
-    "additionalProperties": False,
-}
-RULE = {
-    "type": "object",
-    "required": ["id", "shortDescription", "fullDescription", "help", "helpUri"],
-    "properties": {"id": {"type": "string", "maxLength": 255}, "shortDescription": TEXT, "fullDescription": TEXT},
-}
-RESULT = {
-    "type": "object",
-    "required": ["ruleId", "level", "message", "locations", "partialFingerprints"],
-    "additionalProperties": False,
-    "properties": {
-        "ruleId": {"type": "string"},
-        "level": {"enum": ["error", "warning", "note"]},
-        "message": TEXT,
-        "locations": {"type": "array", "items": LOCATION, "minItems": 1, "maxItems": 1},
-        "relatedLocations": {"type": "array", "items": LOCATION},
-        "partialFingerprints": {"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 1},
-    },
-}
+
+def objects(*optional, closed=False, **properties):
+    """Return the schema of objects with these properties, of which some are optional. closed: and with no others."""
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": not closed}
+
+
+def lists(items, **bounds):
+    return {"type": "array", "items": items, **bounds}
+
+
+STRING, TEXT = {"type": "string"}, objects(text={"type": "string", "minLength": 1})
+PLACE = objects(
+    # of RFC 3986, relative to the repository
+    artifactLocation=objects(uri={"pattern": "^[A-Za-z0-9._~%/-]+$"}, uriBaseId={"const": "%SRCROOT%"}, closed=True),
+    region=objects(startLine={"type": "integer", "minimum": 1}, closed=True),
+    closed=True,
+)
+LOCATION = objects("id", "message", id={"type": "integer"}, message=TEXT, physicalLocation=PLACE, closed=True)
+RULE = objects(id={**STRING, "maxLength": 255}, shortDescription=TEXT, fullDescription=TEXT, help=TEXT, helpUri=STRING)
+RESULT = objects(
+    "relatedLocations",
+    ruleId=STRING,
+    level={"enum": ["error", "warning", "note"]},
+    message=TEXT,
+    locations=lists(LOCATION, minItems=1, maxItems=1),
+    relatedLocations=lists(LOCATION),
+    partialFingerprints={"type": "object", "additionalProperties": STRING, "minProperties": 1},
+    closed=True,
+)
+DRIVER = objects(name=STRING, version=STRING, informationUri=STRING, rules=lists(RULE))
+DETAILS = objects(id={"pattern": "^pytest-bandwidth/[a-z0-9.-]+/$"})
+RUN = objects(tool=objects(driver=DRIVER), automationDetails=DETAILS, results=lists(RESULT))
 # What the standard and GitHub require of the properties that are used.
-FORM = {
-    "type": "object",
-    "required": ["$schema", "version", "runs"],
-    "properties": {
-        "version": {"const": "2.1.0"},
-        "runs": {
-            "minItems": 1,
-            "maxItems": 1,
-            "items": {
-                "required": ["tool", "results", "automationDetails"],
-                "properties": {
-                    "tool": {
-                        "required": ["driver"],
-                        "properties": {
-                            "driver": {
-                                "required": ["name", "version", "informationUri", "rules"],
-                                "properties": {"rules": {"items": RULE}},
-                            }
-                        },
-                    },
-                    "automationDetails": {"properties": {"id": {"pattern": "^pytest-bandwidth/[a-z0-9.-]+/$"}}},
-                    "results": {"items": RESULT},
-                },
-            },
-        },
-    },
-}
+FORM = objects(**{"$schema": STRING}, version={"const": "2.1.0"}, runs=lists(RUN, minItems=1, maxItems=1))
 
 
 @pytest.fixture(autouse=True)
@@ -154,12 +115,15 @@ def test_levels_are_those_of_annotations_and_what_is_expected_to_fail_is_no_resu
     assert checked(of_run(*run_documents.outcomes(5)))["results"] == []
 
 
-def test_a_finding_that_people_are_shown_is_a_note():
+def test_a_finding_that_people_are_shown_is_a_note_and_a_failure_that_a_plugin_hides_an_error():
     note = {"code": "declared-bytes-read", "text": "declared 4 kB read, the kernel touches 2 kB", "level": "note"}
     row = replace(run_documents.outcomes(1)[0], findings=(note, {**note, "level": "detail"}))
     (result,) = checked(of_run(row))["results"]
     assert (result["ruleId"], result["level"]) == ("declared-bytes-read", "note")
     assert result["message"]["text"].startswith(note["text"])
+    finding = hidden_finding("tests/test_copy.py::test_a", "its verdict REGRESSED")
+    (result,) = checked(of_run(findings=[finding]))["results"]
+    assert (result["level"], place_of(result["locations"][0])) == ("error", "sub/tests/test_copy.py:1")
 
 
 HELP = "https://pytest-bandwidth.readthedocs.io/en/latest/troubleshooting.html#"
@@ -192,12 +156,6 @@ def test_what_failed_before_it_was_judged_stands_at_the_line_that_it_names(said,
     assert test == "[test](1): tests/test_copy.py::test_a"
     assert HELP not in text
     assert said.startswith("ValueError") or re.search(r"thread 1 of block 0|identifier \"j\" is undefined$", text)
-
-
-def test_a_failure_that_a_plugin_hides_is_an_error():
-    finding = hidden_finding("tests/test_copy.py::test_a", "its verdict REGRESSED")
-    (result,) = checked(of_run(findings=[finding]))["results"]
-    assert (result["level"], place_of(result["locations"][0])) == ("error", "sub/tests/test_copy.py:1")
 
 
 def test_a_result_stays_the_same_where_lines_move():

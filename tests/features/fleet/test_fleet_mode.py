@@ -8,11 +8,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,13 +72,11 @@ class Fleet:
         self._devices: dict[str, dict[str, object]] = {}
         self._workers: list[str] = []
 
-    def device(
-        self, serial: str, copy: float, triad: float, name: str = "Card 9", at: Path | None = None, on: str = "popen"
-    ) -> None:
+    def device(self, serial: str, copy: float, triad: float, name: str = "Card 9", at: Path | None = None) -> None:
         """One more worker; copy, triad: GB/s. at: a folder with a copy of the project, as on another machine."""
         gbps = {"test_copy": copy, "test_triad": triad}
         self._devices[f"gw{len(self._devices)}"] = {"name": name, "serial": serial, "gbps": gbps}
-        self._workers.append(f"--tx={on}" if at is None else f"--tx={on}//chdir={at}")
+        self._workers.append("--tx=popen" if at is None else f"--tx=popen//chdir={at}")
         if at is not None:
             at.mkdir()
             for file in ("pytest.ini", "test_all.py"):
@@ -92,15 +87,8 @@ class Fleet:
         (self.site / "opened").write_text("")
         command = [sys.executable, "-m", "pytest", "-p", "bandwidth", "-p", "xdist", "--dist=each"]
         command += [*self._workers, "--bandwidth-device=cpu", "--bandwidth-max-time=0.05", *args]
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=HANGS_SECONDS,
-        )
+        own = {"cwd": self.folder, "env": self.environment(), "timeout": HANGS_SECONDS}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, **own)
         return Ran(done.returncode, done.stdout + done.stderr)
 
     def environment(self) -> dict[str, str]:
@@ -133,13 +121,11 @@ def test_results_files_and_summary_are_apart_and_the_outlier_is_named(fleet):
     fleet.device("C", copy=45.0, triad=40.0)
     ran = fleet.run("--bandwidth-json=out/run.json", "--bandwidth-csv=run.csv", "--bandwidth-dir=runs")
     assert ran.code == 0, ran.text
-    assert sorted(path.name for path in (fleet.folder / "out").iterdir()) == [
-        f"run.card-9-{serial}.json" for serial in "abc"
-    ]
-    assert fleet.gbps("out/run.card-9-a.json") == {"copy": 90.0, "triad": 80.0}
-    assert fleet.gbps("out/run.card-9-b.json") == {"copy": 91.0, "triad": 81.0}
-    assert fleet.gbps("out/run.card-9-c.json") == {"copy": 45.0, "triad": 40.0}
-    documents = [fleet.json(f"out/run.card-9-{serial}.json") for serial in "abc"]
+    names = [f"run.card-9-{serial}.json" for serial in "abc"]
+    assert sorted(path.name for path in (fleet.folder / "out").iterdir()) == names
+    found = [(fleet.gbps(f"out/{name}")["copy"], fleet.gbps(f"out/{name}")["triad"]) for name in names]
+    assert found == [(90.0, 80.0), (91.0, 81.0), (45.0, 40.0)]
+    documents = [fleet.json(f"out/{name}") for name in names]
     assert [document["device"]["serial"] for document in documents] == ["A", "B", "C"]
     assert [[f["code"] for f in document["findings"]] for document in documents] == [[], [], ["outlier"]]
     assert {document["run_id"] for document in documents} == {path.name for path in (fleet.folder / "runs").iterdir()}
@@ -166,9 +152,9 @@ def test_update_writes_a_file_for_each_model_from_runs_of_all_its_devices_but_ou
     assert "1 failed, 7 passed" in ran.text
     codes = {s: [row["reason_code"] for row in fleet.json(f"r.card-9-{s}.json")["results"]] for s in "abc"}
     assert codes == {"a": ["written"] * 2, "b": ["written"], "c": ["left-out"] * 2}
-    nine, other = (
-        baseline_files.load(fleet.folder / "baselines" / name) for name in ("card-9.yaml", "card-9-1gib.yaml")
-    )
+    files = ["card-9-1gib.yaml", "card-9.yaml"]
+    assert sorted(path.name for path in (fleet.folder / "baselines").glob("*.yaml")) == files
+    other, nine = (baseline_files.load(fleet.folder / "baselines" / name) for name in files)
     assert (nine.device.name, other.device.name) == ("Card 9", "Card-9")
 
     def runs(baseline: Baseline, test: str) -> list[tuple[str, float]]:
@@ -178,10 +164,6 @@ def test_update_writes_a_file_for_each_model_from_runs_of_all_its_devices_but_ou
     assert runs(nine, "triad") == [("A", 80.0)] * 2
     assert runs(other, "triad") == [("D", 50.0)] * 2
     assert "Card 9 (C) was left out of the baseline's update: it is an outlier" in ran.text
-    assert sorted(path.name for path in (fleet.folder / "baselines").glob("*.yaml")) == [
-        "card-9-1gib.yaml",
-        "card-9.yaml",
-    ]
     # Its own worker measured each device, in a fresh process that started where the worker runs.
     folders = {(line[0], line[2]) for line in fleet.opened()}
     assert folders == {*((s, str(fleet.folder)) for s in "ABC"), ("D", str(tmp_path / "elsewhere"))}
@@ -213,41 +195,3 @@ def test_a_regression_on_one_device_fails_there_confirmed_by_its_own_worker(flee
     assert "1 failed, 3 passed, 2 errors" in ran.text
     assert "expected one of Card without a file, this run's device" in ran.text
     assert "FLEET" not in ran.text, "different models are not compared"
-
-
-@pytest.fixture
-def socket_server(fleet, tmp_path):
-    """Where execnet's server for socket workers listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "execnet.script.socketserver", f"127.0.0.1:{port}"]
-    silent = subprocess.DEVNULL
-    server = subprocess.Popen(command, cwd=tmp_path, env=fleet.environment(), stdout=silent, stderr=silent)
-    while server.poll() is None:
-        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
-            break
-        time.sleep(0.05)  # until it listens
-    yield f"socket=127.0.0.1:{port}"
-    server.kill()
-    server.wait()
-
-
-def test_a_worker_that_a_socket_server_runs(fleet, socket_server, tmp_path):
-    fleet.device("A", copy=90.0, triad=80.0)
-    fleet.device("B", copy=91.0, triad=81.0, at=tmp_path / "elsewhere", on=socket_server)
-    ran = fleet.run("--bandwidth-json=r.json", "--bandwidth-baseline=baselines", "--bandwidth-update")
-    assert ran.code == 0, ran.text
-    assert fleet.gbps("r.card-9-b.json") == {"copy": 91.0, "triad": 81.0}
-    entry = baseline_files.load(fleet.folder / "baselines" / "card-9.yaml").find("test_all.py::test_copy")
-    assert [(run.gpu, run.gbps) for run in entry.runs] == [("A", 90.0), ("B", 91.0)]
-    assert ["B", "here", str(tmp_path / "elsewhere")] in fleet.opened()
-
-
-def test_a_worker_that_cannot_be_started_ends_the_run_of_all(fleet):
-    """xdist's own limit, as docs/ci.md has it: `pytest-bandwidth fleet` is for machines that may fail."""
-    fleet.device("A", copy=90.0, triad=80.0)
-    ran = fleet.run("--tx=popen//python=/no/such/python", "--bandwidth-json=run.json")
-    assert ran.code == pytest.ExitCode.INTERNAL_ERROR, ran.text
-    assert "INTERNALERROR" in ran.text
-    assert not list(fleet.folder.glob("run*.json"))

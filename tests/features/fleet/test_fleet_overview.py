@@ -43,13 +43,10 @@ def test_it_is_written_over_itself_and_taken_away():
     assert not written[0].startswith("\x1b")
     assert [text[: text.index("J") + 1] for text in written[1:]] == ["\x1b[3F\x1b[J", "\x1b[2F\x1b[J"]
     assert written[0].count("\n") == 3
-
-
-def test_where_nobody_watches_nothing_is_shown():
-    table = LiveTable(None, lambda: (80, 24))
-    assert not table.watched
-    table.show([seen(0)], [])
-    table.clear()
+    unseen = LiveTable(None, lambda: (80, 24))
+    assert (table.watched, unseen.watched) == (True, False)
+    unseen.show([seen(0)], [])
+    unseen.clear()
 
 
 def card(number: int, state: str = "measured", **changed: object) -> dict:

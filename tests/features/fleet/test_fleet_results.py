@@ -86,7 +86,6 @@ def test_code_to_keep_is_what_its_row_says(code, ptx, cubin):
     ("outcome", "reason"),
     [
         (Lost("the node died", can_retry=False), "the node died"),
-        (returned(b"{" * 10_000), "refused: its document: found no JSON"),
         (returned(b"[" * 10**5), "refused: its document: found no JSON"),
         (returned(b"[" * 10**6), "refused: its document: found 1,000,000 values, expected at most 183,333 in"),
         (returned(b"\xff\xfe"), "refused: its document: found no JSON"),
@@ -112,7 +111,6 @@ def test_code_to_keep_is_what_its_row_says(code, ptx, cubin):
         (Returned(0, 1.0, document_bytes=10**9), "refused: its document has 1 GB, expected a saved run"),
         (Returned(1, 1.0, plugin="", python="/bin/py"), "/bin/py finds no pytest-bandwidth"),
         (Returned(5, 1.0, plugin="0.1.0"), "no bandwidth test ran"),
-        (Returned(4, 1.0, plugin="0.1.0"), "pytest ended with exit status 4 and measured nothing"),
         (
             Returned(4, 1.0, ("ERROR: file or directory not found: a.py", ""), plugin="0.1.0"),
             "pytest ended with exit status 4 and measured nothing: file or directory not found: a.py",
@@ -138,12 +136,9 @@ def test_the_largest_loss_is_named_of_what_failed():
     assert (row.state, row.reason) == ("failed", "t.py::b failed, and 2 others")
 
 
-def test_output_of_a_node_shows_no_control_characters():
+def test_output_of_a_node_and_what_ray_said_last_show_no_control_characters():
     row, _ = read(Returned(4, 1.0, ("\x1b[2Jgone", "x" * 1000), plugin="0.1.0"))
     assert row.tail == ("\\x1b[2Jgone", "x" * 300)
-
-
-def test_what_ray_said_last_is_shown_of_an_environment_that_it_could_not_make():
     row, _ = read(Lost("no environment", can_retry=True, tail=("pip: \x1b[31mno wheel",)))
     assert (row.state, row.tail) == ("missing", ("pip: \\x1b[31mno wheel",))
 

@@ -327,23 +327,6 @@ class TestMerging:
         assert left == "r04.parquet"
         assert runs_in(faulty) == [f"r{i:02d}" for i in range(5)]
 
-    def test_two_that_found_other_runs_lose_none_and_count_each_once(self, address, store, monkeypatch, tmp_path):
-        with monkeypatch.context() as patch:
-            patch.setattr(writing, "RUNS_BEFORE_MERGE", 100)
-            self.fill(address, range(1, 6))
-        kept = {name: (store / name).read_bytes() for name in names_in(store)}
-        appended(address, "r00")  # a clock that goes behind: the oldest of all, and due
-        monkeypatch.setattr(writing, "RUNS_BEFORE_MERGE", 5)
-        for name, data in kept.items():  # as another found them, who did not see r00
-            (store / name).write_bytes(data)
-        (first,) = (name for name in names_in(store) if name.startswith("merged"))
-        aside = (store / first).rename(tmp_path / first)
-        bucket = Bucket(address)
-        writing.merge_bucket_where_due(bucket, bucket.names())
-        aside.rename(store / first)
-        assert len([name for name in names_in(store) if name.startswith("merged")]) == 2
-        assert runs_in(address) == [f"r{i:02d}" for i in range(6)]
-
     @pytest.mark.parametrize("method", ["put_file", "rm_file"])
     def test_trouble_with_merging_is_no_trouble_with_appending(self, faulty, method):
         def fail(path):

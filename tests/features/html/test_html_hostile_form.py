@@ -105,9 +105,3 @@ def put(document: Any, path: tuple[Any, ...], value: Any) -> None:
             return
     if isinstance(document, dict) or (isinstance(document, list) and isinstance(last, int) and last < len(document)):
         document[last] = value
-
-
-@pytest.mark.parametrize("document", [None, [], "text", 3])
-def test_what_is_no_mapping_is_no_document(document: Any) -> None:
-    with pytest.raises(UsageError, match="expected a mapping"):
-        render_html(document)

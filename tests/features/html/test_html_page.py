@@ -105,7 +105,17 @@ def policy_of(page: Page) -> str:
     return policies[0] or ""
 
 
+def check_inert(page: Page) -> None:
+    """Check that nothing is loaded from anywhere, and nothing runs but scripts."""
+    for tag, attributes in page.elements:
+        found = [name for name in attributes if name.startswith("on") or name in ("src", "style", "action", "srcdoc")]
+        assert found == [], tag
+        assert (attributes.get("href") or "#").startswith("#")
+    assert not page.named("link")
+
+
 def test_every_script_and_style_runs_by_its_hash_and_nothing_else_may(failing: Page) -> None:
+    check_inert(failing)
     policy = policy_of(failing)
     assert policy.startswith("default-src 'none'; ")
     assert "unsafe" not in policy
@@ -114,14 +124,6 @@ def test_every_script_and_style_runs_by_its_hash_and_nothing_else_may(failing: P
             continue
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in policy, tag
-
-
-def test_nothing_is_loaded_from_anywhere(failing: Page) -> None:
-    for tag, attributes in failing.elements:
-        assert "src" not in attributes, tag
-        assert not any(name.startswith("on") or name == "style" for name in attributes), (tag, attributes)
-        assert (attributes.get("href") or "#").startswith("#")
-    assert not failing.named("link")
 
 
 def test_failures_come_first_and_link_to_their_rows(failing: Page) -> None:
@@ -136,11 +138,8 @@ def test_the_anchor_of_a_test_is_the_same_in_every_run() -> None:
     other = page_of(run_documents.outcomes(6, seed=5))
     ids = [{row["id"] for row in page.named("tr") if row.get("id")} for page in (one, other)]
     assert ids[0] < ids[1]
-
-
-def test_one_key_twice_gives_two_rows_that_can_be_told_apart() -> None:
-    ids = [row["id"] for row in page_of(run_documents.outcomes(1) * 2).named("tr") if row.get("id")]
-    assert ids == [ids[0], f"{ids[0]}-2"]
+    twice = [row["id"] for row in page_of(run_documents.outcomes(1) * 2).named("tr") if row.get("id")]
+    assert twice == [twice[0], f"{twice[0]}-2"]
 
 
 def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
@@ -159,15 +158,11 @@ def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
     assert len(panel["history"]["fresh"]) == 3
 
 
-def test_a_floor_on_a_share_of_the_peak_is_shown_in_shares() -> None:
+def test_floors_are_shown_in_shares_of_the_peak_and_limits_of_registers_are_no_bandwidth() -> None:
     outcome = run_documents.outcomes(1)[0]
     missed = {**outcome.verdict, "rule": "floor:min_utilization", "reference": 0.8, "confirmations": [0.41, 0.42]}
     _, facts = opened(replace(outcome, status="REGRESSED", verdict=missed))
     assert (facts["floor"], facts["new processes"]) == ("80.0 %", "41.0 %, 42.0 %")
-
-
-def test_a_limit_of_registers_is_no_bandwidth() -> None:
-    outcome = run_documents.outcomes(1)[0]
     judged = {"rule": "floor:max_registers", "observed": 72, "reference": 64}
     panel, facts = opened(replace(outcome, status="REGRESSED", verdict=judged))
     assert (facts["compared"], facts["limit"]) == ("72.0", "64.0")
@@ -179,7 +174,6 @@ def test_a_limit_of_registers_is_no_bandwidth() -> None:
     [
         ({"rule": "stored"}, "baseline"),
         ({"rule": "too-noisy", "facts": {"by": "stored"}}, "baseline"),
-        ({"rule": "pairs"}, "old code"),
         ({"rule": "old-kernel"}, "old code"),
         ({"rule": "too-noisy", "facts": {"by": "pairs"}}, "old code"),
     ],
@@ -215,14 +209,13 @@ def test_samples_survive_the_packing(failing: Page) -> None:
     assert [place * unit for place in places] == pytest.approx(expected, rel=2e-4)
 
 
-UNJUDGED, FAILING = run_documents.outcomes(20, unjudged=4), run_documents.outcomes(40, failing=3, unjudged=4)
+UNJUDGED = run_documents.outcomes(20, unjudged=4)
 
 
 @pytest.mark.parametrize(
     ("outcomes", "settings", "said", "lists_failures"),
     [
-        (FAILING, {}, "3 of 40 measurements failed", True),
-        (FAILING, {}, "3 regressed", True),
+        (run_documents.outcomes(12, failing=3), {}, "3 of 12 measurements failed 3 regressed", True),
         (run_documents.outcomes(12), {}, "All 12 measurements passed", False),
         ([run_documents.improved()], {}, "1 improved", False),
         (UNJUDGED, {}, "Nothing failed, but 4 of 20 measurements were not judged", False),
@@ -276,15 +269,9 @@ def test_several_launches_are_shown_each_and_arrays_with_their_role() -> None:
         "kernel": "pairs", "blocks": "4", "times": "2", "load sectors": "2048", "store sectors": "16",
         "atomic sectors": "0", "bank conflicts": "3", "read": "4.1 kB", "written": "512 B",
     }  # fmt: skip
-    assert (arrays["head"], arrays["rows"][0]) == (
-        ["array", "role", "read", "written"],
-        ["a", "scratch", "4.1 kB", "0 B"],
-    )
-
-
-def test_kernels_counted_without_source_lines_are_shown_as_a_whole() -> None:
-    document = run_documents.run_document([run_documents.counted()])
-    del document["results"][0]["detail"]["lines"]
+    assert arrays["head"] == ["array", "role", "read", "written"]
+    assert arrays["rows"][0] == ["a", "scratch", "4.1 kB", "0 B"]
+    del detail["lines"], detail["launches"]  # where there are no source lines, of the whole
     _, accesses = Page(render_html(document)).data["panels"][0]["tables"]
     assert [row[0] for row in accesses["rows"]] == ["load", "store"]
 
@@ -299,15 +286,11 @@ def test_what_the_device_lost_stands_out_in_the_box() -> None:
 
 
 def test_the_table_begins_with_the_largest_loss() -> None:
-    outcomes = run_documents.outcomes(6)
-    drops = (0.05, 0.3, 0.07, 0.2, 0.01, 0.1)
-    rows = [
-        replace(o, status="REGRESSED", verdict={**o.verdict, "drop": drop})
-        for o, drop in zip(outcomes, drops, strict=True)
-    ]
-    page = page_of(rows)
-    named = [panel["name"] for panel in page.data["panels"]]
-    assert named == [rows[i].key for i in sorted(range(6), key=lambda i: -drops[i])]
+    drops = (0.05, 0.3, 0.07)
+    outcomes = zip(run_documents.outcomes(3), drops, strict=True)
+    rows = [replace(one, status="REGRESSED", verdict={**one.verdict, "drop": drop}) for one, drop in outcomes]
+    named = [panel["name"] for panel in page_of(rows).data["panels"]]
+    assert named == [rows[i].key for i in (1, 2, 0)]
 
 
 def test_each_verdict_is_explained(failing: Page) -> None:
@@ -339,49 +322,45 @@ def test_the_same_run_gives_the_same_page() -> None:
     assert render_html(document) == render_html(json.loads(json.dumps(document)))
 
 
-@pytest.mark.parametrize(("results", "megabytes"), [(200, 1.5), pytest.param(5000, 15, marks=pytest.mark.slow)])
-def test_weight_stays_in_bounds(results: int, megabytes: float) -> None:
-    outcomes = run_documents.outcomes(results, failing=results // 40, unjudged=results // 20, samples=60)
-    assert len(render_html(run_documents.run_document(outcomes)).encode()) <= megabytes * 1e6
+def test_weight_stays_in_bounds() -> None:
+    """As benchmarks/report.py measures it, which has 5,000 results, too."""
+    outcomes = run_documents.outcomes(200, failing=5, unjudged=10, samples=60)
+    assert len(render_html(run_documents.run_document(outcomes)).encode()) <= 1.5e6
 
 
 def test_hostile_texts_add_no_element_and_no_attribute() -> None:
     usual = page_of(run_documents.outcomes(12, failing=3, unjudged=3))
     page = Page(render_html(hostile_document()))
     assert {tag for tag, _ in page.elements} <= {tag for tag, _ in usual.elements} | {"li", "ul"}
-    for tag, attributes in page.elements:
-        assert not any(name.startswith("on") or name in ("src", "style", "action", "srcdoc") for name in attributes), (
-            tag
-        )
-        assert (attributes.get("href") or "#").startswith("#")
+    check_inert(page)
     assert len(page.named("script")) == len(usual.named("script")) == 3
     assert re.search(r"script-src 'sha256-[^;]*' 'sha256-[^;]*'; style-src 'sha256-[^;]*'; base-uri", policy_of(page))
 
 
-def test_the_page_can_be_written_as_utf8_whatever_it_holds() -> None:
-    document = hostile_document(["\ud800 lone", "\U000e0041 tag", "\x00 nul", "\x85 control"])
-    text = render_html(document)
+def test_the_page_can_be_written_as_utf8_and_text_that_reorders_is_shown_as_escapes() -> None:
+    texts = ["\ud800 lone", "\U000e0041 tag", "\x00 nul", "\x85 control", "\u202egnp.tset"]
+    text = render_html(hostile_document(texts))
     text.encode("utf-8")
     assert "\x00" not in text
     assert "\x85" not in text
-
-
-def test_text_that_reorders_what_stands_beside_it_is_shown_as_escapes() -> None:
-    shown = Page(render_html(hostile_document(["\u202egnp.tset"]))).visible()
+    shown = Page(text).visible()
     assert "\u202e" not in shown
     assert "\\u202egnp.tset" in shown
 
 
+RESULT = run_documents.outcomes(1)[0].to_plain()
 DEVICE = {"kind": "cuda", "name": "Imaginary GPU", "timed_on": "gpu", "serial": "1"}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (None, "expected a mapping"),
         ({"schema": 2}, "found schema 2, expected 1"),
         ({"results": {}}, "the document.results is {}, expected a list"),
         ({"results": [3]}, "results[0] is 3, expected a mapping"),
         ({"results": [{"nodeid": "a"}]}, "results[0] has no key, expected one"),
+        ({"results": [RESULT | {"gbps": "1747"}]}, "results[0].gbps is '1747', expected a number"),
         ({"device": []}, "the document.device is [], expected a mapping"),
         ({"device": {"name": 3}}, "the document.device has no kind, expected one"),
         (
@@ -391,27 +370,17 @@ DEVICE = {"kind": "cuda", "name": "Imaginary GPU", "timed_on": "gpu", "serial": 
         ({"findings": ["x"]}, "the document.findings[0] is 'x', expected a mapping"),
     ],
 )
-def test_a_document_of_another_form_is_named_as_such(change: dict[str, Any], message: str) -> None:
+def test_a_document_of_another_form_is_named_as_such(change: dict[str, Any] | None, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
-        render_html({**run_documents.run_document([]), **change})
+        render_html(None if change is None else {**run_documents.run_document(run_documents.outcomes(1)), **change})
 
 
-def test_a_result_of_another_form_is_named_by_its_place() -> None:
-    document = run_documents.run_document(run_documents.outcomes(2))
-    document["results"][1]["gbps"] = "1747"
-    with pytest.raises(UsageError, match=re.escape("results[1].gbps is '1747', expected a number")):
-        render_html(document)
-
-
-def test_figures_that_the_table_shows_apart_sort_apart() -> None:
-    document = run_documents.run_document(run_documents.outcomes(2))
-    for result, gbps in zip(document["results"], (852.4999, 852.5001), strict=True):
+def test_figures_that_the_table_shows_apart_sort_apart_and_those_that_are_not_finite_count_as_absent() -> None:
+    document = run_documents.run_document(run_documents.outcomes(3))
+    for result, gbps in zip(document["results"], (852.4999, 852.5001, float("nan")), strict=True):
         result["gbps"] = gbps
-    assert sorted(Page(render_html(document)).data["sort"]["bandwidth_gb_s"]) == [852.4999, 852.5001]
-
-
-def test_figures_that_are_not_finite_count_as_absent() -> None:
-    document = run_documents.run_document(run_documents.outcomes(2))
-    document["results"][0]["gbps"] = float("nan")
-    document["results"][1]["relative"] = float("inf")
-    assert "nan" not in json.dumps(Page(render_html(document)).data["sort"]).lower()
+    document["results"][2]["relative"] = float("inf")
+    sort = Page(render_html(document)).data["sort"]
+    assert sorted(one for one in sort["bandwidth_gb_s"] if one is not None) == [852.4999, 852.5001]
+    assert "nan" not in json.dumps(sort).lower()
+    assert "infinity" not in json.dumps(sort).lower()

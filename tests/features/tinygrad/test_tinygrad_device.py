@@ -35,16 +35,9 @@ def silent(_text):
     pass
 
 
-def test_it_is_a_timed_device(device, tinygrad):
-    assert isinstance(device, TimedDevice)
-    assert device.xp is tinygrad
-    assert device.identity.kind == "tinygrad"
-    assert device.peak is None
-    assert device.peak_flops("fp32") is None
-    assert device.now() <= device.now()
-
-
 def test_a_measurement_has_samples_a_probe_and_the_result(device, tinygrad):
+    assert isinstance(device, TimedDevice)
+    assert (device.xp, device.peak, device.peak_flops("fp32")) == (tinygrad, None, None)
     x = device.random(N, "float32")
     doubled = tinygrad.TinyJit(lambda x: (x * 2).realize())
     workload = Workload(lambda: doubled(x), Traffic(4 * N, 4 * N), reads=(x,))
@@ -58,6 +51,8 @@ def test_a_measurement_has_samples_a_probe_and_the_result(device, tinygrad):
     assert not measurement.findings
     device.release()
     assert device.measure(workload, SHORT, silent).rounds.probe_seconds, "its buffers are made anew"
+    device.make_ready()
+    np.testing.assert_array_equal(device.run(workload).numpy(), 2 * x.numpy())
 
 
 def test_kernels_that_move_more_than_is_declared_are_told(device, tinygrad):
@@ -110,7 +105,7 @@ def test_caches_of_a_gpu_are_made_cold_by_more_than_the_largest_there_is(null):
     assert "before each sample 537 MB of other memory were read" in found["cache-evicted"]
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "int8", "uint16", "bool"])
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "int8", "bool"])
 def test_random_tensors_are_realized_and_fresh(device, dtype):
     x, y = device.random((8, 32), dtype), device.random((8, 32), dtype)
     assert x.uop.is_realized
@@ -124,13 +119,10 @@ def test_random_tensors_are_realized_and_fresh(device, dtype):
     assert empty.dtype == x.dtype
 
 
-def test_a_tensor_may_have_no_dimensions_but_not_no_bytes(device):
+def test_shapes_and_dtypes_that_make_no_tensor_are_named(device):
     assert device.nbytes(device.random((), "float32")) == 4
     with pytest.raises(UsageError, match=r"^shape is \(0, 3\), expected no size of 0"):
         device.empty((0, 3), "float32")
-
-
-def test_a_dtype_that_tinygrad_lacks_is_named(device):
     with pytest.raises(UsageError, match=r"^tinygrad's PYTHON made no tensor of dtype complex64 .*such as 'float32'$"):
         device.random(4, "complex64")
 
@@ -156,13 +148,6 @@ def test_kernels_of_cuda_source_do_not_run_here(device):
         device.launcher(launch, None)
     assert device.resources(launch) is None
     assert device.code(launch) == MeasuredCode()
-
-
-def test_a_run_is_over_when_its_value_can_be_read(device):
-    x = device.random(N, "float32")
-    device.make_ready()
-    value = device.run(Workload(lambda: (x + 1).realize(), Traffic(4 * N, 4 * N)))
-    np.testing.assert_array_equal(value.numpy(), x.numpy() + 1)
 
 
 def counted(tinygrad, call):
@@ -197,12 +182,10 @@ def test_an_operation_does_what_its_name_says(tinygrad, backend, name):
 @pytest.mark.parametrize("name", ARRAYS)
 def test_large_operations_move_what_they_say(tinygrad, null, name):
     """Counted where nothing runs: half a gigabyte in each array."""
-    n = 1 << 27
-    tensors = tuple(tinygrad.Tensor.empty(n, dtype="int32", device="NULL") for _ in range(ARRAYS[name]))
-    call = BackendProbes(null).captured(OPERATIONS[name], tensors)
-    _, kernels, moved = counted(tinygrad, call)
+    tensors = tuple(tinygrad.Tensor.empty(1 << 27, dtype="int32", device="NULL") for _ in range(ARRAYS[name]))
+    _, kernels, moved = counted(tinygrad, BackendProbes(null).captured(OPERATIONS[name], tensors))
     assert kernels >= 1
-    assert moved == pytest.approx(4 * n * ARRAYS[name], rel=0.01)
+    assert moved == pytest.approx((1 << 29) * ARRAYS[name], rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -223,14 +206,10 @@ def test_a_probe_is_as_large_as_its_workload_and_of_its_mix(tinygrad, backend, t
     assert moved == pytest.approx(probe.bytes_moved, abs=4)
 
 
-def test_sizes_are_kept_within_reason_for_an_interpreter(backend):
+def test_sizes_are_kept_within_reason_and_buffers_for_the_next_probe(backend):
     probes = BackendProbes(backend)
     assert probes.probe(Traffic(1, 0)).bytes_moved == SMALLEST_BYTES
     assert probes.probe(Traffic(1 << 40, 0)).bytes_moved == LARGEST_INTERPRETED_BYTES
-
-
-def test_buffers_are_kept_for_the_next_probe_and_given_back(backend):
-    probes = BackendProbes(backend)
     first = probes.buffers(2, N)
     assert probes.buffers(1, N)[0] is first[0]
     assert probes.buffers(1, 2 * N)[0] is not first[0]

@@ -34,11 +34,8 @@ def violations(page, axe):
     ("size", "dark", "failing"),
     [
         (DESKTOP, False, 4),
-        (DESKTOP, True, 4),
-        (PHONE, False, 4),
         (PHONE, True, 4),
-        (DESKTOP, False, 0),
-        (PHONE, True, 0),
+        (DESKTOP, True, 0),
     ],
 )
 def test_axe_finds_nothing(open_page, axe, size, dark, failing):
@@ -53,10 +50,9 @@ def test_axe_finds_nothing(open_page, axe, size, dark, failing):
     assert violations(page, axe) == []
 
 
-@pytest.mark.parametrize("results", ["none", "counted"])
-def test_axe_finds_nothing_in_odd_runs(open_page, axe, results):
-    outcomes = [run_documents.counted()] if results == "counted" else []
-    page = open_page(render_html(run_documents.run_document(outcomes))).page
-    if outcomes:
-        page.locator("button.test").first.click()
+def test_axe_finds_nothing_in_odd_runs(open_page, axe):
+    page = open_page(render_html(run_documents.run_document([]))).page
+    assert violations(page, axe) == []
+    page = open_page(render_html(run_documents.run_document([run_documents.counted()]))).page
+    page.locator("button.test").first.click()
     assert violations(page, axe) == []

@@ -6,7 +6,6 @@ import pytest
 import run_documents
 from chromium import PHONE
 
-from pytest_bandwidth.features.html import page as html_module
 from pytest_bandwidth.features.html.page import render_html
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
 
@@ -20,11 +19,6 @@ def failing():
     return render_html(
         run_documents.run_document(outcomes, findings=[{"code": "device", "text": "the probe is 6 % down"}])
     )
-
-
-@pytest.fixture(scope="module")
-def passing():
-    return render_html(run_documents.run_document(run_documents.outcomes(24)))
 
 
 @pytest.fixture
@@ -49,25 +43,23 @@ def test_it_opens_with_verdict_findings_and_failures_in_the_first_screen(opened)
     assert len(opened.names()) == 120
 
 
-def test_sorting_by_a_figure_starts_with_the_largest_and_turns_round(opened):
-    opened.sort_by("bandwidth_gb_s")
-    falling = figures(opened.column("bandwidth_gb_s"))
-    assert falling == sorted(falling, reverse=True)
-    head = opened.page.locator("th[aria-sort]")
-    assert (head.inner_text().split()[0], head.get_attribute("aria-sort")) == ("GB/s", "descending")
-    opened.sort_by("bandwidth_gb_s")
-    rising = figures(opened.column("bandwidth_gb_s"))
-    assert rising == sorted(rising)
-    assert opened.page.locator("th[aria-sort]").get_attribute("aria-sort") == "ascending"
-
-
-def test_rows_without_the_figure_stay_last_both_ways(opened):
+def test_sorting_by_a_figure_starts_with_the_largest_turns_round_and_keeps_rows_without_it_last(opened):
+    before = opened.names()
+    for word, turned in (("descending", True), ("ascending", False)):
+        opened.sort_by("bandwidth_gb_s")
+        found = figures(opened.column("bandwidth_gb_s"))
+        assert found == sorted(found, reverse=turned)
+        head = opened.page.locator("th[aria-sort]")
+        assert (head.inner_text().split()[0], head.get_attribute("aria-sort")) == ("GB/s", word)
     for _ in range(2):
         opened.sort_by("change")
         changes = opened.column("change")
         known = [i for i, text in enumerate(changes) if text != "–"]
         assert 0 < len(known) < len(changes)
         assert known == list(range(len(known)))
+    opened.sort_by("status")
+    assert opened.names() == before
+    assert opened.column("status")[:4] == ["REGRESSED"] * 4
 
 
 def test_sorting_by_name_counts_numbers_as_numbers(open_page):
@@ -78,16 +70,7 @@ def test_sorting_by_name_counts_numbers_as_numbers(open_page):
     assert len(sizes) > 2
 
 
-def test_sorting_by_status_brings_the_first_order_back(opened):
-    before = opened.names()
-    opened.sort_by("bytes_moved")
-    assert opened.names() != before
-    opened.sort_by("status")
-    assert opened.names() == before
-    assert opened.column("status")[:4] == ["REGRESSED"] * 4
-
-
-def test_the_filter_takes_all_words_and_says_how_many_are_left(opened):
+def test_the_filter_takes_all_words_adds_up_with_status_buttons_and_stays_when_sorted(opened):
     opened.page.locator("#find").fill("GEMM fp16")
     names = opened.names()
     assert names
@@ -100,9 +83,7 @@ def test_the_filter_takes_all_words_and_says_how_many_are_left(opened):
     assert opened.page.locator("#shown").inner_text() == "120 measurements"
     opened.page.locator("#find").fill("registers 32")
     assert opened.column("status") == ["REGRESSED"] * 4, "reasons and messages are found, too"
-
-
-def test_counts_in_the_verdict_filter_and_status_buttons_add_up_and_work_with_the_text(opened):
+    opened.page.locator("#find").fill("")
     opened.page.locator("a.count[data-status=UNDECIDED]").click()
     assert set(opened.column("status")) == {"UNDECIDED"}
     opened.page.locator(".chip[data-status=UNDECIDED]").click()
@@ -112,13 +93,10 @@ def test_counts_in_the_verdict_filter_and_status_buttons_add_up_and_work_with_th
     assert set(opened.column("status")) == {"REGRESSED", "UNDECIDED"}
     assert opened.page.locator(".chip[aria-pressed=true]").count() == 2
     opened.page.locator("#find").fill("copy")
-    assert all("copy" in name for name in opened.names())
-
-
-def test_sorting_keeps_the_filter_and_the_panels(opened):
-    opened.page.locator("#find").fill("triad")
-    opened.page.locator("tbody.rows button.test:visible").first.click()
     before = set(opened.names())
+    assert before
+    assert all("copy" in name for name in before)
+    opened.page.locator("tbody.rows button.test:visible").first.click()
     opened.sort_by("bandwidth_gb_s")
     assert set(opened.names()) == before
     place = opened.page.locator("tr.panel").evaluate("p => p.previousElementSibling.id + '-panel' === p.id")
@@ -134,20 +112,7 @@ def test_a_panel_opens_by_keyboard_with_all_there_is_to_know(opened):
     assert button.get_attribute("aria-expanded") == "true"
     panel = page.locator(f"#{button.get_attribute('aria-controls')}")
     shown = panel.inner_text().replace("\xa0", " ")
-    for text in (
-        "likely cause",
-        "registers 32 → 96",
-        f"{place}:",
-        "allowed drop",
-        "between-run spread",
-        "new processes",
-        "SM clock",
-        "1410 MHz",
-        "software power cap",
-        "asks for 1.2 × the bytes that it declares",
-        "40 kept, 1 dropped",
-        f"pytest '{place}::{name}'",
-    ):
+    for text in ("registers 32 → 96", f"{place}:", "allowed drop", "1410 MHz", f"pytest '{place}::{name}'"):
         assert text in shown, text
     page.keyboard.press("Enter")
     assert button.get_attribute("aria-expanded") == "false"
@@ -202,18 +167,13 @@ def test_an_address_with_a_test_opens_it_far_down_the_table(open_page):
 
 
 @needs_charts
-def test_every_chart_is_drawn_with_its_points(opened):
+def test_charts_have_all_points_which_name_their_tests_and_open_them_at_a_click(opened):
     page = opened.page
     for figure in page.locator("figure[data-chart]").all():
         figure.scroll_into_view_if_needed()
     page.wait_for_function(DRAWN)
     for name, least in (("roofline", 80), ("bandwidth", 120), ("pairs", 60), ("sweeps", 60)):
         assert page.locator(f"figure[data-chart={name}] .mark-symbol.role-mark path").count() >= least, name
-
-
-@needs_charts
-def test_hovering_a_point_names_the_test_and_a_click_opens_it(opened):
-    page = opened.page
     figure = page.locator("figure[data-chart=roofline]")
     figure.scroll_into_view_if_needed()
     point = figure.locator(".mark-symbol.role-mark path").last
@@ -227,8 +187,8 @@ def test_hovering_a_point_names_the_test_and_a_click_opens_it(opened):
 
 
 @needs_charts
-def test_dark_and_light_follow_the_reader_at_once(open_page, passing):
-    page = open_page(passing, dark=True).page
+def test_dark_and_light_follow_the_reader_at_once(open_page, failing):
+    page = open_page(failing, dark=True).page
     page.locator("figure[data-chart=roofline]").scroll_into_view_if_needed()
     chart = "document.querySelector('figure[data-chart=roofline] svg').style.backgroundColor"
     page.wait_for_function(
@@ -240,9 +200,8 @@ def test_dark_and_light_follow_the_reader_at_once(open_page, passing):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
-@pytest.mark.parametrize("which", ["failing", "passing"])
-def test_a_phone_needs_no_sideways_scrolling(open_page, which, request):
-    page = open_page(request.getfixturevalue(which), size=PHONE, has_touch=True).page
+def test_a_phone_needs_no_sideways_scrolling(open_page, failing):
+    page = open_page(failing, size=PHONE, has_touch=True).page
     page.locator("button.test").first.click()
     for figure in page.locator("figure[data-chart]").all():
         figure.scroll_into_view_if_needed()
@@ -264,34 +223,9 @@ def test_on_paper_all_rows_are_there_and_the_tools_are_not(opened):
     assert len(page.pdf(format="A4")) > 20_000
 
 
-def test_without_the_chart_library_the_rest_works(open_page, monkeypatch):
-    monkeypatch.setattr(html_module, "charts_available", lambda: False)
-    opened = open_page(render_html(run_documents.run_document(run_documents.outcomes(12, failing=1))))
-    assert opened.page.get_by_text("pip install 'pytest-bandwidth[report]'").is_visible()
-    opened.page.locator("button.test").first.click()
-    assert "likely cause" in opened.page.locator("tr.panel").inner_text()
-    assert opened.page.locator(".pane").count() == 0
-    opened.sort_by("bandwidth_gb_s")
-    assert figures(opened.column("bandwidth_gb_s")) == sorted(figures(opened.column("bandwidth_gb_s")), reverse=True)
-
-
 def test_without_javascript_verdict_failures_and_table_are_readable(open_page, failing):
     page = open_page(failing, java_script_enabled=False).page
     assert page.locator(".failures li").count() == 4
     assert page.locator("tbody.rows > tr").count() == 120
     assert page.locator(".tools").is_hidden()
     assert page.get_by_text("need JavaScript").is_visible()
-
-
-@pytest.mark.slow
-def test_five_thousand_results_sort_filter_and_open(open_page):
-    outcomes = run_documents.outcomes(5000, failing=30, unjudged=50, samples=24)
-    opened = open_page(render_html(run_documents.run_document(outcomes)))
-    opened.sort_by("bandwidth_gb_s")
-    rates = figures(opened.column("bandwidth_gb_s"))
-    assert len(rates) == 5000
-    assert rates == sorted(rates, reverse=True)
-    opened.page.locator("#find").fill("-4999]")
-    assert len(opened.names()) == 1
-    opened.page.locator("button.test:visible").click()
-    assert opened.page.locator("tr.panel:visible").count() == 1
