@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from pytest_bandwidth.reports.pages.chart_library import charts_available
+
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
@@ -24,6 +26,7 @@ FLAGS = (
     "--disable-sync",
 )
 DESKTOP, PHONE = (1280, 900), (390, 844)
+_DRAWN = "() => [...document.querySelectorAll('figure[data-chart]')].every((f) => f.querySelector('.marks'))"
 
 
 @dataclass
@@ -57,6 +60,14 @@ class Opened:
 
     def sort_by(self, key: str) -> None:
         self.page.locator(f"th button[data-sort={key}]").click()
+
+
+def scroll_through(page: Page) -> None:
+    """Bring all charts into the window, and wait until they are drawn, where they can be."""
+    for figure in page.locator("figure[data-chart]").all():
+        figure.scroll_into_view_if_needed()
+    if charts_available():
+        page.wait_for_function(_DRAWN)
 
 
 def end_without(missing: str) -> NoReturn:

@@ -1,21 +1,13 @@
 """The page of a history in a real browser: charts, dark mode, a phone's width, accessibility."""
 
 import pytest
-from chromium import DESKTOP, PHONE
+from chromium import DESKTOP, PHONE, scroll_through
 from histories import page_of, trend
 from test_report_accessibility import axe, violations
 
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
 
 __all__ = ["axe"]
-DRAWN = "() => [...document.querySelectorAll('figure[data-chart]')].every((f) => f.querySelector('.marks'))"
-
-
-def scroll_through(page):
-    for figure in page.locator("figure[data-chart]").all():
-        figure.scroll_into_view_if_needed()
-    if charts_available():
-        page.wait_for_function(DRAWN)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import run_documents
-from chromium import DESKTOP, PHONE, end_without
+from chromium import DESKTOP, PHONE, end_without, scroll_through
 
 from pytest_bandwidth.features.html.page import render_html
 
@@ -43,9 +43,7 @@ def test_axe_finds_nothing(open_page, axe, size, dark, failing):
     findings = [{"code": "device", "text": "the probe is 6 % down"}] if failing else []
     page = open_page(render_html(run_documents.run_document(outcomes, findings=findings)), size=size, dark=dark).page
     page.locator("button.test").first.click()
-    for figure in page.locator("figure[data-chart]").all():
-        figure.scroll_into_view_if_needed()
-        figure.locator("svg").first.wait_for()
+    scroll_through(page)
     page.locator(".chip").first.click()
     assert violations(page, axe) == []
 

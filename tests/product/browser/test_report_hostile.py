@@ -1,7 +1,7 @@
 """Over a hundred texts that try to run, in every place of a run, in a real browser: nothing does."""
 
 import pytest
-from chromium import PHONE
+from chromium import PHONE, scroll_through
 from hostile import HOSTILE, hostile_document
 
 from pytest_bandwidth.features.html import page as html_module
@@ -39,12 +39,8 @@ def test_nothing_runs_in_a_page_with_all_its_charts(open_page, hostile):
     address = page.url
     # every fifth: hundreds of charts at once show nothing more; the next test opens all panels
     page.evaluate("document.querySelectorAll('button.test').forEach((button, i) => i % 5 || button.click())")
-    for figure in page.locator("figure[data-chart]").all():
-        figure.scroll_into_view_if_needed()
+    scroll_through(page)
     if charts_available():
-        page.wait_for_function(
-            "() => [...document.querySelectorAll('figure[data-chart]')].every((f) => f.querySelector('.marks'))"
-        )
         for point in page.locator("figure[data-chart=bandwidth] .mark-symbol.role-mark path").all()[:10]:
             point.hover(force=True)
     page.locator("#find").fill("<script>")

@@ -4,13 +4,12 @@ import re
 
 import pytest
 import run_documents
-from chromium import PHONE
+from chromium import PHONE, scroll_through
 
 from pytest_bandwidth.features.html.page import render_html
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
 
 needs_charts = pytest.mark.skipif(not charts_available(), reason=MISSING)
-DRAWN = "() => [...document.querySelectorAll('figure[data-chart]')].every((f) => f.querySelector('.marks'))"
 
 
 @pytest.fixture(scope="module")
@@ -169,9 +168,7 @@ def test_an_address_with_a_test_opens_it_far_down_the_table(open_page):
 @needs_charts
 def test_charts_have_all_points_which_name_their_tests_and_open_them_at_a_click(opened):
     page = opened.page
-    for figure in page.locator("figure[data-chart]").all():
-        figure.scroll_into_view_if_needed()
-    page.wait_for_function(DRAWN)
+    scroll_through(page)
     for name, least in (("roofline", 80), ("bandwidth", 120), ("pairs", 60), ("sweeps", 60)):
         assert page.locator(f"figure[data-chart={name}] .mark-symbol.role-mark path").count() >= least, name
     figure = page.locator("figure[data-chart=roofline]")
@@ -203,10 +200,7 @@ def test_dark_and_light_follow_the_reader_at_once(open_page, failing):
 def test_a_phone_needs_no_sideways_scrolling(open_page, failing):
     page = open_page(failing, size=PHONE, has_touch=True).page
     page.locator("button.test").first.click()
-    for figure in page.locator("figure[data-chart]").all():
-        figure.scroll_into_view_if_needed()
-    if charts_available():
-        page.wait_for_function(DRAWN)
+    scroll_through(page)
     assert page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
     for selector in ("h1", ".facts", "tr.panel", "figure[data-chart]", "tbody.rows > tr > td"):
         for box in [element.bounding_box() for element in page.locator(selector).all()[:40]]:
