@@ -198,6 +198,14 @@ class TestJax:
         with pytest.raises(UsageError, match="deleted or donated"):
             explained(lambda x: x + 1, (donated,), {})
 
+    def test_the_row_says_what_is_materialised(self, bandwidth, x):
+        measured = bandwidth(self.naive_softmax, x, reads="args", writes="result", explain=True)
+        assert measured.detail["explained"]["bytes_moved"] == 8 * N + 8 * R
+        assert [one.text for one in measured.findings if one.code == "operators-move"] == [
+            "declared 16.4 kB; JAX's equations move 67.6 kB where each runs by itself: 6 intermediates of up to "
+            "8.19 kB are materialised; fused, 16.4 kB would do"
+        ]
+
 
 class TestTinygrad:
     """16 rows of 8; tinygrad makes what is left of each callable after its own fusion into kernels."""
@@ -269,6 +277,9 @@ def test_the_row_of_a_measured_callable_says_what_is_materialised(bandwidth, tor
     fused = bandwidth(torch.softmax, x, 1, reads="args", writes="result", explain=True, label="fused")
     assert not [one for one in fused.findings if one.code == "operators-move"]
     assert [one["name"] for one in fused.detail["explained"]["operators"]] == ["_softmax"]
+
+
+def test_what_no_framework_explains_is_refused(bandwidth):
     with pytest.raises(UsageError, match="explain=1, expected True or False"):
         bandwidth(lambda: None, reads=8, explain=1)
 

@@ -77,8 +77,9 @@ def test_where_tinygrad_only_counts(bandwidth):
     assert measured.detail["explained"]["operator_count"] == 3
 
 
-def test_two_frameworks_in_one_call_are_refused(bandwidth):
-    _, there, _ = of_torch()
+@pytest.mark.parametrize("framework", [of_torch, of_jax])
+def test_two_frameworks_in_one_call_are_refused(bandwidth, framework):
+    _, there, _ = framework()
     x = bandwidth.random((ROWS, COLUMNS), "float32")
     with pytest.raises(UsageError, match="arrays of two frameworks in one call: x is NumPy's, y is "):
         bandwidth(lambda x, y: (x, y), x, there(x), reads="args")
