@@ -29,7 +29,6 @@ LAYERS = ("pure", "emulated", "in_process", "processes", "product")
 OF_FOLDERS = {
     "card": "processes",
     "devices/code": "emulated",
-    "emulated_card": "emulated",
     "features/traffic": "emulated",
     "gpu": "processes",
     "kernels": "emulated",

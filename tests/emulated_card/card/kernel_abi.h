@@ -13,7 +13,6 @@
 enum card_status { /* CUresult's numbers; the errors are sticky */
     CARD_SUCCESS = 0,
     CARD_ILLEGAL_ADDRESS = 700,
-    CARD_ASSERT = 710,
     CARD_MISALIGNED = 716,
     CARD_LAUNCH_FAILED = 719, /* a trap */
     /* Not CUDA's: nothing is known to be wrong, but the kernel was not run to its end. */

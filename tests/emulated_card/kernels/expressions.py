@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulated_card.kernels.code import RULES
-from emulated_card.kernels.errors import NotSupported
-from emulated_card.kernels.registers import is_copy, match_of
+from emulated_card.kernels.registers import is_copy, match_of, not_translated
+from emulated_card.kernels.rules import RULES
 from pytest_bandwidth.features.traffic.ptx.memory import (
     LOCAL_REGION,
     PARAM_REGION,
@@ -29,12 +28,11 @@ def expressions_of(kernel: Kernel, step: Compute, x: list[str]) -> Sequence[str]
         return (_converted(choice["holding"], "to" in choice, x[0]),)
     if base == "isspacep":
         return (_in_space(choice["window"], x[0]),)
-    rule = RULES.get(match.form.syntax)
-    if rule is None:
-        site = kernel.sites[step.site]
-        raise NotSupported(f"{site.opcode} (PTX line {site.ptx_line}), which the emulated card does not translate")
+    rule = RULES.get(match.form.syntax, lambda *_: None)
     pair = {"pair": "q"} if base == "setp" and len(step.targets) == 2 else {}
     found = rule({**choice, **pair}, x)
+    if found is None:
+        raise not_translated(kernel, step)
     return (found,) if isinstance(found, str) else found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from emulated_card.kernels.errors import NotSupported
 from emulated_card.kernels.module import variable_at
 from pytest_bandwidth.features.traffic.ptx.lanes import SPECIALS
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
@@ -20,6 +21,11 @@ def match_of(kernel: Kernel, step: Step) -> Match:
     match = TABLE.find(kernel.sites[step.site].opcode)
     assert match is not None
     return match
+
+
+def not_translated(kernel: Kernel, step: Step) -> NotSupported:
+    site = kernel.sites[step.site]
+    return NotSupported(f"{site.opcode} (PTX line {site.ptx_line}), which the emulated card does not translate")
 
 
 def is_copy(match: Match, step: Compute) -> bool:

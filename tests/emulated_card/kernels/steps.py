@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from emulated_card.kernels.errors import NotSupported
 from emulated_card.kernels.lanes import BlockWriter
 from emulated_card.kernels.module import SPECIALS, special_at
-from emulated_card.kernels.registers import match_of
+from emulated_card.kernels.registers import not_translated
 from pytest_bandwidth.features.traffic.ptx.program import (
     Atomic,
     CopyStore,
@@ -22,24 +21,21 @@ from pytest_bandwidth.features.traffic.ptx.program import (
 )
 
 _SPACES = {"global": "GLOBAL", "generic": "GENERIC", "const": "CONSTANT"}
-_MATRICES = ("mma", "ldmatrix", "stmatrix")
 CHECK = "if (UNLIKELY(k->status)) goto leave;"
 
 
 def write_call(writer: BlockWriter, step: Step) -> None:
     """Write a step that ends the loop over lanes, and begin the next with what it gave."""
-    if isinstance(step, (CopyStore, GroupProduct)) or (isinstance(step, WarpStep) and step.name in _MATRICES):
-        raise NotSupported(f"{writer.kernel.sites[step.site].opcode}, which the emulated card does not translate")
-    if isinstance(step, Load):
+    if isinstance(step, Load) and not isinstance(step, GroupProduct):
         _load(writer, step)
-    elif isinstance(step, Store):
+    elif isinstance(step, Store) and not isinstance(step, CopyStore):
         _store(writer, step)
-    elif isinstance(step, Atomic):
+    elif isinstance(step, Atomic) and step.type[0] in "bsu":
         _atomic(writer, step)
-    elif isinstance(step, WarpStep):
-        _exchange(writer, step)
+    elif isinstance(step, WarpStep) and step.name == "shuffle":
+        _shuffle(writer, step)
     else:
-        raise NotSupported(f"{writer.kernel.sites[step.site].opcode}, which the emulated card does not translate")
+        raise not_translated(writer.kernel, step)
 
 
 def waits(writer: BlockWriter, step: Memory) -> bool:
@@ -138,11 +134,6 @@ def _atomic(writer: BlockWriter, step: Atomic) -> None:
 
 def _updated(step: Atomic, value: str, other: str) -> str:
     """Write the new bits, from `was` and the operands' bits."""
-    if step.type in ("f16", "f16x2", "bf16", "bf16x2"):
-        return f"atomic_{step.operation}_{step.type}(was, {value})"
-    if step.operation == "add" and step.type in ("f32", "f64"):
-        bits = step.type[1:]
-        return f"bits{bits}(f{bits}_of(was) + f{bits}_of({value}))"
     signed = f"(int{step.type[1:]}_t)" if step.type[0] == "s" else ""
     less = f"{signed}was < {signed}{value}"
     return {
@@ -159,28 +150,10 @@ def _updated(step: Atomic, value: str, other: str) -> str:
     }[step.operation]
 
 
-_MODES = {"all": "VOTE_ALL", "any": "VOTE_ANY", "uni": "VOTE_UNI"}
-
-
-def _exchange(writer: BlockWriter, step: WarpStep) -> None:
-    match, names = match_of(writer.kernel, step), []
-    for n, read in enumerate(step.sources):
-        wide = step.name.startswith("match") and n == 0
-        names.append(writer.array("uint64_t" if wide else "uint32_t", writer.value(read)))
-    mask, result, second = writer.mask(step.guard), writer.new_name(), writer.new_name()
+def _shuffle(writer: BlockWriter, step: WarpStep) -> None:
+    names = [writer.array("uint32_t", writer.value(read)) for read in step.sources[:3]]
+    result, inside = writer.new_name(), writer.new_name()
     writer.close_loop()
-    writer.lines.append(f"uint32_t {result}[32], {second}[32];")
-    listed = ", ".join(names)
-    signed = int(match.choice.get("i32") == "s32")
-    writer.lines.append(
-        {
-            "shuffle": f"shuffle(SHUFFLE_{step.mode.upper()}, {', '.join(names[:3])}, {result}, {second});",
-            "vote": f"vote({_MODES.get(step.mode)}, {mask}, {listed}, {result});",
-            "ballot": f"ballot({mask}, {listed}, {result});",
-            "match": f"match_any({mask}, {listed}, {result});",
-            "match all": f"match_all({mask}, {listed}, {result}, {second});",
-            "warp reduction": f"reduce(REDUCE_{step.mode.upper()}, {signed}, {mask}, {listed}, {result});",
-            "active mask": f"{{ const uint32_t now = {mask}; LANES {result}[l] = now; }}",
-        }[step.name]
-    )
-    writer.results(step, [f"{result}[l]", f"{second}[l]"])
+    writer.lines.append(f"uint32_t {result}[32], {inside}[32];")
+    writer.lines.append(f"shuffle(SHUFFLE_{step.mode.upper()}, {', '.join(names)}, {result}, {inside});")
+    writer.results(step, [f"{result}[l]", f"{inside}[l]"])

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from emulated_card.kernels.expressions import expressions_of
 from emulated_card.kernels.lanes import BlockWriter, is_call
-from emulated_card.kernels.registers import Registers, match_of, results_of, stored
-from emulated_card.kernels.steps import CHECK, write_call
+from emulated_card.kernels.registers import Registers, match_of, not_translated, results_of, stored
+from emulated_card.kernels.steps import write_call
 from pytest_bandwidth.features.traffic.ptx.program import (
     Barrier,
     BasicBlock,
@@ -90,7 +90,7 @@ class _Translator:
         yield "static const struct kernel kernel = {"
         yield "  .warp_bytes = sizeof(struct warp), .ready = offsetof(struct warp, ready),"
         yield "  .at = offsetof(struct warp, at), .held = offsetof(struct warp, held),"
-        yield "  .vote = offsetof(struct warp, vote), .ready_words = READY_WORDS,"
+        yield "  .ready_words = READY_WORDS,"
         yield f"  .entry = {kernel.blocks[0].rank}, .barrier_count = {len(self._barriers)}, .barriers = {barriers},"
         yield f"  .local_bytes = {kernel.local_bytes}, .parameter_bytes = {parameter_bytes(kernel)},"
         yield f"  .static_shared = {kernel.dynamic_shared_offset}, .begin_warp = begin_warp, .run_warp = run_warp,"
@@ -105,7 +105,7 @@ class _Translator:
         yield "  struct warp_common common;"
         yield "  uint64_t ready[READY_WORDS];"
         yield "  uint32_t at[BLOCKS];"
-        yield f"  uint32_t held[{len(self._barriers) + 1}], vote[{len(self._barriers) + 1}];"
+        yield f"  uint32_t held[{len(self._barriers) + 1}];"
         yield "  uint32_t paused;"
         for register in sorted(self._registers.shared):
             yield f"  _Alignas(64) {self._registers.storage[register]} r{register}[32];"
@@ -113,23 +113,15 @@ class _Translator:
         yield "static void begin_warp(struct warp_common *common) {"
         yield "  struct warp *w = (struct warp *)common;"
         yield "  memset(w->ready, 0, sizeof w->ready), memset(w->at, 0, sizeof w->at);"
-        yield "  memset(w->held, 0, sizeof w->held), memset(w->vote, 0, sizeof w->vote), w->paused = 0;"
+        yield "  memset(w->held, 0, sizeof w->held), w->paused = 0;"
         for register in sorted(self._registers.at_start):
             yield f"  memset(w->r{register}, 0, sizeof w->r{register});"
         yield "}"
         if not self._barriers:
             return
-        yield "static const struct barrier barriers[] = {"
-        for number in self._barriers:
-            block = self._kernel.blocks[number]
-            end = block.end
-            assert isinstance(end, Barrier)
-            assert block.following is not None
-            target = next((t.register for t, _ in results_of(self._kernel, end) if t is not None), None)
-            place = f"offsetof(struct warp, r{target})" if target in self._registers.shared else "0"
-            reduction = f"BARRIER_{(end.reduction or 'popc').upper()}"
-            yield f"  {{{self._kernel.blocks[block.following].rank}, {reduction}, {place}}},"
-        yield "};"
+        following = [self._kernel.blocks[number].following for number in self._barriers]
+        ranks = ", ".join(str(self._rank(number)) for number in following if number is not None)
+        yield f"static const uint32_t barriers[] = {{{ranks}}};"
 
     def _block(self, block: BasicBlock) -> Iterator[str]:
         writer = BlockWriter(self._registers, block)
@@ -166,16 +158,16 @@ class _Translator:
 
     def _end(self, writer: BlockWriter, block: BasicBlock) -> None:
         end = block.end
-        if end is None or (isinstance(end, Exit | Branch) and end.guard is None and not end.sources):
+        if end is None or (isinstance(end, Exit | Branch) and end.guard is None):
             writer.close_loop()
         if end is None:
             self._go(writer, block, block.following)
+        elif end.sources:  # a table of branches, or a barrier that votes
+            raise not_translated(self._kernel, end)
         elif isinstance(end, Barrier):
-            self._hold(writer, block, end)
+            self._hold(writer, block)
         elif isinstance(end, Exit):
             self._exit(writer, block, end)
-        elif isinstance(end, Branch) and end.sources:
-            self._switch(writer, block, end)
         else:
             self._branch(writer, block, end)
 
@@ -214,34 +206,11 @@ class _Translator:
             writer.lines.append(f"PUT({self._rank(block.following)}, rest)")
         writer.lines.append("goto next;")
 
-    def _switch(self, writer: BlockWriter, block: BasicBlock, end: Branch) -> None:
-        ranks = ", ".join(str(self._rank(number)) for number in block.branch)
-        writer.lines.append(f"static const uint16_t table[] = {{{ranks}}};")
-        index = writer.array("uint32_t", writer.value(end.sources[0]))
-        writer.close_loop()
-        writer.lines.append("uint32_t kinds = 0;")
-        writer.lines += [
-            "for (uint32_t left = mask; left; ++kinds) {",
-            f"  const uint32_t value = {index}[__builtin_ctz(left)];",
-            "  uint32_t same = 0;",
-            f"  LANES same |= (uint32_t)({index}[l] == value) << l;",
-            "  same &= left, left &= ~same;",
-            f"  if (value >= {len(block.branch)}) {{ k->site_line = {self._line(end)};",
-            f"    fail(k, CARD_LAUNCH_FAILED, 0); {CHECK} }}",
-            "  PUT(table[value], same)",
-            "}",
-            "COUNT_BRANCH(kinds > 1)",
-            "goto next;",
-        ]
-
-    def _line(self, step: Step) -> int:
-        return self._kernel.sites[step.site].ptx_line
-
     def _exit(self, writer: BlockWriter, block: BasicBlock, end: Exit) -> None:
         trap = ""
         if end.trap:
-            status = "CARD_ASSERT" if self._kernel.sites[end.site].opcode.startswith("call") else "CARD_LAUNCH_FAILED"
-            trap = f"{{ k->site_line = {self._line(end)}; fail(k, {status}, 0); goto leave; }}"
+            line = self._kernel.sites[end.site].ptx_line
+            trap = f"{{ k->site_line = {line}; fail(k, CARD_LAUNCH_FAILED, 0); goto leave; }}"
         if end.guard is None:
             writer.lines += [trap, "goto next;"]
             return
@@ -252,14 +221,11 @@ class _Translator:
         writer.lines.append("mask = rest;")
         self._go(writer, block, block.following)
 
-    def _hold(self, writer: BlockWriter, block: BasicBlock, end: Barrier) -> None:
+    def _hold(self, writer: BlockWriter, block: BasicBlock) -> None:
         number = self._barriers.index(self._kernel.blocks.index(block))
-        truth = writer.array("uint32_t", writer.value(end.sources[0])) if end.sources else None
         writer.close_loop()
         writer.lines.append("k->account.barriers += 1;")
         writer.lines.append(f"w->held[{number}] |= mask;")
-        if truth is not None:
-            writer.lines.append(f"w->vote[{number}] |= mask & mask_of({truth});")
         writer.lines.append("goto next;")
 
 

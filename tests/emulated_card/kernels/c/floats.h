@@ -32,15 +32,12 @@ static inline float neg_f32(float a) { return f32_of(bits32(a) ^ 0x80000000u); }
 static inline double neg_f64(double a) { return f64_of(bits64(a) ^ 0x8000000000000000ull); }
 static inline int sign_f32(float a) { return (int)(bits32(a) >> 31); }
 static inline int sign_f64(double a) { return (int)(bits64(a) >> 63); }
-static inline float copysign_f32(float size, float sign) {
-    return f32_of((bits32(size) & 0x7FFFFFFFu) | (bits32(sign) & 0x80000000u));
-}
 static inline double copysign_f64(double size, double sign) {
     return f64_of((bits64(size) & 0x7FFFFFFFFFFFFFFFull) | (bits64(sign) & 0x8000000000000000ull));
 }
 
 /* A number beats a NaN unless `nan` asks for it; −0 is less than +0. */
-#define MINMAX(NAME, T, OR, AND)                                                                                     \
+#define MINMAX(NAME, T)                                                                                              \
     static inline T min_##NAME(T a, T b, bool nan) {                                                                 \
         if (a != a) return nan ? a : b;                                                                              \
         if (b != b) return nan ? b : a;                                                                              \
@@ -50,12 +47,9 @@ static inline double copysign_f64(double size, double sign) {
         if (a != a) return nan ? a : b;                                                                              \
         if (b != b) return nan ? b : a;                                                                              \
         return a > b || (a == b && !sign_##NAME(a)) ? a : b;                                                         \
-    }                                                                                                                \
-    static inline T xorsign_##NAME(T size, T a, T b) {                                                               \
-        return sign_##NAME(a) != sign_##NAME(b) ? neg_##NAME(abs_##NAME(size)) : abs_##NAME(size);                   \
     }
-MINMAX(f32, float, |, &)
-MINMAX(f64, double, |, &)
+MINMAX(f32, float)
+MINMAX(f64, double)
 
 /* Comparisons: ordered ones are false on NaN, those that end in u true. */
 #define eq_float(a, b) ((a) == (b))
@@ -73,16 +67,6 @@ MINMAX(f64, double, |, &)
 #define num_float(a, b) ((a) == (a) && (b) == (b))
 #define nan_float(a, b) ((a) != (a) || (b) != (b))
 
-#define PROPERTIES(NAME, T, TINY)                                                                                    \
-    static inline uint32_t finite_##NAME(T a) { return abs_##NAME(a) < (T)INFINITY; }                                \
-    static inline uint32_t infinite_##NAME(T a) { return abs_##NAME(a) == (T)INFINITY; }                             \
-    static inline uint32_t number_##NAME(T a) { return a == a; }                                                     \
-    static inline uint32_t notanumber_##NAME(T a) { return a != a; }                                                 \
-    static inline uint32_t normal_##NAME(T a) { return abs_##NAME(a) >= TINY && abs_##NAME(a) < (T)INFINITY; }       \
-    static inline uint32_t subnormal_##NAME(T a) { return abs_##NAME(a) < TINY && a != 0; }
-PROPERTIES(f32, float, FLT_MIN)
-PROPERTIES(f64, double, DBL_MIN)
-
 /* Directed rounding: the nearest, moved one place where the exact error says that it lies on the wrong side. */
 static inline double two_sum_error(double a, double b, double total) {
     const double virtual = total - a;
@@ -98,21 +82,9 @@ static inline float directed32(float nearest, double error, int mode) {
     if (too_high(error, mode, nearest > 0)) return nextafterf(nearest, -INFINITY);
     return too_low(error, mode, nearest < 0) ? nextafterf(nearest, INFINITY) : nearest;
 }
-static inline double directed64(double nearest, double error, int mode) {
-    if (too_high(error, mode, nearest > 0)) return nextafter(nearest, -INFINITY);
-    return too_low(error, mode, nearest < 0) ? nextafter(nearest, INFINITY) : nearest;
-}
 /* a + b where it is exactly 0: of unlike signs −0 downwards, +0 otherwise (IEEE 754, §6.3). */
 static inline double exact_zero(double a, double b, int mode) {
     return sign_f64(a) == sign_f64(b) ? copysign_f64(0.0, a) : mode == DOWN ? -0.0 : 0.0;
-}
-/* value + error to binary32. */
-static inline float narrow_f32(double value, double error, int mode) {
-    const float nearest = (float)value;
-    if (value != value || isinf(value)) return nearest;
-    double difference = isinf(nearest) ? -(double)nearest : value - (double)nearest;
-    if (difference == 0) difference = error;
-    return directed32(nearest, difference, mode);
 }
 static inline float fma_directed_f32(float a, float b, float c, int mode) {
     const double product = (double)a * (double)b, addend = c, total = product + addend;
@@ -123,59 +95,8 @@ static inline float fma_directed_f32(float a, float b, float c, int mode) {
     if (total == 0 && difference == 0) return (float)exact_zero(product, addend, mode);
     return directed32(nearest, difference, mode);
 }
-static inline double fma_directed_f64(double a, double b, double c, int mode) {
-    const double nearest = fma(a, b, c);
-    double error;
-    if (nearest != nearest || isinf(a) || isinf(b) || isinf(c)) return nearest;
-    if (isinf(nearest)) {
-        error = -nearest;
-    } else {
-        const double product = a * b, low = fma(a, b, -product), alpha1 = c + low;
-        const double alpha2 = two_sum_error(c, low, alpha1), beta1 = product + alpha1;
-        error = ((beta1 - nearest) + two_sum_error(product, alpha1, beta1)) + alpha2;
-        if (nearest == 0 && error == 0) return exact_zero(product, c, mode);
-    }
-    return directed64(nearest, error, mode);
-}
-static inline float add_directed_f32(float a, float b, int mode) { return fma_directed_f32(a, 1.0f, b, mode); }
-static inline float sub_directed_f32(float a, float b, int mode) { return fma_directed_f32(a, 1.0f, neg_f32(b), mode); }
-static inline float mul_directed_f32(float a, float b, int mode) {
-    return fma_directed_f32(a, b, f32_of((bits32(a) ^ bits32(b)) & 0x80000000u), mode);
-}
-static inline float div_directed_f32(float a, float b, int mode) {
-    const double x = a, y = b, quotient = x / y, remainder = fma(-quotient, y, x);
-    const double error = isfinite(remainder) ? (remainder > 0) - (remainder < 0) : 0;
-    return narrow_f32(quotient, y < 0 ? -error : y > 0 ? error : 0, mode);
-}
-static inline float sqrt_directed_f32(float a, int mode) {
-    const double x = a, root = sqrt(x), remainder = fma(-root, root, x);
-    return narrow_f32(root, isfinite(remainder) ? (remainder > 0) - (remainder < 0) : 0, mode);
-}
-static inline double add_directed_f64(double a, double b, int mode) {
-    const double nearest = a + b;
-    if (nearest != nearest || isinf(a) || isinf(b)) return nearest;
-    if (nearest == 0) return exact_zero(a, b, mode);
-    return directed64(nearest, isinf(nearest) ? -nearest : two_sum_error(a, b, nearest), mode);
-}
-static inline double sub_directed_f64(double a, double b, int mode) { return add_directed_f64(a, neg_f64(b), mode); }
-static inline double mul_directed_f64(double a, double b, int mode) {
-    return fma_directed_f64(a, b, f64_of((bits64(a) ^ bits64(b)) & 0x8000000000000000ull), mode);
-}
-static inline double div_directed_f64(double a, double b, int mode) {
-    const double nearest = a / b;
-    if (nearest != nearest || isinf(a) || isinf(b) || b == 0) return nearest;
-    return directed64(nearest, isinf(nearest) ? -nearest : fma(-nearest, b, a) * copysign_f64(1.0, b), mode);
-}
-static inline double sqrt_directed_f64(double a, int mode) {
-    const double nearest = sqrt(a);
-    if (!(nearest > 0) || isinf(nearest)) return a == 0 ? a : nearest;
-    return directed64(nearest, fma(-nearest, nearest, a), mode);
-}
-
 /* .approx: through binary64, within one unit in the last place. */
 static inline float rsqrt_approx_f32(float a) { return (float)(1.0 / sqrt((double)a)); }
 static inline float sin_approx_f32(float a) { return (float)sin((double)a); }
 static inline float cos_approx_f32(float a) { return (float)cos((double)a); }
-static inline float tanh_approx_f32(float a) { return (float)tanh((double)a); }
 static inline float lg2_approx_f32(float a) { return (float)log2((double)a); }
-static inline double upper_word(double a) { return f64_of(bits64(a) & 0xFFFFFFFF00000000ull); }

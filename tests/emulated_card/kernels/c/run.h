@@ -37,24 +37,15 @@ enum special { GLOBALTIMER, GLOBALTIMER_LO, GLOBALTIMER_HI, CLOCK, CLOCK_HI, CLO
 struct warp_common;
 struct run;
 
-enum barrier_reduction { BARRIER_POPC, BARRIER_AND, BARRIER_OR };
-
-/* following: the rank where lanes go on. target: offset in the warp of the register that gets the result; 0: none. */
-struct barrier {
-    uint32_t following;
-    enum barrier_reduction reduction;
-    size_t target;
-};
-
 /* What a translated kernel is. A warp is a `struct warp_common` with arrays behind it: `ready`, a bit a basic block
- * where lanes wait to run (by the blocks' ranks), `at`, those lanes, and for barriers `held` and `vote`, the lanes
- * that wait there and those of them whose predicate is true.
+ * where lanes wait to run (by the blocks' ranks), `at`, those lanes, and `held`, the lanes that wait at barriers.
+ * barriers: of each, the rank where lanes go on.
  */
 struct kernel {
     size_t warp_bytes;
-    size_t ready, at, held, vote; /* offsets in the warp */
+    size_t ready, at, held; /* offsets in the warp */
     uint32_t ready_words, entry, barrier_count;
-    const struct barrier *barriers;
+    const uint32_t *barriers;
     uint32_t local_bytes, parameter_bytes, static_shared;
     void (*begin_warp)(struct warp_common *w);
     void (*run_warp)(struct run *k, struct warp_common *w);

@@ -75,27 +75,17 @@ static void begin_block(const struct run *k, struct block *b, uint64_t number) {
     }
 }
 
-/* Lets all lanes go on that wait at a barrier, with its result where it is a reduction. */
+/* Lets all lanes go on that wait at a barrier. */
 static bool pass_barriers(const struct run *k, struct block *b) {
     bool any = false;
     for (uint32_t n = 0; n < k->kernel->barrier_count; ++n) {
-        const struct barrier *barrier = &k->kernel->barriers[n];
-        uint32_t waiting = 0, count = 0;
-        for (uint32_t i = 0; i < b->count; ++i) {
-            waiting += (uint32_t)__builtin_popcount(OF_WARP(warp_of(k, b, i), k->kernel->held, uint32_t)[n]);
-            count += (uint32_t)__builtin_popcount(OF_WARP(warp_of(k, b, i), k->kernel->vote, uint32_t)[n]);
-        }
-        if (!waiting) continue;
-        any = true;
-        const uint32_t result = barrier->reduction == BARRIER_AND ? count == waiting
-                              : barrier->reduction == BARRIER_OR ? count > 0 : count;
         for (uint32_t i = 0; i < b->count; ++i) {
             struct warp_common *w = warp_of(k, b, i);
             uint32_t *held = &OF_WARP(w, k->kernel->held, uint32_t)[n];
-            uint32_t *target = barrier->target ? OF_WARP(w, barrier->target, uint32_t) : NULL;
-            LANES if (target && *held >> l & 1) target[l] = result;
-            if (*held) make_ready(k, w, barrier->following, *held);
-            *held = OF_WARP(w, k->kernel->vote, uint32_t)[n] = 0;
+            if (!*held) continue;
+            any = true;
+            make_ready(k, w, k->kernel->barriers[n], *held);
+            *held = 0;
         }
     }
     return any;
