@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { INVALID_VALUE = 1, LAUNCH_TIMEOUT = 702 };
-#define TURNS_AT_MOST 4000000000ull /* warp instructions of a launch: minutes, for a kernel that never ends */
+#define TURNS_AT_MOST 400000000ull /* warp instructions of a launch: a second, for a kernel that never ends */
 
 typedef struct launch {
     card_work work;
