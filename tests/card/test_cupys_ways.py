@@ -12,7 +12,7 @@ import pytest
 
 ADD = 'extern "C" __global__ void add(const float* x, float* y) {' \\
       ' int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] = x[i] + 1; }'
-N = 1 << 20
+N = 1 << 19
 
 
 def test_plain(bandwidth):
@@ -71,7 +71,7 @@ def seen(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("user")
     (folder / "test_ways.py").write_text(TESTS)
     options = ("--bandwidth-device=cuda:0", "--bandwidth-max-time=0.1")
-    status, shown, rows = shared_card.tested(folder, *options, DEVICES=2, L2_BYTES=1 << 20)
+    status, shown, rows = shared_card.tested(folder, *options, DEVICES=2, L2_BYTES=1 << 18)
     assert status == 0, shown
     return {row["nodeid"].partition("::test_")[2]: row for row in rows}
 

@@ -66,23 +66,18 @@ def test_slower_kernels_are_found_and_the_others_are_not(card: Card, folder: Pat
     assert shown.count("the kernel, not the device") == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("slower", "expected"), [(1.0, ("OK", "stored")), (1.1, ("REGRESSED", "stored"))])
-def test_an_unseen_neighbour_makes_no_regression_and_hides_none(
-    card: Card, tmp_path: Path, slower: float, expected: tuple[str, str]
-) -> None:
+def test_an_unseen_neighbour_makes_no_regression_and_hides_none(card: Card, tmp_path: Path) -> None:
     """Kernels of half a millisecond and of five, beside slices of 2 ms in each 10 ms: the second has one every time."""
     (tmp_path / "test_stream.py").write_text(STREAM)
-    slow = {"MEMORY_PACE": 0.04}
-    only = ("-k", "copy or add")
-    update = ("--bandwidth-update", "--bandwidth-runs=5", *only)
-    written, shown, _ = run(card, tmp_path, *update, SLOW_KERNELS="add_f32=20", **slow)
+    slow: dict[str, object] = {"MEMORY_PACE": 0.04}
+    update = ("--bandwidth-update", "--bandwidth-runs=5")
+    written, shown, _ = run(card, tmp_path, *update, SLOW_KERNELS="add_f32=10", **slow)
     assert written == 0, shown
-    factors = f"copy_f32={slower},add_f32={20 * slower}"
-    beside = {**slow, "NEIGHBOUR": "2000/10000", "SLOW_KERNELS": factors}
-    _, shown, verdicts = run(card, tmp_path, *only, "--bandwidth-max-time=0.3", grid=OTHER_CODE, **beside)
-    assert set(verdicts.values()) <= {expected, ("UNDECIDED", HELD_UP)}, shown
-    assert "something else had the GPU in" in shown or slower > 1, shown
+    beside = {**slow, "NEIGHBOUR": "2000/10000", "SLOW_KERNELS": "scale_f32=1.1,add_f32=11"}
+    _, shown, verdicts = run(card, tmp_path, "--bandwidth-max-time=0.2", grid=OTHER_CODE, **beside)
+    assert verdicts.pop("copy") in (("OK", "stored"), ("UNDECIDED", HELD_UP)), shown
+    assert set(verdicts.values()) <= {("REGRESSED", "stored"), ("UNDECIDED", HELD_UP)}, shown
+    assert "something else had the GPU in" in (tmp_path / "out.json").read_text()
 
 
 def test_a_slower_card_turns_no_share_of_the_probe_red(card: Card, folder: Path) -> None:

@@ -64,6 +64,9 @@ def test_well(bandwidth, copied):
     with cp.cuda.Device(1):
         bandwidth(lambda: cp.copyto(y, x), reads=x, writes=y)
 
+def test_too_large(bandwidth):
+    bandwidth.random(1 << 42, "float32")
+
 def test_clock_that_stands(bandwidth, copied, monkeypatch):
     cp, x, y = copied
     for name in ("monotonic", "perf_counter", "perf_counter_ns"):
@@ -100,6 +103,7 @@ def shown(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> str:
         ("test_capture", "a stream is recording a graph, and nothing can be waited for meanwhile"),
         ("test_other_card", "nothing ran on the timed stream"),
         ("test_thread_with_a_stream_of_its_own", "nothing ran on the timed stream"),
+        ("test_too_large", "does not fit the GPU's memory"),
         ("test_wild_after_its_measurement", LOST),
         ("test_next", LOST),
     ],
@@ -111,4 +115,4 @@ def test_each_is_told_where_it_was_done(shown: str, test: str, line: str) -> Non
 
 def test_nothing_else_is(shown: str) -> None:
     assert "Traceback" not in shown
-    assert re.search(r"^=+ 5 failed, 2 passed, 1 error in ", shown, re.MULTILINE)
+    assert re.search(r"^=+ 6 failed, 2 passed, 1 error in ", shown, re.MULTILINE)

@@ -38,6 +38,13 @@ def test_before_the_beginning_and_null() -> None:
     assert "belong to no array (address 0x0)" in fault.text
 
 
+def test_an_address_that_is_a_number() -> None:
+    text = r'extern "C" __global__ void k(int* out) { asm("ld.global.u32 %0, [4096];" : "=r"(*out)); }'
+    (fault,) = run(text, "k", (1,), (1,), np.zeros(1, np.int32), faulty=True).faults
+    assert (fault.code, fault.threads) == ("out-of-bounds", 1)
+    assert "belong to no array (address 0x1000)" in fault.text
+
+
 TABLE = r"""
 extern "C" __global__ void through(float* out, const float* const* table) {
     out[threadIdx.x] = table[blockIdx.x][threadIdx.x];
