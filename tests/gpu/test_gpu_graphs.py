@@ -6,7 +6,6 @@ import pytest
 from gpu_work import copy_task, measured
 
 from pytest_bandwidth.devices.cuda.device import CudaDevice
-from pytest_bandwidth.domain.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("nvidia")
 SHORT_BYTES = 1 << 20
@@ -27,15 +26,3 @@ def test_a_callables_run_from_a_graph_finds_cold_caches(device: CudaDevice) -> N
     assert replayed.method.endswith("+graph")
     assert replayed.detail["graph_launches"] == 1
     assert 0.5 * alone.seconds < replayed.seconds < 2 * alone.seconds
-
-
-def test_what_waits_inside_of_a_callable_is_not_captured(device: CudaDevice) -> None:
-    task = copy_task(device, SHORT_BYTES)
-
-    def call() -> None:
-        task.call()
-        device.xp.cuda.get_current_stream().synchronize()
-
-    with pytest.raises(UsageError, match="CUDA does not capture the callable"):
-        measured(device, replace(task, call=call, launch=None, graph=True))
-    measured(device, task)  # nothing is left of it

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from gpu_work import copy_task, large, measured, median_seconds
+from gpu_work import large, measured, median_seconds
 
 from pytest_bandwidth.devices.base import KernelSource, Launch, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
@@ -63,8 +63,3 @@ def test_wide_stream_kernels_reach_their_probe(device: CudaDevice, kernel: str) 
     print(kernel, shares)
     assert shares["wide"] is not None
     assert shares["wide"] > 0.9
-
-
-def test_a_copy_of_16_bytes_a_thread_reaches_most_of_its_probe(device: CudaDevice) -> None:
-    found = measured(device, copy_task(device, large(device)))
-    assert found.relative > 0.5
