@@ -42,7 +42,6 @@ def test_the_marker_describes_all_of_its_arguments():
 
 FILES = {
     "pytest.ini": "[pytest]\n{name} = {value}\n",
-    "tox.ini": "[pytest]\n{name} = {value}\n",
     "setup.cfg": "[tool:pytest]\n{name} = {value}\n",
     "pyproject.toml": '[tool.pytest.ini_options]\n{name} = "{value}"\n',
 }
@@ -51,10 +50,8 @@ if int(pytest.__version__.split(".")[0]) >= 9:
 MISSPELT = [
     ("bandwidth_tolerence", "did you mean bandwidth_tolerance?"),
     ("bandwidth-tolerance", "did you mean bandwidth_tolerance?"),
-    ("bandwidth_Strict", "did you mean bandwidth_strict?"),
     ("Bandwidth_tolerance", "did you mean bandwidth_tolerance?"),
     ("bandwidthstrict", "did you mean bandwidth_strict?"),
-    ("bandwidth_busy_procesors", "did you mean bandwidth_busy_processors?"),
     ("bandwidth_xyzzy", "expected one of bandwidth_baseline, *"),
 ]
 
@@ -66,8 +63,9 @@ def ini(pytester, file, name, value="3"):
     return path
 
 
-@pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize(("name", "meant"), MISSPELT)
+@pytest.mark.parametrize(
+    ("file", "name", "meant"), [*(("pytest.ini", *one) for one in MISSPELT), *((file, *MISSPELT[0]) for file in FILES)]
+)
 def test_a_misspelt_name_ends_the_run_with_the_near_miss(pytester, file, name, meant):
     path = ini(pytester, file, name)
     result = pytester.runpytest_inprocess()
@@ -76,7 +74,6 @@ def test_a_misspelt_name_ends_the_run_with_the_near_miss(pytester, file, name, m
 
 
 def test_a_misspelt_name_on_the_command_line_ends_the_run(pytester):
-    pytester.makepyfile("def test(): pass")
     result = pytester.runpytest_inprocess("-o", "bandwidth_tolerence=3%")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: -o bandwidth_tolerence: unknown; did you mean bandwidth_tolerance?{LINK}"])

@@ -50,11 +50,8 @@ def test_suffixes_are_unique_and_safe_in_file_names(devices):
     assert all(1 <= len(s) < 70 and s.replace("-", "").isalnum() and s.isascii() for s in suffixes)
 
 
-def test_names_show_no_control_characters():
+def test_names_show_no_control_characters_and_files_stand_beside_the_one_that_was_asked_for():
     assert names_of([device("a\x1b[2J", "1")]) == ["a\\x1b[2J"]
-
-
-def test_a_devices_file_stands_beside_the_one_that_was_asked_for():
     assert own_file(Path("out/run.json"), "x") == Path("out/run.x.json")
     assert own_file(Path("run"), "x") == Path("run.x")
 

@@ -66,7 +66,7 @@ def test_names_of_tests_and_figures_stay(clean):
 
 def test_nothing_of_the_host_is_in_what_a_private_run_writes(pytester):
     pytest.importorskip("duckdb")
-    pytester.makeini("[pytest]\nbandwidth_private = true\nbandwidth_busy_processors = 1000\nbandwidth_confirm = 1\n")
+    pytester.makeini("[pytest]\nbandwidth_private = true\nbandwidth_busy_processors = 1000\nbandwidth_confirm = 0\n")
     pytester.makepyfile(
         """
         import pytest
