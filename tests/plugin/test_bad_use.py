@@ -6,7 +6,6 @@ import signal
 
 import pytest
 from children import HANGS_SECONDS, wait_for
-from command_runner import LINK
 from filelock import FileLock
 from user_project import COPY
 
@@ -40,27 +39,17 @@ def check_lines(expected, messages):
 # What follows `bandwidth` in line 6, or a body's lines from there, and what is said of it.
 WRONG_CALLS = [
     ("(lambda: None)", r"test_wrong\.py:6: neither reads= nor writes= is declared"),
-    ("(len, a)", r"6: neither .* here reads='args' would declare 1 array \(obj\), 256 B"),
     ("(len, [a, (i for i in a)], reads='args')", r"6: obj\[1\] is a generator, whose arrays"),
     ("(lambda: None, reads=-4)", r"test_wrong\.py:6: reads=-4, expected .* not negative"),
     ("(len, a, read=a)", r"test_wrong\.py:6: found read=, expected reads="),
-    ("(len, a, write=a)", r"test_wrong\.py:6: found write=, expected writes="),
     ("(len, a, reads=a, write=a)", r"test_wrong\.py:6: found write=, expected writes="),
     (".launch(None, 1, 1, (), shared=8)", r"6: launch: found shared=, expected shared_mem="),
     (".launch(None, 1, 1, (), read=a)", r"test_wrong\.py:6: launch: found read=, expected reads="),
-    (".launch(None, 1, 1, (), write=a)", r"test_wrong\.py:6: launch: found write=, expected writes="),
     ("(lambda: None, reads=0)", r"test_wrong\.py:6: .*add up to 0 bytes"),
-    ("(lambda: None, reads=1.5)", r"reads=1\.5, expected arrays, whole numbers of bytes"),
-    ("(lambda: None, reads='a')", r"reads='a', expected arrays"),
     ("(lambda: None, reads=object())", r"test_wrong\.py:6: a builtins\.object in reads= or writes= is no array"),
     ("(a, reads=a)", r"found an object of type ndarray, expected a callable"),
     ("(lambda: None, reads=a, flop=-1)", r"flop=-1, expected"),
     ("(lambda: None, reads=a, label='')", r"label='', expected printable text"),
-    ("(lambda: None, reads=a, setup=3)", r"setup=3, expected a callable"),
-    (
-        "(lambda: None, reads=a)\n    bandwidth(lambda: None, reads=a)",
-        r"two measurements without a label in one test \(lines 6 and 7\): give each a label= of its own",
-    ),
     (
         "    for _ in range(2):\n        bandwidth(lambda: None, reads=a)",
         r"test_wrong\.py:7: two measurements without a label in one test",
@@ -72,11 +61,11 @@ WRONG_CALLS = [
         "(lambda: None, reads=8)\n    bandwidth.tags['n'] = np.zeros(2)",
         r"tags: found 'n': .*0.*, expected text as name, text or a number as value",
     ),
-    (".random(-1)", r"test_wrong\.py:6: shape=-1, expected"),
     (".random(1 << 50)", r"py:6: an array of \(1125899906842624,\) float32 needs .*: use a smaller size"),
     (".random(4, 'colour')", r"test_wrong\.py:6: .*colour"),
     (".kernel('nowhere.cu', 'k')", r"no kernel file 'nowhere\.cu' in [^,;]*, [^,;]*; shipped files are .*stream\.cu"),
     (".kernel('stream.cu', 'triad_f31')", r"stream\.cu has no kernel 'triad_f31', it has .*triad_f32"),
+    (".kernel('__device__ int one() { return 1; }  // on one line')", r"py:6: the source text holds no kernel: name "),
 ]
 
 
@@ -91,22 +80,19 @@ LAUNCH = """
     b, c = bandwidth.random(n), bandwidth.random(n)
     a = bandwidth.empty(n)
     k = bandwidth.kernel("stream.cu", "triad_f32")
-    bandwidth.launch(k, {grid}, {block}, {args}, reads=(b, c), writes=a)
+    bandwidth.launch(k, 1, 64, {args}, reads=(b, c), writes=a)
 """
-WRONG_LAUNCHES = [
-    ({"args": "(a, b, c, 3.0, n)"}, r"3\.0.*np\.float32\(3\.0\)"),
-    ({"args": "(a, b, c[::2], np.float32(3), n)"}, r"contiguous"),
-    ({"args": "(a, b, [1, 2], np.float32(3), n)"}, r"list"),
-    ({"grid": "0"}, r"grid=0, expected one to three whole numbers"),
-    ({"block": "(1, 2, 3, 4)"}, r"block=\(1, 2, 3, 4\), expected one to three"),
-    ({"args": "a"}, r"args is a ndarray, expected a tuple"),
-]
+WRONG_ARGUMENTS = {
+    "(a, b, c, 3.0, n)": r"3\.0.*np\.float32\(3\.0\)",
+    "(a, b, c[::2], np.float32(3), n)": r"contiguous",
+    "(a, b, [1, 2], np.float32(3), n)": r"list",
+    "a": r"args is a ndarray, expected a tuple",
+}
 
 
 def test_wrong_launches(project):
-    whole = {"grid": "1", "block": "64", "args": "(a, b, c, np.float32(3), np.int64(n))"}
-    messages = failures(project, *(LAUNCH.format(**{**whole, **change}) for change, _ in WRONG_LAUNCHES))
-    check_lines([expected for _, expected in WRONG_LAUNCHES], messages)
+    messages = failures(project, *(LAUNCH.format(args=args) for args in WRONG_ARGUMENTS))
+    check_lines(list(WRONG_ARGUMENTS.values()), messages)
 
 
 WRONG_MARKERS = [
@@ -147,6 +133,8 @@ WRONG_VALUES = {
     "pairs=3": r"found '3', expected a whole number from 4 to",
     "commit=3f2c1ab": r"found '3f2c1ab', expected a commit's full hash",
     "settle=unsure": r"found 'unsure', expected changed or never",
+    "utilization_classes=80% 60%": r"expected three falling shares such as '80% 60% 35%'",
+    "utilization_classes=35% 60% 80%": r"expected three falling shares",
     "device_tolerance=0": r"found '0', expected more than 0 %",
 }
 NEEDS_BASELINE = "needs --bandwidth-baseline=PATH to write to"
@@ -177,9 +165,6 @@ def test_wrong_options(project):
 
 
 WRONG_BASELINES = {
-    "": r"b\.yaml:1: ",
-    "{{{{": r"b\.yaml:1: ",
-    "schema: 99\n": r"b\.yaml:1: .*99",
     "schema: 2\ndevice: {name: NVIDIA A100}\ntests: {}\n": r"NVIDIA A100",
     "schema: 2\ndevice: {name: x}\ntests:\n  a::b:\n    bandwidth: fast\n": r"b\.yaml:5: .*fast",
 }
@@ -208,48 +193,37 @@ def test_no_gpu_is_one_line(project):
     assert re.search(r"CuPy|CUDA|driver", lines[0])
 
 
-KEPT = """
-import numpy as np
-
-kept = []
-
-def test_first(bandwidth):
-    kept.append(bandwidth)
-
-def test_second():
-    kept[0](np.sum, np.ones(9), reads=72)
-"""
-LATE = """
+ENDED = """
 import numpy as np
 import pytest
 
+kept = []
+
 @pytest.fixture
 def late(bandwidth):
+    kept.append(bandwidth)
     yield
     bandwidth(np.sum, np.ones(9), reads=72)
 
 def test_early(late):
     pass
+
+def test_another():
+    kept[0](np.sum, np.ones(9), reads=72)
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "outcomes", "told_at"),
-    [
-        pytest.param(KEPT, {"passed": 1, "failed": 1}, "*", id="kept from another test"),
-        pytest.param(LATE, {"passed": 1, "errors": 1}, "test_ended.py:8: ", id="in a teardown"),
-    ],
-)
-def test_a_fixture_whose_test_has_ended_measures_nothing(project, text, outcomes, told_at):
-    project.file("test_ended.py", text)
-    result = project.run_here()
-    result.assert_outcomes(**outcomes)
+def test_a_fixture_whose_test_has_ended_measures_nothing(project):
+    project.file("test_ended.py", ENDED)
+    result = project.run_here("-p", "no:randomly")
+    result.assert_outcomes(passed=1, errors=1, failed=1)
     has_ended = (
         "the test that this bandwidth fixture belongs to has ended, and with it what is judged: measure in the test"
     )
-    result.stdout.fnmatch_lines([f"{told_at}{has_ended}*"])
     # A test that asks for the fixture is told in one line; one that does not is pytest's own to report.
-    assert ("bandwidth.py" in result.stdout.str()) is (text == KEPT)
+    result.stdout.fnmatch_lines([f"test_ended.py:11: {has_ended}*"])
+    assert result.stdout.str().count(has_ended) > 1
+    assert "bandwidth.py" in result.stdout.str()
 
 
 NOTHING_TO_JUDGE = """
@@ -295,22 +269,10 @@ WHY_NOTHING = {
 
 def test_what_leaves_nothing_to_judge_fails_with_strict(project):
     project.file("test_nothing.py", NOTHING_TO_JUDGE)
-    for option in ((), ("--bandwidth-disable",)):
-        project.run_here(*option).assert_outcomes(passed=7)
+    project.run_here("--bandwidth-disable").assert_outcomes(passed=7)
     result = project.run_here("--bandwidth-strict")
     result.assert_outcomes(passed=2, failed=5)
     assert {said: result.outlines.count(said) for said in WHY_NOTHING} == WHY_NOTHING
-
-
-def test_an_output_that_is_a_link_is_written_through(project):
-    project.file(
-        "test_sum.py", "import numpy as np\n\ndef test_sum(bandwidth):\n    bandwidth(np.sum, np.ones(9), reads=72)\n"
-    )
-    real = project.file("real.json", "")
-    (project.path / "run.json").symlink_to(real)
-    project.run_here("--bandwidth-json=run.json").assert_outcomes(passed=1)
-    assert (project.path / "run.json").is_symlink()
-    assert '"results"' in real.read_text()
 
 
 def test_outcomes_of_pytest_keep_their_meaning_in_a_callable(project):
@@ -322,17 +284,13 @@ def test_outcomes_of_pytest_keep_their_meaning_in_a_callable(project):
     assert "the measured callable raised" not in result.stdout.str()
 
 
-def test_pytest_exit_in_a_callable_ends_the_run(project):
-    call = "pytest.exit('enough', returncode=7)"
-    project.file("test_own.py", f"import pytest\ndef test_own(bandwidth):\n    bandwidth(lambda: {call}, reads=8)\n")
+def test_pytest_exit_and_ctrl_c_in_a_callable_end_the_run(project):
+    text = "import pytest\ndef test_own(bandwidth):\n    def call():\n        {}\n    bandwidth(call, reads=8)\n"
+    project.file("test_own.py", text.format("pytest.exit('enough', returncode=7)"))
     result = project.run_here()
     assert result.ret == 7
     result.stdout.fnmatch_lines(["*Exit: enough*"])
-
-
-def test_ctrl_c_in_a_callable_ends_the_run(project):
-    text = "def test_own(bandwidth):\n    def call():\n        raise KeyboardInterrupt\n    bandwidth(call, reads=8)\n"
-    project.file("test_own.py", text)
+    project.file("test_own.py", text.format("raise KeyboardInterrupt"))
     with pytest.raises(KeyboardInterrupt):
         project.run_here()
 
@@ -360,7 +318,6 @@ def test_ctrl_c_while_measuring_leaves_no_lock_and_no_half_written_file(project,
 
 
 def test_a_bad_value_is_blamed_on_where_it_was_given(project):
-    project.file("test_copy.py", COPY)
     by_option = project.run_here("-o", "bandwidth_lock_timeout=soon")
     assert by_option.ret == pytest.ExitCode.USAGE_ERROR
     by_option.stderr.fnmatch_lines(["ERROR: -o bandwidth_lock_timeout: found 'soon', expected *"])
@@ -369,45 +326,38 @@ def test_a_bad_value_is_blamed_on_where_it_was_given(project):
     by_file.stderr.fnmatch_lines([f"ERROR: bandwidth_busy_processors in {ini}: found 'soon', expected *"])
 
 
-def test_nonsense_is_undecided_and_never_written(project):
-    project.file("test_it.py", "def test_nothing(bandwidth):\n    bandwidth(lambda: None, reads=1 << 30)\n")
-    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+NOTHING = """
+import pathlib
+
+def test_nothing(bandwidth):
+    bandwidth(lambda: None, reads=1 << 30)
+
+def test_few_bytes(bandwidth):
+    seconds = bandwidth(lambda: None, reads=1 << 18).detail["call_seconds"]
+    pathlib.Path("told.txt").write_text(str(seconds))
+"""
+
+
+def test_nonsense_is_undecided_and_never_written_and_few_bytes_are_held_to_an_empty_call(project):
+    project.file("test_it.py", NOTHING)
+    result = project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     seen = "UNDECIDED *is more than * of what the probe's fastest sample reached*"
-    result.stdout.fnmatch_lines(["* UNDECIDED  above the probe", seen])
-    assert not (project.path / "b.yaml").exists()
-
-
-def test_a_callable_of_few_bytes_is_held_to_what_calling_one_takes_that_does_nothing(project):
-    body = "    seconds = bandwidth(lambda: None, reads=1 << 18).detail['call_seconds']\n"
-    keep = "    pathlib.Path('told.txt').write_text(str(seconds))\n"
-    project.file("test_it.py", f"import pathlib\n\ndef test_nothing(bandwidth):\n{body}{keep}")
-    project.run()  # in a process of its own: its caches are the machine's, and cold
+    result.stdout.fnmatch_lines(["*test_nothing *UNDECIDED  above the probe", seen])
+    written = project.path / "b.yaml"
+    assert not written.exists() or "test_nothing" not in written.read_text()
     # How fast this machine's probe is decides whether 256 KiB in such a time are believed: its unit tests give both.
     assert float((project.path / "told.txt").read_text()) > 0
 
 
 SMALL_WORK = """
-import numba
 import numpy as np
 import pytest
 
-@numba.njit
-def double(x, y):
-    for i in range(x.size):
-        y[i] = 2 * x[i]
-
-one, floats = np.ones(1), [1.0] * 1024
-x, y = np.ones(1024, "float32"), np.empty(1024, "float32")
-more, there = np.ones(1 << 14, "float32"), np.empty(1 << 14, "float32")
+one, x, y = np.ones(1), np.ones(1024, "float32"), np.empty(1024, "float32")
 CALLS = {
     "one element": (lambda: np.add(one, one, out=one), 16),
-    "floats": (lambda: sum(floats), 24 << 10),
     "copy": (lambda: np.copyto(y, x), 8 << 10),
-    "add": (lambda: np.add(x, x, out=y), 8 << 10),
     "sum": (lambda: float(x.sum()), 4 << 10),
-    "numba": (lambda: double(x, y), 8 << 10),
-    "copy more": (lambda: np.copyto(there, more), 128 << 10),
-    "numba more": (lambda: double(more, there), 128 << 10),
 }
 
 @pytest.mark.parametrize("name", CALLS)
@@ -417,13 +367,11 @@ def test_small(bandwidth, name):
 """
 
 
-@pytest.mark.processes
 def test_real_work_is_told_from_none_however_small_it_is(project):
-    pytest.importorskip("numba", reason="needs the extra cpu")
     project.file("test_small.py", SMALL_WORK)
-    rows = project.document()["results"]
-    assert len(rows) == 8
-    assert [row["key"] for row in rows if "does nothing" in row["reason"]] == []
+    project.run_here("--bandwidth-json=run.json")
+    rows = json.loads((project.path / "run.json").read_text())["results"]
+    assert [(row["gbps"] is None, "does nothing" in row["reason"]) for row in rows] == [(False, False)] * 3
 
 
 FROZEN = """
@@ -443,10 +391,3 @@ def test_a_test_that_stops_the_clock_is_measured_by_the_real_one(project):
     project.file("test_clock.py", FROZEN)
     said, _ = project.start("test_clock.py").communicate(timeout=HANGS_SECONDS)
     assert "1 passed" in said, said
-
-
-def test_text_without_a_kernel_is_no_file(project):
-    text = "__device__ int one() { return 1; } " + "// on one line " * 20
-    (said,) = failures(project, f"    bandwidth.kernel({text!r})")
-    kind = LINK.replace("usageerror", "kernelerror")
-    assert said == f"test_wrong.py:5: the source text holds no kernel: name the one that is meant{kind}"

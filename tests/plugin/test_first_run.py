@@ -1,8 +1,6 @@
 """What a newcomer sees: a test, a header, a table, a document."""
 
 import json
-import subprocess
-import sys
 from datetime import datetime
 
 import pytest
@@ -99,52 +97,3 @@ def test_labels_values_setup_and_a_shipped_kernel_on_the_host(project):
         "shipped_kernel",
         "value",
     ]
-
-
-@pytest.mark.smoke
-def test_compare_samples_in_the_same_rounds_and_asserts_a_ratio(slept):
-    slept.file(
-        "test_compare.py",
-        """
-import numpy as np
-from virtual_time import sleep
-
-def test_compare(bandwidth):
-    a, b = bandwidth.random(1 << 20, "float32"), bandwidth.empty(1 << 20, "float32")
-    def once():
-        np.copyto(b, a)
-        sleep(0.001)
-    def five_times():
-        for _ in range(5):
-            once()
-    compared = bandwidth.compare({"five": five_times, "once": once}, reads=a, writes=b)
-    assert len(compared["five"].samples) == len(compared["once"].samples) >= 3
-    ratio = compared.ratio("once", over="five")
-    assert 4.5 < ratio.value < 5, str(ratio)
-    assert (a == b).all()
-""",
-    )
-    document = slept.document("--bandwidth-min-samples=12", "--bandwidth-max-time=0.3")
-    assert [row["label"] for row in document["results"]] == ["five", "once"]
-    assert all(row["relative"] for row in document["results"])
-
-
-# The console script's, where CuPy cannot be imported.
-WITHOUT_CUPY = """
-import sys
-sys.modules["cupy"] = None
-from pytest_bandwidth.cli.main import main
-sys.exit(main())
-"""
-
-
-def test_a_saved_run_is_rendered_where_there_is_no_cupy(project):
-    pytest.importorskip("vl_convert", reason="vl-convert is not installed: pip install 'pytest-bandwidth[report]'")
-    project.file("test_copy.py", COPY)
-    project.run_here("--bandwidth-json=run.json")
-    for name in ("x.html", "x.png"):
-        command = [sys.executable, "-c", WITHOUT_CUPY, "report", "run.json", "-o", name]
-        said = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
-        assert (said.returncode, said.stderr) == (0, f"wrote {name}\n")
-    assert "test_copy.py::test_copy" in (project.path / "x.html").read_text(encoding="utf-8")
-    assert (project.path / "x.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")

@@ -49,7 +49,7 @@ def commands(result: pytest.RunResult) -> list[str]:
 @pytest.mark.processes
 def test_a_failure_is_annotated_on_its_line_and_leads_the_summary(github):
     github.summary.write_text("# An earlier command of the step\n", encoding="utf-8")
-    result = github.run("-o", "bandwidth_confirm=1")
+    result = github.run("-o", "bandwidth_confirm=1", "-n1")
     result.assert_outcomes(failed=1)
     (command,) = commands(result)
     kind, file, line, title, message = COMMAND.fullmatch(command).groups()
@@ -61,7 +61,7 @@ def test_a_failure_is_annotated_on_its_line_and_leads_the_summary(github):
     assert re.fullmatch(r" +re-runs +[\d.]+ GB/s", again)
     summary = github.summary.read_text(encoding="utf-8")
     assert summary.startswith("# An earlier command of the step\n\n## ❌ ")
-    assert summary.count("\n## ") == 1, "fresh processes report to their run, not to the job"
+    assert summary.count("\n## ") == 1, "fresh processes and workers report to their run, not to the job"
     assert "❌ REGRESSED" in summary
 
 
@@ -90,24 +90,7 @@ def test_what_cannot_be_judged_is_a_warning_and_a_summary_that_cannot_be_written
     result.stdout.fnmatch_lines(["no job summary: $GITHUB_STEP_SUMMARY cannot be written: *"])
 
 
-@pytest.mark.processes
-def test_workers_leave_it_to_the_controller(github):
-    github.file("test_floor.py", FLOORED + FLOORED.replace("test_slow", "test_other"))
-    result = github.run("-o", "bandwidth_confirm=0", "-n2")
-    result.assert_outcomes(failed=2)
-    assert len(commands(result)) == 2
-    assert github.summary.read_text(encoding="utf-8").count("## ") == 1
-
-
-def test_elsewhere_nothing_is_said(github, monkeypatch):
-    monkeypatch.delenv("GITHUB_ACTIONS")
-    result = github.run_here("-o", "bandwidth_confirm=0")
-    result.assert_outcomes(failed=1)
-    assert commands(result) == []
-    assert not github.summary.exists()
-
-
-def test_a_test_outside_of_the_checkout_is_annotated_at_the_job(github, monkeypatch):
+def test_a_test_outside_of_the_checkout_is_annotated_at_the_job_and_elsewhere_nothing_is_said(github, monkeypatch):
     elsewhere = github.path / "checkout"
     elsewhere.mkdir()
     monkeypatch.setenv("GITHUB_WORKSPACE", str(elsewhere))
@@ -115,26 +98,28 @@ def test_a_test_outside_of_the_checkout_is_annotated_at_the_job(github, monkeypa
     assert command.startswith("::error title=REGRESSED%3A ")
     assert "re-runs" not in command, "with bandwidth_confirm=0 there are none"
     assert "old code" not in command, "a floor is compared with no old code"
+    github.summary.unlink()
+    monkeypatch.delenv("GITHUB_ACTIONS")
+    assert commands(github.run_here("-o", "bandwidth_confirm=0")) == []
+    assert not github.summary.exists()
 
 
-def test_a_usage_error_that_stops_the_run_is_the_summary(github):
-    result = github.run("--bandwidth-baseline=nowhere.yaml")
+def test_what_stops_the_run_is_the_summary(github):
+    result = github.run_here("--bandwidth-baseline=nowhere.yaml")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     heading, _, said = github.summary.read_text(encoding="utf-8").strip().partition("\n\n")
     assert heading == "## ❌ The run stopped before its tests"
     assert said.startswith("- no baseline file nowhere&#46;yaml")
-
-
-def test_what_cannot_be_collected_is_the_summary(github):
+    github.summary.unlink()
     github.file("test_broken.py", "import nothing_of_this_name")
-    result = github.run("--bandwidth-device=cpu")
+    result = github.run_here("--bandwidth-device=cpu")
     assert result.ret == pytest.ExitCode.INTERRUPTED
     said = github.summary.read_text(encoding="utf-8")
     assert said.startswith("\n## ❌ The run stopped before its tests")
     assert "- test_broken.py: ModuleNotFoundError: No module named 'nothing" in html.unescape(said)
     github.summary.unlink()
     github.file("pytest.ini", "[pytest]\n")
-    assert github.run(quick=False).ret == pytest.ExitCode.INTERRUPTED
+    assert github.run_here(quick=False).ret == pytest.ExitCode.INTERRUPTED
     assert not github.summary.exists(), "without options of the plugin it is no concern of it"
 
 

@@ -23,7 +23,6 @@ import pytest
 def pytest_runtest_makereport(item, call):
     {body}
 """
-OLD_STYLE = "outcome = yield\n    outcome.get_result().outcome = 'passed'"
 NEW_STYLE = "report = yield\n    report.outcome = 'passed'\n    return report"
 NEW_REPORT = (
     "report = yield\n    return pytest.TestReport(item.nodeid, item.location, {}, 'passed', None, call.when, (), 0.0)"
@@ -31,9 +30,6 @@ NEW_REPORT = (
 # What hides a failure: the text of a conftest.py, one put before the test, and whether the report says that it failed.
 HIDDEN = {
     "fail replaced by the test": ("", "import pytest\npytest.fail = lambda *_, **__: None\n", False),
-    "outcome set by an old wrapper": (
-        SET_OUTCOME.format(how="hookwrapper=True", order="tryfirst", body=OLD_STYLE), "", False
-    ),
     "outcome set by a wrapper": (SET_OUTCOME.format(how="wrapper=True", order="tryfirst", body=NEW_STYLE), "", False),
     "another report": (SET_OUTCOME.format(how="wrapper=True", order="tryfirst", body=NEW_REPORT), "", False),
     "outcome set before it is logged": (
@@ -47,10 +43,6 @@ HIDDEN = {
         ), "", False
     ),
     "status set at the end": ("def pytest_sessionfinish(session):\n    session.exitstatus = 0\n", "", True),
-    "status set last of all": (
-        "import pytest\n@pytest.hookimpl(wrapper=True, tryfirst=True)\n"
-        "def pytest_sessionfinish(session):\n    yield\n    session.exitstatus = 0\n", "", True
-    ),
     "status set while pytest ends": (
         "def pytest_sessionstart(session):\n    session.config.kept = session\n"
         "def pytest_unconfigure(config):\n    config.kept.exitstatus = 0\n", "", True
@@ -99,23 +91,26 @@ def test_slow(bandwidth):
 
 def test_broken(bandwidth):
     raise ValueError("no such kernel")
+
+def test_lost(bandwidth):
+    pass
 """
+WHYS = (
+    "failed by marked bandwidth, and measured nothing: there is nothing to judge",
+    "failed by ValueError: no such kernel",
+    "failed by test_k.py::test_lost is in the baseline, and the test passed and measured nothing",
+)
 
 
 def test_what_strict_fails_cannot_be_hidden(slept):
     slept.file("conftest.py", HIDDEN["outcome set by a wrapper"][0])
-    slept.file("test_k.py", UNJUDGED + "\ndef test_lost(bandwidth):\n    pass\n")
+    slept.file("test_k.py", UNJUDGED)
     slept.file("b.yaml", "schema: 2\ntests:\n  test_k.py::test_lost: {bandwidth: 1 MB/s}\n")
     result = slept.run_here("--bandwidth-strict", "--bandwidth-baseline=b.yaml")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     told = [line for line in result.outlines if line.startswith("FAILED: ")]
-    whys = (
-        "failed by marked bandwidth, and measured nothing: there is nothing to judge",
-        "failed by ValueError: no such kernel",
-        "failed by test_k.py::test_lost is in the baseline, and the test passed and measured nothing",
-    )
-    assert all(any(why in line for line in told) for why in whys)
-    assert len(told) == 3
+    assert len(told) == len(WHYS)
+    assert all(any(why in line for line in told) for why in WHYS)
 
 
 LEGITIMATE = {
@@ -138,25 +133,21 @@ def test_an_expected_failure_is_none(slept, kind):
     assert row["xfail"].startswith("known")
 
 
-SECOND_TIME = SLOW.replace("0.002", "0.002 if tries else 0.2").replace("90 TB/s", "100 MB/s").replace(
-    "    bandwidth(", "    tries.append(1)\n    bandwidth("
-).replace("import pytest\n", "import pytest\n\ntries = []\n").replace("if tries", "if len(tries) > 1")  # fmt: skip
+SECOND_TIME = SLOW.replace("bandwidth(sleep, 0.002", "tries.append(1)\n    bandwidth(sleep, 0.002 / len(tries) ** 9")
 
 
 def test_a_rerun_that_passes_is_none(slept):
     pytest.importorskip("pytest_rerunfailures")
-    slept.file("test_k.py", SECOND_TIME)
+    slept.file("test_k.py", f"tries = []\n{SECOND_TIME}".replace("90 TB/s", "1 GB/s"))
     result = slept.run_here("-o", "bandwidth_confirm=0", "--reruns=1")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["1 measured: 1 OK"])
-    assert slept.run_here("-o", "bandwidth_confirm=0").ret == 1
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("args", [("-x",), ("-n1",)], ids=" ".join)
-def test_processes_hide_no_failure(slept, args):
+def test_processes_hide_no_failure(slept):
     slept.file("conftest.py", HIDDEN["outcome set by a wrapper"][0])
     slept.file("test_k.py", SLOW)
-    result = slept.run("-o", "bandwidth_confirm=1", *args)
+    result = slept.run("-o", "bandwidth_confirm=1", "-n1")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert len([line for line in result.outlines if line.startswith(f"FAILED: {WHY}")]) == 1

@@ -38,10 +38,7 @@ def test_a_disabled_run_says_what_becomes_of_the_bodies(project):
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["bandwidth: *; disabled: bodies run once, untimed; nothing is judged"])
     assert "baseline: none" not in result.stdout.str()
-
-
-def test_the_traffic_device_says_that_it_executes_without_counting(project):
-    project.file("test_fill.py", KERNEL)
+    project.file("test_once.py", KERNEL)
     result = project.pytester.runpytest_inprocess("--bandwidth-device=traffic", "--bandwidth-disable")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["bandwidth: *; disabled: kernels are executed once, uncounted; nothing is judged"])
@@ -66,20 +63,14 @@ def test_strict_and_nothing_to_judge_exclude_each_other_but_for_a_strict_ini_fil
     refused.stderr.fnmatch_lines([f"ERROR: --bandwidth-strict and bandwidth_{name} in {path} exclude each other*"])
 
 
-def test_outputs_of_the_ini_file_are_named_by_it(project):
+def test_the_ini_file_is_named_by_itself(project):
     (project.path / "tests").mkdir()
-    path = ini(project, "bandwidth_json = tests")
     project.file("test_once.py", ONCE)
+    path = ini(project, "bandwidth_json = tests")
     result = project.run_here()
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"ERROR: bandwidth_json in {path}: found the folder *tests, expected a file*"])
-    result = project.run_here("-o", "bandwidth_json=tests")
-    result.stderr.fnmatch_lines(["ERROR: -o bandwidth_json: found the folder *tests, expected a file*"])
-
-
-def test_contradictions_name_the_ini_files_half(project):
-    path = ini(project, "bandwidth_update = true")
-    project.file("test_once.py", ONCE)
+    ini(project, "bandwidth_update = true")
     result = project.run_here()
     result.stderr.fnmatch_lines(
         [f"ERROR: bandwidth_update in {path} needs --bandwidth-baseline=PATH to write to{LINK}"]
@@ -90,7 +81,6 @@ def test_contradictions_name_the_ini_files_half(project):
     ("more", "conftest", "made"),
     [
         ((), "", False),
-        (("--bandwidth-json=run.json",), "", True),
         ((), "def pytest_bandwidth_document(document):\n    print(document['run_id'])\n", True),
     ],
 )

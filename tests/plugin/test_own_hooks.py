@@ -10,6 +10,9 @@ from user_project import COPY
 pytestmark = [pytest.mark.in_process, pytest.mark.slow, pytest.mark.usefixtures("inside")]
 
 CONFTEST = """
+from dataclasses import replace
+from pytest_bandwidth.hooks import Column, Judged, JudgedTest
+
 def pytest_bandwidth_environment(environment):
     environment["rack"] = "B7"
 
@@ -18,28 +21,30 @@ def pytest_bandwidth_document(document):
 
 def pytest_bandwidth_peaks(identity):
     return "200 GB/s" if identity.kind == "cpu" else None
+
+def pytest_bandwidth_judged(config, test: JudgedTest, judged: dict[str, Judged]):
+    for key, one in judged.items():
+        with test.alone():
+            seen = f"{test.test.nodeid} on {test.identity.kind}"
+        judged[key] = replace(one, measurement=one.measurement.with_detail("seen", seen))
+
+def pytest_bandwidth_columns():
+    return [Column("seen", "seen", lambda result: result.detail.get("seen"))]
 """
 
 
-def test_they_change_environment_document_and_peak_unless_the_ini_file_has_one(project):
+def test_they_change_environment_document_evidence_and_peak_unless_the_ini_file_has_one(project):
     project.file("conftest.py", CONFTEST)
     project.file("test_copy.py", COPY)
-    document = project.document()
+    document = project.document("--bandwidth-csv=run.csv")
+    assert document["results"][0]["detail"]["seen"] == "test_copy.py::test_copy on cpu"
+    assert "test_copy.py::test_copy on cpu" in (project.path / "run.csv").read_text()
     assert document["environment"]["rack"] == "B7"
     assert document["findings"][-1] == {"code": "mine", "text": "1 results"}
     assert document["device"]["peak"] == {"gbps": 200.0, "source": "the hook pytest_bandwidth_peaks"}
     assert document["results"][0]["utilization_of"] == "peak"
     peak = project.document("-o", "bandwidth_peak=300 GB/s")["device"]["peak"]
     assert peak == {"gbps": 300.0, "source": "bandwidth_peak in the ini file"}
-
-
-def test_a_document_that_is_no_json_is_told_and_fails_the_run(project):
-    project.file("conftest.py", "def pytest_bandwidth_document(document):\n    document['mine'] = object()\n")
-    project.file("test_copy.py", COPY)
-    result = project.run("--bandwidth-json=run.json")
-    assert result.ret == 4
-    result.stdout.fnmatch_lines(["ERROR: run.json was not written: *not JSON serializable*"])
-    assert not (project.path / "run.json").exists()
 
 
 BREAKS = """
@@ -118,29 +123,6 @@ def test_they_change_what_was_given_report_and_are_called_at_the_end(project):
     assert (project.path / "finished.txt").read_text() == "UNDECIDED"
 
 
-EVIDENCE = """
-from dataclasses import replace
-from pytest_bandwidth.hooks import Column, Judged, JudgedTest
-
-def pytest_bandwidth_judged(config, test: JudgedTest, judged: dict[str, Judged]):
-    for key, one in judged.items():
-        with test.alone():
-            seen = f"{test.test.nodeid} on {test.identity.kind}"
-        judged[key] = replace(one, measurement=one.measurement.with_detail("seen", seen))
-
-def pytest_bandwidth_columns():
-    return [Column("seen", "seen", lambda result: result.detail.get("seen"))]
-"""
-
-
-def test_one_adds_evidence_to_what_is_judged(project):
-    project.file("conftest.py", EVIDENCE)
-    project.file("test_copy.py", COPY)
-    (row,) = project.document("--bandwidth-csv=run.csv")["results"]
-    assert row["detail"]["seen"] == "test_copy.py::test_copy on cpu"
-    assert "test_copy.py::test_copy on cpu" in (project.path / "run.csv").read_text()
-
-
 COLUMN = "from pytest_bandwidth.hooks import Column; return [Column('rows', '', id, "
 KEY = "pytest_bandwidth_columns: found the column"
 FULL = "return [type('Full', (), {'check': lambda _: 1 / 0, 'write': print})()]"
@@ -153,18 +135,12 @@ DIVIDES = "raised ZeroDivisionError: division by zero"
     [
         ("columns(): return {'rows': 1}", "pytest_bandwidth_columns: found {'rows': 1}, expected a list of Column: *"),
         (f"columns(): {COLUMN}outputs='csv')]", f"{KEY} 'rows' with outputs='csv', expected a tuple of terminal, *"),
-        (f"columns(): {COLUMN}outputs=['json'])]", f"{KEY} 'rows' with outputs=?'json'?, expected a tuple of *"),
         (f"columns(): {COLUMN})] * 2", f"{KEY} 'rows' twice, expected a key of its own*"),
         ("formats(): return ['md']", "pytest_bandwidth_formats: found 'md' in its list, expected a list of Format: *"),
-        ("devices(): return 7", "pytest_bandwidth_devices: found 7, expected a list of DeviceType: *"),
-        ("reporters(): return 3", "pytest_bandwidth_reporters: found 3, expected a list of Reporter: *"),
         ("reporters(): return ['a']", "pytest_bandwidth_reporters: found 'a' without check and write, expected *"),
         ("given(options): options['csv'] = 'a'", "pytest_bandwidth_given: found csv = 'a', expected a Given: *"),
-        ("given(options): options['cvs'] = 'a'", "pytest_bandwidth_given: found the option 'cvs', expected one of *"),
-        ("peaks(): return 'fast'", "pytest_bandwidth_peaks, for *: found 'fast'*"),
         ("peaks(): raise OSError('none')", f"conftest.py:1: pytest_bandwidth_peaks raised OSError: none{LINK}"),
         (f"reporters(): {FULL}", f"conftest.py:1: Full.check {DIVIDES}{LINK}"),
-        ("start(): 1 / 0", f"conftest.py:1: pytest_bandwidth_start {DIVIDES}{LINK}"),
         (f"start(identity): {NO_GPU}", f"found cpu, expected a GPU{LINK}"),
     ],
 )
@@ -184,8 +160,6 @@ def test_a_hook_that_goes_wrong_before_any_test_ends_the_run_in_one_line(project
     ("hook", "said"),
     [
         ("judged(judged): judged.update(dict.fromkeys(judged, 3))", "pytest_bandwidth_judged: left 3 in *"),
-        ("judged(): 1 / 0", f"conftest.py:1: pytest_bandwidth_judged {DIVIDES}"),
-        ("frameworks(): return ['mxnet']", "*: pytest_bandwidth_frameworks: found *, expected a dictionary: *"),
         ("frameworks(): return {'numpy': repr}", "*: pytest_bandwidth_frameworks: found *, expected a Framework"),
     ],
 )
@@ -208,23 +182,30 @@ def test_the_examples_of_column_format_and_reporter_run(project):
     (project.path / "shares").mkdir()
     result = project.run("--team-report=team.txt", "--bandwidth-csv=run.csv", "--bandwidth-json=run.json")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["  rows 1,234", "wrote team.txt", "wrote *lowest-device.txt"])
+    result.stdout.fnmatch_lines(["* 1,234*", "wrote team.txt", "wrote *lowest-device.txt"])
     assert (project.path / "team.txt").read_text().startswith("Slowest first\n- test_copy.py::test_copy: ")
     assert json.loads((project.path / "run.json").read_text())["results"][0]["tags"] == {"rows": 1234, "width": 0.5}
 
 
-def test_a_format_and_a_reporter_that_return_something_else_are_one_line_each(project):
-    project.file(
-        "conftest.py",
-        "from pytest_bandwidth.hooks import Format\n"
-        "class Quiet:\n    def check(self): pass\n    def write(self, *_): pass\n"
-        "def pytest_addoption(parser): parser.addoption('--mine')\n"
-        "def pytest_bandwidth_reporters(): return [Quiet()]\n"
-        "def pytest_bandwidth_formats(): return [Format('md', lambda document: 3, begins='#', option='mine')]\n",
-    )
+NO_TEXT = """
+from pytest_bandwidth.hooks import Format
+class Quiet:
+    def check(self): pass
+    def write(self, *_): pass
+def pytest_addoption(parser): parser.addoption('--mine')
+def pytest_bandwidth_reporters(): return [Quiet()]
+def pytest_bandwidth_formats(): return [Format('md', lambda document: 3, begins='#', option='mine')]
+def pytest_bandwidth_document(document): document['mine'] = object()
+"""
+
+
+def test_what_hooks_return_that_cannot_be_written_is_one_line_each(project):
+    project.file("conftest.py", NO_TEXT)
     project.file("test_copy.py", COPY)
-    result = project.run("--mine=run.md")
+    result = project.run("--mine=run.md", "--bandwidth-json=run.json")
     result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["ERROR: run.json was not written: *not JSON serializable*"])
     format_said = "ERROR: run.md was not written: the format 'md' returned 3, expected text or bytes"
     result.stdout.fnmatch_lines([format_said, "ERROR: Quiet.write: found None, expected a list of names of files: *"])
     assert result.ret == 4
+    assert not (project.path / "run.json").exists()

@@ -119,22 +119,16 @@ def test_old_code_decides_whatever_stored_figures_say(repo):
 
 
 def test_where_no_old_code_runs_stored_figures_decide(repo):
-    repo.file("kern.py", SLOWED)
-    shares = {"slowed": SLOW_SHARE / 0.949, "well_stored": SLOW_SHARE / 0.951}  # past the gate, and within it
-    entries = [entry(f"{OLD} @ {label}", head(repo), share) for label, share in shares.items()]
-    found = judged(repo, entries, "-o", "bandwidth_settle=never")
-    assert [found[label][:2] for label in shares] == [("REGRESSED", "stored"), ("OK", "stored")]
-    assert "old code" not in found["slowed"][2]
-
-
-def test_a_commit_that_cannot_be_run_leaves_stored_figures(repo):
     repo.file("kern.py", "import nowhere_to_be_found\n")
     broken = commit(repo, "two")
     repo.file("kern.py", SLOWED)
-    status, rule, reason = judged(repo, [entry(f"{OLD} @ slowed", broken)])["slowed"]
-    assert (status, rule) == ("REGRESSED", "stored")
-    assert "the old code did not run: " in reason
-    assert "nowhere_to_be_found" in reason
+    shares = {"slowed": SLOW_SHARE / 0.949, "well_stored": SLOW_SHARE / 0.951}  # past the gate, and within it
+    entries = [entry(f"{OLD} @ {label}", broken, share) for label, share in shares.items()]
+    for args in ((), ("-o", "bandwidth_settle=never")):
+        found = judged(repo, entries, *args)
+        assert [found[label][:2] for label in shares] == [("REGRESSED", "stored"), ("OK", "stored")]
+        why = found["slowed"][2]
+        assert ("the old code did not run: " in why) is ("nowhere_to_be_found" in why) is (args == ())
 
 
 def test_the_anchors_commit_shows_what_many_baselines_lost(repo):
@@ -182,23 +176,11 @@ def test_a_shallow_clone_is_refused_in_ci(shallow, monkeypatch):
         assert line.startswith(REFUSED)
         assert "fetch-depth: 0 (GitHub)" in line
         assert "GIT_DEPTH: 0 (GitLab)" in line
+    assert repo.run("--bandwidth-baseline=b.yaml", "-o", "bandwidth_settle=never").ret == pytest.ExitCode.TESTS_FAILED
 
 
-@pytest.mark.parametrize(
-    ("ci", "depth", "args", "rule"),
-    [
-        ("false", 1, (), "stored"),
-        ("true", 3, (), "pairs"),
-        ("true", 1, ("-o", "bandwidth_settle=never"), "stored"),
-    ],
-    ids=["outside of CI", "with the commit", "where nothing is compared"],
-)
-def test_a_shallow_clone_of_no_consequence_is_not(shallow, monkeypatch, ci, depth, args, rule):
-    monkeypatch.setenv("CI", ci)
-    (row,) = [
-        row
-        for row in shallow(depth).document("--bandwidth-baseline=b.yaml", *args)["results"]
-        if row["label"] == "slowed"
-    ]
-    assert (row["status"], row["reason_code"]) == ("REGRESSED", rule)
-    assert (" is not in this clone" in row["reason"]) is (ci == "false")
+def test_outside_of_ci_a_shallow_clone_says_what_it_does_not_have(shallow, monkeypatch):
+    monkeypatch.setenv("CI", "false")
+    rows = {row["label"]: row for row in shallow(1).document("--bandwidth-baseline=b.yaml")["results"]}
+    assert (rows["slowed"]["status"], rows["slowed"]["reason_code"]) == ("REGRESSED", "stored")
+    assert " is not in this clone" in rows["slowed"]["reason"]
