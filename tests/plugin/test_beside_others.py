@@ -19,10 +19,6 @@ AT_START = {
     *(f"pytest_bandwidth.{name}" for name in ("options", "options.options", "options.settings", "suite")),
     *(f"pytest_bandwidth.features.{name}" for name in FEATURES),
 }
-HEAVY = {
-    *("numpy", "yaml", "jinja2", "numba", "cupy", "pynvml"),
-    *(f"pytest_bandwidth.session.{name}" for name in ("session", "xdist")),
-}
 
 
 def loaded_by(project, monkeypatch, *args):
@@ -37,21 +33,15 @@ def loaded_by(project, monkeypatch, *args):
 
 
 @pytest.mark.smoke
-def test_where_it_is_not_used_it_loads_few_modules_and_makes_no_dataclass(project, monkeypatch):
+def test_where_nothing_is_measured_it_loads_few_modules_and_makes_no_dataclass(project, monkeypatch):
     project.file("pytest.ini", "[pytest]\n")  # without the project's own options
     without = loaded_by(project, monkeypatch, "-p", "no:bandwidth")
     assert loaded_by(project, monkeypatch, "-p", "pytest_bandwidth.plugin") - without == AT_START
+    given = loaded_by(project, monkeypatch, "-p", "bandwidth", "-o", "bandwidth_tolerance=3%")
+    assert given > AT_START
+    assert given.isdisjoint({"numpy", "yaml", "jinja2", "numba", "cupy", "pynvml", "pytest_bandwidth.session.session"})
     code = "import pytest_bandwidth.plugin, pytest_bandwidth.options.settings as s; print(vars(s.Settings).keys())"
     assert "__dataclass_fields__" not in subprocess.check_output([sys.executable, "-c", code], text=True)
-
-
-def test_an_option_that_is_given_loads_nothing_heavy(project, monkeypatch):
-    """Its value is checked at once."""
-    pytest.importorskip("duckdb")
-    project.file("pytest.ini", "[pytest]\nbandwidth_history = kept\n")
-    loaded = loaded_by(project, monkeypatch, "-p", "bandwidth")
-    assert loaded > AT_START
-    assert loaded.isdisjoint(HEAVY)
 
 
 def test_works_beside_the_usual_plugins_together(project):
@@ -67,52 +57,28 @@ def test_works_beside_the_usual_plugins_together(project):
     document = json.loads((project.path / "run.json").read_text())
     assert [row["key"] for row in document["results"]] == ["test_copy.py::test_copy", "test_more.py::test_more"]
     result.stdout.fnmatch_lines(["2 measured: 2 SAVED"])
-    again = project.run("-n2", "--cov=.", "--bandwidth-baseline=b.yaml", "--bandwidth-tolerance=95%")
-    again.assert_outcomes(passed=3)
 
 
 BAD = "schema: 2\ntests:\n  a: {bandwidth: fast}\n  b: {tolerance: 5}\n"
 
 
-@pytest.mark.parametrize(("given", "update"), [("b.yaml", ()), ("baselines", ("--bandwidth-update",))])
-def test_a_bad_baseline_is_told_before_workers_start(project, given, update):
+def test_a_bad_baseline_of_any_device_is_told_before_workers_start(project):
+    """The folder has one of another device, too."""
     pytest.importorskip("xdist")
     project.file("test_copy.py", COPY)
-    project.file("baselines/b.yaml", BAD)
-    file = project.file("b.yaml", BAD)
     project.file("conftest.py", "import os\nif 'PYTEST_XDIST_WORKER' in os.environ: open('started', 'w').close()\n")
-
-    def told(run, workers):
-        result = run(workers, f"--bandwidth-baseline={given}", *update)
-        assert result.ret == pytest.ExitCode.USAGE_ERROR
-        return [line for line in result.errlines if line]
-
-    lines = told(project.run, "-n1")
-    assert not (project.path / "started").exists()
-    name = "b.yaml" if given == "b.yaml" else "baselines/b.yaml"
-    assert [line.partition(" found ")[0] for line in lines] == [
-        f"ERROR: {name}:3: bandwidth:", f"ERROR: {name}:4: tolerance:"
-    ]  # fmt: skip
-    assert lines == told(project.run_here, "-n0")
-    assert file.read_text() == BAD
-
-
-def test_a_bad_baseline_of_another_device_is_told_before_workers_start(project):
-    pytest.importorskip("xdist")
-    project.file("test_copy.py", COPY)
-    project.run_here("--bandwidth-baseline=baselines", "--bandwidth-update").assert_outcomes(passed=1)
+    file = project.file("baselines/b.yaml", BAD)
     project.file("baselines/other.yaml", BAD.replace("tests:", "device: {name: Card 9}\ntests:"))
-    result = project.run("-n1", "--bandwidth-baseline=baselines")
+    result = project.run_here("-n1", "--bandwidth-baseline=baselines", "--bandwidth-update")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: baselines/other.yaml:4: bandwidth: found 'fast', expected *"])
-
-
-@pytest.mark.parametrize("option", ["--bandwidth-skip", "--collect-only"])
-def test_a_bad_baseline_is_no_matter_to_workers_that_measure_nothing(project, option):
-    pytest.importorskip("xdist")
-    project.file("test_copy.py", COPY)
-    project.file("b.yaml", BAD)
-    assert project.run("-n1", "--bandwidth-baseline=b.yaml", option).ret == pytest.ExitCode.OK
+    assert [line.partition(" found ")[0] for line in result.errlines if line] == [
+        *("ERROR: baselines/b.yaml:3: bandwidth:", "ERROR: baselines/b.yaml:4: tolerance:"),
+        *("ERROR: baselines/other.yaml:4: bandwidth:", "ERROR: baselines/other.yaml:5: tolerance:"),
+    ]
+    assert not (project.path / "started").exists()
+    assert file.read_text() == BAD
+    # It is no matter to workers that measure nothing.
+    assert project.run_here("-n1", "--bandwidth-baseline=baselines", "--bandwidth-skip").ret == pytest.ExitCode.OK
 
 
 @pytest.mark.smoke
@@ -120,14 +86,6 @@ def test_confirmation_works_under_xdist(project):
     pytest.importorskip("xdist")
     project.file("test_copy.py", SLOW)
     result = project.run("-n1", "-o", "bandwidth_confirm=1")
-    result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines([r" +re-runs +\S+ GB/s"])
-
-
-def test_fresh_processes_work_with_options_of_pytest(project):
-    project.file("test_copy.py", SLOW)
-    options = ("-p", "no:xdist", "--lf", "-x", "--junitxml=j.xml", "--pdbcls=a:b", "-vv", "-s")
-    result = project.run(*options, "-o", "bandwidth_confirm=1")
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r" +re-runs +\S+ GB/s"])
 
@@ -147,13 +105,19 @@ def tell():
 def look():
     seen.append(f"{gc.isenabled()}, {'few' if gc.get_freeze_count() else 'all'}")
 
-def pytest_configure(config):
-    assert config.pluginmanager.has_plugin("hypothesispytest")
-
 def pytest_collection_finish():
     look()
 
 atexit.register(tell)
+
+def pytest_addoption(parser):
+    parser.addoption("--page", dest="htmlpath")
+
+def pytest_configure(config):
+    assert config.pluginmanager.has_plugin("hypothesispytest")
+    if config.option.htmlpath:
+        with open(config.option.htmlpath, "a") as page:
+            page.write("opened\\n")
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory):
@@ -164,29 +128,40 @@ def shared(tmp_path_factory):
 LOOKS = """
 import logging
 import os
+from pathlib import Path
 import numpy as np
 import pytest
 from conftest import look
 
 @pytest.mark.bandwidth(min_gbps="90 TB/s")
-def test_copy(bandwidth, shared):
+def test_copy(bandwidth, shared, benchmark):
     look()
+    benchmark.pedantic(int)
     logging.warning("measured by %d", os.getpid())
     a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
     bandwidth(np.copyto, b, a, reads=a, writes=b)
 
-def test_later(shared):
+def test_later(shared, benchmark):
+    benchmark.pedantic(int)
     assert shared.read_text() == str(os.getpid())
     logging.warning("checked by %d", os.getpid())
+    written = Path("benchmarks.json")  # at the end of the run, and not before
+    assert not written.exists() or not written.read_text()
 """
 
 
-def test_fresh_processes_leave_temporary_files_log_garbage_and_hypothesis_alone(project):
+def test_fresh_processes_leave_files_log_garbage_and_hypothesis_alone(project):
     """They load and end without a search for garbage, and no Hypothesis for a summary that nobody reads."""
+    pytest.importorskip("pytest_benchmark")
+    project.file(
+        "pytest.ini", "[pytest]\naddopts = -p no:randomly -p no:hypothesispytest\nbandwidth_busy_processors = 1000\n"
+    )
     project.file("conftest.py", TELLS)
     project.file("test_shared.py", LOOKS)
     files = ("--basetemp=temporary", "--log-file=run.log", "--log-file-level=WARNING")
-    result = project.run(*files, "-p", "hypothesispytest", "-o", "bandwidth_confirm=1")
+    theirs = ("--page=page.html", "--benchmark-json=benchmarks.json", "--benchmark-autosave")
+    options = ("-p", "no:xdist", "--lf", "--pdbcls=a:b", "-p", "hypothesispytest")
+    result = project.run(*files, *theirs, *options, "-o", "bandwidth_confirm=1")
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.re_match_lines([r" +re-runs +\S+ GB/s"])
     told = re.findall(r"(measured|checked) by (\d+)", (project.path / "run.log").read_text())
@@ -197,49 +172,6 @@ def test_fresh_processes_leave_temporary_files_log_garbage_and_hypothesis_alone(
         "True False, all True, few Hypothesis: False",
         "False True, all True, all",
     ]
-
-
-def test_fresh_processes_leave_the_files_of_other_plugins_alone(project):
-    pytest.importorskip("pytest_benchmark")
-    project.file("pytest.ini", "[pytest]\naddopts = -p no:randomly\nbandwidth_busy_processors = 1000\n")
-    project.file(
-        "conftest.py",
-        """
-import os
-from pathlib import Path
-
-def pytest_addoption(parser):
-    parser.addoption("--page", dest="htmlpath")
-
-def pytest_configure(config):
-    if config.option.htmlpath:
-        with Path(config.option.htmlpath).open("a") as page:
-            page.write("opened\\n")
-""",
-    )
-    project.file(
-        "test_both.py",
-        """
-from pathlib import Path
-import numpy as np
-import pytest
-
-@pytest.mark.bandwidth(min_gbps="90 TB/s")
-def test_copy(bandwidth, benchmark):
-    benchmark.pedantic(int)
-    a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
-    bandwidth(np.copyto, b, a, reads=a, writes=b)
-
-def test_later(benchmark):
-    benchmark.pedantic(int)
-    written = Path("benchmarks.json")  # at the end of the run, and not before
-    assert not written.exists() or not written.read_text()
-""",
-    )
-    files = ("--page=page.html", "--benchmark-json=benchmarks.json", "--benchmark-autosave")
-    result = project.run(*files, "-o", "bandwidth_confirm=1")
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.re_match_lines([r" +re-runs +\S+ GB/s"])
     assert (project.path / "page.html").read_text() == "opened\n"
     assert "test_later" in (project.path / "benchmarks.json").read_text()
     assert len(list((project.path / ".benchmarks").glob("*/*.json"))) == 1
@@ -251,30 +183,27 @@ def test_fresh_processes_see_options_of_a_conftest_and_tests_in_a_package(projec
     asks = "    assert request.config.getoption('count') == '2'\n"
     project.file("pkg/test_copy.py", SLOW.replace("(bandwidth)", "(bandwidth, request)") + asks)
     monkeypatch.setenv("PYTHONPATH", str(project.path))
-    for args in (("--pyargs", "pkg"), ("pkg/test_copy.py::test_copy",)):
-        result = project.run("--count=2", "-o", "bandwidth_confirm=1", *args)
-        result.stdout.re_match_lines([r" +re-runs +\S+ GB/s"])
+    options = ("--junitxml=j.xml", "-vv", "-s", "-o", "bandwidth_confirm=1")
+    result = project.run("--count=2", *options, "--pyargs", "pkg")
+    result.stdout.re_match_lines([r" +re-runs +\S+ GB/s"])
 
 
 def test_key_of_a_packages_test_does_not_depend_on_the_folder(project, monkeypatch):
     project.file("lib/pkg/__init__.py", "")
     project.file("lib/pkg/test_copy.py", COPY)
     monkeypatch.setenv("PYTHONPATH", str(project.path / "lib"))
-    keys = {row["key"] for row in project.document("--pyargs", "pkg")["results"]}
-    assert keys == {"pkg.test_copy::test_copy"}
+    monkeypatch.syspath_prepend(project.path / "lib")
+    project.run_here("--pyargs", "pkg", "--bandwidth-json=run.json")
+    (row,) = json.loads((project.path / "run.json").read_text())["results"]
+    assert row["key"] == "pkg.test_copy::test_copy"
 
 
-def test_reruns_count_the_last_report(project):
+def test_reruns_count_the_last_report_and_junit_has_figures_and_verdict_only(project):
     pytest.importorskip("pytest_rerunfailures")
     project.file("test_flaky.py", "runs = []\n" + COPY + "    runs.append(1)\n    assert len(runs) == 2\n")
-    result = project.run_here("--reruns=1", "--bandwidth-json=run.json")
-    assert result.ret == 0
+    written = ("--bandwidth-json=run.json", "--junitxml=j.xml", "-o", "junit_family=xunit1")
+    assert project.run_here("--reruns=1", *written).ret == 0
     assert len(json.loads((project.path / "run.json").read_text())["results"]) == 1
-
-
-def test_junit_properties_carry_figures_and_verdict_only(project):
-    project.file("test_copy.py", COPY)
-    project.run_here("--junitxml=j.xml", "-o", "junit_family=xunit1")
     text = (project.path / "j.xml").read_text()
     assert 'name="bandwidth_gbps"' in text
     assert 'name="bandwidth_verdict" value="UNDECIDED"' in text
@@ -316,15 +245,6 @@ def test_ini_equivalents(project):
     assert document["results"][0]["utilization_of"] == "peak"
 
 
-def test_more_than_the_peak_is_a_mismatch(project):
-    project.file("test_copy.py", COPY)
-    result = project.run_here("-o", "bandwidth_peak=0.001 GB/s")
-    result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines(
-        [r"MISMATCH: .* is more than the peak of 0\.001 GB/s .*", r".* MISMATCH +impossible figure"]
-    )
-
-
 def test_only_and_skip_and_disable(project):
     project.file("test_copy.py", COPY.replace("    assert result", "    assert result.gbps is None or result"))
     project.file("test_plain.py", "def test_plain(): pass\n")
@@ -335,13 +255,8 @@ def test_only_and_skip_and_disable(project):
     assert "GB/s" not in result.stdout.str().split("test session starts")[1].split("passed")[0].replace(
         "the probe's GB/s", ""
     )
+    assert project.run_here("--collect-only", "--bandwidth-device=cuda", quick=False).ret == 0, "it opens no device"
     project.run_here("--bandwidth-only", "--bandwidth-skip").stderr.fnmatch_lines(["*exclude each other*"])
-
-
-def test_collect_only_opens_no_device(project):
-    project.file("test_copy.py", COPY)
-    result = project.run_here("--collect-only", "--bandwidth-device=cuda", quick=False)
-    assert result.ret == 0
 
 
 def test_figures_taken_beside_others_name_the_remedy(project):

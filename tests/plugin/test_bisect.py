@@ -60,18 +60,6 @@ def test_pause(bandwidth):
         sleep(kern.SECONDS)
     bandwidth(kernel, reads=a, writes=b)
 """
-# Takes as long as it takes: the slow one copies eight times.
-COPIES = """
-import numpy as np
-import pytest
-
-import kern
-
-@pytest.mark.bandwidth(tolerance="30%")
-def test_copies(bandwidth):
-    a, b = bandwidth.random(1 << 22), bandwidth.empty(1 << 22)
-    bandwidth(lambda: [np.copyto(b, a) for _ in range(kern.TIMES)], reads=a, writes=b)
-"""
 
 
 class Repo:
@@ -194,14 +182,16 @@ def test_what_cannot_be_judged_is_passed_over_and_named(counted):
     assert "nothing_of_that_name" in reasons["does not import"]
 
 
-@pytest.mark.parametrize(
-    ("bad", "verdict"), [(FAST + "// later\n", "OK: the code is that of "), (REVERSED, "OK: no count has changed")]
-)
-def test_where_the_bad_commit_has_not_regressed_there_is_nothing_to_find(counted, bad, verdict):
-    counted.commit("later", copy_cu=bad)
+def test_where_the_bad_commit_has_not_regressed_there_is_nothing_to_find(counted, monkeypatch):
+    """And no worker is started, though the ini file asks for some."""
+    pytest.importorskip("xdist")
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    monkeypatch.delenv("PYTEST_ADDOPTS")
+    (counted.path / "pytest.ini").write_text(INI.format(device="traffic", addopts="-n 2"))
+    counted.commit("later", copy_cu=REVERSED)
     status, out, err = counted.bisect("main~2", "main", TEST)
     assert status == 0, err
-    assert f"{counted.commits['later'][:10]} {verdict}" in out
+    assert f"{counted.commits['later'][:10]} OK: no count has changed" in out
     assert out.splitlines()[-1] == f"{TEST} is not REGRESSED there: nothing to find"
 
 
@@ -223,37 +213,26 @@ BAD_USE = [
 ]
 
 
-def test_bad_use_is_told_in_a_line(counted):
+def test_bad_use_is_told_in_a_line(counted, command, monkeypatch, tmp_path):
+    monkeypatch.chdir(counted.path)
     for args, message in BAD_USE:
-        status, out, err = counted.bisect(*args)
-        assert (status, out) == (2, "")
-        assert re.search(message, err), err
-        assert len(err.splitlines()) == 1
+        said = command("bisect", *args)
+        assert (said.status, said.out) == (2, "")
+        assert re.search(message, said.err), said.err
+        assert len(said.err.splitlines()) == 1
+    monkeypatch.chdir(tmp_path)
+    said = command("bisect", "a", "b", "t.py::t")
+    assert said.status == 2
+    assert "bisect: it needs a git repository" in said.err
 
 
-def test_outside_of_a_repository(tmp_path):
-    command = [sys.executable, "-m", "pytest_bandwidth.cli", "bisect", "a", "b", "t.py::t"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "bisect: it needs a git repository" in done.stderr
-
-
-@pytest.fixture
-def on_the_path(monkeypatch):
-    """What a .pth file does: the working tree is on sys.path of every process, and so are the tests' own helpers."""
-
-    def put(*folders):
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, folders)))
-
-    return put
-
-
-def test_pairs_of_two_commits_run_the_code_of_each_and_none_of_the_working_tree(tmp_path, on_the_path):
+def test_pairs_of_two_commits_run_the_code_of_each_and_none_of_the_working_tree(tmp_path, monkeypatch):
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(virtual_time.SITE)
     repo = Repo(tmp_path / "repo", "cpu")
-    on_the_path(site, SUPPORT, repo.path)
+    # What a .pth file does: the working tree is on sys.path of every process.
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (site, SUPPORT, repo.path))))
     for subject, seconds in {"fast": 0.01, "less": 0.011, "slow": 0.02}.items():
         repo.commit(subject, kern_py=f"SECONDS = {seconds}  # {subject}\n", test_pause_py=SLEEPS)
     status, out, err = repo.bisect("main~2", "main", "test_pause.py::test_pause")
@@ -265,31 +244,8 @@ def test_pairs_of_two_commits_run_the_code_of_each_and_none_of_the_working_tree(
     assert re.search(rf"{repo.commits['less'][:10]} OK: ", out)
 
 
-@pytest.mark.experiment
-def test_a_host_finds_a_large_slowdown(tmp_path):
-    repo = Repo(tmp_path / "repo", "auto")
-    for number, times in enumerate((1, 1, 8, 8)):
-        repo.commit(f"{number}", kern_py=f"TIMES = {times}  # {number}\n", test_copies_py=COPIES)
-    arguments = ("main~3", "main", "test_copies.py::test_copies", "--", "--bandwidth-device=cpu")
-    status, statuses, first, _ = repo.found(*arguments)
-    assert (status, first) == (1, ["2"])
-    assert (statuses["3"], statuses["2"]) == ("REGRESSED", "REGRESSED")
-
-
-def test_workers_that_the_ini_file_asks_for_are_not_started(tmp_path, monkeypatch):
-    pytest.importorskip("xdist")
-    pytest.importorskip("cuda.bindings", reason="NVRTC compiles here: pip install 'pytest-bandwidth[traffic]'")
-    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
-    monkeypatch.delenv("PYTEST_ADDOPTS")
-    repo = Repo(tmp_path / "repo", addopts="-n 2")
-    repo.commit("fast", copy_cu=FAST, test_copy_py=COUNTED)
-    repo.commit("slow", copy_cu=STRIDED)
-    assert repo.found("main~1", "main", TEST)[::2] == (1, ["slow"])
-
-
-@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
-def test_nothing_is_left_where_it_is_told_to_end(counted, monkeypatch, tmp_path, name):
-    number = heeded(name)
+def test_nothing_is_left_where_it_is_told_to_end(counted, monkeypatch, tmp_path):
+    number = heeded("SIGHUP")
     pid = tmp_path / "pid"
     monkeypatch.setenv("ASLEEP", str(pid))
     waits = "    import os, time, pathlib; pathlib.Path(os.environ['ASLEEP']).write_text(str(os.getpid()))\n"

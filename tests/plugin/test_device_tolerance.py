@@ -23,9 +23,11 @@ LOSS = "unchanged tests run 20.0 % below the baseline (median of 3, from 20.0 % 
 
 
 def judged(project, *args):
-    result = project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-json=run.json", *args)
+    classes = ("-o", "bandwidth_utilization_classes=7% 5% 3%")  # of the probe's GB/s these are 8 %
+    result = project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-json=run.json", *classes, *args)
     document = json.loads((project.path / "run.json").read_text())
     assert {(row["status"], row["reason_code"]) for row in document["results"]} == {("OK", "code-unchanged")}
+    assert {row["utilization_class"] for row in document["results"]} == {"excellent"}
     told = [finding["text"] for finding in document["findings"] if finding["code"] == "device-loss"]
     return result, told
 
