@@ -178,6 +178,12 @@ def test_what_cannot_be_counted_says_why(bandwidth, kernel, args, error, message
         bandwidth(kernel[1, 32], *given, reads=x, writes=y)
 
 
+def test_text_is_no_argument(bandwidth):
+    y, x = arrays(bandwidth)
+    with pytest.raises(UsageError, match="argument `s` of kernel scale: found a str, expected a number or an array"):
+        bandwidth(scale[1, 32], y, x, "2", reads=x, writes=y)
+
+
 def test_a_configured_kernel_is_launched_without_its_brackets(bandwidth):
     x = bandwidth.random(N)
     with pytest.raises(UsageError, match=r"_LaunchConfiguration, expected numba-cuda's kernel without its brackets"):

@@ -315,6 +315,16 @@ def test_a_lost_mask_is_a_fault_with_the_line_of_python(device):
         kernels.add[(1,)](x, x, out, 1024, block=1024)
 
 
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+def test_a_tensor_without_memory_is_refused_by_name(device):
+    fake = pytest.importorskip("torch._subclasses.fake_tensor")
+    torch, y = sys.modules["torch"], device.empty(64, "float32")
+    with fake.FakeTensorMode():
+        x = torch.ones(64)
+    with pytest.raises(UsageError, match="argument `x` of kernel add: found a FakeTensor on cpu, expected an array"):
+        kernels.add[(1,)](x, y, y, 64, block=64)
+
+
 def test_addresses_in_an_array_are_no_fault(device):
     """As the tutorial of grouped matrix products takes its matrices."""
     x, out, table = device.random(64, "float32"), device.empty(64, "float32"), device.empty(1, "int64")

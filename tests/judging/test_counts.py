@@ -57,7 +57,7 @@ def test_what_rose_outweighs_what_fell_and_is_all_that_is_named():
 
 
 def test_what_costs_nothing_and_what_was_not_known_is_not_judged():
-    assert beside(load_requests=10**6, local_bytes=64).status is Status.OK
+    assert beside(load_bytes=10**6, local_bytes=64).status is Status.OK
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_costs_nothing_and_what_was_not_known_is_not_judged():
         ({"function_calls": 8}, {"calls": 5}, ("calls",)),
         ({"calls": 5}, {"calls": 5, "frames": 0}, ("frames",)),
         ({"load_sectors": 100}, KNOWN, ("store_sectors", "bank_conflicts")),
-        ({"load_sectors": 100}, {"load_sectors": 100, "load_requests": 4}, ()),
+        ({"load_sectors": 100}, {"load_sectors": 100, "load_bytes": 4}, ()),
     ],
 )
 def test_what_is_no_longer_counted_is_not_green(counts, known, uncounted):

@@ -293,8 +293,8 @@ def test_of_many_counts_the_worst_are_shown_and_the_others_counted():
     rows = rows_of(of("REGRESSED", Rule.COUNTS, EXACT, changes=changes))
     worst = list(COSTS.values())[:-4:-1]
     assert list(rows)[:3] == worst
-    assert rows[worst[0]] == "108, was 100"
-    assert rows[worst[2]].endswith("; and 5 more counts")
+    assert rows[worst[0]] == "110, was 100"
+    assert rows[worst[2]].endswith("; and 7 more counts")
 
 
 @pytest.mark.parametrize(
@@ -313,6 +313,14 @@ def test_the_line_is_named_that(loads, said):
     now = replace(measured(80.0), detail={"lines": [*lines, {"file": "k.cu", "line": 13}]})
     message = failure_message(now, of("REGRESSED", Rule.COUNTS, EXACT, changes=CHANGES), None)
     assert f"    {said}" in message.splitlines()
+
+
+def test_of_narrower_loads_the_line_that_asks_most_often_is_named():
+    lines = [{"file": "k.cu", "line": n, "loads": {**access(1), "requests": 25 * n}} for n in (1, 3)]
+    now = replace(measured(80.0), detail={"lines": lines})
+    said = failure_message(now, of("REGRESSED", Rule.COUNTS, EXACT, changes=(("load_requests", 25, 100),)), None)
+    assert said.splitlines()[0] == "REGRESSED: 4× more load requests than the baseline"
+    assert "    most at        k.cu:3 loads, 75 % of the requests" in said.splitlines()
 
 
 def test_a_line_that_has_the_baselines_pattern_is_blamed_last():

@@ -274,10 +274,7 @@ class TrafficDevice(Device):
             if resources is None:
                 raise NotOnThisDevice(alone)
             return TrafficKernel(None, source.name, resources, MeasuredCode(), source, alone)
-        if (oldest := min(code.arch for code in of_ptx)) > number:
-            newer = f"{source.file or TEXT_NAME} holds PTX for sm_{oldest}, newer than {self._arch}"
-            raise NotOnThisDevice(f"{newer}: --bandwidth-device=traffic:sm_{oldest}")
-        ptx = next(code for code in of_ptx if code.arch <= number).data.decode("utf-8", "replace")
+        ptx = of_ptx[0].data.decode("utf-8", "replace")
         file = _FIRST_FILE.search(ptx)
         filename = file[1] if file is not None else source.file.name if source.file is not None else "the PTX"
         program = _loaded(ptx, self._arch, filename, str(source.file or ""))

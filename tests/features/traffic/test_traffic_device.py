@@ -145,6 +145,8 @@ def test_a_failure_names_its_measurement_where_the_test_has_several(counted):
     counted.file("test_scale.py", TWICE.replace("READ", "4 * n + 32"))
     untouched = counted.run_here("--bandwidth-update", "--bandwidth-strict")
     untouched.stdout.fnmatch_lines(["the kernel @ sums touches 65,536 of *", "test_scale.py:10: declared bytes"])
+    counted.file("test_scale.py", TWICE.replace("READ", "bandwidth.random(n)"))
+    counted.run_here("--bandwidth-update", "--bandwidth-strict").stdout.fnmatch_lines(["array 1 of reads= *no kernel*"])
     counted.file("test_scale.py", TWICE.replace("READ", "x").replace("stats", "stat"))
     unknown = counted.run_here()
     expected = "t.yaml has no entry 'test_scale @ stat', it has 'test_scale', 'test_scale @ stats', *"

@@ -11,11 +11,13 @@ pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import KernelFault, UsageError
+from pytest_bandwidth.domain.measured.measurement import UNTOUCHED
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.features.traffic import device as traffic
 from pytest_bandwidth.features.traffic.device import open_traffic
 from pytest_bandwidth.features.traffic.ptx import compile_ptx
 
+ONCE = Budget(), lambda _: None
 COPY = 'extern "C" __global__ void copy(float* out, const float* in) { out[threadIdx.x] = in[threadIdx.x]; }'
 
 
@@ -108,6 +110,22 @@ def test_what_a_kernel_writes_beside_a_view_is_told(device, shift, told):
     (finding,) = (found for found in measured.findings if found.code == "declared-bytes-written")
     assert finding.text.endswith(f"the kernel touches 128 B: {told}")
     assert finding.level == "note"
+
+
+def test_declared_arrays_that_no_launch_touches_are_told(device):
+    x, y, other, whole = (np.ones(64, np.float32) for _ in range(4))
+    launch = Launch(device.kernel(KernelSource(text=COPY, name="copy")), (1,), (64,), (y, x))
+    call = device.launcher(launch, None)
+
+    def untouched(reads, writes):
+        measured = device.measure(Workload(call, Traffic(1, 1), launch=launch, reads=reads, writes=writes), *ONCE)
+        return [found.text for found in measured.findings if found.code == UNTOUCHED]
+
+    assert untouched((x,), (y,)) == untouched((x[32:],), (y[:1],)) == untouched((), ()) == []
+    assert untouched((x, other), (whole,)) == [
+        "array 2 of reads= (float32, (64,)) is read by no kernel",
+        "array 1 of writes= (float32, (64,)) is written by no kernel",
+    ]
 
 
 TWO_PASSES = """

@@ -54,7 +54,7 @@ MAX_THREADS = 1024
 MAX_BLOCK: Dim = (1024, 1024, 64)
 # The shadows that find races hold a block's number, plus one, in 32 bits: one block less than GPUs take.
 MAX_BLOCKS = 2**31 - 2
-MAX_GRID: Dim = (2**31 - 1, 65535, 65535)
+MAX_GRID: Dim = (MAX_BLOCKS, 65535, 65535)
 MAX_LOCAL_BYTES = 512 * 1024
 
 

@@ -106,6 +106,12 @@ def of_text(text: str, **given: Any) -> ptx.Program:
     return ptx.Program(ptx.PtxModule(text, "none", "sm_90", **given))
 
 
+def test_what_is_nested_too_deep_is_refused() -> None:
+    for deep in ("{" * 5000 + "}" * 5000, f"mov.u32 %r1, {'(' * 20_000}1{')' * 20_000};"):
+        with pytest.raises(KernelError, match=r"nested deeper|cannot be read"):
+            ptx.execute(of_text(PLAIN.replace(" ret;", f"{deep} ret;")), "k", (1,), (4, 2), (np.ones(8, np.int32),))
+
+
 def test_a_block_that_the_kernel_needs_exactly() -> None:
     x = np.ones(1, np.int32)
     loaded = of_text(PLAIN.replace(" mov.u32 %r1, %tid.x;", " mov.u32 %r1, %ntid.y;"))
@@ -191,6 +197,9 @@ def test_compile_errors_carry_the_log() -> None:
         KernelError, match=r"(?s)mine\.cu does not compile for sm_80.*mine\.cu\(1\): error: identifier \"oops\""
     ):
         ptx.compile_ptx("__global__ void k() { oops; }", arch="sm_80", filename="mine.cu")
+    shared = 'extern "C" __global__ void k(float* x) { __shared__ float t[20000]; t[threadIdx.x] = *x; *x = t[0]; }'
+    with pytest.raises(KernelError, match=r"\):\nptxas error +: Entry function 'k' uses too much shared data"):
+        ptx.compile_cubin(shared, arch="sm_80")
     with pytest.raises(KernelError, match="does not know sm_12; it compiles for sm_75"):
         ptx.compile_ptx("__global__ void k() {}", arch="sm_12")
 

@@ -51,6 +51,13 @@ RIGHT = {
     ),
     "written over": "other[t] = box[t]; other[t] = 1; __syncthreads(); out[t] = other[31 - t];",
     "dropped after a shuffle": "int v = __shfl_xor_sync(~0u, box[t], 16); if ((t ^ 16) < n) out[t] = v;",
+    "padding of a structure": (
+        "struct P { char c; int i; }; __shared__ P p[32];p[t].c = 1; p[t].i = t; __syncwarp(); ((P*)out)[t] = p[t ^ 1];"
+    ),
+    "a word of padding": (
+        "struct P { int i; double d; }; __shared__ P p[32];"
+        "p[t].i = t; p[t].d = t; __syncwarp(); ((P*)out)[t] = p[t ^ 1];"
+    ),
     "an element beside": (
         "((int2*)other)[t] = make_int2(t, box[t]); __syncthreads(); out[t] = ((int2*)other)[31 - t].x;"
     ),
