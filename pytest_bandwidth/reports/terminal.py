@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.measured.validity import OF_OTHERS
 from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import counted, digits, format_gbps
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.judging.counts import COUNT_NAMES, called
+from pytest_bandwidth.judging.counts import COUNT_NAMES, SECTORS, called
 from pytest_bandwidth.judging.stored import since_anchor
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import shared_causes
@@ -354,9 +354,9 @@ def _entry_figure(entry: Entry) -> float | None:
 
 
 def _shown_counts(entry: Entry) -> dict[str, int]:
-    """Return the sectors that are loaded and stored; of a plugged-in device whatever it counts."""
+    """Return all sectors; of a plugged-in device whatever it counts."""
     plugged = {called(name): count for name, count in entry.counts.items() if name not in COUNT_NAMES}
-    return plugged or {"sectors": entry.counts.get("load_sectors", 0) + entry.counts.get("store_sectors", 0)}
+    return plugged or {"sectors": sum(entry.counts.get(name, 0) for name in SECTORS)}
 
 
 def _change_line(before: Entry | None, after: Entry) -> TerminalLine:

@@ -318,7 +318,7 @@ def test_of_many_changes_the_largest_are_listed_and_the_rest_is_counted():
 
 def test_counts_are_told_as_before_and_after():
     def counts(key, sectors):
-        return Entry(key, counts={"load_sectors": sectors, "store_sectors": 24})
+        return Entry(key, counts={"load_sectors": sectors, "store_sectors": 20, "atomic_sectors": 4})
 
     assert changed((counts("t[10]", 1000), counts("t[10]", 2024)), (None, counts("t[2]", 8))) == [
         "baseline b.yaml: 1 new, 1 updated",

@@ -221,8 +221,10 @@ class Comparison:
             raise UsageError(f"nothing to compare: a sample of {name!r} took no time")
         share = mine.bytes_moved / other.bytes_moved
         pairs = [share * b / a for a, b in zip(mine.samples, other.samples, strict=True)]
+        if not pairs and mine.device.counts_only:
+            raise UsageError(f"nothing to compare: the device {mine.device.kind} times nothing")
         if not pairs:
-            raise UsageError("no round was left to compare: every sample was dropped, or nothing was timed")
+            raise UsageError("no round was left to compare: every sample was dropped")
         low, high = interval_of_median(pairs, CONFIDENCE)
         return Ratio(median(pairs), low, high, len(pairs))
 

@@ -1,6 +1,7 @@
 """Paired ratios and their interval."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -58,3 +59,9 @@ def test_interval_holds_the_median_as_often_as_it_says():
 def test_what_has_no_ratio_is_an_error(name, seconds, said):
     with pytest.raises(UsageError, match=said):
         Comparison({"a": measurement(seconds), "b": measurement(seconds)}).ratio(name, over="b")
+
+
+def test_what_is_counted_has_no_ratio():
+    counted = replace(measurement([]), device=replace(HOST, kind="traffic", timed_on="nothing"))
+    with pytest.raises(UsageError, match="nothing to compare: the device traffic times nothing"):
+        Comparison({"a": counted, "b": counted}).ratio("a", over="b")
