@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import COMPILERS
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
+from pytest_bandwidth.domain.measured.measurement import UNTOUCHED, Finding, Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, middle_of
 from pytest_bandwidth.domain.measured.validity import IMPOSSIBLE
 from pytest_bandwidth.domain.traffic import Traffic
@@ -298,14 +298,19 @@ def _counted(evidence: Evidence, limits: Limits) -> Decision:
         return Decision(Status.SAVED, Rule.WRITTEN)
     if entry is None:
         return _without_entry(evidence)
-    return decide_counts(
-        measurement.counts,
-        setup_of(measurement),
-        measurement.traffic,
-        entry,
-        evidence.tolerance,
-        is_same_code=evidence.is_same_code,
-    )
+    return decide_measured_counts(measurement, entry, evidence.tolerance, is_same_code=evidence.is_same_code)
+
+
+def decide_measured_counts(
+    measurement: Measurement, entry: Entry, tolerance: float, *, is_same_code: bool = False
+) -> Decision:
+    """Decide as `decide_counts`; what is less, since no kernel touches a declared array any more, is no gain."""
+    counts, setup = measurement.counts, setup_of(measurement)
+    decided = decide_counts(counts, setup, measurement.traffic, entry, tolerance, is_same_code=is_same_code)
+    left = next((finding.text for finding in measurement.findings if finding.code == UNTOUCHED), None)
+    if left is None or decided.status is not Status.IMPROVED:
+        return decided
+    return Decision(Status.MISMATCH, Rule.LESS_WORK, decided.numbers, {"text": left})
 
 
 def _without_entry(evidence: Evidence) -> Decision:

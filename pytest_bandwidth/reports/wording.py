@@ -304,6 +304,8 @@ def sentence_of(decision: Decision) -> str:
         case Rule.COUNTS:
             return _counts(decision)
         case Rule.LESS_WORK:
+            if "text" in facts:
+                return f"{facts['text']}: a part of the work is not done"
             name, then, now, declared = facts["change"]
             return f"{called(name)} {then:,} → {now:,}, of {declared:,} declared: a part of the work is not done"
         case Rule.UNGATED:

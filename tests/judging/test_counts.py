@@ -8,12 +8,12 @@ from judged_kernels import CODE, EDITED, KEY, LIMITS, decided
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.measurement import UNTOUCHED, Finding, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.judging.counts import COSTS, pattern_of
-from pytest_bandwidth.judging.decide import decide_counts
+from pytest_bandwidth.judging.decide import decide_counts, decide_measured_counts
 from pytest_bandwidth.judging.evidence import MeasurementSetup
 from pytest_bandwidth.judging.limits import MarkerOptions
 
@@ -107,6 +107,18 @@ def test_a_part_of_the_work_that_is_not_done_is_no_gain(name, seen, then, declar
     found = judge({name: seen}, {name: then}, traffic)
     assert ((found.status, found.rule) == (Status.MISMATCH, Rule.LESS_WORK)) is less
     assert not less or found.facts == {"change": (name, then, seen, declared)}
+
+
+@pytest.mark.parametrize(("sectors", "status"), [(99, "MISMATCH"), (100, "OK"), (101, "REGRESSED")])
+def test_fewer_counts_are_no_gain_where_no_kernel_touches_a_declared_array(sectors, status):
+    untouched = Finding(UNTOUCHED, "array 1 of writes= is written by no kernel")
+    device = DeviceIdentity("traffic", "traffic sm_90", None, "t", timed_on="nothing")
+    counts, rounds = {"load_sectors": sectors}, Rounds(stop="counted")
+    measured = Measurement(None, NOTHING, device, "ptx", rounds, counts=counts, findings=(untouched,))
+    found = decide_measured_counts(measured, Entry(KEY, counts={"load_sectors": 100}), 0.0)
+    assert found.status == status
+    unlike = decide_measured_counts(replace(measured, findings=()), Entry(KEY, counts={"load_sectors": 102}), 0.0)
+    assert unlike.status is Status.IMPROVED
 
 
 def test_a_rise_elsewhere_outweighs_work_that_is_not_done():

@@ -35,7 +35,7 @@ from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.causes import recorded_resources
-from pytest_bandwidth.judging.decide import decide_comparison, decide_counts, held_to_resources, mismatch_of
+from pytest_bandwidth.judging.decide import decide_comparison, decide_measured_counts, held_to_resources, mismatch_of
 from pytest_bandwidth.judging.evidence import (
     Ask,
     Evidence,
@@ -303,10 +303,7 @@ def decide_counted(
     for key, m in measurements.items():
         row = base.get(m.label)
         entry = None if row is None else entry_of(key, [row], revision)
-        if entry is None:
-            decision = not_there(revision)
-        else:
-            decision = decide_counts(m.counts, setup_of(m), m.traffic, entry, tolerance)
+        decision = not_there(revision) if entry is None else decide_measured_counts(m, entry, tolerance)
         judged[key] = Judged(m, entry, held_to_resources(decision, m, limits.marker))
     return judged
 
