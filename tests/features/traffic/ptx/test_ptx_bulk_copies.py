@@ -52,6 +52,10 @@ RIGHT = {
         "if (t == 0) { fetch(s[0], a, 1024, &b[0]); expect(&b[0], 1024); } wait(&b[0], 0); o[t] = s[0][255 - t];",
         lambda a: a[0, ::-1],
     ),
+    "one warp waits, then the block's barrier": (
+        FETCH + "if (t < 32) wait(&b[0], 0); __syncthreads(); o[t] = s[0][255 - t];",
+        lambda a: a[0, ::-1],
+    ),
     "two copies for one phase": (
         "if (t == 0) { expect(&b[0], 1024); fetch(s[0], a, 512, &b[0]); fetch(s[0] + 128, a + 128, 512, &b[0]); }"
         "wait(&b[0], 0); o[t] = s[0][255 - t];",
