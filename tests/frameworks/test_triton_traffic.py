@@ -442,23 +442,37 @@ def test_what_the_compiler_says_keeps_its_lines_and_names_the_helper_s_file(proj
     )
 
 
-def test_a_kernel_that_lost_its_pattern_is_regressed_with_the_line(project, monkeypatch):
+# Where the mask may end anywhere, a thread loads 4 bytes in place of 16.
+MASKED = TEST.replace("at * stride % n) * 3", "at, mask=at < n) * 3, mask=at < n").replace("STRIDE", "1")
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "first", "where"),
+    [
+        (
+            *(TEST.replace("STRIDE", stride) for stride in "18"),
+            r"REGRESSED: 8× more sectors loaded than the baseline",
+            r" +at +test_scale\.py:8 loads strided .*",
+        ),
+        (
+            *(MASKED, MASKED.replace("triton.jit", 'triton.jit(do_not_specialize=["n"])')),
+            r"REGRESSED: 4× more sectors loaded than the baseline",
+            r" +at +test_scale\.py:8 loads strided \(16 bytes\), 16\.0 sectors a request",
+        ),
+    ],
+)
+def test_a_kernel_that_lost_its_pattern_is_regressed_with_the_line(project, monkeypatch, good, bad, first, where):
     monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
     options = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml")
-    project.file("test_scale.py", TEST.replace("STRIDE", "1"))
+    project.file("test_scale.py", good)
     project.run(*options, "--bandwidth-update").assert_outcomes(passed=1)
     result = project.run(*options, "--bandwidth-strict")
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines([r".* OK +code unchanged"])
-    project.file("test_scale.py", TEST.replace("STRIDE", "8"))
+    project.file("test_scale.py", bad)
     result = project.run(*options)
     result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines(
-        [
-            r"REGRESSED: 8× more sectors loaded than the baseline",
-            r" +at +test_scale\.py:8 loads strided .*",
-        ]
-    )
+    result.stdout.re_match_lines([first, where])
 
 
 def test_what_another_release_of_triton_compiled_is_not_comparable(project, monkeypatch):
