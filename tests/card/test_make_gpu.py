@@ -32,7 +32,7 @@ PLAIN = (
 )
 # A memory of 5 GB/s and a cache as much smaller: what takes a time moves a sixteenth of the data.
 SMALL = {"BUS_BITS": 4, "L2_BYTES": 1 << 16}
-# And so little of it that the suite's arrays are small, beside which the cache keeps nothing.
+# The memory is small, so that the suite's arrays are small. They are larger than the cache all the same.
 SMALLER = {"BUS_BITS": 4, "L2_BYTES": 1 << 13, "MEMORY_BYTES": 4 << 30}
 # No time: it takes what a real card does not, and as long as other processes let it.
 PART_SECONDS = 3000

@@ -131,7 +131,7 @@ def run(card: Card, folder: Path, *args: str, **settings: Any) -> tuple[int, str
 def judged(
     card: Card, folder: Path, expected: Mapping[Any, Verdict], *args: str, **settings: Any
 ) -> tuple[dict[Any, Any], str]:
-    """Run the tests, of which those not named are of unchanged code; returns the results and what was printed."""
+    """Run the tests; return the results and what was printed. The tests that are not named have unchanged code."""
     status, shown, rows = run(card, folder, *args, **settings)
     verdicts = {name: (row["status"], row["reason_code"]) for name, row in rows.items()}
     assert verdicts == {**dict.fromkeys(rows, UNCHANGED), **expected}, shown
@@ -156,7 +156,7 @@ def folder(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def changed(folder: Path) -> dict[int, Verdict]:
-    """Change four kernels, two of which are launched otherwise, too; returns what has to become of them."""
+    """Change four kernels, and the launches of two; return the expected verdicts."""
     (folder / "copies.cu").write_text("// a comment\n" + source({1: HARMLESS, 2: MORE, 3: MORE}))
     (folder / "test_copies.py").write_text(TESTS.replace("HALVED = WIDER = ()", "HALVED, WIDER = (3, 4), ()"))
     return {1: AS_FAST, 2: SLOWER, 3: SLOWER, 4: AS_FAST}

@@ -45,7 +45,7 @@ def other_process():
     child.communicate()
 
 
-# Nothing that may be secret is told of the holder.
+# The message shows no secret of the process that holds the lock.
 SAID = r"\(-c … --bandwidth-history=s3://\*\*\*@b/h …\)"
 
 

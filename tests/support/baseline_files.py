@@ -1,4 +1,4 @@
-"""Write baselines as updates do, for tests of what reads them."""
+"""Write baselines as an update does, for tests that read them."""
 
 from __future__ import annotations
 

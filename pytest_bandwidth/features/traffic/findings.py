@@ -122,7 +122,7 @@ def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Find
 
 
 def untouched_arrays(workload: Workload, execution: Execution) -> tuple[Finding, ...]:
-    """Report declared arrays of which no launch touched a byte in the declared direction: the bytes in all may agree.
+    """Report each declared array that no launch read, or wrote, as declared. The sum of all bytes may still agree.
 
     Some blocks of a grid may leave arrays alone.
     """

@@ -158,7 +158,7 @@ def test_pairs_alternate_in_order_until_a_look_decides(head, base, status, rule,
 @pytest.mark.parametrize(
     ("error", "rule", "order"),
     [
-        # What fails in turn may look at figures that are not there in turn.
+        # The test may assert on a figure that a process has only when it measures alone.
         (FreshProcessFailed("found None, expected a share"), Rule.PAIRS, "T" + "ABBA" * 4),
         (FailsThere("fails at main"), Rule.PAIRS, "T" + "ABBA" * 4),
         (NothingThere("main has no such test"), Rule.NOT_THERE, "T"),

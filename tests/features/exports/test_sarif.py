@@ -16,7 +16,7 @@ from pytest_bandwidth.outcomes.run_findings import hidden_finding, unjudged_find
 
 
 def objects(*optional, closed=False, **properties):
-    """Return the schema of objects with these properties, of which some are optional. closed: and with no others."""
+    """Return the schema of an object with these properties. closed: other properties are an error."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": not closed}
 

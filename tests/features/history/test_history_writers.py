@@ -20,7 +20,7 @@ pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pyte
 
 @pytest.mark.parametrize("is_bucket", [False, True])
 def test_writers_at_once_lose_nothing_and_readers_meanwhile_see_whole_runs(tmp_path, monkeypatch, is_bucket):
-    """In a folder, or a bucket of which each writer has its own copy, as on a machine of its own."""
+    """Write to a folder, or to a bucket. Each writer of a bucket has a local copy, as on its own machine."""
     folder: Path = tmp_path / "history"
     place: Place = folder
     if is_bucket:

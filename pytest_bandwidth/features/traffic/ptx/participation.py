@@ -176,7 +176,7 @@ class Participation:
                 self._mark((target,), {origin: np.where(hit, fresh, 0)}, access.mask)
 
     def _mark_of(self, place: Array) -> Array:
-        """Return the mark of what each lane read at a place, in bytes."""
+        """Return a mark for each lane, of the byte offset that it read."""
         return (place << 10 | self._numbers) + 1
 
     def stored(self, step: Store, address: Array, lanes: Array) -> tuple[Array, ...]:
