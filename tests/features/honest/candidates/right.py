@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from table import WITHOUT, Task, right
+from table import REFUSED, WITH, WITHOUT, Task, right
 from tasks import (
     COPY,
     COPY_INTO,
@@ -513,7 +513,11 @@ def threads_that_are_joined(x, y):
         thread.join()
 
 
-@right("threads", Task(vector("float32"), lambda x: x.sum(dtype="float64"), nbytes=4, check=lambda f: Reference(f, rtol=1e-3)))
+@right(
+    "threads",
+    Task(vector("float32"), lambda x: x.sum(dtype="float64"), nbytes=4, check=lambda f: Reference(f, rtol=1e-3)),
+    ways=[WITH],
+)
 def sum_in_any_order(given):
     """Add the parts as they come: the last digits differ from call to call."""
     generator = np.random.default_rng(1)
@@ -542,7 +546,7 @@ def bytes_declared_by_number(x):
     return np.sqrt(x)
 
 
-@right("results", ROOT, ways=[WITHOUT], reads=4 * N, writes=0)
+@right("results", ROOT, REFUSED, ways=[WITHOUT], reads=4 * N, writes=0)
 def nothing_returned(x):
     """Read only: what it computes goes nowhere."""
     work(x).sum()
@@ -558,7 +562,7 @@ def _closed_over(bandwidth):
     return ()
 
 
-@right("results", Task(_closed_over, lambda: None), ways=[WITHOUT], reads=4 * N, writes=4 * N)
+@right("results", Task(_closed_over, lambda: None), REFUSED, ways=[WITHOUT], reads=4 * N, writes=4 * N)
 def arrays_closed_over(given):
     x, y = given.bandwidth.random(N), given.bandwidth.empty(N)
     return lambda: np.copyto(y, x)

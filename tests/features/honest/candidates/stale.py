@@ -49,6 +49,21 @@ def strided_sample(given):
     return kept_by(lambda x: hash(x[::64].tobytes()))
 
 
+@cheat("fingerprint", ROOT_INTO, STALE)
+def strided_sample_into(given):
+    return kept_by_into(lambda x: hash(x[::64].tobytes()))
+
+
+@cheat("fingerprint", ROOT_INTO, STALE)
+def first_block_into(given):
+    return kept_by_into(lambda x: hash(x[:256].tobytes()))
+
+
+@cheat("fingerprint", ROOT_INTO, STALE)
+def sum_of_all_but_the_last_digits(given):
+    return kept_by_into(lambda x: round(float(x.sum())))
+
+
 @cheat("fingerprint", ROOT, STALE)
 def first_block(given):
     return kept_by(lambda x: hash(x[:256].tobytes()))

@@ -64,7 +64,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One row of the table. codes: by way of measuring; an empty set: it is right, and must not be accused."""
+    """One row of the table. codes: by way of measuring, those of which one is to fail it, where it is not right."""
 
     name: str
     family: str
@@ -72,6 +72,7 @@ class Candidate:
     make: Callable[..., Callable[..., Any]]
     codes: dict[str, Codes]
     declared: dict[str, Any]
+    is_right: bool = False
 
     def key(self, way: str) -> str:
         """Return what its test is called."""
@@ -90,13 +91,13 @@ TABLE: list[Candidate] = []
 
 
 def _added(
-    family: str, task: Task, codes: dict[str, Codes], declared: dict[str, Any]
+    family: str, task: Task, codes: dict[str, Codes], declared: dict[str, Any], *, is_right: bool = False
 ) -> Callable[[Callable[..., Any]], Any]:
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         # One parameter named `given` makes the work; any other function is the work.
         makes = list(inspect.signature(function).parameters) == ["given"]
         make = function if makes else lambda given: function
-        TABLE.append(Candidate(function.__name__, family, task, make, codes, declared))
+        TABLE.append(Candidate(function.__name__, family, task, make, codes, declared, is_right))
         return function
 
     return add
@@ -109,6 +110,8 @@ def cheat(
     return _added(family, task, {way: frozenset(codes) for way in ways}, declared)
 
 
-def right(family: str, task: Task, *, ways: Iterable[str] = BOTH, **declared: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Add work that is right."""
-    return _added(family, task, {way: frozenset() for way in ways}, declared)
+def right(
+    family: str, task: Task, *refused: str, ways: Iterable[str] = BOTH, **declared: Any
+) -> Callable[[Callable[..., Any]], Any]:
+    """Add work that is right. refused: REFUSED, where nothing of it can be looked at."""
+    return _added(family, task, {way: frozenset(refused) for way in ways}, declared, is_right=True)
