@@ -14,15 +14,13 @@ from typing import Any
 
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.measured.light import LARGEST_FLOP_SHARE
-from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
+from pytest_bandwidth.domain.measured.measurement import WRONG, Finding, Measurement
 from pytest_bandwidth.domain.measured.rounds import HELD_UP, LARGEST_SHARE, RUN_DELAY
 from pytest_bandwidth.domain.units import MAX_GBPS, digits, format_bytes, format_gbps, format_percent, format_seconds
 
 CLOCK, FASTER_THAN_LIGHT, ABOVE_PROBE, NO_WORK = "clock", "faster-than-light", "above-probe", "no-work"
 # What makes a measurement invalid by its own samples, and says nothing of those that were sampled in the same rounds.
 OF_OWN_SAMPLES = (CLOCK, FASTER_THAN_LIGHT, ABOVE_PROBE, NO_WORK)
-# What no memory does: the test or its declaration is wrong, not the machine.
-IMPOSSIBLE = (CLOCK, FASTER_THAN_LIGHT, NO_WORK)
 OTHERS = "others"
 # What passes by itself when other processes end.
 OF_OTHERS = (OTHERS, RUN_DELAY, HELD_UP)
@@ -52,7 +50,9 @@ def why_invalid(measurement: Measurement) -> Finding | None:
     rounds, on_gpu = measurement.rounds, measurement.device.on_gpu
     if rounds.kernel_seconds:
         if any(seconds <= 0 for seconds in (*rounds.kernel_seconds, *rounds.probe_seconds)):
-            return Finding(CLOCK, "a sample took no time: the work ran elsewhere, or is shorter than the clock can see")
+            return Finding(
+                CLOCK, "a sample took no time: the work ran elsewhere, or is shorter than the clock can see", WRONG
+            )
         if (wrong := faster_than_light(measurement) or above_probe(measurement)) is not None:
             return wrong
     elif rounds.disturbed != len(rounds.dropped) or not rounds.too_disturbed:
@@ -102,7 +102,7 @@ def faster_than_light(measurement: Measurement) -> Finding | None:
         )
     else:
         return None
-    return Finding(FASTER_THAN_LIGHT, text)
+    return Finding(FASTER_THAN_LIGHT, text, WRONG)
 
 
 def _declared_too_fast(measurement: Measurement, gbps: float, peak: Peak) -> str:
@@ -149,6 +149,7 @@ def above_probe(measurement: Measurement) -> Finding | None:
             f"its fastest sample took {format_seconds(fastest_seconds)}, and a function that does nothing takes "
             f"{format_seconds(call_seconds)}: nothing moves {declared}; expected a callable that does its work when it "
             "is called",
+            WRONG,
         )
     others = measurement.conditions_after.others_processors
     if probe_gbps < LEAST_PROBE_GBPS or busy_with_others(measurement, others) is not None:
