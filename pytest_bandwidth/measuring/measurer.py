@@ -151,18 +151,21 @@ class Measurer:
     def held_to_kernel(self, measurement: Measurement, workload: Workload, progress: Progress) -> Measurement:
         """Add the distinct bytes of a launch on a GPU of known PTX, counted as its arrays are now, if they can be.
 
-        It is invalid where it took less time than they need.
+        It is invalid where it took less time than they need. A child leaves the count to its parent.
         """
         launch, ptx = workload.launch, measurement.ptx
         timed = measurement.device.on_gpu and measurement.samples and measurement.invalid is None
-        if launch is None or ptx is None or not timed:
+        if launch is None or ptx is None or not timed or self.task.for_parent:
             return measurement
         progress.show("counts what the kernel touches")
         found, host_args = None, partial(self.device.host_args, launch)
-        with self._alone(), self.locked(progress), suppress(KernelError):
+        with self._alone(), self.locked(progress):
             if workload.setup is not None:
                 workload.setup()
-            found = hooks().pytest_bandwidth_distinct_bytes(ptx=ptx, launch=launch, host_args=host_args)
+            with suppress(KernelError):
+                found = hooks().pytest_bandwidth_distinct_bytes(ptx=ptx, launch=launch, host_args=host_args)
+            if workload.setup is not None:  # its arrays hold the result again
+                self.device.run(workload)
         if found is None:
             return measurement
         told = replace(measurement, counted=Traffic(found["read"], found["written"]))

@@ -20,7 +20,9 @@ ADD = '''extern "C" __global__ void add(const float* a, const float* b, float* c
 
 def add(bandwidth):
     a, b, c = bandwidth.random({N}), bandwidth.random({N}), bandwidth.empty({N})
-    bandwidth.launch(bandwidth.kernel(ADD), {N} // 256, 256, (a, b, c), reads=a, writes=c)
+    args, unset = (a, b, c), lambda: c.fill(0)
+    bandwidth.launch(bandwidth.kernel(ADD), {N} // 256, 256, args, reads=a, writes=c, setup=unset)
+    bandwidth.xp.testing.assert_array_equal(c, a + b)
 
 @pytest.mark.bandwidth(min_sol=os.environ["FLOOR"])
 def test_floor(bandwidth):
