@@ -20,6 +20,8 @@ FOLD_WORDS = 1 << 13
 REGION_SHARE = 16
 # Halves change places by so many elements at a time.
 _AT_A_TIME = 1 << 20
+# By the bytes of an element: as a number tiny, and no whole number of note.
+_FILLED = {size: int.from_bytes(b"\xa5" * size, "little") for size in (2, 4, 8)}
 # Of these, most arrays tell whether their numbers are in order.
 _A_FEW = 1 << 10
 
@@ -82,6 +84,16 @@ class View:
         self.xp.invert(bits, out=bits)
         if not (self.array.flags.c_contiguous or self.array.flags.f_contiguous):
             self.array[...] = bits.view(self.array.dtype).reshape(self.array.shape)
+
+    def fill(self) -> None:
+        """Fill the array with what no work computes, before anything is written."""
+        if self.is_writable and (size := self.array.dtype.itemsize) in _FILLED:
+            self.array.view(f"u{size}")[...] = _FILLED[size]
+
+    def filled(self) -> Any:
+        """Return the places, in the order of `bits`, of what is as `fill` left it."""
+        filled = _FILLED.get(self.array.dtype.itemsize)
+        return self.xp.flatnonzero(self.bits() == filled) if filled else self.xp.empty(0, "i8")
 
     def parts(self) -> Any:
         """Return the array as one dimension, or else in rows, so that a slice of it is a region of its memory."""

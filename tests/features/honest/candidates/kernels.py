@@ -176,9 +176,15 @@ def sum_by_atomics(given):
     return source("atomicAdd(y, x[i]);")
 
 
-@right("reduction", Launch(lambda b: (b.random(N), b.empty(N // BLOCK), np.int32(N)),
-                           lambda x, y, n: x.reshape(-1, BLOCK).sum(axis=1), writes=(1,),
-                           check=lambda f: Reference(f, rtol=1e-4)))
+@right(
+    "reduction",
+    Launch(
+        lambda b: (b.random(N), b.empty(N // BLOCK), np.int32(N)),
+        lambda x, y, n: x.reshape(-1, BLOCK).sum(axis=1),
+        writes=(1,),
+        check=lambda f: Reference(f, rtol=1e-4),
+    ),
+)
 def sum_of_each_block(given):
     return source("""
     __shared__ float part[256];
@@ -243,5 +249,3 @@ def scratch_of_its_own(given):
 @right("device-memory", THREEFOLD)
 def counts_its_launches(given):
     return source("y[i] = 3 * x[i]; if (i == 0) calls++;", before="__device__ int calls;")
-
-

@@ -157,7 +157,10 @@ def mean_of_rows(x):
     return x.sum(axis=1) / np.float32(x.shape[1])
 
 
-@right("reduction", Task(vector("float32"), lambda x: float(x.sum(dtype="float64")), nbytes=8, check=lambda f: Reference(f, rtol=1e-4)))
+@right(
+    "reduction",
+    Task(vector("float32"), lambda x: float(x.sum(dtype="float64")), nbytes=8, check=lambda f: Reference(f, rtol=1e-4)),
+)
 def python_number(x):
     return float(x.sum())
 
@@ -172,7 +175,10 @@ def matrix_times_vector(a, x):
     return np.einsum("ij,j->i", a, x)
 
 
-@right("matrix", Task(and_out(lambda b: (b.random((64, 64)), b.random((64, 64))), (64, 64)), lambda a, b, c: a @ b, writes=(2,)))
+@right(
+    "matrix",
+    Task(and_out(lambda b: (b.random((64, 64)), b.random((64, 64))), (64, 64)), lambda a, b, c: a @ b, writes=(2,)),
+)
 def product_into(a, b, c):
     np.matmul(a, b, out=c)
 

@@ -165,7 +165,9 @@ def each_function_that_watches(given):
 def each_method_that_watches(given):
     """Put nothing in place of each method of the feature's classes that returns None, and do nothing."""
     for module in _of_the_feature():
-        for kind in [one for one in vars(module).values() if inspect.isclass(one) and one.__module__ == module.__name__]:
+        for kind in [
+            one for one in vars(module).values() if inspect.isclass(one) and one.__module__ == module.__name__
+        ]:
             for name, function in list(vars(kind).items()):
                 if isinstance(function, FunctionType) and not name.startswith("__"):
                     given.patch.setattr(kind, name, lambda *args, _real=function, **more: _real(*args, **more))
