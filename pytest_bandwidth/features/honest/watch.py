@@ -30,7 +30,7 @@ from pytest_bandwidth.features.honest.arrays import (
     view_of,
 )
 from pytest_bandwidth.features.honest.reference import compared, copied, expected_arrays, reference_of
-from pytest_bandwidth.features.honest.tampering import replaced
+from pytest_bandwidth.features.honest.tampering import is_foreign, replaced
 from pytest_bandwidth.fixture.watched import Reference, Watch, Watched
 from pytest_bandwidth.frameworks.arrays import arrays_in
 
@@ -132,7 +132,7 @@ class WorkWatch(Watch):
         self._wanted: list[Any] | None = None
         self._changed: _Input | None = None
         self._is_plain = self._is_watched = self._has_begun = False
-        if self._device.identity.counts_only and self._checks:  # no sample tells when
+        if self._device.identity.counts_only and self._why_not is None:  # no sample tells when
             if honest:
                 self._begin()
             if work.setup is None:
@@ -282,9 +282,10 @@ class WorkWatch(Watch):
         found = [one for _, one in arrays_in(value, "", passing_over=True)]
         if not found and isinstance(value, (np.generic, int, float, complex)):
             found = [np.array(value)]
-        if not found and hasattr(type(value), "__array__") and not isinstance(value, np.generic):
-            kind = type(value).__name__
-            told = f"it returns a {kind}, which makes its array when it is asked for: expected the array itself"
+        makes = not found and hasattr(type(value), "__array__") and not isinstance(value, np.generic)
+        if (lazy := value if makes else next(filter(is_foreign, found), None)) is not None:
+            kind = type(lazy).__name__
+            told = f"it returns a {kind}, which may compute when it is looked at: expected an array itself"
             state.refute("deferred-work", told)
         views = []
         for place, one in enumerate(found):

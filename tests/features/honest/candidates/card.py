@@ -47,9 +47,10 @@ def side_stream_after_some_calls(given):
     def run(x, y):
         calls.append(None)
         if len(calls) < 20:
-            return launch(x, y)
-        with side:
             launch(x, y)
+        else:
+            with side:
+                launch(x, y)
 
     return run
 

@@ -120,7 +120,7 @@ def adds_to_what_is_there(given):
 @cheat("device-memory", THREEFOLD, STALE)
 def kept_in_device_memory(given):
     return source(
-        f"if (!known[i]) {{ known[i] = 1; kept[i] = 3 * x[i]; }} y[i] = kept[i];",
+        "if (!known[i]) { known[i] = 1; kept[i] = 3 * x[i]; } y[i] = kept[i];",
         before=f"__device__ float kept[{N}]; __device__ int known[{N}];",
     )
 

@@ -3,12 +3,13 @@
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
-from table import REFUSED, WITH, cheat
-from tasks import N, ROOT, ROOT_INTO, work
+from table import REFUSED, cheat
+from tasks import ROOT, ROOT_INTO, N, work
 
 LATER = "deferred-work"
 
@@ -121,14 +122,14 @@ def lazy_interface(x):
     return LazyInterface(lambda: work(x))
 
 
-@cheat("lazy", ROOT, LATER, "wrong-result", "stale-result", ways=[WITH])
+@cheat("lazy", ROOT, LATER)
 def lazy_subclass(x):
     result = np.empty_like(x).view(LazySubclass)
     result.compute = partial(work, x)
     return result
 
 
-@cheat("lazy", ROOT, LATER, writes=4 * N)
+@cheat("lazy", ROOT, LATER, REFUSED, writes=4 * N)
 def function_to_call(x):
     return lambda: work(x)
 
@@ -172,13 +173,29 @@ def computed_when_the_last_result_is_dropped(given):
     return lambda x: kept[0].view(Result)
 
 
-@cheat("untimed", ROOT, LATER, "tampered", "stale-result", "nondeterministic")
+@cheat("untimed", ROOT, "stale-result", "nondeterministic")
+def computed_when_the_last_result_is_gone(given):
+    (x,) = given.args
+    kept = [work(x)]
+
+    def compute():
+        kept[0] = work(x)
+
+    def run(x):
+        result = kept[0].copy()
+        weakref.finalize(result, compute).atexit = False
+        return result
+
+    return run
+
+
+@cheat("untimed", ROOT, LATER, "tampered", "stale-result", "nondeterministic", "wrong-result")
 def thread_that_computes_all_the_time(given):
     (x,) = given.args
     kept, ended = [work(x)], threading.Event()
 
     def always():
-        while not ended.wait(0.0005):
+        while not ended.wait(0.02):
             kept[0] = work(x)
 
     threading.Thread(target=always).start()

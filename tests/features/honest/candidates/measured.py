@@ -5,9 +5,9 @@ import later  # noqa: F401
 import partial_work  # noqa: F401
 import pytest
 import right  # noqa: F401
+import right_compiled  # noqa: F401
 import stale  # noqa: F401
 import tampering  # noqa: F401
-import right_compiled  # noqa: F401
 from table import TABLE, WITHOUT
 
 HONEST = pytest.mark.bandwidth(honest=True)

@@ -66,7 +66,7 @@ def zero_for_one_element_that_is_rare(x, y):
     y[x > 1.9999] = 0
 
 
-@cheat("middle", ROOT_INTO, "stale-result", UNWRITTEN)
+@cheat("middle", ROOT_INTO, WRONG, "stale-result", ways=[WITH])
 def one_block_is_never_new(given):
     kept = work(given.args[0][4096:5120])
 
@@ -153,18 +153,18 @@ def transposed_result(x):
     return np.ascontiguousarray(work(x).reshape(128, 256).T).reshape(-1)
 
 
-@cheat("noise", ROOT, "nondeterministic")
+@cheat("noise", ROOT, "nondeterministic", WRONG)
 def random_noise(given):
     generator = np.random.default_rng(1)
     return lambda x: work(x) + generator.random(x.size, "float32") * np.float32(1e-3)
 
 
-@cheat("noise", ROOT_INTO, "nondeterministic", UNWRITTEN)
+@cheat("noise", ROOT_INTO, "nondeterministic", UNWRITTEN, WRONG)
 def adds_to_what_is_there(x, y):
     y += work(x)
 
 
-@cheat("noise", ROOT, "nondeterministic", "stale-result")
+@cheat("noise", ROOT, "nondeterministic", "stale-result", WRONG)
 def mean_with_the_last_result(given):
     last = [work(given.args[0])]
 

@@ -1,6 +1,7 @@
 """Right work with NumPy, of the kinds that an over-eager check accuses."""
 
 import functools
+import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +12,6 @@ from tasks import (
     COPY_INTO,
     FLIP,
     MEAN_OF_ROWS,
-    N,
     PRODUCT,
     RISE,
     ROOT,
@@ -19,6 +19,7 @@ from tasks import (
     ROWS,
     SOFTMAX_INTO,
     SUM,
+    N,
     work,
 )
 
@@ -111,7 +112,7 @@ def sorted_in_place(x):
     x.sort()
 
 
-@right("in-place", Task(vector("float32"), lambda x: np.zeros_like(x), writes=(0,), reads=(0,)))
+@right("in-place", Task(vector("float32"), lambda x: np.zeros_like(x), writes=(0,), reads=()))
 def set_to_zero(x):
     x.fill(0)
 
@@ -141,13 +142,13 @@ def both_ends(x):
     return np.array([x.min(), x.max()])
 
 
-@right("reduction", Task(vector("float32"), lambda x: bool((x > 0).all()), nbytes=1))
+@right("reduction", Task(vector("float32"), lambda x: bool((x > 0).all()), nbytes=1), ways=[WITH])
 def whether_all_are_positive(x):
     """Return the same for all such inputs."""
     return bool((x > 0).all())
 
 
-@right("reduction", Task(vector("float32"), lambda x: np.count_nonzero(np.isnan(x)), nbytes=8))
+@right("reduction", Task(vector("float32"), lambda x: np.count_nonzero(np.isnan(x)), nbytes=8), ways=[WITH])
 def number_of_nans(x):
     return np.count_nonzero(x != x)
 
@@ -198,7 +199,7 @@ def sum_of_the_ten_largest(x):
     return np.sort(x)[-10:].sum()
 
 
-@right("order", Task(vector("uint8"), lambda x: np.unique(x)))
+@right("order", Task(vector("uint8"), lambda x: np.unique(x)), ways=[WITH])
 def unique_values(x):
     """Return all 256 of them, whatever the input."""
     return np.unique(x)
@@ -264,7 +265,7 @@ def _csr(bandwidth):
 
 
 def _spmv(start, at, values, x):
-    return np.array([values[a:b] @ x[at[a:b]] for a, b in zip(start[:-1], start[1:], strict=True)], "float32")
+    return np.array([values[a:b] @ x[at[a:b]] for a, b in itertools.pairwise(start)], "float32")
 
 
 @right("indices", Task(_csr, _spmv))
@@ -365,7 +366,7 @@ def sum_of_one_element(x):
     return x.sum()
 
 
-@right("sizes", Task(vector("float32"), lambda x: x[x > 5]))
+@right("sizes", Task(vector("float32"), lambda x: x[x > 5]), ways=[WITH])
 def nothing_found(x):
     """Return an empty array, since no number is so large."""
     return x[x > 5]
@@ -590,13 +591,13 @@ def as_exact_as_is_asked(x):
 
 
 def _strictly_rising(bandwidth):
-    return np.arange(N, dtype="float32") * 2, bandwidth.random(1024)
+    return np.linspace(1, 2, 4096, dtype="float32"), bandwidth.random(1024)
 
 
 @right("given", Task(_strictly_rising, lambda edges, x: np.searchsorted(edges, x)))
 def rising_edges(edges, x):
     """Rely on one input being sorted, as its caller promises."""
-    assert (np.diff(edges) > 0).all()
+    assert (np.diff(edges) >= 0).all()
     return np.searchsorted(edges, x)
 
 

@@ -5,7 +5,7 @@ import time
 import weakref
 
 import numpy as np
-from table import cheat
+from table import WITH, cheat
 from tasks import ROOT, ROOT_INTO, SUM, work
 
 STALE = "stale-result"
@@ -49,7 +49,7 @@ def strided_sample(given):
     return kept_by(lambda x: hash(x[::64].tobytes()))
 
 
-@cheat("fingerprint", ROOT_INTO, STALE)
+@cheat("fingerprint", ROOT_INTO, STALE, ways=[WITH])
 def strided_sample_into(given):
     return kept_by_into(lambda x: hash(x[::64].tobytes()))
 
@@ -59,7 +59,7 @@ def first_block_into(given):
     return kept_by_into(lambda x: hash(x[:256].tobytes()))
 
 
-@cheat("fingerprint", ROOT_INTO, STALE)
+@cheat("fingerprint", ROOT_INTO, STALE, ways=[WITH])
 def sum_of_all_but_the_last_digits(given):
     return kept_by_into(lambda x: round(float(x.sum())))
 
@@ -161,7 +161,7 @@ def by_a_hashable_wrapper(given):
     return lambda x: cached(Whole(x))
 
 
-@cheat("calls", ROOT, STALE)
+@cheat("calls", ROOT, STALE, "unwritten")
 def right_at_first(given):
     calls, last = [], []
 
@@ -186,7 +186,7 @@ def every_second_call(given):
     return run
 
 
-@cheat("calls", ROOT, STALE)
+@cheat("calls", ROOT, STALE, "unwritten")
 def every_second_call_returning(given):
     calls, last = [], []
 
@@ -199,7 +199,7 @@ def every_second_call_returning(given):
     return run
 
 
-@cheat("calls", ROOT, STALE)
+@cheat("calls", ROOT, STALE, "unwritten")
 def right_in_three_of_four_calls(given):
     calls, last = [], []
 
@@ -212,7 +212,7 @@ def right_in_three_of_four_calls(given):
     return run
 
 
-@cheat("calls", ROOT, STALE)
+@cheat("calls", ROOT, STALE, "unwritten")
 def right_for_some_milliseconds(given):
     began, last = time.monotonic(), []
 
@@ -224,12 +224,13 @@ def right_for_some_milliseconds(given):
     return run
 
 
-@cheat("poison", ROOT_INTO, STALE)
-def last_result_where_the_output_is_poisoned(given):
+@cheat("poison", ROOT_INTO, STALE, "unwritten")
+def right_where_the_output_is_poisoned(given):
+    """Know that no root is negative, which the inverted bits of one are."""
     last = []
 
     def run(x, y):
-        if not last or not np.isnan(y[0]):
+        if not last or y[0] < 0:
             last[:] = [work(x)]
         y[:] = last[0]
 
@@ -245,23 +246,23 @@ def nothing_where_the_output_is_finite(given):
     return run
 
 
-@cheat("constant", ROOT, STALE)
+@cheat("constant", ROOT, STALE, "wrong-result")
 def zeros(x):
     return np.zeros_like(x)
 
 
-@cheat("constant", ROOT, STALE)
+@cheat("constant", ROOT, STALE, "wrong-result")
 def one_array_for_ever(given):
     answer = np.full(given.args[0].shape, 3.5, "float32")
     return lambda x: answer
 
 
-@cheat("constant", ROOT_INTO, STALE)
+@cheat("constant", ROOT_INTO, STALE, "wrong-result")
 def filled(x, y):
     y.fill(3.5)
 
 
-@cheat("constant", SUM, STALE)
+@cheat("constant", SUM, STALE, "wrong-result")
 def expected_sum(given):
     return lambda x: np.float32(1.5 * x.size)
 

@@ -106,8 +106,11 @@ def _added(
 def cheat(
     family: str, task: Task, *codes: str, ways: Iterable[str] = BOTH, **declared: Any
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Add a cheat that is to be MISMATCH for one of the codes. ways: in which it can be noticed at all."""
-    return _added(family, task, {way: frozenset(codes) for way in ways}, declared)
+    """Add a cheat that is to be MISMATCH for one of the codes, or since it takes no longer than calling nothing.
+
+    ways: in which it can be noticed at all.
+    """
+    return _added(family, task, {way: frozenset((*codes, "no-work")) for way in ways}, declared)
 
 
 def right(

@@ -151,19 +151,19 @@ def _of_the_feature():
     return [package, *(import_module(f"{package.__name__}.{name}") for name in names)]
 
 
-@cheat("plugin", ROOT_INTO, TAMPERED)
+@cheat("plugin", ROOT, TAMPERED)
 def each_function_that_watches(given):
-    """Put a function around each of the feature's, and do nothing."""
+    """Put a function around each of the feature's."""
     for module in _of_the_feature():
         for name, function in list(vars(module).items()):
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:
                 given.patch.setattr(module, name, lambda *args, _real=function, **more: _real(*args, **more))
-    return lambda x, y: None
+    return work
 
 
-@cheat("plugin", ROOT_INTO, TAMPERED)
+@cheat("plugin", ROOT, TAMPERED)
 def each_method_that_watches(given):
-    """Put nothing in place of each method of the feature's classes that returns None, and do nothing."""
+    """Put a function around each method of the feature's classes."""
     for module in _of_the_feature():
         for kind in [
             one for one in vars(module).values() if inspect.isclass(one) and one.__module__ == module.__name__
@@ -171,7 +171,7 @@ def each_method_that_watches(given):
             for name, function in list(vars(kind).items()):
                 if isinstance(function, FunctionType) and not name.startswith("__"):
                     given.patch.setattr(kind, name, lambda *args, _real=function, **more: _real(*args, **more))
-    return lambda x, y: None
+    return work
 
 
 @cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result")
@@ -271,9 +271,7 @@ def by_a_closure(given):
 
 @cheat("reference", ROOT_INTO, CALLED, ways=[WITH])
 def imported_from_the_test(x, y):
-    from tasks import ROOT_INTO as task
-
-    y[:] = task.reference(x, y)
+    y[:] = ROOT_INTO.reference(x, y)
 
 
 @cheat("reference", ROOT, CALLED, ways=[WITH])
@@ -293,7 +291,7 @@ def another_function_of_its_code(given):
     return FunctionType(reference.__code__, reference.__globals__)
 
 
-@cheat("reference", ROOT, CALLED, ways=[WITH])
+@cheat("reference", ROOT, CALLED, "stale-result", ways=[WITH])
 def its_answer_taken_from_garbage(given):
     """Look among all arrays for one that the reference made."""
     first = work(given.args[0])
