@@ -23,8 +23,6 @@ from pytest_bandwidth.features.honest import (
 _PACKAGE = "pytest_bandwidth"
 # What modules and classes of the package held when they were looked at, by `id`.
 _SEEN: dict[str, list[int]] = {}
-# What times a GPU's work.
-_EVENTS = ("Event", "get_elapsed_time")
 
 
 def replaced(device: object) -> str | None:
@@ -48,9 +46,11 @@ def replaced(device: object) -> str | None:
     if is_foreign(sys.getprofile()) or is_foreign(sys.gettrace()):
         return "the function of sys.setprofile or sys.settrace"
     if (cupy := sys.modules.get("cupy")) is not None:
-        for name in _EVENTS:
-            if is_foreign(getattr(cupy.cuda, name, None)):
-                return f"cupy.cuda.{name}"
+        event = cupy.cuda.Event
+        members = {f"cupy.cuda.Event.{name}": _inner(value) for name, value in vars(event).items()}
+        timing = {"cupy.cuda.Event": event, "cupy.cuda.get_elapsed_time": cupy.cuda.get_elapsed_time, **members}
+        if name := next((name for name, value in timing.items() if is_foreign(value)), ""):
+            return name
     if (within := _replaced_in_package()) is not None:
         return within
     own = getattr(device, "__dict__", {})

@@ -133,10 +133,12 @@ class WorkWatch(Watch):
         self._changed: _Input | None = None
         self._is_plain = self._is_watched = self._has_begun = False
         if self._device.identity.counts_only and self._why_not is None:  # no sample tells when
-            if honest:
+            if honest and work.setup is not None:
                 self._begin()
             if work.setup is None:
                 self._want(self._places[0])
+        if self._honest and work.setup is None:
+            self._begin()  # a device may run the work before the first sample
 
     def _views(self, side: str, arrays: Iterable[Any]) -> list[View]:
         named = ((f"{side}[{place}]", array) for place, array in enumerate(arrays))
@@ -163,18 +165,19 @@ class WorkWatch(Watch):
     def _prepare(self, state: _Place, plain: bool | None) -> None:
         if not self._has_begun:
             self._begin()
+        work = self._watched.workloads[0]
+        if work.setup is None and self._held:
+            # To give them their contents takes time: what works in place is looked at as often as in vain.
+            if state.first is not None and plain is None and self._generator.random() > PLAIN_SHARE:
+                self._is_watched = False
+                return
+            for view, contents in self._held:
+                if view.is_writable:
+                    view.write(contents)
         if state.first is None:
             for view in self._outputs:
                 view.fill()
             return
-        work = self._watched.workloads[0]
-        if work.setup is None and self._held:
-            # To give them their contents takes time: what works in place is looked at as often as in vain.
-            if plain is None and self._generator.random() > PLAIN_SHARE:
-                self._is_watched = False
-                return
-            for view, contents in self._held:
-                view.write(contents)
         if work.setup is not None and any(one.view.digest() != one.digest for one in self._inputs):
             self._is_watched = False  # set-up made other inputs
             return
@@ -446,6 +449,8 @@ class WorkWatch(Watch):
         counts_only, until = self._device.identity.counts_only, time.monotonic() + TRIAL_SECONDS
         fewest = len(KINDS_COMPARED) if self._has_function else len(KINDS) if counts_only else FEWEST_CHANGES
         among = self._changeable()
+        if counts_only:
+            self._trial(place, workload, plain=True)
         for _ in range(fewest * len(among)):
             if state.finding is not None or all(state.changes[one.view.name] >= fewest for one in among):
                 break
@@ -458,14 +463,11 @@ class WorkWatch(Watch):
                 told = f"{one.view.name} changed before {counted(changes, 'run')}, and the result in {shown} of them"
                 told += ": it is kept from an earlier call, or does not depend on it"
                 state.refute("stale-result", f"{told}; where that is right, give check= a reference")
-        if counts_only:
-            self._trial(place, workload, plain=True)
-        else:
+        if not counts_only:
             for _ in range(MIXED_TRIALS):
                 if state.finding is None and time.monotonic() < until:
                     self._trial(place, workload, plain=bool(self._generator.integers(2)))
-            if workload.launch is None:
-                self._move(state, workload)
+            self._move(state, workload)
         self._look_at_inputs(state)
         self._look_at_clock(state)
 
@@ -527,6 +529,8 @@ class WorkWatch(Watch):
                 view.poison()
             value = self._run_unchanging(state, moved[0], one.view.name, lambda: run_with(args, keywords))
             results = [*moved[1:], *self._returned(_Place(), value)]
+            # The next run may return the same memory.
+            results = [replace(view, array=view.copy()) for view in results]
             one.view.write(moved[0].array)
         else:
             changed_region(one.view, self._generator, "all")

@@ -1,6 +1,7 @@
 """Callables that launch on a GPU by CuPy: cheats by streams, events, graphs and kept arrays, and right ones."""
 
 import cupy
+import kernels
 import numpy as np
 from kernels import BLOCK, N, source
 from table import REFUSED, WITH, Task, cheat, right
@@ -132,6 +133,14 @@ def graph_into_one_result(given):
     return run
 
 
+@cheat("device-memory", kernels.THREEFOLD, MOVED, UNWRITTEN)
+def first_pointers(given):
+    return source(
+        "if (!from[i]) { from[i] = x; to[i] = y; } to[i][i] = 3 * from[i][i];",
+        before=f"__device__ const float* from[{N}]; __device__ float* to[{N}];",
+    )
+
+
 @cheat("events", THREEFOLD, TAMPERED)
 def elapsed_time(given):
     real = cupy.cuda.get_elapsed_time
@@ -151,12 +160,6 @@ def elapsed_time_in_its_module(given):
 def recorded_elsewhere(given):
     real, side = cupy.cuda.Event.record, cupy.cuda.Stream(non_blocking=True)
     given.patch.setattr(cupy.cuda.Event, "record", lambda self, stream=None: real(self, side))
-    return launch
-
-
-@cheat("events", THREEFOLD, TAMPERED)
-def waiting_for_the_device(given):
-    given.patch.setattr(cupy.cuda.Device, "synchronize", lambda self: None)
     return launch
 
 

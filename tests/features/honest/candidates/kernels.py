@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from table import WITH, Task, cheat, right
+from table import REFUSED, WITH, Task, cheat, right
 
 from pytest_bandwidth import Reference
 
@@ -42,32 +42,32 @@ IN_PLACE = Launch(lambda b: (b.random(N), np.int32(N)), lambda x, n: x + np.floa
 STALE, WRONG, UNWRITTEN, MODIFIED = "stale-result", "wrong-result", "unwritten", "input-modified"
 
 
-@cheat("tail", THREEFOLD, UNWRITTEN)
+@cheat("tail", THREEFOLD, UNWRITTEN, WRONG)
 def last_elements(given):
     return source("if (i < n - 3) y[i] = 3 * x[i];")
 
 
-@cheat("tail", THREEFOLD, UNWRITTEN)
+@cheat("tail", THREEFOLD, UNWRITTEN, WRONG)
 def last_block(given):
     return source("if (blockIdx.x + 1 < gridDim.x) y[i] = 3 * x[i];")
 
 
-@cheat("tail", THREEFOLD, UNWRITTEN)
+@cheat("tail", THREEFOLD, UNWRITTEN, WRONG)
 def nothing_at_all(given):
     return source("")
 
 
-@cheat("tail", THREEFOLD, UNWRITTEN)
+@cheat("tail", THREEFOLD, UNWRITTEN, WRONG)
 def reads_alone(given):
     return source("float v = x[i]; if (v == 77.0f) y[i] = v;")
 
 
-@cheat("middle", THREEFOLD, UNWRITTEN)
+@cheat("middle", THREEFOLD, UNWRITTEN, WRONG)
 def one_thread_in_the_middle(given):
     return source("if (i != 1234) y[i] = 3 * x[i];")
 
 
-@cheat("middle", THREEFOLD, UNWRITTEN)
+@cheat("middle", THREEFOLD, UNWRITTEN, WRONG)
 def even_mantissas(given):
     return source("if (__float_as_uint(x[i]) & 1) y[i] = 3 * x[i];")
 
@@ -77,12 +77,12 @@ def zero_for_rare_elements(given):
     return source("y[i] = x[i] > 1.99f ? 0 : 3 * x[i];")
 
 
-@cheat("constant", THREEFOLD, STALE)
+@cheat("constant", THREEFOLD, STALE, WRONG)
 def constant(given):
     return source("y[i] = 4.5f;")
 
 
-@cheat("constant", THREEFOLD, STALE)
+@cheat("constant", THREEFOLD, STALE, WRONG)
 def of_its_place_alone(given):
     return source("y[i] = i;")
 
@@ -112,12 +112,12 @@ def one_input_element(given):
     return source("y[i] = 3 * x[i]; if (i == 99) ((float*)x)[i] = 0;")
 
 
-@cheat("noise", THREEFOLD, UNWRITTEN, "nondeterministic")
+@cheat("noise", THREEFOLD, UNWRITTEN, "nondeterministic", WRONG, REFUSED)
 def adds_to_what_is_there(given):
     return source("y[i] += 3 * x[i];")
 
 
-@cheat("device-memory", THREEFOLD, STALE)
+@cheat("device-memory", THREEFOLD, STALE, WRONG)
 def kept_in_device_memory(given):
     return source(
         "if (!known[i]) { known[i] = 1; kept[i] = 3 * x[i]; } y[i] = kept[i];",
@@ -125,17 +125,9 @@ def kept_in_device_memory(given):
     )
 
 
-@cheat("device-memory", THREEFOLD, UNWRITTEN, STALE)
+@cheat("device-memory", THREEFOLD, UNWRITTEN, STALE, WRONG, "nondeterministic")
 def every_second_launch(given):
     return source("if (calls[i]++ % 2 == 0) y[i] = 3 * x[i];", before=f"__device__ int calls[{N}];")
-
-
-@cheat("device-memory", THREEFOLD, "moved-inputs", UNWRITTEN)
-def first_pointers(given):
-    return source(
-        "if (!from[i]) { from[i] = x; to[i] = y; } to[i][i] = 3 * from[i][i];",
-        before=f"__device__ const float* from[{N}]; __device__ float* to[{N}];",
-    )
 
 
 @right("elementwise", THREEFOLD)

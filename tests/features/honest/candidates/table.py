@@ -118,3 +118,15 @@ def right(
 ) -> Callable[[Callable[..., Any]], Any]:
     """Add work that is right. refused: REFUSED, where nothing of it can be looked at."""
     return _added(family, task, {way: frozenset(refused) for way in ways}, declared, is_right=True)
+
+
+def test_of_each() -> Callable[..., None]:
+    """Return a test of each candidate so far, in each way in which it can be noticed."""
+
+    def measured(bandwidth: Bandwidth, candidate: Candidate, way: str) -> None:
+        candidate.measure(bandwidth, way)
+
+    honest = pytest.mark.bandwidth(honest=True)
+    rows = [(candidate, way) for candidate in TABLE for way in candidate.codes]
+    each = [pytest.param(*row, marks=[honest] if row[1] == WITHOUT else [], id=row[0].key(row[1])) for row in rows]
+    return pytest.mark.parametrize(("candidate", "way"), each)(measured)
