@@ -339,6 +339,8 @@ class WorkWatch(Watch):
             return
         if self._comes_later(state, LATER_SECONDS):
             return
+        if self._reference is not None and self._difference(state) is None:
+            return  # added up in another order
         if self._digest(state) in state.others:
             state.refute("stale-result", "the result is that of an earlier call, which had other inputs")
         else:
@@ -400,22 +402,27 @@ class WorkWatch(Watch):
 
     def _compare(self, state: _Place, what: str = "wrong-result") -> None:
         """Compare the result with the reference's."""
-        if self._reference is None or state.finding is not None:
+        if state.finding is not None or (wrong := self._difference(state)) is None:
             return
-        if self._wanted is None and self._changed is None:
-            self._want(state)  # no sample told when
-        if self._wanted is None:
-            return
-        results = state.returned or self._views("writes", self._written)
-        floating = (one.view.array.dtype.itemsize for one in self._inputs if one.view.is_floating)
-        chosen = max(floating, default=0) if state.returned else 0
-        wrong = compared(self._reference, results, self._wanted, self._device, chosen)
-        if wrong is None:
+        if self._honest and self._comes_later(state, LATER_SECONDS):
             return
         for view in self._outputs if state.samples == 1 and self._honest else ():
             if (left := view.filled()).size:
                 self._refute_unwritten(state, view, left, 1)
         state.refute(what, wrong)
+
+    def _difference(self, state: _Place) -> str | None:
+        """Return how the result differs from the reference's; None where it does not, or is not compared."""
+        if self._reference is None:
+            return None
+        if self._wanted is None and self._changed is None:
+            self._want(state)  # no sample told when
+        if self._wanted is None:
+            return None
+        results = state.returned or self._views("writes", self._written)
+        floating = (one.view.array.dtype.itemsize for one in self._inputs if one.view.is_floating)
+        chosen = max(floating, default=0) if state.returned else 0
+        return compared(self._reference, results, self._wanted, self._device, chosen)
 
     # --- after the samples
 

@@ -92,7 +92,7 @@ def copy_of_the_first_result(given):
     return run
 
 
-@cheat("stale", THREEFOLD, UNWRITTEN, STALE, REFUSED)
+@cheat("stale", THREEFOLD, UNWRITTEN, STALE, REFUSED, "wrong-result")
 def nothing_after_some_calls(given):
     calls = []
 
