@@ -26,7 +26,7 @@ from pytest_bandwidth.suite.selection import Profile, Selected, selected
 from pytest_bandwidth.suite.traffic_models import warp_sectors
 
 # What the arrays hold, by which results are paired; `Operation.precision` is what the kernel computes in.
-PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16"}
+PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 # A GPU moves so much in a few microseconds, which is what a launch takes; larger work never waits for its launch.
 DOUBLED_BYTES = 8 * 2**20
 # By which size the whole work doubles, whichever comes first: a product's rows would share its weights.

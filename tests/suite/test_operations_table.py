@@ -14,7 +14,7 @@ from pytest_bandwidth.suite.operations.model import Case, Tolerance, poison, til
 from pytest_bandwidth.suite.operations.table import Formula, formula_of
 
 CUDA_SRC = Path(__file__).parents[2] / "cuda_src"
-DEFINED = re.compile(r'extern "C" __global__ void (\w+)\(')
+DEFINED = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(')
 
 
 class HostArrays:

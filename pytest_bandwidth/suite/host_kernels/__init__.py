@@ -121,6 +121,7 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("gemm_naive", matmul.gemm_naive, _GEMM, "m·n m·k k·n"),
     _family("gemm_tiled", matmul.gemm_tiled, _GEMM, "m·n m·k k·n"),
     _family("gemm_blocked", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
+    _family("gemm_pipelined", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
     _family("linear_gemv", matmul.linear, _LINEAR, "m·n m·k k·n"),
     _family("linear_gemm", matmul.linear, _LINEAR, "m·n m·k k·n"),
     _family("q4_0_gemv", matmul.q4_0_product, _PACKED, _q4_product),

@@ -10,9 +10,12 @@ from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
+    BRAIN,
     EXACT,
     FLOATS,
+    ON_GPUS,
     ROUNDING,
+    RUN_KERNELS,
     SUFFIX,
     Arrays,
     Case,
@@ -32,12 +35,15 @@ from pytest_bandwidth.suite.operations.model import (
     vector_shapes,
 )
 
-GEMM_TILE = {"naive": (8, 32), "tiled": (32, 32), "blocked": (64, 64)}
-GEMM_BLOCK = {"naive": (32, 8), "tiled": (32, 8), "blocked": (16, 16)}
-GEMM_ASKS_PER_TILE = {"naive": 1, "tiled": 32, "blocked": 64}
+GEMM_TILE = {"naive": (8, 32), "tiled": (32, 32), "blocked": (64, 64), "pipelined": (128, 128)}
+GEMM_BLOCK = {"naive": (32, 8), "tiled": (32, 8), "blocked": (16, 16), "pipelined": (16, 16)}
+GEMM_ASKS_PER_TILE = {"naive": 1, "tiled": 32, "blocked": 64, "pipelined": 128}
+ON_TENSOR_CORES = {"float16": "fp16-tensor", "bfloat16": "bf16-tensor"}
 # One token, two prefills and a feed-forward layer of a small language model, and a square one.
 INFERENCE = sizes_of("m n k", (1, 896, 896), (32, 896, 896), (128, 896, 896), (128, 4864, 896))
 SQUARE = sizes_of("m n k", (2048, 2048, 2048))
+# Past a tile of each version, with rows of whole 16 bytes and without; two and more steps of a pipeline.
+SMALL_PIPELINED = sizes_of("m n k", (129, 136, 72), (130, 65, 47))
 SMALL_GEMM = sizes_of("m n k", (0, 3, 3), (3, 0, 3), (3, 3, 0), (1, 1, 1), (33, 31, 35), (65, 70, 17), (1, 96, 64))
 WARP = 32
 ROWS_TOGETHER = {"gemv": 1, "gemm": 8}
@@ -50,7 +56,7 @@ def product_tolerance(k: int, dtype: str) -> Tolerance:
     return rounding(dtype, absolute=max(k, 1) * ROUNDING["float32"])
 
 
-def _gemm(version: str) -> Operation:
+def _gemm(version: str, dtypes: tuple[str, ...] = FLOATS, devices: frozenset[str] = RUN_KERNELS) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         m, n, k = sizes["m"], sizes["n"], sizes["k"]
         inputs, c = (centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype)), arrays.empty((m, n), dtype)
@@ -59,7 +65,9 @@ def _gemm(version: str) -> Operation:
         name, tolerance = f"gemm_{version}_{SUFFIX[dtype]}", product_tolerance(k, dtype)
         return one_launch("gemm.cu", name, geometry, {"c": c}, inputs, (m, n, k), moved, references.gemm, tolerance)
 
-    return Operation("gemm", version, FLOATS, prepare, lambda *_: INFERENCE + SQUARE, SMALL_GEMM)
+    best, shapes = version == "pipelined", INFERENCE + SQUARE
+    small, computes = (SMALL_GEMM + SMALL_PIPELINED, ON_TENSOR_CORES) if best else (SMALL_GEMM, {})
+    return Operation("gemm", version, dtypes, prepare, lambda *_: shapes, small, devices, computes)
 
 
 def _library_gemm(dtypes: tuple[str, ...], *devices: str) -> Operation:
@@ -74,9 +82,8 @@ def _library_gemm(dtypes: tuple[str, ...], *devices: str) -> Operation:
         moved, tolerance = traffic.gemm(m, n, k, dtype), product_tolerance(k, dtype)
         return case_of(calls, moved, {"c": c}, (a, b), references.gemm, tolerance)
 
-    small, computes = tuple(sizes for sizes in SMALL_GEMM if all(sizes.values())), {"float16": "fp16-tensor"}
-    shapes = INFERENCE + SQUARE
-    return Operation("gemm", "library", dtypes, prepare, lambda *_: shapes, small, frozenset(devices), computes)
+    small, shapes = tuple(sizes for sizes in SMALL_GEMM if all(sizes.values())), INFERENCE + SQUARE
+    return Operation("gemm", "library", dtypes, prepare, lambda *_: shapes, small, frozenset(devices), ON_TENSOR_CORES)
 
 
 def _check_product(xp: Any) -> None:
@@ -156,7 +163,8 @@ def _q4_0_product(shape: str, *, fused: bool) -> Operation:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    *(_gemm(version) for version in ("naive", "tiled", "blocked")),
+    *(_gemm(version) for version in ("pipelined", "naive", "tiled", "blocked")),
+    _gemm("pipelined", BRAIN, ON_GPUS),
     _library_gemm(("float32",), "cuda", "cpu"),
     _library_gemm(("float16",), "cuda"),
     _q4_0_dequantize(),
