@@ -273,15 +273,16 @@ __device__ __forceinline__ void pipelined(F32Tiles& tiles, float* c, const float
             for (int r = 0; r < 8; ++r) {
                 const int row = 4 * y + r % 4 + 64 * (r / 4);
                 if (row >= rows) continue;
-                float* to = c + (row0 + row) * n + col0;
 #pragma unroll
                 for (int s = 0; s < 8; s += 4) {
                     const int col = 4 * x + 16 * s;
+                    const long long at = (row0 + row) * n + col0 + col;
                     if (ALIGNED && col < cols)
-                        *reinterpret_cast<float4*>(to + col) = {sum[r][s], sum[r][s + 1], sum[r][s + 2], sum[r][s + 3]};
+                        reinterpret_cast<float4*>(c)[at / 4] =
+                            make_float4(sum[r][s], sum[r][s + 1], sum[r][s + 2], sum[r][s + 3]);
 #pragma unroll
                     for (int i = 0; i < 4; ++i)
-                        if (!ALIGNED && col + i < cols) to[col + i] = sum[r][s + i];
+                        if (!ALIGNED && col + i < cols) c[at + i] = sum[r][s + i];
                 }
             }
         }
