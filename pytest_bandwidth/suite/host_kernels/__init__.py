@@ -129,7 +129,10 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("q4_0_dequantize", matmul.q4_0_dequantize, "out:T* blocks:u8* n:i64", lambda n: (n, _q4_bytes(n))),
     _family("attention_scores", attention.attention_scores, _SCORES, "heads·n·n heads·n·d heads·n·d"),
     _family("attention_output", attention.attention_output, _OUTPUT, "heads·n·d heads·n·n heads·n·d"),
-    _family("attention_flash", attention.attention_flash, _FLASH, "heads·n·d heads·n·d heads·n·d heads·n·d"),
+    *(
+        _family(name, attention.attention_flash, _FLASH, "heads·n·d heads·n·d heads·n·d heads·n·d")
+        for name in ("attention_flash", "attention_flash2_64", "attention_flash2_128")
+    ),
     _family("kv_append", attention.kv_append, _NEW, f"{_OF_CACHE} {_OF_CACHE} {_OF_NEW} {_OF_NEW}", bits=True),
     _family("kv_decode", attention.kv_decode, f"out:T* {_CACHE}", _decoded),
     _family("kv_decode_split", attention.kv_decode_split, f"{_PARTIALS} {_CACHE} splits:i64", _split),

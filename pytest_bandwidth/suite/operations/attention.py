@@ -12,8 +12,12 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
+    BRAIN,
     FLOATS,
+    ON_GPUS,
+    ON_TENSOR_CORES,
     ROUNDING,
+    RUN_KERNELS,
     SUFFIX,
     Arrays,
     Case,
@@ -55,34 +59,65 @@ def _inverse_root(d: int) -> Any:
     return scalar(1 / math.sqrt(max(d, 1)), "float32")
 
 
-def _attention(*, flash: bool) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        batch, heads, n, d = shape = tuple(sizes[name] for name in ("batch", "heads", "n", "d"))
-        matrices, suffix, o = batch * heads, SUFFIX[dtype], arrays.empty(shape, dtype)
-        q, k = (centred(arrays, shape, dtype, SPREAD) for _ in range(2))
-        v, extents = centred(arrays, shape, dtype), (matrices, n, d)
-        steps: Sequence[KernelStep]
-        if flash:
-            # A block per query tile (x) and head (y).
-            args, geometry = (o, q, k, v, _inverse_root(d), *extents), tiled(matrices, n, (1, TILE), BLOCK)
-            steps = (launch("attention.cu", f"attention_flash_{suffix}", geometry, args, (q, k, v), (o,)),)
-            moved = traffic.attention_flash(batch, heads, n, d, dtype, query_tile=TILE)
-        else:
-            s, p = (arrays.empty((batch, heads, n, n), dtype) for _ in range(2))
-            of_scores, of_output = (tiled(n, cols, (TILE, TILE), BLOCK, layers=matrices) for cols in (n, d))
-            scores, output = f"attention_scores_{suffix}", f"attention_output_{suffix}"
-            softmax, rows = f"softmax_online_{suffix}", blocks(matrices * n, ROW_THREADS)
-            steps = (
-                launch("attention.cu", scores, of_scores, (s, q, k, _inverse_root(d), *extents), (q, k), (s,)),
-                launch("softmax.cu", softmax, rows, (p, s, matrices * n, n), (s,), (p,)),
-                launch("attention.cu", output, of_output, (o, p, v, *extents), (p, v), (o,)),
-            )
-            moved = traffic.attention_standard(batch, heads, n, d, dtype, tile=TILE, row_reads=2)
-        tolerance = _tolerance(dtype, rounded_weights=not flash)
-        return case_of(steps, moved, {"o": o}, (q, k, v), references.attention, tolerance)
+def _standard(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+    batch, heads, n, d = shape = tuple(sizes[name] for name in ("batch", "heads", "n", "d"))
+    matrices, suffix, o = batch * heads, SUFFIX[dtype], arrays.empty(shape, dtype)
+    (q, k, v), extents = _queries_keys_values(arrays, dtype, shape), (matrices, n, d)
+    s, p = (arrays.empty((batch, heads, n, n), dtype) for _ in range(2))
+    of_scores, of_output = (tiled(n, cols, (TILE, TILE), BLOCK, layers=matrices) for cols in (n, d))
+    scores, output = f"attention_scores_{suffix}", f"attention_output_{suffix}"
+    softmax, rows = f"softmax_online_{suffix}", blocks(matrices * n, ROW_THREADS)
+    steps = (
+        launch("attention.cu", scores, of_scores, (s, q, k, _inverse_root(d), *extents), (q, k), (s,)),
+        launch("softmax.cu", softmax, rows, (p, s, matrices * n, n), (s,), (p,)),
+        launch("attention.cu", output, of_output, (o, p, v, *extents), (p, v), (o,)),
+    )
+    moved = traffic.attention_standard(batch, heads, n, d, dtype, tile=TILE, row_reads=2)
+    tolerance = _tolerance(dtype, rounded_weights=True)
+    return case_of(steps, moved, {"o": o}, (q, k, v), references.attention, tolerance)
 
-    version = "flash" if flash else "standard"
-    return Operation("attention", version, FLOATS, prepare, lambda *_: ATTENTION_SHAPES, SMALL)
+
+def _flash(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+    return _one_flash(arrays, dtype, sizes, "attention_flash", TILE, BLOCK, rounded_weights=False)
+
+
+def _flash2(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+    head = 64 if sizes["d"] <= 64 else 128
+    # Halves: their weights are halves for the second product, which is about what rounded scores do.
+    queries, block, rounded = (128, BLOCK, True) if dtype != "float32" else (64 * 64 // head, (32, 2), False)
+    return _one_flash(arrays, dtype, sizes, f"attention_flash2_{head}", queries, block, rounded_weights=rounded)
+
+
+def _one_flash(
+    arrays: Arrays,
+    dtype: str,
+    sizes: Sizes,
+    kernel: str,
+    queries: int,
+    block: tuple[int, int],
+    *,
+    rounded_weights: bool,
+) -> Case:
+    """Return the case of one launch: a block for each tile of so many queries (x) and each head (y)."""
+    batch, heads, n, d = shape = tuple(sizes[name] for name in ("batch", "heads", "n", "d"))
+    inputs, o = _queries_keys_values(arrays, dtype, shape), arrays.empty(shape, dtype)
+    scalars, geometry = (_inverse_root(d), batch * heads, n, d), tiled(batch * heads, n, (1, queries), block)
+    moved = traffic.attention_flash(batch, heads, n, d, dtype, query_tile=queries)
+    given = (f"{kernel}_{SUFFIX[dtype]}", geometry, {"o": o}, inputs, scalars, moved, references.attention)
+    return one_launch("attention.cu", *given, _tolerance(dtype, rounded_weights=rounded_weights))
+
+
+def _queries_keys_values(arrays: Arrays, dtype: str, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    q, k = (centred(arrays, shape, dtype, SPREAD) for _ in range(2))
+    return q, k, centred(arrays, shape, dtype)
+
+
+def _attention(version: str, dtypes: tuple[str, ...] = FLOATS, devices: frozenset[str] = RUN_KERNELS) -> Operation:
+    prepare = {"standard": _standard, "flash": _flash, "flash2": _flash2}[version]
+    # Past a tile of queries and two of keys, with rows of whole 16 bytes and without.
+    more = sizes_of("batch heads n d", (1, 1, 140, 40), (1, 1, 67, 100), (1, 2, 130, 128))
+    small, computes = (SMALL + more, ON_TENSOR_CORES) if version == "flash2" else (SMALL, {})
+    return Operation("attention", version, dtypes, prepare, lambda *_: ATTENTION_SHAPES, small, devices, computes)
 
 
 def _append() -> Operation:
@@ -163,8 +198,10 @@ def _decode(*, split: bool) -> Operation:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    _attention(flash=False),
-    _attention(flash=True),
+    _attention("flash2"),
+    _attention("flash2", BRAIN, ON_GPUS),
+    _attention("standard"),
+    _attention("flash"),
     _append(),
     _decode(split=False),
     _decode(split=True),

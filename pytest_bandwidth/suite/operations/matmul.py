@@ -14,6 +14,7 @@ from pytest_bandwidth.suite.operations.model import (
     EXACT,
     FLOATS,
     ON_GPUS,
+    ON_TENSOR_CORES,
     ROUNDING,
     RUN_KERNELS,
     SUFFIX,
@@ -38,7 +39,6 @@ from pytest_bandwidth.suite.operations.model import (
 GEMM_TILE = {"naive": (8, 32), "tiled": (32, 32), "blocked": (64, 64), "pipelined": (128, 128)}
 GEMM_BLOCK = {"naive": (32, 8), "tiled": (32, 8), "blocked": (16, 16), "pipelined": (16, 16)}
 GEMM_ASKS_PER_TILE = {"naive": 1, "tiled": 32, "blocked": 64, "pipelined": 128}
-ON_TENSOR_CORES = {"float16": "fp16-tensor", "bfloat16": "bf16-tensor"}
 # One token, two prefills and a feed-forward layer of a small language model, and a square one.
 INFERENCE = sizes_of("m n k", (1, 896, 896), (32, 896, 896), (128, 896, 896), (128, 4864, 896))
 SQUARE = sizes_of("m n k", (2048, 2048, 2048))

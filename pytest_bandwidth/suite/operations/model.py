@@ -116,6 +116,8 @@ ARITHMETIC = {"bfloat16": "float32", "float16": "float32", "float32": "float32",
 FLOATS, ALL = ("float32", "float16"), ("float32", "float16", "float64")
 # Of kernels without a twin on the host, which has no bfloat16.
 BRAIN, ON_GPUS = ("bfloat16",), frozenset({"cuda", "traffic"})
+# `Operation.computes` of products that use them where the GPU has them.
+ON_TENSOR_CORES = {"float16": "fp16-tensor", "bfloat16": "bf16-tensor"}
 SUFFIX = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
 WIDE_SUFFIX = {"float16": "f16x8", "float32": "f32x4"}
 

@@ -81,7 +81,7 @@ FORMULAS: dict[str, Formula] = {
     "logsumexp-unfused": Formula("4·rows·cols·s + 4·rows·s", "3·rows·cols"),
     "gemm": Formula("m·k·s + k·n·s + m·n·s", "2·m·n·k"),
     "attention-standard": Formula("4·batch·heads·n·d·s + 4·batch·heads·n²·s", _ATTENTION_FLOP),
-    "attention-flash": Formula("4·batch·heads·n·d·s", _ATTENTION_FLOP),
+    **dict.fromkeys(("attention-flash", "attention-flash2"), Formula("4·batch·heads·n·d·s", _ATTENTION_FLOP)),
     "kv_append": Formula("4·batch·tokens·kv_heads·d·s", "0"),
     "kv_decode-plain": _DECODE,
     "kv_decode-split": Formula(_DECODE.bytes_moved, _DECODE.flop, _PARTIALS),
