@@ -14,7 +14,8 @@ from pytest_bandwidth.suite.host_kernels import access, attention, matmul, norms
 # a vectorised host kernel does anyway.
 FLOATS = (("f32", "f32", "f32"), ("f16", "f16", "f32"))
 ALL = (*FLOATS, ("f64", "f64", "f64"))
-WIDE = (*ALL, ("f32x4", "f32", "f32"), ("f16x8", "f16", "f32"))
+WIDE_FLOATS = (("f32x4", "f32", "f32"), ("f16x8", "f16", "f32"))
+WIDE = (*ALL, *WIDE_FLOATS)
 INDEXED = [(index, tuple((f"{suffix}_{index}", *types) for suffix, *types in FLOATS)) for index in ("i32", "i64")]
 
 
@@ -133,9 +134,19 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
         _family(name, attention.attention_flash, _FLASH, "heads·n·d heads·n·d heads·n·d heads·n·d")
         for name in ("attention_flash", "attention_flash2_64", "attention_flash2_128")
     ),
-    _family("kv_append", attention.kv_append, _NEW, f"{_OF_CACHE} {_OF_CACHE} {_OF_NEW} {_OF_NEW}", bits=True),
+    _family(
+        "kv_append",
+        attention.kv_append,
+        _NEW,
+        f"{_OF_CACHE} {_OF_CACHE} {_OF_NEW} {_OF_NEW}",
+        (*FLOATS, *WIDE_FLOATS),
+        bits=True,
+    ),
     _family("kv_decode", attention.kv_decode, f"out:T* {_CACHE}", _decoded),
-    _family("kv_decode_split", attention.kv_decode_split, f"{_PARTIALS} {_CACHE} splits:i64", _split),
+    *(
+        _family(name, attention.kv_decode_split, f"{_PARTIALS} {_CACHE} splits:i64", _split)
+        for name in ("kv_decode_split", "kv_decode_grouped")
+    ),
     _family("kv_decode_combine", attention.kv_decode_combine, _COMBINE, _OF_COMBINE),
 )
 HOST_KERNELS: dict[str, HostKernel] = {kernel.name: kernel for family in _FAMILIES for kernel in family}
