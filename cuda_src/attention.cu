@@ -314,7 +314,7 @@ __device__ __forceinline__ void flash2(F32<HEAD>& tiles, float* o, const float* 
             float new_max = max[r];
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                // Trick: exponentials of two, with log2(e) in the scale, are one instruction.
+                // Trick: with log2(e) in the scale exp2f will do, which is one instruction.
                 score[r][i] = 4 * x + i < keys ? scale * LOG2_E * score[r][i] : LOWEST;
                 new_max = fmaxf(new_max, score[r][i]);
             }
@@ -542,7 +542,7 @@ __device__ __forceinline__ void flash2(uint4* tiles, T* o, const T* q, const T* 
                     if (key0 + 8 * j + lane % 4 * 2 + i % 2 >= n) score[j][i] = LOWEST;
             }
         }
-        const float factor = scale * LOG2_E;
+        const float factor = scale * LOG2_E;  // trick: with log2(e) in it exp2f will do, which is one instruction
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             float new_max = LOWEST;
@@ -558,7 +558,6 @@ __device__ __forceinline__ void flash2(uint4* tiles, T* o, const T* q, const T* 
             for (int j = 0; j < KEYS / 8; ++j) {
 #pragma unroll
                 for (int i = 2 * half; i < 2 * half + 2; ++i) {
-                    // Trick: exponentials of two, with log2(e) in the factor, are one instruction after one multiply-add.
                     score[j][i] = exp2f(factor * score[j][i] - shift);
                     sum[half] += score[j][i];  // trick: of this lane's columns alone; lanes add up at the end
                 }

@@ -215,6 +215,7 @@ __device__ __forceinline__ void decode_split(float* partial_result, float* parti
 static constexpr int GROUP = 4;            // query heads that a block serves
 static constexpr int TOKENS_AHEAD = 4;     // whose keys and values a lane loads before it uses the first
 static constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+#define MINUS_INFINITY __int_as_float(0xff800000)
 
 __device__ __forceinline__ void unpack(float (&to)[4], uint4 words, const float*) {
     const unsigned int from[4] = {words.x, words.y, words.z, words.w};
@@ -272,7 +273,7 @@ __device__ __forceinline__ void attend_grouped(Grouped& all, float* partial_resu
     for (int h = 0; h < GROUP; ++h) {
         unpack(query[h], chunk(q + h * d + column, h < heads ? inside : 0, is_aligned), q);
 #pragma unroll
-        for (int i = 0; i < WIDTH; ++i) query[h][i] *= scale * LOG2_E;  // exponentials of two are one instruction
+        for (int i = 0; i < WIDTH; ++i) query[h][i] *= scale * LOG2_E;  // trick: exp2f is one instruction
         max[h] = LOWEST;
     }
     for (long long first = begin; first < end; first += PARTS * TOKENS_AHEAD) {
@@ -281,7 +282,7 @@ __device__ __forceinline__ void attend_grouped(Grouped& all, float* partial_resu
 #pragma unroll
         for (int t = 0; t < TOKENS_AHEAD; ++t) {
             const int token = part + t * PARTS;
-            const long long at = (first + token) * d + column;
+            const long long at = first * d + token * d + column;
             key[t] = chunk(keys + at, token < left ? inside : 0, is_aligned);
             value[t] = chunk(values + at, token < left ? inside : 0, is_aligned);
         }
@@ -306,13 +307,20 @@ __device__ __forceinline__ void attend_grouped(Grouped& all, float* partial_resu
                     score[h][t] += SHUFFLE_XOR(score[h][t], lanes);
             }
         }
+        if (left < PARTS * TOKENS_AHEAD) {
+#pragma unroll
+            for (int t = 0; t < TOKENS_AHEAD; ++t) {
+#pragma unroll
+                for (int h = 0; h < GROUP; ++h)
+                    if (part + t * PARTS >= left) score[h][t] = MINUS_INFINITY;  // below LOWEST: its power is 0
+            }
+        }
         // Trick: one rescaling for four tokens.
 #pragma unroll
         for (int h = 0; h < GROUP; ++h) {
             float new_max = max[h];
 #pragma unroll
-            for (int t = 0; t < TOKENS_AHEAD; ++t)
-                if (part + t * PARTS < left) new_max = fmaxf(new_max, score[h][t]);
+            for (int t = 0; t < TOKENS_AHEAD; ++t) new_max = fmaxf(new_max, score[h][t]);
             const float shrink = exp2f(max[h] - new_max);
             max[h] = new_max;
             sum[h] *= shrink;
@@ -320,7 +328,7 @@ __device__ __forceinline__ void attend_grouped(Grouped& all, float* partial_resu
             for (int i = 0; i < WIDTH; ++i) result[h][i] *= shrink;
 #pragma unroll
             for (int t = 0; t < TOKENS_AHEAD; ++t) {
-                score[h][t] = part + t * PARTS < left ? exp2f(score[h][t] - new_max) : 0.0f;
+                score[h][t] = exp2f(score[h][t] - new_max);
                 sum[h] += score[h][t];
             }
         }
