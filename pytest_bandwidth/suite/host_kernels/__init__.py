@@ -57,6 +57,11 @@ def _q4_product(m: int, n: int, k: int) -> Sequence[int]:
     return m * n, m * k, n * _q4_bytes(k)
 
 
+def _q4_planar(m: int, n: int, k: int) -> Sequence[int]:
+    blocks = n * -(-k // matmul.Q4_ELEMENTS)
+    return m * n, m * k, blocks * 16, blocks * 2
+
+
 def _decoded(batch: int, query_heads: int, kv_heads: int, d: int, tokens: int, capacity: int) -> Sequence[int]:
     del tokens  # the caches have room for `capacity` of them, and what is past that is ignored
     if batch and query_heads and (kv_heads == 0 or query_heads % kv_heads):
@@ -77,6 +82,7 @@ _GATHER = "out:T* in:T* index:{}* length:i64 n:i64"
 _NORM = "out:T* in:T* gamma:T* beta:T* epsilon:f32 rows:i64 cols:i64"
 _GEMM, _LINEAR = "c:T* a:T* b:T* m:i64 n:i64 k:i64", "y:T* x:T* w:T* m:i64 n:i64 k:i64"
 _PACKED = "y:T* x:T* blocks:u8* m:i64 n:i64 k:i64"
+_PLANAR = "y:T* x:T* nibbles:u8* scales:u8* m:i64 n:i64 k:i64"
 _SCORES = "s:T* q:T* k:T* scale:f32 heads:i64 n:i64 d:i64"
 _OUTPUT = "o:T* p:T* v:T* heads:i64 n:i64 d:i64"
 _FLASH = "o:T* q:T* k:T* v:T* scale:f32 heads:i64 n:i64 d:i64"
@@ -127,7 +133,14 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("linear_gemm", matmul.linear, _LINEAR, "m·n m·k k·n"),
     _family("q4_0_gemv", matmul.q4_0_product, _PACKED, _q4_product),
     _family("q4_0_gemm", matmul.q4_0_product, _PACKED, _q4_product),
-    _family("q4_0_dequantize", matmul.q4_0_dequantize, "out:T* blocks:u8* n:i64", lambda n: (n, _q4_bytes(n))),
+    _family("q4_0_gemv_planar", matmul.q4_0_planar, _PLANAR, _q4_planar),
+    _family(
+        "q4_0_dequantize",
+        matmul.q4_0_dequantize,
+        "out:T* blocks:u8* n:i64",
+        lambda n: (n, _q4_bytes(n)),
+        (*FLOATS, *WIDE_FLOATS),
+    ),
     _family("attention_scores", attention.attention_scores, _SCORES, "heads·n·n heads·n·d heads·n·d"),
     _family("attention_output", attention.attention_output, _OUTPUT, "heads·n·d heads·n·n heads·n·d"),
     *(
