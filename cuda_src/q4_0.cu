@@ -138,6 +138,11 @@ struct __align__(16) Pack {
     T elements[16 / sizeof(T)];
 };
 
+template <typename T>
+struct __align__(4 * sizeof(T)) Four {
+    T elements[4];
+};
+
 // One thread per nibbles of two times 16 bytes of elements: their low ones, and their high ones.
 template <typename T>
 __device__ __forceinline__ void dequantize_wide(T* out, const unsigned char* blocks, long long n) {
@@ -198,6 +203,7 @@ __device__ __forceinline__ void planar_product(T* y, const T* x, const unsigned 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const long long blocks_per_row = (k + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
     const bool is_aligned = reinterpret_cast<unsigned long long>(nibbles) % 16 == 0;
+    const bool x_is_aligned = reinterpret_cast<unsigned long long>(x) % sizeof(Four<T>) == 0 && k % 4 == 0;
     for (long long col0 = blockIdx.x * (long long)(WARPS * COLS); col0 < n; col0 += gridDim.x * (long long)(WARPS * COLS)) {
         const long long col = col0 + warp * COLS;
         for (long long row = 0; row < m; ++row) {
@@ -205,10 +211,17 @@ __device__ __forceinline__ void planar_product(T* y, const T* x, const unsigned 
             for (long long first = 0; first < blocks_per_row; first += STAGED) {
                 const int count = static_cast<int>(blocks_per_row - first < STAGED ? blocks_per_row - first : STAGED);
                 __syncthreads();  // before this X overwrites the one before
-                for (int i = threadIdx.x; i < count * BLOCK_ELEMENTS; i += WARPS * 32) {
-                    const long long from = first * BLOCK_ELEMENTS + i;
-                    staged[i / BLOCK_ELEMENTS * PITCH + i % BLOCK_ELEMENTS] =
-                        from < k ? static_cast<float>(x[row * k + from]) : 0.0f;
+                for (int i = 4 * threadIdx.x; i < count * BLOCK_ELEMENTS; i += 4 * WARPS * 32) {
+                    const T* from = x + row * k + first * BLOCK_ELEMENTS + i;
+                    const long long inside = k - first * BLOCK_ELEMENTS - i;
+                    Four<T> of_x = {};
+                    if (x_is_aligned && inside > 0)
+                        of_x = *reinterpret_cast<const Four<T>*>(from);
+                    else
+                        for (int e = 0; e < 4; ++e) of_x.elements[e] = e < inside ? from[e] : static_cast<T>(0.0f);
+                    *reinterpret_cast<float4*>(staged + i / BLOCK_ELEMENTS * PITCH + i % BLOCK_ELEMENTS) = make_float4(
+                        static_cast<float>(of_x.elements[0]), static_cast<float>(of_x.elements[1]),
+                        static_cast<float>(of_x.elements[2]), static_cast<float>(of_x.elements[3]));
                 }
                 __syncthreads();
                 for (int b = lane; b < count; b += 32) {
