@@ -193,7 +193,7 @@ def bottleneck_finding(name: str, version: str, dtype: str, sizes: Sizes, device
 
     On a GPU by the sectors of a warp request, on the host by cache lines.
     """
-    if name not in _SIDES or version == "tiled":
+    if name not in _SIDES or version in ("tiled", "wide"):
         return None
     verb, pattern = _SIDES[name]
     # In elements, of what the lanes of a warp access.
