@@ -252,7 +252,9 @@ def _q4_value(blocks: Array, at: int, i: int) -> Any:
 
 
 @inlined
-def _q4_dot(x: Array, x0: int, nibbles: Array, scales: Array, at: tuple[int, int], pitch: tuple[int, int], k: int) -> Any:
+def _q4_dot(
+    x: Array, x0: int, nibbles: Array, scales: Array, at: tuple[int, int], pitch: tuple[int, int], k: int
+) -> Any:
     """Return Σ x[x0 + i] · weight i of a row of blocks.
 
     at, pitch: where nibbles and scales begin, in bytes, and how far those of two neighbours lie apart.
@@ -283,9 +285,7 @@ def q4_0_product(parts: int, out: Array, x: Array, blocks: Array, m: int, n: int
 
 
 @parallel
-def q4_0_planar(
-    parts: int, out: Array, x: Array, nibbles: Array, scales: Array, m: int, n: int, k: int
-) -> None:
+def q4_0_planar(parts: int, out: Array, x: Array, nibbles: Array, scales: Array, m: int, n: int, k: int) -> None:
     """Compute as q4_0_product, of nibbles and scales in arrays of their own."""
     row_blocks = (k + Q4_ELEMENTS - 1) // Q4_ELEMENTS
     for part in prange(parts):

@@ -118,9 +118,9 @@ def _transpose(version: str) -> Operation:
         rows, cols = sizes["rows"], sizes["cols"]
         source, results = centred(arrays, (rows, cols), dtype), {"out": arrays.empty((cols, rows), dtype)}
         side = 256 // bytes_per_element(dtype)
-        tile, block = {
-            "naive": ((8, 32), (32, 8)), "tiled": ((32, 32), (32, 8)), "wide": ((side, side), (16, 16))
-        }[version]
+        tile, block = {"naive": ((8, 32), (32, 8)), "tiled": ((32, 32), (32, 8)), "wide": ((side, side), (16, 16))}[
+            version
+        ]
         geometry = tiled(rows, cols, tile, block)
         name, moved = f"transpose_{version}_{SUFFIX[dtype]}", traffic.copy(rows * cols, dtype)
         return one_launch("transpose.cu", name, geometry, results, (source,), (rows, cols), moved, lambda host: host.T)

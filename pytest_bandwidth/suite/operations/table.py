@@ -85,9 +85,7 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(("attention-flash", "attention-flash2"), Formula("4·batch·heads·n·d·s", _ATTENTION_FLOP)),
     "kv_append": Formula("4·batch·tokens·kv_heads·d·s", "0"),
     "kv_decode-plain": _DECODE,
-    **dict.fromkeys(
-        ("kv_decode-split", "kv_decode-grouped"), Formula(_DECODE.bytes_moved, _DECODE.flop, _PARTIALS)
-    ),
+    **dict.fromkeys(("kv_decode-split", "kv_decode-grouped"), Formula(_DECODE.bytes_moved, _DECODE.flop, _PARTIALS)),
     "q4_0_dequantize": Formula("n·18/32 + n·s", "n"),
     **dict.fromkeys(("q4_0_gemv-planar", "q4_0_gemv-fused", "q4_0_gemm-fused"), _FUSED),
     **dict.fromkeys(("q4_0_gemv-separate", "q4_0_gemm-separate"), _SEPARATE),

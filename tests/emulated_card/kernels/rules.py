@@ -183,6 +183,13 @@ def _convert(choice: Choice, x: list[str]) -> str | None:
     return f"flush_f32({a})" if "ftz" in choice and to == "f32" else a
 
 
+def _convert_pair(choice: Choice, x: list[str]) -> str | None:
+    kind = choice["packed"].removesuffix("x2")
+    if choice["nearzero"] != "rn" or "relu" in choice or kind not in ("f16", "bf16"):
+        return None
+    return f"((uint32_t){kind}_of_f32({x[1]}) | (uint32_t){kind}_of_f32({x[0]}) << 16)"
+
+
 _ADD, _SUB, _MUL = _arithmetic("{0} + {1}"), _arithmetic("{0} - {1}"), _arithmetic("{0} * {1}")
 _FMA = _arithmetic("fma{s}({0}, {1}, {2})", "fma_directed_f32")
 _DIV, _SQRT = _arithmetic("{0} / {1}"), _arithmetic("sqrt{s}({0})")
@@ -243,4 +250,5 @@ RULES: Mapping[str, Rule] = {
     "setp.fcmp.bool[.ftz].float": _setp(_of_floats),
     "selp.xtype": lambda _, x: f"({x[2]} ? {x[0]} : {x[1]})",
     "cvt[.irnd][.rnd][.ftz][.sat].dst.src": _convert,
+    "cvt.nearzero[.relu].packed.f32": _convert_pair,
 }
