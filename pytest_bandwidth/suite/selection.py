@@ -21,8 +21,8 @@ LEAST_BYTES, QUICK_MOST_BYTES, FULL_MOST_BYTES = 64 * 2**20, 192 * 2**20, 1024 *
 # The traffic device executes every thread: small sizes count the same per element.
 TRAFFIC_BYTES = 2**18
 # By kind of device, for those that are slow: operations with shapes of their own take those that move and compute no
-# more than this (bytes, FLOP), in every version; where none is so small, the largest of those that break kernels, which
-# is past a tile and a block.
+# more than this (bytes, FLOP), in every version; where none is so small, the largest of those that break all versions,
+# which is past a tile and a block.
 MOST_WORK: dict[str, tuple[int, int]] = {"traffic": (2**26, 2**28), "cpu": (2**40, 2**36)}
 # All dtypes of an operation get the sizes that suit this one: the same operation in two precisions is a pair.
 SIZING_DTYPE = "float32"
@@ -123,7 +123,9 @@ def _shapes(operation: Operation, dtype: str, profile: Profile, device_kind: str
     wanted = small if profile == "full" else small[: middle + 1]
     suitable = [sizes for sizes in wanted if _suits(operation, sizes, device_kind)]
     if not suitable:
-        suitable = [max(operation.small, key=lambda sizes: _work(operation, sizes)[1])]
+        every = [version.small for version in OPERATIONS if version.name == operation.name]
+        common = [sizes for sizes in operation.small if all(sizes in small for small in every)]
+        suitable = [max(common, key=lambda sizes: _work(operation, sizes)[1])]
     for sizes in suitable if profile == "full" else suitable[-1:]:
         yield Selected(operation, dtype, 0, sizes)
 

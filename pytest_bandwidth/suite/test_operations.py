@@ -237,9 +237,9 @@ def wave_finding(name: str, version: str, sizes: Sizes, identity: DeviceIdentity
         f"{count} tile{'s' if count > 1 else ''} of {tile[0]}×{tile[1]} on {processors} SMs make {of_waves}, "
         f"and {format_percent(last)} of the SMs work in the last"
     )
-    even = tuple(size - size % 2 or size for size in (sizes["m"], sizes["n"]))
-    if even != (sizes["m"], sizes["n"]):
-        even_count, even_waves = _tiles_and_waves(*even, tile, processors)
+    m, n = (size - size % 2 or size for size in (sizes["m"], sizes["n"]))
+    if (m, n) != (sizes["m"], sizes["n"]):
+        even_count, even_waves = _tiles_and_waves(m, n, tile, processors)
         tiles, time = format_percent(count / even_count - 1), format_percent(waves / even_waves - 1)
         sentence += f"; the even size has {even_count} tiles in {even_waves}: {tiles} more tiles, {time} more waves"
     return Finding(BOTTLENECK_FOUND, sentence)

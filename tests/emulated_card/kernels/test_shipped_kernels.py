@@ -38,7 +38,6 @@ KINDS = {
     ("gather-int32", "float32"),
     ("q4_0_gemv-fused", "float32"),
     ("gemm-pipelined", "float16"),
-    ("attention-flash2", "bfloat16"),
 }
 # exp2 is an approximation: NumPy's and the C library's differ by a place or two, and what is computed of it with them.
 APPROXIMATE = 1e-5
