@@ -239,8 +239,8 @@ __device__ __forceinline__ bool aligned(const T* o, const T* q, const T* k, cons
 }
 
 // Two warps have QUERIES queries. In the scores a thread has ROWS of them and four keys, in the result ROWS of them and
-// an eighth of the columns, so that each 16 bytes read from shared memory serve 16 to 32 multiply-adds. Threads of one y
-// have the same queries.
+// an eighth of the columns, so that each 16 bytes read from shared memory serve 11 to 16 multiply-adds. Threads of
+// one y have the same queries.
 template <int HEAD>
 struct __align__(16) F32 {
     static constexpr int QUERIES = HEAD == 64 ? 64 : 32, KEYS = 32, ROWS = QUERIES / 8, COLS = HEAD / 8;
@@ -584,7 +584,7 @@ __device__ __forceinline__ void flash2(uint4* tiles, T* o, const T* q, const T* 
         }
     }
     __syncthreads();
-    // The result goes through shared memory, each warp's rows through its own, so that rows are written 16 bytes a lane.
+    // The result goes through shared memory, each warp's rows through its own: rows are then written 16 bytes a lane.
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         sum[half] += SHUFFLE_XOR(sum[half], 1);

@@ -245,8 +245,8 @@ __device__ __forceinline__ void pipelined(F32Tiles& tiles, float* c, const float
             load(0, 0);
             int buffer = 0;
             for (long long k0 = 0; k0 < k; k0 += F32_DEPTH, buffer ^= 1) {
-                // Trick: the next tiles are on their way while these are multiplied; with two buffers one barrier a step
-                // is enough, since nobody reads the one that is written.
+                // Trick: the next tiles are on their way while these are multiplied. With two buffers one barrier a
+                // step is enough, since nobody reads the one that is written.
                 wait_for_stage<0>();
                 __syncthreads();
                 if (k0 + F32_DEPTH < k) load(k0 + F32_DEPTH, buffer ^ 1);
@@ -337,7 +337,7 @@ static constexpr int A_STAGE = WIDE_TILE * A_CHUNKS, STAGE = A_STAGE + HALF_DEPT
 static constexpr int A_ROWS = WIDE_THREADS / A_CHUNKS, B_ROWS = WIDE_THREADS / B_CHUNKS;  // that all threads fill once
 static constexpr int C_PITCH = B_CHUNKS + 1;  // one more keeps the rows of C in different banks
 
-// Trick: where a chunk lies in its row depends on the row (a swizzle), so that the eight rows that one matrix load reads
+// Trick: where a chunk lies in its row depends on the row (a swizzle). The eight rows that one matrix load reads then
 // lie in different banks, without padding.
 __device__ __forceinline__ int a_place(int row, int chunk) { return row * A_CHUNKS + (chunk ^ (row / 2 % A_CHUNKS)); }
 __device__ __forceinline__ int b_place(int row, int chunk) { return A_STAGE + row * B_CHUNKS + (chunk ^ (row % 8)); }
@@ -349,12 +349,14 @@ __device__ __forceinline__ void fill(uint4* to, const T* from, int inside) {
         copy_if(inside > 0, to, from);
     else
         for (int i = 0; i < CHUNK; ++i)
-            reinterpret_cast<unsigned short*>(to)[i] = i < inside ? reinterpret_cast<const unsigned short*>(from)[i] : 0;
+            reinterpret_cast<unsigned short*>(to)[i] =
+                i < inside ? reinterpret_cast<const unsigned short*>(from)[i] : 0;
 }
 
 // tiles: of A and B, a stage after the other; at the end, of C.
 template <bool ALIGNED, typename T>
-__device__ __forceinline__ void tensor(uint4* tiles, T* c, const T* a, const T* b, long long m, long long n, long long k) {
+__device__ __forceinline__ void tensor(uint4* tiles, T* c, const T* a, const T* b, long long m, long long n,
+                                       long long k) {
     const int thread = threadIdx.y * 16 + threadIdx.x, lane = thread % 32, warp = thread / 32;
     // Of 128x128, a warp computes 64x32: four by four of what an instruction does.
     const int warp_row = warp / 4 * 64, warp_col = warp % 4 * 32;

@@ -4,9 +4,9 @@
 //   intensity_fma   x = x*factor + addend        2n*s          2*repeats*n     repeats / s
 //   intensity_add   x = x + addend               2n*s          repeats*n       repeats / 2s
 //
-// What bounds it: memory below the ridge point, arithmetic above. While the device waits for memory, more repeats cost nothing: the bandwidth stays, the FLOP/s rise. Past the ridge
-// point the FLOP/s stay and the bandwidth falls. That is the roofline, measured. Adds reach half of the FLOP/s of fused
-// multiply-adds, which count as two.
+// What bounds it: memory below the ridge point, arithmetic above. While the device waits for memory, more repeats cost
+// nothing: the bandwidth stays, the FLOP/s rise. Past the ridge point the FLOP/s stay and the bandwidth falls. That is
+// the roofline, measured. Adds reach half of the FLOP/s of fused multiply-adds, which count as two.
 //
 // Versions: _f32, _f16 and _f64 have one element of a chain a thread. Every operation waits for the one before it, and
 // the loop around it costs as much: the ridge they show is their own. Copy _f32x4 and _f16x8: a thread loads four times
@@ -81,7 +81,8 @@ __device__ __forceinline__ long long fma_wide(T* out, const T* in, V factor, V a
         uint4* loaded = reinterpret_cast<uint4*>(x);  // a pair of halves would be copied by itself
 #pragma unroll
         for (int p = 0; p < PACKS; ++p)  // neighbours load neighbouring packs
-            loaded[p] = first + p * blockDim.x < packs ? reinterpret_cast<const uint4*>(in)[first + p * blockDim.x] : uint4{};
+            loaded[p] =
+                first + p * blockDim.x < packs ? reinterpret_cast<const uint4*>(in)[first + p * blockDim.x] : uint4{};
         // Trick: sixteen chains, none of which waits for another, share one loop.
 #pragma unroll 4
         for (int r = 0; r < repeats; ++r) {

@@ -10,14 +10,14 @@
 // (batch, query_heads, d). With grouped-query attention query_heads / kv_heads query heads share the keys and values of
 // one; query_heads is a multiple of kv_heads.
 //
-// Versions of append: plain (kv_append_f32, _f16) divides 64-bit numbers three times for each element. Copy the wide one
-// (_f32x4, _f16x8, which copies bfloat16 as well): 16 bytes a thread, and no division.
+// Versions of append: plain (kv_append_f32, _f16) divides 64-bit numbers three times for each element. Copy the wide
+// one (_f32x4, _f16x8, which copies bfloat16 as well): 16 bytes a thread, and no division.
 //
 // Versions of decode:
 //   kv_decode                       one block per query head walks all tokens. Too few blocks to fill a device when the
 //                                   batch is small.
-//   kv_decode_split + _combine      the tokens are split over `splits` blocks per query head, which leave partial results
-//                                   that a second launch merges (flash-decoding).
+//   kv_decode_split + _combine      the tokens are split over `splits` blocks per query head, which leave partial
+//                                   results that a second launch merges (flash-decoding).
 //   kv_decode_grouped + _combine    copy this one. As split, and a block serves up to four query heads that share the
 //                                   keys and values, which it asks for once; a lane loads 16 bytes of four tokens' keys
 //                                   and values before it uses the first.
@@ -74,11 +74,11 @@ __device__ __forceinline__ bool aligned(const void* a, const void* b, const void
             reinterpret_cast<unsigned long long>(c)) % 16 == 0;
 }
 
-// Trick: the new tokens of one head lie one behind the other, and so they do in the cache: head by head it is a plain copy.
+// Trick: the new tokens of one head lie one behind the other, and so they do in the cache: each head is a plain copy.
 template <typename V>
-__device__ __forceinline__ void append_by_head(V* k_cache, V* v_cache, const V* k_new, const V* v_new, long long matrices,
-                                               long long from_pitch, long long to_pitch, long long offset,
-                                               long long count) {
+__device__ __forceinline__ void append_by_head(V* k_cache, V* v_cache, const V* k_new, const V* v_new,
+                                               long long matrices, long long from_pitch, long long to_pitch,
+                                               long long offset, long long count) {
     for (long long matrix = blockIdx.y * (long long)blockDim.y + threadIdx.y; matrix < matrices;
          matrix += gridDim.y * (long long)blockDim.y) {
         const V *keys = k_new + matrix * from_pitch, *values = v_new + matrix * from_pitch;
@@ -375,10 +375,10 @@ __device__ __forceinline__ void attend_grouped(Grouped& all, float* partial_resu
 
 // partial_result (batch*query_heads, splits, d), partial_max and partial_sum (batch*query_heads, splits).
 template <typename T>
-__device__ __forceinline__ void decode_grouped(float* partial_result, float* partial_max, float* partial_sum, const T* q,
-                                               const T* k_cache, const T* v_cache, float scale, long long batch,
-                                               long long query_heads, long long kv_heads, long long d, long long tokens,
-                                               long long capacity, long long splits) {
+__device__ __forceinline__ void decode_grouped(float* partial_result, float* partial_max, float* partial_sum,
+                                               const T* q, const T* k_cache, const T* v_cache, float scale,
+                                               long long batch, long long query_heads, long long kv_heads, long long d,
+                                               long long tokens, long long capacity, long long splits) {
     __shared__ __align__(16) Grouped all;
     tokens = tokens < capacity ? tokens : capacity;
     const long long per_split = (tokens + splits - 1) / splits, shared_by = kv_heads > 0 ? query_heads / kv_heads : 0;
@@ -391,7 +391,8 @@ __device__ __forceinline__ void decode_grouped(float* partial_result, float* par
         const long long begin = split * per_split, end = begin + per_split < tokens ? begin + per_split : tokens;
         if (d > MAX_HEAD) {
             for (int h = 0; h < heads; ++h) {
-                for (long long c = threadIdx.x; c < d; c += blockDim.x) partial_result[(to + h * splits) * d + c] = 0.0f;
+                for (long long c = threadIdx.x; c < d; c += blockDim.x)
+                    partial_result[(to + h * splits) * d + c] = 0.0f;
                 if (threadIdx.x == 0)
                     partial_max[to + h * splits] = partial_sum[to + h * splits] = __int_as_float(0x7fffffff);
             }
@@ -482,8 +483,8 @@ extern "C" __global__ void __launch_bounds__(WARPS* LANES, 3)
                           const float* __restrict__ k_cache, const float* __restrict__ v_cache, float scale,
                           long long batch, long long query_heads, long long kv_heads, long long d, long long tokens,
                           long long capacity, long long splits) {
-    decode_grouped(partial_result, partial_max, partial_sum, q, k_cache, v_cache, scale, batch, query_heads, kv_heads, d,
-                   tokens, capacity, splits);
+    decode_grouped(partial_result, partial_max, partial_sum, q, k_cache, v_cache, scale, batch, query_heads, kv_heads,
+                   d, tokens, capacity, splits);
 }
 extern "C" __global__ void __launch_bounds__(WARPS* LANES, 3)
     kv_decode_grouped_f16(float* __restrict__ partial_result, float* __restrict__ partial_max,
@@ -491,8 +492,8 @@ extern "C" __global__ void __launch_bounds__(WARPS* LANES, 3)
                           const __half* __restrict__ k_cache, const __half* __restrict__ v_cache, float scale,
                           long long batch, long long query_heads, long long kv_heads, long long d, long long tokens,
                           long long capacity, long long splits) {
-    decode_grouped(partial_result, partial_max, partial_sum, q, k_cache, v_cache, scale, batch, query_heads, kv_heads, d,
-                   tokens, capacity, splits);
+    decode_grouped(partial_result, partial_max, partial_sum, q, k_cache, v_cache, scale, batch, query_heads, kv_heads,
+                   d, tokens, capacity, splits);
 }
 extern "C" __global__ void __launch_bounds__(WARPS* LANES, 3)
     kv_decode_grouped_bf16(float* __restrict__ partial_result, float* __restrict__ partial_max,
@@ -500,8 +501,8 @@ extern "C" __global__ void __launch_bounds__(WARPS* LANES, 3)
                           const bf16* __restrict__ k_cache, const bf16* __restrict__ v_cache, float scale,
                           long long batch, long long query_heads, long long kv_heads, long long d, long long tokens,
                           long long capacity, long long splits) {
-    decode_grouped(partial_result, partial_max, partial_sum, q, k_cache, v_cache, scale, batch, query_heads, kv_heads, d,
-                   tokens, capacity, splits);
+    decode_grouped(partial_result, partial_max, partial_sum, q, k_cache, v_cache, scale, batch, query_heads, kv_heads,
+                   d, tokens, capacity, splits);
 }
 extern "C" __global__ void kv_decode_combine_f32(float* __restrict__ out, const float* __restrict__ partial_result,
                                                  const float* __restrict__ partial_max,

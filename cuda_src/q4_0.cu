@@ -23,8 +23,8 @@
 //   separate   q4_0_dequantize, then linear_gemv or linear_gemm: kn*18/32 + 2*kn*s, 15 times as many at float.
 //
 // One-dimensional blocks of whole warps for the products, of 256 threads for planar, of any size for dequantize; any
-// grid; any sizes, 0 included. Where k is no multiple of 32 the last block of a row is stored whole. f16: sums in float,
-// one rounding at the end.
+// grid; any sizes, 0 included. Where k is no multiple of 32 the last block of a row is stored whole. f16: sums in
+// float, one rounding at the end.
 //
 // Reference: llama.cpp, ggml/src/ggml-common.h (block_q4_0) and ggml-quants.c (dequantize_row_q4_0),
 // https://github.com/ggml-org/llama.cpp.
@@ -197,14 +197,15 @@ __device__ __forceinline__ float sixteen_and(unsigned int word) {
 
 // Y = X*W^T. A lane has a block of 32 weights of each of four rows of W, which meet one reading of X.
 template <typename T>
-__device__ __forceinline__ void planar_product(T* y, const T* x, const unsigned char* nibbles, const __half* scales,
-                                               long long m, long long n, long long k) {
+__device__ __forceinline__ void planar_product(T* y, const T* x, const unsigned char* nibbles,
+                                               const unsigned char* scales, long long m, long long n, long long k) {
     __shared__ __align__(16) float staged[STAGED * PITCH];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const long long blocks_per_row = (k + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
     const bool is_aligned = reinterpret_cast<unsigned long long>(nibbles) % 16 == 0;
     const bool x_is_aligned = reinterpret_cast<unsigned long long>(x) % sizeof(Four<T>) == 0 && k % 4 == 0;
-    for (long long col0 = blockIdx.x * (long long)(WARPS * COLS); col0 < n; col0 += gridDim.x * (long long)(WARPS * COLS)) {
+    const long long step = gridDim.x * (long long)(WARPS * COLS);
+    for (long long col0 = blockIdx.x * (long long)(WARPS * COLS); col0 < n; col0 += step) {
         const long long col = col0 + warp * COLS;
         for (long long row = 0; row < m; ++row) {
             float sum[COLS] = {};
@@ -231,7 +232,7 @@ __device__ __forceinline__ void planar_product(T* y, const T* x, const unsigned 
                     for (int c = 0; c < COLS; ++c) {  // all loads before the first use
                         const long long at = (col + c) * blocks_per_row + first + b;
                         packed[c] = col + c < n ? nibbles_at(nibbles + at * 16, is_aligned) : uint4{};
-                        scale[c] = col + c < n ? __half2float(scales[at]) : 0.0f;
+                        scale[c] = col + c < n ? scale_of(scales + at * SCALE_BYTES) : 0.0f;
                     }
                     float products[COLS] = {}, of_x = 0.0f;
 #pragma unroll
@@ -256,7 +257,8 @@ __device__ __forceinline__ void planar_product(T* y, const T* x, const unsigned 
                         }
                     }
 #pragma unroll
-                    for (int c = 0; c < COLS; ++c) sum[c] += scale[c] * (products[c] - 24.0f * of_x);  // 16 + 8 too many
+                    for (int c = 0; c < COLS; ++c)
+                        sum[c] += scale[c] * (products[c] - 24.0f * of_x);  // each is 16 + 8 too large
                 }
             }
 #pragma unroll
@@ -288,13 +290,13 @@ extern "C" __global__ void q4_0_dequantize_f16x8(__half* __restrict__ out, const
 }
 extern "C" __global__ void q4_0_gemv_planar_f32(float* __restrict__ y, const float* __restrict__ x,
                                                 const unsigned char* __restrict__ nibbles,
-                                                const __half* __restrict__ scales, long long m, long long n,
+                                                const unsigned char* __restrict__ scales, long long m, long long n,
                                                 long long k) {
     planar_product(y, x, nibbles, scales, m, n, k);
 }
 extern "C" __global__ void q4_0_gemv_planar_f16(__half* __restrict__ y, const __half* __restrict__ x,
                                                 const unsigned char* __restrict__ nibbles,
-                                                const __half* __restrict__ scales, long long m, long long n,
+                                                const unsigned char* __restrict__ scales, long long m, long long n,
                                                 long long k) {
     planar_product(y, x, nibbles, scales, m, n, k);
 }
