@@ -14,13 +14,18 @@ from pytest_bandwidth.suite.operations.model import Case, Tolerance, poison, til
 from pytest_bandwidth.suite.operations.table import Formula, formula_of
 
 CUDA_SRC = Path(__file__).parents[2] / "cuda_src"
-DEFINED = re.compile(r'extern "C" __global__ void (\w+)\(')
+DEFINED = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(')
 
 
 class HostArrays:
     xp = np
-    random = RandomSource().array
     empty = staticmethod(empty_array)
+    _source = RandomSource()
+
+    def random(self, shape, dtype):
+        if dtype == "bfloat16":
+            pytest.importorskip("ml_dtypes")
+        return self._source.array(shape, dtype)
 
 
 EVERY = [pytest.param(o, dtype, id=f"{o.title}-{dtype}") for o in OPERATIONS for dtype in o.dtypes]
