@@ -44,8 +44,8 @@ SMALL = sizes_of("rows cols", (0, 7), (3, 0), (1, 1), (3, 33), (2, 257), (5, 100
 STAGED_SMALL = (*SMALL, {"rows": 2, "cols": 8195})
 STAGED_COLS = 8192
 LOADS_OF_EACH_ELEMENT = {"naive": 3, "online": 2, "staged": 1, "registers": 1}
-# Besides: rows of whole packs that a warp holds, that a block holds, that none does; and such as are no whole packs.
-REGISTERS_SMALL = (*SMALL, *sizes_of("rows cols", (11, 16), (3, 1024), (2, 4096), (2, 16408), (1, 33000)))
+# Besides: rows of whole packs that none holds, that a warp holds, that a block holds, which takes several in turn.
+REGISTERS_SMALL = (*SMALL, *sizes_of("rows cols", (1, 33000), (2, 16408), (11, 16), (3, 1024), (3, 4096)))
 # What a thread of these kernels holds of its row, of all matrices that it reads; see cuda_src/softmax.cu.
 HELD_BYTES, WARP, LARGEST_BLOCK = 64, 32, 1024
 SMALL_OF = {"staged": STAGED_SMALL, "registers": REGISTERS_SMALL}
