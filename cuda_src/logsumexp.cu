@@ -161,13 +161,15 @@ __device__ __forceinline__ Share share_of(long long row_bytes) {
     return {(int)threadIdx.x % 32, 32, blockIdx.x * warps + threadIdx.x / 32, gridDim.x * warps};
 }
 
-// Trick 2: a loop of nothing but loads, so that all of them are under way before the first value is waited for. They are
-// loaded as words: halves, the compiler would take apart, and so wait for, one load after the other.
+// Trick 2: a loop of nothing but loads, so that all are under way before the first value is waited for. It loads
+// words: the compiler takes halves apart where they are loaded, and so waits for each load.
 template <typename T, int PACKS>
 __device__ __forceinline__ void load_row(Pack<T> (&packs)[PACKS], const T* x, int count, const Share& my) {
 #pragma unroll
-    for (int k = 0; k < PACKS; ++k)
-        if (my.lane + k * my.lanes < count) reinterpret_cast<uint4&>(packs[k]) = reinterpret_cast<const uint4*>(x)[my.lane + k * my.lanes];
+    for (int k = 0; k < PACKS; ++k) {
+        const int i = my.lane + k * my.lanes;
+        if (i < count) reinterpret_cast<uint4&>(packs[k]) = reinterpret_cast<const uint4*>(x)[i];
+    }
 }
 
 // Trick 3: threads of a row join their values by shuffles and, between warps, with one barrier. One is enough where the

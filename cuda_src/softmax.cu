@@ -9,8 +9,8 @@
 //   softmax_online     2                       maximum and sum in one pass: where the maximum grows, the sum shrinks
 //   softmax_staged     1                       as online, and the row waits in shared memory for the last pass; columns
 //                                              past the first 8192 are read again
-//   softmax_registers  1                       the row waits in registers, 64 bytes a thread; rows that
-//                                              do not fit, or not in accesses of 16 bytes, go the way of online
+//   softmax_registers  1                       the row waits in registers, 64 bytes a thread; rows that do not fit,
+//                                              or not in accesses of 16 bytes, go the way of online
 //
 // What bounds it: the memory, if enough is asked for before a thread waits. The first three do not. They load one
 // element a round, wait for it, and branch on it before the next; 32 KiB of shared memory leave room for few blocks.
@@ -180,13 +180,15 @@ __device__ __forceinline__ bool fits(long long row_bytes, int lanes, const void*
     return bits % 16 == 0 && row_bytes <= lanes * 16 * PACKS;
 }
 
-// Trick 2: a loop of nothing but loads, so that all of them are under way before the first value is waited for. They are
-// loaded as words: halves, the compiler would take apart, and so wait for, one load after the other.
+// Trick 2: a loop of nothing but loads, so that all are under way before the first value is waited for. It loads
+// words: the compiler takes halves apart where they are loaded, and so waits for each load.
 template <typename T, int PACKS>
 __device__ __forceinline__ void load_row(Pack<T> (&packs)[PACKS], const T* x, int count, const Share& my) {
 #pragma unroll
-    for (int k = 0; k < PACKS; ++k)
-        if (my.lane + k * my.lanes < count) reinterpret_cast<uint4&>(packs[k]) = reinterpret_cast<const uint4*>(x)[my.lane + k * my.lanes];
+    for (int k = 0; k < PACKS; ++k) {
+        const int i = my.lane + k * my.lanes;
+        if (i < count) reinterpret_cast<uint4&>(packs[k]) = reinterpret_cast<const uint4*>(x)[i];
+    }
 }
 
 // Trick 3: threads of a row join their values by shuffles and, between warps, with one barrier. One is enough where the
