@@ -34,7 +34,7 @@ PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16
 # A GPU moves so much in a few microseconds, which is what a launch takes; larger work never waits for its launch.
 DOUBLED_BYTES = 8 * 2**20
 # By which size the whole work doubles, whichever comes first: a product's rows would share its weights.
-_BATCHES = ("batch", "rows", "n")
+_BATCHES = ("batch", "rows", "n", "tokens")
 # What comes besides (a shared vector, partial results) need not double.
 DOUBLES_AT_LEAST = 1.8
 
@@ -55,6 +55,8 @@ def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.Fixtu
     if bandwidth.device not in operation.devices:
         needed = ", ".join(sorted(operation.devices))
         pytest.skip(f"{operation.title} cannot run on {bandwidth.device}: it needs one of {needed}")
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="bfloat16 needs the package ml_dtypes: pip install ml_dtypes")
     assert not wrong_at_small_sizes(bandwidth, operation, dtype)
     sizes = chosen.sizes_on(bandwidth.identity, profile)
     case = operation.prepare(bandwidth, dtype, sizes)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from pytest_bandwidth.suite.operations import OPERATIONS
+from pytest_bandwidth.suite.operations import OPERATIONS, references
 from pytest_bandwidth.suite.operations.model import poison, wrong_results
 
 if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
@@ -111,6 +111,20 @@ def test_wide_kernels_take_views_that_are_not_aligned():
     assert np.isnan(out[:offset]).all()
 
 
+@pytest.mark.parametrize("offset", [0, 1])
+def test_rows_in_registers_are_views_that_begin_anywhere_in_blocks_of_any_size(offset):
+    # Longer than the block holds, and not: 600 columns of 2 KiB and 400 bytes.
+    source, expected = np.random.default_rng(1).normal(size=(5, 600)).astype("float32"), None
+    for block in (32, 64, 1024):
+        given, out = np.zeros(3000 + offset, "float32"), np.full(3000 + offset, np.nan, "float32")
+        given[offset:] = source.ravel()
+        args = (out[offset:], given[offset:], np.int64(5), np.int64(600))
+        launch("softmax.cu", "softmax_registers_f32", args, grid=2, block=block)
+        expected = references.softmax(source).ravel() if expected is None else expected
+        np.testing.assert_allclose(out[offset:], expected, rtol=2e-6)
+        assert np.isnan(out[:offset]).all()
+
+
 PAST_32_BITS = 2**31 + 5
 
 
@@ -136,28 +150,32 @@ def test_gather_gives_zero_for_an_index_outside_of_the_array(index):
     np.testing.assert_array_equal(out, [1, 0])
 
 
-@pytest.mark.parametrize("kernel", ["softmax_naive_f32", "softmax_online_f32", "softmax_staged_f32"])
-def test_softmax_of_extreme_rows(kernel):
-    rows = np.array([[1e38, -1e38, 3e38], [-np.inf, 0, 0], [-np.inf] * 3, [np.nan, 0, 0], [np.inf, 0, 0]], "float32")
+@pytest.mark.parametrize("more", [0, 1])  # whole packs of 16 bytes, and rows that are none
+@pytest.mark.parametrize("version", ["naive", "online", "staged", "registers"])
+def test_softmax_of_extreme_rows(version, more):
+    rows = np.full((5, 4 + more), -np.inf, "float32")
+    rows[:, :3] = [1e38, -1e38, 3e38], [-np.inf, 0, 0], [-np.inf] * 3, [np.nan, 0, 0], [np.inf, 0, 0]
     out = np.full(rows.shape, 7, "float32")
-    launch("softmax.cu", kernel, (out, rows, np.int64(5), np.int64(3)))
-    np.testing.assert_array_equal(out[0], [0, 0, 1])
-    np.testing.assert_allclose(out[1], [0, 0.5, 0.5])
+    launch("softmax.cu", f"softmax_{version}_f32", (out, rows, np.int64(5), np.int64(4 + more)))
+    np.testing.assert_array_equal(out[0, :4], [0, 0, 1, 0])
+    np.testing.assert_allclose(out[1, :4], [0, 0.5, 0.5, 0])
     assert np.isnan(out[2:]).any(axis=1).all()
 
 
-def test_logsumexp_does_not_overflow():
-    rows = np.array([[1000, 1000], [-1000, -1000], [-np.inf, -np.inf]], "float32")
+@pytest.mark.parametrize("version", ["fused", "registers"])
+def test_logsumexp_does_not_overflow(version):
+    rows = np.array([[1000] * 4, [-1000] * 4, [-np.inf] * 4], "float32")
     out = np.full(3, np.nan, "float32")
-    launch("logsumexp.cu", "logsumexp_fused_f32", (out, rows, np.int64(3), np.int64(2)))
-    np.testing.assert_allclose(out, [1000 + np.log(2), -1000 + np.log(2), -np.inf], rtol=1e-6)
+    launch("logsumexp.cu", f"logsumexp_{version}_f32", (out, rows, np.int64(3), np.int64(4)))
+    np.testing.assert_allclose(out, [1000 + np.log(4), -1000 + np.log(4), -np.inf], rtol=1e-6)
 
 
-def test_layer_norm_survives_a_mean_far_from_zero():
+@pytest.mark.parametrize("version", ["staged", "registers"])
+def test_layer_norm_survives_a_mean_far_from_zero(version):
     row = (4096 + np.array([[-1, 0, 1, 0]])).astype("float32")
     out, ones, zeros = np.full(row.shape, np.nan, "float32"), np.ones(4, "float32"), np.zeros(4, "float32")
     args = (out, row, ones, zeros, np.float32(0), np.int64(1), np.int64(4))
-    launch("layernorm.cu", "layer_norm_staged_f32", args)
+    launch("layernorm.cu", f"layer_norm_{version}_f32", args)
     np.testing.assert_allclose(out, [[-np.sqrt(2), 0, np.sqrt(2), 0]], rtol=1e-5, atol=1e-6)
 
 

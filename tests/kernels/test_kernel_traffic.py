@@ -37,6 +37,15 @@ def test_wide_streams_ask_for_512_bytes_a_request(dtype):
     assert copy.loads.requests == 4096 * (4 if dtype == "float32" else 2) / 512
 
 
+@pytest.mark.parametrize("title", ["softmax-registers", "layer_norm-registers", "rms_norm_residual-registers"])
+def test_rows_of_whole_packs_ask_for_512_bytes_a_request_and_a_column_more_for_single_elements(title):
+    (whole,) = counts(title, "float32", rows=4, cols=1024)
+    assert whole.loads.sectors_per_request == whole.stores.sectors_per_request == 16
+    (uneven,) = counts(title, "float32", rows=4, cols=1025)
+    assert uneven.loads.sectors_per_request < 5
+    assert uneven.loads.requests > 4 * whole.loads.requests
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("stride", [2, 32])
 def test_strides_ask_for_the_sectors_of_the_formula(dtype, stride):

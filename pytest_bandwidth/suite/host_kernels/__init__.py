@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_bandwidth.devices.cpu.kernels import HostKernel
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.suite.host_kernels import access, attention, matmul, norms, stream
+from pytest_bandwidth.suite.host_kernels import access, attention, matmul, norms, rope, stream
 
 # Suffix of a name, element type, type that it is computed in. Wide versions ask for 16 bytes at a time, which is what
 # a vectorised host kernel does anyway.
@@ -49,6 +49,10 @@ def _reach(stride: int, n: int) -> int:
     return (n - 1) * stride + 1 if n else 0
 
 
+def _turned(tokens: int, heads: int, d: int) -> Sequence[int]:
+    return tokens * heads * d, tokens * heads * d, tokens * (d // 2), tokens * (d // 2)
+
+
 def _q4_bytes(elements: int) -> int:
     return -(-elements // matmul.Q4_ELEMENTS) * matmul.Q4_BYTES
 
@@ -80,6 +84,9 @@ _FUSED = "out:T* in:T* bias:f32 probability:f32 seed:u32 n:i64"
 _STRIDED, _OFFSET = "out:T* in:T* stride:i64 n:i64", "out:T* in:T* offset:i64 n:i64"
 _GATHER = "out:T* in:T* index:{}* length:i64 n:i64"
 _NORM = "out:T* in:T* gamma:T* beta:T* epsilon:f32 rows:i64 cols:i64"
+_RMS_NORM = "out:T* sum:T* in:T* residual:T* gamma:T* epsilon:f32 rows:i64 cols:i64"
+_OF_MATRICES = "rows·cols rows·cols rows·cols rows·cols"
+_ROPE = "out:T* in:T* cosines:f32* sines:f32* tokens:i64 heads:i64 d:i64"
 _GEMM, _LINEAR = "c:T* a:T* b:T* m:i64 n:i64 k:i64", "y:T* x:T* w:T* m:i64 n:i64 k:i64"
 _PACKED = "y:T* x:T* blocks:u8* m:i64 n:i64 k:i64"
 _PLANAR = "y:T* x:T* nibbles:u8* scales:u8* m:i64 n:i64 k:i64"
@@ -106,8 +113,10 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("relu", stream.relu, _ONE_TO_ONE, "n n"),
     _family("dropout", stream.dropout, "out:T* in:T* probability:f32 seed:u32 n:i64", "n n"),
     _family("bias_relu_dropout", stream.bias_relu_dropout, _FUSED, "n n"),
+    _family("bias_relu_dropout", stream.bias_relu_dropout_of_four, _FUSED, "n n", WIDE_FLOATS),
     _family("cos", stream.cos, _ONE_TO_ONE, "n n"),
-    _family("cos_cos", stream.cos_cos, _ONE_TO_ONE, "n n"),
+    _family("cos_cos", stream.cos_cos, _ONE_TO_ONE, "n n", (*FLOATS, *WIDE_FLOATS)),
+    _family("swiglu", stream.swiglu, "out:T* gate:T* up:T* n:i64", "n n n", WIDE_FLOATS),
     _family("intensity_fma", stream.intensity_fma, "out:T* in:T* factor:W addend:W repeats:i32 n:i64", "n n", WIDE),
     _family("intensity_add", stream.intensity_add, "out:T* in:T* addend:W repeats:i32 n:i64", "n n", ALL),
     _family("strided_read", access.strided_read, _STRIDED, lambda stride, n: (n, _reach(stride, n)), bits=True),
@@ -120,12 +129,17 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("softmax_naive", norms.softmax_naive, _MATRIX, "rows·cols rows·cols"),
     _family("softmax_online", norms.softmax_online, _MATRIX, "rows·cols rows·cols"),
     _family("softmax_staged", norms.softmax_staged, _MATRIX, "rows·cols rows·cols"),
+    _family("softmax_registers", norms.softmax_staged, _MATRIX, "rows·cols rows·cols"),
     _family("layer_norm_naive", norms.layer_norm_naive, _NORM, "rows·cols rows·cols cols cols"),
     _family("layer_norm_staged", norms.layer_norm_staged, _NORM, "rows·cols rows·cols cols cols"),
+    _family("layer_norm_registers", norms.layer_norm_staged, _NORM, "rows·cols rows·cols cols cols"),
+    _family("rms_norm_residual_registers", norms.rms_norm_residual, _RMS_NORM, f"{_OF_MATRICES} cols"),
+    _family("logsumexp_registers", norms.logsumexp_fused, _MATRIX, "rows rows·cols"),
     _family("logsumexp_fused", norms.logsumexp_fused, _MATRIX, "rows rows·cols"),
     _family("row_max", norms.row_max, "max:T* in:T* rows:i64 cols:i64", "rows rows·cols"),
     _family("exp_shifted", norms.exp_shifted, "out:T* in:T* max:T* rows:i64 cols:i64", "rows·cols rows·cols rows"),
     _family("row_log_sum", norms.row_log_sum, "out:T* exps:T* max:T* rows:i64 cols:i64", "rows rows·cols rows"),
+    _family("rope", rope.rope, _ROPE, _turned, WIDE_FLOATS),
     _family("gemm_naive", matmul.gemm_naive, _GEMM, "m·n m·k k·n"),
     _family("gemm_tiled", matmul.gemm_tiled, _GEMM, "m·n m·k k·n"),
     _family("gemm_blocked", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
