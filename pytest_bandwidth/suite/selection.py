@@ -28,14 +28,9 @@ MOST_WORK: dict[str, tuple[int, int]] = {"traffic": (2**26, 2**28), "cpu": (2**4
 SIZING_DTYPE = "float32"
 # Quick leaves out what shows nothing that another of its tests does not show.
 NOT_QUICK = frozenset({"softmax-naive", "softmax-online", "layer_norm-naive", "kv_decode-plain", "gemm-tiled"})
-NOT_QUICK_VERSIONS = frozenset({"wide", "int64", "pageable"})
-# What fills the memory of a fast card, where one element a thread does not (cuda_src/stream.cu).
-QUICK_THOUGH_WIDE = frozenset(
-    {
-        *("read-wide", "copy-wide", "triad-wide", "transpose-wide"),
-        *("q4_0_dequantize-wide", "kv_append-wide", "intensity_fma-wide"),
-    }
-)
+NOT_QUICK_VERSIONS = frozenset({"int64", "pageable"})
+# Of streams and reductions, read, copy and triad show how a kernel fills the memory of a fast card.
+NOT_QUICK_WIDE = frozenset({"write-wide", "scale-wide", "add-wide", "sum-wide", "dot-wide"})
 # Data that any cache would hold, on purpose: it is measured cold, and is GB/s like any other.
 CACHED: dict[str, Sizes] = {"copy-plain": {"n": 1 << 20}}
 CACHED_DTYPES = frozenset({"float32", "float16"})
@@ -99,8 +94,8 @@ def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
     for operation in OPERATIONS:
         if device_kind is not None and device_kind not in operation.devices:
             continue
-        left_out = operation.version in NOT_QUICK_VERSIONS and operation.title not in QUICK_THOUGH_WIDE
-        is_quick = not left_out and operation.name not in NOT_QUICK_OPERATIONS and operation.title not in NOT_QUICK
+        left_out = operation.version in NOT_QUICK_VERSIONS or operation.name in NOT_QUICK_OPERATIONS
+        is_quick = not left_out and operation.title not in NOT_QUICK | NOT_QUICK_WIDE
         for dtype in operation.dtypes:
             if operation.title in CACHED and dtype in CACHED_DTYPES and device_kind != "traffic":
                 yield Selected(operation, dtype, 0, CACHED[operation.title])

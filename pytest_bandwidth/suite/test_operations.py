@@ -55,6 +55,8 @@ def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.Fixtu
     if bandwidth.device not in operation.devices:
         needed = ", ".join(sorted(operation.devices))
         pytest.skip(f"{operation.title} cannot run on {bandwidth.device}: it needs one of {needed}")
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="bfloat16 needs the package ml_dtypes: pip install ml_dtypes")
     assert not wrong_at_small_sizes(bandwidth, operation, dtype)
     sizes = chosen.sizes_on(bandwidth.identity, profile)
     case = operation.prepare(bandwidth, dtype, sizes)

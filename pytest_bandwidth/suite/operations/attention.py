@@ -12,12 +12,9 @@ from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
-    BRAIN,
     FLOATS,
-    ON_GPUS,
     ON_TENSOR_CORES,
     ROUNDING,
-    RUN_KERNELS,
     SUFFIX,
     WIDE_SUFFIX,
     Arrays,
@@ -38,6 +35,7 @@ from pytest_bandwidth.suite.operations.model import (
     shapes_by,
     sizes_of,
     tiled,
+    with_bfloat16,
 )
 
 TILE = 32
@@ -114,12 +112,12 @@ def _queries_keys_values(arrays: Arrays, dtype: str, shape: tuple[int, ...]) -> 
     return q, k, centred(arrays, shape, dtype)
 
 
-def _attention(version: str, dtypes: tuple[str, ...] = FLOATS, devices: frozenset[str] = RUN_KERNELS) -> Operation:
+def _attention(version: str) -> Operation:
     prepare = {"standard": _standard, "flash": _flash, "flash2": _flash2}[version]
     # Past a tile of queries and two of keys, with rows of whole 16 bytes and without.
     more = sizes_of("batch heads n d", (1, 1, 140, 40), (1, 1, 67, 100), (1, 2, 130, 128))
     small, computes = (SMALL + more, ON_TENSOR_CORES) if version == "flash2" else (SMALL, {})
-    return Operation("attention", version, dtypes, prepare, lambda *_: ATTENTION_SHAPES, small, devices, computes)
+    return Operation("attention", version, FLOATS, prepare, lambda *_: ATTENTION_SHAPES, small, computes=computes)
 
 
 def _append(version: str) -> Operation:
@@ -161,7 +159,7 @@ DEFAULT_SPLITS = {"split": 32, "grouped": 48}
 GROUP = 4
 
 
-def _decode(version: str, dtypes: tuple[str, ...] = FLOATS, devices: frozenset[str] = RUN_KERNELS) -> Operation:
+def _decode(version: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         names = ("batch", "query_heads", "kv_heads", "d", "tokens")
         batch, query_heads, kv_heads, d, tokens = (sizes[name] for name in names)
@@ -212,18 +210,16 @@ def _decode(version: str, dtypes: tuple[str, ...] = FLOATS, devices: frozenset[s
         small += sizes_of("batch query_heads kv_heads d tokens splits", (1, 10, 2, 128, 150, 2), (2, 4, 1, 40, 130, 1))
     if not splits:
         small = tuple({name: size for name, size in sizes.items() if name != "splits"} for sizes in small)
-    return Operation("kv_decode", version, dtypes, prepare, shapes, small, devices)
+    return Operation("kv_decode", version, FLOATS, prepare, shapes, small)
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    _attention("flash2"),
-    _attention("flash2", BRAIN, ON_GPUS),
+    *with_bfloat16(_attention("flash2")),
     _attention("standard"),
     _attention("flash"),
     _append("wide"),
     _append("plain"),
-    _decode("grouped"),
-    _decode("grouped", BRAIN, ON_GPUS),
+    *with_bfloat16(_decode("grouped")),
     _decode("plain"),
     _decode("split"),
 )

@@ -12,13 +12,10 @@ from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
-    BRAIN,
     EXACT,
     FLOATS,
-    ON_GPUS,
     ON_TENSOR_CORES,
     ROUNDING,
-    RUN_KERNELS,
     SUFFIX,
     WIDE_SUFFIX,
     Arrays,
@@ -37,6 +34,7 @@ from pytest_bandwidth.suite.operations.model import (
     sizes_of,
     tiled,
     vector_shapes,
+    with_bfloat16,
 )
 
 GEMM_TILE = {"naive": (8, 32), "tiled": (32, 32), "blocked": (64, 64), "pipelined": (128, 128)}
@@ -64,7 +62,7 @@ def product_tolerance(k: int, dtype: str) -> Tolerance:
     return rounding(dtype, absolute=max(k, 1) * ROUNDING["float32"])
 
 
-def _gemm(version: str, dtypes: tuple[str, ...] = FLOATS, devices: frozenset[str] = RUN_KERNELS) -> Operation:
+def _gemm(version: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         m, n, k = sizes["m"], sizes["n"], sizes["k"]
         inputs, c = (centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype)), arrays.empty((m, n), dtype)
@@ -75,7 +73,7 @@ def _gemm(version: str, dtypes: tuple[str, ...] = FLOATS, devices: frozenset[str
 
     best, shapes = version == "pipelined", INFERENCE + SQUARE
     small, computes = (SMALL_GEMM + SMALL_PIPELINED, ON_TENSOR_CORES) if best else (SMALL_GEMM, {})
-    return Operation("gemm", version, dtypes, prepare, lambda *_: shapes, small, devices, computes)
+    return Operation("gemm", version, FLOATS, prepare, lambda *_: shapes, small, computes=computes)
 
 
 def _library_gemm(dtypes: tuple[str, ...], *devices: str) -> Operation:
@@ -200,8 +198,8 @@ def _q4_0_planar() -> Operation:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    *(_gemm(version) for version in ("pipelined", "naive", "tiled", "blocked")),
-    _gemm("pipelined", BRAIN, ON_GPUS),
+    *with_bfloat16(_gemm("pipelined")),
+    *(_gemm(version) for version in ("naive", "tiled", "blocked")),
     _library_gemm(("float32",), "cuda", "cpu"),
     _library_gemm(("float16",), "cuda"),
     _q4_0_dequantize("wide"),
