@@ -14,8 +14,8 @@
 //
 // Copy gemm_pipelined. What the others do wrong: naive waits for two loads per multiply-add. Tiled and blocked wait for
 // each tile before they multiply it, and for all warps twice a tile; they read single elements, and convert halves to
-// float, for which a multiprocessor does one multiply-add a lane and clock, where tensor cores do many. 64x64 tiles of
-// a 128-row matrix also make fewer blocks than a GPU has multiprocessors.
+// float, for which a multiprocessor does one multiply-add a lane and clock, where tensor cores do many. Products with
+// few rows make fewer tiles than a GPU has multiprocessors in each version: those need k split over blocks, too.
 //   _f32   8x8 of C in a thread's registers: 64 multiply-adds for four 16-byte reads of shared memory.
 //   _f16, _bf16   tensor cores (mma.sync), operands by cp.async and ldmatrix. bf16 needs sm_80; before it, and on AMD,
 //          these compute as gemm_blocked does. Hopper's full rate needs wgmma, which no other GPU has.

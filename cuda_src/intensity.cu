@@ -8,9 +8,9 @@
 // nothing: the bandwidth stays, the FLOP/s rise. Past the ridge point the FLOP/s stay and the bandwidth falls. That is
 // the roofline, measured. Adds reach half of the FLOP/s of fused multiply-adds, which count as two.
 //
-// Versions: _f32, _f16 and _f64 have one element of a chain a thread. Every operation waits for the one before it, and
-// the loop around it costs as much: the ridge they show is their own. Copy _f32x4 and _f16x8: a thread loads four times
-// 16 bytes, and works on 16 chains at once.
+// Versions: _f32, _f16 and _f64 have one chain a thread. It has one small load under way, and every operation waits for
+// the one before it: the ridge they show is their own. Copy _f32x4 and _f16x8: a thread loads four times 16 bytes, and
+// works on 16 chains at once.
 //
 // f16 here computes in half precision, two halves to an instruction (__half2), because its arithmetic rate is what the
 // sweep is about. Give each multiprocessor all the threads it takes. Keep |factor| <= 1, or the values overflow.

@@ -8,8 +8,8 @@
 //   q4_0_gemv, _gemm    Y (m x n) = X (m x k) * W^T  kn*18/32 + (mk + mn)*s                  2mnk
 //   linear_gemv, _gemm  the same, W unpacked         (kn + mk + mn)*s                        2mnk
 //
-// What bounds it: memory, as long as unpacking takes few instructions. A multiprocessor of an H200 gets 28 weights a
-// clock and issues four instructions of 32 lanes: four and a half instructions a weight are all there is time for.
+// What bounds it: memory, as long as unpacking takes few instructions. A weight is 9/16 of a byte, so that a
+// multiprocessor has time for a handful of instructions for each.
 //
 // Versions of dequantize: plain (_f32, _f16) loads a byte and stores single elements, 16 apart. Copy the wide one
 // (_f32x4, _f16x8): it stores 16 bytes at a time.

@@ -160,8 +160,8 @@ def _setp(test: Callable[[Choice, str, str], str]) -> Rule:
 # Conversions
 
 _INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
-_HALVES = ("f16", "bf16")
-_FLOATS = (*_HALVES, "f32", "f64")
+_HALVES = ("bf16", "f16")
+_FLOATS = ("bf16", "f16", "f32", "f64")
 
 
 def _convert(choice: Choice, x: list[str]) -> str | None:
