@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pytest_bandwidth.domain.measured.measurement import Measurement as Measurement
     from pytest_bandwidth.domain.measured.rounds import Rounds as Rounds
     from pytest_bandwidth.evidence.fresh_processes import JudgedTest as JudgedTest
+    from pytest_bandwidth.fixture.watched import Watch as Watch
+    from pytest_bandwidth.fixture.watched import Watched as Watched
     from pytest_bandwidth.frameworks.base import Framework as Framework
     from pytest_bandwidth.judging.judge import Judged as Judged
     from pytest_bandwidth.options.settings import Given as Given
@@ -56,6 +58,7 @@ _TYPES = {
     "Rounds": "pytest_bandwidth.domain.measured.rounds",
     "measure_timed": "pytest_bandwidth.devices.sampling",
     **dict.fromkeys(("Explanation", "Operator", "Wording"), "pytest_bandwidth.domain.measured.explanation"),
+    **dict.fromkeys(("Watch", "Watched"), "pytest_bandwidth.fixture.watched"),
     "Framework": "pytest_bandwidth.frameworks.base",
     "HostKernel": "pytest_bandwidth.devices.cpu.kernels",
     "Outcome": "pytest_bandwidth.outcomes.outcome",
@@ -324,6 +327,31 @@ def pytest_bandwidth_explain(
             if framework == "MXNet":
                 operators = tuple(Operator(name, nbytes) for name, nbytes in profiled(function, args, keywords))
                 return Explanation(Wording("MXNet", "operator"), operators, least_bytes=0, intermediates=None)
+    """
+
+
+@hookspec
+def pytest_bandwidth_watch(config: pytest.Config, watched: Watched) -> Watch | None:
+    """Look on while a test is measured, untimed: before and after each sample. None for what you do not watch.
+
+    It is called in the run that you started, not in processes that the plugin starts to compare old code with new.
+
+    Example::
+
+        from pytest_bandwidth.hooks import Finding, Watch
+
+        class NotANumber(Watch):
+            seen = False
+
+            def after(self, place, value):
+                self.seen |= isinstance(value, float) and value != value
+
+            def finished(self, place, measurement):
+                found = Finding("work:not-a-number", "it returned NaN")
+                return measurement.refuted(found) if self.seen else measurement
+
+        def pytest_bandwidth_watch(config, watched):
+            return NotANumber()
     """
 
 

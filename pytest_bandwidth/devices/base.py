@@ -103,7 +103,7 @@ class Workload:
     before each of those, too.
     blocks: sample so many blocks of the grid only (traffic device); None = the whole grid.
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
-    spoilt: asked after each sample, why it does not count; None = it does.
+    spoilt: asked after each sample, why it does not count; None = it does. observer: looks on at each sample.
     graph: time it from a CUDA graph, of several launches or of one run of a callable, where the device has such.
     nothing: calls an empty function through the frames by which `call` calls the user's; either has more of them the
     first time. A host compares both times. A device that counts what Python runs takes away what this counts: the
@@ -126,6 +126,7 @@ class Workload:
     graph: bool = False
     spoilt: Callable[[], Finding | None] | None = None
     nothing: Call | None = None
+    observer: Observer | None = None
 
     @property
     def setup_of_interleaved(self) -> Call | None:
@@ -143,6 +144,16 @@ class Workload:
         in_place = sum(map(nbytes, {id(array): array for array in self.writes if id(array) in read}.values()))
         touched = max(self.traffic.bytes_moved - in_place, self.traffic.bytes_written)
         return self.traffic.bytes_written / touched if touched else 0.0
+
+
+class Observer(Protocol):
+    """Look on at samples, untimed. place: 0 for the workload, then each of those beside it."""
+
+    def before(self, place: int) -> None:
+        """Prepare for a sample, when `setup` has run."""
+
+    def after(self, place: int, value: object) -> None:
+        """Look at what a sample left. value: what its callable returned."""
 
 
 class Turn(Protocol):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 
-from pytest_bandwidth.devices.base import Budget, Call, Progress, Sample, TimedDevice, Turn, Workload
+from pytest_bandwidth.devices.base import Budget, Progress, Sample, TimedDevice, Turn, Workload
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
@@ -158,12 +158,8 @@ def take_rounds(
     Raises whatever the workload raises, and OutOfMemory where the probe does not fit.
     """
     last: list[object] = [None]
-
-    def call() -> None:
-        last[0] = workload.call()
-
-    kernel_sample = _sampler(device, workload, call, workload.setup)
-    others = [_sampler(device, workload, other, workload.setup_of_interleaved) for other in workload.interleaved]
+    kernel_sample = _sampler(device, workload, 0, last)
+    others = [_sampler(device, workload, 1 + place, [None]) for place in range(len(workload.interleaved))]
     launched = () if workload.launch is None else workload.launch.args
     started = device.now()
     with gc_disabled():
@@ -287,14 +283,32 @@ def _rounds(
             progress(_progress_text(tally, now - started, budget))
 
 
-def _sampler(device: TimedDevice, workload: Workload, call: Call, setup: Call | None) -> Sampler:
-    """Return a function that runs `setup`, times `call` once, and returns the sample."""
+def _sampler(device: TimedDevice, workload: Workload, place: int, last: list[object]) -> Sampler:
+    """Return a function that runs the set-up, times one of the workload's callables once, and returns the sample.
+
+    place: 0 for the work itself, then each of those beside it. last: takes what it returned.
+    """
+    work = (workload.call, *workload.interleaved)[place]
+    setup = workload.setup_of_interleaved if place else workload.setup
+    observer = workload.observer
+
+    def keeping() -> None:
+        last[0] = work()
+
+    # Of those beside the work nobody wants the values, but who looks on: they may be large.
+    call = work if place and observer is None else keeping
 
     def sample() -> Sample:
         if setup is not None:
             setup()
+        if observer is not None:
+            observer.before(place)
         taken = device.time(call, workload.stream)
         why = None if workload.spoilt is None else workload.spoilt()
+        if observer is not None:
+            observer.after(place, last[0])
+        if place:
+            last[0] = None
         return taken if why is None else replace(taken, drop=why)
 
     return sample

@@ -63,6 +63,13 @@ def one_of(*words: str) -> Callable[[str], str]:
     return parse
 
 
+def switch(text: str) -> bool:
+    """Parse True or False."""
+    if text not in ("True", "False"):
+        raise ValueError(f"found {text[:40]!r}, expected True or False")
+    return text == "True"
+
+
 figure = one_of("relative", "gbps")
 seconds = positive(86_400, "seconds, more than 0 and at most 86400")
 processors = positive(10**6, "a number of processors, more than 0")

@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import COMPILERS
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.measurement import UNTOUCHED, Finding, Measurement
+from pytest_bandwidth.domain.measured.measurement import UNTOUCHED, WRONG, Finding, Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, middle_of
-from pytest_bandwidth.domain.measured.validity import IMPOSSIBLE
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import drop_of_log, log_of_drop
 from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
@@ -67,7 +66,7 @@ def held_to_resources(decided: Decided, measurement: Measurement, marker: Marker
 
 def _by_figures(evidence: Evidence, limits: Limits) -> Decision | Ask:
     measurement, invalid, entry = evidence.measurement, evidence.measurement.invalid, evidence.entry
-    if invalid is not None and invalid.code in IMPOSSIBLE:
+    if invalid is not None and invalid.level == WRONG:
         return Decision(Status.MISMATCH, invalid.code, facts={"text": invalid.text})
     if measurement.device.counts_only:  # the marker's floors are of time, which is not measured there
         return _counted(evidence, limits) if invalid is None else _invalid(invalid)

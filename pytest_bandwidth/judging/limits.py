@@ -47,6 +47,9 @@ class MarkerOptions:
     max_spill_bytes: int | None = argument(
         values.count(0), "local memory a thread at most (spills and stack), in bytes, on cuda and traffic."
     )
+    honest: bool | None = argument(
+        values.switch, "poison outputs and change inputs between samples, and check that the work is done each time."
+    )
     max_dram_ratio: float | None = argument(
         values.ratio, "DRAM traffic ÷ declared bytes at most, if --bandwidth-counters counts."
     )

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_bandwidth.devices.open import checked_name
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.values import switch
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.options.options import declared, given, owners, places_of, usage_error
 from pytest_bandwidth.options.settings import ANCHOR, Settings, options_in
@@ -117,7 +118,8 @@ def read_marker(marks: list[pytest.Mark]) -> MarkerOptions:
         for name, value in mark.kwargs.items():
             if name not in parsers:
                 raise UsageError(f"bandwidth marker: found {name!r}, expected one of {', '.join(parsers)}")
-            if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            is_switch = parsers[name] is switch
+            if (isinstance(value, bool) and not is_switch) or not isinstance(value, (str, int, float)):
                 raise UsageError(f"bandwidth marker: {name}={value!r}, expected a number or text")
             try:
                 read = parsers[name](str(value))

@@ -10,7 +10,7 @@ from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import COMPILER_SETTING, COMPILERS
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.measured.measurement import UNTOUCHED, Measurement
+from pytest_bandwidth.domain.measured.measurement import OF_WORK, UNTOUCHED, Measurement
 from pytest_bandwidth.domain.measured.rounds import is_share_told
 from pytest_bandwidth.domain.measured.validity import ABOVE_PROBE, OF_OTHERS
 from pytest_bandwidth.domain.text import listed
@@ -85,6 +85,8 @@ def detail_of(status: Status, rule: str, verdict: Mapping[str, Any]) -> str:
         return ""
     if rule in _DETAILS:
         return _DETAILS[rule]
+    if rule.startswith(OF_WORK):
+        return rule.removeprefix(OF_WORK).replace("-", " ")
     if about := text(mapping(verdict, "facts"), "about"):
         return about
     if status is Status.MISMATCH:

@@ -39,6 +39,7 @@ from pytest_bandwidth.evidence.fresh_processes import JudgedTest, MeasuredTest, 
 from pytest_bandwidth.evidence.processes.requests import request_of
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.fixture.input import checked_tags, refuse_other_devices
+from pytest_bandwidth.fixture.watched import Watch, Watched
 from pytest_bandwidth.judging.causes import likely_causes
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.measuring.measurer import Measurer
@@ -152,7 +153,12 @@ class BandwidthSession:
         test, line = getattr(item, "function", None), Progress(item.name, self._line)
         rows = NO_ROWS if judge is None else judge.rows_elsewhere(item.nodeid, item.path, beside, line)
         files = partial(files_of_test, self._read_files, request)
-        return Bandwidth(self._measurer, marker, item.path, line, test, rows, files)
+        return Bandwidth(self._measurer, marker, item.path, line, test, rows, files, self._watching)
+
+    def _watching(self, watched: Watched) -> list[Watch]:
+        """Return those who look on at a measurement."""
+        hook = self._config.hook.pytest_bandwidth_watch
+        return [watch for watch in hook(config=self._config, watched=watched) if watch is not None]
 
     @cached_property
     def _read_files(self) -> ReadFiles | None:

@@ -23,8 +23,7 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources
-from pytest_bandwidth.domain.measured.validity import IMPOSSIBLE
+from pytest_bandwidth.domain.measured.measurement import WRONG, Finding, KernelResources
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import log_of_drop
 from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Rule, Status
@@ -62,9 +61,9 @@ def with_floor(limits=LIMITS, **floors):
 # --- before anything is compared
 
 
-@pytest.mark.parametrize("code", IMPOSSIBLE)
-def test_what_is_impossible_comes_before_bytes_floors_and_drops(code):
-    spoilt = measured(10.0, invalid=Finding(code, "a sentence"), code=CODE)
+def test_what_is_wrong_comes_before_bytes_floors_and_drops():
+    code = "work:stale-result"
+    spoilt = measured(10.0, invalid=Finding(code, "a sentence", WRONG), code=CODE)
     known = baseline(90.0, bytes_read=1, code=CODE.known())
     for limits in (LIMITS, with_floor(min_gbps=95.0), replace(LIMITS, writes="all")):
         found = decide(evidence(spoilt, known, limits), limits)

@@ -227,7 +227,9 @@ def test_each_rule_and_each_validity_code_has_a_detail(status, rule):
 
 
 def test_details_of_costs_and_of_impossible_figures():
-    assert {detail_of(Status.MISMATCH, code, {}) for code in validity.IMPOSSIBLE} == {"impossible figure"}
+    impossible = (validity.CLOCK, validity.ABOVE_PEAK, validity.NO_WORK)
+    assert {detail_of(Status.MISMATCH, code, {}) for code in impossible} == {"impossible figure"}
+    assert detail_of(Status.MISMATCH, "work:stale-result", {}) == "stale result"
     assert detail_of(Status.OK, Rule.PAIRS, {"high": -0.02}) == "costs at most 0.0 %"
     assert detail_of(Status.OK, Rule.PAIRS, {}) == "time"
 

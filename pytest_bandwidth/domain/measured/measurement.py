@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 
-NOTE, DETAIL = "note", "detail"
+NOTE, DETAIL, WRONG = "note", "detail", "wrong"
 # A finding of this code says that an array holds other numbers than the kernel reads.
 MISREAD_ARRAY = "argument-type"
 # A finding of this code says that an array lies transposed in memory.
@@ -32,6 +32,8 @@ XPASS = "xpass"
 NO_GRAPHS = "no-graphs"
 # A finding of this code says why a kernel was not executed. Its resources were measured.
 NOT_EXECUTED = "not-executed"
+# Findings whose codes begin so say that the work was not done, or is not right.
+OF_WORK = "work:"
 # A finding of this code names a declared array that no kernel touched.
 UNTOUCHED = "untouched-array"
 # The method where a workload only told its code: nothing was timed or counted.
@@ -64,7 +66,8 @@ class KernelResources:
 class Finding:
     """Tell something that is no verdict: a code for programs, a sentence for people.
 
-    level: a ``note`` is shown by the terminal of every run, a ``detail`` with -v.
+    level: a ``note`` is shown by the terminal of every run, a ``detail`` with -v. What makes a measurement invalid is
+    ``wrong`` where no other machine would make it right: MISMATCH.
     """
 
     code: str
@@ -114,6 +117,12 @@ class Measurement:
     def with_finding(self, finding: Finding) -> Measurement:
         """Return the same measurement with one more finding."""
         return replace(self, findings=(*self.findings, finding))
+
+    def refuted(self, finding: Finding) -> Measurement:
+        """Return the same measurement as one that is wrong, by a finding; what it is invalid by already stays."""
+        told = self.with_finding(finding)
+        is_wrong = self.invalid is not None and self.invalid.level == WRONG
+        return told if is_wrong else replace(told, invalid=replace(finding, level=WRONG))
 
     def with_detail(self, name: str, value: Any) -> Measurement:
         """Return the same measurement with one more value in its `detail`."""

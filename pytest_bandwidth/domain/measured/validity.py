@@ -13,15 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
+from pytest_bandwidth.domain.measured.measurement import WRONG, Finding, Measurement
 from pytest_bandwidth.domain.measured.rounds import HELD_UP, LARGEST_SHARE, RUN_DELAY
 from pytest_bandwidth.domain.units import MAX_GBPS, format_bytes, format_gbps, format_percent, format_seconds
 
 CLOCK, ABOVE_PEAK, ABOVE_PROBE, NO_WORK = "clock", "above-peak", "above-probe", "no-work"
 # What makes a measurement invalid by its own samples, and says nothing of those that were sampled in the same rounds.
 OF_OWN_SAMPLES = (CLOCK, ABOVE_PEAK, ABOVE_PROBE, NO_WORK)
-# What no memory does: the test or its declaration is wrong, not the machine.
-IMPOSSIBLE = (CLOCK, ABOVE_PEAK, NO_WORK)
 OTHERS = "others"
 # What passes by itself when other processes end.
 OF_OTHERS = (OTHERS, RUN_DELAY, HELD_UP)
@@ -51,7 +49,9 @@ def why_invalid(measurement: Measurement) -> Finding | None:
     rounds, on_gpu = measurement.rounds, measurement.device.on_gpu
     if rounds.kernel_seconds:
         if any(seconds <= 0 for seconds in (*rounds.kernel_seconds, *rounds.probe_seconds)):
-            return Finding(CLOCK, "a sample took no time: the work ran elsewhere, or is shorter than the clock can see")
+            return Finding(
+                CLOCK, "a sample took no time: the work ran elsewhere, or is shorter than the clock can see", WRONG
+            )
         if (wrong := above_peak(measurement) or above_probe(measurement)) is not None:
             return wrong
     elif rounds.disturbed != len(rounds.dropped) or not rounds.too_disturbed:
@@ -90,7 +90,7 @@ def above_peak(measurement: Measurement) -> Finding | None:
             f"; up to {format_bytes(min(cache_bytes, written))} of the {format_bytes(written)} that it writes may stay "
             f"in the cache at its end: write {format_bytes(ENOUGH_CACHES * cache_bytes)} or more"
         )
-    return Finding(ABOVE_PEAK, text)
+    return Finding(ABOVE_PEAK, text, WRONG)
 
 
 def above_probe(measurement: Measurement) -> Finding | None:
@@ -122,6 +122,7 @@ def above_probe(measurement: Measurement) -> Finding | None:
             f"its fastest sample took {format_seconds(fastest_seconds)}, and a function that does nothing takes "
             f"{format_seconds(call_seconds)}: nothing moves {declared}; expected a callable that does its work when it "
             "is called",
+            WRONG,
         )
     others = measurement.conditions_after.others_processors
     if probe_gbps < LEAST_PROBE_GBPS or busy_with_others(measurement, others) is not None:
