@@ -7,13 +7,16 @@ import os
 import resource
 from collections.abc import Mapping
 from contextlib import suppress
+from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.host import available_bytes
-from pytest_bandwidth.features.honest.arena_inputs import Case, case_of
+from pytest_bandwidth.devices.numpy_arrays import resolve_dtype
+from pytest_bandwidth.features.honest.arena_inputs import case_of
 
 HERE: pytest.StashKey[Child] = pytest.StashKey()
 _PAGE_COUNT = Path("/proc/self/statm")
@@ -22,35 +25,52 @@ _PAGE_COUNT = Path("/proc/self/statm")
 class Child:
     """Be pytest's plugin, and hold what the tests are to do.
 
-    asked: `side` ("reference" or "candidate"), `reference`, `candidate`, `cases`, `rtol`, `atol`. data: the arrays of
-    the cases: the reference's process writes them, a candidate's reads them.
+    asked: `test`, `reference`, `candidate`, `cases`, `rtol`, `atol`, and what `main` takes. data: the file of the
+    cases' arrays: the reference's process writes it, a candidate's reads it.
     """
 
     def __init__(self, asked: Mapping[str, Any], answer: int, data: BinaryIO) -> None:
-        self.asked, self.data = asked, data
-        self.cases: list[Case] | None = None if asked["cases"] is None else [case_of(one) for one in asked["cases"]]
-        self._answer, self._token = answer, asked["token"]
+        self.asked, self._answer, self._data = asked, answer, data
+        self.cases = [case_of(one["case"]) for one in asked["cases"] or ()]
         self._told: dict[str, Any] = {}
 
     def pytest_configure(self, config: pytest.Config) -> None:
         config.stash[HERE] = self
 
     def tell(self, **facts: Any) -> None:
-        """Add to the report of the running test."""
+        """Add to the next report."""
         self._told.update(facts)
+
+    def report(self) -> None:
+        """Send what was told to the parent."""
+        line = json.dumps({"token": self.asked["token"], **self._told}) + "\n"
+        self._told = {}
+        with open(self._answer, "ab", closefd=False) as stream:
+            stream.write(line.encode())
+
+    def keep(self, array: np.ndarray[Any, Any]) -> dict[str, Any]:
+        """Keep an array for the candidates; return where it is."""
+        at = self._data.seek(0, os.SEEK_END)
+        self._data.write(array.reshape(-1).view(np.uint8).data)
+        self._data.flush()
+        return {"dtype": array.dtype.name, "shape": array.shape, "at": at}
+
+    def kept(self, place: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+        """Return an array that `keep` kept."""
+        kind, shape = resolve_dtype(place["dtype"]), tuple(place["shape"])
+        data = np.empty(prod(shape) * kind.itemsize, np.uint8)
+        self._data.seek(place["at"])
+        self._data.readinto(data.data)  # type: ignore[attr-defined]
+        return data.view(kind).reshape(shape)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what was judged, and report a test when it is over."""
         if rows := vars(report).get("bandwidth_rows"):
-            self._told["rows"] = [row["outcome"] for row in json.loads(rows)]
+            self.tell(rows=[row["outcome"] for row in json.loads(rows)])
         if not report.passed and "failure" not in self._told:
-            self._told["failure"] = _said(report)
-            self._told["skipped"] = report.skipped
+            self.tell(failure=_said(report), skipped=report.skipped)
         if report.when == "teardown":
-            line = json.dumps({"token": self._token, **self._told}) + "\n"
-            with open(self._answer, "ab", closefd=False) as stream:
-                stream.write(line.encode())
-            self._told = {}
+            self.report()
 
 
 def _said(report: pytest.TestReport) -> str:
@@ -59,7 +79,8 @@ def _said(report: pytest.TestReport) -> str:
         return str(report.longrepr[2]).removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)
     text = report.longreprtext if crash is None else crash.message
-    return next((line.strip() for line in text.splitlines() if line.strip()), "it failed")
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "it failed")
+    return line.removeprefix("Failed: ").partition(" (help: ")[0]
 
 
 def main(*descriptors: str) -> int:
@@ -71,22 +92,30 @@ def main(*descriptors: str) -> int:
     for descriptor in (answer, data):
         os.set_inheritable(descriptor, False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with open(data, "r+b") as arrays:
+    with open(data, "r+b" if asked["candidate"] is None else "rb") as arrays:
         child = Child(asked, answer, arrays)
         if asked["limits_memory"]:
             _limit_memory(asked["memory"])
         return pytest.main(
             [
-                str(Path(__file__).with_name("arena_cases.py")),
+                f"{Path(__file__).with_name('arena_cases.py')}::{asked['test']}",
                 "-cpytest.ini",
                 f"--rootdir={os.getcwd()}",
                 "--noconftest",
                 "--import-mode=importlib",
                 "--assert=plain",
                 "-s",
-                *("-p", "pytest_bandwidth.plugin", "-p", "no:cacheprovider"),
-                f"--bandwidth-device={asked['device']}",
-                *([] if asked["max_time"] is None else [f"--bandwidth-max-time={asked['max_time']}"]),
+                *(
+                    "-p",
+                    "pytest_bandwidth.plugin",
+                    "-p",
+                    "no:cacheprovider",
+                    "-p",
+                    "no:faulthandler",
+                    "-p",
+                    "no:terminal",
+                ),
+                *asked["options"],
             ],
             plugins=[child],
         )

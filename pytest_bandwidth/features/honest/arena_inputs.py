@@ -204,7 +204,9 @@ class _Reader:
     def _whole(self, node: Node, where: str, least: int, most: int) -> int:
         text = self._text(node, where)
         if not _WHOLE.fullmatch(text) or not least <= int(text) <= most:
-            raise self._wrong(node.line, f"{where}: found {shown(text)}, expected a whole number from {least} to {most}")
+            raise self._wrong(
+                node.line, f"{where}: found {shown(text)}, expected a whole number from {least} to {most}"
+            )
         return int(text)
 
     def _one_of(self, node: Node | None, where: str, known: tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ import secrets
 import signal
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ _LAST_BYTES = 4096
 # What would load plugins, or options, of the user's own tests.
 _OF_PYTEST = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 
+Report = dict[str, Any]
 CRASHED, TIMED_OUT, FLOODED = "crashed", "timed-out", "flooded"
 
 
@@ -43,13 +44,15 @@ CRASHED, TIMED_OUT, FLOODED = "crashed", "timed-out", "flooded"
 class Ended:
     """Hold what a process reported, in order, and why it ended before its last report; None where it did not."""
 
-    reports: list[dict[str, Any]]
+    reports: list[Report]
     code: str | None = None
     text: str | None = None
 
 
-def run_process(asked: Mapping[str, Any], data: BinaryIO, *, reports: int, seconds: float) -> Ended:
-    """Run `arena_child` and end it after so many reports, or when one takes longer than `seconds`.
+def run_process(
+    asked: Mapping[str, Any], data: BinaryIO, seconds: float, is_over: Callable[[Sequence[Report]], bool]
+) -> Ended:
+    """Run `arena_child` until its reports say that it is over, or one of them takes longer than `seconds`.
 
     asked: plain data for the child. data: an open file that it inherits.
     """
@@ -76,14 +79,14 @@ def run_process(asked: Mapping[str, Any], data: BinaryIO, *, reports: int, secon
             stderr=output,
             pass_fds=descriptors,
         ) as process:
-            found: list[dict[str, Any]] = []
+            found: list[Report] = []
             read, deadline, code, text = 0, time.monotonic() + seconds, None, None
-            while code is None and len(found) < reports:
+            while code is None:
                 ended = wait_for_end(process, _POLL_SECONDS)
                 new, read = _new_reports(answer, read, token)
                 if new:
                     found, deadline = [*found, *new], time.monotonic() + seconds
-                if len(found) >= reports:
+                if is_over(found):
                     break
                 if ended:
                     code, text = CRASHED, f"{_end_of(finish(process, 0.0, 0.0))}{_last_line(output)}"
@@ -97,7 +100,7 @@ def run_process(asked: Mapping[str, Any], data: BinaryIO, *, reports: int, secon
         return Ended(found, code, text)
 
 
-def _new_reports(answer: BinaryIO, start: int, token: str) -> tuple[list[dict[str, Any]], int]:
+def _new_reports(answer: BinaryIO, start: int, token: str) -> tuple[list[Report], int]:
     """Return whole lines from a place on that carry the token, and the place behind them."""
     data = os.pread(answer.fileno(), MOST_REPORT_BYTES, start)
     whole = data[: data.rfind(b"\n") + 1]
@@ -123,4 +126,3 @@ def _last_line(output: BinaryIO) -> str:
     lines = os.pread(output.fileno(), _LAST_BYTES, max(0, size - _LAST_BYTES)).decode("utf-8", "replace").splitlines()
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return f", after {shown(last, 200)}" if last else ""
-

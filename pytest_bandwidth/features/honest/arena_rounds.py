@@ -1,0 +1,209 @@
+"""Run an arena's sides, each in a process of its own, and judge what they report."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pytest_bandwidth.devices.base import Device
+from pytest_bandwidth.devices.open import open_device
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measured.measurement import NOTE, OF_WORK, WRONG, Finding
+from pytest_bandwidth.domain.units import format_seconds
+from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.features.honest.arena_inputs import Case
+from pytest_bandwidth.features.honest.arena_process import Ended, Report, run_process
+from pytest_bandwidth.measuring.device_lock import DeviceLock
+from pytest_bandwidth.measuring.progress import ConsoleProgress
+
+LOCK_SECONDS = 600.0
+# Labels of measurements: the candidate by itself, then both in the same rounds.
+ALONE, REFERENCE, CANDIDATE = "alone", "reference", "candidate"
+FAILED, SKIPPED, SLOWED = "failed", "not-run", "reference-slowed"
+# Of those that say that something is wrong, these say that a result is.
+OF_RESULTS = ("wrong-result", "unwritten")
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+# A reference is this much slower beside a candidate, even in its fastest sample, if something holds it up.
+SLOWED_FACTOR = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Hold what is known of a candidate in a case. correct, honest: None where that was not found out.
+
+    speed_up: how many times as fast as the reference, with its interval. None where the candidate is not fine.
+    sol: the share of the least possible time, or of the peak bandwidth.
+    """
+
+    candidate: str
+    case: str
+    correct: bool | None
+    honest: bool | None
+    findings: tuple[Finding, ...] = ()
+    speed_up: float | None = None
+    low: float | None = None
+    high: float | None = None
+    rounds: int | None = None
+    seconds: float | None = None
+    reference_seconds: float | None = None
+    gbps: float | None = None
+    sol: float | None = None
+
+    @property
+    def is_fine(self) -> bool:
+        return self.correct is True and self.honest is True
+
+
+def side_of(spec: str) -> dict[str, str]:
+    """Return file and name of ``FILE::NAME``. Raises UsageError where there is no such file."""
+    file, _, name = spec.partition("::")
+    if not Path(file).is_file():
+        raise UsageError(f"found no file {file}, expected FILE.py, FILE.py::FUNCTION or FILE.cu::KERNEL")
+    return {"file": str(Path(file).resolve()), "name": name}
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Hold what is compared, and by which limits.
+
+    cases: None where the reference's file yields them. options: of the runs, by name; None where not given.
+    """
+
+    reference: Mapping[str, str]
+    candidates: Mapping[str, Mapping[str, str]]
+    cases: Sequence[Case] | None
+    device_name: str
+    seconds: float
+    memory: int | None
+    options: Mapping[str, object]
+    rtol: float | None
+    atol: float | None
+    progress: ConsoleProgress = field(default_factory=lambda: ConsoleProgress(command="arena"))
+
+    @cached_property
+    def _opened(self) -> Device:
+        return open_device(self.device_name)
+
+    @property
+    def device(self) -> DeviceIdentity:
+        return self._opened.identity
+
+    def rows(self) -> list[Row]:
+        """Run everything. Raises UsageError where the reference fails."""
+        # Sealed, so that no candidate changes what the next one has to compute.
+        with open(os.memfd_create("arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "r+b") as data:
+            try:
+                known = self._reference(data)
+                fcntl.fcntl(data, fcntl.F_ADD_SEALS, _SEALS)
+                return [row for name in self.candidates for row in self._candidate(name, known, data)]
+            finally:
+                self.progress.clear()
+
+    def _reference(self, data: BinaryIO) -> list[Report]:
+        cases = None if self.cases is None else [{"case": case.to_plain()} for case in self.cases]
+        ended = self._run("test_reference", None, cases, data)
+        *known, last = ended.reports or [{}]
+        if "is_last" not in last:
+            failure = last.get("failure") or ended.text
+            raise UsageError(f"the reference {Path(self.reference['file']).name}: {failure}")
+        if not known:
+            raise UsageError(f"the reference {Path(self.reference['file']).name}: found no case, expected one at least")
+        alone = {row["label"]: row for row in last.get("rows", ())}
+        return [{**one, "alone": alone.get(one["case"]["name"])} for one in known]
+
+    def _candidate(self, name: str, known: Sequence[Report], data: BinaryIO) -> Iterator[Row]:
+        """Yield a row for each case. After a process that ended too early another one goes on with the next case."""
+        left = list(known)
+        while left:
+            ended = self._run("test_candidate", name, left, data)
+            for case, report in zip(left, ended.reports, strict=False):
+                yield judged(name, case, report)
+            left = left[len(ended.reports) :]
+            if left and ended.code is not None:
+                finding = Finding(ended.code, ended.text or "", WRONG)
+                yield Row(name, left.pop(0)["case"]["name"], None, None, (finding,))
+
+    def _run(self, test: str, candidate: str | None, cases: Sequence[Report] | None, data: BinaryIO) -> Ended:
+        options = {"device": self.device.option, **self.options}
+        lock = DeviceLock(self.device, LOCK_SECONDS, advice="wait for it or end it")
+        asked = {
+            "test": test,
+            "reference": self.reference,
+            "candidate": None if candidate is None else self.candidates[candidate],
+            "cases": None if cases is None else [{**case, "alone": None} for case in cases],
+            "options": [f"-obandwidth_{name}={value}" for name, value in options.items() if value is not None],
+            "limits_memory": not self.device.on_gpu,
+            "memory": self.memory,
+            "rtol": self.rtol,
+            "atol": self.atol,
+        }
+
+        def is_over(reports: Sequence[Report]) -> bool:
+            if candidate is None or cases is None:
+                return any("is_last" in report or "failure" in report for report in reports)
+            return len(reports) >= len(cases)
+
+        with lock.held(self.progress.show, self.progress.log):
+            self.progress.show("runs the reference" if candidate is None else f"runs {candidate}")
+            return run_process(asked, data, self.seconds, is_over)
+
+
+def judged(name: str, known: Report, report: Report) -> Row:
+    """Return a candidate's row of a case. known: what the reference's process reported of the case."""
+    case = known["case"]["name"]
+    rows = {row["label"]: row for row in report.get("rows", ())}
+    reference, own = rows.get(REFERENCE), [rows[label] for label in (ALONE, CANDIDATE) if label in rows]
+    findings: dict[str, Finding] = {}
+    for row in own:
+        code = row["reason_code"].removeprefix(OF_WORK)
+        if row["status"] == Status.MISMATCH:
+            # Of so little work nothing can be told by its time.
+            is_size = reference is not None and reference["reason_code"] == row["reason_code"]
+            findings.setdefault(code, Finding(code, row["reason"], NOTE if is_size else WRONG))
+        elif not row["is_valid"]:
+            findings.setdefault(code, Finding(code, row["reason"], NOTE))
+    if "failure" in report and not any(row["status"] == Status.MISMATCH for row in rows.values()):
+        code = SKIPPED if report.get("skipped") else FAILED
+        findings[code] = Finding(code, report["failure"], WRONG)
+    slowed = None if reference is None else _slowed(reference, known["alone"])
+    if slowed is not None:
+        findings[SLOWED] = slowed
+    wrong = {code for code, finding in findings.items() if finding.level == WRONG}
+    found_out = wrong.isdisjoint((FAILED, SKIPPED))
+    correct = wrong.isdisjoint(OF_RESULTS) if found_out else None
+    honest = wrong <= set(OF_RESULTS) if found_out else None
+    last = own[-1] if own else {}
+    is_fine = bool(correct and honest)
+    figures = {name: report.get(name) if is_fine else None for name in ("speed_up", "low", "high", "rounds")}
+    return Row(
+        name,
+        case,
+        correct,
+        honest,
+        tuple(findings.values()),
+        **figures,
+        seconds=last.get("seconds"),
+        reference_seconds=None if reference is None else reference["seconds"],
+        gbps=last.get("gbps"),
+        sol=last.get("sol", last.get("utilization") if last.get("utilization_of") == "peak" else None),
+    )
+
+
+def _slowed(beside: Mapping[str, Any], alone: Mapping[str, Any] | None) -> Finding | None:
+    """Return that the reference is much slower beside the candidate than alone; probes take the machine out of it."""
+    if alone is None or not all(one["samples"] and one["probe_samples"] for one in (beside, alone)):
+        return None
+    now, then = (min(one["samples"]) for one in (beside, alone))
+    factor = now / then / (min(beside["probe_samples"]) / min(alone["probe_samples"]))
+    if factor <= SLOWED_FACTOR or now <= SLOWED_FACTOR * then:
+        return None
+    text = (
+        f"beside it the reference takes {format_seconds(now)} at least, alone {format_seconds(then)}: expected the same"
+    )
+    return Finding(SLOWED, text, WRONG)
