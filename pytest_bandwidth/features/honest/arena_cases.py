@@ -90,14 +90,9 @@ def test_candidate(bandwidth: Bandwidth, child: Child, number: int) -> None:
     candidate.measure(bandwidth, case, args, **declared, label=ALONE, check=Reference(computed, *tolerance))
     if bandwidth.identity.counts_only:
         return
-    beside = [
-        _array(bandwidth, one, host) if one.role == "inout" else arg
-        for one, host, arg in zip(case.parameters, inputs, args, strict=True)
-    ]
-    both = {
-        REFERENCE: reference.work(bandwidth, case, beside),
-        CANDIDATE: candidate.work(bandwidth, case, args),
-    }
+    args = _arguments(bandwidth, case, inputs)  # what works in place has changed them
+    declared = _declared(case, args, expected, returns=returns)
+    both = {REFERENCE: reference.work(bandwidth, case, args), CANDIDATE: candidate.work(bandwidth, case, args)}
     compared = bandwidth.compare(both, **declared, check=Reference(tuple(known), *tolerance))
     samples = [*compared[REFERENCE].samples, *compared[CANDIDATE].samples]
     if samples and min(samples) > 0:  # else the verdict says why not

@@ -15,6 +15,7 @@ from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import NOTE, OF_WORK, WRONG, Finding
+from pytest_bandwidth.domain.measured.validity import OF_OWN_SAMPLES
 from pytest_bandwidth.domain.units import format_seconds
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.features.honest.arena_inputs import Case
@@ -163,14 +164,17 @@ def judged(name: str, known: Report, report: Report) -> Row:
     for row in own:
         code = row["reason_code"].removeprefix(OF_WORK)
         if row["status"] == Status.MISMATCH:
-            # Of so little work nothing can be told by its time.
-            is_size = reference is not None and reference["reason_code"] == row["reason_code"]
+            # Of so little work, or such a declaration, the reference cannot be told by its time, either.
+            is_size = code in OF_OWN_SAMPLES and reference is not None and reference["reason_code"] == code
             findings.setdefault(code, Finding(code, row["reason"], NOTE if is_size else WRONG))
         elif not row["is_valid"]:
             findings.setdefault(code, Finding(code, row["reason"], NOTE))
     if "failure" in report and not any(row["status"] == Status.MISMATCH for row in rows.values()):
         code = SKIPPED if report.get("skipped") else FAILED
         findings[code] = Finding(code, report["failure"], WRONG)
+    if reference is not None and reference["status"] == Status.MISMATCH:
+        code = f"reference-{reference['reason_code'].removeprefix(OF_WORK)}"
+        findings[code] = Finding(code, reference["reason"], NOTE)
     slowed = None if reference is None else _slowed(reference, known["alone"])
     if slowed is not None:
         findings[SLOWED] = slowed
@@ -196,14 +200,11 @@ def judged(name: str, known: Report, report: Report) -> Row:
 
 
 def _slowed(beside: Mapping[str, Any], alone: Mapping[str, Any] | None) -> Finding | None:
-    """Return that the reference is much slower beside the candidate than alone; probes take the machine out of it."""
-    if alone is None or not all(one["samples"] and one["probe_samples"] for one in (beside, alone)):
+    """Return that the reference is much slower beside the candidate than alone; None where it is not."""
+    if alone is None or alone["seconds"] is None or not beside["samples"]:
         return None
-    now, then = (min(one["samples"]) for one in (beside, alone))
-    factor = now / then / (min(beside["probe_samples"]) / min(alone["probe_samples"]))
-    if factor <= SLOWED_FACTOR or now <= SLOWED_FACTOR * then:
+    fastest = min(beside["samples"])
+    if fastest <= SLOWED_FACTOR * alone["seconds"]:
         return None
-    text = (
-        f"beside it the reference takes {format_seconds(now)} at least, alone {format_seconds(then)}: expected the same"
-    )
-    return Finding(SLOWED, text, WRONG)
+    times = f"{format_seconds(fastest)} at least, and alone {format_seconds(alone['seconds'])}"
+    return Finding(SLOWED, f"beside it the reference takes {times}: expected about the same", WRONG)

@@ -61,8 +61,9 @@ CANDIDATES = {
         "def run(x, y):\n"
         "    for descriptor in range(3, 64):\n"
         "        try:\n"
-        "            with open(f'/proc/self/fd/{descriptor}', 'r+b') as file:\n"
-        "                file.truncate(0)\n"
+        "            if 'memfd' in os.readlink(f'/proc/self/fd/{descriptor}'):\n"
+        "                with open(f'/proc/self/fd/{descriptor}', 'r+b') as file:\n"
+        "                    file.write(bytes(64))\n"
         "        except OSError:\n            pass\n"
         f"{WORK}",
         FINE,
@@ -103,7 +104,8 @@ def test_each_candidate_has_a_row_for_each_case(all_of_them, name):
     assert [row["case"] for row in rows] == [f"n={N // 2}", f"n={N}"]
     for row in rows:
         found = {one["code"] for one in row["findings"] if one["level"] == "wrong"}
-        assert (row["correct"], row["honest"], found) == (correct, honest, codes), row
+        assert (row["correct"], row["honest"]) == (correct, honest), row
+        assert codes <= found if codes else not found, row
         if not (correct and honest):
             assert row["speed_up"] is None
     (whole,) = (one for one in document["candidates"] if f"/{name}.py" in one["candidate"])
