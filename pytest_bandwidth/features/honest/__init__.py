@@ -1,8 +1,46 @@
-"""Find work that was not done: code that is fast because it does less."""
+"""Show that the measured work was done: on these inputs, each time, and inside the timed span.
+
+Plugged in here: the option, and who looks on at measurements.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pytest_bandwidth.hooks import Command, hookimpl
+from pytest_bandwidth.options.settings import Options, switch
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_bandwidth.hooks import Watch, Watched
+
+
+class HonestOptions(Options):
+    """Hold the option."""
+
+    honest: bool = switch("treat every bandwidth test as marked honest: check between samples that the work is done")
+
+
+@hookimpl
+def pytest_bandwidth_options() -> type:
+    """Add `--bandwidth-honest`."""
+    return HonestOptions
+
+
+@hookimpl
+def pytest_bandwidth_watch(config: pytest.Config, watched: Watched) -> Watch | None:
+    """Look on at a measurement whose test asks for it, by `check=`, its marker or the option."""
+    from pytest_bandwidth.options.reading import options_of
+
+    marked = watched.marker.honest
+    has_check = watched.check is not None
+    honest = has_check or options_of(config, HonestOptions).honest if marked is None else marked
+    if not (has_check or honest):
+        return None
+    from pytest_bandwidth.features.honest.watch import WorkWatch
+
+    return WorkWatch(watched, honest=honest)
 
 
 @hookimpl

@@ -1,0 +1,180 @@
+"""Look into arrays while a test is measured, and change what they hold: where they lie, on the host or a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.devices.base import Device
+from pytest_bandwidth.devices.contents import sums_of
+from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
+from pytest_bandwidth.frameworks.arrays import framework_of
+from pytest_bandwidth.frameworks.base import span_of
+
+# A host folds larger arrays to so many words before it mixes them: at the speed of its memory, and a difference shows.
+FOLD_WORDS = 1 << 13
+# A region that is changed between samples has so many elements, or this share of the array.
+REGION_ELEMENTS, REGION_SHARE = 1 << 16, 16
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Hold an array as NumPy or CuPy sees it. name: how a message calls it. own: the array as the test has it."""
+
+    name: str
+    own: Any
+    array: Any
+    device: Device
+
+    @property
+    def xp(self) -> Any:
+        return np if isinstance(self.array, np.ndarray) else self.device.xp
+
+    @property
+    def is_writable(self) -> bool:
+        return bool(getattr(self.array.flags, "writeable", True)) and self.array.size > 0
+
+    @property
+    def is_floating(self) -> bool:
+        return self.array.dtype.kind in "fcV"
+
+    def bits(self) -> Any:
+        """Return the array's elements as whole numbers of one dimension: its own memory where that has no gaps."""
+        array = self.array.T if self.array.flags.f_contiguous else self.array
+        size = array.dtype.itemsize
+        return self.xp.ascontiguousarray(array).reshape(-1).view(f"u{size}" if size in (1, 2, 4, 8) else "u1")
+
+    def digest(self) -> object:
+        """Return what is the same for the same contents; added up where the array lies. Raises UsageError."""
+        if not isinstance(self.array, np.ndarray):
+            return self.device.contents(self.array)
+        data = self.bits().view("u1")
+        folded, rest = divmod(data.size, FOLD_WORDS * 8)
+        if folded < 2:
+            return sums_of(data)
+        words = data[: data.size - rest].view("u8").reshape(folded, FOLD_WORDS)
+        return sums_of(np.add.reduce(words, axis=0)), sums_of(data[data.size - rest :])
+
+    def copy(self) -> Any:
+        """Return a copy of the contents. Raises OutOfMemory."""
+        try:
+            return self.array.copy(order="K")
+        except MemoryError as error:
+            raise OutOfMemory(f"honest: a copy of {self.name} does not fit: {error}") from None
+
+    def write(self, contents: Any) -> None:
+        """Give the array contents that were copied."""
+        self.array[...] = contents
+
+    def poison(self) -> None:
+        """Invert every bit: what nothing writes afterwards differs from what it was in every element."""
+        if self.array.dtype.kind == "b":
+            self.xp.logical_not(self.array, out=self.array)
+            return
+        bits = self.bits()
+        self.xp.invert(bits, out=bits)
+        if not (self.array.flags.c_contiguous or self.array.flags.f_contiguous):
+            self.array[...] = bits.view(self.array.dtype).reshape(self.array.shape)
+
+    def parts(self) -> Any:
+        """Return the array as one dimension, or else in rows, so that a slice of it is a region of its memory."""
+        array = self.array
+        if array.ndim == 0:
+            return array.reshape(1)
+        if array.flags.c_contiguous:
+            return array.reshape(-1)
+        return array.T.reshape(-1) if array.flags.f_contiguous else array
+
+
+@dataclass(slots=True)
+class Region:
+    """Hold a changed region of an array: where, and what it held."""
+
+    parts: Any
+    start: int
+    held: Any
+
+    def restore(self) -> None:
+        """Give it back what it held."""
+        self.parts[self.start : self.start + len(self.held)] = self.held
+
+
+def view_of(device: Device, name: str, array: Any) -> View | None:
+    """Return a view of an array's memory; None where there is none, as of JAX's on a GPU."""
+    found: Any = array
+    if not isinstance(array, np.ndarray):
+        framework = framework_of(array)
+        found = None if framework is None else framework.as_numpy(array)
+        if found is None and hasattr(type(array), "__cuda_array_interface__"):
+            try:
+                found = device.xp.asarray(array)
+            except (TypeError, ValueError, RuntimeError, AttributeError, NotImplementedError):
+                return None  # of a type that CuPy has not
+    if found is None or found.dtype.hasobject or found.dtype.kind in "OSUMm":
+        return None
+    return View(name, array, found, device)
+
+
+def overlap(one: Any, other: Any) -> bool:
+    """Return whether two arrays share memory, as far as both tell where they lie."""
+    spans = []
+    for array in (one, other):
+        framework = framework_of(array)
+        try:
+            extent = None if framework is None else framework.extent(array, "")
+        except UsageError:
+            return False
+        if extent is None or not extent.address:
+            return False
+        spans.append((extent.space, *span_of(extent)))
+    (space, start, end), (other_space, other_start, other_end) = spans
+    return bool(space == other_space and start < other_end and other_start < end)
+
+
+def changed_region(view: View, generator: np.random.Generator, kind: str) -> Region | None:
+    """Overwrite a region of an array with values from elsewhere in it; None where all values are the same.
+
+    Values stay among those that the array has: what computes an index of them finds it in bounds.
+    kind: "largest" and "smallest" change the region round that element, since some results tell only those; "any" one
+    that is drawn.
+    """
+    parts = view.parts()
+    count = len(parts)
+    if count < 2:
+        return None
+    row = max(1, parts.size // count)
+    size = min(max(REGION_ELEMENTS // row, count // REGION_SHARE, 1), max(count // 2, 1))
+    start = int(generator.integers(0, count - size + 1))
+    if kind != "any" and view.array.dtype.kind in "biuf":
+        flat = int(getattr(parts, "argmax" if kind == "largest" else "argmin")())
+        start = min(max(flat // row - size // 2, 0), count - size)
+    held = parts[start : start + size].copy()
+    for _ in range(8):
+        other = int(generator.integers(0, count - size + 1))
+        if abs(other - start) >= size or count < 2 * size:
+            taken = parts[other : other + size]
+            if bool((_raw(taken) != _raw(held)).any()):
+                parts[start : start + size] = taken.copy()
+                return Region(parts, start, held)
+    return None
+
+
+def _raw(array: Any) -> Any:
+    """Return elements as whole numbers where their size allows it: NaN differs from itself."""
+    size = array.dtype.itemsize
+    return array.view(f"u{size}") if size in (1, 2, 4, 8) and array.dtype.kind != "c" else array
+
+
+def is_ordered(view: View) -> bool:
+    """Return whether whole numbers never fall, as offsets do: other contents than those may be no valid input."""
+    flat = view.array.reshape(-1)
+    return bool((flat[1:] >= flat[:-1]).all())
+
+
+def place_in(array: Any, place: int) -> str:
+    """Write the place of an element, counted in the order of `View.bits`: ``[3, 17]``."""
+    shape = array.shape[::-1] if array.flags.f_contiguous and not array.flags.c_contiguous else array.shape
+    found = [int(one) for one in np.unravel_index(place, shape)]
+    return str(found[::-1] if shape is not array.shape else found)

@@ -1,0 +1,153 @@
+"""Compare what a work computed with what its test says that it has to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.honest.arrays import View, view_of
+from pytest_bandwidth.fixture.watched import Reference
+from pytest_bandwidth.frameworks.arrays import arrays_in, framework_of
+
+# Relative and absolute, by the type of what was computed: those of torch.testing.assert_close.
+TOLERANCES: Mapping[str, tuple[float, float]] = {
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float32": (1.3e-6, 1e-5),
+    "complex64": (1.3e-6, 1e-5),
+    "float64": (1e-7, 1e-7),
+    "complex128": (1e-7, 1e-7),
+}
+# Relative errors of rounding once to so many bits of mantissa; a few such errors add up.
+_ROUNDED = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
+_SOME_ERRORS = 4.0
+# So many elements are compared at a time, in double precision.
+_AT_A_TIME = 1 << 22
+
+
+def copied(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """Return a value with copies of the arrays in it, at other addresses; what cannot be changed stays.
+
+    memo: takes each copy, by the `id` of its array.
+    """
+    if framework_of(value) is not None:
+        copy = getattr(value, "clone", None) or getattr(value, "copy", None)
+        found = value.copy(order="K") if isinstance(value, np.ndarray) else value if copy is None else copy()
+        return found if memo is None else memo.setdefault(id(value), found)
+    if isinstance(value, Mapping):
+        return {key: copied(one, memo) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(copied(one, memo) for one in value)
+    return value
+
+
+def reference_of(check: Any) -> Reference | None:
+    """Return what a test gave as ``check=`` as a Reference. Raises UsageError."""
+    if check is None:
+        return None
+    found = check if isinstance(check, Reference) else Reference(check)
+    for name in ("rtol", "atol"):
+        value = getattr(found, name)
+        if value is not None and not (isinstance(value, (int, float)) and 0 <= value < float("inf")):
+            raise UsageError(f"check: {name}={value!r}, expected a number that is not negative")
+    if not callable(found.expected) and not list(arrays_in(found.expected, "check")):
+        kind = type(found.expected).__name__
+        raise UsageError(f"check: found a {kind}, expected a callable that returns arrays, or the arrays")
+    return found
+
+
+def expected_arrays(
+    reference: Reference, args: Sequence[Any], keywords: Mapping[str, Any], written: Sequence[Any]
+) -> list[Any]:
+    """Return the arrays that the work has to compute, in order. written: those that it writes, as the test has them.
+
+    The reference gets copies of what the work is given. Where it returns none, it wrote into those.
+    """
+    if not callable(reference.expected):
+        return [array for _, array in arrays_in(reference.expected, "check")]
+    given, named = [copied(one) for one in args], {name: copied(one) for name, one in keywords.items()}
+    value = reference.expected(*given, **named)
+    found = [array for _, array in arrays_in(value, "check", passing_over=True)]
+    if not found and value is not None:
+        found = [np.asarray(value)]
+    if found:
+        return found
+    pairs = [*zip(args, given, strict=True), *((keywords[name], one) for name, one in named.items())]
+    return [copy for one in written for own, copy in pairs if own is one]
+
+
+def compared(reference: Reference, results: Sequence[View], expected: Sequence[Any], device: Any) -> str | None:
+    """Return how results differ from what is expected; None where all are within the tolerance.
+
+    Raises UsageError where their numbers or shapes differ.
+    """
+    if len(results) != len(expected):
+        raise UsageError(
+            f"check: the reference gave {len(expected)} arrays, and the work has {len(results)}: expected one for each "
+            "array that it returns, or else for each of writes="
+        )
+    for view, array in zip(results, expected, strict=True):
+        other = view_of(device, "check", array)
+        wanted = view.xp.asarray(array if other is None else _here(other, view))
+        if tuple(wanted.shape) != tuple(view.array.shape):
+            raise UsageError(
+                f"check: the reference gave the shape {tuple(wanted.shape)}, and {view.name} has "
+                f"{tuple(view.array.shape)}"
+            )
+        if (wrong := _compared(reference, view, wanted)) is not None:
+            return wrong
+    return None
+
+
+def _here(other: View, view: View) -> Any:
+    """Return an expected array where the result lies."""
+    on_host = isinstance(view.array, np.ndarray)
+    return other.array.get() if on_host and not isinstance(other.array, np.ndarray) else other.array
+
+
+def _compared(reference: Reference, view: View, wanted: Any) -> str | None:
+    xp, rtol, atol = view.xp, *_tolerances(reference, view.array.dtype.name)
+    got, expected = view.array.reshape(-1), wanted.reshape(-1)
+    wrong, first, largest, farthest = 0, -1, 0.0, 0.0
+    for at in range(0, got.size, _AT_A_TIME):
+        one, other = got[at : at + _AT_A_TIME], expected[at : at + _AT_A_TIME]
+        if one.dtype.kind in "fcV" or other.dtype.kind in "fc":
+            wide = "c16" if "c" in (one.dtype.kind, other.dtype.kind) else "f8"
+            one, other = one.astype(wide), other.astype(wide)
+            with np.errstate(all="ignore"):
+                error = xp.abs(one - other)
+                fits = (error <= atol + rtol * xp.abs(other)) | (one == other) | ((one != one) & (other != other))
+                relative = xp.where(other != 0, error / xp.abs(other), 0.0)
+            bad = xp.flatnonzero(~fits)
+            known = relative[xp.isfinite(relative)]
+            largest = max(largest, float(known.max())) if known.size else largest
+            finite = error[xp.isfinite(error)]
+            farthest = max(farthest, float(finite.max())) if finite.size else farthest
+        else:
+            bad = xp.flatnonzero(one != other)
+        if bad.size and first < 0:
+            first = at + int(bad[0])
+        wrong += int(bad.size)
+    if not wrong:
+        return None
+    place = [int(one) for one in np.unravel_index(first, view.array.shape or (1,))]
+    told = f"{wrong:,} of {got.size:,} elements of {view.name} differ from the reference, first {place}"
+    if got.dtype.kind in "fc" or expected.dtype.kind in "fc":
+        told += f": {got[first].item():.9g} in place of {expected[first].item():.9g} (rtol {rtol:.3g}, atol {atol:.3g})"
+        for name, unit in _ROUNDED.items():
+            if got.dtype.itemsize > 2 and unit / 2 <= largest <= unit * _SOME_ERRORS:
+                told += f"; the largest relative error, {largest:.2g}, is of the size of {name}'s rounding"
+                break
+    else:
+        told += f": {got[first].item()} in place of {expected[first].item()}"
+    return told
+
+
+def _tolerances(reference: Reference, dtype: str) -> tuple[float, float]:
+    """Return the tolerances; one that is not said is 0 where the other is."""
+    if reference.rtol is None and reference.atol is None:
+        return TOLERANCES.get(dtype, (0.0, 0.0))
+    return reference.rtol or 0.0, reference.atol or 0.0

@@ -1,0 +1,99 @@
+"""Notice that the clock or the plugin was replaced while a test runs: then no figure means anything."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import time
+from functools import cache
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+from pytest_bandwidth.domain.clock import Clock, clock
+
+_PACKAGE = "pytest_bandwidth"
+# What tests replace to freeze the time, and what the plugin measures by.
+_CLOCKS = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns")
+# What modules and classes of the package held when they were looked at, by `id`.
+_SEEN: dict[str, list[int]] = {}
+# What times a GPU's work.
+_EVENTS = ("Event", "get_elapsed_time")
+
+
+def replaced(device: object) -> str | None:
+    """Return the name of something replaced: a clock, CuPy's events, or a function of the plugin's; None if nothing is.
+
+    device: an instance, whose methods may be replaced by themselves.
+    """
+    clocks: list[tuple[str, object]] = [(f"time.{name}", getattr(time, name)) for name in _CLOCKS]
+    clocks += [(f"{_PACKAGE}'s clock.{name}", getattr(clock, name, None)) for name in vars(Clock) if name[0] != "_"]
+    for name, found in clocks:
+        if not isinstance(found, BuiltinFunctionType) or getattr(found, "__module__", "") != "time":
+            return name
+        if found.__name__ != name.rpartition(".")[2]:
+            return name
+    if (cupy := sys.modules.get("cupy")) is not None:
+        for name in _EVENTS:
+            if _is_foreign(getattr(cupy.cuda, name, None)):
+                return f"cupy.cuda.{name}"
+    if (within := _replaced_in_package()) is not None:
+        return within
+    own = getattr(device, "__dict__", {})
+    return next((f"{type(device).__name__}.{name}" for name, value in own.items() if _is_foreign(value)), None)
+
+
+def _replaced_in_package() -> str | None:
+    """Return the first name in the package's loaded modules, or in their classes, that is not the package's own."""
+    for module_name, module in list(sys.modules.items()):
+        if module is None or not f"{module_name}.".startswith(f"{_PACKAGE}."):
+            continue
+        spaces = [(module_name, vars(module))]
+        own = (one for one in list(vars(module).values()) if isinstance(one, type) and one.__module__ == module_name)
+        spaces += [(f"{module_name}.{one.__qualname__}", dict(vars(one))) for one in own]
+        for space, members in spaces:
+            values = list(map(_inner, members.values()))
+            seen = [id(getattr(value, "__code__", value)) for value in values]
+            if _SEEN.get(space) == seen:
+                continue  # nothing there is another one than when it was looked at
+            for name, value in zip(list(members), values, strict=True):
+                is_clock = space == module_name and name == "clock" and not isinstance(value, ModuleType)
+                if _is_foreign(value) or (is_clock and value is not clock):
+                    return f"{space}.{name}"
+            _SEEN[space] = seen
+    return None
+
+
+def _inner(value: Any) -> Any:
+    """Return the function in a static method, a class method or a property."""
+    return getattr(value, "__func__", None) or getattr(value, "fget", None) or getattr(value, "func", value)
+
+
+def _is_foreign(value: object) -> bool:
+    """Return whether a function, or the class of another object, is from a file that is neither ours nor installed."""
+    inner = value if isinstance(value, type) else getattr(value, "__wrapped__", value)
+    if isinstance(inner, FunctionType):
+        file = inner.__code__.co_filename
+        made = inner.__name__.startswith("__") and file == "<string>"  # by dataclasses
+        return not (made or _is_known(file))
+    kind = type(value)
+    if kind.__module__ == "unittest.mock":
+        return True
+    module = sys.modules.get(kind.__module__)
+    return module is not None and kind is not type and not _is_known(getattr(module, "__file__", None) or "<")
+
+
+@cache
+def _is_known(file: str) -> bool:
+    """Return whether a file belongs to Python, to an installed distribution or to this package; text in <> has none."""
+    if file.startswith("<"):
+        return file != "<string>"
+    return file.startswith(_folders()) or os.path.realpath(file).startswith(_folders())
+
+
+@cache
+def _folders() -> tuple[str, ...]:
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    paths |= {str(Path(__file__).parents[2]), *(one for one in sys.path if one.endswith("-packages"))}
+    return tuple(f"{folder}{os.sep}" for path in paths for folder in (path, os.path.realpath(path)))

@@ -1,0 +1,486 @@
+"""Look on at a measurement: whether its work is done each time, on the inputs of that time, inside the timed span.
+
+Between samples, untimed, outputs are poisoned or inputs changed, as drawn, so that a result that is kept from another
+call shows. After each sample the result is hashed: it must be the same for the same inputs, and another for others.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
+from pytest_bandwidth.domain.measured.measurement import OF_WORK, Finding, Measurement
+from pytest_bandwidth.domain.units import counted
+from pytest_bandwidth.features.honest.arrays import Region, View, changed_region, is_ordered, overlap, place_in, view_of
+from pytest_bandwidth.features.honest.reference import compared, copied, expected_arrays, reference_of
+from pytest_bandwidth.features.honest.tampering import replaced
+from pytest_bandwidth.fixture.watched import Reference, Watch, Watched
+from pytest_bandwidth.frameworks.arrays import arrays_in
+
+# Every fourth sample, as drawn, has the first one's inputs, and poisoned outputs; the others have changed inputs.
+PLAIN_SHARE = 0.25
+# An input of which fewer changes show in the result is not read each time. Of three kinds of changes a maximum shows
+# one, and so do a minimum and their places.
+LEAST_SHOWN = 0.25
+KINDS = ("any", "largest", "smallest")
+FEWEST_CHANGES = 6
+# So many changed samples are compared with the reference, which may take long.
+MOST_COMPARED = 4
+# What is wrong after a sample and right so much later was done by a thread, or on a stream, that nobody waited for.
+LATER_SECONDS, FIRST_SECONDS = 0.3, 0.03
+# At this sample the clock is looked at, and at the end.
+LOOK_AT_CLOCK = 9
+# What two runs on the same values must agree to, wherever their arrays lie: sums may be added up in another order.
+_CLOSE = Reference(None, rtol=1e-3, atol=1e-5)
+DISABLED = "disabled"
+# Trials after the samples end after so long, once there is one of each kind.
+TRIAL_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class _Input:
+    """Hold an input and its first contents' hash."""
+
+    view: View
+    is_declared: bool = True
+    digest: object = None
+
+
+@dataclass(slots=True)
+class _Place:
+    """Hold what is known of one workload: the first result, those of other inputs, and what was found."""
+
+    samples: int = 0
+    first: object = None
+    expected: list[Any] = field(default_factory=list)
+    others: set[object] = field(default_factory=set)
+    value: object = None
+    returned: list[View] = field(default_factory=list)
+    # In how many samples each input was changed, and how many of these changes showed in the result; by its name.
+    changes: Counter[str] = field(default_factory=Counter)
+    shown: Counter[str] = field(default_factory=Counter)
+    compared: int = 0
+    finding: Finding | None = None
+
+    def refute(self, what: str, text: str) -> None:
+        """Keep what is wrong; the first that is found stays."""
+        self.finding = self.finding or Finding(f"{OF_WORK}{what}", text)
+
+
+class WorkWatch(Watch):
+    """Look on at one measurement. honest: whether to do more than compare with the reference.
+
+    Raises UsageError where no array can be looked into.
+    """
+
+    def __init__(self, watched: Watched, *, honest: bool) -> None:
+        self._watched, self._device = watched, watched.device
+        self._reference = reference_of(watched.check)
+        self._places = [_Place() for _ in watched.workloads]
+        self._generator = np.random.default_rng()  # of the system's entropy: nothing measured can know what comes
+        work = watched.workloads[0]
+        # A launch's graph works on copies of its arrays, and of a sample of blocks the result is no whole one.
+        in_graph = work.graph and work.launch is not None and self._device.identity.on_gpu
+        in_part = work.blocks is not None and self._device.identity.counts_only
+        self._honest, self._sees_samples = honest and not in_part, not in_graph
+        self._checks = not in_part
+        self._written = [one for one in work.writes if not any(overlap(one, other) for other in watched.returned)]
+        reads, writes = self._views("reads", work.reads), self._views("writes", self._written)
+        self._in_place = [one for one in writes if any(overlap(one.own, other.own) for other in reads)]
+        self._outputs = [one for one in writes if one not in self._in_place]
+        apart = [one for one in reads if not any(overlap(one.own, other.own) for other in writes)]
+        self._inputs = [_Input(one) for one in apart]
+        declared = [*reads, *writes]
+        given = [*enumerate(watched.args, 1), *watched.keywords.items()]
+        others = (
+            (f"argument {name}{path}", one)
+            for name, value in given
+            for path, one in arrays_in(value, "", passing_over=True)
+        )
+        known = [view for name, one in others if (view := view_of(self._device, name, one)) is not None]
+        # Of these the first run tells whether they are written.
+        self._undeclared = [one for one in known if not any(overlap(one.own, other.own) for other in declared)]
+        self._held: list[tuple[View, Any]] = []
+        self._region: Region | None = None
+        self._changed: _Input | None = None
+        self._is_plain = self._is_watched = self._has_begun = False
+        if honest and self._device.identity.counts_only:
+            self._begin()  # no sample tells when
+
+    def _views(self, side: str, arrays: Iterable[Any]) -> list[View]:
+        named = ((f"{side}[{place}]", array) for place, array in enumerate(arrays))
+        return [view for name, array in named if (view := view_of(self._device, name, array)) is not None]
+
+    # --- between samples
+
+    def before(self, place: int) -> None:
+        """Poison outputs or change an input before a sample, and give arrays that the work changes their contents."""
+        self._is_watched = place < len(self._places) and self._sees_samples
+        if self._is_watched:
+            self._before(self._places[place])
+
+    def _before(self, state: _Place, *, plain: bool | None = None) -> None:
+        state.samples += 1
+        self._is_plain, self._changed = True, None
+        if not self._honest or state.finding is not None:
+            return
+        if not self._has_begun:
+            self._begin()
+        if state.first is None:
+            return
+        work = self._watched.workloads[0]
+        if work.setup is None and self._held:
+            # To give them their contents takes time: what works in place is looked at as often as in vain.
+            if plain is None and self._generator.random() > PLAIN_SHARE:
+                self._is_watched = False
+                return
+            for view, contents in self._held:
+                view.write(contents)
+        if work.setup is not None and any(one.view.digest() != one.digest for one in self._inputs):
+            self._is_watched = False  # set-up made other inputs
+            return
+        drawn = bool(self._generator.random() < PLAIN_SHARE) if plain is None else plain
+        self._is_plain = drawn or state.samples == 2 or not self._change(state)
+        if self._is_plain:
+            for view in (*self._outputs, *state.returned):
+                if view.is_writable:
+                    view.poison()
+
+    def _begin(self) -> None:
+        """Keep what arrays hold before the first run."""
+        self._has_begun = True
+        for one in self._inputs:
+            one.digest = one.view.digest()
+        if self._watched.workloads[0].setup is None:
+            self._held = [(view, view.copy()) for view in self._in_place]
+        self._held += [(view, view.copy()) for view in self._undeclared]
+
+    def _sort_undeclared(self) -> None:
+        """Tell after the first run which arrays that are not declared it wrote."""
+        written: list[tuple[View, Any]] = []
+        for view, contents in self._held:
+            if view in self._in_place:
+                written.append((view, contents))
+            elif bool((View("", contents, contents, self._device).bits() != view.bits()).any()):
+                written.append((view, contents))
+                self._in_place.append(view)
+            else:
+                self._inputs.append(_Input(view, is_declared=False, digest=view.digest()))
+        self._held, self._undeclared = written, []
+
+    def _change(self, state: _Place) -> bool:
+        """Change a region of an input that is floating-point, or of whole numbers where none is."""
+        changeable = [one for one in self._inputs if one.view.is_writable]
+        floating = [one for one in changeable if one.view.is_floating]
+        among = floating or [one for one in changeable if not is_ordered(one.view)]
+        if not among:
+            return False
+        one = min(among, key=lambda one: state.changes[one.view.name])
+        kind = KINDS[state.changes[one.view.name] % len(KINDS)]
+        self._region = changed_region(one.view, self._generator, kind)
+        self._changed = None if self._region is None else one
+        return self._region is not None
+
+    def after(self, place: int, value: object) -> None:
+        """Look at what a sample left, and give a changed input its contents back."""
+        if not self._is_watched:
+            return
+        state = self._places[place]
+        try:
+            self._after(state, value)
+        finally:
+            if self._region is not None:
+                self._region.restore()
+                self._region = None
+
+    def _after(self, state: _Place, value: object) -> None:
+        if state.finding is not None or not self._checks:
+            return
+        state.value, state.returned = value, self._returned(state, value)
+        if state.first is None:
+            self._first(state)
+        elif self._honest:
+            found = self._digest(state)
+            if self._is_plain and found != state.first:
+                self._judge_other(state)
+            elif self._changed is not None:
+                self._judge_changed(state, found)
+        if self._honest and state.samples == LOOK_AT_CLOCK:
+            self._look_at_clock(state)
+
+    def _results(self, state: _Place) -> list[View]:
+        return [*self._outputs, *self._in_place, *state.returned]
+
+    def _digest(self, state: _Place) -> object:
+        return tuple(view.digest() for view in self._results(state))
+
+    def _look_at_clock(self, state: _Place) -> None:
+        if (name := replaced(self._device)) is not None:
+            state.refute("tampered", f"{name} was replaced while the test ran: no figure can be believed")
+
+    def _returned(self, state: _Place, value: object) -> list[View]:
+        """Return views of the arrays that a work returned, but for those that it writes or is given."""
+        found = [one for _, one in arrays_in(value, "", passing_over=True)]
+        if not found and isinstance(value, (np.generic, int, float, complex)):
+            found = [np.array(value)]
+        if not found and hasattr(type(value), "__array__") and not isinstance(value, np.generic):
+            kind = type(value).__name__
+            told = f"it returns a {kind}, which makes its array when it is asked for: expected the array itself"
+            state.refute("deferred-work", told)
+        views = []
+        for place, one in enumerate(found):
+            view = view_of(self._device, f"result[{place}]", one)
+            if view is None or any(overlap(one, other.own) for other in (*self._outputs, *self._in_place)):
+                continue
+            given = next((other.view for other in self._inputs if overlap(other.view.own, one)), None)
+            if given is None:
+                views.append(view)
+            elif self._honest:
+                told = f"{view.name} lies in the memory of {given.name}, which is not declared as written"
+                state.refute("aliased-result", told)
+        return views
+
+    def _first(self, state: _Place) -> None:
+        """Keep the first result."""
+        if self._undeclared:
+            self._sort_undeclared()
+        results = self._results(state)
+        if not self._honest or state.finding is not None:
+            state.first = ()
+        elif results:
+            state.first = self._digest(state)
+            if self._comes_later(state, FIRST_SECONDS):
+                return
+            state.expected = [view.copy() for view in results]
+            self._look_at_inputs(state)
+        else:
+            raise UsageError(
+                "honest=True: found no array that the work writes or returns, expected some in writes=, among its "
+                "arguments, or returned"
+            )
+        self._compare(state)
+
+    def _look_at_inputs(self, state: _Place) -> bool:
+        """Return whether all inputs hold what they held; a set-up may change them."""
+        if self._watched.workloads[0].setup is not None:
+            return True
+        modified = next((one.view.name for one in self._inputs if one.view.digest() != one.digest), None)
+        if modified is not None:
+            state.refute("input-modified", f"{modified} was changed by the work, which does not declare it as written")
+        return modified is None
+
+    # --- judging what a sample left
+
+    def _judge_other(self, state: _Place) -> None:
+        """Say what is wrong with a result that is not the first one's, though the inputs are."""
+        if not self._look_at_inputs(state):
+            return
+        if self._comes_later(state, LATER_SECONDS):
+            return
+        if self._digest(state) in state.others:
+            state.refute("stale-result", "the result is that of an earlier call, which had other inputs")
+        else:
+            for view, contents in zip(self._results(state), state.expected, strict=False):
+                self._judge_array(state, view, contents)
+            self._compare(state)
+
+    def _comes_later(self, state: _Place, seconds: float) -> bool:
+        """Return whether the result changes by itself after the call."""
+        until, found = time.monotonic() + seconds, self._digest(state)
+        while time.monotonic() < until:
+            time.sleep(0.01)
+            if self._digest(state) != found:
+                told = "the result was not there at the end of the call, and came later: wait for threads and streams"
+                state.refute("deferred-work", told)
+                return True
+        return False
+
+    def _judge_array(self, state: _Place, view: View, contents: Any) -> None:
+        """Tell what was not written from what is another result. contents: of the first result."""
+        if view.array.shape != contents.shape:
+            told = f"{view.name} has the shape {view.array.shape}, and had {contents.shape} in the first run"
+            return state.refute("nondeterministic", told)
+        before, now = View("", contents, contents, self._device).bits(), view.bits()
+        places = view.xp.flatnonzero(now != before)
+        if not places.size:
+            return None
+        each = max(1, now.size // view.array.size)
+        poisoned = before ^ 1 if view.array.dtype.kind == "b" else ~before
+        left = view.xp.flatnonzero(now == poisoned)
+        # Of a byte one wrong value in 255 is the poison by chance.
+        if view not in self._in_place and left.size * (64 if view.array.dtype.itemsize > 2 else 2) > places.size:
+            return self._refute_unwritten(state, view, left, each)
+        if self._reference is not None:
+            return None
+        count, first = max(1, int(places.size) // each), place_in(view.array, int(places[0]) // each)
+        told = f"the same inputs gave another result in sample {state.samples}: {count:,} of {view.array.size:,} "
+        told += f"elements of {view.name} differ, first {first}"
+        meant = "where that is meant, give check= a Reference with rtol= or atol="
+        return state.refute("nondeterministic", f"{told}; {meant}")
+
+    def _refute_unwritten(self, state: _Place, view: View, left: Any, each: int) -> None:
+        count, first = max(1, int(left.size) // each), place_in(view.array, int(left[0]) // each)
+        if count == view.array.size and view in state.returned:
+            told = f"{view.name} is the array of an earlier call, and nothing wrote it in this one"
+            return state.refute("stale-result", told)
+        told = f"{count:,} of {view.array.size:,} elements of {view.name} were not written, first {first}"
+        return state.refute("unwritten", told)
+
+    def _judge_changed(self, state: _Place, found: object) -> None:
+        """Note whether a changed input shows in the result; some are compared with the reference."""
+        assert self._changed is not None
+        name = self._changed.view.name
+        shows = found != state.first
+        state.changes[name] += 1
+        state.shown[name] += shows
+        state.others.add(found)
+        if callable(getattr(self._reference, "expected", None)) and state.compared < MOST_COMPARED:
+            state.compared += 1
+            self._compare(state, "wrong-result" if shows else "stale-result")
+
+    def _compare(self, state: _Place, what: str = "wrong-result") -> None:
+        """Compare the result with the reference's, of the inputs as they are now."""
+        reference, watched = self._reference, self._watched
+        if reference is None or state.finding is not None:
+            return
+        results = state.returned or self._views("writes", self._written)
+        expected = expected_arrays(reference, watched.args, watched.keywords, self._written)
+        wrong = compared(reference, results, expected, self._device)
+        if wrong is not None:
+            state.refute(what, wrong)
+
+    # --- after the samples
+
+    def finished(self, place: int, measurement: Measurement) -> Measurement:
+        """Return the measurement with what was found; run the work again, untimed, for what samples do not show."""
+        if measurement.method == DISABLED or not self._checks:
+            return measurement
+        state, workload = self._places[place], self._watched.workloads[place]
+        if state.first is None:  # no sample was looked at: the run left its result
+            self._is_watched = self._is_plain = True
+            if self._device.identity.counts_only or not self._watched.is_sampled:
+                self._after(state, measurement.value)
+            else:
+                self._trial(place, workload)
+        if state.finding is None and self._honest:
+            self._try(place, state, workload)
+        if state.finding is None and not self._device.identity.counts_only:
+            called = self._calls_reference(place, workload)  # its last run is of the test's own inputs
+            if called and state.finding is None:
+                state.refute("reference-called", "the work calls the reference that it is checked by")
+            measurement = replace(measurement, value=state.value)
+        return measurement if state.finding is None else measurement.refuted(state.finding)
+
+    def _try(self, place: int, state: _Place, workload: Workload) -> None:
+        """Change inputs until each showed, or did not show often enough; then judge which did."""
+        counts_only, until = self._device.identity.counts_only, time.monotonic() + TRIAL_SECONDS
+        fewest = len(KINDS) if counts_only else FEWEST_CHANGES
+        for _ in range(fewest * max(len(self._inputs), 1)):
+            if state.finding is not None or all(
+                state.changes[one.view.name] >= fewest or state.shown[one.view.name] for one in self._inputs
+            ):
+                break
+            self._trial(place, workload, plain=False)
+            if self._changed is None or (time.monotonic() > until and not counts_only):
+                break
+        for one in self._inputs:
+            changes, shown = state.changes[one.view.name], state.shown[one.view.name]
+            if one.is_declared and changes >= len(KINDS) and shown < LEAST_SHOWN * changes:
+                told = f"{one.view.name} changed before {counted(changes, 'run')}, and the result in {shown} of them"
+                state.refute("stale-result", f"{told}: it is kept from an earlier call, or does not depend on it")
+        if counts_only:
+            self._trial(place, workload, plain=True)
+        elif workload.launch is None:
+            self._move(state, workload)
+        self._look_at_inputs(state)
+        self._look_at_clock(state)
+
+    def _trial(self, place: int, workload: Workload, *, plain: bool = True) -> None:
+        """Run the work once as a sample is run."""
+
+        def prepare() -> None:
+            if workload.setup is not None:
+                workload.setup()
+            self._is_watched = True
+            self._before(self._places[place], plain=plain)
+
+        value = self._watched.run(replace(workload, setup=prepare))
+        self.after(place, value)
+
+    def _calls_reference(self, place: int, workload: Workload) -> bool:
+        """Run the work once more, and return whether it calls the function that the reference is."""
+        code = getattr(getattr(self._reference, "expected", None), "__code__", None)
+        called = False
+
+        def look(frame: Any, event: str, _: object) -> None:
+            nonlocal called
+            called |= event == "call" and frame.f_code is code
+
+        def call() -> object:
+            before = sys.getprofile()
+            sys.setprofile(look)
+            try:
+                return workload.call()
+            finally:
+                sys.setprofile(before)
+
+        self._trial(place, workload if code is None else replace(workload, call=call))
+        return called
+
+    def _move(self, state: _Place, workload: Workload) -> None:
+        """Run the work on other values: on copies at other addresses, then where its arrays are.
+
+        Both must come to the same result, and leave the inputs as they are.
+        """
+        watched, run_with = self._watched, self._watched.run_with
+        one = next((one for one in self._inputs if one.view.is_floating and one.view.is_writable), None)
+        if one is None or self._held or state.finding is not None:
+            return
+        try:
+            kept, memo = one.view.copy(), dict[int, Any]()
+            args = [copied(given, memo) for given in watched.args]
+            keywords = {name: copied(given, memo) for name, given in watched.keywords.items()}
+        except (MemoryError, OutOfMemory):
+            return
+        there = [view_of(self._device, view.name, memo.get(id(view.own))) for view in (one.view, *self._outputs)]
+        moved = [view for view in there if view is not None]
+        # What is declared may not be among the arguments.
+        results = None
+        if run_with is not None and len(moved) == len(there):
+            self._roll(moved[0])
+            for view in moved[1:]:
+                view.poison()
+            value = self._run_unchanging(state, moved[0], one.view.name, lambda: run_with(args, keywords))
+            results = [*moved[1:], *self._returned(_Place(), value)]
+            one.view.write(moved[0].array)
+        else:
+            self._roll(one.view)
+        try:
+            value = self._run_unchanging(state, one.view, one.view.name, lambda: watched.run(workload))
+            expected = [view.array for view in (*self._outputs, *self._returned(_Place(), value))]
+            comparable = results if results is not None and len(results) == len(expected) else None
+            if comparable is not None and compared(_CLOSE, comparable, expected, self._device) is not None:
+                told = "on arrays at other addresses it gives another result: it works on those of an earlier call"
+                state.refute("moved-inputs", told)
+        finally:
+            one.view.write(kept)
+
+    def _roll(self, view: View) -> None:
+        parts = view.parts()
+        parts[...] = view.xp.roll(parts, int(self._generator.integers(1, max(len(parts), 2))), axis=0)
+
+    def _run_unchanging(self, state: _Place, view: View, name: str, run: Callable[[], object]) -> object:
+        """Run the work, which must leave an input as it is; name: what a message calls it."""
+        before = view.digest()
+        value = run()
+        if view.digest() != before:
+            state.refute("input-modified", f"{name} was changed by the work, which does not declare it as written")
+        return value
