@@ -5,8 +5,10 @@ Plugged in here: the option, and who looks on at measurements.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
+from pytest_bandwidth.domain.clock import Clock
 from pytest_bandwidth.hooks import Command, hookimpl
 from pytest_bandwidth.options.settings import Options, switch
 
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_bandwidth.hooks import Watch, Watched
+
+# What tests replace to freeze the time, and what the plugin measures by: as they were before any test was loaded.
+CLOCKS_AT_START = {name: getattr(time, name) for name in ("perf_counter", "perf_counter_ns", "monotonic", "time")}
+OWN_CLOCKS_AT_START = {name: getattr(Clock, name) for name in vars(Clock) if name[0] != "_"}
 
 
 class HonestOptions(Options):

@@ -153,11 +153,10 @@ def changed_region(view: View, generator: np.random.Generator, kind: str) -> Reg
     held = parts[start : start + size].copy()
     for _ in range(8):
         other = int(generator.integers(0, count - size + 1))
-        if abs(other - start) >= size or count < 2 * size:
-            taken = parts[other : other + size]
-            if bool((_raw(taken) != _raw(held)).any()):
-                parts[start : start + size] = taken.copy()
-                return Region(parts, start, held)
+        taken = parts[other : other + size].copy()
+        if bool((_raw(taken) != _raw(held)).any()):
+            parts[start : start + size] = taken
+            return Region(parts, start, held)
     return None
 
 

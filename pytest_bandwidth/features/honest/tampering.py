@@ -8,14 +8,13 @@ import sysconfig
 import time
 from functools import cache
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from pytest_bandwidth.domain.clock import Clock, clock
+from pytest_bandwidth.features.honest import CLOCKS_AT_START, OWN_CLOCKS_AT_START
 
 _PACKAGE = "pytest_bandwidth"
-# What tests replace to freeze the time, and what the plugin measures by.
-_CLOCKS = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns")
 # What modules and classes of the package held when they were looked at, by `id`.
 _SEEN: dict[str, list[int]] = {}
 # What times a GPU's work.
@@ -27,13 +26,12 @@ def replaced(device: object) -> str | None:
 
     device: an instance, whose methods may be replaced by themselves.
     """
-    clocks: list[tuple[str, object]] = [(f"time.{name}", getattr(time, name)) for name in _CLOCKS]
-    clocks += [(f"{_PACKAGE}'s clock.{name}", getattr(clock, name, None)) for name in vars(Clock) if name[0] != "_"]
-    for name, found in clocks:
-        if not isinstance(found, BuiltinFunctionType) or getattr(found, "__module__", "") != "time":
-            return name
-        if found.__name__ != name.rpartition(".")[2]:
-            return name
+    for name, function in CLOCKS_AT_START.items():
+        if getattr(time, name) is not function:
+            return f"time.{name}"
+    for name, function in OWN_CLOCKS_AT_START.items():
+        if getattr(clock, name) is not function:
+            return f"the plugin's clock.{name}"
     if (cupy := sys.modules.get("cupy")) is not None:
         for name in _EVENTS:
             if _is_foreign(getattr(cupy.cuda, name, None)):
@@ -51,7 +49,7 @@ def _replaced_in_package() -> str | None:
             continue
         spaces = [(module_name, vars(module))]
         own = (one for one in list(vars(module).values()) if isinstance(one, type) and one.__module__ == module_name)
-        spaces += [(f"{module_name}.{one.__qualname__}", dict(vars(one))) for one in own]
+        spaces += [(f"{module_name}.{one.__qualname__}", dict(vars(one))) for one in own if one is not Clock]
         for space, members in spaces:
             values = list(map(_inner, members.values()))
             seen = [id(getattr(value, "__code__", value)) for value in values]

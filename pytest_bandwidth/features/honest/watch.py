@@ -147,8 +147,8 @@ class WorkWatch(Watch):
         if work.setup is not None and any(one.view.digest() != one.digest for one in self._inputs):
             self._is_watched = False  # set-up made other inputs
             return
-        drawn = bool(self._generator.random() < PLAIN_SHARE) if plain is None else plain
-        self._is_plain = drawn or state.samples == 2 or not self._change(state)
+        drawn = state.samples == 2 or bool(self._generator.random() < PLAIN_SHARE)
+        self._is_plain = (drawn if plain is None else plain) or not self._change(state)
         if self._is_plain:
             for view in (*self._outputs, *state.returned):
                 if view.is_writable:
