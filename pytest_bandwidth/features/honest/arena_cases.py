@@ -38,6 +38,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("number", range(len(metafunc.config.stash[HERE].cases)))
 
 
+@pytest.mark.bandwidth(honest=True)
 def test_reference(bandwidth: Bandwidth, child: Child) -> None:
     """Report each case with the reference's results, and time the reference alone."""
     side = _Side(child.asked["reference"])
@@ -46,8 +47,8 @@ def test_reference(bandwidth: Bandwidth, child: Child) -> None:
         case = given.case if child.asked["cases"] is not None else _with_roles(bandwidth, side, given)
         args = _arguments(bandwidth, case, given.inputs)
         before = [_on_host(array) for array in _of_roles(case, args, "in")]
-        results = _results(side.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout"))
-        expected = [_on_host(one) for one in results]
+        returned, written = side.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout")
+        expected = [_on_host(one) for one in _results(returned, written)]
         if not expected:
             raise UsageError(f"{case.name}: {side.name} returns no array and writes none, expected one at least")
         for parameter, old in zip(_parameters(case, "in"), before, strict=True):
@@ -59,8 +60,10 @@ def test_reference(bandwidth: Bandwidth, child: Child) -> None:
             expected=[child.keep(array) for array in expected],
         )
         if timed:
-            declared = _declared(case, args, expected, returns=False)
-            bandwidth(side.work(bandwidth, case, args), **declared, label=case.name)
+            args = _arguments(bandwidth, case, given.inputs)
+            check = Reference(tuple(map(bandwidth.xp.asarray, expected)), child.asked["rtol"], child.asked["atol"])
+            declared = _declared(case, args, expected, returns=bool(_results(returned, [])))
+            side.measure(bandwidth, case, args, **declared, label=case.name, check=check)
         child.report()
     child.tell(is_last=True)
 

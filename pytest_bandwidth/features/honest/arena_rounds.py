@@ -110,12 +110,16 @@ class Arena:
         cases = None if self.cases is None else [{"case": case.to_plain()} for case in self.cases]
         ended = self._run("test_reference", None, cases, data)
         *known, last = ended.reports or [{}]
-        if "is_last" not in last:
-            failure = last.get("failure") or ended.text
+        rows = last.get("rows", ())
+        dishonest = next(
+            (f"{row['label']}: {row['reason']}" for row in rows if row["reason_code"].startswith(OF_WORK)), None
+        )
+        failure = dishonest if "is_last" in last else last.get("failure") or ended.text
+        if failure is None and not known:
+            failure = "found no case, expected one at least"
+        if failure is not None:
             raise UsageError(f"the reference {Path(self.reference['file']).name}: {failure}")
-        if not known:
-            raise UsageError(f"the reference {Path(self.reference['file']).name}: found no case, expected one at least")
-        alone = {row["label"]: row for row in last.get("rows", ())}
+        alone = {row["label"]: row for row in rows}
         return [{**one, "alone": alone.get(one["case"]["name"])} for one in known]
 
     def _candidate(self, name: str, known: Sequence[Report], data: BinaryIO) -> Iterator[Row]:
@@ -169,6 +173,10 @@ def judged(name: str, known: Report, report: Report) -> Row:
             findings.setdefault(code, Finding(code, row["reason"], NOTE if is_size else WRONG))
         elif not row["is_valid"]:
             findings.setdefault(code, Finding(code, row["reason"], NOTE))
+        for one in row["findings"]:  # besides what its verdict says
+            if one["code"].startswith(OF_WORK):
+                code = one["code"].removeprefix(OF_WORK)
+                findings.setdefault(code, Finding(code, one["text"], WRONG))
     if "failure" in report and not any(row["status"] == Status.MISMATCH for row in rows.values()):
         code = SKIPPED if report.get("skipped") else FAILED
         findings[code] = Finding(code, report["failure"], WRONG)

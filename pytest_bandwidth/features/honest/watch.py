@@ -135,6 +135,9 @@ class WorkWatch(Watch):
         if not self._has_begun:
             self._begin()
         if state.first is None:
+            # Those that it is compared with began with the same contents.
+            for view, contents in self._held if state is not self._places[0] else ():
+                view.write(contents)
             return
         work = self._watched.workloads[0]
         if work.setup is None and self._held:
