@@ -33,6 +33,7 @@ from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, FORTRAN_ORDE
 from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_gbps
+from pytest_bandwidth.domain.values import brought
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS
 from pytest_bandwidth.evidence.fresh_processes import JudgedTest, MeasuredTest, further_runs, left_to_parent
@@ -157,8 +158,8 @@ class BandwidthSession:
 
     def _watching(self, watched: Watched) -> list[Watch]:
         """Return those who look on at a measurement."""
-        hook = self._config.hook.pytest_bandwidth_watch
-        return [watch for watch in hook(config=self._config, watched=watched) if watch is not None]
+        found = called_hook(self._config, "pytest_bandwidth_watch", watched=watched)
+        return brought("pytest_bandwidth_watch", [found], Watch)
 
     @cached_property
     def _read_files(self) -> ReadFiles | None:

@@ -160,6 +160,8 @@ def test_a_hook_that_goes_wrong_before_any_test_ends_the_run_in_one_line(project
     ("hook", "said"),
     [
         ("judged(judged): judged.update(dict.fromkeys(judged, 3))", "pytest_bandwidth_judged: left 3 in *"),
+        ("watch(): 1 / 0", f"conftest.py:1: pytest_bandwidth_watch {DIVIDES}"),
+        ("watch(): return 3", "*: pytest_bandwidth_watch: found 3 in its list, expected a list of Watch: return that"),
         ("frameworks(): return {'numpy': repr}", "*: pytest_bandwidth_frameworks: found *, expected a Framework"),
     ],
 )
@@ -170,6 +172,24 @@ def test_a_hook_that_goes_wrong_in_a_test_fails_it_in_one_line(project, hook, sa
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f"{said}{LINK}"])
     assert "conftest.py:1: conftest.py:1:" not in result.stdout.str()
+
+
+SUMS = """
+import numpy as np
+
+def test_sums(bandwidth):
+    x = np.ones(1 << 16)
+    bandwidth(lambda: float(x.sum()), reads=x, label="right")
+    bandwidth(lambda: float(x.sum() * np.nan), reads=x, label="wrong")
+"""
+
+
+def test_the_example_of_watch_finds_what_samples_return(project):
+    project.file("conftest.py", example_of("watch"))
+    project.file("test_sums.py", SUMS)
+    results = project.document()["results"]
+    assert [(row["label"], row["status"]) for row in results] == [("right", "UNDECIDED"), ("wrong", "MISMATCH")]
+    assert (results[1]["reason_code"], results[1]["reason"]) == ("work:not-a-number", "it returned NaN")
 
 
 def test_the_examples_of_column_format_and_reporter_run(project):

@@ -119,7 +119,8 @@ def _compared(reference: Reference, view: View, wanted: Any) -> str | None:
             one, other = one.astype(wide), other.astype(wide)
             with np.errstate(all="ignore"):
                 error = xp.abs(one - other)
-                fits = (error <= atol + rtol * xp.abs(other)) | (one == other) | ((one != one) & (other != other))
+                near = xp.isfinite(other) & (error <= atol + rtol * xp.abs(other))
+                fits = near | (one == other) | ((one != one) & (other != other))
                 relative = xp.where(other != 0, error / xp.abs(other), 0.0)
             bad = xp.flatnonzero(~fits)
             known = relative[xp.isfinite(relative)]

@@ -148,7 +148,7 @@ class WorkWatch(Watch):
             for view, contents in self._held:
                 view.write(contents)
         if work.setup is not None and any(one.view.digest() != one.digest for one in self._inputs):
-            self._is_watched = False  # set-up made other inputs
+            self._is_plain = False  # set-up made other inputs
             return
         drawn = state.samples == 2 or bool(self._generator.random() < PLAIN_SHARE)
         self._is_plain = (drawn if plain is None else plain) or not self._change(state)
@@ -214,7 +214,7 @@ class WorkWatch(Watch):
             found = self._digest(state)
             if self._is_plain and found != state.first:
                 self._judge_other(state)
-            elif self._changed is not None:
+            elif not self._is_plain:
                 self._judge_changed(state, found)
         if self._honest and state.samples == LOOK_AT_CLOCK:
             self._look_at_clock(state)
@@ -339,12 +339,12 @@ class WorkWatch(Watch):
 
     def _judge_changed(self, state: _Place, found: object) -> None:
         """Note whether a changed input shows in the result; some are compared with the reference."""
-        assert self._changed is not None
-        name = self._changed.view.name
         shows = found != state.first
-        state.changes[name] += 1
-        state.shown[name] += shows
-        state.others.add(found)
+        if self._changed is not None:  # else set-up made other inputs
+            name = self._changed.view.name
+            state.changes[name] += 1
+            state.shown[name] += shows
+            state.others.add(found)
         if callable(getattr(self._reference, "expected", None)) and state.compared < MOST_COMPARED:
             state.compared += 1
             self._compare(state, "wrong-result" if shows else "stale-result")
@@ -377,6 +377,8 @@ class WorkWatch(Watch):
             self._try(place, state, workload)
         if state.finding is None and not self._device.identity.counts_only:
             called = self._calls_reference(place, workload)  # its last run is of the test's own inputs
+            if not self._honest:
+                self._compare(state)
             if called and state.finding is None:
                 state.refute("reference-called", "the work calls the reference that it is checked by")
             measurement = replace(measurement, value=state.value)
@@ -445,7 +447,7 @@ class WorkWatch(Watch):
         """
         watched, run_with = self._watched, self._watched.run_with
         one = next((one for one in self._inputs if one.view.is_floating and one.view.is_writable), None)
-        if one is None or self._held or state.finding is not None:
+        if one is None or self._held or state.finding is not None or workload.setup is not None:
             return
         try:
             kept, memo = one.view.copy(), dict[int, Any]()
