@@ -17,8 +17,10 @@ import pytest
 from pytest_bandwidth.devices.host import available_bytes
 from pytest_bandwidth.devices.numpy_arrays import resolve_dtype
 from pytest_bandwidth.features.honest.arena_inputs import case_of
+from pytest_bandwidth.reports.text_safe import one_line
 
 HERE: pytest.StashKey[Child] = pytest.StashKey()
+_LONGEST_SAID = 400
 _PAGE_COUNT = Path("/proc/self/statm")
 
 
@@ -76,11 +78,11 @@ class Child:
 def _said(report: pytest.TestReport) -> str:
     """Return what a test failed with, or skipped for, in a line."""
     if isinstance(report.longrepr, tuple):
-        return str(report.longrepr[2]).removeprefix("Skipped: ")
+        return one_line(str(report.longrepr[2]).removeprefix("Skipped: "), _LONGEST_SAID)
     crash = getattr(report.longrepr, "reprcrash", None)
     text = report.longreprtext if crash is None else crash.message
     line = next((line.strip() for line in text.splitlines() if line.strip()), "it failed")
-    return line.removeprefix("Failed: ").partition(" (help: ")[0]
+    return one_line(line.removeprefix("Failed: ").partition(" (help: ")[0], _LONGEST_SAID)
 
 
 def main(*descriptors: str) -> int:

@@ -89,7 +89,11 @@ class Arena:
 
     @cached_property
     def _opened(self) -> Device:
-        return open_device(self.device_name)
+        device = open_device(self.device_name)
+        if device.xp.__name__ not in ("numpy", "cupy"):
+            wanted = "expected one with arrays of NumPy or CuPy"
+            raise UsageError(f"--device {self.device_name}: found arrays of {device.xp.__name__}, {wanted}")
+        return device
 
     @property
     def device(self) -> DeviceIdentity:
@@ -177,6 +181,8 @@ def judged(name: str, known: Report, report: Report) -> Row:
             if one["code"].startswith(OF_WORK):
                 code = one["code"].removeprefix(OF_WORK)
                 findings.setdefault(code, Finding(code, one["text"], WRONG))
+    if ALONE not in rows and "failure" not in report:
+        findings[FAILED] = Finding(FAILED, "it measured nothing", WRONG)
     if "failure" in report and not any(row["status"] == Status.MISMATCH for row in rows.values()):
         code = SKIPPED if report.get("skipped") else FAILED
         findings[code] = Finding(code, report["failure"], WRONG)

@@ -40,7 +40,6 @@ CANDIDATES = {
     "skips": ("import pytest\ndef run(x, y):\n    pytest.skip('not today')\n", (None, None, {"not-run"})),
     "aborts": ("import os\ndef run(x, y):\n    os.abort()\n", (None, None, {"crashed"})),
     "exits": ("import os\ndef run(x, y):\n    os._exit(0)\n", (None, None, {"crashed"})),
-    "hangs": ("import time\ndef run(x, y):\n    time.sleep(3600)\n", (None, None, {"timed-out"})),
     "floods": ("def run(x, y):\n    while True:\n        print('x' * 2**20)\n", (None, None, {"flooded"})),
     "swallows": ("def run(x, y):\n    return np.ones(2**46, np.uint8)\n", (None, None, {"failed"})),
     "asks": ("def run(x, y):\n    return input()\n", (None, None, {"failed"})),
@@ -71,12 +70,17 @@ CANDIDATES = {
 }
 
 
+# What hangs in the second case alone.
+HANGS = f"import time\nimport numpy as np\ndef run(x, y):\n    time.sleep(3600 * (x.size == {N}))\n{WORK}"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("arena")
     (folder / "ref.py").write_text(textwrap.dedent(REFERENCE))
     for name, (text, _) in CANDIDATES.items():
         (folder / f"{name}.py").write_text(f"import numpy as np\n{text}")
+    (folder / "hangs.py").write_text(HANGS)
     return folder
 
 
@@ -92,7 +96,7 @@ def arena(folder, *arguments):
 @pytest.fixture(scope="module")
 def all_of_them(folder):
     names = [f"{folder / name}.py{'::other' if name == 'named' else ''}" for name in CANDIDATES]
-    return arena(folder, folder / "ref.py", *names, "--timeout=20")
+    return arena(folder, folder / "ref.py", *names, folder / "hangs.py", "--timeout=20")
 
 
 @pytest.mark.parametrize("name", CANDIDATES)
@@ -110,6 +114,13 @@ def test_each_candidate_has_a_row_for_each_case(all_of_them, name):
             assert row["speed_up"] is None
     (whole,) = (one for one in document["candidates"] if f"/{name}.py" in one["candidate"])
     assert (whole["correct"], whole["honest"]) == (correct is True, honest is True)
+
+
+def test_what_went_before_a_hang_stays(all_of_them):
+    before, hung = (row for row in all_of_them[1]["rows"] if "/hangs.py" in row["candidate"])
+    assert (before["correct"], before["honest"]) == (True, True)
+    assert (hung["correct"], hung["honest"]) == (None, None)
+    assert [one["code"] for one in hung["findings"]] == ["timed-out"]
 
 
 def test_what_is_wrong_is_said(all_of_them):
