@@ -32,7 +32,11 @@ from pytest_bandwidth.reports.text_safe import clean, one_line
 from pytest_bandwidth.reports.values import mapping, text
 
 _RESOURCES = {"max_registers": "registers", "max_spill_bytes": "stack and spill bytes"}
-_SHARE_OF_FLOOR = {"min_utilization": "of peak", "min_relative": "of the probe"}
+_SHARE_OF_FLOOR = {
+    "min_utilization": "of peak",
+    "min_sol": "of the speed of light",
+    "min_relative": "of the probe",
+}
 # A failure's message has no more lines; what is cut stands in the documents.
 MOST_LINES = 12
 COUNTS_SHOWN = 3

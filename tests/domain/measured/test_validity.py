@@ -65,7 +65,7 @@ def test_a_write_above_the_peak_that_a_cache_may_have_kept_is_told_to_write_more
     ) == advised
 
 
-@pytest.mark.parametrize(("users", "code"), [(2000.0, None), (900.0, "above-peak")])
+@pytest.mark.parametrize(("users", "code"), [(2000.0, None), (900.0, "faster-than-light")])
 def test_the_users_peak_counts_instead_of_the_devices(users, code):
     device = DeviceIdentity("cuda", "A GPU", None, "g", timed_on="gpu")
     timed = Measurement(None, Traffic(10**9, 0), device, "events", Rounds(kernel_seconds=(1e-3,)), Peak(9e11, "sheet"))
