@@ -206,6 +206,13 @@ def test_a_reference_that_the_candidate_slows_is_seen(folder):
     assert not document["candidates"][0]["honest"]
 
 
+def test_memory_is_limited(folder):
+    (folder / "large.py").write_text("import numpy as np\ndef run(x, y):\n    return np.ones(2**30, np.uint8)\n")
+    status, document = arena(folder, folder / "ref.py", folder / "large.py", "--memory=512MiB")
+    assert status == 1
+    assert all("allocate" in row["findings"][0]["text"] for row in document["rows"])
+
+
 @pytest.mark.parametrize(
     ("reference", "arguments", "said"),
     [
