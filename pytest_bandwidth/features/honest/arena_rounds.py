@@ -221,4 +221,4 @@ def _slowed(beside: Mapping[str, Any], alone: Mapping[str, Any] | None) -> Findi
     if fastest <= SLOWED_FACTOR * alone["seconds"]:
         return None
     times = f"{format_seconds(fastest)} at least, and alone {format_seconds(alone['seconds'])}"
-    return Finding(SLOWED, f"beside it the reference takes {times}: expected about the same", WRONG)
+    return Finding(SLOWED, f"in its process the reference takes {times}: expected about the same", WRONG)
