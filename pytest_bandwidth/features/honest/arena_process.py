@@ -102,13 +102,16 @@ def run_process(
 
 def _new_reports(answer: BinaryIO, start: int, token: str) -> tuple[list[Report], int]:
     """Return whole lines from a place on that carry the token, and the place behind them."""
-    data = os.pread(answer.fileno(), MOST_REPORT_BYTES, start)
+    there = os.fstat(answer.fileno()).st_size - start
+    data = os.pread(answer.fileno(), max(0, min(there, MOST_REPORT_BYTES)), start)
     whole = data[: data.rfind(b"\n") + 1]
     reports = []
     for line in whole.splitlines():
         with suppress(ValueError, RecursionError):
             report = json.loads(line)
-            if isinstance(report, dict) and secrets.compare_digest(str(report.pop("token", "")), token):
+            if isinstance(report, dict) and secrets.compare_digest(
+                str(report.pop("token", "")).encode(), token.encode()
+            ):
                 reports.append(report)
     return reports, start + len(whole)
 

@@ -48,7 +48,9 @@ CANDIDATES = {
         "import json, os\n"
         "def run(x, y):\n"
         "    row = dict(label='candidate', status='OK', reason_code='no-entry', is_valid=True)\n"
-        "    line = json.dumps(dict(rows=[row], speed_up=100.0, token='')) + chr(10)\n"
+        "    tokens = ['', 'é', chr(0xd800), 5, None]\n"
+        "    lines = [json.dumps(dict(rows=[row], speed_up=100.0, token=one)) for one in tokens]\n"
+        "    line = chr(10).join(['[' * 99999, '[]', *lines, ''])\n"
         "    for descriptor in range(3, 64):\n"
         "        try:\n            os.write(descriptor, line.encode())\n        except OSError:\n            pass\n"
         "    os._exit(0)\n",
@@ -143,7 +145,7 @@ def test_all_fine_is_status_0_and_json_stands_alone(folder, command):
     assert said.status == 0
     document = json.loads(said.out)
     assert document["schema"] == 1
-    assert document["candidates"][0]["speed_up"] > 0
+    assert document["candidates"][0]["honest"]
     row = document["rows"][0]
     assert row["seconds"] > 0
     assert row["reference_seconds"] > 0
@@ -188,7 +190,7 @@ def test_a_function_that_writes_is_held_to_what_it_writes(tmp_path, arrays, name
     assert document["candidates"][0]["honest"] is True
 
 
-def test_a_reference_that_the_candidate_slows_is_seen(folder):
+def test_slowing_the_reference_gains_no_speed_up(folder):
     (folder / "slows.py").write_text(
         "import time\nimport numpy as np\n"
         "def run(x, y):\n"
@@ -200,10 +202,9 @@ def test_a_reference_that_the_candidate_slows_is_seen(folder):
         "            return 2 * x + y\n"
         "        value.__code__ = slow.__code__\n"
     )
-    status, document = arena(folder, folder / "ref.py", folder / "slows.py")
-    assert status == 1
-    assert {one["code"] for row in document["rows"] for one in row["findings"]} == {"reference-slowed"}
-    assert not document["candidates"][0]["honest"]
+    _, document = arena(folder, folder / "ref.py", folder / "slows.py")
+    assert all("reference-slowed" in {one["code"] for one in row["findings"]} for row in document["rows"])
+    assert document["candidates"][0]["speed_up"] is None
 
 
 def test_memory_is_limited(folder):

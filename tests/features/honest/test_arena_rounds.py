@@ -92,10 +92,12 @@ def test_a_disturbed_measurement_is_noted():
 
 
 @pytest.mark.parametrize(("fastest", "slowed"), [(2e-3, False), (2.001e-3, True)])
-def test_a_reference_is_slowed_past_twice_its_time_alone(fastest, slowed):
+def test_no_speed_up_is_shown_over_a_reference_that_is_slowed_past_twice_its_time(fastest, slowed):
+    """A busy machine may be why: nobody is accused."""
     found = judge(row("alone"), row("reference", samples=[5e-3, fastest]), row("candidate"))
-    assert codes(found, WRONG) == ({"reference-slowed"} if slowed else set())
-    assert (found.honest, found.speed_up) == ((False, None) if slowed else (True, 2.0))
+    assert codes(found, NOTE) == ({"reference-slowed"} if slowed else set())
+    assert found.is_fine
+    assert (found.speed_up, found.low) == ((None, None) if slowed else (2.0, 1.9))
 
 
 @pytest.mark.parametrize(
