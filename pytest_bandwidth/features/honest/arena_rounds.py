@@ -116,17 +116,19 @@ class Arena:
         cases = None if self.cases is None else [{"case": case.to_plain()} for case in self.cases]
         ended = self._run("test_reference", None, cases, data)
         *known, last = ended.reports or [{}]
-        rows = last.get("rows", ())
-        dishonest = next(
-            (f"{row['label']}: {row['reason']}" for row in rows if row["reason_code"].startswith(OF_WORK)), None
+        rows = {row["label"]: row for row in last.get("rows", ())}
+        alone = [(one, rows.get(str(number))) for number, one in enumerate(known)]  # labelled so by the test
+        dishonest = (
+            f"{one['case']['name']}: {row['reason']}"
+            for one, row in alone
+            if row is not None and row["reason_code"].startswith(OF_WORK)
         )
-        failure = dishonest if "is_last" in last else last.get("failure") or ended.text
+        failure = next(dishonest, None) if "is_last" in last else last.get("failure") or ended.text
         if failure is None and not known:
             failure = "found no case, expected one at least"
         if failure is not None:
             raise UsageError(f"the reference {Path(self.reference['file']).name}: {failure}")
-        alone = {row["label"]: row for row in rows}
-        return [{**one, "alone": alone.get(one["case"]["name"])} for one in known]
+        return [{**one, "alone": row} for one, row in alone]
 
     def _candidate(self, name: str, known: Sequence[Report], data: BinaryIO) -> Iterator[Row]:
         """Yield a row for each case. After a process that ended too early another one goes on with the next case."""
