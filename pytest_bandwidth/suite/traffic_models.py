@@ -221,18 +221,21 @@ def q4_0_dequantize(n: int, dtype: Any, *, scale_loads: int = 1) -> Traffic:
     return Traffic(q4_0_bytes(n), written, n, _requested(n, scale_loads), written)
 
 
-def q4_0_fused(m: int, n: int, k: int, dtype: Any, *, rows_together: int = 1, scale_loads: int = 1) -> Traffic:
+def q4_0_fused(
+    m: int, n: int, k: int, dtype: Any, *, rows_together: int = 1, scale_loads: int = 1, columns_together: int = 1
+) -> Traffic:
     """Model Y (m×n) = X (m×k) · Wᵀ, W n×k in Q4_0 along k: weights kn·18/32 bytes, X and Y (mk + mn)·s; 2mnk FLOP.
 
     The FLOP are the multiplication's, so that fused and separate compare; unpacking is not counted. For
-    `rows_together` see `linear`, for `scale_loads` `q4_0_dequantize`. Raises UsageError unless k is a multiple of 32,
-    as every row begins a block.
+    `rows_together` see `linear`, for `scale_loads` `q4_0_dequantize`; columns_together: columns of Y that one reading
+    of X serves. Raises UsageError unless k is a multiple of 32, as every row begins a block.
     """
     m, n, k, s = count("m", m), count("n", n), _whole_blocks(k), bytes_per_element(dtype)
     weights = q4_0_bytes(n * k) if m else 0
     activations = m * k * s if n else 0
     weight_passes = tiles(m, count("rows_together", rows_together, least=1))
-    requested = _requested(n * k, scale_loads) * weight_passes + m * k * n * s
+    readings = tiles(n, count("columns_together", columns_together, least=1))
+    requested = _requested(n * k, scale_loads) * weight_passes + m * k * readings * s
     return Traffic(weights + activations, m * n * s, 2 * m * n * k, requested, m * n * s)
 
 

@@ -86,12 +86,9 @@ def test_candidate(bandwidth: Bandwidth, child: Child, number: int) -> None:
     def computed(*given: Any) -> list[Any]:
         """Return what comes of these inputs: of the case's own, what the reference's process computed."""
         pairs = zip(case.parameters, given, inputs, strict=True)
-        if all(_same(_on_host(arg), host) for one, arg, host in pairs if one.role == "in"):
+        if all(_same(_on_host(arg), host) for one, arg, host in pairs if one.role in ("in", "inout")):
             return known
-        # What works in place always begins with the case's own contents, and has changed them by now.
-        fresh = _arguments(bandwidth, case, inputs)
-        mixed = [arg if one.role == "in" else own for one, arg, own in zip(case.parameters, given, fresh, strict=True)]
-        return _results(reference.work(bandwidth, case, mixed)(), _of_roles(case, mixed, "out", "inout"))
+        return _results(reference.work(bandwidth, case, given)(), _of_roles(case, given, "out", "inout"))
 
     tolerance = child.asked["rtol"], child.asked["atol"]
     declared = _declared(case, args, expected, returns=returns)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.domain.traffic import Traffic
 
 Sizes = Mapping[str, int]
@@ -104,20 +106,29 @@ class Operation:
 
     def precision(self, dtype: str) -> str:
         """Return the precision that it computes a dtype in: halves are mostly a storage format, computed in float."""
-        return self.computes.get(dtype) or {"float64": "fp64", "float32": "fp32", "float16": "fp32"}[dtype]
+        return self.computes.get(dtype) or {"float64": "fp64"}.get(dtype, "fp32")
 
 
 # Half the distance between neighbouring values, relative to them (IEEE 754).
-ROUNDING = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
+ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
 # What the kernels compute each type in.
-ARITHMETIC = {"float16": "float32", "float32": "float32", "float64": "float64"}
+ARITHMETIC = {"bfloat16": "float32", "float16": "float32", "float32": "float32", "float64": "float64"}
 FLOATS, ALL = ("float32", "float16"), ("float32", "float16", "float64")
-SUFFIX = {"float16": "f16", "float32": "f32", "float64": "f64"}
+# Of kernels without a twin on the host, which has no bfloat16.
+BRAIN, ON_GPUS = ("bfloat16",), frozenset({"cuda", "traffic"})
+# `Operation.computes` of products that use them where the GPU has them.
+ON_TENSOR_CORES = {"float16": "fp16-tensor", "bfloat16": "bf16-tensor"}
+SUFFIX = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
 WIDE_SUFFIX = {"float16": "f16x8", "float32": "f32x4"}
 
 
 def centred(arrays: Arrays, shape: int | Sequence[int], dtype: str, spread: int = 1) -> Any:
-    """Return random values in [−spread ÷ 2, spread ÷ 2): both signs, so that a wrong sign or a missing relu shows."""
+    """Return random values in [−spread ÷ 2, spread ÷ 2): both signs, so that a wrong sign or a missing relu shows.
+
+    Raises NotOnThisDevice for bfloat16 without the package that NumPy has it from.
+    """
+    if dtype == "bfloat16" and find_spec("ml_dtypes") is None:
+        raise NotOnThisDevice("bfloat16 needs the package ml_dtypes: pip install ml_dtypes")
     values = arrays.random(shape, dtype)
     values -= values.dtype.type(1.5)
     if spread != 1:

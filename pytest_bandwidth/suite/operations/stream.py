@@ -181,19 +181,24 @@ FACTOR, ADDEND = 0.9375, 0.0625
 SWEEP = (1, 4, 16, 64, 256, 1024)
 
 
-def _sweep(kernel: str, *, fma: bool) -> Operation:
+def _sweep(kernel: str, version: str) -> Operation:
+    fma = version != "add"
+
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n, repeats = sizes["n"], sizes["repeats"]
         source, results = centred(arrays, n, dtype), {"out": arrays.empty(n, dtype)}
         coefficients = (scalar(FACTOR, dtype), scalar(ADDEND, dtype)) if fma else (scalar(ADDEND, dtype),)
-        geometry = line(ceil_div(n, 2) if dtype == "float16" else n)
+        geometry, name = line(ceil_div(n, 2) if dtype == "float16" else n), f"{kernel}_{SUFFIX[dtype]}"
+        if version == "wide":
+            name, threads = _kernel_and_threads(kernel, version, dtype, n)
+            geometry = line(threads)
 
         def reference(host: Any) -> Any:
             return references.fma_chain(host, FACTOR if fma else 1.0, ADDEND, repeats)
 
         # The reference rounds as the kernel does, but twice (to double first), which now and then goes another way.
         tolerance = Tolerance(4 * ROUNDING[dtype], 4 * ROUNDING[dtype])
-        moved, name = traffic.intensity_sweep(n, repeats, dtype, fma=fma), f"{kernel}_{SUFFIX[dtype]}"
+        moved = traffic.intensity_sweep(n, repeats, dtype, fma=fma)
         given = (results, (source,), (*coefficients, np.int32(repeats), n))
         return one_launch("intensity.cu", name, geometry, *given, moved, reference, tolerance)
 
@@ -202,7 +207,8 @@ def _sweep(kernel: str, *, fma: bool) -> Operation:
         return tuple({**size, "repeats": repeats} for repeats in SWEEP)
 
     small = sizes_of("n repeats", (0, 1), (1, 3), (255, 0), (257, 16), (1001, 37))
-    return Operation(kernel, "fma" if fma else "add", ALL, prepare, shapes, small, computes={"float16": "fp16"})
+    dtypes = FLOATS if version == "wide" else ALL
+    return Operation(kernel, version, dtypes, prepare, shapes, small, computes={"float16": "fp16"})
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -222,6 +228,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *(_reduction("dot", version, 2, traffic.dot) for version in ("plain", "wide")),
     *(_chain("bias_relu_dropout", _THREE, _of_three, fused) for fused in (False, True)),
     *(_chain("cos_cos", _TWO, references.cos_cos, fused) for fused in (False, True)),
-    _sweep("intensity_fma", fma=True),
-    _sweep("intensity_add", fma=False),
+    *(_sweep("intensity_fma", version) for version in ("wide", "fma")),
+    _sweep("intensity_add", "add"),
 )

@@ -55,6 +55,7 @@ def _sum_of_products(text: str, names: Mapping[str, int]) -> float:
 _ATTENTION_FLOP = "4·batch·heads·n²·d"
 _DECODE = Formula("2·batch·tokens·kv_heads·d·s + 2·batch·query_heads·d·s", "4·batch·tokens·query_heads·d")
 _PARTIALS = "partial results"
+_FUSED = Formula("k·n·18/32 + m·k·s + m·n·s", "2·m·n·k")
 _SEPARATE = Formula("k·n·18/32 + 2·k·n·s + m·k·s + m·n·s", "2·m·n·k")
 
 # By name, or by title where the versions of a name differ.
@@ -81,12 +82,12 @@ FORMULAS: dict[str, Formula] = {
     "logsumexp-unfused": Formula("4·rows·cols·s + 4·rows·s", "3·rows·cols"),
     "gemm": Formula("m·k·s + k·n·s + m·n·s", "2·m·n·k"),
     "attention-standard": Formula("4·batch·heads·n·d·s + 4·batch·heads·n²·s", _ATTENTION_FLOP),
-    "attention-flash": Formula("4·batch·heads·n·d·s", _ATTENTION_FLOP),
+    **dict.fromkeys(("attention-flash", "attention-flash2"), Formula("4·batch·heads·n·d·s", _ATTENTION_FLOP)),
     "kv_append": Formula("4·batch·tokens·kv_heads·d·s", "0"),
     "kv_decode-plain": _DECODE,
-    "kv_decode-split": Formula(_DECODE.bytes_moved, _DECODE.flop, _PARTIALS),
+    **dict.fromkeys(("kv_decode-split", "kv_decode-grouped"), Formula(_DECODE.bytes_moved, _DECODE.flop, _PARTIALS)),
     "q4_0_dequantize": Formula("n·18/32 + n·s", "n"),
-    **dict.fromkeys(("q4_0_gemv-fused", "q4_0_gemm-fused"), Formula("k·n·18/32 + m·k·s + m·n·s", "2·m·n·k")),
+    **dict.fromkeys(("q4_0_gemv-planar", "q4_0_gemv-fused", "q4_0_gemm-fused"), _FUSED),
     **dict.fromkeys(("q4_0_gemv-separate", "q4_0_gemm-separate"), _SEPARATE),
 }
 

@@ -15,7 +15,10 @@ FILES = sorted(path.name for path in shipped_folder().glob("*.cu") if path.name 
 def declarations(text):
     """Name → [(type, parameter), …] of the kernels in CUDA text, without const and __restrict__."""
     found = {}
-    for name, inside in re.findall(r'^extern "C" __global__ void (\w+)\(([^)]*)\)\s*\{', text, re.MULTILINE):
+    bounds = r"(?:__launch_bounds__\([^)]*\)\s*)?"
+    for name, inside in re.findall(rf'^extern "C" __global__ void {bounds}(\w+)\(([^)]*)\)\s*\{{', text, re.MULTILINE):
+        if name.endswith("_bf16"):  # which the host does not have
+            continue
         words = (" ".join(re.sub(r"const |__restrict__ ?", "", p).split()) for p in inside.split(","))
         found[name] = [tuple(word.rsplit(" ", 1)) for word in words]
     return found
