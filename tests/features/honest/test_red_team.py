@@ -16,6 +16,8 @@ def test_candidates_end_as_their_table_says(tmp_path, monkeypatch, device, modul
         pytest.importorskip(
             "cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'"
         )
+    for name in ("NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")  # threads that wait for more of so little work take three times as long
     monkeypatch.setenv("PYTHONPATH", lay_out(tmp_path, module))
     command = [sys.executable, "-m", "pytest", f"--bandwidth-device={device}", *SHORT]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

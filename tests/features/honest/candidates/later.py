@@ -26,7 +26,9 @@ def thread_that_sleeps(given):
 @cheat("thread", ROOT_INTO, LATER)
 def thread_at_once(given):
     def later(x, y):
-        y[:] = work(x)
+        for _ in range(100):  # long enough that it is not done when it is looked at
+            result = work(x)
+        y[:] = result
 
     return lambda x, y: threading.Thread(target=later, args=(x, y)).start()
 
