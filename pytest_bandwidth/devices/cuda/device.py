@@ -78,7 +78,7 @@ from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, Version
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 
 RANDOM_THREADS = 256
@@ -384,7 +384,7 @@ class CudaDevice(TimedDevice):
                 return replace(
                     measurement,
                     findings=(*measurement.findings, *self._findings(before, measurement)),
-                    detail={**measurement.detail, **self._detail()},
+                    detail={**measurement.detail, **self._detail(workload.stream)},
                 )
             finally:
                 self._measured, self._in_graph = None, None
@@ -534,11 +534,22 @@ class CudaDevice(TimedDevice):
         )
         return (*self._timer.findings, *(finding for finding in seen if finding is not None))
 
-    def _detail(self) -> dict[str, Any]:
+    def _nothing_launched(self, stream: Any) -> Call:
+        """Return a launch that does nothing, as the samples of this measurement launch their work."""
+        nothing = self._runtime.launch_nothing
+        if self._in_graph is None:
+            return nothing
+        graph, target = captured_launches(self._cupy, [nothing] * self._in_graph), self._runtime.stream(stream)
+        return lambda: graph.launch(target)
+
+    def _detail(self, stream: Any) -> dict[str, Any]:
+        floor = self._timer.floor_seconds(self._in_graph, partial(self._nothing_launched, stream), stream)
         return {
             "cache_flushed": self._timer.cold,
             **({} if self._in_graph is None else {"graph_launches": self._in_graph}),
             "empty_seconds": self._timer.known_empty_seconds,
+            FLOOR_SECONDS: floor,
+            "event_step_seconds": self._timer.event_step_seconds,
             "sm_clock_counted_mhz": self._timer.clock_mhz,
             "sm_clock_nominal_mhz": self._nominal_clock_mhz,
             "sm_clock_reported_mhz": self._health.reading.sm_clock_mhz,

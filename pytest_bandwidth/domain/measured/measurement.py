@@ -40,6 +40,8 @@ UNTOUCHED = "untouched-array"
 UNMEASURED = "unmeasured"
 # In `detail`: a hash of what decides counts beside code and launch.
 INPUTS = "inputs"
+# In `detail`: what a launch that does nothing takes, in seconds, which stands in every sample; None where not known.
+FLOOR_SECONDS = "floor_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,11 @@ class Measurement:
     def host_seconds(self) -> float | None:
         """Return the median seconds from the call to the end of the device's work, as the host sees it."""
         return self.rounds.host_seconds
+
+    @property
+    def floor_seconds(self) -> float | None:
+        """Return how long a launch that does nothing takes, which is part of each sample; None where not known."""
+        return self.detail.get(FLOOR_SECONDS)
 
     @property
     def bytes_moved(self) -> int:
