@@ -20,7 +20,16 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.evidence import old_kernel
-from pytest_bandwidth.evidence.old_kernel import DROP, RESOURCES, SECTORS, TROUBLE, OldKernels, measure_with_old_code
+from pytest_bandwidth.evidence.old_kernel import (
+    DROP,
+    FLOOR,
+    RATIO,
+    RESOURCES,
+    SECTORS,
+    TROUBLE,
+    OldKernels,
+    measure_with_old_code,
+)
 from pytest_bandwidth.evidence.processes.child import Room
 from pytest_bandwidth.evidence.processes.requests import OldKernel, read_old_kernel
 from pytest_bandwidth.judging.decide import decide
@@ -30,11 +39,11 @@ from pytest_bandwidth.judging.pairs import Looks
 
 FIGURES = {"status": "UNDECIDED", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
 # What a process sees of a label, by the number of the process.
-SURE = itertools.repeat({DROP: 0.0, RESOURCES: {}})
+SURE = itertools.repeat({DROP: 0.0, RATIO: 1.0, FLOOR: 0.0, RESOURCES: {}})
 
 
 def noisy():
-    return ({DROP: drop, RESOURCES: {}} for drop in itertools.cycle((0.4, -0.4)))
+    return ({DROP: drop, RATIO: 1.0, FLOOR: 0.0, RESOURCES: {}} for drop in itertools.cycle((0.4, -0.4)))
 
 
 def faults():

@@ -18,6 +18,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.arguments import ArrayWorld, device_nbytes, is_foreign_array, misread_arrays, on_host
 from pytest_bandwidth.devices.base import (
+    BoundLaunch,
     Budget,
     Call,
     KernelSource,
@@ -325,8 +326,6 @@ class CudaDevice(TimedDevice):
         launch = workload.launch
         if launch is None:
             raise KernelError("it is no launch of a kernel")
-        if workload.graph:
-            raise KernelError("it is launched from a graph")
         if self._variables_set(launch.kernel):
             raise KernelError("the test sets variables of the new kernel")
         with self._current():
@@ -338,10 +337,10 @@ class CudaDevice(TimedDevice):
                 else kernel_of_cubin(self._cupy, cubin, old, launch.kernel)
             )
             before = replace(reshaped(launch, shape), kernel=kernel)
-            calls = [self.launcher(before, workload.stream)]
+            launches = [before]
             if cubin is None and self._codes.loads_machine_code:
-                now = replace(launch, kernel=kernel_of_ptx(self._cupy, new, launch.kernel))
-                calls.append(self.launcher(now, workload.stream))
+                launches.append(replace(launch, kernel=kernel_of_ptx(self._cupy, new, launch.kernel)))
+            calls = [BoundLaunch(one, workload.stream, self.launcher(one, workload.stream)) for one in launches]
             _, args = prepared_call(self._cupy, launch, self._world)
             self._runtime.wait_device()
             with self._guard.allocation("a copy of the arrays, kept from the old code,"):
@@ -394,9 +393,10 @@ class CudaDevice(TimedDevice):
         """Return the workload as a replay of a graph. Raises UsageError where it cannot be captured so, OutOfMemory."""
         if workload.launch is None:
             return self._run_replayed(workload)
-        if workload.interleaved:
-            raise UsageError("graph=True: expected one kernel launch, without others beside it")
-        return self._launches_replayed(workload, workload.launch)
+        beside = [other.launch for other in workload.interleaved if isinstance(other, BoundLaunch)]
+        if len(beside) < len(workload.interleaved):
+            raise UsageError("graph=True: expected one kernel launch, without callables beside it")
+        return self._launches_replayed(workload, (workload.launch, *beside))
 
     def _run_replayed(self, workload: Workload) -> Workload:
         """Return the workload, and what is sampled beside it, as replays of a graph of one run each."""
@@ -414,24 +414,33 @@ class CudaDevice(TimedDevice):
         self._in_graph = 1
         return replace(workload, call=call, interleaved=tuple(others))
 
-    def _launches_replayed(self, workload: Workload, launch: Launch) -> Workload:
-        """Return the workload as a replay of several launches, on arrays that each has to itself."""
+    def _launches_replayed(self, workload: Workload, launches: Sequence[Launch]) -> Workload:
+        """Return the workload as a replay of several launches, on arrays that each has to itself.
+
+        launches: the workload's, then those beside it, such as old code: each replayed so, on the same arrays.
+        """
         count = launches_in_graph(workload.data_bytes(self.nbytes), self._facts.cache_bytes)
-        _, args = prepared_call(self._cupy, launch, self._world)
+        _, args = prepared_call(self._cupy, launches[0], self._world)
         self._runtime.wait_device()
         free = self._cupy.cuda.runtime.memGetInfo()[0] + self._cupy.get_default_memory_pool().free_bytes()
         with self._guard.allocation("copies of the arrays, for graph=True,"):
             sets = rotated_arguments(self._cupy, args, self._is_array, count, free)
         workload.call()  # loads the kernel
         self._runtime.wait_device()
-        calls = [self.launcher(replace(launch, args=one), None) for one in sets]
-        graph, stream = captured_launches(self._cupy, calls), self._runtime.stream(workload.stream)
+        stream = self._runtime.stream(workload.stream)
+
+        def replayed(launch: Launch) -> Call:
+            calls = [self.launcher(replace(launch, args=one), None) for one in sets]
+            graph = captured_launches(self._cupy, calls)
+
+            def replay(_kept: object = sets) -> None:
+                graph.launch(stream)
+
+            return replay
+
+        call, *others = map(replayed, launches)
         self._in_graph = count
-
-        def replay(_kept: object = sets) -> None:
-            graph.launch(stream)
-
-        return replace(workload, call=replay)
+        return replace(workload, call=call, interleaved=tuple(others))
 
     def now(self) -> float:
         return self._runtime.now()

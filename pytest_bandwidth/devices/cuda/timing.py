@@ -67,8 +67,8 @@ class Timer:
     blocked: whether the stream is blocked while work is queued; may end up False (see `NOT_BLOCKED`).
     cold: whether the cache is flushed before each sample. written_share: of what the work touches; so the flush leaves
     it. known_empty_seconds: what `empty_seconds` found, for all measurements; None before it was asked.
-    known_floors: likewise what `floor_seconds` found, by the launches in a graph. event_step_seconds: the least by which
-    two intervals of those differed; None where none did.
+    known_floors: likewise what `floor_seconds` found, by the launches in a graph. event_step_seconds: the least by
+    which two intervals of those differed; None where none did.
     """
 
     runtime: CupyRuntime
