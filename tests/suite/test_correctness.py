@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from test_operations_table import HostArrays
 
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.suite.operations import OPERATIONS
 from pytest_bandwidth.suite.operations.model import on_host, poison
@@ -14,6 +15,7 @@ from pytest_bandwidth.suite.test_operations import (
     DOUBLED_BYTES,
     bottleneck_finding,
     doubled_case,
+    is_short,
     wrong_at_full_size,
     wrong_at_small_sizes,
 )
@@ -53,6 +55,27 @@ def zero_last(array):
 
 def nan_last(array):
     array[-1:] = np.nan
+
+
+GPU = DeviceIdentity("cuda", "a card", None, "0", timed_on="gpu")
+TRIAD = next(o for o in OPERATIONS if o.title == "triad-plain")
+
+
+@pytest.mark.parametrize(
+    ("operation", "n", "identity", "peak", "short"),
+    [
+        (TRIAD, 1 << 20, GPU, 300.0, True),
+        (TRIAD, 1 << 20, GPU, 200.0, False),
+        (TRIAD, 1 << 20, GPU, None, False),
+        (TRIAD, 1 << 20, replace(GPU, facts={"gfx": "gfx942"}), 300.0, False),
+        (TRIAD, 1 << 20, replace(GPU, timed_on="host"), 300.0, False),
+        (COPY, 1 << 20, GPU, 300.0, False),
+    ],
+    ids=["short", "long", "no peak", "HIP", "host", "library"],
+)
+def test_what_takes_less_than_50_us_at_the_peak_is_timed_from_a_graph(operation, n, identity, peak, short):
+    case = operation.prepare(Host(), "float32", {"n": n})  # a triad moves 12.6 MB
+    assert is_short(case, identity, None if peak is None else Peak(peak * 1e9, "as scripted")) is short
 
 
 def test_a_right_operation_passes_at_small_sizes():
