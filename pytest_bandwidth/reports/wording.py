@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.device import COMPILER_SETTING, COMPILERS
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import OF_WORK, UNTOUCHED, Measurement
 from pytest_bandwidth.domain.measured.rounds import is_share_told
-from pytest_bandwidth.domain.measured.validity import ABOVE_PROBE, OF_OTHERS
+from pytest_bandwidth.domain.measured.validity import ABOVE_PROBE, OF_OTHERS, is_warm
 from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import (
     counted,
@@ -125,6 +125,8 @@ def observation(measurement: Measurement) -> str:
     took, floor = format_seconds(measurement.seconds), measurement.floor_seconds or 0.0
     if floor > FLOOR_SHOWN * measurement.seconds:
         took += f", of which {format_seconds(floor)} floor"
+    if is_warm(measurement.method):
+        took += ", warm"
     seen = f"{moved} in {took}: {format_gbps(measurement.gbps)}"
     shares = []
     if measurement.peak is not None and measurement.utilization is not None:

@@ -106,3 +106,38 @@ def test_a_row_says_what_its_verdict_leaves_out(judged: Any) -> None:
     row = judged["default"]["a tenth", "launch"]
     assert re.search(r"slower than the old code, not counting the floor of 3\.5\d* µs \(tolerance", row["reason"])
     assert re.search(r"measured +moved 328 kB in 8\.\d+ µs, of which 3\.5\d* µs floor: ", row["message"])
+
+
+WARM = f"""
+import numpy as np
+import pytest
+
+@pytest.mark.parametrize("graph", [False, True], ids=["launch", "graph"])
+@pytest.mark.parametrize("cold", [True, False], ids=["cold", "warm"])
+def test_copy(bandwidth, cold, graph):
+    x, y = bandwidth.random({N}, "float32"), bandwidth.xp.zeros({N}, "float32")
+    kernel, args = bandwidth.kernel("copies.cu", "copy_0"), (x, y, np.int32({N}))
+    bandwidth.launch(kernel, {N // 256}, 256, args, reads=x, writes=y, graph=graph, cold=cold)
+    bandwidth.xp.testing.assert_array_equal(x, y)
+"""
+
+
+@pytest.fixture(scope="module")
+def warm(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Rows by how caches are, and how the kernel is launched; arrays and the probe's fit the cache together."""
+    folder = tmp_path_factory.mktemp("warm")
+    (folder / "copies.cu").write_text(sources(changed=False))
+    (folder / "test_warm.py").write_text(WARM)
+    _, shown, rows = shared_card.tested(folder, "--bandwidth-min-samples=8", LAUNCH_NS=1, MEMORY_PACE=0.2)
+    assert len(rows) == 4, shown
+    return {tuple(re.findall(r"\w+", row["nodeid"].partition("[")[2])): row for row in rows}
+
+
+@pytest.mark.parametrize(("launched", "method"), [("launch", "events+block"), ("graph", "events+block+graph")])
+def test_a_warm_cache_serves_a_kernel(warm: Any, launched: str, method: str) -> None:
+    cold, kept = warm["cold", launched], warm["warm", launched]
+    assert (cold["method"], kept["method"]) == (method, f"{method}+warm")
+    assert (cold["detail"]["cache_flushed"], kept["detail"]["cache_flushed"]) == (True, False)
+    assert kept["gbps"] > 2 * cold["gbps"]
+    assert kept["utilization"] > 1
+    assert kept["reason_code"] == "no-baseline", "it is valid"

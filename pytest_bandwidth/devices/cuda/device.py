@@ -371,7 +371,7 @@ class CudaDevice(TimedDevice):
         with self._current():
             if workload.graph:
                 workload = self._as_replay(workload)
-            cold = self._is_small((self._in_graph or 1) * workload.data_bytes(self.nbytes))
+            cold = workload.cold and self._is_small((self._in_graph or 1) * workload.data_bytes(self.nbytes))
             self._timer.begin(cold, workload.written_share(self.nbytes))
             if self._blocking is not None:
                 self._timer.findings.append(self._blocking)
@@ -415,7 +415,7 @@ class CudaDevice(TimedDevice):
         return replace(workload, call=call, interleaved=tuple(others))
 
     def _launches_replayed(self, workload: Workload, launches: Sequence[Launch]) -> Workload:
-        """Return the workload as a replay of several launches, on arrays that each has to itself.
+        """Return the workload as a replay of several launches, on arrays that each has to itself where it is cold.
 
         launches: the workload's, then those beside it, such as old code: each replayed so, on the same arrays.
         """
@@ -424,7 +424,7 @@ class CudaDevice(TimedDevice):
         self._runtime.wait_device()
         free = self._cupy.cuda.runtime.memGetInfo()[0] + self._cupy.get_default_memory_pool().free_bytes()
         with self._guard.allocation("copies of the arrays, for graph=True,"):
-            sets = rotated_arguments(self._cupy, args, self._is_array, count, free)
+            sets = rotated_arguments(self._cupy, args, self._is_array, count, free) if workload.cold else [args] * count
         workload.call()  # loads the kernel
         self._runtime.wait_device()
         stream = self._runtime.stream(workload.stream)

@@ -38,6 +38,8 @@ OF_WORK = "work:"
 UNTOUCHED = "untouched-array"
 # The method where a workload only told its code: nothing was timed or counted.
 UNMEASURED = "unmeasured"
+# What a method ends with where caches were not flushed before a sample.
+WARM = "+warm"
 # In `detail`: a hash of what decides counts beside code and launch.
 INPUTS = "inputs"
 # In `detail`: what a launch that does nothing takes, in seconds, which stands in every sample; None where not known.
@@ -81,8 +83,8 @@ class Finding:
 class Measurement:
     """Hold all that was seen of one workload on one device. Bytes and seconds inside, GB/s at the edges.
 
-    method: how time was taken (``events+block``, ``events``, either with ``+graph``, ``clock``), or ``ptx`` where
-    traffic was counted instead.
+    method: how time was taken (``events+block``, ``events``, either with ``+graph``, ``clock``; ``+warm`` where caches
+    were not flushed), or ``ptx`` where traffic was counted instead.
     peak: None where the device's peak is unknown; utilization is then a share of the probe's bandwidth.
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
     regime: memory-bound, compute-bound or overhead-bound, as far as the evidence goes; None where it does not.
