@@ -371,6 +371,22 @@ def pytest_bandwidth_sectors(
     """
 
 
+@hookspec(firstresult=True)
+def pytest_bandwidth_distinct_bytes(
+    ptx: str, launch: Launch, host_args: Callable[[], tuple[Any, ...]]
+) -> Mapping[str, int] | None:
+    """Count the distinct bytes that a launch on a GPU moves, for `min_sol`: each byte once, in the whole grid.
+
+    ``read`` has those that it reads before it writes them, ``written`` those that it writes. ptx: a module of its
+    kernel alone. host_args: as above. None where they cannot be counted.
+
+    Example::
+
+        def pytest_bandwidth_distinct_bytes(ptx, launch, host_args):
+            return {"read": launch.args[0].nbytes, "written": launch.args[1].nbytes}
+    """
+
+
 @hookspec
 def pytest_bandwidth_host_kernels() -> list[HostKernel]:
     """Add what the device `cpu` runs in place of CUDA kernels, so that their tests run without a GPU, too.

@@ -101,6 +101,7 @@ class Workload:
     stream: the stream the work runs on, as the user's framework names it; None = the device's current one.
     interleaved: further callables to sample in the same rounds, for comparisons. setup_for_all: whether `setup` runs
     before each of those, too.
+    tensor_precision: what tensor cores may compute it in, where `precision` is that of the arrays; None = as said.
     blocks: sample so many blocks of the grid only (traffic device); None = the whole grid.
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
     spoilt: asked after each sample, why it does not count; None = it does. observer: looks on at each sample.
@@ -120,6 +121,7 @@ class Workload:
     reads: tuple[Any, ...] = ()
     writes: tuple[Any, ...] = ()
     precision: str | None = None
+    tensor_precision: str | None = None
     interleaved: tuple[Call, ...] = ()
     setup_for_all: bool = False
     blocks: int | None = None
@@ -230,13 +232,11 @@ class OldCode:
     calls: what to sample beside the work: the old code and, where the driver compiled that and not the work's own
     kernel, the new code as the driver compiles it, so that both are of one compiler. resources: the old code's.
     restore: gives the launch's arrays back what they held before the old code ran.
-    host_args: copies the launch's arguments, arrays as NumPy's.
     """
 
     calls: tuple[Call, ...]
     resources: KernelResources | None
     restore: Call
-    host_args: Callable[[], tuple[Any, ...]]
 
 
 def run_untimed(workload: Workload, synchronize: Call | None = None) -> object:
@@ -324,6 +324,14 @@ class Device(ABC):
         """Return what the compiler gave the launch's kernel; None where that is not known."""
         del launch
         return None
+
+    def host_args(self, launch: Launch) -> tuple[Any, ...]:
+        """Copy the launch's arguments, arrays as NumPy's.
+
+        Raises KernelError where the test sets variables of its kernel, which are no arguments.
+        """
+        del launch
+        raise NotOnThisDevice(self._no_kernels)
 
     def code(self, launch: Launch) -> MeasuredCode:
         """Identify what the launch runs, as far as that can be told."""

@@ -132,8 +132,9 @@ def measure_timed(device: TimedDevice, workload: Workload, budget: Budget, progr
     """
     resources = device.resources(workload.launch) if workload.launch is not None else None
     # Rounds in turn are held to each other: how the kernel is classed is the parent's to say, and costs a host 0.2 s.
-    classed_by = workload.precision if budget.turns is None else None
+    classed_by = (workload.precision, workload.tensor_precision) if budget.turns is None else (None, None)
     rounds, before, after, value = take_rounds(device, workload, budget, progress)
+    peak_flops, tensor_flops = (device.peak_flops(name) if name else None for name in classed_by)
     measurement = Measurement(
         label=workload.label,
         traffic=workload.traffic,
@@ -142,7 +143,8 @@ def measure_timed(device: TimedDevice, workload: Workload, budget: Budget, progr
         rounds=rounds,
         peak=device.peak,
         precision=workload.precision,
-        peak_flops=device.peak_flops(classed_by) if classed_by else None,
+        peak_flops=peak_flops,
+        tensor_flops=tensor_flops,
         resources=resources,
         conditions_before=before,
         conditions_after=after,

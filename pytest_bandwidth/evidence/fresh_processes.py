@@ -148,7 +148,8 @@ class FreshProcesses(StartedAhead):
             for key, one in known.items():
                 figures = seen.get(one.measurement.label)
                 if figures is not None:
-                    known[key] = replace(one, fresh=(*one.fresh, figures))
+                    # What its kernel was counted to touch, only this process knows.
+                    known[key] = replace(one, fresh=(*one.fresh, figures.with_sol_by(one.figures or figures)))
                 elif len(self.rows) >= self._confirm:
                     why = f"{len(one.fresh)} new processes measured it, and validly; {self._confirm} have to"
                     known[key] = one.without(Ask.PROCESSES, why)

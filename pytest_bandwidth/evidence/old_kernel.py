@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import count
 from statistics import median
 from typing import Any, NoReturn
@@ -355,7 +356,7 @@ def measure_with_old_code(
     try:
         measured = measure(replace(workload, interleaved=old.calls, setup_for_all=True))
         old.restore()
-        seen = {**_seen_beside(old, measured, asked, workload), REFUSED: refused}
+        seen = {**_seen_beside(device, old, measured, asked, workload), REFUSED: refused}
         device.run(replace(workload, interleaved=()))
     except DeviceLost as error:
         _give_up(asked, report, f"where old and new take turns one of them faults: {_first_line(error)}")
@@ -380,7 +381,9 @@ def load_old(device: Device, asked: OldKernel, workload: Workload) -> tuple[OldC
     return device.old_code(workload, asked.old, asked.new, asked.shape), refused
 
 
-def _seen_beside(old: OldCode, measured: Measurement, asked: OldKernel, workload: Workload) -> dict[str, Any]:
+def _seen_beside(
+    device: Device, old: OldCode, measured: Measurement, asked: OldKernel, workload: Workload
+) -> dict[str, Any]:
     """Return the drop, what the compiler gave the old code, and the sectors that both ask for."""
     rounds = measured.rounds
     sectors: Mapping[str, int] | None = None
@@ -388,7 +391,10 @@ def _seen_beside(old: OldCode, measured: Measurement, asked: OldKernel, workload
         if workload.setup is not None:
             workload.setup()
         sectors = hooks().pytest_bandwidth_sectors(
-            old=asked.old, new=asked.new, launch=workload.launch, host_args=old.host_args
+            old=asked.old,
+            new=asked.new,
+            launch=workload.launch,
+            host_args=partial(device.host_args, workload.launch),
         )
     before, *as_before = rounds.interleaved or ((),)
     now = as_before[0] if as_before else rounds.kernel_seconds

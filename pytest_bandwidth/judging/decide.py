@@ -21,7 +21,15 @@ from pytest_bandwidth.domain.units import drop_of_log, log_of_drop
 from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.counts import COMPILED, COUNT_NAMES, JUDGED, SECTORS, is_worse
 from pytest_bandwidth.judging.evidence import Ask, Evidence, MeasurementSetup, OldCodeComparison, setup_of
-from pytest_bandwidth.judging.limits import Limits, MarkerOptions, figure_of, first_exceeded, first_missed, first_unseen
+from pytest_bandwidth.judging.limits import (
+    OF_PEAK,
+    Limits,
+    MarkerOptions,
+    figure_of,
+    first_exceeded,
+    first_missed,
+    first_unseen,
+)
 from pytest_bandwidth.judging.pairs import Interval, Looks, interval_of
 from pytest_bandwidth.judging.stored import SLOW_SHARE, Reference, runs_needed
 
@@ -326,9 +334,9 @@ def _floors(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
     floors, figures, measurement = limits.marker.floors, evidence.figures, evidence.measurement
     if not floors or figures is None:
         return None
-    if "min_utilization" in floors and measurement.peak is None:
+    if measurement.peak is None and (of_peak := next((name for name in floors if name in OF_PEAK), None)):
         raise UsageError(
-            f"min_utilization asks for a share of the peak, and the peak of {measurement.device.name} is unknown: "
+            f"{of_peak} asks for a share of the peak, and the peak of {measurement.device.name} is unknown: "
             "use min_relative, or set bandwidth_peak in the ini file"
         )
     missed = first_missed(floors, figures)

@@ -15,7 +15,14 @@ from pytest_bandwidth.domain.values import argument
 from pytest_bandwidth.judging.pairs import Looks
 
 # Each floor, and the figure that it is a limit of.
-_METRIC_OF_FLOOR = {"min_gbps": "gbps", "min_utilization": "utilization", "min_relative": "relative"}
+_METRIC_OF_FLOOR = {
+    "min_gbps": "gbps",
+    "min_utilization": "utilization",
+    "min_sol": "sol",
+    "min_relative": "relative",
+}
+# Floors that are shares of the device's peak.
+OF_PEAK = ("min_utilization", "min_sol")
 # By the marker's argument, the resource of a compiled kernel that it limits.
 _RESOURCE_OF_LIMIT = {"max_registers": "registers", "max_spill_bytes": "local_bytes"}
 
@@ -29,6 +36,10 @@ class MarkerOptions:
     )
     min_utilization: float | None = argument(
         values.positive_fraction, "floor of the share of the peak; an error if the peak is unknown."
+    )
+    min_sol: float | None = argument(
+        values.positive_fraction,
+        "floor of the least possible time ÷ the measured time; an error if the peak is unknown.",
     )
     min_relative: float | None = argument(
         values.share, "floor of the share of the probe's bandwidth, which may exceed 1."

@@ -6,9 +6,9 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ from pytest_bandwidth.devices.host import installed_version
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
-from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
+from pytest_bandwidth.domain.errors import DeviceLost, KernelError, OutOfMemory, UsageError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measured.measurement import INPUTS, UNMEASURED, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
-from pytest_bandwidth.domain.measured.validity import OF_OTHERS, validated, with_earlier_tries
+from pytest_bandwidth.domain.measured.validity import OF_OTHERS, faster_than_light, validated, with_earlier_tries
+from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.frameworks.arrays import arrays_in, framework_of
 from pytest_bandwidth.frameworks.base import Extent, span_of
 from pytest_bandwidth.judging.limits import MarkerOptions
@@ -30,6 +31,7 @@ from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.measuring.task import Task, TurnsOf
 from pytest_bandwidth.options.settings import Settings
+from pytest_bandwidth.registry import hooks
 
 # What a baseline is made of waits longer for a machine that others disturb: all measurements of a process together, and
 # what is measured in vain meanwhile is part of it.
@@ -146,6 +148,29 @@ class Measurer:
         """Run a workload once, untimed, as `measure` would, and return its value."""
         with self._alone(), self.locked(progress):
             return self.device.run(workload)
+
+    def held_to_kernel(self, measurement: Measurement, workload: Workload, progress: Progress) -> Measurement:
+        """Add the distinct bytes of a launch on a GPU of known PTX, counted as its arrays are now, if they can be.
+
+        It is invalid where it took less time than they need. A child leaves the count to its parent.
+        """
+        launch, ptx = workload.launch, measurement.ptx
+        timed = measurement.device.on_gpu and measurement.samples and measurement.invalid is None
+        if launch is None or ptx is None or not timed or self.task.for_parent:
+            return measurement
+        progress.show("counts what the kernel touches")
+        found, host_args = None, partial(self.device.host_args, launch)
+        with self._alone(), self.locked(progress):
+            if workload.setup is not None:
+                workload.setup()
+            with suppress(KernelError):
+                found = hooks().pytest_bandwidth_distinct_bytes(ptx=ptx, launch=launch, host_args=host_args)
+            if workload.setup is not None:  # its arrays hold the result again
+                self.device.run(workload)
+        if found is None:
+            return measurement
+        told = replace(measurement, counted=Traffic(found["read"], found["written"]))
+        return replace(told, invalid=faster_than_light(told))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -62,6 +62,8 @@ class Outcome:
     utilization: float | None = None
     utilization_of: str = "probe"
     utilization_class: str | None = None
+    sol: float | None = None
+    sol_by: str | None = None
     relative: float | None = None
     probe_gbps: float | None = None
     bytes_read: int = 0
@@ -131,6 +133,11 @@ class Outcome:
         """
         told = self.utilization_of == "peak" or is_share_told(self.utilization)
         return self.utilization if self.is_valid and told else None
+
+    @property
+    def valid_sol(self) -> float | None:
+        """Return the share of the speed of light for people and tables; None where it is invalid."""
+        return self.sol if self.is_valid else None
 
     @property
     def valid_relative(self) -> float | None:
@@ -217,6 +224,7 @@ def outcome_of(
         message=message,
         file=file,
         line=line,
+        sol_by=None if measurement.least is None else measurement.least.by,
         utilization_class=None if utilization is None else utilization_class(utilization, class_bounds),
         ridge_point=None if ridge is None else ridge.point,
         regime=None if regime is None else regime.regime,
@@ -255,7 +263,7 @@ def outcome_of(
 
 # Fields that a row has by the same name.
 _OF_MEASUREMENT = (
-    *("label", "gbps", "utilization", "utilization_of", "relative", "probe_gbps"),
+    *("label", "gbps", "utilization", "utilization_of", "sol", "relative", "probe_gbps"),
     *("arithmetic_intensity", "precision", "method", "seconds", "host_seconds"),
 )
 _OF_TRAFFIC = ("bytes_read", "bytes_written", "requested_read", "requested_written", "flop")

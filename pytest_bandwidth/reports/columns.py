@@ -148,6 +148,16 @@ def _peak_share(outcome: Outcome) -> float | None:
     return outcome.valid_utilization if outcome.utilization_of == "peak" else None
 
 
+def sol_text(outcome: Outcome) -> str | None:
+    """Write the share of the speed of light, and what the least time is by: 85.0 % by FLOP."""
+    return None if outcome.valid_sol is None else f"{percent(outcome.valid_sol)} by {outcome.sol_by}"
+
+
+def _other_sol(outcome: Outcome) -> str | None:
+    # By the declared bytes it is the share of the peak, which other columns show.
+    return None if outcome.sol_by == "declared bytes" else sol_text(outcome)
+
+
 def _share(outcome: Outcome) -> str | None:
     # Of the probe the share that is judged, by rounds, as all other reports show it.
     shown = outcome.valid_relative if outcome.utilization_of == "probe" else outcome.valid_utilization
@@ -219,7 +229,17 @@ CORE = (
     ),
     _data("utilization", lambda outcome: outcome.valid_utilization),
     _data("utilization_of", lambda outcome: None if outcome.valid_utilization is None else outcome.utilization_of),
+    _data("sol", lambda outcome: outcome.valid_sol),
+    _data("sol_by", lambda outcome: None if outcome.valid_sol is None else outcome.sol_by),
     Column("share", "share", _share, outputs=("terminal",), narrow="stay"),
+    Column(
+        "speed_of_light",
+        "speed of light",
+        _other_sol,
+        hint="the least time for its bytes or FLOP ÷ the measured time, where that is not the share of the peak",
+        outputs=("terminal", "markdown", "html"),
+        sort=lambda outcome: outcome.valid_sol,
+    ),
     Column(
         "relative",
         "of probe",

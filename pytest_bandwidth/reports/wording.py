@@ -10,9 +10,9 @@ from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import COMPILER_SETTING, COMPILERS
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.measured.measurement import OF_WORK, UNTOUCHED, Measurement
+from pytest_bandwidth.domain.measured.measurement import OF_WORK, UNTOUCHED, Measurement, is_warm
 from pytest_bandwidth.domain.measured.rounds import is_share_told
-from pytest_bandwidth.domain.measured.validity import ABOVE_PROBE, OF_OTHERS, is_warm
+from pytest_bandwidth.domain.measured.validity import ABOVE_PROBE, OF_OTHERS
 from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import (
     counted,
@@ -32,7 +32,11 @@ from pytest_bandwidth.reports.text_safe import clean, one_line
 from pytest_bandwidth.reports.values import mapping, text
 
 _RESOURCES = {"max_registers": "registers", "max_spill_bytes": "stack and spill bytes"}
-_SHARE_OF_FLOOR = {"min_utilization": "of peak", "min_relative": "of the probe"}
+_SHARE_OF_FLOOR = {
+    "min_utilization": "of peak",
+    "min_sol": "of the speed of light",
+    "min_relative": "of the probe",
+}
 # A failure's message has no more lines; what is cut stands in the documents.
 MOST_LINES = 12
 COUNTS_SHOWN = 3

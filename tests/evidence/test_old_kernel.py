@@ -177,7 +177,7 @@ def told(monkeypatch):
 
 
 def test_the_drop_is_told_and_the_new_code_runs_last(told):
-    device = Device(lambda d: OldCode((lambda: d.done.append("old"),), None, lambda: d.done.append("restored"), tuple))
+    device = Device(lambda d: OldCode((lambda: d.done.append("old"),), None, lambda: d.done.append("restored")))
     measured = beside(device, told)
     assert measured.detail["old-kernel"]["drop"] != 0
     assert device.done[-2:] == ["restored", "new"]
@@ -194,7 +194,7 @@ def loaded(device):
     """Give old code where its PTX is asked for, and no machine code."""
     if device.given[-1] is not None:
         raise KernelError("the driver does not take its machine code\nlog")
-    return OldCode((lambda: None,), None, lambda: None, tuple)
+    return OldCode((lambda: None,), None, lambda: None)
 
 
 def test_refused_machine_code_is_told_and_its_ptx_runs(told):

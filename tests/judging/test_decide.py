@@ -150,7 +150,7 @@ def test_the_same_code_is_ok_whatever_it_lost(gbps, known):
 
 
 # Beside a probe of 100 GB/s and a peak of 200 GB/s; relative to both as a fraction.
-FLOORS = {"min_gbps": 90.0, "min_relative": 0.9, "min_utilization": 0.45}
+FLOORS = {"min_gbps": 90.0, "min_relative": 0.9, "min_utilization": 0.45, "min_sol": 0.45}
 
 
 @pytest.mark.parametrize(("seen", "missed"), [(90.0 * (1 + STEP), False), (90.0 * (1 - STEP), True)])
@@ -248,9 +248,10 @@ def test_a_floor_whose_figure_is_missing_does_not_hold():
     assert ruled(decide(again, limits)) == (UNDECIDED, Rule.NO_PROBE), "one of three confirms nothing"
 
 
-def test_a_floor_on_a_share_of_an_unknown_peak_is_an_error():
-    limits = with_floor(min_utilization=0.8)
-    with pytest.raises(UsageError, match=r"peak of A card is unknown: use min_relative"):
+@pytest.mark.parametrize("name", ["min_utilization", "min_sol"])
+def test_a_floor_on_a_share_of_an_unknown_peak_is_an_error(name):
+    limits = with_floor(**{name: 0.8})
+    with pytest.raises(UsageError, match=rf"{name} asks .* peak of A card is unknown: use min_relative"):
         decide(evidence(measured(90.0), FIVE, limits), limits)
     on_peak = measured(90.0, peak=Peak(100e9, "test"))
     assert ruled(decide(evidence(on_peak, FIVE, limits, **TRIED), limits)) == (OK, Rule.STORED)

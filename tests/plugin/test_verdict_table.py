@@ -124,7 +124,7 @@ CASES = {
     "other_bytes": Case("MISMATCH", "bytes", entry={"bytes": f"{{read: {BYTES - 1}}}"}),
     "other_method": Case("MISMATCH", "method", entry={"method": "another clock"}),
     "at_the_peak": Case("OK", "stored", PEAK_GBPS, probe=PEAK_GBPS),
-    "above_the_peak": Case("MISMATCH", "above-peak", just(True, PEAK_GBPS), probe=PEAK_GBPS),
+    "above_the_peak": Case("MISMATCH", "faster-than-light", just(True, PEAK_GBPS), probe=PEAK_GBPS),
     "in_no_time": Case("MISMATCH", "clock", math.inf),
     "share_just_believed": Case("IMPROVED", "stored", probe=just(True, 100 / LARGEST_SHARE)),
     "share_past_belief": Case("UNDECIDED", "no-probe", probe=just(False, 100 / LARGEST_SHARE)),

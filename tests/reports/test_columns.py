@@ -100,6 +100,18 @@ def test_shares_of_valid_rows_are_shown():
     assert (cells["utilization"], cells["utilization_of"], cells["relative"]) == ("0.7654", "peak", "0.6543")
 
 
+@pytest.mark.parametrize(("by", "shown"), [("declared bytes", False), ("FLOP", True), ("counted bytes", True)])
+def test_the_speed_of_light_has_a_column_where_it_is_not_the_share_of_the_peak(by, shown):
+    row = replace(VALID, sol=0.8125, sol_by=by)
+    for name, text in texts_of(row).items():
+        assert (f"81.2 % by {by}" in text) is (shown or name == "page"), name  # a page has it in the row's details
+        assert ("speed of light" in text) is (shown or name == "page"), name
+    (cells,) = csv.DictReader(io.StringIO(render_csv([row])))
+    assert (cells["sol"], cells["sol_by"]) == ("0.8125", by)
+    (cells,) = csv.DictReader(io.StringIO(render_csv([replace(row, is_valid=False)])))
+    assert (cells["sol"], cells["sol_by"]) == ("", "")
+
+
 def test_what_a_failure_says_leaves_out_such_a_share():
     rounds = Rounds(kernel_seconds=(1e-3,) * 5, probe_seconds=(13.37e-3,) * 5, probe_bytes=1 << 20, probe_name="copy")
     measured = Measurement(None, Traffic(1 << 20, 0), DeviceIdentity("cpu", "a host", None, "h"), "clock", rounds)

@@ -192,7 +192,7 @@ SAID = [
         of("UNDECIDED", "others", text="others kept 0.9 processors busy"),
         " (disturbed): others kept 0.9 processors busy",
     ),
-    (of("MISMATCH", "above-peak", text="5200 GB/s is more than the peak"), ": 5200 GB/s is more than the peak"),
+    (of("MISMATCH", "faster-than-light", text="5200 GB/s is more than the peak"), ": 5200 GB/s is more than the peak"),
 ]
 DECISIONS = [(decision, f"{decision.status}{rest}") for decision, rest in SAID]
 
@@ -212,7 +212,7 @@ def test_each_rule_has_a_sentence():
 
 
 VALIDITY = [
-    *(validity.CLOCK, validity.ABOVE_PEAK, validity.ABOVE_PROBE, validity.NO_WORK, validity.OTHERS),
+    *(validity.CLOCK, validity.FASTER_THAN_LIGHT, validity.ABOVE_PROBE, validity.NO_WORK, validity.OTHERS),
     *(RUN_DELAY, HELD_UP, "no-samples"),
 ]
 
@@ -227,7 +227,7 @@ def test_each_rule_and_each_validity_code_has_a_detail(status, rule):
 
 
 def test_details_of_costs_and_of_impossible_figures():
-    impossible = (validity.CLOCK, validity.ABOVE_PEAK, validity.NO_WORK)
+    impossible = (validity.CLOCK, validity.FASTER_THAN_LIGHT, validity.NO_WORK)
     assert {detail_of(Status.MISMATCH, code, {}) for code in impossible} == {"impossible figure"}
     assert detail_of(Status.MISMATCH, "work:stale-result", {}) == "stale result"
     assert detail_of(Status.OK, Rule.PAIRS, {"high": -0.02}) == "costs at most 0.0 %"

@@ -349,10 +349,13 @@ class CudaDevice(TimedDevice):
                 self.run(replace(workload, call=call))
             self._restore(restore)
             resources = self.resources(before)
-            return OldCode(tuple(calls), resources, lambda: self._restore(restore), lambda: self._host_copies(args))
+            return OldCode(tuple(calls), resources, lambda: self._restore(restore))
 
-    def _host_copies(self, args: Sequence[Any]) -> tuple[Any, ...]:
+    def host_args(self, launch: Launch) -> tuple[Any, ...]:
+        if self._variables_set(launch.kernel):
+            raise KernelError("the test sets variables of the kernel")
         with self._current():
+            _, args = prepared_call(self._cupy, launch, self._world)
             self._runtime.wait_device()
             return host_copies(self._cupy, args, self._is_array)
 

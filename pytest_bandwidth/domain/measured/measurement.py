@@ -14,6 +14,8 @@ from typing import Any, Literal
 from pytest_bandwidth.domain.code.identity import UNKNOWN_CODE, CodeIdentity
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measured.explanation import EXPLAINED
+from pytest_bandwidth.domain.measured.light import Least, least_of_bytes, least_of_flop
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -44,6 +46,11 @@ WARM = "+warm"
 INPUTS = "inputs"
 # In `detail`: what a launch that does nothing takes, in seconds, which stands in every sample; None where not known.
 FLOOR_SECONDS = "floor_seconds"
+
+
+def is_warm(method: str) -> bool:
+    """Return whether caches were not flushed before a sample, so that GB/s may exceed the memory's peak."""
+    return method.endswith(WARM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,9 @@ class Measurement:
     method: how time was taken (``events+block``, ``events``, either with ``+graph``, ``clock``; ``+warm`` where caches
     were not flushed), or ``ptx`` where traffic was counted instead.
     peak: None where the device's peak is unknown; utilization is then a share of the probe's bandwidth.
+    tensor_flops: FLOP/s of tensor cores, where only the arrays' type tells the precision; None where it was said.
+    counted: what one run reads and writes, each byte once, by an execution of its kernel on the CPU; what it wrote and
+    then reads is written alone. None without one.
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
     regime: memory-bound, compute-bound or overhead-bound, as far as the evidence goes; None where it does not.
     code: what identifies the code that ran. software: versions of the libraries that the process had loaded, by name.
@@ -102,6 +112,8 @@ class Measurement:
     peak: Peak | None = None
     precision: str | None = None
     peak_flops: float | None = None
+    tensor_flops: float | None = None
+    counted: Traffic | None = None
     resources: KernelResources | None = None
     conditions_before: Conditions = field(default_factory=Conditions)
     conditions_after: Conditions = field(default_factory=Conditions)
@@ -189,6 +201,35 @@ class Measurement:
     @property
     def utilization_of(self) -> Literal["peak", "probe"]:
         return "probe" if self.peak is None else "peak"
+
+    @property
+    def least_by_bytes(self) -> Least | None:
+        """Return what one run needs by its bytes; None where the peak bandwidth is unknown, or a warm cache's."""
+        if self.peak is None or is_warm(self.method):
+            return None
+        explained = self.detail.get(EXPLAINED, {}).get("least_bytes")
+        return least_of_bytes(self.traffic, self.counted, explained, self.peak.bytes_per_second)
+
+    @property
+    def least_by_flop(self) -> Least | None:
+        """Return what one run needs by its FLOP; None where they or the peak FLOP/s are unknown."""
+        if not self.traffic.flop or self.peak_flops is None or not self.seconds:
+            return None
+        return least_of_flop(self.traffic.flop, self.seconds, self.peak_flops, self.tensor_flops)
+
+    @property
+    def least(self) -> Least | None:
+        """Return what takes longer of both; None where nothing was timed, or the peak bandwidth is unknown."""
+        by_bytes, by_flop = self.least_by_bytes, self.least_by_flop
+        if by_bytes is None or not self.seconds:
+            return None
+        return by_bytes if by_flop is None else max(by_bytes, by_flop, key=lambda least: least.seconds)
+
+    @property
+    def sol(self) -> float | None:
+        """Return the share of the speed of light: the least possible ÷ the median seconds; None as in `least`."""
+        least, seconds = self.least, self.seconds
+        return None if least is None or not seconds else least.seconds / seconds
 
 
 CONFIDENCE = 0.99

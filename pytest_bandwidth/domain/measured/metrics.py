@@ -7,7 +7,7 @@ the figure where they share little.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -33,9 +33,14 @@ class Metrics:
     relative: float | None = None
     probe_gbps: float | None = None
     utilization: float | None = None
+    sol: float | None = None
 
     def of(self, figure: Metric) -> float | None:
         return self.relative if figure == "relative" else self.gbps
+
+    def with_sol_by(self, other: Metrics) -> Metrics:
+        """Return them with a share of the least time that another process knows of the same work."""
+        return self if other.sol is None else replace(self, sol=other.sol * self.gbps / other.gbps)
 
     @property
     def share_told(self) -> bool:
@@ -49,7 +54,7 @@ def metrics_of_measurement(measurement: Measurement) -> Metrics:
     if gbps is None:
         raise ValueError("a measurement without samples has no figures")
     share = measurement.utilization if measurement.peak is not None else None
-    return Metrics(gbps, measurement.relative, measurement.probe_gbps, share)
+    return Metrics(gbps, measurement.relative, measurement.probe_gbps, share, measurement.sol)
 
 
 def metrics_of_row(row: Mapping[str, Any], peak: Peak | None) -> Metrics:
@@ -81,6 +86,7 @@ def middle_of(seen: Sequence[Metrics]) -> Metrics:
         median_known(figures.relative for figures in seen),
         median_known(figures.probe_gbps for figures in seen),
         median_known(figures.utilization for figures in seen),
+        median_known(figures.sol for figures in seen),
     )
 
 

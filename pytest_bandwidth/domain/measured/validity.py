@@ -13,13 +13,14 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.measured.measurement import WARM, WRONG, Finding, Measurement
+from pytest_bandwidth.domain.measured.light import LARGEST_FLOP_SHARE
+from pytest_bandwidth.domain.measured.measurement import WRONG, Finding, Measurement, is_warm
 from pytest_bandwidth.domain.measured.rounds import HELD_UP, LARGEST_SHARE, RUN_DELAY
-from pytest_bandwidth.domain.units import MAX_GBPS, format_bytes, format_gbps, format_percent, format_seconds
+from pytest_bandwidth.domain.units import MAX_GBPS, digits, format_bytes, format_gbps, format_percent, format_seconds
 
-CLOCK, ABOVE_PEAK, ABOVE_PROBE, NO_WORK = "clock", "above-peak", "above-probe", "no-work"
+CLOCK, FASTER_THAN_LIGHT, ABOVE_PROBE, NO_WORK = "clock", "faster-than-light", "above-probe", "no-work"
 # What makes a measurement invalid by its own samples, and says nothing of those that were sampled in the same rounds.
-OF_OWN_SAMPLES = (CLOCK, ABOVE_PEAK, ABOVE_PROBE, NO_WORK)
+OF_OWN_SAMPLES = (CLOCK, FASTER_THAN_LIGHT, ABOVE_PROBE, NO_WORK)
 OTHERS = "others"
 # What passes by itself when other processes end.
 OF_OTHERS = (OTHERS, RUN_DELAY, HELD_UP)
@@ -44,11 +45,6 @@ MOST_TRIES_TOLD = 3
 BUSY_PROCESSORS, BUSY_SHARE = 0.5, 1 / 16
 
 
-def is_warm(method: str) -> bool:
-    """Return whether caches were not flushed before a sample, so that GB/s may exceed the memory's peak."""
-    return method.endswith(WARM)
-
-
 def why_invalid(measurement: Measurement) -> Finding | None:
     """Return why a timed measurement is invalid by its samples, its peak or others on the GPU; None where it is not."""
     rounds, on_gpu = measurement.rounds, measurement.device.on_gpu
@@ -57,7 +53,7 @@ def why_invalid(measurement: Measurement) -> Finding | None:
             return Finding(
                 CLOCK, "a sample took no time: the work ran elsewhere, or is shorter than the clock can see", WRONG
             )
-        if (wrong := above_peak(measurement) or above_probe(measurement)) is not None:
+        if (wrong := faster_than_light(measurement) or above_probe(measurement)) is not None:
             return wrong
     elif rounds.disturbed != len(rounds.dropped) or not rounds.too_disturbed:
         reasons = sorted({d.reason for d in rounds.dropped})
@@ -78,13 +74,39 @@ def why_invalid(measurement: Measurement) -> Finding | None:
     return None
 
 
-def above_peak(measurement: Measurement) -> Finding | None:
-    """Return why a figure above the device's peak cannot be true; None where it is not above."""
+def faster_than_light(measurement: Measurement) -> Finding | None:
+    """Return why the work cannot be done in the time that was measured; None where it can.
+
+    No memory reaches its peak, which leaves enough for errors of the clock.
+    """
     # Without a known peak, or from a warm cache, what no memory reaches, and no baseline holds.
     known, gbps = None if is_warm(measurement.method) else measurement.peak, measurement.gbps
     peak = known or Peak(MAX_GBPS * 1e9, "of any memory")
-    if gbps is None or gbps * 1e9 <= peak.bytes_per_second:
+    seconds, by_bytes, by_flop = measurement.seconds, measurement.least_by_bytes, measurement.least_by_flop
+    if gbps is None or seconds is None:
         return None
+    if gbps * 1e9 > peak.bytes_per_second:
+        text = _declared_too_fast(measurement, gbps, peak)
+    elif by_bytes is not None and by_bytes.seconds > seconds:
+        text = (
+            f"its median is {format_seconds(seconds)}, and the {format_bytes(by_bytes.amount)} that its kernel touches "
+            f"take {format_seconds(by_bytes.seconds)} at the peak of {format_gbps(peak.gbps)} ({peak.source}): check "
+            "whether a cache holds its arrays, and what is declared"
+        )
+    # A host's FLOP/s are no limit: they were measured, once, and perhaps beside others.
+    elif by_flop is not None and measurement.device.on_gpu and by_flop.seconds > LARGEST_FLOP_SHARE * seconds:
+        reached, most = (digits(flops / 1e12) for flops in (by_flop.amount / seconds, by_flop.rate))
+        by = "tensor cores" if by_flop.rate == measurement.tensor_flops else measurement.precision
+        text = (
+            f"{reached} TFLOP/s are more than the {most} of {by} in its datasheet: check flop= and precision=, and "
+            "whether all of it is computed"
+        )
+    else:
+        return None
+    return Finding(FASTER_THAN_LIGHT, text, WRONG)
+
+
+def _declared_too_fast(measurement: Measurement, gbps: float, peak: Peak) -> str:
     text = (
         f"{format_gbps(gbps)} is more than the peak of {format_gbps(peak.gbps)} ({peak.source}): the work was served "
         f"from a cache, or moves less than the {format_bytes(measurement.bytes_moved)} that are declared"
@@ -96,7 +118,7 @@ def above_peak(measurement: Measurement) -> Finding | None:
             f"; up to {format_bytes(min(cache_bytes, written))} of the {format_bytes(written)} that it writes may stay "
             f"in the cache at its end: write {format_bytes(ENOUGH_CACHES * cache_bytes)} or more"
         )
-    return Finding(ABOVE_PEAK, text, WRONG)
+    return text
 
 
 def above_probe(measurement: Measurement) -> Finding | None:

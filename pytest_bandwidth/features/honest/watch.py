@@ -17,7 +17,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
-from pytest_bandwidth.domain.measured.measurement import OF_WORK, Finding, Measurement
+from pytest_bandwidth.domain.measured.measurement import NOTE, OF_WORK, Finding, Measurement
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.features.honest.arrays import Region, View, changed_region, is_ordered, overlap, place_in, view_of
 from pytest_bandwidth.features.honest.reference import compared, copied, expected_arrays, reference_of
@@ -41,6 +41,7 @@ LOOK_AT_CLOCK = 9
 # What two runs on the same values must agree to, wherever their arrays lie: sums may be added up in another order.
 _CLOSE = Reference(None, rtol=1e-3, atol=1e-5)
 DISABLED = "disabled"
+NO_ARRAY = "found no array that the work writes or returns"
 # Trials after the samples end after so long, once there is one of each kind.
 TRIAL_SECONDS = 0.5
 
@@ -91,7 +92,8 @@ class WorkWatch(Watch):
         in_graph = work.graph and work.launch is not None and self._device.identity.on_gpu
         in_part = work.blocks is not None and self._device.identity.counts_only
         self._honest, self._sees_samples = honest and not in_part, not in_graph
-        self._checks = not in_part
+        # Why the work cannot be checked; None where it can.
+        self._why_not = "a sample of blocks leaves no whole result" if in_part else None
         self._written = [one for one in work.writes if not any(overlap(one, other) for other in watched.returned)]
         reads, writes = self._views("reads", work.reads), self._views("writes", self._written)
         self._in_place = [one for one in writes if any(overlap(one.own, other.own) for other in reads)]
@@ -202,7 +204,7 @@ class WorkWatch(Watch):
                 self._region = None
 
     def _after(self, state: _Place, value: object) -> None:
-        if state.finding is not None or not self._checks:
+        if state.finding is not None or self._why_not is not None:
             return
         state.value, state.returned = value, self._returned(state, value)
         if state.first is None:
@@ -261,11 +263,10 @@ class WorkWatch(Watch):
                 return
             state.expected = [view.copy() for view in results]
             self._look_at_inputs(state)
-        else:
-            raise UsageError(
-                "honest=True: found no array that the work writes or returns, expected some in writes=, among its "
-                "arguments, or returned"
-            )
+        elif self._watched.marker.honest or self._reference is not None:
+            raise UsageError(f"honest=True: {NO_ARRAY}, expected some in writes=, among its arguments, or returned")
+        else:  # the option asks it of all tests
+            self._why_not = NO_ARRAY
         self._compare(state)
 
     def _look_at_inputs(self, state: _Place) -> bool:
@@ -361,8 +362,11 @@ class WorkWatch(Watch):
 
     def finished(self, place: int, measurement: Measurement) -> Measurement:
         """Return the measurement with what was found; run the work again, untimed, for what samples do not show."""
-        if measurement.method == DISABLED or not self._checks:
+        if measurement.method == DISABLED:
             return measurement
+        if self._why_not is not None:
+            told = Finding(f"{OF_WORK}unchecked", f"the work is not checked: {self._why_not}", NOTE)
+            return measurement.with_finding(told)
         state, workload = self._places[place], self._watched.workloads[place]
         if state.first is None:  # no sample was looked at: the run left its result
             self._is_watched = self._is_plain = True

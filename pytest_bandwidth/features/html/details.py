@@ -12,9 +12,9 @@ from pytest_bandwidth.domain.statistics import quantile
 from pytest_bandwidth.domain.text import escaped, short_commit
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Rule
-from pytest_bandwidth.judging.limits import floor_of, is_of_resources
+from pytest_bandwidth.judging.limits import OF_PEAK, floor_of, is_of_resources
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.columns import Column, SmallTable
+from pytest_bandwidth.reports.columns import Column, SmallTable, sol_text
 from pytest_bandwidth.reports.related import precision_of
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line, prose, scalar_text
@@ -76,7 +76,7 @@ def _verdict_facts(outcome: Outcome) -> Facts:
     show = _shower(figure_name(outcome))
     # A floor on a share of the peak: its limit and the fresh processes are shares, the row's own figure GB/s.
     floor = floor_of(text(verdict, "rule"))
-    compared = _shower("relative") if floor == "min_utilization" else digits if is_of_resources(floor) else show
+    compared = _shower("relative") if floor in OF_PEAK else digits if is_of_resources(floor) else show
     facts = [
         ("judged on", _FIGURES.get(text(verdict, "figure"), "")),
         ("this run", _optional(own_figure(outcome), show)),
@@ -105,6 +105,7 @@ def _measured_facts(outcome: Outcome) -> Facts:
     facts = [
         ("achieved", _optional(outcome.gbps, format_gbps)),
         ("of peak", _percent(outcome.valid_utilization) if outcome.utilization_of == "peak" else ""),
+        ("of the speed of light", one_line(sol_text(outcome) or "", 60)),
         ("class", one_line(outcome.utilization_class or "", 40) if outcome.is_valid else ""),
         ("probe", f"{rate} ({name})" if rate and name else rate or name),
         ("of probe", _percent(outcome.valid_relative)),
@@ -244,11 +245,12 @@ def _limits(outcome: Outcome, scale: float) -> list[tuple[float, str]]:
     if floor is None:
         limits = [(_four(reference * scale), reference_name(outcome))]
         return limits if allowed is None else [*limits, (_four(reference * (1 - allowed) * scale), "limit")]
-    if floor == "min_utilization":
-        if not outcome.utilization or outcome.gbps is None:
+    if floor in OF_PEAK:
+        share = outcome.sol if floor == "min_sol" else outcome.utilization
+        if not share or outcome.gbps is None:
             return []
         # A floor on a share of the peak, in GB/s: the peak is the row's own GB/s over its own share.
-        reference = reference * outcome.gbps / outcome.utilization
+        reference = reference * outcome.gbps / share
     return [(_four(reference * scale), "floor")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,15 @@ from pytest_bandwidth.hooks import hookimpl
 if TYPE_CHECKING:
     import pytest
 
+    from pytest_bandwidth.features.traffic.ptx.counts import Execution
     from pytest_bandwidth.hooks import Column, DeviceType, Launch
 
 # Of old and new code, for the sectors of a block: evenly spread over the grid.
 BLOCKS = 16
 MAX_SECONDS = 3.0
 MAX_ARRAY_BYTES = 1 << 30
+# Of a whole grid: about ten instructions of each take as long as MAX_SECONDS.
+MAX_THREADS = 1 << 26
 
 
 @hookimpl
@@ -54,19 +58,45 @@ def pytest_bandwidth_sectors(
     """Execute a few blocks of each on the CPU. None where they cannot be counted: arrays of more than 1 GiB, a launch
     that takes more than seconds, what the traffic device does not model, or its extra is missing.
     """
+    then = _executed(old, launch, host_args, BLOCKS)
+    now = None if then is None else _executed(new, launch, host_args, BLOCKS)
+    return None if then is None or now is None else {"then": _sectors_of(then), "now": _sectors_of(now)}
+
+
+@hookimpl
+def pytest_bandwidth_distinct_bytes(
+    ptx: str, launch: Launch, host_args: Callable[[], tuple[Any, ...]]
+) -> Mapping[str, int] | None:
+    """Execute the whole grid on the CPU. None where it cannot be counted, as above, or has too many threads."""
+    if math.prod((*launch.grid, *launch.block)) > MAX_THREADS:
+        return None
+    execution = _executed(ptx, launch, host_args, None)
+    if execution is None or execution.faults:
+        return None
+    return {"read": execution.bytes_fetched, "written": execution.bytes_written}
+
+
+def _sectors_of(execution: Execution) -> int:
+    """Return loads', stores' and atomics' sectors, a block's share of all those that ran."""
+    counts = execution.counts
+    return round(sum(of.sectors for of in (counts.loads, counts.stores, counts.atomics)) / execution.blocks_run)
+
+
+def _executed(
+    text: str, launch: Launch, host_args: Callable[[], tuple[Any, ...]], blocks: int | None
+) -> Execution | None:
+    """Execute a launch by its PTX, or so many of its blocks; None where that cannot be done in a few seconds."""
     from pytest_bandwidth.domain.errors import BandwidthError
 
     if sum(getattr(arg, "nbytes", 0) for arg in launch.args) > MAX_ARRAY_BYTES:
         return None
     try:
-        then, now = (_sectors_of(ptx, launch, host_args()) for ptx in (old, new))
+        return _execution(text, launch, host_args(), blocks)
     except (BandwidthError, ImportError, MemoryError):
         return None
-    return {"then": then, "now": now}
 
 
-def _sectors_of(text: str, launch: Launch, args: tuple[Any, ...]) -> int:
-    """Return loads', stores' and atomics' sectors, a block's share of all those that ran."""
+def _execution(text: str, launch: Launch, args: tuple[Any, ...], blocks: int | None) -> Execution:
     from pytest_bandwidth.domain.code.stored_kernel import entry_of
     from pytest_bandwidth.domain.errors import KernelError
     from pytest_bandwidth.features.traffic import ptx
@@ -74,18 +104,16 @@ def _sectors_of(text: str, launch: Launch, args: tuple[Any, ...]) -> int:
     entry, target = entry_of(text), re.search(r"^\s*\.target\s+(\w+)", text, re.MULTILINE)
     if entry is None or target is None:
         raise KernelError("its PTX holds no kernel, or several")
-    execution = ptx.execute(
+    return ptx.execute(
         ptx.Program(ptx.PtxModule(text, nvrtc_version="", arch=target[1])),
         entry.name,
         launch.grid,
         launch.block,
         args,
         shared_bytes=launch.shared_bytes,
-        blocks=BLOCKS,
+        blocks=blocks,
         max_seconds=MAX_SECONDS,
     )
-    counts = execution.counts
-    return round(sum(of.sectors for of in (counts.loads, counts.stores, counts.atomics)) / execution.blocks_run)
 
 
 def _open(architecture: str) -> Any:

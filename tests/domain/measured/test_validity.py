@@ -66,7 +66,7 @@ def test_a_write_above_the_peak_that_a_cache_may_have_kept_is_told_to_write_more
     ) == advised
 
 
-@pytest.mark.parametrize(("method", "code"), [("events", "above-peak"), ("events+warm", None)])
+@pytest.mark.parametrize(("method", "code"), [("events", "faster-than-light"), ("events+warm", None)])
 def test_a_warm_cache_may_give_more_than_the_memorys_peak(method, code):
     device = DeviceIdentity("cuda", "A GPU", None, "g", timed_on="gpu")
     peak, rounds = Peak(9e11, "sheet"), Rounds(kernel_seconds=(1e-3,))
@@ -76,7 +76,7 @@ def test_a_warm_cache_may_give_more_than_the_memorys_peak(method, code):
     assert (why is None) == (code is None)
 
 
-@pytest.mark.parametrize(("users", "code"), [(2000.0, None), (900.0, "above-peak")])
+@pytest.mark.parametrize(("users", "code"), [(2000.0, None), (900.0, "faster-than-light")])
 def test_the_users_peak_counts_instead_of_the_devices(users, code):
     device = DeviceIdentity("cuda", "A GPU", None, "g", timed_on="gpu")
     timed = Measurement(None, Traffic(10**9, 0), device, "events", Rounds(kernel_seconds=(1e-3,)), Peak(9e11, "sheet"))

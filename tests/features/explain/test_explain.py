@@ -303,6 +303,9 @@ def test_a_conftest_explains_calls_that_nothing_else_explains(project):
         "def test_mine(bandwidth):\n"
         "    found = bandwidth.explain(mine, 3)\n"
         "    assert (found.bytes_moved, found.least_bytes) == (160, 80)\n"
-        "    assert str(found).startswith('2 steps move 160 B: 1 intermediate')\n",
+        "    assert str(found).startswith('2 steps move 160 B: 1 intermediate')\n"
+        "    measured = bandwidth(mine, 3, reads=160, explain=True)\n"
+        "    assert measured.least.by == 'explained bytes'\n"
+        "    assert abs(2 * measured.sol / measured.utilization - 1) < 1e-9\n",
     )
-    project.run_here().assert_outcomes(passed=1)
+    project.run_here("-obandwidth_peak=1000 GB/s").assert_outcomes(passed=1)

@@ -143,6 +143,7 @@ class Execution:
 
     blocks_run: how many of the grid's `blocks` were executed. Counts are of those; `scale` turns them into the grid's.
     bytes_read, bytes_written: distinct bytes over all arrays, those that two arguments share counted once.
+    bytes_fetched: those of `bytes_read` that were read before the launch wrote them.
     sample_spread: None where all blocks ran, else the largest relative difference of any total between two sampled
     blocks (0.0: all alike, so that scaling is exact unless the others differ from every sampled one).
     before_wait: lines that access global memory and may do so before the wait for the kernel launched before.
@@ -158,6 +159,7 @@ class Execution:
     arrays: tuple[ArrayCounts, ...]
     bytes_read: int
     bytes_written: int
+    bytes_fetched: int
     thread_instructions: int
     warp_instructions: int
     faults: tuple[AccessFault, ...] = ()
@@ -238,7 +240,10 @@ def _one_array(given: Sequence[tuple[int, ArrayCounts]]) -> ArrayCounts:
     )
 
 
-_SUMS = ("blocks", "blocks_run", "bytes_read", "bytes_written", "thread_instructions", "warp_instructions")
+_SUMS = (
+    *("blocks", "blocks_run", "bytes_read", "bytes_written", "bytes_fetched"),
+    *("thread_instructions", "warp_instructions"),
+)
 _Counted = TypeVar("_Counted", Counts, AccessCounts, SharedCounts, LocalCounts)
 
 
@@ -268,11 +273,13 @@ _PATTERNS: tuple[tuple[Pattern, int], ...] = (
 )
 # What an access does to the bytes that it touches.
 _READ, _WRITTEN = 1, 2
+# Set where it was read before it was written.
+_FETCHED = 4
 _DOES = {"load": _READ, "store": _WRITTEN, "atomic": _READ | _WRITTEN}
 
 
 class DistinctBytes:
-    """Keep for each granule of a region whether it was read, and whether it was written.
+    """Keep for each granule of a region whether it was read, whether before it was written, and whether it was written.
 
     granule_bytes: the narrowest global access of the kernel;
     aligned accesses touch whole granules, so counts are exact.
@@ -293,7 +300,9 @@ class DistinctBytes:
         self._found.clear()
         offset, mask = least(access.offset, access.mask)
         count = max(1, access.width // self._granule)
-        loops.mark(self._flags[region], 0, 0, offset, self._shift, mask, count, _DOES[access.kind])
+        does = _DOES[access.kind]
+        fetches = _FETCHED if does & _READ else 0
+        loops.mark(self._flags[region], 0, 0, offset, self._shift, mask, count, does, fetches, _WRITTEN)
 
     def read(self, region: Region, start: int, nbytes: int) -> int:
         """Count the bytes of a part of a region that were loaded or updated."""
@@ -303,13 +312,18 @@ class DistinctBytes:
         """Count the bytes of a part of a region that were stored or updated."""
         return self._count(region, _WRITTEN, start, nbytes)
 
+    def fetched(self, region: Region) -> int:
+        """Count the bytes of a region that were loaded or updated before the launch stored them."""
+        return self._count(region, _FETCHED, 0, region.nbytes)
+
     def _count(self, region: Region, what: int, start: int, nbytes: int) -> int:
         first, end = self._extents.get(region, (0, 0))
         low, high = max(start, first) // self._granule, -(-min(start + nbytes, end) // self._granule)
         if low >= high:
             return 0
         found = self._histogram(region, low, high)
-        return min(int(found[what] + found[_READ | _WRITTEN]) * self._granule, nbytes)
+        of_it = sum(int(number) for flags, number in enumerate(found[: 2 * _FETCHED]) if flags & what)
+        return min(of_it * self._granule, nbytes)
 
     def _histogram(self, region: Region, low: int, high: int) -> Array:
         """Count how many granules of a part have which flags; one look serves both questions about them."""
@@ -415,6 +429,9 @@ class TrafficCounter(Checker):
 
     def bytes_written(self, regions: Sequence[Region]) -> int:
         return sum(self._distinct.written(region, 0, region.nbytes) for region in regions)
+
+    def bytes_fetched(self, regions: Sequence[Region]) -> int:
+        return sum(map(self._distinct.fetched, regions))
 
     def _seen(self) -> list[int]:
         tables = (self._global, self._shared, self._local)

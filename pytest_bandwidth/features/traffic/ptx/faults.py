@@ -268,7 +268,7 @@ class InitialisationChecker(Checker):
                     sentence = "reads the __constant__ {array}, which has no value: set it with kernel.set"
                 self._faults.add("uninitialised", access.site, access.region, hit & access.mask, offset, sentence)
         if access.kind != "load":
-            loops.mark(flags, block_step, thread_step, offset, shift, mask, count, 1)
+            loops.mark(flags, block_step, thread_step, offset, shift, mask, count, 1, 0, 0)
         for element, undefined in enumerate(access.undefined):
             shape = (self.geometry.rows, self.geometry.lanes)
             row, lane = np.nonzero(spread(access.mask & undefined, shape))

@@ -288,6 +288,7 @@ class _Run:
             arrays=self._traffic.arrays(regions),
             bytes_read=self._traffic.bytes_read(regions),
             bytes_written=self._traffic.bytes_written(regions),
+            bytes_fetched=self._traffic.bytes_fetched(regions),
             thread_instructions=self._tally.threads,
             warp_instructions=self._tally.warps,
             faults=self._faults.faults,

@@ -129,16 +129,27 @@ def scatter(
                 data[b * block_step + t * thread_step, (offset[b, t] >> shift) + plus] = values[b, t]
 
 
-@compiled(types.void(plane(U8), I64, I64, given(I64), I64, given(BOOL), I64, U8))
+@compiled(types.void(plane(U8), I64, I64, given(I64), I64, given(BOOL), I64, U8, U8, U8))
 def mark(
-    flags: Any, block_step: Any, thread_step: Any, offset: Any, shift: Any, mask: Any, count: Any, bits: Any
+    flags: Any,
+    block_step: Any,
+    thread_step: Any,
+    offset: Any,
+    shift: Any,
+    mask: Any,
+    count: Any,
+    bits: Any,
+    first_bits: Any,
+    unless: Any,
 ) -> None:
-    """Set `bits` in `count` flags from each lane's granule on."""
+    """Set `bits` in `count` flags from each lane's granule on, and `first_bits` where none of `unless` is set yet."""
     for b in range(offset.shape[0]):
         for t in range(offset.shape[1]):
             if mask[b, t]:
                 row, first = b * block_step + t * thread_step, offset[b, t] >> shift
                 for place in range(count):
+                    if flags[row, first + place] & unless == 0:
+                        flags[row, first + place] |= first_bits
                     flags[row, first + place] |= bits
 
 
