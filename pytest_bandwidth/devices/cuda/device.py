@@ -80,6 +80,7 @@ from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, Version
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.roofline import SM_CLOCK_MHZ
 from pytest_bandwidth.domain.traffic import Traffic
 
 RANDOM_THREADS = 256
@@ -562,7 +563,7 @@ class CudaDevice(TimedDevice):
             "empty_seconds": self._timer.known_empty_seconds,
             FLOOR_SECONDS: floor,
             "event_step_seconds": self._timer.event_step_seconds,
-            "sm_clock_counted_mhz": self._timer.clock_mhz,
+            SM_CLOCK_MHZ: self._timer.clock_mhz,
             "sm_clock_nominal_mhz": self._nominal_clock_mhz,
             "sm_clock_reported_mhz": self._health.reading.sm_clock_mhz,
             "uncorrected_ecc_errors": self._health.reading.uncorrected_ecc_errors,
