@@ -99,10 +99,8 @@ class OldKernels:
         seen = self._seen[label]
         drops, new = tuple(seen.drops), tuple(row.figures.gbps for row in seen.rows)
         old = tuple(gbps * ratio for gbps, ratio in zip(new, seen.ratios, strict=True))
-        floor = max(seen.floors, default=0.0)
-        return OldCodeComparison(
-            Rules.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended, floor_seconds=floor
-        )
+        floor = max(seen.floors, default=(0.0, 0.0))
+        return OldCodeComparison(Rules.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended, floor=floor)
 
     def with_processes(self, judged: Judged) -> Judged:
         """Return a judged measurement with what its processes saw, before what further ones did."""
@@ -234,7 +232,7 @@ class OldKernels:
                 seen.rows.append(FreshRow(metrics_of_row(row, self._test.peak), seconds))
                 seen.drops.append(said[DROP])
                 seen.ratios.append(said[RATIO])
-                seen.floors.append(said[FLOOR])
+                seen.floors.append((said[FLOOR], said[FLOOR_SHARE]))
                 seen.resources = said[RESOURCES]
         return trouble
 
@@ -244,14 +242,14 @@ class _Seen:
     """Hold what new processes saw of a kernel that ran alternately with its old code.
 
     drops: of each, the median over the rounds of ln(its work's seconds ÷ the old code's); ratios: likewise of the whole
-    seconds, as they are; floors: what those hold beside the work. refused: why the machine code that was kept did not
-    run.
+    seconds, as they are; floors: what those hold beside the work, in seconds and as a share. refused: why the machine
+    code that was kept did not run.
     """
 
     rows: list[FreshRow] = field(default_factory=list)
     drops: list[float] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
-    floors: list[float] = field(default_factory=list)
+    floors: list[tuple[float, float]] = field(default_factory=list)
     resources: Mapping[str, int] | None = None
     sectors: Mapping[str, int] | None = None
     refused: str | None = None
@@ -310,7 +308,7 @@ def why_not_loadable(
 HANGS_SECONDS = 10.0
 HANGS_FACTOR = 100.0
 # In what is told of it in a row's `detail`.
-DROP, RATIO, FLOOR = "drop", "ratio", "floor"
+DROP, RATIO, FLOOR, FLOOR_SHARE = "drop", "ratio", "floor", "floor_share"
 RESOURCES, SECTORS, TROUBLE, REFUSED = "resources", "sectors", "trouble", "refused"
 
 Report = Callable[[Sequence[Mapping[str, Any]]], None]
@@ -403,7 +401,8 @@ def _seen_beside(
     resources = recorded_resources(asdict(old.resources)) if old.resources is not None else {}
     floor, both = floor_of_both(measured.floor_seconds, (*now, *before)), list(zip(now, before, strict=True))
     drop, ratio = median(math.log((n - floor) / (b - floor)) for n, b in both), median(n / b for n, b in both)
-    return {DROP: drop, RATIO: ratio, FLOOR: floor, RESOURCES: resources, SECTORS: sectors}
+    share = floor / min(*now, *before)
+    return {DROP: drop, RATIO: ratio, FLOOR: floor, FLOOR_SHARE: share, RESOURCES: resources, SECTORS: sectors}
 
 
 @contextmanager

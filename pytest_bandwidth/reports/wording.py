@@ -354,9 +354,9 @@ def sentence_of(decision: Decision) -> str:
 
 
 def _by_old_code(decision: Decision) -> str:
-    numbers, other, floor = decision.numbers, "the old code", decision.facts.get("floor_seconds")
-    if floor:
-        other += f", not counting the floor of {format_seconds(floor)}"
+    numbers, other = decision.numbers, "the old code"
+    if decision.facts.get("floor_share", 0.0) > FLOOR_SHOWN:
+        other += f", not counting the floor of {format_seconds(decision.facts['floor_seconds'])}"
     drop, tolerance = numbers.drop or 0.0, format_percent(numbers.tolerance or 0.0, 1)
     if decision.status is Status.OK:
         return f"costs at most {format_percent(max(numbers.high or 0.0, 0.0), 1)}: {_moved(drop, other)}"

@@ -24,6 +24,7 @@ from pytest_bandwidth.evidence import old_kernel
 from pytest_bandwidth.evidence.old_kernel import (
     DROP,
     FLOOR,
+    FLOOR_SHARE,
     RATIO,
     RESOURCES,
     SECTORS,
@@ -40,11 +41,13 @@ from pytest_bandwidth.judging.pairs import Looks
 
 FIGURES = {"status": "UNDECIDED", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
 # What a process sees of a label, by the number of the process.
-SURE = itertools.repeat({DROP: 0.0, RATIO: 1.0, FLOOR: 0.0, RESOURCES: {}})
+SURE = itertools.repeat({DROP: 0.0, RATIO: 1.0, FLOOR: 0.0, FLOOR_SHARE: 0.0, RESOURCES: {}})
 
 
 def noisy():
-    return ({DROP: drop, RATIO: 1.0, FLOOR: 0.0, RESOURCES: {}} for drop in itertools.cycle((0.4, -0.4)))
+    return (
+        {DROP: drop, RATIO: 1.0, FLOOR: 0.0, FLOOR_SHARE: 0.0, RESOURCES: {}} for drop in itertools.cycle((0.4, -0.4))
+    )
 
 
 def faults():

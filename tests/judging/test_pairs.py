@@ -152,7 +152,7 @@ def test_a_drop_leaves_out_the_floor_of_both(figure):
     pair = Pair(here, there, floor_seconds=3.0, seconds=(8.5, 8.0))
     assert pair.drop(figure) == pytest.approx(math.log(1.1))
     assert Pair(here, there).drop(figure) == pytest.approx(math.log(8.5 / 8.0))
-    assert comparison_of_pairs([pair] * 2, figure, None, "old", ended=True).floor_seconds == 3.0
+    assert comparison_of_pairs([pair] * 2, figure, None, "old", ended=True).floor == (3.0, 3 / 8)
 
 
 @pytest.mark.parametrize(("floor", "left_out"), [(None, 0.0), (3e-6, 3e-6), (4e-6, 0.0), (5e-6, 0.0)])
