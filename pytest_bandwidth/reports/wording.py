@@ -115,7 +115,7 @@ def reason_of(decision: Decision) -> str:
 def observation(measurement: Measurement) -> str:
     """Write what was seen: ``moved 805 MB in 2.91 ms: 277 GB/s (62 % of peak)``.
 
-    Of a short launch: ``moved 33.6 MB in 8.6 µs, of which 3.4 µs floor: …``.
+    Of a short launch: ``moved 8 kB in 8 µs, of which 3 µs floor: …``.
     Of what is counted: ``declared 524 kB read, 2.05 kB written; touched 262 kB read, 2.05 kB written``.
     """
     if measurement.device.counts_only:

@@ -30,7 +30,7 @@ BLOCKED, PLAIN = "events+block", "events"
 # Any other value than these makes CUDA, or HIP, wait at every launch.
 BLOCKING_VARIABLES = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
 EMPTY_TRIES = 5
-# Of a launch that does nothing: 2 ms on a card, and enough for event times that differ by the clock's step.
+# Of a launch that does nothing: soon done, and so many that some intervals differ by the step of event times.
 FLOOR_TRIES = 15
 # Event times come as float32 milliseconds, whose rounding is far less than this.
 SAME_SECONDS = 1e-9
@@ -224,8 +224,7 @@ LONG_SECONDS = 0.05
 # Waiting for the whole device may take so much longer than for the stream, and so large a share, without suspicion.
 OVERHANG_SECONDS = 50e-6
 OVERHANG_SHARE = 0.2
-# An interval so close to that of nothing at all holds no kernel: the shortest takes about 2 µs, and the step of event
-# times, which is measured, is far less than this.
+# An interval so close to that of nothing at all holds no kernel: the shortest takes about 2 µs.
 EMPTY_SLACK_SECONDS = 0.5e-6
 EMPTY_SLACK_SHARE = 0.2
 # A stream is blocked for at least so long, and so many times as long as the host was seen to need.
