@@ -2,20 +2,30 @@
 //
 //   bytes read (mk + kn)*s, bytes written mn*s, 2mnk FLOP
 //
-// Versions compute the same and differ in how often they ask for an element:
+// What bounds it: arithmetic, from a few hundred rows and columns on. The versions compute the same, and differ in how
+// often they ask for an element, and in how many multiply-adds an instruction does:
 //
-//   kernel         bytes asked for by loads            how
-//   gemm_naive     2mnk*s                              one thread per element of C, operands straight from memory
-//   gemm_tiled     (mk*ceil(n/32) + kn*ceil(m/32))*s   a block computes 32x32 of C from tiles in shared memory
-//   gemm_blocked   (mk*ceil(n/64) + kn*ceil(m/64))*s   64x64 of C, a thread computes 4x4 in registers, so that each
-//                                                      value read from shared memory serves four multiply-adds
+//   kernel           bytes asked for by loads              how
+//   gemm_naive       2mnk*s                                one thread per element of C, operands straight from memory
+//   gemm_tiled       (mk*ceil(n/32) + kn*ceil(m/32))*s     a block computes 32x32 of C from tiles in shared memory
+//   gemm_blocked     (mk*ceil(n/64) + kn*ceil(m/64))*s     64x64 of C, a thread computes 4x4 in registers, so that each
+//                                                          value read from shared memory serves four multiply-adds
+//   gemm_pipelined   (mk*ceil(n/128) + kn*ceil(m/128))*s   128x128 of C; the next tiles load while these are multiplied
 //
-// Blocks of (32, 8) threads for naive and tiled, (16, 16) for blocked; any two-dimensional grid; any shape: parts of a
-// tile outside the matrices count as zeros, and are neither read nor written. f16: products and sums in float, one
-// rounding at the end. Tensor cores are left to the libraries: a matmul of CuPy stands beside these in the suite.
+// Copy gemm_pipelined. What the others do wrong: naive waits for two loads per multiply-add. Tiled and blocked wait for
+// each tile before they multiply it, and for all warps twice a tile; they read single elements, and convert halves to
+// float, for which a multiprocessor does one multiply-add a lane and clock, where tensor cores do many. Products with
+// few rows make fewer tiles than a GPU has multiprocessors in each version: those need k split over blocks, too.
+//   _f32   8x8 of C in a thread's registers: 64 multiply-adds for four 16-byte reads of shared memory.
+//   _f16, _bf16   tensor cores (mma.sync), operands by cp.async and ldmatrix. bf16 needs sm_80; before it, and on AMD,
+//          these compute as gemm_blocked does. Hopper's full rate needs wgmma, which no other GPU has.
+//
+// Any two-dimensional grid. Blocks of (32, 8) threads for naive and tiled, (16, 16) for the others; any shape: parts of
+// a tile outside the matrices count as zeros, and are neither read nor written. Where rows are no multiple of 16 bytes,
+// pipelined reads single elements: pad them. Halves: sums in float, one rounding at the end.
 //
 // Reference: CUDA C++ Programming Guide, "Shared Memory"; Boehm, How to Optimize a CUDA Matmul Kernel,
-// https://siboehm.com/articles/22/CUDA-MMM.
+// https://siboehm.com/articles/22/CUDA-MMM; PTX ISA, "Matrix fragments for mma.m16n8k16"; CUTLASS, docs/efficient_gemm.
 
 #if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
 #ifndef __HIPCC_RTC__  // which has halves built in
@@ -24,6 +34,17 @@
 #else
 #include <cuda_fp16.h>
 #endif
+
+// bfloat16 is the upper half of a float, which needs no header.
+struct bf16 {
+    unsigned short bits;
+    bf16() = default;
+    __device__ explicit bf16(float value) {  // to the nearest, ties to even; NaN stays one
+        unsigned int all = __float_as_uint(value);
+        bits = value == value ? (all + 0x7fff + (all >> 16 & 1)) >> 16 : 0x7fff;
+    }
+    __device__ operator float() const { return __uint_as_float(static_cast<unsigned int>(bits) << 16); }
+};
 
 template <typename T>
 __device__ __forceinline__ void gemm_naive(T* c, const T* a, const T* b, long long m, long long n, long long k) {
@@ -125,6 +146,323 @@ __device__ __forceinline__ void gemm_blocked(T* c, const T* a, const T* b, long 
     }
 }
 
+// ---- pipelined ------------------------------------------------------------------------------------------------------
+
+static constexpr int WIDE_TILE = 128;  // rows and columns of C per block
+static constexpr int WIDE_THREADS = 256;
+
+__device__ __forceinline__ int within(long long left, int most) {
+    return static_cast<int>(left < most ? left : most);
+}
+
+// Whether 16 bytes can be read at once: at the start of every row.
+template <typename T>
+__device__ __forceinline__ bool aligned(const T* c, const T* a, const T* b, long long n, long long k) {
+    unsigned long long all = reinterpret_cast<unsigned long long>(c) | reinterpret_cast<unsigned long long>(a) |
+                             reinterpret_cast<unsigned long long>(b);
+    return (all | n * sizeof(T) | k * sizeof(T)) % 16 == 0;
+}
+
+#if defined(__CUDA_ARCH__)
+#if __CUDA_ARCH__ >= 800
+#define COPIES_ASYNCHRONOUSLY
+#endif
+__device__ __forceinline__ unsigned int shared_address(const void* at) {
+    return static_cast<unsigned int>(__cvta_generic_to_shared(at));
+}
+#endif
+
+// Trick: the copy goes past the registers, and runs on while the warp multiplies. Turing and AMD have none, and wait.
+template <typename V>
+__device__ __forceinline__ void copy(V* to, const void* from) {
+#if defined(COPIES_ASYNCHRONOUSLY)
+    if (sizeof(V) == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
+#else
+    *to = *static_cast<const V*>(from);
+#endif
+}
+__device__ __forceinline__ void end_of_stage() {
+#if defined(COPIES_ASYNCHRONOUSLY)
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int STAGES_UNDER_WAY>
+__device__ __forceinline__ void wait_for_stage() {
+#if defined(COPIES_ASYNCHRONOUSLY)
+    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES_UNDER_WAY) : "memory");
+#endif
+}
+
+// What lies outside the matrix counts as zeros.
+template <typename V>
+__device__ __forceinline__ void copy_if(bool inside, V* to, const void* from) {
+    if (inside)
+        copy(to, from);
+    else
+        *to = V{};
+}
+
+static constexpr int F32_DEPTH = 16;  // columns of A and rows of B per step
+
+struct F32Tiles {
+    // A's lies transposed, so that a thread's four rows are neighbours; the padding spreads four rows of eight columns,
+    // which a warp copies at once, over all banks.
+    float a[2][F32_DEPTH][WIDE_TILE + 4], b[2][F32_DEPTH][WIDE_TILE];
+};
+
+template <bool ALIGNED>
+__device__ __forceinline__ void pipelined(F32Tiles& tiles, float* c, const float* a, const float* b, long long m,
+                                          long long n, long long k) {
+    const int x = threadIdx.x, y = threadIdx.y, thread = y * 16 + x, lane = thread % 32, warp = thread / 32;
+    for (long long row0 = blockIdx.y * (long long)WIDE_TILE; row0 < m; row0 += gridDim.y * (long long)WIDE_TILE) {
+        for (long long col0 = blockIdx.x * (long long)WIDE_TILE; col0 < n; col0 += gridDim.x * (long long)WIDE_TILE) {
+            const int rows = within(m - row0, WIDE_TILE), cols = within(n - col0, WIDE_TILE);
+            auto load = [&](long long k0, int buffer) {
+                const int depth = within(k - k0, F32_DEPTH);
+                const int a_row = 16 * warp + lane / 8, a_col = lane % 8;
+                const float* a_from = a + (row0 + a_row) * k + k0 + a_col;
+#pragma unroll 1
+                for (int i = 0; i < 16; i += 4, a_from += 4 * k) {
+                    copy_if(a_row + i < rows && a_col < depth, &tiles.a[buffer][a_col][a_row + i], a_from);
+                    copy_if(a_row + i < rows && a_col + 8 < depth, &tiles.a[buffer][a_col + 8][a_row + i], a_from + 8);
+                }
+#pragma unroll 1
+                for (int row = 2 * warp; row < 2 * warp + 2; ++row) {
+                    const float* from = b + (k0 + row) * n + col0;
+                    float* to = tiles.b[buffer][row];
+                    if (ALIGNED)
+                        copy_if(row < depth && 4 * lane < cols, reinterpret_cast<float4*>(to) + lane, from + 4 * lane);
+                    for (int col = lane; !ALIGNED && col < WIDE_TILE; col += 32)
+                        copy_if(row < depth && col < cols, to + col, from + col);
+                }
+                end_of_stage();
+            };
+            // A thread's 8x8 are four squares of 4x4, half a tile apart: neighbours then read neighbouring 16 bytes.
+            float sum[8][8] = {};
+            load(0, 0);
+            int buffer = 0;
+            for (long long k0 = 0; k0 < k; k0 += F32_DEPTH, buffer ^= 1) {
+                // Trick: the next tiles are on their way while these are multiplied. With two buffers one barrier a
+                // step is enough, since nobody reads the one that is written.
+                wait_for_stage<0>();
+                __syncthreads();
+                if (k0 + F32_DEPTH < k) load(k0 + F32_DEPTH, buffer ^ 1);
+#pragma unroll
+                for (int i = 0; i < F32_DEPTH; ++i) {
+                    float of_a[8], of_b[8];
+#pragma unroll
+                    for (int s = 0; s < 8; s += 4) {
+                        *reinterpret_cast<float4*>(of_a + s) =
+                            *reinterpret_cast<const float4*>(&tiles.a[buffer][i][4 * y + 16 * s]);
+                        *reinterpret_cast<float4*>(of_b + s) =
+                            *reinterpret_cast<const float4*>(&tiles.b[buffer][i][4 * x + 16 * s]);
+                    }
+#pragma unroll
+                    for (int r = 0; r < 8; ++r) {
+#pragma unroll
+                        for (int s = 0; s < 8; ++s) sum[r][s] += of_a[r] * of_b[s];
+                    }
+                }
+            }
+            wait_for_stage<0>();
+            __syncthreads();  // before the next tiles overwrite these
+#pragma unroll
+            for (int r = 0; r < 8; ++r) {
+                const int row = 4 * y + r % 4 + 64 * (r / 4);
+                if (row >= rows) continue;
+#pragma unroll
+                for (int s = 0; s < 8; s += 4) {
+                    const int col = 4 * x + 16 * s;
+                    const long long at = (row0 + row) * n + col0 + col;
+                    if (ALIGNED && col < cols)
+                        reinterpret_cast<float4*>(c)[at / 4] =
+                            make_float4(sum[r][s], sum[r][s + 1], sum[r][s + 2], sum[r][s + 3]);
+#pragma unroll
+                    for (int i = 0; i < 4; ++i)
+                        if (!ALIGNED && col + i < cols) c[at + i] = sum[r][s + i];
+                }
+            }
+        }
+    }
+}
+
+#if defined(__CUDA_ARCH__)  // AMD's matrix instructions are others
+
+// The instructions: D += A*B of 16x8x16 elements, four or eight of each in a lane (PTX ISA has a figure).
+__device__ __forceinline__ void multiply(float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2],
+                                         const __half*) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+#pragma unroll
+    for (int half = 0; half < 2; ++half)  // Turing's is half as deep
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
+#endif
+}
+__device__ __forceinline__ void multiply(float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2],
+                                         const bf16*) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Four 8x8 matrices of halves, whose rows are 16 bytes each; lane i gives the address of row i of them all.
+__device__ __forceinline__ void load_matrices(unsigned int (&to)[4], const uint4* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+__device__ __forceinline__ void load_transposed(unsigned int (&to)[4], const uint4* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+static constexpr int HALF_DEPTH = 32;  // columns of A and rows of B per stage
+static constexpr int STAGES = 3;       // that many make the 48 KiB of shared memory that every block may have
+static constexpr int CHUNK = 8;        // halves in 16 bytes
+static constexpr int A_CHUNKS = HALF_DEPTH / CHUNK, B_CHUNKS = WIDE_TILE / CHUNK;  // in a row of a tile
+static constexpr int A_STAGE = WIDE_TILE * A_CHUNKS, STAGE = A_STAGE + HALF_DEPTH * B_CHUNKS;
+static constexpr int A_ROWS = WIDE_THREADS / A_CHUNKS, B_ROWS = WIDE_THREADS / B_CHUNKS;  // that all threads fill once
+static constexpr int C_PITCH = B_CHUNKS + 1;  // one more keeps the rows of C in different banks
+
+// Trick: where a chunk lies in its row depends on the row (a swizzle). The eight rows that one matrix load reads then
+// lie in different banks, without padding.
+__device__ __forceinline__ int a_place(int row, int chunk) { return row * A_CHUNKS + (chunk ^ (row / 2 % A_CHUNKS)); }
+__device__ __forceinline__ int b_place(int row, int chunk) { return A_STAGE + row * B_CHUNKS + (chunk ^ (row % 8)); }
+
+// A chunk of a tile: its first `inside` elements lie in the matrix, the others count as zeros.
+template <bool ALIGNED, typename T>
+__device__ __forceinline__ void fill(uint4* to, const T* from, int inside) {
+    if (ALIGNED)
+        copy_if(inside > 0, to, from);
+    else
+        for (int i = 0; i < CHUNK; ++i)
+            reinterpret_cast<unsigned short*>(to)[i] =
+                i < inside ? reinterpret_cast<const unsigned short*>(from)[i] : 0;
+}
+
+// tiles: of A and B, a stage after the other; at the end, of C.
+template <bool ALIGNED, typename T>
+__device__ __forceinline__ void tensor(uint4* tiles, T* c, const T* a, const T* b, long long m, long long n,
+                                       long long k) {
+    const int thread = threadIdx.y * 16 + threadIdx.x, lane = thread % 32, warp = thread / 32;
+    // Of 128x128, a warp computes 64x32: four by four of what an instruction does.
+    const int warp_row = warp / 4 * 64, warp_col = warp % 4 * 32;
+    const int a_from_row = thread / A_CHUNKS, a_from = thread % A_CHUNKS;
+    const int b_from_row = thread / B_CHUNKS, b_from = thread % B_CHUNKS;
+    const int steps = static_cast<int>((k + HALF_DEPTH - 1) / HALF_DEPTH);
+    for (long long row0 = blockIdx.y * (long long)WIDE_TILE; row0 < m; row0 += gridDim.y * (long long)WIDE_TILE) {
+        for (long long col0 = blockIdx.x * (long long)WIDE_TILE; col0 < n; col0 += gridDim.x * (long long)WIDE_TILE) {
+            const T* a_next = a + (row0 + a_from_row) * k + a_from * CHUNK;
+            const T* b_next = b + b_from_row * n + col0 + b_from * CHUNK;
+            const int rows = within(m - row0, WIDE_TILE) - a_from_row;
+            const int cols = within(n - col0, WIDE_TILE) - b_from * CHUNK;
+            auto load = [&](int step, uint4* stage) {
+                const int depth = within(k - static_cast<long long>(step) * HALF_DEPTH, HALF_DEPTH);
+                if (depth > 0) {
+#pragma unroll
+                    for (int i = 0; i < 2; ++i) {
+                        fill<ALIGNED>(stage + a_place(a_from_row + i * A_ROWS, a_from), a_next + i * A_ROWS * k,
+                                      i * A_ROWS < rows ? depth - a_from * CHUNK : 0);
+                        fill<ALIGNED>(stage + b_place(b_from_row + i * B_ROWS, b_from), b_next + i * B_ROWS * n,
+                                      b_from_row + i * B_ROWS < depth ? cols : 0);
+                    }
+                    a_next += HALF_DEPTH;
+                    b_next += HALF_DEPTH * n;
+                }
+                end_of_stage();  // also of none, so that stages can be counted
+            };
+            float sum[4][4][4] = {};
+#pragma unroll
+            for (int step = 0; step < STAGES - 1; ++step) load(step, tiles + step * STAGE);
+            uint4 *stage = tiles, *free_stage = tiles + (STAGES - 1) * STAGE;
+            for (int step = 0; step < steps; ++step) {
+                wait_for_stage<STAGES - 2>();
+                __syncthreads();  // this stage is there, and that of the step before is read by nobody any more
+                load(step + STAGES - 1, free_stage);
+                free_stage = stage;
+#pragma unroll
+                for (int deep = 0; deep < HALF_DEPTH / 16; ++deep) {
+                    unsigned int of_a[4][4], of_b[2][4];
+#pragma unroll
+                    for (int i = 0; i < 4; ++i)
+                        load_matrices(of_a[i], stage + a_place(warp_row + 16 * i + lane % 16, 2 * deep + lane / 16));
+#pragma unroll
+                    for (int j = 0; j < 2; ++j)
+                        load_transposed(of_b[j], stage + b_place(16 * deep + lane % 16,
+                                                                 warp_col / CHUNK + 2 * j + lane / 16));
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+                        for (int j = 0; j < 4; ++j) {
+                            const unsigned int of_columns[2] = {of_b[j / 2][j % 2 * 2], of_b[j / 2][j % 2 * 2 + 1]};
+                            multiply(sum[i][j], of_a[i], of_columns, c);
+                        }
+                    }
+                }
+                stage = stage == tiles + (STAGES - 1) * STAGE ? tiles : stage + STAGE;
+            }
+            // Trick: C goes through shared memory, so that 16 lanes write 256 bytes of a row.
+            wait_for_stage<0>();
+            __syncthreads();
+            T* staged = reinterpret_cast<T*>(tiles);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+#pragma unroll
+                    for (int half = 0; half < 2; ++half) {
+                        int row = warp_row + 16 * i + 8 * half + lane / 4, col = warp_col + 8 * j + lane % 4 * 2;
+                        struct alignas(4) {
+                            T first, second;
+                        } pair = {static_cast<T>(sum[i][j][2 * half]), static_cast<T>(sum[i][j][2 * half + 1])};
+                        *reinterpret_cast<decltype(pair)*>(staged + row * C_PITCH * CHUNK + col) = pair;
+                    }
+                }
+            }
+            __syncthreads();
+#pragma unroll
+            for (int i = thread; i < WIDE_TILE * B_CHUNKS; i += WIDE_THREADS) {
+                long long row = row0 + i / B_CHUNKS, col = col0 + i % B_CHUNKS * CHUNK;
+                int place = i / B_CHUNKS * C_PITCH + i % B_CHUNKS;
+                if (ALIGNED && row < m && col < n) *reinterpret_cast<uint4*>(c + row * n + col) = tiles[place];
+                for (int s = 0; s < CHUNK; ++s)
+                    if (!ALIGNED && row < m && col + s < n) c[row * n + col + s] = staged[place * CHUNK + s];
+            }
+            __syncthreads();  // before the next tiles overwrite these
+        }
+    }
+}
+
+#endif
+
+template <int LEAST_ARCH, typename T>
+__device__ __forceinline__ void tensor_or_blocked(T* c, const T* a, const T* b, long long m, long long n, long long k) {
+#if defined(__CUDA_ARCH__)
+    if (__CUDA_ARCH__ >= LEAST_ARCH) {
+        __shared__ uint4 tiles[STAGES * STAGE];
+        if (aligned(c, a, b, n, k))
+            tensor<true>(tiles, c, a, b, m, n, k);
+        else
+            tensor<false>(tiles, c, a, b, m, n, k);
+        return;
+    }
+#endif
+    gemm_blocked(c, a, b, m, n, k);
+}
+
 extern "C" __global__ void gemm_naive_f32(float* __restrict__ c, const float* __restrict__ a,
                                           const float* __restrict__ b, long long m, long long n, long long k) {
     gemm_naive(c, a, b, m, n, k);
@@ -148,4 +486,30 @@ extern "C" __global__ void gemm_blocked_f32(float* __restrict__ c, const float* 
 extern "C" __global__ void gemm_blocked_f16(__half* __restrict__ c, const __half* __restrict__ a,
                                             const __half* __restrict__ b, long long m, long long n, long long k) {
     gemm_blocked(c, a, b, m, n, k);
+}
+// Two blocks on a multiprocessor: one multiplies while the other waits. That leaves a thread 128 registers. Turing has
+// shared memory for one.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define BLOCKS_AT_ONCE 1
+#else
+#define BLOCKS_AT_ONCE 2
+#endif
+extern "C" __global__ void __launch_bounds__(WIDE_THREADS, BLOCKS_AT_ONCE)
+    gemm_pipelined_f32(float* __restrict__ c, const float* __restrict__ a, const float* __restrict__ b, long long m,
+                       long long n, long long k) {
+    __shared__ __align__(16) F32Tiles tiles;
+    if (aligned(c, a, b, n, k))
+        pipelined<true>(tiles, c, a, b, m, n, k);
+    else
+        pipelined<false>(tiles, c, a, b, m, n, k);
+}
+extern "C" __global__ void __launch_bounds__(WIDE_THREADS, BLOCKS_AT_ONCE)
+    gemm_pipelined_f16(__half* __restrict__ c, const __half* __restrict__ a, const __half* __restrict__ b, long long m,
+                       long long n, long long k) {
+    tensor_or_blocked<750>(c, a, b, m, n, k);
+}
+extern "C" __global__ void __launch_bounds__(WIDE_THREADS, BLOCKS_AT_ONCE)
+    gemm_pipelined_bf16(bf16* __restrict__ c, const bf16* __restrict__ a, const bf16* __restrict__ b, long long m,
+                        long long n, long long k) {
+    tensor_or_blocked<800>(c, a, b, m, n, k);
 }

@@ -8,14 +8,23 @@
 //   q4_0_gemv, _gemm    Y (m x n) = X (m x k) * W^T  kn*18/32 + (mk + mn)*s                  2mnk
 //   linear_gemv, _gemm  the same, W unpacked         (kn + mk + mn)*s                        2mnk
 //
-// Versions of the product:
-//   fused      q4_0_gemv or q4_0_gemm unpacks in registers: weights cost kn*18/32 bytes.
-//   separate   q4_0_dequantize, then linear_gemv or linear_gemm: kn*18/32 + 2*kn*s, 15 times as many at float.
-// A warp computes one column of Y: its lanes share a row of W, and add up at the end. gemv goes over that row once per
-// row of X; gemm once per eight.
+// What bounds it: memory, as long as unpacking takes few instructions. A weight is 9/16 of a byte, so that a
+// multiprocessor has time for a handful of instructions for each.
 //
-// One-dimensional blocks of whole warps for the products, of any size for dequantize; any grid; any sizes, 0 included.
-// Where k is no multiple of 32 the last block of a row is stored whole. f16: sums in float, one rounding at the end.
+// Versions of dequantize: plain (_f32, _f16) loads a byte and stores single elements, 16 apart. Copy the wide one
+// (_f32x4, _f16x8): it stores 16 bytes at a time.
+//
+// Versions of the product:
+//   fused      q4_0_gemv or q4_0_gemm unpacks in registers: weights cost kn*18/32 bytes. A warp computes one column of
+//              Y: its lanes share a row of W, two bytes each, and add up at the end. It takes 49 instructions for four
+//              weights. gemv goes over that row once per row of X; gemm once per eight.
+//   planar     q4_0_gemv_planar: copy this one. Nibbles and scales lie in arrays of their own, so that a lane loads the
+//              nibbles of a block at once, of four rows; what they meet of X comes from shared memory.
+//   separate   q4_0_dequantize, then linear_gemv or linear_gemm: kn*18/32 + 2*kn*s, 15 times as many at float.
+//
+// One-dimensional blocks of whole warps for the products, of 256 threads for planar, of any size for dequantize; any
+// grid; any sizes, 0 included. Where k is no multiple of 32 the last block of a row is stored whole. f16: sums in
+// float, one rounding at the end.
 //
 // Reference: llama.cpp, ggml/src/ggml-common.h (block_q4_0) and ggml-quants.c (dequantize_row_q4_0),
 // https://github.com/ggml-org/llama.cpp.
@@ -121,6 +130,146 @@ __device__ __forceinline__ void linear_product(T* y, const T* x, const T* w, lon
     }
 }
 
+// ---- wide, planar ---------------------------------------------------------------------------------------------------
+
+// 16 bytes as elements. A store of it is one instruction.
+template <typename T>
+struct __align__(16) Pack {
+    T elements[16 / sizeof(T)];
+};
+
+template <typename T>
+struct __align__(4 * sizeof(T)) Four {
+    T elements[4];
+};
+
+// One thread per nibbles of two times 16 bytes of elements: their low ones, and their high ones.
+template <typename T>
+__device__ __forceinline__ void dequantize_wide(T* out, const unsigned char* blocks, long long n) {
+    constexpr int WIDTH = 16 / sizeof(T), THREADS_A_BLOCK = BLOCK_ELEMENTS / 2 / WIDTH;
+    const bool is_aligned = reinterpret_cast<unsigned long long>(out) % 16 == 0;
+    const long long all = (n + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS * THREADS_A_BLOCK;
+#pragma unroll 1  // unrolled, each thread would divide 64-bit numbers for the trip count
+    for (long long i = thread_index(); i < all; i += thread_count()) {
+        const long long first = i / THREADS_A_BLOCK * BLOCK_ELEMENTS;
+        const int j = i % THREADS_A_BLOCK * WIDTH;
+        const unsigned char* block = blocks + i / THREADS_A_BLOCK * BLOCK_BYTES;
+        const float scale = scale_of(block);
+        Pack<T> low, high;
+#pragma unroll
+        for (int pair = 0; pair < WIDTH; pair += 2) {
+            const unsigned int nibbles = *reinterpret_cast<const unsigned short*>(block + SCALE_BYTES + j + pair);
+            low.elements[pair] = static_cast<T>(low_nibble(nibbles) * scale);
+            low.elements[pair + 1] = static_cast<T>(low_nibble(nibbles >> 8) * scale);
+            high.elements[pair] = static_cast<T>(high_nibble(nibbles) * scale);
+            high.elements[pair + 1] = static_cast<T>(high_nibble(nibbles >> 8) * scale);
+        }
+        if (is_aligned && first + BLOCK_ELEMENTS <= n) {
+            reinterpret_cast<Pack<T>*>(out)[(first + j) / WIDTH] = low;
+            reinterpret_cast<Pack<T>*>(out)[(first + j + BLOCK_ELEMENTS / 2) / WIDTH] = high;
+            continue;
+        }
+#pragma unroll
+        for (int e = 0; e < WIDTH; ++e) {
+            if (first + j + e < n) out[first + j + e] = low.elements[e];
+            if (first + j + BLOCK_ELEMENTS / 2 + e < n) out[first + j + BLOCK_ELEMENTS / 2 + e] = high.elements[e];
+        }
+    }
+}
+
+static constexpr int WARPS = 8, COLS = 4;                // of Y, and rows of W, that a warp computes together
+static constexpr int STAGED = 128;                       // blocks of X that lie in shared memory, of 32 elements
+static constexpr int PITCH = BLOCK_ELEMENTS + 4;         // four more keep the blocks of eight lanes in different banks
+
+__device__ __forceinline__ uint4 nibbles_at(const unsigned char* at, bool is_aligned) {
+    if (is_aligned) return *reinterpret_cast<const uint4*>(at);
+    unsigned int words[4] = {};
+    for (int i = 0; i < 16; ++i) words[i / 4] |= static_cast<unsigned int>(at[i]) << 8 * (i % 4);
+    return {words[0], words[1], words[2], words[3]};
+}
+
+// Trick: a nibble in the highest four bits of the mantissa of 16.0f makes it 16 + nibble, without a conversion.
+template <int NIBBLE>
+__device__ __forceinline__ float sixteen_and(unsigned int word) {
+    constexpr int SHIFT = 19 - 4 * NIBBLE;
+    return __uint_as_float(0x41800000u | ((SHIFT >= 0 ? word << (SHIFT & 31) : word >> (-SHIFT & 31)) & 0x780000u));
+}
+
+// Y = X*W^T. A lane has a block of 32 weights of each of four rows of W, which meet one reading of X.
+template <typename T>
+__device__ __forceinline__ void planar_product(T* y, const T* x, const unsigned char* nibbles,
+                                               const unsigned char* scales, long long m, long long n, long long k) {
+    __shared__ __align__(16) float staged[STAGED * PITCH];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const long long blocks_per_row = (k + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
+    const bool is_aligned = reinterpret_cast<unsigned long long>(nibbles) % 16 == 0;
+    const bool x_is_aligned = reinterpret_cast<unsigned long long>(x) % sizeof(Four<T>) == 0 && k % 4 == 0;
+    const long long step = gridDim.x * (long long)(WARPS * COLS);
+    for (long long col0 = blockIdx.x * (long long)(WARPS * COLS); col0 < n; col0 += step) {
+        const long long col = col0 + warp * COLS;
+        for (long long row = 0; row < m; ++row) {
+            float sum[COLS] = {};
+            for (long long first = 0; first < blocks_per_row; first += STAGED) {
+                const int count = static_cast<int>(blocks_per_row - first < STAGED ? blocks_per_row - first : STAGED);
+                __syncthreads();  // before this X overwrites the one before
+                for (int i = 4 * threadIdx.x; i < count * BLOCK_ELEMENTS; i += 4 * WARPS * 32) {
+                    const T* from = x + row * k + first * BLOCK_ELEMENTS + i;
+                    const long long inside = k - first * BLOCK_ELEMENTS - i;
+                    Four<T> of_x = {};
+                    if (x_is_aligned && inside > 0)
+                        of_x = *reinterpret_cast<const Four<T>*>(from);
+                    else
+                        for (int e = 0; e < 4; ++e) of_x.elements[e] = e < inside ? from[e] : static_cast<T>(0.0f);
+                    *reinterpret_cast<float4*>(staged + i / BLOCK_ELEMENTS * PITCH + i % BLOCK_ELEMENTS) = make_float4(
+                        static_cast<float>(of_x.elements[0]), static_cast<float>(of_x.elements[1]),
+                        static_cast<float>(of_x.elements[2]), static_cast<float>(of_x.elements[3]));
+                }
+                __syncthreads();
+                for (int b = lane; b < count; b += 32) {
+                    uint4 packed[COLS];
+                    float scale[COLS];
+#pragma unroll
+                    for (int c = 0; c < COLS; ++c) {  // all loads before the first use
+                        const long long at = (col + c) * blocks_per_row + first + b;
+                        packed[c] = col + c < n ? nibbles_at(nibbles + at * 16, is_aligned) : uint4{};
+                        scale[c] = col + c < n ? scale_of(scales + at * SCALE_BYTES) : 0.0f;
+                    }
+                    float products[COLS] = {}, of_x = 0.0f;
+#pragma unroll
+                    for (int w = 0; w < 4; ++w) {
+                        const float4 low = *reinterpret_cast<const float4*>(staged + b * PITCH + 4 * w);
+                        const float4 high = *reinterpret_cast<const float4*>(staged + b * PITCH + 4 * w + 16);
+                        of_x += low.x + low.y + low.z + low.w + high.x + high.y + high.z + high.w;
+#pragma unroll
+                        for (int c = 0; c < COLS; ++c) {
+                            const unsigned int word = w == 0   ? packed[c].x
+                                                      : w == 1 ? packed[c].y
+                                                      : w == 2 ? packed[c].z
+                                                               : packed[c].w;
+                            products[c] += sixteen_and<0>(word) * low.x;
+                            products[c] += sixteen_and<1>(word) * high.x;
+                            products[c] += sixteen_and<2>(word) * low.y;
+                            products[c] += sixteen_and<3>(word) * high.y;
+                            products[c] += sixteen_and<4>(word) * low.z;
+                            products[c] += sixteen_and<5>(word) * high.z;
+                            products[c] += sixteen_and<6>(word) * low.w;
+                            products[c] += sixteen_and<7>(word) * high.w;
+                        }
+                    }
+#pragma unroll
+                    for (int c = 0; c < COLS; ++c)
+                        sum[c] += scale[c] * (products[c] - 24.0f * of_x);  // each is 16 + 8 too large
+                }
+            }
+#pragma unroll
+            for (int c = 0; c < COLS; ++c) {
+                float total = warp_sum(sum[c]);
+                if (lane == 0 && col + c < n) y[row * n + col + c] = static_cast<T>(total);
+            }
+        }
+    }
+}
+
 static constexpr int GEMM_ROWS = 8;  // rows of X that one pass over a row of W serves
 
 extern "C" __global__ void q4_0_dequantize_f32(float* __restrict__ out, const unsigned char* __restrict__ blocks,
@@ -130,6 +279,26 @@ extern "C" __global__ void q4_0_dequantize_f32(float* __restrict__ out, const un
 extern "C" __global__ void q4_0_dequantize_f16(__half* __restrict__ out, const unsigned char* __restrict__ blocks,
                                                long long n) {
     dequantize(out, blocks, n);
+}
+extern "C" __global__ void q4_0_dequantize_f32x4(float* __restrict__ out, const unsigned char* __restrict__ blocks,
+                                                 long long n) {
+    dequantize_wide(out, blocks, n);
+}
+extern "C" __global__ void q4_0_dequantize_f16x8(__half* __restrict__ out, const unsigned char* __restrict__ blocks,
+                                                 long long n) {
+    dequantize_wide(out, blocks, n);
+}
+extern "C" __global__ void q4_0_gemv_planar_f32(float* __restrict__ y, const float* __restrict__ x,
+                                                const unsigned char* __restrict__ nibbles,
+                                                const unsigned char* __restrict__ scales, long long m, long long n,
+                                                long long k) {
+    planar_product(y, x, nibbles, scales, m, n, k);
+}
+extern "C" __global__ void q4_0_gemv_planar_f16(__half* __restrict__ y, const __half* __restrict__ x,
+                                                const unsigned char* __restrict__ nibbles,
+                                                const unsigned char* __restrict__ scales, long long m, long long n,
+                                                long long k) {
+    planar_product(y, x, nibbles, scales, m, n, k);
 }
 extern "C" __global__ void q4_0_gemv_f32(float* __restrict__ y, const float* __restrict__ x,
                                          const unsigned char* __restrict__ blocks, long long m, long long n,

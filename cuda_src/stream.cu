@@ -8,23 +8,30 @@
 //   add      out = a + b            2n*s         n*s             n
 //   triad    out = b + scalar*c     2n*s         n*s             2n
 //
-// Versions: _f32, _f16 and _f64 access one element at a time; _f32x4 and _f16x8 access 16 bytes at a time, the widest
-// load there is before Blackwell, which asks for the same bytes with a quarter or an eighth of the instructions; and
-// they have 64 bytes of loads under way in each thread. By Little's law that is what fills a fast memory: CUB wants
-// 16 KiB in flight on each multiprocessor of an A100, 48 on an H200 and 64 on a B200 (cub/device/dispatch/tuning,
-// transform), and one load of 4 bytes in each of 2048 threads is 8.
+// What bounds them: the memory, if a thread asks for enough before it waits. By Little's law that is what fills a fast
+// memory: CUB wants 16 KiB in flight on each multiprocessor of an A100, 48 on an H200 and 64 on a B200
+// (cub/device/dispatch/tuning, transform).
+//
+//   _f32, _f16, _f64            plain: one element at a time. Each of 2048 threads has one load of 4 bytes under way,
+//                               which is 8 KiB on a multiprocessor, and executes as many instructions for it as for
+//                               16 bytes. A half takes as many as a float.
+//   _f32x4, _f16x8, _bf16x8     wide, those to copy: 16 bytes an access, the widest there is before Blackwell, and 64
+//                               bytes of loads under way in each thread. To a copy, bfloat16 are as good as halves.
 //
 // Every kernel takes any grid of one-dimensional blocks and any n, 0 included. Arrays must not overlap. Scalars of the
-// f16 kernels are float: half is a storage format here, the arithmetic is done in float and rounded once.
+// kernels for halves are float: a storage format here, the arithmetic is done in float and rounded once.
 //
 // Reference: McCalpin, STREAM, https://www.cs.virginia.edu/stream/ref.html (copy, scale, add, triad);
 // Deakin et al., BabelStream, https://github.com/UoB-HPC/BabelStream.
 
 #if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
-#ifndef __HIPCC_RTC__  // which has halves built in
+#ifndef __HIPCC_RTC__  // which has both kinds of halves built in
+#include <hip/hip_bfloat16.h>
 #include <hip/hip_fp16.h>
 #endif
+typedef hip_bfloat16 __nv_bfloat16;
 #else
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #endif
 
@@ -42,6 +49,9 @@ using ArithmeticOf = typename Arithmetic<T>::type;
 
 // A grid-stride loop lets any grid cover any n: thread i takes elements i, i + threads, i + 2*threads ... Neighbouring
 // threads take neighbouring elements, so that a warp's accesses fall into as few 32-byte sectors as can be.
+//
+// `unroll 1`: before a loop unrolled by four each thread divides 64-bit numbers, to know how many rounds it has: forty
+// instructions, where it mostly has one round.
 __device__ __forceinline__ long long thread_index() { return blockIdx.x * (long long)blockDim.x + threadIdx.x; }
 __device__ __forceinline__ long long thread_count() { return gridDim.x * (long long)blockDim.x; }
 
@@ -52,22 +62,26 @@ __device__ __forceinline__ long long thread_count() { return gridDim.x * (long l
 template <typename T, typename W>
 __device__ __forceinline__ void read(W* sink, const T* in, W never, long long n) {
     W sum = 0;
+#pragma unroll 1
     for (long long i = thread_index(); i < n; i += thread_count()) sum += static_cast<W>(in[i]);
     if (sum == never) *sink = sum;
 }
 
 template <typename T, typename W>
 __device__ __forceinline__ void write(T* out, W value, long long n) {
+#pragma unroll 1
     for (long long i = thread_index(); i < n; i += thread_count()) out[i] = static_cast<T>(value);
 }
 
 template <typename T>
 __device__ __forceinline__ void copy(T* out, const T* in, long long n) {
+#pragma unroll 1
     for (long long i = thread_index(); i < n; i += thread_count()) out[i] = in[i];
 }
 
 template <typename T, typename W>
 __device__ __forceinline__ void scale(T* out, const T* in, W scalar, long long n) {
+#pragma unroll 1
     for (long long i = thread_index(); i < n; i += thread_count())
         out[i] = static_cast<T>(scalar * static_cast<W>(in[i]));
 }
@@ -75,12 +89,14 @@ __device__ __forceinline__ void scale(T* out, const T* in, W scalar, long long n
 template <typename T>
 __device__ __forceinline__ void add(T* out, const T* a, const T* b, long long n) {
     typedef ArithmeticOf<T> W;
+#pragma unroll 1
     for (long long i = thread_index(); i < n; i += thread_count())
         out[i] = static_cast<T>(static_cast<W>(a[i]) + static_cast<W>(b[i]));
 }
 
 template <typename T, typename W>
 __device__ __forceinline__ void triad(T* a, const T* b, const T* c, W scalar, long long n) {
+#pragma unroll 1
     for (long long i = thread_index(); i < n; i += thread_count())
         a[i] = static_cast<T>(static_cast<W>(b[i]) + scalar * static_cast<W>(c[i]));
 }
@@ -145,7 +161,7 @@ extern "C" __global__ void triad_f64(double* __restrict__ a, const double* __res
     triad(a, b, c, scalar, n);
 }
 
-// ---- 16 bytes at a time ---------------------------------------------------------------------------------------------
+// ---- 16 bytes at a time: copy these ---------------------------------------------------------------------------------
 
 // 16 bytes that are loaded and stored with one instruction each: float4, or eight halves.
 template <typename T>
@@ -164,7 +180,7 @@ __device__ __forceinline__ void store(T* out, long long pack, const Pack<T>& val
 }
 
 // Packs in n elements. None where an array does not begin on a 16-byte boundary (a view with an odd offset), because
-// such an access would fault. The elements that no pack covers are left to the one-at-a-time loops above.
+// such an access would fault. The elements that no pack covers are taken one at a time.
 template <typename T>
 __device__ __forceinline__ long long packs_in(long long n, const T* a, const T* b = nullptr, const T* c = nullptr) {
     unsigned long long bits = reinterpret_cast<unsigned long long>(a) | reinterpret_cast<unsigned long long>(b) |
@@ -172,13 +188,24 @@ __device__ __forceinline__ long long packs_in(long long n, const T* a, const T* 
     return bits % sizeof(Pack<T>) == 0 ? n / Pack<T>::WIDTH : 0;
 }
 
-// Packs that a thread loads before it uses the first, of one array or of two: 64 bytes.
-constexpr int AHEAD = 4, AHEAD_OF_TWO = 2;
-
+// Trick 1, bytes in flight. A thread loads 64 bytes, of one array or of two, before it uses the first of them. The
+// loads are in a loop of their own: a store between them would hold back the loads behind it.
 template <int COUNT, typename T>
-__device__ __forceinline__ void load_ahead(Pack<T> (&packs)[COUNT], const T* in, long long first, long long step) {
+__device__ __forceinline__ void load_all(Pack<T> (&packs)[COUNT], const T* in, unsigned int stride) {
 #pragma unroll
-    for (int k = 0; k < COUNT; ++k) packs[k] = load(in, first + k * step);
+    for (int k = 0; k < COUNT; ++k) packs[k] = load(in, threadIdx.x + k * stride);
+}
+
+// Trick 2, indices. Blocks take turns at tiles of COUNT packs a thread. Where a tile begins takes 64 bits, but is the
+// same for all threads, which costs one instruction a warp and none a thread; inside of a tile 32 bits do.
+template <int COUNT, typename T, typename OfTile>
+__device__ __forceinline__ void for_tiles(long long packs, OfTile of_tile) {
+    const unsigned int tile = COUNT * blockDim.x;
+#pragma unroll 1
+    for (long long first = blockIdx.x * (long long)tile; first < packs; first += gridDim.x * (long long)tile) {
+        const long long left = packs - first;
+        of_tile(first * Pack<T>::WIDTH, left < tile ? static_cast<unsigned int>(left) : tile);
+    }
 }
 
 template <typename T>
@@ -191,106 +218,83 @@ __device__ __forceinline__ float sum_of(const Pack<T>& x) {
 
 template <typename T>
 __device__ __forceinline__ void read_wide(float* sink, const T* in, float never, long long n) {
+    constexpr int COUNT = 4;
     float sum = 0;
-    long long packs = packs_in(n, in), i = thread_index(), step = thread_count();
-    for (; i + (AHEAD - 1) * step < packs; i += AHEAD * step) {
-        Pack<T> x[AHEAD];
-        load_ahead(x, in, i, step);
+    const long long packs = packs_in(n, in);
+    for_tiles<COUNT, T>(packs, [&](long long first, unsigned int count) {
+        if (count == COUNT * blockDim.x) {
+            Pack<T> x[COUNT];
+            load_all(x, in + first, blockDim.x);
 #pragma unroll
-        for (int k = 0; k < AHEAD; ++k) sum += sum_of(x[k]);
-    }
-    for (; i < packs; i += step) sum += sum_of(load(in, i));
+            for (int k = 0; k < COUNT; ++k) sum += sum_of(x[k]);
+        } else {
+#pragma unroll 1
+            for (unsigned int i = threadIdx.x; i < count; i += blockDim.x) sum += sum_of(load(in + first, i));
+        }
+    });
+#pragma unroll 1
     for (long long i = packs * Pack<T>::WIDTH + thread_index(); i < n; i += thread_count())
         sum += static_cast<float>(in[i]);
     if (sum == never) *sink = sum;
 }
 
-template <typename T>
-__device__ __forceinline__ void write_wide(T* out, float value, long long n) {
-    long long packs = packs_in(n, out), done = packs * Pack<T>::WIDTH;
-    Pack<T> filled;
+// out = operation(a, b), element by element, of so many inputs: none, a, or a and b.
+template <int INPUTS, typename T, typename Operation>
+__device__ __forceinline__ void map_wide(T* out, const T* a, const T* b, Operation operation, long long n) {
+    constexpr int COUNT = INPUTS == 2 ? 2 : 4;
+    const long long packs = packs_in(n, out, a, b);
+    auto of_pack = [&](Pack<T> x, const Pack<T>& y) {
 #pragma unroll
-    for (int j = 0; j < filled.WIDTH; ++j) filled.lane[j] = static_cast<T>(value);
-    for (long long i = thread_index(); i < packs; i += thread_count()) store(out, i, filled);
-    write(out + done, value, n - done);
+        for (int j = 0; j < x.WIDTH; ++j) x.lane[j] = operation(x.lane[j], y.lane[j]);
+        return x;
+    };
+    for_tiles<COUNT, T>(packs, [&](long long first, unsigned int count) {
+        Pack<T> x[COUNT] = {}, y[COUNT] = {};
+        if (count == COUNT * blockDim.x) {
+            if (INPUTS > 0) load_all(x, a + first, blockDim.x);
+            if (INPUTS > 1) load_all(y, b + first, blockDim.x);
+#pragma unroll
+            for (int k = 0; k < COUNT; ++k) store(out + first, threadIdx.x + k * blockDim.x, of_pack(x[k], y[k]));
+        } else {
+#pragma unroll 1
+            for (unsigned int i = threadIdx.x; i < count; i += blockDim.x) {
+                if (INPUTS > 0) x[0] = load(a + first, i);
+                if (INPUTS > 1) y[0] = load(b + first, i);
+                store(out + first, i, of_pack(x[0], y[0]));
+            }
+        }
+    });
+#pragma unroll 1
+    for (long long i = packs * Pack<T>::WIDTH + thread_index(); i < n; i += thread_count())
+        out[i] = operation(INPUTS > 0 ? a[i] : T(), INPUTS > 1 ? b[i] : T());
 }
 
+// What each kernel does with an element of each input.
 template <typename T>
-__device__ __forceinline__ void copy_wide(T* out, const T* in, long long n) {
-    long long packs = packs_in(n, out, in), done = packs * Pack<T>::WIDTH, i = thread_index(), step = thread_count();
-    for (; i + (AHEAD - 1) * step < packs; i += AHEAD * step) {
-        Pack<T> x[AHEAD];
-        load_ahead(x, in, i, step);
-#pragma unroll
-        for (int k = 0; k < AHEAD; ++k) store(out, i + k * step, x[k]);
+struct Fill {
+    T value;
+    __device__ T operator()(T, T) const { return value; }
+};
+template <typename T>
+struct Copy {
+    __device__ T operator()(T x, T) const { return x; }
+};
+template <typename T>
+struct Scale {
+    float scalar;
+    __device__ T operator()(T x, T) const { return static_cast<T>(scalar * static_cast<float>(x)); }
+};
+template <typename T>
+struct Add {
+    __device__ T operator()(T x, T y) const { return static_cast<T>(static_cast<float>(x) + static_cast<float>(y)); }
+};
+template <typename T>
+struct Triad {
+    float scalar;
+    __device__ T operator()(T x, T y) const {
+        return static_cast<T>(static_cast<float>(x) + scalar * static_cast<float>(y));
     }
-    for (; i < packs; i += step) store(out, i, load(in, i));
-    copy(out + done, in + done, n - done);
-}
-
-template <typename T>
-__device__ __forceinline__ Pack<T> scaled(Pack<T> x, float scalar) {
-#pragma unroll
-    for (int j = 0; j < x.WIDTH; ++j) x.lane[j] = static_cast<T>(scalar * static_cast<float>(x.lane[j]));
-    return x;
-}
-
-template <typename T>
-__device__ __forceinline__ void scale_wide(T* out, const T* in, float scalar, long long n) {
-    long long packs = packs_in(n, out, in), done = packs * Pack<T>::WIDTH, i = thread_index(), step = thread_count();
-    for (; i + (AHEAD - 1) * step < packs; i += AHEAD * step) {
-        Pack<T> x[AHEAD];
-        load_ahead(x, in, i, step);
-#pragma unroll
-        for (int k = 0; k < AHEAD; ++k) store(out, i + k * step, scaled(x[k], scalar));
-    }
-    for (; i < packs; i += step) store(out, i, scaled(load(in, i), scalar));
-    scale(out + done, in + done, scalar, n - done);
-}
-
-template <typename T>
-__device__ __forceinline__ Pack<T> added(Pack<T> x, const Pack<T>& y) {
-#pragma unroll
-    for (int j = 0; j < x.WIDTH; ++j)
-        x.lane[j] = static_cast<T>(static_cast<float>(x.lane[j]) + static_cast<float>(y.lane[j]));
-    return x;
-}
-
-template <typename T>
-__device__ __forceinline__ void add_wide(T* out, const T* a, const T* b, long long n) {
-    long long packs = packs_in(n, out, a, b), done = packs * Pack<T>::WIDTH, i = thread_index(), step = thread_count();
-    for (; i + (AHEAD_OF_TWO - 1) * step < packs; i += AHEAD_OF_TWO * step) {
-        Pack<T> x[AHEAD_OF_TWO], y[AHEAD_OF_TWO];
-        load_ahead(x, a, i, step);
-        load_ahead(y, b, i, step);
-#pragma unroll
-        for (int k = 0; k < AHEAD_OF_TWO; ++k) store(out, i + k * step, added(x[k], y[k]));
-    }
-    for (; i < packs; i += step) store(out, i, added(load(a, i), load(b, i)));
-    add(out + done, a + done, b + done, n - done);
-}
-
-template <typename T>
-__device__ __forceinline__ Pack<T> added_scaled(Pack<T> x, const Pack<T>& y, float scalar) {
-#pragma unroll
-    for (int j = 0; j < x.WIDTH; ++j)
-        x.lane[j] = static_cast<T>(static_cast<float>(x.lane[j]) + scalar * static_cast<float>(y.lane[j]));
-    return x;
-}
-
-template <typename T>
-__device__ __forceinline__ void triad_wide(T* a, const T* b, const T* c, float scalar, long long n) {
-    long long packs = packs_in(n, a, b, c), done = packs * Pack<T>::WIDTH, i = thread_index(), step = thread_count();
-    for (; i + (AHEAD_OF_TWO - 1) * step < packs; i += AHEAD_OF_TWO * step) {
-        Pack<T> x[AHEAD_OF_TWO], y[AHEAD_OF_TWO];
-        load_ahead(x, b, i, step);
-        load_ahead(y, c, i, step);
-#pragma unroll
-        for (int k = 0; k < AHEAD_OF_TWO; ++k) store(a, i + k * step, added_scaled(x[k], y[k], scalar));
-    }
-    for (; i < packs; i += step) store(a, i, added_scaled(load(b, i), load(c, i), scalar));
-    triad(a + done, b + done, c + done, scalar, n - done);
-}
+};
 
 extern "C" __global__ void read_f32x4(float* __restrict__ sink, const float* __restrict__ in, float never,
                                       long long n) {
@@ -300,39 +304,58 @@ extern "C" __global__ void read_f16x8(float* __restrict__ sink, const __half* __
                                       long long n) {
     read_wide(sink, in, never, n);
 }
-extern "C" __global__ void write_f32x4(float* __restrict__ out, float value, long long n) { write_wide(out, value, n); }
-extern "C" __global__ void write_f16x8(__half* __restrict__ out, float value, long long n) {
-    write_wide(out, value, n);
+extern "C" __global__ void read_bf16x8(float* __restrict__ sink, const __nv_bfloat16* __restrict__ in, float never,
+                                       long long n) {
+    read_wide(sink, in, never, n);
 }
-
+extern "C" __global__ void write_f32x4(float* __restrict__ out, float value, long long n) {
+    map_wide<0>(out, out, out, Fill<float>{value}, n);
+}
+extern "C" __global__ void write_f16x8(__half* __restrict__ out, float value, long long n) {
+    map_wide<0>(out, out, out, Fill<__half>{static_cast<__half>(value)}, n);
+}
+extern "C" __global__ void write_bf16x8(__nv_bfloat16* __restrict__ out, float value, long long n) {
+    map_wide<0>(out, out, out, Fill<__nv_bfloat16>{static_cast<__nv_bfloat16>(value)}, n);
+}
 extern "C" __global__ void copy_f32x4(float* __restrict__ out, const float* __restrict__ in, long long n) {
-    copy_wide(out, in, n);
+    map_wide<1>(out, in, in, Copy<float>{}, n);
 }
 extern "C" __global__ void copy_f16x8(__half* __restrict__ out, const __half* __restrict__ in, long long n) {
-    copy_wide(out, in, n);
+    map_wide<1>(out, in, in, Copy<__half>{}, n);
 }
-
 extern "C" __global__ void scale_f32x4(float* __restrict__ out, const float* __restrict__ in, float scalar,
                                        long long n) {
-    scale_wide(out, in, scalar, n);
+    map_wide<1>(out, in, in, Scale<float>{scalar}, n);
 }
 extern "C" __global__ void scale_f16x8(__half* __restrict__ out, const __half* __restrict__ in, float scalar,
                                        long long n) {
-    scale_wide(out, in, scalar, n);
+    map_wide<1>(out, in, in, Scale<__half>{scalar}, n);
+}
+extern "C" __global__ void scale_bf16x8(__nv_bfloat16* __restrict__ out, const __nv_bfloat16* __restrict__ in,
+                                        float scalar, long long n) {
+    map_wide<1>(out, in, in, Scale<__nv_bfloat16>{scalar}, n);
 }
 extern "C" __global__ void add_f32x4(float* __restrict__ out, const float* __restrict__ a, const float* __restrict__ b,
                                      long long n) {
-    add_wide(out, a, b, n);
+    map_wide<2>(out, a, b, Add<float>{}, n);
 }
 extern "C" __global__ void add_f16x8(__half* __restrict__ out, const __half* __restrict__ a,
                                      const __half* __restrict__ b, long long n) {
-    add_wide(out, a, b, n);
+    map_wide<2>(out, a, b, Add<__half>{}, n);
+}
+extern "C" __global__ void add_bf16x8(__nv_bfloat16* __restrict__ out, const __nv_bfloat16* __restrict__ a,
+                                      const __nv_bfloat16* __restrict__ b, long long n) {
+    map_wide<2>(out, a, b, Add<__nv_bfloat16>{}, n);
 }
 extern "C" __global__ void triad_f32x4(float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ c,
                                        float scalar, long long n) {
-    triad_wide(a, b, c, scalar, n);
+    map_wide<2>(a, b, c, Triad<float>{scalar}, n);
 }
 extern "C" __global__ void triad_f16x8(__half* __restrict__ a, const __half* __restrict__ b,
                                        const __half* __restrict__ c, float scalar, long long n) {
-    triad_wide(a, b, c, scalar, n);
+    map_wide<2>(a, b, c, Triad<__half>{scalar}, n);
+}
+extern "C" __global__ void triad_bf16x8(__nv_bfloat16* __restrict__ a, const __nv_bfloat16* __restrict__ b,
+                                        const __nv_bfloat16* __restrict__ c, float scalar, long long n) {
+    map_wide<2>(a, b, c, Triad<__nv_bfloat16>{scalar}, n);
 }

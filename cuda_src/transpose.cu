@@ -2,13 +2,17 @@
 //
 //   bytes read rows*cols*s, bytes written rows*cols*s, 0 FLOP
 //
-// Versions:
+// What bounds it: memory, where both sides run along rows. Versions:
 //   transpose_naive   reads along rows, so writes down columns: a warp's store touches 32 different sectors.
 //   transpose_tiled   passes a 32x32 tile through shared memory, so that both sides run along rows. The tile has one
 //                     column more than it holds: without it, the 32 elements of a column would all lie in one of the 32
 //                     shared-memory banks and be served one after the other.
+//   transpose_wide    copy this one. Tiled moves 4 or 2 bytes with each instruction, and computes a 64-bit place for
+//                     each; here a thread loads 4 rows of 4 floats (8 of 8 halves), 16 bytes at a time, and transposes
+//                     them in registers. Tiles are 64x64 floats, 128x128 halves. _f16 transposes bfloat16 as well.
 //
-// Blocks of (32, 8) threads; any two-dimensional grid; any shape, empty ones included.
+// Blocks of (32, 8) threads, of (16, 16) for wide; any two-dimensional grid; any shape, empty ones included. Where rows
+// or columns are no multiple of 16 bytes, wide moves single elements on that side.
 //
 // Reference: Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA;
 // https://developer.nvidia.com/blog/efficient-matrix-transpose-cuda-cc/
@@ -49,6 +53,56 @@ __device__ __forceinline__ void transpose_tiled(T* out, const T* in, long long r
     }
 }
 
+// 16 bytes as elements.
+template <typename T>
+struct __align__(16) Pack {
+    T elements[16 / sizeof(T)];
+};
+
+static constexpr int PACKS = 16;  // in a row of a tile, and threads along both sides
+
+template <typename T>
+__device__ __forceinline__ void transpose_wide(T* out, const T* in, long long rows, long long cols) {
+    constexpr int WIDTH = 16 / sizeof(T), SIDE = PACKS * WIDTH;
+    __shared__ Pack<T> tile[SIDE * PACKS];  // transposed: a row of it is a column of `in`
+    const int x = threadIdx.x, y = threadIdx.y;
+    const bool in_aligned = (reinterpret_cast<unsigned long long>(in) | cols * sizeof(T)) % 16 == 0;
+    const bool out_aligned = (reinterpret_cast<unsigned long long>(out) | rows * sizeof(T)) % 16 == 0;
+    for (long long row0 = blockIdx.y * (long long)SIDE; row0 < rows; row0 += gridDim.y * (long long)SIDE) {
+        for (long long col0 = blockIdx.x * (long long)SIDE; col0 < cols; col0 += gridDim.x * (long long)SIDE) {
+            Pack<T> from[WIDTH];
+#pragma unroll
+            for (int r = 0; r < WIDTH; ++r) {  // trick: all loads before the first use
+                const long long row = row0 + WIDTH * y + r, col = col0 + WIDTH * x, at = row * cols + col;
+                if (in_aligned && row < rows && col < cols) from[r] = reinterpret_cast<const Pack<T>*>(in)[at / WIDTH];
+#pragma unroll
+                for (int e = 0; e < WIDTH; ++e)
+                    if (!in_aligned && row < rows && col + e < cols) from[r].elements[e] = in[at + e];
+            }
+            // Trick: where a pack lies in its row depends on the row (a swizzle), so that neighbours, whose rows lie
+            // WIDTH apart, store to different banks, without padding.
+#pragma unroll
+            for (int c = 0; c < WIDTH; ++c) {
+                Pack<T> column;
+#pragma unroll
+                for (int r = 0; r < WIDTH; ++r) column.elements[r] = from[r].elements[c];
+                tile[(WIDTH * x + c) * PACKS + (y ^ x)] = column;
+            }
+            __syncthreads();
+#pragma unroll
+            for (int i = y; i < SIDE; i += PACKS) {
+                const long long col = col0 + i, row = row0 + WIDTH * x, at = col * rows + row;
+                const Pack<T> column = tile[i * PACKS + (x ^ i / WIDTH)];
+                if (out_aligned && col < cols && row < rows) reinterpret_cast<Pack<T>*>(out)[at / WIDTH] = column;
+#pragma unroll
+                for (int e = 0; e < WIDTH; ++e)
+                    if (!out_aligned && col < cols && row + e < rows) out[at + e] = column.elements[e];
+            }
+            __syncthreads();  // before the tile after this one overwrites it
+        }
+    }
+}
+
 extern "C" __global__ void transpose_naive_f32(float* __restrict__ out, const float* __restrict__ in, long long rows,
                                                long long cols) {
     transpose_naive(out, in, rows, cols);
@@ -64,4 +118,12 @@ extern "C" __global__ void transpose_tiled_f32(float* __restrict__ out, const fl
 extern "C" __global__ void transpose_tiled_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows,
                                                long long cols) {
     transpose_tiled(out, in, rows, cols);
+}
+extern "C" __global__ void transpose_wide_f32(float* __restrict__ out, const float* __restrict__ in, long long rows,
+                                              long long cols) {
+    transpose_wide(out, in, rows, cols);
+}
+extern "C" __global__ void transpose_wide_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows,
+                                              long long cols) {
+    transpose_wide(reinterpret_cast<unsigned short*>(out), reinterpret_cast<const unsigned short*>(in), rows, cols);
 }

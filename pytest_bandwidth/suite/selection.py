@@ -21,39 +21,51 @@ LEAST_BYTES, QUICK_MOST_BYTES, FULL_MOST_BYTES = 64 * 2**20, 192 * 2**20, 1024 *
 # The traffic device executes every thread: small sizes count the same per element.
 TRAFFIC_BYTES = 2**18
 # By kind of device, for those that are slow: operations with shapes of their own take those that move and compute no
-# more than this (bytes, FLOP), in every version; where none is so small, the largest of those that break kernels, which
-# is past a tile and a block.
-MOST_WORK: dict[str, tuple[int, int]] = {"traffic": (2**26, 2**28)}
+# more than this (bytes, FLOP), in every version; where none is so small, the largest of those that break all versions,
+# which is past a tile and a block.
+MOST_WORK: dict[str, tuple[int, int]] = {"traffic": (2**26, 2**28), "cpu": (2**40, 2**36)}
 # All dtypes of an operation get the sizes that suit this one: the same operation in two precisions is a pair.
 SIZING_DTYPE = "float32"
 # Quick leaves out what shows nothing that another of its tests does not show.
 NOT_QUICK = frozenset({"softmax-naive", "softmax-online", "layer_norm-naive", "kv_decode-plain", "gemm-tiled"})
-NOT_QUICK_VERSIONS = frozenset({"wide", "int64", "pageable"})
-# What fills the memory of a fast card, where one element a thread does not (cuda_src/stream.cu).
-QUICK_THOUGH_WIDE = frozenset({"read-wide", "copy-wide", "triad-wide"})
+NOT_QUICK_VERSIONS = frozenset({"int64", "pageable"})
+# Of streams and reductions, read, copy and triad show how a kernel fills the memory of a fast card.
+NOT_QUICK_WIDE = frozenset({"write-wide", "scale-wide", "add-wide", "sum-wide", "dot-wide"})
 # Data that any cache would hold, on purpose: it is measured cold, and is GB/s like any other.
 CACHED: dict[str, Sizes] = {"copy-plain": {"n": 1 << 20}}
 CACHED_DTYPES = frozenset({"float32", "float16"})
 NOT_QUICK_OPERATIONS = frozenset({"q4_0_gemm", "intensity_add", "strided_write"})
 QUICK_HALF = frozenset(
     {
+        "copy-wide",
         "copy-plain",
+        "triad-wide",
         "triad-plain",
+        "softmax-registers",
         "softmax-staged",
         "gemm-blocked",
         "gemm-library",
+        "q4_0_gemv-planar",
+        "attention-flash2",
+        "kv_append-wide",
         "kv_append-plain",
+        "kv_decode-grouped",
         "kv_decode-split",
     }
 )
 PROBING_BYTES = (2**24, 2**28)
 _CACHES = ("l2_bytes", "l3_bytes", "last_cache_bytes")
-# What one element more costs: a second wave of 256×128 tiles on the 108 multiprocessors of an A100 (98 tiles, 120),
-# and rows that end in the middle of a warp.
+# What one element more costs, in pairs: more tiles, and perhaps a wave of them more (256×128 on the 108
+# multiprocessors of an A100: 98 tiles, 120), rows that begin at no multiple of 16 bytes or end in the middle of a warp.
+_WAVES = tuple({"m": side, "n": side, "k": 512} for side in (1792, 1793))
+_LARGE = tuple({"m": 4096, "n": n, "k": 4096} for n in (4096, 4097))
 SHAPE_EFFECTS: dict[str, tuple[Sizes, ...]] = {
-    "gemm-blocked": tuple({"m": side, "n": side, "k": 512} for side in (1792, 1793)),
-    "gemm-library": tuple({"m": side, "n": side, "k": 512} for side in (1792, 1793)),
+    "gemm-pipelined": _WAVES + _LARGE,
+    "gemm-blocked": _WAVES,
+    "gemm-library": _WAVES + _LARGE,
+    "softmax-registers": tuple({"rows": 4096, "cols": cols} for cols in (1024, 1025)),
     "softmax-staged": tuple({"rows": 4096, "cols": cols} for cols in (1024, 1025)),
+    "transpose-wide": tuple({"rows": side, "cols": side} for side in (2048, 2049)),
     "transpose-tiled": tuple({"rows": side, "cols": side} for side in (2048, 2049)),
 }
 
@@ -84,8 +96,8 @@ def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
     for operation in OPERATIONS:
         if device_kind is not None and device_kind not in operation.devices:
             continue
-        left_out = operation.version in NOT_QUICK_VERSIONS and operation.title not in QUICK_THOUGH_WIDE
-        is_quick = not left_out and operation.name not in NOT_QUICK_OPERATIONS and operation.title not in NOT_QUICK
+        left_out = operation.version in NOT_QUICK_VERSIONS or operation.name in NOT_QUICK_OPERATIONS
+        is_quick = not left_out and operation.title not in NOT_QUICK | NOT_QUICK_WIDE
         for dtype in operation.dtypes:
             if operation.title in CACHED and dtype in CACHED_DTYPES and device_kind != "traffic":
                 yield Selected(operation, dtype, 0, CACHED[operation.title])
@@ -108,7 +120,9 @@ def _shapes(operation: Operation, dtype: str, profile: Profile, device_kind: str
     wanted = small if profile == "full" else small[: middle + 1]
     suitable = [sizes for sizes in wanted if _suits(operation, sizes, device_kind)]
     if not suitable:
-        suitable = [max(operation.small, key=lambda sizes: _work(operation, sizes)[1])]
+        every = [version.small for version in OPERATIONS if version.name == operation.name]
+        common = [sizes for sizes in operation.small if all(sizes in small for small in every)]
+        suitable = [max(common, key=lambda sizes: _work(operation, sizes)[1])]
     for sizes in suitable if profile == "full" else suitable[-1:]:
         yield Selected(operation, dtype, 0, sizes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,13 +13,16 @@ from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.measured.roofline import BOTTLENECK_FOUND, access_sentence
 from pytest_bandwidth.domain.traffic import bytes_per_element
+from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
+from pytest_bandwidth.suite.operations.matmul import GEMM_TILE
 from pytest_bandwidth.suite.operations.model import (
     Case,
     KernelStep,
     Operation,
     Sizes,
     beside,
+    ceil_div,
     on_host,
     poison,
     wrong_results,
@@ -27,13 +31,13 @@ from pytest_bandwidth.suite.selection import Profile, Selected, selected
 from pytest_bandwidth.suite.traffic_models import warp_sectors
 
 # What the arrays hold, by which results are paired; `Operation.precision` is what the kernel computes in.
-PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16"}
+PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 # A GPU moves so much in a few microseconds, which is what a launch takes; larger work never waits for its launch.
 DOUBLED_BYTES = 8 * 2**20
-# What a GPU's peak moves in less time is timed from a graph: of one launch much would be its start, and the events.
+# What a GPU's peaks do in less time is timed from a graph: of one launch much would be its start, and the events.
 SHORT_SECONDS = 50e-6
 # By which size the whole work doubles, whichever comes first: a product's rows would share its weights.
-_BATCHES = ("batch", "rows", "n")
+_BATCHES = ("batch", "rows", "n", "tokens")
 # What comes besides (a shared vector, partial results) need not double.
 DOUBLES_AT_LEAST = 1.8
 
@@ -54,6 +58,8 @@ def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.Fixtu
     if bandwidth.device not in operation.devices:
         needed = ", ".join(sorted(operation.devices))
         pytest.skip(f"{operation.title} cannot run on {bandwidth.device}: it needs one of {needed}")
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="bfloat16 needs the package ml_dtypes: pip install ml_dtypes")
     assert not wrong_at_small_sizes(bandwidth, operation, dtype)
     sizes = chosen.sizes_on(bandwidth.identity, profile)
     case = operation.prepare(bandwidth, dtype, sizes)
@@ -67,7 +73,8 @@ def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.Fixtu
     )
     twice = doubled_case(bandwidth, operation, dtype, sizes, case)
     doubled = None if twice is None else _as_one(calls_of(bandwidth, twice))
-    precision, graph = operation.precision(dtype), is_short(case, bandwidth.identity, bandwidth._measurer.peak)
+    precision, device = operation.precision(dtype), bandwidth._measurer.device
+    graph = is_short(case, device.identity, bandwidth._measurer.peak, device.peak_flops(precision))
     # One launch is measured as a launch; several as one callable, or each by itself where launches are looked into.
     if len(case.steps) == 1 and isinstance(case.steps[0], KernelStep):
         beside = {"graph": True} if graph else {"doubled": doubled}  # a graph of launches has no place for the double
@@ -81,20 +88,23 @@ def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.Fixtu
         bandwidth(call, reads=case.traffic, precision=precision, doubled=doubled, graph=graph)
     # What the suite knows of the operation's order of accesses.
     found = bottleneck_finding(operation.name, operation.version, dtype, sizes, bandwidth.device)
+    found = found or wave_finding(operation.name, operation.version, sizes, bandwidth.identity)
     if found is not None:
         for label, measurement in bandwidth.measurements.items():
             bandwidth.measurements[label] = measurement.with_finding(found)
 
 
-def is_short(case: Case, identity: DeviceIdentity, peak: Peak | None) -> bool:
-    """Return whether to time a case from a graph: by its bytes it is short, and it is all launches, on NVIDIA's GPUs.
+def is_short(case: Case, identity: DeviceIdentity, peak: Peak | None, flops: float | None) -> bool:
+    """Return whether to time a case from a graph: it is short at the peaks, and all launches, on NVIDIA's GPUs.
 
+    flops: what the device computes a second at most; where that is unknown, bytes alone count.
     Calls of an array library may be such that CUDA does not capture them. CuPy captures nothing under HIP.
     """
     if not identity.on_gpu or "gfx" in identity.facts or peak is None:
         return False
     launches_alone = all(isinstance(step, KernelStep) for step in case.steps)
-    return launches_alone and case.traffic.bytes_moved < SHORT_SECONDS * peak.bytes_per_second
+    by_bytes, by_flop = case.traffic.bytes_moved / peak.bytes_per_second, case.traffic.flop / (flops or math.inf)
+    return launches_alone and max(by_bytes, by_flop) < SHORT_SECONDS
 
 
 def doubled_case(bandwidth: Bandwidth, operation: Operation, dtype: str, sizes: Sizes, case: Case) -> Case | None:
@@ -209,7 +219,7 @@ def bottleneck_finding(name: str, version: str, dtype: str, sizes: Sizes, device
 
     On a GPU by the sectors of a warp request, on the host by cache lines.
     """
-    if name not in _SIDES or version == "tiled":
+    if name not in _SIDES or version in ("tiled", "wide"):
         return None
     verb, pattern = _SIDES[name]
     # In elements, of what the lanes of a warp access.
@@ -226,3 +236,36 @@ def bottleneck_finding(name: str, version: str, dtype: str, sizes: Sizes, device
         factor = min(stride, LINE_BYTES // bytes_per_element(dtype))
         sentence = access_sentence(verb, pattern, factor, "bytes")
     return None if sentence is None else Finding(BOTTLENECK_FOUND, sentence)
+
+
+# ---- tiles and waves -------------------------------------------------------------------------------------------------
+
+
+def wave_finding(name: str, version: str, sizes: Sizes, identity: DeviceIdentity) -> Finding | None:
+    """Return the finding of a product whose tiles an NVIDIA GPU's multiprocessors (SMs) work off in waves.
+
+    Of an odd size also what its even neighbour takes. None elsewhere, and for a product whose tiles are not known.
+    """
+    processors, tile = identity.facts.get("sm_count"), GEMM_TILE.get(version)
+    if name != "gemm" or version == "naive" or tile is None or "gfx" in identity.facts:
+        return None
+    if not isinstance(processors, int) or not sizes["m"] * sizes["n"]:
+        return None
+    count, waves = _tiles_and_waves(sizes["m"], sizes["n"], tile, processors)
+    last = (count - (waves - 1) * processors) / processors
+    of_waves = f"{waves} wave{'s' if waves > 1 else ''}"
+    sentence = (
+        f"{count} tile{'s' if count > 1 else ''} of {tile[0]}×{tile[1]} on {processors} SMs make {of_waves}, "
+        f"and {format_percent(last)} of the SMs work in the last"
+    )
+    m, n = (size - size % 2 or size for size in (sizes["m"], sizes["n"]))
+    if (m, n) != (sizes["m"], sizes["n"]):
+        even_count, even_waves = _tiles_and_waves(m, n, tile, processors)
+        tiles, time = format_percent(count / even_count - 1), format_percent(waves / even_waves - 1)
+        sentence += f"; the even size has {even_count} tiles in {even_waves}: {tiles} more tiles, {time} more waves"
+    return Finding(BOTTLENECK_FOUND, sentence)
+
+
+def _tiles_and_waves(m: int, n: int, tile: tuple[int, int], processors: int) -> tuple[int, int]:
+    count = ceil_div(m, tile[0]) * ceil_div(n, tile[1])
+    return count, ceil_div(count, processors)

@@ -94,6 +94,26 @@ def pointwise_chain(n: int, operations: int, dtype: Any, *, fused: bool) -> Traf
     return Traffic(launches * once.bytes_read, launches * once.bytes_written, once.flop)
 
 
+def swiglu(n: int, dtype: Any) -> Traffic:
+    """Model gate ÷ (1 + exp(−gate))·up: 3n·s bytes, ~5 FLOP an element (negate, exp, add, divide, multiply)."""
+    return _elementwise(n, dtype, 2, 1, 5)
+
+
+def rope(tokens: int, heads: int, d: int, dtype: Any, *, angle_loads: int | None = None) -> Traffic:
+    """Model pairs of each head turned by the token's angles: 2·tokens·heads·d·s + 4·tokens·d bytes, 3 FLOP an element.
+
+    The second term is the cosines and sines of d/2 angles a token, float32. angle_loads: how often each of them is
+    asked for, once for every head unless told. Raises UsageError unless d is even.
+    """
+    tokens, heads, d, s = count("tokens", tokens), count("heads", heads), count("d", d), bytes_per_element(dtype)
+    if d % 2:
+        raise UsageError(f"d is {d}, expected an even number: elements are turned in pairs")
+    n = tokens * heads * d
+    angles = 4 * tokens * d if heads else 0
+    requested = n * s + angles * (heads if angle_loads is None else count("angle_loads", angle_loads))
+    return Traffic(n * s + angles, n * s, 3 * n, requested, n * s)
+
+
 def intensity_sweep(n: int, repeats: int, dtype: Any, *, fma: bool = True) -> Traffic:
     """Model one read and one write of n elements with `repeats` FMAs (2 FLOP each) or adds (1 FLOP) between.
 
@@ -156,6 +176,17 @@ def layer_norm(rows: int, cols: int, dtype: Any, *, row_reads: int = 1) -> Traff
     parameters = 2 * cols * s if rows else 0
     requested = count("row_reads", row_reads, least=1) * n * s + rows * 2 * cols * s
     return Traffic(n * s + parameters, n * s, 10 * n, requested, n * s)
+
+
+def rms_norm_residual(rows: int, cols: int, dtype: Any, *, row_reads: int = 1) -> Traffic:
+    """Model sum = x + residual, out = sum·rsqrt(mean of sum² + ε)·γ: 4·rows·cols·s + cols·s bytes, ~5 FLOP an element.
+
+    γ is requested once a row. For `row_reads` see `softmax`. Without rows nothing is read.
+    """
+    rows, cols, s = count("rows", rows), count("cols", cols), bytes_per_element(dtype)
+    n = rows * cols
+    requested = count("row_reads", row_reads, least=1) * 2 * n * s + n * s
+    return Traffic(2 * n * s + (cols * s if rows else 0), 2 * n * s, 5 * n, requested, 2 * n * s)
 
 
 def logsumexp(rows: int, cols: int, dtype: Any, *, fused: bool) -> Traffic:
@@ -221,18 +252,21 @@ def q4_0_dequantize(n: int, dtype: Any, *, scale_loads: int = 1) -> Traffic:
     return Traffic(q4_0_bytes(n), written, n, _requested(n, scale_loads), written)
 
 
-def q4_0_fused(m: int, n: int, k: int, dtype: Any, *, rows_together: int = 1, scale_loads: int = 1) -> Traffic:
+def q4_0_fused(
+    m: int, n: int, k: int, dtype: Any, *, rows_together: int = 1, scale_loads: int = 1, columns_together: int = 1
+) -> Traffic:
     """Model Y (m×n) = X (m×k) · Wᵀ, W n×k in Q4_0 along k: weights kn·18/32 bytes, X and Y (mk + mn)·s; 2mnk FLOP.
 
     The FLOP are the multiplication's, so that fused and separate compare; unpacking is not counted. For
-    `rows_together` see `linear`, for `scale_loads` `q4_0_dequantize`. Raises UsageError unless k is a multiple of 32,
-    as every row begins a block.
+    `rows_together` see `linear`, for `scale_loads` `q4_0_dequantize`; columns_together: columns of Y that one reading
+    of X serves. Raises UsageError unless k is a multiple of 32, as every row begins a block.
     """
     m, n, k, s = count("m", m), count("n", n), _whole_blocks(k), bytes_per_element(dtype)
     weights = q4_0_bytes(n * k) if m else 0
     activations = m * k * s if n else 0
     weight_passes = tiles(m, count("rows_together", rows_together, least=1))
-    requested = _requested(n * k, scale_loads) * weight_passes + m * k * n * s
+    readings = tiles(n, count("columns_together", columns_together, least=1))
+    requested = _requested(n * k, scale_loads) * weight_passes + m * k * readings * s
     return Traffic(weights + activations, m * n * s, 2 * m * n * k, requested, m * n * s)
 
 

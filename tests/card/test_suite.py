@@ -3,6 +3,7 @@
 import json
 import os
 import xml.etree.ElementTree as ET
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,11 @@ def run_suite(card: Card, folder: Path, *more: str, **settings: object) -> tuple
 def test_the_full_suite_is_measured(card: Card, tmp_path: Path) -> None:
     reasons, rows = run_suite(card, tmp_path, "--bandwidth-suite=full", DEVICES=2)
     assert len(reasons) > 100
-    assert {name: reason for name, reason in reasons.items() if reason} == {}
-    assert set(rows) == set(reasons)
+    skipped = {name: reason for name, reason in reasons.items() if reason}
+    if find_spec("ml_dtypes") is None:
+        skipped = {name: reason for name, reason in skipped.items() if "pip install ml_dtypes" not in reason}
+    assert skipped == {}
+    assert set(rows) == {name for name, reason in reasons.items() if not reason}
     assert {name: row["reason"] for name, row in rows.items() if row["reason_code"] != "no-baseline"} == {}
 
 

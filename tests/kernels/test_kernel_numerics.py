@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from pytest_bandwidth.suite.operations import OPERATIONS
+from pytest_bandwidth.suite.operations import OPERATIONS, references
 from pytest_bandwidth.suite.operations.model import poison, wrong_results
 
 if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
@@ -111,6 +111,20 @@ def test_wide_kernels_take_views_that_are_not_aligned():
     assert np.isnan(out[:offset]).all()
 
 
+@pytest.mark.parametrize("offset", [0, 1])
+def test_rows_in_registers_are_views_that_begin_anywhere_in_blocks_of_any_size(offset):
+    # Longer than the block holds, and not: 600 columns of 2 KiB and 400 bytes.
+    source, expected = np.random.default_rng(1).normal(size=(5, 600)).astype("float32"), None
+    for block in (32, 64, 1024):
+        given, out = np.zeros(3000 + offset, "float32"), np.full(3000 + offset, np.nan, "float32")
+        given[offset:] = source.ravel()
+        args = (out[offset:], given[offset:], np.int64(5), np.int64(600))
+        launch("softmax.cu", "softmax_registers_f32", args, grid=2, block=block)
+        expected = references.softmax(source).ravel() if expected is None else expected
+        np.testing.assert_allclose(out[offset:], expected, rtol=2e-6)
+        assert np.isnan(out[:offset]).all()
+
+
 PAST_32_BITS = 2**31 + 5
 
 
@@ -136,53 +150,70 @@ def test_gather_gives_zero_for_an_index_outside_of_the_array(index):
     np.testing.assert_array_equal(out, [1, 0])
 
 
-@pytest.mark.parametrize("kernel", ["softmax_naive_f32", "softmax_online_f32", "softmax_staged_f32"])
-def test_softmax_of_extreme_rows(kernel):
-    rows = np.array([[1e38, -1e38, 3e38], [-np.inf, 0, 0], [-np.inf] * 3, [np.nan, 0, 0], [np.inf, 0, 0]], "float32")
+@pytest.mark.parametrize("more", [0, 1])  # whole packs of 16 bytes, and rows that are none
+@pytest.mark.parametrize("version", ["naive", "online", "staged", "registers"])
+def test_softmax_of_extreme_rows(version, more):
+    rows = np.full((5, 4 + more), -np.inf, "float32")
+    rows[:, :3] = [1e38, -1e38, 3e38], [-np.inf, 0, 0], [-np.inf] * 3, [np.nan, 0, 0], [np.inf, 0, 0]
     out = np.full(rows.shape, 7, "float32")
-    launch("softmax.cu", kernel, (out, rows, np.int64(5), np.int64(3)))
-    np.testing.assert_array_equal(out[0], [0, 0, 1])
-    np.testing.assert_allclose(out[1], [0, 0.5, 0.5])
+    launch("softmax.cu", f"softmax_{version}_f32", (out, rows, np.int64(5), np.int64(4 + more)))
+    np.testing.assert_array_equal(out[0, :4], [0, 0, 1, 0])
+    np.testing.assert_allclose(out[1, :4], [0, 0.5, 0.5, 0])
     assert np.isnan(out[2:]).any(axis=1).all()
 
 
-def test_logsumexp_does_not_overflow():
-    rows = np.array([[1000, 1000], [-1000, -1000], [-np.inf, -np.inf]], "float32")
+@pytest.mark.parametrize("version", ["fused", "registers"])
+def test_logsumexp_does_not_overflow(version):
+    rows = np.array([[1000] * 4, [-1000] * 4, [-np.inf] * 4], "float32")
     out = np.full(3, np.nan, "float32")
-    launch("logsumexp.cu", "logsumexp_fused_f32", (out, rows, np.int64(3), np.int64(2)))
-    np.testing.assert_allclose(out, [1000 + np.log(2), -1000 + np.log(2), -np.inf], rtol=1e-6)
+    launch("logsumexp.cu", f"logsumexp_{version}_f32", (out, rows, np.int64(3), np.int64(4)))
+    np.testing.assert_allclose(out, [1000 + np.log(4), -1000 + np.log(4), -np.inf], rtol=1e-6)
 
 
-def test_layer_norm_survives_a_mean_far_from_zero():
+@pytest.mark.parametrize("version", ["staged", "registers"])
+def test_layer_norm_survives_a_mean_far_from_zero(version):
     row = (4096 + np.array([[-1, 0, 1, 0]])).astype("float32")
     out, ones, zeros = np.full(row.shape, np.nan, "float32"), np.ones(4, "float32"), np.zeros(4, "float32")
     args = (out, row, ones, zeros, np.float32(0), np.int64(1), np.int64(4))
-    launch("layernorm.cu", "layer_norm_staged_f32", args)
+    launch("layernorm.cu", f"layer_norm_{version}_f32", args)
     np.testing.assert_allclose(out, [[-np.sqrt(2), 0, np.sqrt(2), 0]], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "d"), [("attention_flash", 129), ("attention_flash2_64", 65), ("attention_flash2_128", 129)]
+)
+@pytest.mark.parametrize("suffix", ["f32", "f16"])
+def test_queries_too_wide_give_nan_and_not_a_wrong_result(kernel, d, suffix):
+    dtype = {"f32": "float32", "f16": "float16"}[suffix]
+    q, out = np.ones((1, 1, d), dtype), np.zeros((1, 1, d), dtype)
+    sizes, block = tuple(np.int64(size) for size in (1, 1, d)), (32, 2 if "flash2" in kernel and suffix == "f32" else 8)
+    args = (out, q, q, q, np.float32(1), *sizes)
+    execution = execute(shipped("attention.cu", ARCH), f"{kernel}_{suffix}", (1,), block, args)
+    assert not faults([execution])
+    assert np.isnan(out).all()
 
 
 @pytest.mark.parametrize("suffix", ["f32", "f16"])
 def test_heads_too_wide_give_nan_and_not_a_wrong_result(suffix):
     dtype, d = {"f32": "float32", "f16": "float16"}[suffix], 129
-    q, out = np.ones((1, 1, d), dtype), np.zeros((1, 1, d), dtype)
-    sizes = tuple(np.int64(size) for size in (1, 1, d))
-    execution = execute(
-        shipped("attention.cu", ARCH), f"attention_flash_{suffix}", (1,), (32, 8), (out, q, q, q, np.float32(1), *sizes)
-    )
-    assert not faults([execution])
-    assert np.isnan(out).all()
+    q = np.ones((1, 1, d), dtype)
     out = np.zeros((1, 1, d), dtype)
     cache = np.ones((1, 1, 2, d), dtype)
     extents = tuple(np.int64(size) for size in (1, 1, 1, d, 2, 2))
     launch("kvcache.cu", f"kv_decode_{suffix}", (out, q, cache, cache, np.float32(1), *extents), block=128)
     assert np.isnan(out).all()
+    partials = [np.zeros(shape, "float32") for shape in ((1, 1, d), (1, 1), (1, 1))]
+    args = (*partials, q, cache, cache, np.float32(1), *extents, np.int64(1))
+    launch("kvcache.cu", f"kv_decode_grouped_{suffix}", args, block=128)
+    assert np.isnan(partials[1:]).all()
 
 
-def test_append_past_the_capacity_leaves_the_cache_alone():
+@pytest.mark.parametrize("kernel", ["kv_append_f32", "kv_append_f32x4"])
+def test_append_past_the_capacity_leaves_the_cache_alone(kernel):
     cache = [np.full((1, 1, 3, 4), np.nan, "float32") for _ in range(2)]
     new = np.ones((1, 1, 2, 4), "float32")
     extents = tuple(np.int64(size) for size in (2, 1, 1, 2, 4, 3))
-    launch("kvcache.cu", "kv_append_f32", (*cache, new, new, *extents))
+    launch("kvcache.cu", kernel, (*cache, new, new, *extents))
     for half in cache:
         np.testing.assert_array_equal(half[0, 0, 2], 1)
         assert np.isnan(half[0, 0, :2]).all()
@@ -192,10 +223,20 @@ def test_append_past_the_capacity_leaves_the_cache_alone():
 
 COPY_LOOP = "i < n; i += thread_count()) out[i] = in[i];"
 LAST_BARRIER = "        __syncthreads();  // before the next tile overwrites this one\n"
+GEMM_BARRIER = "                __syncthreads();\n                if (k0 + F32_DEPTH < k)"
+VALUES = "        __syncthreads();  // before the values overwrite the keys\n"
+FLASH2 = {"batch": 1, "heads": 1, "n": 67, "d": 100}
+GROUPED = {"batch": 1, "query_heads": 10, "kv_heads": 2, "d": 128, "tokens": 150, "splits": 2}
+WIDE = {"rows": 136, "cols": 72}
 BREAKAGES = [
     ("stream.cu", "copy-plain", {"n": 7}, COPY_LOOP, COPY_LOOP.replace("<", "<="), "out-of-bounds"),
     ("transpose.cu", "transpose-tiled", {"rows": 64, "cols": 96}, LAST_BARRIER, "", "race"),
     ("q4_0.cu", "q4_0_gemv-fused", {"m": 1, "n": 3, "k": 32}, "byte >> 4 & 15) - 8", "byte >> 4 & 15) - 7", "wrong"),
+    ("gemm.cu", "gemm-pipelined", {"m": 129, "n": 136, "k": 72}, GEMM_BARRIER, GEMM_BARRIER.lstrip()[16:], "race"),
+    ("attention.cu", "attention-flash2", FLASH2, VALUES, "", "race"),
+    ("kvcache.cu", "kv_decode-grouped", GROUPED, "sum[h] *= shrink;", "", "wrong"),
+    ("transpose.cu", "transpose-wide", WIDE, "(y ^ x)] = column", "y] = column", "wrong"),
+    ("q4_0.cu", "q4_0_gemv-planar", {"m": 1, "n": 3, "k": 32}, "24.0f * of_x", "23.0f * of_x", "wrong"),
 ]
 
 

@@ -16,7 +16,7 @@ ARCH = "sm_90"
 
 
 def counts(title, dtype, **sizes):
-    operation = next(o for o in OPERATIONS if o.title == title)
+    operation = next(o for o in OPERATIONS if o.title == title and dtype in o.dtypes)
     arrays = FreshArrays()
     return [execution.counts for execution in run(operation.prepare(arrays, dtype, sizes), arrays, ARCH)]
 
@@ -35,6 +35,15 @@ def test_wide_streams_ask_for_512_bytes_a_request(dtype):
     (copy,) = counts("copy-wide", dtype, n=4096)
     assert copy.loads.sectors_per_request == copy.stores.sectors_per_request == 16
     assert copy.loads.requests == 4096 * (4 if dtype == "float32" else 2) / 512
+
+
+@pytest.mark.parametrize("title", ["softmax-registers", "layer_norm-registers", "rms_norm_residual-registers"])
+def test_rows_of_whole_packs_ask_for_512_bytes_a_request_and_a_column_more_for_single_elements(title):
+    (whole,) = counts(title, "float32", rows=4, cols=1024)
+    assert whole.loads.sectors_per_request == whole.stores.sectors_per_request == 16
+    (uneven,) = counts(title, "float32", rows=4, cols=1025)
+    assert uneven.loads.sectors_per_request < 5
+    assert uneven.loads.requests > 4 * whole.loads.requests
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -88,3 +97,45 @@ def test_the_naive_transpose_writes_32_sectors_and_the_tiled_one_4():
     (tiled,) = counts("transpose-tiled", "float32", rows=96, cols=64)
     assert (tiled.loads.sectors_per_request, tiled.stores.sectors_per_request) == (4, 4)
     assert tiled.bank_conflicts == 0
+
+
+# What users copy, at sizes of whole tiles.
+BEST = [
+    ("gemm-pipelined", ("float32", "float16", "bfloat16"), {"m": 128, "n": 128, "k": 64}),
+    ("attention-flash2", ("float32", "float16", "bfloat16"), {"batch": 1, "heads": 1, "n": 128, "d": 64}),
+    ("attention-flash2", ("float32", "float16", "bfloat16"), {"batch": 1, "heads": 1, "n": 128, "d": 128}),
+    ("transpose-wide", ("float32", "float16"), {"rows": 128, "cols": 128}),
+    ("kv_append-wide", ("float32", "float16"), {"batch": 1, "kv_heads": 2, "tokens": 64, "d": 128, "position": 16}),
+    ("intensity_fma-wide", ("float32", "float16"), {"n": 16384, "repeats": 4}),
+]
+
+
+@pytest.mark.parametrize(
+    ("title", "dtype", "sizes"), [(title, dtype, sizes) for title, dtypes, sizes in BEST for dtype in dtypes]
+)
+def test_the_best_version_wastes_no_sector_and_no_bank(title, dtype, sizes):
+    (found,) = counts(title, dtype, **sizes)
+    assert found.loads.coalescing == found.stores.coalescing == 1
+    assert found.stores.sectors_per_request == 16
+    assert found.bank_conflicts == 0
+    if (title, dtype) != ("gemm-pipelined", "float32"):  # whose A is copied by elements, to lie transposed
+        assert found.loads.sectors_per_request == 16
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_query_heads_that_share_keys_and_values_ask_for_them_once(dtype):
+    sizes = {"batch": 1, "query_heads": 4, "kv_heads": 1, "d": 128, "tokens": 256, "splits": 1}
+    grouped, _ = counts("kv_decode-grouped", dtype, **sizes)
+    split, _ = counts("kv_decode-split", dtype, **sizes)
+    cache = 2 * 256 * 128 * (4 if dtype == "float32" else 2)
+    assert grouped.loads.bytes_requested == pytest.approx(cache, rel=0.1)
+    assert split.loads.bytes_requested > 3.9 * cache
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_packed_weights_are_asked_for_16_bytes_a_lane(dtype):
+    (found,) = counts("q4_0_gemv-planar", dtype, m=1, n=32, k=4096)
+    # Of nibbles 16 B a lane, of scales 2, and X once.
+    requests = 32 * 4096 / 32 / 32 * 2 + 4096 / 4 / 32
+    assert found.loads.requests == requests
+    assert found.bank_conflicts == 0

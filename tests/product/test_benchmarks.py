@@ -22,6 +22,7 @@ SMALLEST = {
         r"\| streams \| pytest-benchmark, min:5% \| \d of 1 ",
     ),
     "history.py": (("--runs=60", "--tests=8", "--repeat=1", "--skip-change-points"), r"SQL"),
+    "kernel_facts.py": (("--operation=copy",), r"\| copy-wide \| copy_f32x4 \| \d+ \| 0 \| 64 \| 100% \| 16.0 \|"),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
     "pairs_simulation.py": (("--trials=20",), r"two speeds"),
     "in_turn.py": (
@@ -49,7 +50,7 @@ NEEDS = {
     **dict.fromkeys(("ceiling.py", "gate.py", "in_turn.py", "overhead.py"), MEASURES),
     "history.py": ("duckdb", "history"),
     "report.py": ("vl_convert", "report"),
-    **dict.fromkeys(("code_identity.py", "traffic.py"), ("cuda.bindings", "traffic")),
+    **dict.fromkeys(("code_identity.py", "kernel_facts.py", "traffic.py"), ("cuda.bindings", "traffic")),
 }
 
 

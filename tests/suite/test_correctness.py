@@ -16,6 +16,7 @@ from pytest_bandwidth.suite.test_operations import (
     bottleneck_finding,
     doubled_case,
     is_short,
+    wave_finding,
     wrong_at_full_size,
     wrong_at_small_sizes,
 )
@@ -62,20 +63,22 @@ TRIAD = next(o for o in OPERATIONS if o.title == "triad-plain")
 
 
 @pytest.mark.parametrize(
-    ("operation", "n", "identity", "peak", "short"),
+    ("operation", "identity", "peak", "flops", "short"),
     [
-        (TRIAD, 1 << 20, GPU, 300.0, True),
-        (TRIAD, 1 << 20, GPU, 200.0, False),
-        (TRIAD, 1 << 20, GPU, None, False),
-        (TRIAD, 1 << 20, replace(GPU, facts={"gfx": "gfx942"}), 300.0, False),
-        (TRIAD, 1 << 20, replace(GPU, timed_on="host"), 300.0, False),
-        (COPY, 1 << 20, GPU, 300.0, False),
+        (TRIAD, GPU, 300.0, None, True),
+        (TRIAD, GPU, 200.0, None, False),
+        (TRIAD, GPU, None, None, False),
+        (TRIAD, GPU, 300.0, 50e9, True),
+        (TRIAD, GPU, 300.0, 30e9, False),
+        (TRIAD, replace(GPU, facts={"gfx": "gfx942"}), 300.0, None, False),
+        (TRIAD, replace(GPU, timed_on="host"), 300.0, None, False),
+        (COPY, GPU, 300.0, None, False),
     ],
-    ids=["short", "long", "no peak", "HIP", "host", "library"],
+    ids=["short", "long", "no peak", "little to compute", "much to compute", "HIP", "host", "library"],
 )
-def test_what_takes_less_than_50_us_at_the_peak_is_timed_from_a_graph(operation, n, identity, peak, short):
-    case = operation.prepare(Host(), "float32", {"n": n})  # a triad moves 12.6 MB
-    assert is_short(case, identity, None if peak is None else Peak(peak * 1e9, "as scripted")) is short
+def test_what_takes_less_than_50_us_at_the_peaks_is_timed_from_a_graph(operation, identity, peak, flops, short):
+    case = operation.prepare(Host(), "float32", {"n": 1 << 20})  # a triad moves 12.6 MB, of 2.1 MFLOP
+    assert is_short(case, identity, None if peak is None else Peak(peak * 1e9, "as scripted"), flops) is short
 
 
 def test_a_right_operation_passes_at_small_sizes():
@@ -172,6 +175,7 @@ def test_orders_that_ask_for_more_say_so(name, version, dtype, sizes, device, se
     [
         ("copy", "plain", {"n": 9}, "cuda"),
         ("transpose", "tiled", {"rows": 2048, "cols": 9}, "cuda"),
+        ("transpose", "wide", {"rows": 2048, "cols": 9}, "cuda"),
         ("transpose", "naive", {"rows": 2048, "cols": 9}, "cpu"),
         ("misaligned", "plain", {"n": 9, "offset": 1}, "cpu"),
         ("strided_read", "plain", {"n": 9, "stride": 1}, "cuda"),
@@ -180,6 +184,53 @@ def test_orders_that_ask_for_more_say_so(name, version, dtype, sizes, device, se
 )
 def test_other_orders_have_no_finding(name, version, sizes, device):
     assert bottleneck_finding(name, version, "float32", sizes, device) is None
+
+
+# ---- tiles and waves -------------------------------------------------------------------------------------------------
+
+H200 = DeviceIdentity("cuda", "any", 2**37, "0", facts={"sm_count": 132}, timed_on="gpu")
+
+
+@pytest.mark.parametrize(
+    ("version", "m", "n", "sentence"),
+    [
+        ("pipelined", 128, 896, "7 tiles of 128×128 on 132 SMs make 1 wave, and 5 % of the SMs work in the last"),
+        ("blocked", 1, 1, "1 tile of 64×64 on 132 SMs make 1 wave, and 1 % of the SMs work in the last"),
+        ("pipelined", 1792, 1792, "196 tiles of 128×128 on 132 SMs make 2 waves, and 48 % of the SMs work in the last"),
+        (
+            *("pipelined", 1793, 1793),
+            "225 tiles of 128×128 on 132 SMs make 2 waves, and 70 % of the SMs work in the last; "
+            "the even size has 196 tiles in 2: 15 % more tiles, 0 % more waves",
+        ),
+        (
+            *("pipelined", 4096, 4097),
+            "1056 tiles of 128×128 on 132 SMs make 8 waves, and 100 % of the SMs work in the last; "
+            "the even size has 1024 tiles in 8: 3 % more tiles, 0 % more waves",
+        ),
+        (
+            *("pipelined", 1408, 1537),
+            "143 tiles of 128×128 on 132 SMs make 2 waves, and 8 % of the SMs work in the last; "
+            "the even size has 132 tiles in 1: 8 % more tiles, 100 % more waves",
+        ),
+    ],
+)
+def test_a_product_tells_its_waves(version, m, n, sentence):
+    assert wave_finding("gemm", version, {"m": m, "n": n, "k": 64}, H200).text == sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "m", "facts"),
+    [
+        ("gemm", "library", 64, {"sm_count": 132}),
+        ("gemm", "naive", 64, {"sm_count": 132}),
+        ("gemm", "pipelined", 0, {"sm_count": 132}),
+        ("gemm", "pipelined", 64, {"sm_count": 304, "gfx": "gfx942"}),  # other tiles
+        ("gemm", "pipelined", 64, {}),  # a host, and the traffic device
+        ("q4_0_gemm", "fused", 64, {"sm_count": 132}),
+    ],
+)
+def test_other_products_tell_of_no_waves(name, version, m, facts):
+    assert wave_finding(name, version, {"m": m, "n": 64, "k": 64}, replace(H200, facts=facts)) is None
 
 
 def test_a_result_on_another_gpu_is_poisoned_read_and_counted_there():

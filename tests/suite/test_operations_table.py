@@ -14,13 +14,18 @@ from pytest_bandwidth.suite.operations.model import Case, Tolerance, poison, til
 from pytest_bandwidth.suite.operations.table import Formula, formula_of
 
 CUDA_SRC = Path(__file__).parents[2] / "cuda_src"
-DEFINED = re.compile(r'extern "C" __global__ void (\w+)\(')
+DEFINED = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(')
 
 
 class HostArrays:
     xp = np
-    random = RandomSource().array
     empty = staticmethod(empty_array)
+    _source = RandomSource()
+
+    def random(self, shape, dtype):
+        if dtype == "bfloat16":
+            pytest.importorskip("ml_dtypes")
+        return self._source.array(shape, dtype)
 
 
 EVERY = [pytest.param(o, dtype, id=f"{o.title}-{dtype}") for o in OPERATIONS for dtype in o.dtypes]
@@ -43,8 +48,8 @@ def test_every_version_is_a_pair_of_float32_and_float16():
 def test_every_kernel_has_its_operation_and_every_operation_its_kernels():
     launched = set()
     for operation, dtype in (p.values for p in LAUNCHED):
-        case = prepared(operation, dtype, operation.small[-1])
-        launched |= {(step.file, step.kernel) for step in case.steps}
+        for sizes in operation.small:
+            launched |= {(step.file, step.kernel) for step in prepared(operation, dtype, sizes).steps}
     # probe.cu is what the measuring itself needs.
     files = [path for path in CUDA_SRC.glob("*.cu") if path.name != "probe.cu"]
     defined = {(path.name, kernel) for path in files for kernel in DEFINED.findall(path.read_text(encoding="utf-8"))}

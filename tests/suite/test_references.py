@@ -19,6 +19,32 @@ def test_uniform_numbers_are_the_published_hash():
     np.testing.assert_array_equal(drawn, [(fmix32(i ^ seed) >> 8) / 2**24 for i in range(1000)])
 
 
+def test_four_neighbours_share_a_hash_and_take_a_multiple_of_it_each():
+    multipliers = (1, 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D)
+    expected = [(fmix32(i // 4 ^ 7) * multipliers[i % 4] % 2**32 >> 8) / 2**24 for i in range(1001)]
+    np.testing.assert_array_equal(references.uniform_of_four(7, 1001), expected)
+
+
+def test_dropout_keeps_the_share_that_it_was_told_of_each_neighbour_whatever_the_others_do():
+    kept = references.uniform_of_four(0x5EED, 1 << 20).reshape(-1, 4) >= 0.25
+    np.testing.assert_allclose(kept.mean(axis=0), 0.75, atol=0.003)
+    together = (kept[:, :, None] & kept[:, None, :]).mean(axis=0)
+    np.testing.assert_allclose(together[~np.eye(4, dtype=bool)], 0.75**2, atol=0.003)
+
+
+def test_gates_turns_and_root_mean_squares_by_hand():
+    gate = np.array([0.0, np.log(3.0)])  # 1 ÷ (1 + e⁻ˣ): a half, three quarters
+    np.testing.assert_allclose(references.swiglu(gate, np.array([9.0, 4.0])), [0, 3 * np.log(3)])
+    x, zero, one = np.array([[[1.0, 2.0, 3.0, 4.0]]]), np.zeros((1, 2)), np.ones((1, 2))
+    np.testing.assert_array_equal(references.rope(x, zero, one), [[[-3, -4, 1, 2]]])  # a quarter turn
+    np.testing.assert_array_equal(references.rope(x, one, zero), x)
+    out, total = references.rms_norm_residual(
+        np.array([[1.0, 3.0]]), np.array([[2.0, 1.0]]), np.array([5.0, 10.0]), 0.0
+    )
+    np.testing.assert_array_equal(total, [[3, 4]])
+    np.testing.assert_allclose(out, np.array([[3.0, 8.0]]) * 5 / np.sqrt(12.5))
+
+
 def test_chains_round_at_every_step():
     x = np.array([1], "float16")
     # 2048 + 1 is no float16: the sum stays.

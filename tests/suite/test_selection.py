@@ -20,19 +20,19 @@ ROWS = {
     "triad": ("triad-",),
     "dot and sum": ("dot-", "sum-"),
     "fused and unfused chains": ("bias_relu_dropout-fused", "bias_relu_dropout-unfused", "cos_cos-fused"),
-    "intensity sweep": ("intensity_fma-",),
+    "intensity sweep": ("intensity_fma-wide", "intensity_fma-fma"),
     "strided, misaligned, gather": ("strided_read-", "misaligned-", "gather-"),
-    "transpose, naive and tiled": ("transpose-naive", "transpose-tiled"),
+    "transpose": ("transpose-wide", "transpose-naive", "transpose-tiled"),
     "softmax": ("softmax-",),
     "layer norm": ("layer_norm-",),
     "logsumexp, fused and not": ("logsumexp-fused", "logsumexp-unfused"),
-    "GEMM": ("gemm-naive", "gemm-blocked"),
+    "GEMM": ("gemm-pipelined", "gemm-naive", "gemm-blocked"),
     "GEMM of inference": ("gemm-blocked-float32-m128-n896-k896", "gemm-blocked-float16-m128-n896-k896"),
-    "attention, standard and flash": ("attention-standard", "attention-flash"),
-    "KV cache append": ("kv_append-",),
-    "KV cache read": ("kv_decode-",),
-    "Q4_0 dequantise": ("q4_0_dequantize-",),
-    "Q4_0 product, fused and separate": ("q4_0_gemv-fused", "q4_0_gemv-separate"),
+    "attention": ("attention-flash2", "attention-standard", "attention-flash"),
+    "KV cache append": ("kv_append-wide", "kv_append-plain"),
+    "KV cache read": ("kv_decode-grouped", "kv_decode-split"),
+    "Q4_0 dequantise": ("q4_0_dequantize-wide", "q4_0_dequantize-plain"),
+    "Q4_0 product": ("q4_0_gemv-planar", "q4_0_gemv-fused", "q4_0_gemv-separate"),
 }
 # What needs the array library's own kernels, or a link.
 TIMED = {"the library's product": ("gemm-library",), "copies within a memory": ("device_to_device-",)}
@@ -130,7 +130,8 @@ def test_the_full_profile_has_every_operation_and_shape():
 
 def test_shape_effects_are_pairs_one_element_apart():
     assert set(SHAPE_EFFECTS) <= {operation.title for operation in OPERATIONS}
-    for even, odd in SHAPE_EFFECTS.values():
+    pairs = [pair for sizes in SHAPE_EFFECTS.values() for pair in zip(sizes[::2], sizes[1::2], strict=True)]
+    for even, odd in pairs:
         steps = {odd[name] - even[name] for name in even}
         assert steps <= {0, 1}
         assert 1 in steps
@@ -203,7 +204,11 @@ def test_no_result_between_two_launches_is_read_from_the_cache(test):
     [
         ("gemm-library", "float16", "fp16-tensor"),  # cuBLAS multiplies halves on tensor cores
         ("gemm-library", "float32", "fp32"),
-        ("gemm-blocked", "float16", "fp32"),  # ours computes in float
+        ("gemm-blocked", "float16", "fp32"),  # computes in float
+        ("gemm-pipelined", "float16", "fp16-tensor"),
+        ("gemm-pipelined", "bfloat16", "bf16-tensor"),
+        ("attention-flash2", "float32", "fp32"),
+        ("kv_decode-grouped", "bfloat16", "fp32"),
         ("intensity_fma-fma", "float16", "fp16"),  # two halves to an instruction
         ("intensity_fma-fma", "float64", "fp64"),
     ],

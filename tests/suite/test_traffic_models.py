@@ -86,6 +86,7 @@ def test_numpy_integers_are_sizes_and_give_plain_ints_that_do_not_wrap():
     [
         (lambda: traffic.pointwise_chain(N, 0, "float32", fused=True), "operations is 0"),
         (lambda: traffic.kv_cache_read(1, 8, 14, 4, 64, "float32"), "query_heads is 14, expected a multiple of"),
+        (lambda: traffic.rope(1, 1, 33, "float32"), "d is 33, expected an even number"),
         (lambda: traffic.q4_0_fused(1, 4, 33, "float32"), "k is 33, expected a multiple of 32"),
         (lambda: traffic.q4_0_separate(1, 4, 33, "float32"), "k is 33, expected a multiple of 32"),
     ],
@@ -98,6 +99,7 @@ def test_sizes_that_no_kernel_takes_are_refused(model, said):
 # ---- whole models by hand --------------------------------------------------------------------------------------------
 
 MATRIX, ROWS = 16 * 4096 * 4, 16 * 4  # bytes of 16 rows of 4096 float32, and of a value for each row
+RMS_NORM = 2 * MATRIX + 4096 * 4, 2 * MATRIX
 NEW_HALF = 2 * 2 * 16 * 4 * 64 * 2  # keys and values
 
 
@@ -116,6 +118,18 @@ NEW_HALF = 2 * 2 * 16 * 4 * 64 * 2  # keys and values
         (traffic.gather(N, "float16", "int64"), Traffic(10_000, 2000)),
         (traffic.broadcast(N, "float32"), Traffic(4, 4000, 0, 4000, 4000)),
         (traffic.broadcast(0, "float32"), Traffic(0, 0, 0, 0, 0)),
+        # A gate reads two arrays; a turn two parts of an angle for each pair, which the heads of a token share.
+        (traffic.swiglu(N, "bfloat16"), Traffic(4000, 2000, 5000)),
+        (traffic.rope(3, 4, 8, "float16"), Traffic(192 + 96, 192, 288, 192 + 4 * 96, 192)),
+        (traffic.rope(3, 4, 8, "float16", angle_loads=2), Traffic(192 + 96, 192, 288, 192 + 2 * 96, 192)),
+        (traffic.rope(3, 0, 8, "float16"), Traffic(0, 0, 0, 0, 0)),
+        # Two matrices in, two out, and a row of factors, which each row asks for.
+        (traffic.rms_norm_residual(16, 4096, "float32"), Traffic(*RMS_NORM, 5 * 16 * 4096, 3 * MATRIX, 2 * MATRIX)),
+        (
+            traffic.rms_norm_residual(16, 4096, "float32", row_reads=2),
+            Traffic(*RMS_NORM, 5 * 16 * 4096, 5 * MATRIX, 2 * MATRIX),
+        ),
+        (traffic.rms_norm_residual(0, 4096, "float32"), Traffic(0, 0, 0, 0, 0)),
         # Fused it reads once, where max, exp and sum pass four times.
         (traffic.logsumexp(16, 4096, "float32", fused=True), Traffic(MATRIX, ROWS, 3 * 16 * 4096)),
         (

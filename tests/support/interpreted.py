@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from pytest_bandwidth.devices.numpy_arrays import RandomSource
+from pytest_bandwidth.devices.numpy_arrays import RandomSource, resolve_dtype
 from pytest_bandwidth.features.traffic.ptx.counts import Execution
 from pytest_bandwidth.features.traffic.ptx.decode import Program
 from pytest_bandwidth.features.traffic.ptx.faults import fill_untouched
@@ -34,11 +35,13 @@ class FreshArrays:
         self.untouched: list[Any] = []
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        if dtype == "bfloat16":
+            pytest.importorskip("ml_dtypes")
         # A copy, exactly as large: whatever lies beyond it is out of bounds.
         return np.array(self._source.array(shape, dtype))
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        array = np.empty(shape, dtype)
+        array = np.empty(shape, resolve_dtype(dtype))
         fill_untouched(array)
         self.untouched.append(array)
         return array

@@ -5,8 +5,10 @@ Plugged in here: the option, and who looks on at measurements.
 
 from __future__ import annotations
 
+import gc
+import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_bandwidth.domain.clock import Clock
 from pytest_bandwidth.hooks import hookimpl
@@ -15,11 +17,16 @@ from pytest_bandwidth.options.settings import Options, switch
 if TYPE_CHECKING:
     import pytest
 
+    from pytest_bandwidth.domain.device import DeviceIdentity
     from pytest_bandwidth.hooks import Watch, Watched
 
 # What tests replace to freeze the time, and what the plugin measures by: as they were before any test was loaded.
 CLOCKS_AT_START = {name: getattr(time, name) for name in ("perf_counter", "perf_counter_ns", "monotonic", "time")}
 OWN_CLOCKS_AT_START = {name: getattr(Clock, name) for name in vars(Clock) if name[0] != "_"}
+# Called around each sample: what takes their place could compute there, untimed.
+AROUND_SAMPLES_AT_START = {name: getattr(gc, name) for name in ("disable", "enable", "isenabled")}
+# The package's constants, by module and name.
+CONSTANTS_AT_START: dict[tuple[str, str], Any] = {}
 
 
 class HonestOptions(Options):
@@ -32,6 +39,17 @@ class HonestOptions(Options):
 def pytest_bandwidth_options() -> type:
     """Add `--bandwidth-honest`."""
     return HonestOptions
+
+
+@hookimpl
+def pytest_bandwidth_start(config: pytest.Config, identity: DeviceIdentity) -> None:
+    """Keep the package's constants as they are before any test may change them."""
+    del config, identity
+    package = __name__.partition(".")[0]
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith(f"{package}.") and module is not None:
+            named = list(vars(module).items())
+            CONSTANTS_AT_START.update({(module_name, name): value for name, value in named if name.isupper()})
 
 
 @hookimpl

@@ -15,8 +15,15 @@ from pytest_bandwidth.frameworks.base import span_of
 
 # A host folds larger arrays to so many words before it mixes them: at the speed of its memory, and a difference shows.
 FOLD_WORDS = 1 << 13
-# A region that is changed between samples has so many elements, or this share of the array.
-REGION_ELEMENTS, REGION_SHARE = 1 << 16, 16
+# A region that is changed between samples has this share of the array: few elements that a cheat looks at lie in it
+# seldom, and the rows that a sparse access reads often.
+REGION_SHARE = 16
+# Halves change places by so many elements at a time.
+_AT_A_TIME = 1 << 20
+# By the bytes of an element: as a number tiny, and no whole number of note.
+_FILLED = {size: int.from_bytes(b"\xa5" * size, "little") for size in (2, 4, 8)}
+# Of these, most arrays tell whether their numbers are in order.
+_A_FEW = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,16 @@ class View:
         if not (self.array.flags.c_contiguous or self.array.flags.f_contiguous):
             self.array[...] = bits.view(self.array.dtype).reshape(self.array.shape)
 
+    def fill(self) -> None:
+        """Fill the array with what no work computes, before anything is written."""
+        if self.is_writable and (size := self.array.dtype.itemsize) in _FILLED:
+            self.array.view(f"u{size}")[...] = _FILLED[size]
+
+    def filled(self) -> Any:
+        """Return the places, in the order of `bits`, of what is as `fill` left it."""
+        filled = _FILLED.get(self.array.dtype.itemsize)
+        return self.xp.flatnonzero(self.bits() == filled) if filled else self.xp.empty(0, "i8")
+
     def parts(self) -> Any:
         """Return the array as one dimension, or else in rows, so that a slice of it is a region of its memory."""
         array = self.array
@@ -133,27 +150,55 @@ def overlap(one: Any, other: Any) -> bool:
     return bool(space == other_space and start < other_end and other_start < end)
 
 
-def changed_region(view: View, generator: np.random.Generator, kind: str) -> Region | None:
+@dataclass(slots=True)
+class Halves:
+    """Hold an array whose halves changed places: all of it is changed, and little memory is needed."""
+
+    parts: Any
+
+    def swap(self) -> bool:
+        """Let them change places; return whether they differ."""
+        half, differ = len(self.parts) // 2, False
+        for at in range(0, half, _AT_A_TIME):
+            first = self.parts[at : min(at + _AT_A_TIME, half)]
+            second = self.parts[half + at : half + at + len(first)]
+            held = first.copy()
+            differ = differ or bool((_raw(second) != _raw(held)).any())
+            first[...] = second
+            second[...] = held
+        return differ
+
+    def restore(self) -> None:
+        """Give the array back what it held."""
+        self.swap()
+
+
+def changed_region(view: View, generator: np.random.Generator, kind: str) -> Region | Halves | None:
     """Overwrite a region of an array with values from elsewhere in it; None where all values are the same.
 
-    Values stay among those that the array has: what computes an index of them finds it in bounds.
+    Values stay among those that the array has: what computes an index of them finds it in bounds. Where they never
+    fall, they do not afterwards.
     kind: "largest" and "smallest" change the region round that element, since some results tell only those; "any" one
-    that is drawn.
+    that is drawn; "one" a single element, and "all" every one.
     """
     parts = view.parts()
     count = len(parts)
     if count < 2:
         return None
+    ordered = is_ordered(view)
+    if kind == "all" and not ordered:
+        halves = Halves(parts)
+        return halves if halves.swap() else None
     row = max(1, parts.size // count)
-    size = min(max(REGION_ELEMENTS // row, count // REGION_SHARE, 1), max(count // 2, 1))
+    size = 1 if kind == "one" and not ordered else max(count // REGION_SHARE, 1 + ordered)
     start = int(generator.integers(0, count - size + 1))
-    if kind != "any" and view.array.dtype.kind in "biuf":
+    if kind in ("largest", "smallest") and view.array.dtype.kind in "biuf":
         flat = int(getattr(parts, "argmax" if kind == "largest" else "argmin")())
         start = min(max(flat // row - size // 2, 0), count - size)
     held = parts[start : start + size].copy()
     for _ in range(8):
         other = int(generator.integers(0, count - size + 1))
-        taken = parts[other : other + size].copy()
+        taken = held[:1] if ordered else parts[other : other + size].copy()
         if bool((_raw(taken) != _raw(held)).any()):
             parts[start : start + size] = taken
             return Region(parts, start, held)
@@ -167,9 +212,11 @@ def _raw(array: Any) -> Any:
 
 
 def is_ordered(view: View) -> bool:
-    """Return whether whole numbers never fall, as offsets do: other contents than those may be no valid input."""
+    """Return whether numbers never fall, as offsets and edges do: in another order they may be no valid input."""
+    if view.array.dtype.kind not in "iuf":
+        return False
     flat = view.array.reshape(-1)
-    return bool((flat[1:] >= flat[:-1]).all())
+    return all(bool((some[1:] >= some[:-1]).all()) for some in (flat[:_A_FEW], flat))
 
 
 def place_in(array: Any, place: int) -> str:

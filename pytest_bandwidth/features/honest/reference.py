@@ -24,6 +24,8 @@ TOLERANCES: Mapping[str, tuple[float, float]] = {
 # Relative errors of rounding once to so many bits of mantissa; a few such errors add up.
 _ROUNDED = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 _SOME_ERRORS = 4.0
+# By so many elements, and not fewer, it is told whether all were rounded to a narrower type.
+_LOOKED_AT, _ENOUGH = 1 << 16, 16
 # So many elements are compared at a time, in double precision.
 _AT_A_TIME = 1 << 22
 
@@ -79,10 +81,14 @@ def expected_arrays(
     return [copy for one in written for own, copy in pairs if own is one]
 
 
-def compared(reference: Reference, results: Sequence[View], expected: Sequence[Any], device: Any) -> str | None:
+def compared(
+    reference: Reference, results: Sequence[View], expected: Sequence[Any], device: Any, input_bytes: int = 0
+) -> str | None:
     """Return how results differ from what is expected; None where all are within the tolerance.
 
-    Raises UsageError where their numbers or shapes differ.
+    input_bytes: of an element of the inputs, where the work chooses the type of its results: one that is narrower than
+    theirs and the reference's is compared as exactly as the reference's would be.
+    Raises UsageError where there are not as many.
     """
     if len(results) != len(expected):
         raise UsageError(
@@ -93,11 +99,13 @@ def compared(reference: Reference, results: Sequence[View], expected: Sequence[A
         other = view_of(device, "check", array)
         wanted = view.xp.asarray(array if other is None else _here(other, view))
         if tuple(wanted.shape) != tuple(view.array.shape):
-            raise UsageError(
-                f"check: the reference gave the shape {tuple(wanted.shape)}, and {view.name} has "
-                f"{tuple(view.array.shape)}"
-            )
-        if (wrong := _compared(reference, view, wanted)) is not None:
+            return f"{view.name} has the shape {tuple(view.array.shape)}, and the reference's {tuple(wanted.shape)}"
+        narrower = view.array.dtype.itemsize < min(wanted.dtype.itemsize, input_bytes)
+        exact = wanted.dtype if narrower else view.array.dtype
+        wrong = _compared(view, wanted, *_tolerances(reference, exact.name))
+        if wrong is None and reference.rtol is None and reference.atol is None:
+            wrong = _rounded(view, wanted)
+        if wrong is not None:
             return wrong
     return None
 
@@ -108,16 +116,28 @@ def _here(other: View, view: View) -> Any:
     return other.array.get() if on_host and not isinstance(other.array, np.ndarray) else other.array
 
 
-def _compared(reference: Reference, view: View, wanted: Any) -> str | None:
-    xp, rtol, atol = view.xp, *_tolerances(reference, view.array.dtype.name)
+def _rounded(view: View, wanted: Any) -> str | None:
+    """Tell that all numbers are a narrower type's, and the reference's are not; None where that is not so."""
+    got, expected = (array.reshape(-1)[:_LOOKED_AT] for array in (view.array, wanted))
+    for name in ("float16", "float32"):
+        if got.dtype.kind == "f" and got.dtype.itemsize > np.dtype(name).itemsize and got.size >= _ENOUGH:
+            with np.errstate(all="ignore"):
+                fit, would = (one == one.astype(name).astype(one.dtype) for one in (got, expected))
+            if bool(fit.all()) and float(would.mean()) < 1 / 2:
+                return f"all numbers of {view.name} are rounded to {name}, and the reference's are not"
+    return None
+
+
+def _compared(view: View, wanted: Any, rtol: float, atol: float) -> str | None:
+    xp = view.xp
     got, expected = view.array.reshape(-1), wanted.reshape(-1)
     wrong, first, largest, farthest = 0, -1, 0.0, 0.0
     for at in range(0, got.size, _AT_A_TIME):
         one, other = got[at : at + _AT_A_TIME], expected[at : at + _AT_A_TIME]
         if one.dtype.kind in "fcV" or other.dtype.kind in "fc":
             wide = "c16" if "c" in (one.dtype.kind, other.dtype.kind) else "f8"
-            one, other = one.astype(wide), other.astype(wide)
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"):  # what is not written may be signalling
+                one, other = one.astype(wide), other.astype(wide)
                 error = xp.abs(one - other)
                 near = xp.isfinite(other) & (error <= atol + rtol * xp.abs(other))
                 fits = near | (one == other) | ((one != one) & (other != other))
@@ -139,7 +159,7 @@ def _compared(reference: Reference, view: View, wanted: Any) -> str | None:
     if got.dtype.kind in "fc" or expected.dtype.kind in "fc":
         told += f": {got[first].item():.9g} in place of {expected[first].item():.9g} (rtol {rtol:.3g}, atol {atol:.3g})"
         for name, unit in _ROUNDED.items():
-            if got.dtype.itemsize > 2 and unit / 2 <= largest <= unit * _SOME_ERRORS:
+            if wanted.dtype.itemsize > 2 and unit / 2 <= largest <= unit * _SOME_ERRORS:
                 told += f"; the largest relative error, {largest:.2g}, is of the size of {name}'s rounding"
                 break
     else:

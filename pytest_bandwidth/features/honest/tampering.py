@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import sysconfig
@@ -12,17 +13,20 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from pytest_bandwidth.domain.clock import Clock, clock
-from pytest_bandwidth.features.honest import CLOCKS_AT_START, OWN_CLOCKS_AT_START
+from pytest_bandwidth.features.honest import (
+    AROUND_SAMPLES_AT_START,
+    CLOCKS_AT_START,
+    CONSTANTS_AT_START,
+    OWN_CLOCKS_AT_START,
+)
 
 _PACKAGE = "pytest_bandwidth"
 # What modules and classes of the package held when they were looked at, by `id`.
 _SEEN: dict[str, list[int]] = {}
-# What times a GPU's work.
-_EVENTS = ("Event", "get_elapsed_time")
 
 
 def replaced(device: object) -> str | None:
-    """Return the name of something replaced: a clock, CuPy's events, or a function of the plugin's; None if nothing is.
+    """Return the name of something replaced: a clock, CuPy's events, or a part of the plugin; None if nothing is.
 
     device: an instance, whose methods may be replaced by themselves.
     """
@@ -32,14 +36,25 @@ def replaced(device: object) -> str | None:
     for name, function in OWN_CLOCKS_AT_START.items():
         if getattr(clock, name) is not function:
             return f"the plugin's clock.{name}"
+    for name, function in AROUND_SAMPLES_AT_START.items():
+        if getattr(gc, name) is not function:
+            return f"gc.{name}"
+    for (module, name), value in CONSTANTS_AT_START.items():
+        if getattr(sys.modules.get(module), name, value) is not value:
+            return f"{module}.{name}"
+    # They are called at each function of the plugin's, so before a clock is started.
+    if is_foreign(sys.getprofile()) or is_foreign(sys.gettrace()):
+        return "the function of sys.setprofile or sys.settrace"
     if (cupy := sys.modules.get("cupy")) is not None:
-        for name in _EVENTS:
-            if _is_foreign(getattr(cupy.cuda, name, None)):
-                return f"cupy.cuda.{name}"
+        event = cupy.cuda.Event
+        members = {f"cupy.cuda.Event.{name}": _inner(value) for name, value in vars(event).items()}
+        timing = {"cupy.cuda.Event": event, "cupy.cuda.get_elapsed_time": cupy.cuda.get_elapsed_time, **members}
+        if name := next((name for name, value in timing.items() if is_foreign(value)), ""):
+            return name
     if (within := _replaced_in_package()) is not None:
         return within
     own = getattr(device, "__dict__", {})
-    return next((f"{type(device).__name__}.{name}" for name, value in own.items() if _is_foreign(value)), None)
+    return next((f"{type(device).__name__}.{name}" for name, value in own.items() if is_foreign(value)), None)
 
 
 def _replaced_in_package() -> str | None:
@@ -57,7 +72,7 @@ def _replaced_in_package() -> str | None:
                 continue  # nothing there is another one than when it was looked at
             for name, value in zip(list(members), values, strict=True):
                 is_clock = space == module_name and name == "clock" and not isinstance(value, ModuleType)
-                if _is_foreign(value) or (is_clock and value is not clock):
+                if is_foreign(value) or (is_clock and value is not clock):
                     return f"{space}.{name}"
             _SEEN[space] = seen
     return None
@@ -68,7 +83,7 @@ def _inner(value: Any) -> Any:
     return getattr(value, "__func__", None) or getattr(value, "fget", None) or getattr(value, "func", value)
 
 
-def _is_foreign(value: object) -> bool:
+def is_foreign(value: object) -> bool:
     """Return whether a function, or the class of another object, is from a file that is neither ours nor installed."""
     inner = value if isinstance(value, type) else getattr(value, "__wrapped__", value)
     if isinstance(inner, FunctionType):

@@ -19,9 +19,18 @@ from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.measured.measurement import NOTE, OF_WORK, Finding, Measurement
 from pytest_bandwidth.domain.units import counted
-from pytest_bandwidth.features.honest.arrays import Region, View, changed_region, is_ordered, overlap, place_in, view_of
+from pytest_bandwidth.features.honest.arrays import (
+    Halves,
+    Region,
+    View,
+    changed_region,
+    is_ordered,
+    overlap,
+    place_in,
+    view_of,
+)
 from pytest_bandwidth.features.honest.reference import compared, copied, expected_arrays, reference_of
-from pytest_bandwidth.features.honest.tampering import replaced
+from pytest_bandwidth.features.honest.tampering import is_foreign, replaced
 from pytest_bandwidth.fixture.watched import Reference, Watch, Watched
 from pytest_bandwidth.frameworks.arrays import arrays_in
 
@@ -29,11 +38,15 @@ from pytest_bandwidth.frameworks.arrays import arrays_in
 PLAIN_SHARE = 0.25
 # An input of which fewer changes show in the result is not read each time. Of three kinds of changes a maximum shows
 # one, and so do a minimum and their places.
-LEAST_SHOWN = 0.25
+LEAST_SHOWN = 0.2
 KINDS = ("any", "largest", "smallest")
 FEWEST_CHANGES = 6
-# So many changed samples are compared with the reference, which may take long.
-MOST_COMPARED = 4
+# A reference tells of a single element whether it was looked at, and of the whole input whether all of the result is
+# new. It may take long: of each input two changes are compared, and so many in all.
+KINDS_COMPARED = ("one", "all", *KINDS)
+FEWEST_COMPARED = 4
+# Then so many runs, as drawn with changed inputs or the first ones, show what is kept from the call before.
+MIXED_TRIALS = 8
 # What is wrong after a sample and right so much later was done by a thread, or on a stream, that nobody waited for.
 LATER_SECONDS, FIRST_SECONDS = 0.3, 0.03
 # At this sample the clock is looked at, and at the end.
@@ -62,6 +75,8 @@ class _Place:
     samples: int = 0
     first: object = None
     expected: list[Any] = field(default_factory=list)
+    # By the reference, of the first inputs.
+    wanted: list[Any] = field(default_factory=list)
     others: set[object] = field(default_factory=set)
     value: object = None
     returned: list[View] = field(default_factory=list)
@@ -85,6 +100,7 @@ class WorkWatch(Watch):
     def __init__(self, watched: Watched, *, honest: bool) -> None:
         self._watched, self._device = watched, watched.device
         self._reference = reference_of(watched.check)
+        self._has_function = callable(getattr(self._reference, "expected", None))
         self._places = [_Place() for _ in watched.workloads]
         self._generator = np.random.default_rng()  # of the system's entropy: nothing measured can know what comes
         work = watched.workloads[0]
@@ -111,11 +127,18 @@ class WorkWatch(Watch):
         # Of these the first run tells whether they are written.
         self._undeclared = [one for one in known if not any(overlap(one.own, other.own) for other in declared)]
         self._held: list[tuple[View, Any]] = []
-        self._region: Region | None = None
+        self._region: Region | Halves | None = None
+        # By the reference, of this sample's inputs; None where the result is not compared.
+        self._wanted: list[Any] | None = None
         self._changed: _Input | None = None
         self._is_plain = self._is_watched = self._has_begun = False
-        if honest and self._device.identity.counts_only:
-            self._begin()  # no sample tells when
+        if self._device.identity.counts_only and self._why_not is None:  # no sample tells when
+            if honest and work.setup is not None:
+                self._begin()
+            if work.setup is None:
+                self._want(self._places[0])
+        if self._honest and work.setup is None:
+            self._begin()  # a device may run the work before the first sample
 
     def _views(self, side: str, arrays: Iterable[Any]) -> list[View]:
         named = ((f"{side}[{place}]", array) for place, array in enumerate(arrays))
@@ -131,23 +154,32 @@ class WorkWatch(Watch):
 
     def _before(self, state: _Place, *, plain: bool | None = None) -> None:
         state.samples += 1
-        self._is_plain, self._changed = True, None
-        if not self._honest or state.finding is not None:
+        self._is_plain, self._changed, self._wanted = True, None, state.wanted or None
+        if state.finding is not None:
             return
+        if self._honest:
+            self._prepare(state, plain)
+        if self._is_watched and (state.first is None or self._changed is not None):
+            self._want(state)
+
+    def _prepare(self, state: _Place, plain: bool | None) -> None:
         if not self._has_begun:
             self._begin()
-        if state.first is None:
-            return
         work = self._watched.workloads[0]
         if work.setup is None and self._held:
             # To give them their contents takes time: what works in place is looked at as often as in vain.
-            if plain is None and self._generator.random() > PLAIN_SHARE:
+            if state.first is not None and plain is None and self._generator.random() > PLAIN_SHARE:
                 self._is_watched = False
                 return
             for view, contents in self._held:
-                view.write(contents)
+                if view.is_writable:
+                    view.write(contents)
+        if state.first is None:
+            for view in self._outputs:
+                view.fill()
+            return
         if work.setup is not None and any(one.view.digest() != one.digest for one in self._inputs):
-            self._is_plain = False  # set-up made other inputs
+            self._is_watched = False  # set-up made other inputs
             return
         drawn = state.samples == 2 or bool(self._generator.random() < PLAIN_SHARE)
         self._is_plain = (drawn if plain is None else plain) or not self._change(state)
@@ -155,6 +187,20 @@ class WorkWatch(Watch):
             for view in (*self._outputs, *state.returned):
                 if view.is_writable:
                     view.poison()
+
+    def _want(self, state: _Place) -> None:
+        """Ask the reference, before the work may change what it is given, for the result of the inputs as they are."""
+        self._wanted = None
+        if self._reference is None:
+            return
+        if self._changed is not None:
+            changes = state.changes[self._changed.view.name]
+            if not self._has_function or (changes >= 2 and state.compared >= FEWEST_COMPARED):
+                return
+            state.compared += 1
+        self._wanted = expected_arrays(self._reference, self._watched.args, self._watched.keywords, self._written)
+        if self._changed is None:
+            state.wanted = self._wanted
 
     def _begin(self) -> None:
         """Keep what arrays hold before the first run."""
@@ -178,15 +224,21 @@ class WorkWatch(Watch):
                 self._inputs.append(_Input(view, is_declared=False, digest=view.digest()))
         self._held, self._undeclared = written, []
 
-    def _change(self, state: _Place) -> bool:
-        """Change a region of an input that is floating-point, or of whole numbers where none is."""
-        changeable = [one for one in self._inputs if one.view.is_writable]
+    def _changeable(self) -> list[_Input]:
+        """Return the inputs that are floating-point, or of whole numbers where none is."""
+        given = [*self._inputs, *(_Input(view) for view, _ in self._held if view in self._in_place)]
+        changeable = [one for one in given if one.view.is_writable]
         floating = [one for one in changeable if one.view.is_floating]
-        among = floating or [one for one in changeable if not is_ordered(one.view)]
+        return floating or [one for one in changeable if not is_ordered(one.view)]
+
+    def _change(self, state: _Place) -> bool:
+        """Change a region of the input that was changed least often."""
+        among = self._changeable()
         if not among:
             return False
         one = min(among, key=lambda one: state.changes[one.view.name])
-        kind = KINDS[state.changes[one.view.name] % len(KINDS)]
+        kinds = KINDS_COMPARED if self._has_function else KINDS
+        kind = kinds[state.changes[one.view.name] % len(kinds)]
         self._region = changed_region(one.view, self._generator, kind)
         self._changed = None if self._region is None else one
         return self._region is not None
@@ -233,9 +285,10 @@ class WorkWatch(Watch):
         found = [one for _, one in arrays_in(value, "", passing_over=True)]
         if not found and isinstance(value, (np.generic, int, float, complex)):
             found = [np.array(value)]
-        if not found and hasattr(type(value), "__array__") and not isinstance(value, np.generic):
-            kind = type(value).__name__
-            told = f"it returns a {kind}, which makes its array when it is asked for: expected the array itself"
+        makes = not found and hasattr(type(value), "__array__") and not isinstance(value, np.generic)
+        if (lazy := value if makes else next(filter(is_foreign, found), None)) is not None:
+            kind = type(lazy).__name__
+            told = f"it returns a {kind}, which may compute when it is looked at: expected an array itself"
             state.refute("deferred-work", told)
         views = []
         for place, one in enumerate(found):
@@ -343,20 +396,26 @@ class WorkWatch(Watch):
             state.changes[name] += 1
             state.shown[name] += shows
             state.others.add(found)
-        if callable(getattr(self._reference, "expected", None)) and state.compared < MOST_COMPARED:
-            state.compared += 1
-            self._compare(state, "wrong-result" if shows else "stale-result")
+        self._compare(state, "wrong-result" if shows else "stale-result")
 
     def _compare(self, state: _Place, what: str = "wrong-result") -> None:
-        """Compare the result with the reference's, of the inputs as they are now."""
-        reference, watched = self._reference, self._watched
-        if reference is None or state.finding is not None:
+        """Compare the result with the reference's."""
+        if self._reference is None or state.finding is not None:
+            return
+        if self._wanted is None and self._changed is None:
+            self._want(state)  # no sample told when
+        if self._wanted is None:
             return
         results = state.returned or self._views("writes", self._written)
-        expected = expected_arrays(reference, watched.args, watched.keywords, self._written)
-        wrong = compared(reference, results, expected, self._device)
-        if wrong is not None:
-            state.refute(what, wrong)
+        floating = (one.view.array.dtype.itemsize for one in self._inputs if one.view.is_floating)
+        chosen = max(floating, default=0) if state.returned else 0
+        wrong = compared(self._reference, results, self._wanted, self._device, chosen)
+        if wrong is None:
+            return
+        for view in self._outputs if state.samples == 1 and self._honest else ():
+            if (left := view.filled()).size:
+                self._refute_unwritten(state, view, left, 1)
+        state.refute(what, wrong)
 
     # --- after the samples
 
@@ -388,23 +447,26 @@ class WorkWatch(Watch):
     def _try(self, place: int, state: _Place, workload: Workload) -> None:
         """Change inputs until each showed, or did not show often enough; then judge which did."""
         counts_only, until = self._device.identity.counts_only, time.monotonic() + TRIAL_SECONDS
-        fewest = len(KINDS) if counts_only else FEWEST_CHANGES
-        for _ in range(fewest * max(len(self._inputs), 1)):
-            if state.finding is not None or all(
-                state.changes[one.view.name] >= fewest or state.shown[one.view.name] for one in self._inputs
-            ):
+        fewest = len(KINDS_COMPARED) if self._has_function else len(KINDS) if counts_only else FEWEST_CHANGES
+        among = self._changeable()
+        if counts_only:
+            self._trial(place, workload, plain=True)
+        for _ in range(fewest * len(among)):
+            if state.finding is not None or all(state.changes[one.view.name] >= fewest for one in among):
                 break
             self._trial(place, workload, plain=False)
             if self._changed is None or (time.monotonic() > until and not counts_only):
                 break
-        for one in self._inputs:
+        for one in () if self._has_function else among:  # a reference tells what has to show
             changes, shown = state.changes[one.view.name], state.shown[one.view.name]
             if one.is_declared and changes >= len(KINDS) and shown < LEAST_SHOWN * changes:
                 told = f"{one.view.name} changed before {counted(changes, 'run')}, and the result in {shown} of them"
-                state.refute("stale-result", f"{told}: it is kept from an earlier call, or does not depend on it")
-        if counts_only:
-            self._trial(place, workload, plain=True)
-        elif workload.launch is None:
+                told += ": it is kept from an earlier call, or does not depend on it"
+                state.refute("stale-result", f"{told}; where that is right, give check= a reference")
+        if not counts_only:
+            for _ in range(MIXED_TRIALS):
+                if state.finding is None and time.monotonic() < until:
+                    self._trial(place, workload, plain=bool(self._generator.integers(2)))
             self._move(state, workload)
         self._look_at_inputs(state)
         self._look_at_clock(state)
@@ -447,7 +509,8 @@ class WorkWatch(Watch):
         Both must come to the same result, and leave the inputs as they are.
         """
         watched, run_with = self._watched, self._watched.run_with
-        one = next((one for one in self._inputs if one.view.is_floating and one.view.is_writable), None)
+        floating = (one for one in self._inputs if one.view.is_floating and one.view.is_writable)
+        one = next((one for one in floating if not self._overlaps_others(one)), None)
         if one is None or self._held or state.finding is not None or workload.setup is not None:
             return
         try:
@@ -461,14 +524,16 @@ class WorkWatch(Watch):
         # What is declared may not be among the arguments.
         results = None
         if run_with is not None and len(moved) == len(there):
-            self._roll(moved[0])
+            changed_region(moved[0], self._generator, "all")
             for view in moved[1:]:
                 view.poison()
             value = self._run_unchanging(state, moved[0], one.view.name, lambda: run_with(args, keywords))
             results = [*moved[1:], *self._returned(_Place(), value)]
+            # The next run may return the same memory.
+            results = [replace(view, array=view.copy()) for view in results]
             one.view.write(moved[0].array)
         else:
-            self._roll(one.view)
+            changed_region(one.view, self._generator, "all")
         try:
             value = self._run_unchanging(state, one.view, one.view.name, lambda: watched.run(workload))
             expected = [view.array for view in (*self._outputs, *self._returned(_Place(), value))]
@@ -479,9 +544,9 @@ class WorkWatch(Watch):
         finally:
             one.view.write(kept)
 
-    def _roll(self, view: View) -> None:
-        parts = view.parts()
-        parts[...] = view.xp.roll(parts, int(self._generator.integers(1, max(len(parts), 2))), axis=0)
+    def _overlaps_others(self, one: _Input) -> bool:
+        """Return whether an input shares memory with another one: copies of both would not."""
+        return any(other is not one and overlap(one.view.own, other.view.own) for other in self._inputs)
 
     def _run_unchanging(self, state: _Place, view: View, name: str, run: Callable[[], object]) -> object:
         """Run the work, which must leave an input as it is; name: what a message calls it."""

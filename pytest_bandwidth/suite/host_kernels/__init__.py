@@ -8,13 +8,14 @@ from typing import Any
 
 from pytest_bandwidth.devices.cpu.kernels import HostKernel
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.suite.host_kernels import access, attention, matmul, norms, stream
+from pytest_bandwidth.suite.host_kernels import access, attention, matmul, norms, rope, stream
 
 # Suffix of a name, element type, type that it is computed in. Wide versions ask for 16 bytes at a time, which is what
 # a vectorised host kernel does anyway.
 FLOATS = (("f32", "f32", "f32"), ("f16", "f16", "f32"))
 ALL = (*FLOATS, ("f64", "f64", "f64"))
-WIDE = (*ALL, ("f32x4", "f32", "f32"), ("f16x8", "f16", "f32"))
+WIDE_FLOATS = (("f32x4", "f32", "f32"), ("f16x8", "f16", "f32"))
+WIDE = (*ALL, *WIDE_FLOATS)
 INDEXED = [(index, tuple((f"{suffix}_{index}", *types) for suffix, *types in FLOATS)) for index in ("i32", "i64")]
 
 
@@ -48,12 +49,21 @@ def _reach(stride: int, n: int) -> int:
     return (n - 1) * stride + 1 if n else 0
 
 
+def _turned(tokens: int, heads: int, d: int) -> Sequence[int]:
+    return tokens * heads * d, tokens * heads * d, tokens * (d // 2), tokens * (d // 2)
+
+
 def _q4_bytes(elements: int) -> int:
     return -(-elements // matmul.Q4_ELEMENTS) * matmul.Q4_BYTES
 
 
 def _q4_product(m: int, n: int, k: int) -> Sequence[int]:
     return m * n, m * k, n * _q4_bytes(k)
+
+
+def _q4_planar(m: int, n: int, k: int) -> Sequence[int]:
+    blocks = n * -(-k // matmul.Q4_ELEMENTS)
+    return m * n, m * k, blocks * 16, blocks * 2
 
 
 def _decoded(batch: int, query_heads: int, kv_heads: int, d: int, tokens: int, capacity: int) -> Sequence[int]:
@@ -74,8 +84,12 @@ _FUSED = "out:T* in:T* bias:f32 probability:f32 seed:u32 n:i64"
 _STRIDED, _OFFSET = "out:T* in:T* stride:i64 n:i64", "out:T* in:T* offset:i64 n:i64"
 _GATHER = "out:T* in:T* index:{}* length:i64 n:i64"
 _NORM = "out:T* in:T* gamma:T* beta:T* epsilon:f32 rows:i64 cols:i64"
+_RMS_NORM = "out:T* sum:T* in:T* residual:T* gamma:T* epsilon:f32 rows:i64 cols:i64"
+_OF_MATRICES = "rows·cols rows·cols rows·cols rows·cols"
+_ROPE = "out:T* in:T* cosines:f32* sines:f32* tokens:i64 heads:i64 d:i64"
 _GEMM, _LINEAR = "c:T* a:T* b:T* m:i64 n:i64 k:i64", "y:T* x:T* w:T* m:i64 n:i64 k:i64"
 _PACKED = "y:T* x:T* blocks:u8* m:i64 n:i64 k:i64"
+_PLANAR = "y:T* x:T* nibbles:u8* scales:u8* m:i64 n:i64 k:i64"
 _SCORES = "s:T* q:T* k:T* scale:f32 heads:i64 n:i64 d:i64"
 _OUTPUT = "o:T* p:T* v:T* heads:i64 n:i64 d:i64"
 _FLASH = "o:T* q:T* k:T* v:T* scale:f32 heads:i64 n:i64 d:i64"
@@ -99,9 +113,11 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("relu", stream.relu, _ONE_TO_ONE, "n n"),
     _family("dropout", stream.dropout, "out:T* in:T* probability:f32 seed:u32 n:i64", "n n"),
     _family("bias_relu_dropout", stream.bias_relu_dropout, _FUSED, "n n"),
+    _family("bias_relu_dropout", stream.bias_relu_dropout_of_four, _FUSED, "n n", WIDE_FLOATS),
     _family("cos", stream.cos, _ONE_TO_ONE, "n n"),
-    _family("cos_cos", stream.cos_cos, _ONE_TO_ONE, "n n"),
-    _family("intensity_fma", stream.intensity_fma, "out:T* in:T* factor:W addend:W repeats:i32 n:i64", "n n", ALL),
+    _family("cos_cos", stream.cos_cos, _ONE_TO_ONE, "n n", (*FLOATS, *WIDE_FLOATS)),
+    _family("swiglu", stream.swiglu, "out:T* gate:T* up:T* n:i64", "n n n", WIDE_FLOATS),
+    _family("intensity_fma", stream.intensity_fma, "out:T* in:T* factor:W addend:W repeats:i32 n:i64", "n n", WIDE),
     _family("intensity_add", stream.intensity_add, "out:T* in:T* addend:W repeats:i32 n:i64", "n n", ALL),
     _family("strided_read", access.strided_read, _STRIDED, lambda stride, n: (n, _reach(stride, n)), bits=True),
     _family("strided_write", access.strided_write, _STRIDED, lambda stride, n: (_reach(stride, n), n), bits=True),
@@ -109,29 +125,56 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     *(_family("gather", access.gather, _GATHER.format(i), "n length n", types, bits=True) for i, types in INDEXED),
     _family("transpose_naive", access.transpose_naive, _MATRIX, "rows·cols rows·cols", bits=True),
     _family("transpose_tiled", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),
+    _family("transpose_wide", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),
     _family("softmax_naive", norms.softmax_naive, _MATRIX, "rows·cols rows·cols"),
     _family("softmax_online", norms.softmax_online, _MATRIX, "rows·cols rows·cols"),
     _family("softmax_staged", norms.softmax_staged, _MATRIX, "rows·cols rows·cols"),
+    _family("softmax_registers", norms.softmax_staged, _MATRIX, "rows·cols rows·cols"),
     _family("layer_norm_naive", norms.layer_norm_naive, _NORM, "rows·cols rows·cols cols cols"),
     _family("layer_norm_staged", norms.layer_norm_staged, _NORM, "rows·cols rows·cols cols cols"),
+    _family("layer_norm_registers", norms.layer_norm_staged, _NORM, "rows·cols rows·cols cols cols"),
+    _family("rms_norm_residual_registers", norms.rms_norm_residual, _RMS_NORM, f"{_OF_MATRICES} cols"),
+    _family("logsumexp_registers", norms.logsumexp_fused, _MATRIX, "rows rows·cols"),
     _family("logsumexp_fused", norms.logsumexp_fused, _MATRIX, "rows rows·cols"),
     _family("row_max", norms.row_max, "max:T* in:T* rows:i64 cols:i64", "rows rows·cols"),
     _family("exp_shifted", norms.exp_shifted, "out:T* in:T* max:T* rows:i64 cols:i64", "rows·cols rows·cols rows"),
     _family("row_log_sum", norms.row_log_sum, "out:T* exps:T* max:T* rows:i64 cols:i64", "rows rows·cols rows"),
+    _family("rope", rope.rope, _ROPE, _turned, WIDE_FLOATS),
     _family("gemm_naive", matmul.gemm_naive, _GEMM, "m·n m·k k·n"),
     _family("gemm_tiled", matmul.gemm_tiled, _GEMM, "m·n m·k k·n"),
     _family("gemm_blocked", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
+    _family("gemm_pipelined", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
     _family("linear_gemv", matmul.linear, _LINEAR, "m·n m·k k·n"),
     _family("linear_gemm", matmul.linear, _LINEAR, "m·n m·k k·n"),
     _family("q4_0_gemv", matmul.q4_0_product, _PACKED, _q4_product),
     _family("q4_0_gemm", matmul.q4_0_product, _PACKED, _q4_product),
-    _family("q4_0_dequantize", matmul.q4_0_dequantize, "out:T* blocks:u8* n:i64", lambda n: (n, _q4_bytes(n))),
+    _family("q4_0_gemv_planar", matmul.q4_0_planar, _PLANAR, _q4_planar),
+    _family(
+        "q4_0_dequantize",
+        matmul.q4_0_dequantize,
+        "out:T* blocks:u8* n:i64",
+        lambda n: (n, _q4_bytes(n)),
+        (*FLOATS, *WIDE_FLOATS),
+    ),
     _family("attention_scores", attention.attention_scores, _SCORES, "heads·n·n heads·n·d heads·n·d"),
     _family("attention_output", attention.attention_output, _OUTPUT, "heads·n·d heads·n·n heads·n·d"),
-    _family("attention_flash", attention.attention_flash, _FLASH, "heads·n·d heads·n·d heads·n·d heads·n·d"),
-    _family("kv_append", attention.kv_append, _NEW, f"{_OF_CACHE} {_OF_CACHE} {_OF_NEW} {_OF_NEW}", bits=True),
+    *(
+        _family(name, attention.attention_flash, _FLASH, "heads·n·d heads·n·d heads·n·d heads·n·d")
+        for name in ("attention_flash", "attention_flash2_64", "attention_flash2_128")
+    ),
+    _family(
+        "kv_append",
+        attention.kv_append,
+        _NEW,
+        f"{_OF_CACHE} {_OF_CACHE} {_OF_NEW} {_OF_NEW}",
+        (*FLOATS, *WIDE_FLOATS),
+        bits=True,
+    ),
     _family("kv_decode", attention.kv_decode, f"out:T* {_CACHE}", _decoded),
-    _family("kv_decode_split", attention.kv_decode_split, f"{_PARTIALS} {_CACHE} splits:i64", _split),
+    *(
+        _family(name, attention.kv_decode_split, f"{_PARTIALS} {_CACHE} splits:i64", _split)
+        for name in ("kv_decode_split", "kv_decode_grouped")
+    ),
     _family("kv_decode_combine", attention.kv_decode_combine, _COMBINE, _OF_COMBINE),
 )
 HOST_KERNELS: dict[str, HostKernel] = {kernel.name: kernel for family in _FAMILIES for kernel in family}

@@ -252,17 +252,24 @@ def _q4_value(blocks: Array, at: int, i: int) -> Any:
 
 
 @inlined
-def _q4_dot(x: Array, x0: int, blocks: Array, at: int, k: int) -> Any:
-    """Return Σ x[x0 + i] · weight i of the row of blocks that begins at byte `at`."""
+def _q4_dot(
+    x: Array, x0: int, nibbles: Array, scales: Array, at: tuple[int, int], pitch: tuple[int, int], k: int
+) -> Any:
+    """Return Σ x[x0 + i] · weight i of a row of blocks.
+
+    at, pitch: where nibbles and scales begin, in bytes, and how far those of two neighbours lie apart.
+    """
     sums = spread(ZERO)
     whole = k // Q4_ELEMENTS
     for block in range(whole):
-        byte, i = at + block * Q4_BYTES, x0 + block * Q4_ELEMENTS
-        products = _low_nibbles(blocks, byte + 2) * load(x, i) + _high_nibbles(blocks, byte + 2) * load(x, i + PANEL)
-        sums = sums + spread(_half_at(blocks, byte)) * products
+        byte, i = at[0] + block * pitch[0], x0 + block * Q4_ELEMENTS
+        products = _low_nibbles(nibbles, byte) * load(x, i) + _high_nibbles(nibbles, byte) * load(x, i + PANEL)
+        sums = sums + spread(_half_at(scales, at[1] + block * pitch[1])) * products
     found = total(sums)
-    for i in range(whole * Q4_ELEMENTS, k):
-        found += get(x, x0 + i) * _q4_value(blocks, at + whole * Q4_BYTES, i - whole * Q4_ELEMENTS)
+    for i in range(k - whole * Q4_ELEMENTS):
+        nibble = (int(nibbles[at[0] + whole * pitch[0] + i % PANEL]) >> (4 * (i // PANEL))) & 15
+        weight = np.float32(nibble - 8) * _half_at(scales, at[1] + whole * pitch[1])
+        found += get(x, x0 + whole * Q4_ELEMENTS + i) * weight
     return found
 
 
@@ -272,5 +279,17 @@ def q4_0_product(parts: int, out: Array, x: Array, blocks: Array, m: int, n: int
     row_bytes = (k + Q4_ELEMENTS - 1) // Q4_ELEMENTS * Q4_BYTES
     for part in prange(parts):
         for col in range(n * part // parts, n * (part + 1) // parts):
+            at = (col * row_bytes + 2, col * row_bytes)
             for row in range(m):
-                put(out, row * n + col, _q4_dot(x, row * k, blocks, col * row_bytes, k))
+                put(out, row * n + col, _q4_dot(x, row * k, blocks, blocks, at, (Q4_BYTES, Q4_BYTES), k))
+
+
+@parallel
+def q4_0_planar(parts: int, out: Array, x: Array, nibbles: Array, scales: Array, m: int, n: int, k: int) -> None:
+    """Compute as q4_0_product, of nibbles and scales in arrays of their own."""
+    row_blocks = (k + Q4_ELEMENTS - 1) // Q4_ELEMENTS
+    for part in prange(parts):
+        for col in range(n * part // parts, n * (part + 1) // parts):
+            at = (col * row_blocks * PANEL, col * row_blocks * 2)
+            for row in range(m):
+                put(out, row * n + col, _q4_dot(x, row * k, nibbles, scales, at, (PANEL, 2), k))

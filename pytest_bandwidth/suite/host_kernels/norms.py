@@ -258,6 +258,60 @@ def layer_norm_staged(
         fence()
 
 
+@inlined
+def _row_squares_of_sum(x: Array, residual: Array, start: int, cols: int) -> Any:
+    """Return Σ (x + residual)²."""
+    lanes = lanes_of(x)
+    squares = spread(ZERO)
+    c = 0
+    while c + lanes <= cols:
+        line = load(x, start + c) + load(residual, start + c)
+        squares = squares + line * line
+        c += lanes
+    found = total(squares)
+    while c < cols:
+        one = get(x, start + c) + get(residual, start + c)
+        found += one * one
+        c += 1
+    return found
+
+
+@parallel
+def rms_norm_residual(
+    parts: int,
+    out: Array,
+    summed: Array,
+    x: Array,
+    residual: Array,
+    gamma: Array,
+    epsilon: Any,
+    rows: int,
+    cols: int,
+) -> None:
+    """Write summed = x + residual, and out = summed · gamma ÷ √(mean of summed² + ε)."""
+    lanes = lanes_of(out)
+    for part in prange(parts):
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            start = row * cols
+            factor = _inverse_deviation(_row_squares_of_sum(x, residual, start, cols), cols, epsilon)
+            factors = spread(factor)
+            head, lines = whole_lines(summed, start, cols)
+            for line in range(lines):
+                i = start + head + line * lanes
+                stream(summed, i, load(x, i) + load(residual, i))
+            for k in range(cols - lines * lanes):
+                i = start + outside(k, head, lines * lanes)
+                put(summed, i, get(x, i) + get(residual, i))
+            head, lines = whole_lines(out, start, cols)
+            for line in range(lines):
+                c = head + line * lanes
+                stream(out, start + c, (load(x, start + c) + load(residual, start + c)) * factors * load(gamma, c))
+            for k in range(cols - lines * lanes):
+                c = outside(k, head, lines * lanes)
+                put(out, start + c, (get(x, start + c) + get(residual, start + c)) * factor * get(gamma, c))
+        fence()
+
+
 @parallel
 def logsumexp_fused(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
     """Write out[row] = max + ln Σ exp(x − max), and nothing of the matrix's size."""

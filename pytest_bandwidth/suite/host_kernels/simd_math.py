@@ -155,13 +155,7 @@ def cosine(x: Any) -> Any:
     return _negated_if_odd(p * t + like(x, 1.0), n)
 
 
-@typed_intrinsic
-def uniform(_typing_context: Any, x: Any, _seed: Any, _index: Any) -> Any:
-    """Draw uniform(x, seed, index), a number in [0, 1) that depends on (seed, index) only.
-
-    Where x is a line, lane l holds that of index + l. The same bits as `uniform` in cuda_src/pointwise.cu.
-    """
-
+def _uniform(of_four: bool) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         shape = args[0].type
         wide, narrow = _shaped(shape, _INT64), _shaped(shape, INT32)
@@ -173,14 +167,38 @@ def uniform(_typing_context: Any, x: Any, _seed: Any, _index: Any) -> Any:
         if isinstance(shape, ir.VectorType):
             i = builder.add(repeated(builder, i, wide), ir.Constant(wide, list(range(wide.count))))
             seed = repeated(builder, seed, narrow)
+        neighbour = builder.and_(builder.trunc(i, narrow), constant(3))
+        if of_four:
+            i = builder.ashr(i, _filled(shape, _INT64, 2))
         high = builder.trunc(builder.ashr(i, _filled(shape, _INT64, 32)), narrow)
         h = builder.xor(builder.trunc(i, narrow), seed)
         h = builder.xor(h, builder.mul(high, constant(0x9E3779B9)))
         h = builder.mul(builder.xor(h, builder.lshr(h, constant(16))), constant(0x85EBCA6B))
         h = builder.mul(builder.xor(h, builder.lshr(h, constant(13))), constant(0xC2B2AE35))
         h = builder.xor(h, builder.lshr(h, constant(16)))
+        if of_four:
+            multiplier = constant(1)
+            for which, value in ((1, 0x9E3779B1), (2, 0x85EBCA77), (3, 0xC2B2AE3D)):
+                is_this = builder.icmp_unsigned("==", neighbour, constant(which))
+                multiplier = builder.select(is_this, constant(value), multiplier)
+            h = builder.mul(h, multiplier)
         # 24 bits fit a signed conversion, which every processor has in vectors.
         number = builder.sitofp(builder.lshr(h, constant(8)), shape)
         return builder.fmul(number, _filled(shape, ir.FloatType(), 2.0**-24))
 
-    return x(x, types.uint32, types.int64), generate
+    return generate
+
+
+@typed_intrinsic
+def uniform(_typing_context: Any, x: Any, _seed: Any, _index: Any) -> Any:
+    """Draw uniform(x, seed, index), a number in [0, 1) that depends on (seed, index) only.
+
+    Where x is a line, lane l holds that of index + l. The same bits as `uniform` in cuda_src/pointwise.cu.
+    """
+    return x(x, types.uint32, types.int64), _uniform(of_four=False)
+
+
+@typed_intrinsic
+def uniform_of_four(_typing_context: Any, x: Any, _seed: Any, _index: Any) -> Any:
+    """Draw a number as `uniform` does, but by one hash for four neighbours, as the wide kernels there."""
+    return x(x, types.uint32, types.int64), _uniform(of_four=True)

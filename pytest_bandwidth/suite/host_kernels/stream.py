@@ -27,7 +27,14 @@ from pytest_bandwidth.devices.cpu.simd import (
     whole_lines,
 )
 from pytest_bandwidth.devices.cpu.streams import add, copy, read, sum_of, write
-from pytest_bandwidth.suite.host_kernels.simd_math import cosine, like, uniform, where_above
+from pytest_bandwidth.suite.host_kernels.simd_math import (
+    cosine,
+    exponential,
+    like,
+    uniform,
+    uniform_of_four,
+    where_above,
+)
 
 __all__ = ["add", "copy", "dot", "read", "scale", "sum_all", "triad", "write"]
 Array = Any
@@ -119,11 +126,11 @@ def _rectified(x: Any) -> Any:
 
 
 @inlined
-def _dropped_out(x: Any, probability: Any, seed: Any, i: int) -> Any:
-    """Return x ÷ (1 − probability), or 0 with that probability, as (seed, i) will have it."""
+def _dropped_out(x: Any, probability: Any, number: Any) -> Any:
+    """Return x ÷ (1 − probability), or 0 with that probability, as the number in [0, 1) will have it."""
     kept = x / like(x, 1.0 - probability)
-    # Kept where the number is at least the probability; uniform is never NaN, so "not above" says so.
-    return where_above(like(x, probability), uniform(x, seed, i), like(x, 0.0), kept)
+    # Kept where the number is at least the probability; it is never NaN, so "not above" says so.
+    return where_above(like(x, probability), number, like(x, 0.0), kept)
 
 
 @parallel
@@ -165,11 +172,13 @@ def dropout(parts: int, out: Array, x: Array, probability: Any, seed: Any, n: in
     for part in prange(parts):
         for line in range(lines * part // parts, lines * (part + 1) // parts):
             i = head + line * lanes
-            stream(out, i, _dropped_out(load(x, i), probability, seed, i))
+            values = load(x, i)
+            stream(out, i, _dropped_out(values, probability, uniform(values, seed, i)))
         fence()
     for k in range(n - lines * lanes):
         i = outside(k, head, lines * lanes)
-        put(out, i, _dropped_out(get(x, i), probability, seed, i))
+        one = get(x, i)
+        put(out, i, _dropped_out(one, probability, uniform(one, seed, i)))
 
 
 @parallel
@@ -181,11 +190,51 @@ def bias_relu_dropout(parts: int, out: Array, x: Array, bias: Any, probability: 
         added = spread(bias)
         for line in range(lines * part // parts, lines * (part + 1) // parts):
             i = head + line * lanes
-            stream(out, i, _dropped_out(_rectified(load(x, i) + added), probability, seed, i))
+            kept = _rectified(load(x, i) + added)
+            stream(out, i, _dropped_out(kept, probability, uniform(kept, seed, i)))
         fence()
     for k in range(n - lines * lanes):
         i = outside(k, head, lines * lanes)
-        put(out, i, _dropped_out(_rectified(get(x, i) + bias), probability, seed, i))
+        one = _rectified(get(x, i) + bias)
+        put(out, i, _dropped_out(one, probability, uniform(one, seed, i)))
+
+
+@parallel
+def bias_relu_dropout_of_four(parts: int, out: Array, x: Array, bias: Any, probability: Any, seed: Any, n: int) -> None:
+    """Do the same with one hash for four neighbours."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    for part in prange(parts):
+        added = spread(bias)
+        for line in range(lines * part // parts, lines * (part + 1) // parts):
+            i = head + line * lanes
+            kept = _rectified(load(x, i) + added)
+            stream(out, i, _dropped_out(kept, probability, uniform_of_four(kept, seed, i)))
+        fence()
+    for k in range(n - lines * lanes):
+        i = outside(k, head, lines * lanes)
+        one = _rectified(get(x, i) + bias)
+        put(out, i, _dropped_out(one, probability, uniform_of_four(one, seed, i)))
+
+
+@inlined
+def _gated(gate: Any, up: Any) -> Any:
+    return gate / (like(gate, 1.0) + exponential(like(gate, 0.0) - gate)) * up
+
+
+@parallel
+def swiglu(parts: int, out: Array, gate: Array, up: Array, n: int) -> None:
+    """Write out[i] = gate[i] ÷ (1 + exp(−gate[i])) · up[i]."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    for part in prange(parts):
+        for line in range(lines * part // parts, lines * (part + 1) // parts):
+            i = head + line * lanes
+            stream(out, i, _gated(load(gate, i), load(up, i)))
+        fence()
+    for k in range(n - lines * lanes):
+        i = outside(k, head, lines * lanes)
+        put(out, i, _gated(get(gate, i), get(up, i)))
 
 
 @parallel

@@ -117,7 +117,11 @@ def _transpose(version: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         rows, cols = sizes["rows"], sizes["cols"]
         source, results = centred(arrays, (rows, cols), dtype), {"out": arrays.empty((cols, rows), dtype)}
-        geometry = tiled(rows, cols, (8 if version == "naive" else 32, 32), (32, 8))
+        side = 256 // bytes_per_element(dtype)
+        tile, block = {"naive": ((8, 32), (32, 8)), "tiled": ((32, 32), (32, 8)), "wide": ((side, side), (16, 16))}[
+            version
+        ]
+        geometry = tiled(rows, cols, tile, block)
         name, moved = f"transpose_{version}_{SUFFIX[dtype]}", traffic.copy(rows * cols, dtype)
         return one_launch("transpose.cu", name, geometry, results, (source,), (rows, cols), moved, lambda host: host.T)
 
@@ -126,6 +130,8 @@ def _transpose(version: str) -> Operation:
         return ({"rows": side, "cols": side},)
 
     small = sizes_of("rows cols", (0, 5), (5, 0), (1, 1), (33, 31), (64, 96), (7, 100))
+    if version == "wide":
+        small += sizes_of("rows cols", (136, 72), (130, 136), (65, 129))
     return Operation("transpose", version, FLOATS, prepare, shapes, small)
 
 
@@ -215,6 +221,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _broadcast(),
     _gather("int32"),
     _gather("int64"),
+    _transpose("wide"),
     _transpose("naive"),
     _transpose("tiled"),
 )

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
     FLOATS,
+    ON_TENSOR_CORES,
     ROUNDING,
     SUFFIX,
+    WIDE_SUFFIX,
     Arrays,
     Case,
     KernelStep,
@@ -23,6 +25,7 @@ from pytest_bandwidth.suite.operations.model import (
     Tolerance,
     blocks,
     case_of,
+    ceil_div,
     centred,
     launch,
     line,
@@ -32,6 +35,7 @@ from pytest_bandwidth.suite.operations.model import (
     shapes_by,
     sizes_of,
     tiled,
+    with_bfloat16,
 )
 
 TILE = 32
@@ -55,37 +59,68 @@ def _inverse_root(d: int) -> Any:
     return scalar(1 / math.sqrt(max(d, 1)), "float32")
 
 
-def _attention(*, flash: bool) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        batch, heads, n, d = shape = tuple(sizes[name] for name in ("batch", "heads", "n", "d"))
-        matrices, suffix, o = batch * heads, SUFFIX[dtype], arrays.empty(shape, dtype)
-        q, k = (centred(arrays, shape, dtype, SPREAD) for _ in range(2))
-        v, extents = centred(arrays, shape, dtype), (matrices, n, d)
-        steps: Sequence[KernelStep]
-        if flash:
-            # A block per query tile (x) and head (y).
-            args, geometry = (o, q, k, v, _inverse_root(d), *extents), tiled(matrices, n, (1, TILE), BLOCK)
-            steps = (launch("attention.cu", f"attention_flash_{suffix}", geometry, args, (q, k, v), (o,)),)
-            moved = traffic.attention_flash(batch, heads, n, d, dtype, query_tile=TILE)
-        else:
-            s, p = (arrays.empty((batch, heads, n, n), dtype) for _ in range(2))
-            of_scores, of_output = (tiled(n, cols, (TILE, TILE), BLOCK, layers=matrices) for cols in (n, d))
-            scores, output = f"attention_scores_{suffix}", f"attention_output_{suffix}"
-            softmax, rows = f"softmax_online_{suffix}", blocks(matrices * n, ROW_THREADS)
-            steps = (
-                launch("attention.cu", scores, of_scores, (s, q, k, _inverse_root(d), *extents), (q, k), (s,)),
-                launch("softmax.cu", softmax, rows, (p, s, matrices * n, n), (s,), (p,)),
-                launch("attention.cu", output, of_output, (o, p, v, *extents), (p, v), (o,)),
-            )
-            moved = traffic.attention_standard(batch, heads, n, d, dtype, tile=TILE, row_reads=2)
-        tolerance = _tolerance(dtype, rounded_weights=not flash)
-        return case_of(steps, moved, {"o": o}, (q, k, v), references.attention, tolerance)
-
-    version = "flash" if flash else "standard"
-    return Operation("attention", version, FLOATS, prepare, lambda *_: ATTENTION_SHAPES, SMALL)
+def _standard(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+    batch, heads, n, d = shape = tuple(sizes[name] for name in ("batch", "heads", "n", "d"))
+    matrices, suffix, o = batch * heads, SUFFIX[dtype], arrays.empty(shape, dtype)
+    (q, k, v), extents = _queries_keys_values(arrays, dtype, shape), (matrices, n, d)
+    s, p = (arrays.empty((batch, heads, n, n), dtype) for _ in range(2))
+    of_scores, of_output = (tiled(n, cols, (TILE, TILE), BLOCK, layers=matrices) for cols in (n, d))
+    scores, output = f"attention_scores_{suffix}", f"attention_output_{suffix}"
+    softmax, rows = f"softmax_online_{suffix}", blocks(matrices * n, ROW_THREADS)
+    steps = (
+        launch("attention.cu", scores, of_scores, (s, q, k, _inverse_root(d), *extents), (q, k), (s,)),
+        launch("softmax.cu", softmax, rows, (p, s, matrices * n, n), (s,), (p,)),
+        launch("attention.cu", output, of_output, (o, p, v, *extents), (p, v), (o,)),
+    )
+    moved = traffic.attention_standard(batch, heads, n, d, dtype, tile=TILE, row_reads=2)
+    tolerance = _tolerance(dtype, rounded_weights=True)
+    return case_of(steps, moved, {"o": o}, (q, k, v), references.attention, tolerance)
 
 
-def _append() -> Operation:
+def _flash(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+    return _one_flash(arrays, dtype, sizes, "attention_flash", TILE, BLOCK, rounded_weights=False)
+
+
+def _flash2(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+    head = 64 if sizes["d"] <= 64 else 128
+    # Halves: their weights are halves for the second product, which is about what rounded scores do.
+    queries, block, rounded = (128, BLOCK, True) if dtype != "float32" else (64 * 64 // head, (32, 2), False)
+    return _one_flash(arrays, dtype, sizes, f"attention_flash2_{head}", queries, block, rounded_weights=rounded)
+
+
+def _one_flash(
+    arrays: Arrays,
+    dtype: str,
+    sizes: Sizes,
+    kernel: str,
+    queries: int,
+    block: tuple[int, int],
+    *,
+    rounded_weights: bool,
+) -> Case:
+    """Return the case of one launch: a block for each tile of so many queries (x) and each head (y)."""
+    batch, heads, n, d = shape = tuple(sizes[name] for name in ("batch", "heads", "n", "d"))
+    inputs, o = _queries_keys_values(arrays, dtype, shape), arrays.empty(shape, dtype)
+    scalars, geometry = (_inverse_root(d), batch * heads, n, d), tiled(batch * heads, n, (1, queries), block)
+    moved = traffic.attention_flash(batch, heads, n, d, dtype, query_tile=queries)
+    given = (f"{kernel}_{SUFFIX[dtype]}", geometry, {"o": o}, inputs, scalars, moved, references.attention)
+    return one_launch("attention.cu", *given, _tolerance(dtype, rounded_weights=rounded_weights))
+
+
+def _queries_keys_values(arrays: Arrays, dtype: str, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    q, k = (centred(arrays, shape, dtype, SPREAD) for _ in range(2))
+    return q, k, centred(arrays, shape, dtype)
+
+
+def _attention(version: str) -> Operation:
+    prepare = {"standard": _standard, "flash": _flash, "flash2": _flash2}[version]
+    # Past a tile of queries and two of keys, with rows of whole 16 bytes and without.
+    more = sizes_of("batch heads n d", (1, 1, 140, 40), (1, 1, 67, 100), (1, 2, 130, 128))
+    small, computes = (SMALL + more, ON_TENSOR_CORES) if version == "flash2" else (SMALL, {})
+    return Operation("attention", version, FLOATS, prepare, lambda *_: ATTENTION_SHAPES, small, computes=computes)
+
+
+def _append(version: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         batch, heads, tokens, d = (sizes[name] for name in ("batch", "kv_heads", "tokens", "d"))
         position, capacity = sizes["position"], sizes["position"] + tokens + 1
@@ -99,6 +134,11 @@ def _append() -> Operation:
             return tuple(references.kv_append(untouched, one, position) for one in added)
 
         name, geometry = f"kv_append_{SUFFIX[dtype]}", line(batch * heads * tokens * d)
+        if version == "wide":
+            # Along x 16 bytes of a head's new tokens, along y heads: of one token there are few of the first.
+            name, chunks = f"kv_append_{WIDE_SUFFIX[dtype]}", ceil_div(tokens * d * bytes_per_element(dtype), 16)
+            of_head = 16 if chunks <= 16 else 256
+            geometry = tiled(batch * heads, chunks, (256 // of_head, of_head), (of_head, 256 // of_head))
         given, written = (caches, new, (position, batch, heads, tokens, d, capacity)), (moved.bytes_written,)
         return one_launch("kvcache.cu", name, geometry, *given, moved, reference, writes=written)
 
@@ -109,10 +149,17 @@ def _append() -> Operation:
     small = sizes_of(
         "batch kv_heads tokens d position", (0, 1, 1, 8, 0), (1, 1, 0, 8, 3), (1, 1, 1, 1, 0), (2, 3, 5, 33, 7)
     )
-    return Operation("kv_append", "plain", FLOATS, prepare, shapes, small)
+    if version == "wide":
+        small += sizes_of("batch kv_heads tokens d position", (3, 7, 1, 128, 5), (1, 3, 37, 72, 1))
+    return Operation("kv_append", version, FLOATS, prepare, shapes, small)
 
 
-def _decode(*, split: bool) -> Operation:
+# By version: blocks for each head, or for each group of heads, that share keys and values.
+DEFAULT_SPLITS = {"split": 32, "grouped": 48}
+GROUP = 4
+
+
+def _decode(version: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         names = ("batch", "query_heads", "kv_heads", "d", "tokens")
         batch, query_heads, kv_heads, d, tokens = (sizes[name] for name in names)
@@ -123,18 +170,19 @@ def _decode(*, split: bool) -> Operation:
         inputs = (q, k_cache, v_cache)
         given = (*inputs, _inverse_root(d), *(sizes[name] for name in names), capacity)
         # Each of a block's four warps loads the query. What the merging of splits asks for is not modelled.
-        loads = None if split else 4
+        loads = 4 if version == "plain" else None
         moved = traffic.kv_cache_read(batch, tokens, query_heads, kv_heads, d, dtype, query_loads=loads)
         reads = (moved.bytes_read,)  # not the arrays: the caches have room for more tokens than are read
         steps: Sequence[KernelStep]
-        if not split:
+        if version == "plain":
             kernel, geometry = f"kv_decode_{suffix}", blocks(heads, DECODE_THREADS)
             steps = (launch("kvcache.cu", kernel, geometry, (out, *given), reads, (out,)),)
         else:
-            splits = sizes["splits"]
+            splits, groups = sizes["splits"], ceil_div(query_heads // kv_heads, GROUP)
             partials = tuple(arrays.empty((heads, splits, *more), "float32") for more in ((d,), (), ()))
-            kernel, merge = f"kv_decode_split_{suffix}", f"kv_decode_combine_{suffix}"
-            geometry, merge_args = blocks(heads * splits, DECODE_THREADS), (out, *partials, heads, d, splits)
+            kernel, merge = f"kv_decode_{version}_{suffix}", f"kv_decode_combine_{suffix}"
+            walking = batch * kv_heads * groups if version == "grouped" else heads
+            geometry, merge_args = blocks(walking * splits, DECODE_THREADS), (out, *partials, heads, d, splits)
             steps = (
                 launch("kvcache.cu", kernel, geometry, (*partials, *given, splits), reads, partials),
                 launch("kvcache.cu", merge, line(heads * d), merge_args, partials, (out,)),
@@ -147,25 +195,31 @@ def _decode(*, split: bool) -> Operation:
 
         return case_of(steps, moved, {"out": out}, inputs, reference, _tolerance(dtype, rounded_weights=False))
 
+    splits = {"splits": DEFAULT_SPLITS[version]} if version in DEFAULT_SPLITS else {}
     shapes = shapes_by(
         "tokens",
         lambda dtype: traffic.kv_cache_read(1, 1, 32, 8, 128, dtype).bytes_read,
-        **{"batch": 1, "query_heads": 32, "kv_heads": 8, "d": 128, **({"splits": 32} if split else {})},
+        **{"batch": 1, "query_heads": 32, "kv_heads": 8, "d": 128, **splits},
     )
     small = sizes_of(
         "batch query_heads kv_heads d tokens splits",
         *((0, 2, 1, 8, 5, 2), (1, 2, 1, 8, 0, 2), (1, 1, 1, 1, 1, 1)),
         *((2, 6, 2, 64, 37, 3), (1, 2, 2, 128, 9, 5), (1, 3, 1, 33, 2, 4)),
     )
-    if not split:
+    if version == "grouped":  # more heads share one than a block serves; more tokens than a step has
+        small += sizes_of("batch query_heads kv_heads d tokens splits", (1, 10, 2, 128, 150, 2), (2, 4, 1, 40, 130, 1))
+    if not splits:
         small = tuple({name: size for name, size in sizes.items() if name != "splits"} for sizes in small)
-    return Operation("kv_decode", "split" if split else "plain", FLOATS, prepare, shapes, small)
+    return Operation("kv_decode", version, FLOATS, prepare, shapes, small)
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    _attention(flash=False),
-    _attention(flash=True),
-    _append(),
-    _decode(split=False),
-    _decode(split=True),
+    *with_bfloat16(_attention("flash2")),
+    _attention("standard"),
+    _attention("flash"),
+    _append("wide"),
+    _append("plain"),
+    *with_bfloat16(_decode("grouped")),
+    _decode("plain"),
+    _decode("split"),
 )

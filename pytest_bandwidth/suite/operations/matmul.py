@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
@@ -12,8 +14,10 @@ from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
     EXACT,
     FLOATS,
+    ON_TENSOR_CORES,
     ROUNDING,
     SUFFIX,
+    WIDE_SUFFIX,
     Arrays,
     Case,
     KernelStep,
@@ -30,17 +34,25 @@ from pytest_bandwidth.suite.operations.model import (
     sizes_of,
     tiled,
     vector_shapes,
+    with_bfloat16,
 )
 
-GEMM_TILE = {"naive": (8, 32), "tiled": (32, 32), "blocked": (64, 64)}
-GEMM_BLOCK = {"naive": (32, 8), "tiled": (32, 8), "blocked": (16, 16)}
-GEMM_ASKS_PER_TILE = {"naive": 1, "tiled": 32, "blocked": 64}
+GEMM_TILE = {"naive": (8, 32), "tiled": (32, 32), "blocked": (64, 64), "pipelined": (128, 128)}
+GEMM_BLOCK = {"naive": (32, 8), "tiled": (32, 8), "blocked": (16, 16), "pipelined": (16, 16)}
+GEMM_ASKS_PER_TILE = {"naive": 1, "tiled": 32, "blocked": 64, "pipelined": 128}
 # One token, two prefills and a feed-forward layer of a small language model, and a square one.
 INFERENCE = sizes_of("m n k", (1, 896, 896), (32, 896, 896), (128, 896, 896), (128, 4864, 896))
 SQUARE = sizes_of("m n k", (2048, 2048, 2048))
+# Past a tile of each version, with rows of whole 16 bytes and without; two and more steps of a pipeline.
+SMALL_PIPELINED = sizes_of("m n k", (129, 136, 72), (130, 65, 47))
 SMALL_GEMM = sizes_of("m n k", (0, 3, 3), (3, 0, 3), (3, 3, 0), (1, 1, 1), (33, 31, 35), (65, 70, 17), (1, 96, 64))
 WARP = 32
 ROWS_TOGETHER = {"gemv": 1, "gemm": 8}
+GEMV_SHAPES, GEMM_SHAPES = (
+    sizes_of("m n k", *((m, n, k) for m in rows for n, k in ((4864, 896), (8192, 8192)))) for rows in ((1,), (8, 32))
+)
+# Columns of Y that a block of the planar product computes with one reading of X.
+PLANAR_COLUMNS = 32
 # Threads that unpack a block together: one per byte of nibbles, or one per two.
 DEQUANTIZE_THREADS, PRODUCT_THREADS = 16, 8
 
@@ -59,7 +71,9 @@ def _gemm(version: str) -> Operation:
         name, tolerance = f"gemm_{version}_{SUFFIX[dtype]}", product_tolerance(k, dtype)
         return one_launch("gemm.cu", name, geometry, {"c": c}, inputs, (m, n, k), moved, references.gemm, tolerance)
 
-    return Operation("gemm", version, FLOATS, prepare, lambda *_: INFERENCE + SQUARE, SMALL_GEMM)
+    best, shapes = version == "pipelined", INFERENCE + SQUARE
+    small, computes = (SMALL_GEMM + SMALL_PIPELINED, ON_TENSOR_CORES) if best else (SMALL_GEMM, {})
+    return Operation("gemm", version, FLOATS, prepare, lambda *_: shapes, small, computes=computes)
 
 
 def _library_gemm(dtypes: tuple[str, ...], *devices: str) -> Operation:
@@ -74,9 +88,8 @@ def _library_gemm(dtypes: tuple[str, ...], *devices: str) -> Operation:
         moved, tolerance = traffic.gemm(m, n, k, dtype), product_tolerance(k, dtype)
         return case_of(calls, moved, {"c": c}, (a, b), references.gemm, tolerance)
 
-    small, computes = tuple(sizes for sizes in SMALL_GEMM if all(sizes.values())), {"float16": "fp16-tensor"}
-    shapes = INFERENCE + SQUARE
-    return Operation("gemm", "library", dtypes, prepare, lambda *_: shapes, small, frozenset(devices), computes)
+    small, shapes = tuple(sizes for sizes in SMALL_GEMM if all(sizes.values())), INFERENCE + SQUARE
+    return Operation("gemm", "library", dtypes, prepare, lambda *_: shapes, small, frozenset(devices), ON_TENSOR_CORES)
 
 
 def _check_product(xp: Any) -> None:
@@ -105,7 +118,7 @@ def _unpacking(out: Any, blocks: Any, n: int, dtype: str) -> KernelStep:
     return launch("q4_0.cu", name, geometry, (out, blocks, n), (blocks,), (out,))
 
 
-def _q4_0_dequantize() -> Operation:
+def _q4_0_dequantize(version: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n = sizes["n"]
         blocks, out = q4_0_weights(arrays, ceil_div(n, 32)), arrays.empty(n, dtype)
@@ -115,12 +128,17 @@ def _q4_0_dequantize() -> Operation:
 
         # A nibble times a float16 scale is exact in float32.
         tolerance = EXACT if dtype == "float32" else rounding(dtype)
-        moved = traffic.q4_0_dequantize(n, dtype, scale_loads=DEQUANTIZE_THREADS)
-        step = _unpacking(out, blocks, n, dtype)
+        step, threads = _unpacking(out, blocks, n, dtype), DEQUANTIZE_THREADS
+        if version == "wide":
+            # Each makes two times 16 bytes.
+            threads = bytes_per_element(dtype)
+            args, geometry = (out, blocks, n), line(ceil_div(n, 32) * threads)
+            step = launch("q4_0.cu", f"q4_0_dequantize_{WIDE_SUFFIX[dtype]}", geometry, args, (blocks,), (out,))
+        moved = traffic.q4_0_dequantize(n, dtype, scale_loads=threads)
         return case_of((step,), moved, {"out": out}, (blocks,), reference, tolerance)
 
     shapes = vector_shapes(lambda dtype: 18 / 32 + bytes_per_element(dtype))
-    return Operation("q4_0_dequantize", "plain", FLOATS, prepare, shapes, sizes_of("n", 0, 1, 31, 32, 33, 1000))
+    return Operation("q4_0_dequantize", version, FLOATS, prepare, shapes, sizes_of("n", 0, 1, 31, 32, 33, 1000))
 
 
 def _q4_0_product(shape: str, *, fused: bool) -> Operation:
@@ -148,17 +166,44 @@ def _q4_0_product(shape: str, *, fused: bool) -> Operation:
         tolerance = rounding(dtype, absolute=k * ROUNDING["float32"] + unpacked)
         return case_of(steps, moved, {"y": y}, (x, blocks), reference, tolerance)
 
-    rows, small_rows = {"gemv": ((1,), (0, 1, 2)), "gemm": ((8, 32), (1, 8, 11))}[shape]
-    shapes = sizes_of("m n k", *((m, n, k) for m in rows for n, k in ((4864, 896), (8192, 8192))))
+    shapes = {"gemv": GEMV_SHAPES, "gemm": GEMM_SHAPES}[shape]
+    small_rows = {"gemv": (0, 1, 2), "gemm": (1, 8, 11)}[shape]
     of_small = ((m, n, k) for m in small_rows for n, k in ((1, 32), (9, 160)))
     small = sizes_of("m n k", *of_small, (2, 0, 32), (2, 3, 0))
     return Operation(f"q4_0_{shape}", "fused" if fused else "separate", FLOATS, prepare, lambda *_: shapes, small)
 
 
+def _q4_0_planar() -> Operation:
+    """Multiply by weights whose nibbles and scales lie in arrays of their own: a lane loads 16 bytes of them."""
+
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        m, n, k = sizes["m"], sizes["n"], sizes["k"]
+        moved = traffic.q4_0_fused(m, n, k, dtype, columns_together=PLANAR_COLUMNS)
+        blocks, x, y = q4_0_weights(arrays, n * k // 32), centred(arrays, (m, k), dtype), arrays.empty((m, n), dtype)
+        scales, nibbles = (arrays.xp.ascontiguousarray(part) for part in (blocks[:, :2], blocks[:, 2:]))
+
+        def reference(rows: Any, of_nibbles: Any, of_scales: Any) -> Any:
+            packed = np.concatenate([of_scales, of_nibbles], axis=1)
+            return references.linear(rows, references.q4_0_dequantize(packed, n * k).reshape(n, k))
+
+        # What is summed up is 16 + nibble, up to 31 for 8: four times the sums, and so four times what rounding loses.
+        tolerance = rounding(dtype, absolute=4 * k * ROUNDING["float32"])
+        name, geometry = f"q4_0_gemv_planar_{SUFFIX[dtype]}", line(ceil_div(n, PLANAR_COLUMNS) * 256)
+        given = (name, geometry, {"y": y}, (x, nibbles, scales), (m, n, k), moved, reference, tolerance)
+        return one_launch("q4_0.cu", *given)
+
+    # Past the 128 blocks of X that lie in shared memory, too.
+    small = sizes_of("m n k", (0, 1, 32), (1, 1, 32), (2, 9, 160), (2, 0, 32), (2, 3, 0), (1, 33, 4128))
+    return Operation("q4_0_gemv", "planar", FLOATS, prepare, lambda *_: GEMV_SHAPES, small)
+
+
 OPERATIONS: tuple[Operation, ...] = (
+    *with_bfloat16(_gemm("pipelined")),
     *(_gemm(version) for version in ("naive", "tiled", "blocked")),
     _library_gemm(("float32",), "cuda", "cpu"),
     _library_gemm(("float16",), "cuda"),
-    _q4_0_dequantize(),
+    _q4_0_dequantize("wide"),
+    _q4_0_dequantize("plain"),
+    _q4_0_planar(),
     *(_q4_0_product(shape, fused=fused) for shape in ("gemv", "gemm") for fused in (True, False)),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -104,16 +104,23 @@ class Operation:
 
     def precision(self, dtype: str) -> str:
         """Return the precision that it computes a dtype in: halves are mostly a storage format, computed in float."""
-        return self.computes.get(dtype) or {"float64": "fp64", "float32": "fp32", "float16": "fp32"}[dtype]
+        return self.computes.get(dtype) or {"float64": "fp64"}.get(dtype, "fp32")
+
+
+def with_bfloat16(operation: Operation) -> tuple[Operation, Operation]:
+    """Return the operation, and its twin for bfloat16, which no kernel of the host takes."""
+    return operation, replace(operation, dtypes=("bfloat16",), devices=operation.devices - {"cpu"})
 
 
 # Half the distance between neighbouring values, relative to them (IEEE 754).
-ROUNDING = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
+ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
 # What the kernels compute each type in.
-ARITHMETIC = {"float16": "float32", "float32": "float32", "float64": "float64"}
+ARITHMETIC = {"bfloat16": "float32", "float16": "float32", "float32": "float32", "float64": "float64"}
 FLOATS, ALL = ("float32", "float16"), ("float32", "float16", "float64")
-SUFFIX = {"float16": "f16", "float32": "f32", "float64": "f64"}
-WIDE_SUFFIX = {"float16": "f16x8", "float32": "f32x4"}
+# `Operation.computes` of products that use them where the GPU has them.
+ON_TENSOR_CORES = {"float16": "fp16-tensor", "bfloat16": "bf16-tensor"}
+SUFFIX = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
+WIDE_SUFFIX = {"bfloat16": "bf16x8", "float16": "f16x8", "float32": "f32x4"}
 
 
 def centred(arrays: Arrays, shape: int | Sequence[int], dtype: str, spread: int = 1) -> Any:

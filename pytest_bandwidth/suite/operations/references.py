@@ -6,6 +6,7 @@ Arguments are NumPy arrays of any float dtype and are widened first; results are
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,19 +37,43 @@ def triad(b: Array, c: Array, scalar: float) -> Float64:
 
 def uniform(seed: int, n: int) -> Float64:
     """Draw numbers in [0, 1) for elements 0 … n − 1 as the dropout kernels do: 24 bits of MurmurHash3's finaliser."""
-    index = np.arange(n, dtype=np.uint64)
+    return wide(_hash(seed, np.arange(n, dtype=np.uint64)) >> np.uint32(8)) / 2**24
+
+
+def _hash(seed: int, index: NDArray[np.uint64]) -> NDArray[np.uint32]:
     h = index.astype(np.uint32) ^ np.uint32(seed)
     h ^= (index >> np.uint64(32)).astype(np.uint32) * np.uint32(0x9E3779B9)
     h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    h ^= h >> np.uint32(16)
-    return wide(h >> np.uint32(8)) / 2**24
+    hashed: NDArray[np.uint32] = h ^ (h >> np.uint32(16))
+    return hashed
 
 
-def bias_relu_dropout(a: Array, bias: float, probability: float, seed: int) -> Float64:
+def bias_relu_dropout(
+    a: Array, bias: float, probability: float, seed: int, numbers: Callable[[int, int], Float64] = uniform
+) -> Float64:
     """Return dropout(max(a + bias, 0)): an element survives where its uniform number is at least `probability`."""
-    kept = uniform(seed, a.size).reshape(a.shape) >= probability
+    kept = numbers(seed, a.size).reshape(a.shape) >= probability
     return np.where(kept, np.maximum(wide(a) + bias, 0.0) / (1.0 - probability), 0.0)
+
+
+def uniform_of_four(seed: int, n: int) -> Float64:
+    """Draw numbers as the wide dropout kernels do: one hash for four neighbours, and a multiple of it for each."""
+    hashes = np.repeat(_hash(seed, np.arange(-(-n // 4), dtype=np.uint64)), 4)[:n]
+    multipliers = np.resize(np.array([1, 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D], np.uint32), n)
+    return wide(hashes * multipliers >> np.uint32(8)) / 2**24
+
+
+def swiglu(gate: Array, up: Array) -> Float64:
+    """Return gate ÷ (1 + exp(−gate))·up."""
+    return wide(gate) / (1.0 + np.exp(-wide(gate))) * wide(up)
+
+
+def rope(x: Array, cosines: Array, sines: Array) -> Float64:
+    """Turn the pairs (x[j], x[j + d/2]) of x (tokens, heads, d) by angles of which the parts are (tokens, d/2)."""
+    low, high = np.split(wide(x), 2, axis=-1)
+    cosine, sine = wide(cosines)[:, None], wide(sines)[:, None]
+    return np.concatenate([low * cosine - high * sine, high * cosine + low * sine], axis=-1)
 
 
 def cos_cos(a: Array) -> Float64:
@@ -87,6 +112,15 @@ def layer_norm(a: Array, gamma: Array, beta: Array, epsilon: float) -> Float64:
     centred = x - x.mean(axis=-1, keepdims=True)
     variance = (centred**2).mean(axis=-1, keepdims=True)
     return np.asarray(centred / np.sqrt(variance + epsilon) * wide(gamma) + wide(beta), np.float64)
+
+
+def rms_norm_residual(a: Array, residual: Array, gamma: Array, epsilon: float) -> tuple[Float64, Float64]:
+    """Return sum ÷ √(mean of sum² + ε)·γ along the last axis, and the sum, which is a + residual."""
+    total = wide(a) + wide(residual)
+    if not total.size:
+        return total, total
+    mean = (total**2).mean(axis=-1, keepdims=True)
+    return np.asarray(total / np.sqrt(mean + epsilon) * wide(gamma), np.float64), total
 
 
 def logsumexp(a: Array) -> Float64:

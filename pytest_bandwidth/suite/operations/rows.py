@@ -1,4 +1,4 @@
-"""Declare softmax, layer normalisation and log-sum-exp: operations on each row of a matrix."""
+"""Declare softmax, normalisations, log-sum-exp and rotary embedding: operations on each row of a matrix."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
@@ -15,19 +16,23 @@ from pytest_bandwidth.suite.operations.model import (
     FLOATS,
     ROUNDING,
     SUFFIX,
+    WIDE_SUFFIX,
     Arrays,
     Case,
+    Geometry,
     KernelStep,
     Operation,
     Sizes,
     blocks,
     case_of,
+    ceil_div,
     centred,
     launch,
     one_launch,
     rounding,
     shapes_by,
     sizes_of,
+    with_bfloat16,
 )
 
 THREADS = 256
@@ -38,8 +43,22 @@ SPREAD = 16
 SMALL = sizes_of("rows cols", (0, 7), (3, 0), (1, 1), (3, 33), (2, 257), (5, 1000))
 STAGED_SMALL = (*SMALL, {"rows": 2, "cols": 8195})
 STAGED_COLS = 8192
-LOADS_OF_EACH_ELEMENT = {"naive": 3, "online": 2, "staged": 1}
+LOADS_OF_EACH_ELEMENT = {"naive": 3, "online": 2, "staged": 1, "registers": 1}
+# Besides: rows of whole packs that none holds, that a warp holds, that a block holds, which takes several in turn.
+REGISTERS_SMALL = (*SMALL, *sizes_of("rows cols", (1, 33000), (2, 16408), (11, 16), (3, 1024), (3, 4096)))
+# What a thread of these kernels holds of its row, of all matrices that it reads; see cuda_src/softmax.cu.
+HELD_BYTES, WARP, LARGEST_BLOCK = 64, 32, 1024
+SMALL_OF = {"staged": STAGED_SMALL, "registers": REGISTERS_SMALL}
 TWO_PASSES = shapes_by("rows", lambda dtype: 2 * bytes_per_element(dtype) * COLS, cols=COLS)
+
+
+def _registers(rows: int, cols: int, dtype: str, matrices: int = 1) -> tuple[Geometry, bool]:
+    """Return grid and block of a kernel that keeps rows in registers, and whether it can, or takes its slower way."""
+    row_bytes, held = cols * bytes_per_element(dtype), HELD_BYTES // matrices
+    if row_bytes <= WARP * held:
+        return blocks(ceil_div(rows, THREADS // WARP), THREADS), row_bytes % 16 == 0
+    threads = min(ceil_div(row_bytes, WARP * held) * WARP, LARGEST_BLOCK)
+    return blocks(rows, threads), row_bytes % 16 == 0 and row_bytes <= threads * held
 
 
 def _softmax(version: str) -> Operation:
@@ -52,10 +71,13 @@ def _softmax(version: str) -> Operation:
         # exp of a float at −16 has a relative error of 16 roundings, and the sum about as many again.
         tolerance = rounding(dtype, absolute=1e-7, roundings=64 if dtype == "float32" else 2)
         name, geometry = f"softmax_{version}_{SUFFIX[dtype]}", blocks(rows, THREADS)
+        if version == "registers":
+            geometry, held = _registers(rows, cols, dtype)
+            moved = moved if held else traffic.softmax(rows, cols, dtype, row_reads=LOADS_OF_EACH_ELEMENT["online"])
         given = ({"out": out}, (source,), (rows, cols))
         return one_launch("softmax.cu", name, geometry, *given, moved, references.softmax, tolerance)
 
-    return Operation("softmax", version, FLOATS, prepare, TWO_PASSES, STAGED_SMALL if version == "staged" else SMALL)
+    return Operation("softmax", version, FLOATS, prepare, TWO_PASSES, SMALL_OF.get(version, SMALL))
 
 
 def _layer_norm(version: str) -> Operation:
@@ -71,25 +93,74 @@ def _layer_norm(version: str) -> Operation:
             return references.layer_norm(a, gamma, beta, EPSILON)
 
         name, geometry = f"layer_norm_{version}_{SUFFIX[dtype]}", blocks(rows, THREADS)
+        if version == "registers":
+            geometry, held = _registers(rows, cols, dtype)
+            moved = moved if held else traffic.layer_norm(rows, cols, dtype, row_reads=LOADS_OF_EACH_ELEMENT["naive"])
         given, tolerance = ({"out": out}, inputs, (np.float32(EPSILON), rows, cols)), rounding(dtype, absolute=1e-5)
         return one_launch("layernorm.cu", name, geometry, *given, moved, reference, tolerance)
 
-    small = STAGED_SMALL if version == "staged" else SMALL
-    return Operation("layer_norm", version, FLOATS, prepare, TWO_PASSES, small)
+    return Operation("layer_norm", version, FLOATS, prepare, TWO_PASSES, SMALL_OF.get(version, SMALL))
 
 
-def _logsumexp(*, fused: bool) -> Operation:
+def _rms_norm_residual() -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        rows, cols = shape = (sizes["rows"], sizes["cols"])
+        inputs = (*(centred(arrays, shape, dtype) for _ in range(2)), arrays.random(cols, dtype))
+        results = {name: arrays.empty(shape, dtype) for name in ("out", "sum")}
+        geometry, held = _registers(rows, cols, dtype, matrices=2)
+        moved = traffic.rms_norm_residual(rows, cols, dtype, row_reads=1 if held else 2)
+
+        def reference(a: Any, residual: Any, gamma: Any) -> Any:
+            return references.rms_norm_residual(a, residual, gamma, EPSILON)
+
+        # What is normalised is the sum as it is stored: rounded.
+        tolerance = rounding(dtype, absolute=1e-5, roundings=2)
+        name, given = f"rms_norm_residual_registers_{SUFFIX[dtype]}", (results, inputs, (np.float32(EPSILON), *shape))
+        return one_launch("layernorm.cu", name, geometry, *given, moved, reference, tolerance)
+
+    shapes = shapes_by("rows", lambda dtype: 4 * bytes_per_element(dtype) * COLS, cols=COLS)
+    return Operation("rms_norm_residual", "registers", FLOATS, prepare, shapes, REGISTERS_SMALL)
+
+
+HEADS, HEAD = 32, 128
+
+
+def _rope() -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        tokens, heads, d = shape = (sizes["tokens"], sizes["heads"], sizes["d"])
+        if d % 2:
+            raise UsageError(f"d is {d}, expected an even number: elements are turned in pairs")
+        source, out = centred(arrays, shape, dtype), arrays.empty(shape, dtype)
+        # Any two numbers will do: the kernel does not know that they belong to one angle.
+        angles = tuple(centred(arrays, (tokens, d // 2), "float32", spread=2) for _ in range(2))
+        packs, uneven = divmod(d // 2 * bytes_per_element(dtype), 16)
+        at_once = heads if uneven or not packs else min(THREADS // packs, heads)
+        moved = traffic.rope(tokens, heads, d, dtype, angle_loads=at_once)
+        name, given = f"rope_{WIDE_SUFFIX[dtype]}", ({"out": out}, (source, *angles), shape)
+        tolerance = rounding(dtype, absolute=2.0**-22)
+        return one_launch("rope.cu", name, blocks(tokens, THREADS), *given, moved, references.rope, tolerance)
+
+    shapes = shapes_by("tokens", lambda dtype: traffic.rope(1, HEADS, HEAD, dtype).bytes_moved, heads=HEADS, d=HEAD)
+    small = sizes_of("tokens heads d", (0, 1, 8), (1, 0, 8), (1, 1, 2), (3, 5, 6), (2, 3, 64), (5, 40, 128))
+    return Operation("rope", "wide", FLOATS, prepare, shapes, small)
+
+
+def _logsumexp(version: str) -> Operation:
+    fused = version != "unfused"
+
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         rows, cols = sizes["rows"], sizes["cols"]
         source, out = centred(arrays, (rows, cols), dtype, SPREAD), arrays.empty(rows, dtype)
 
         def step(kernel: str, result: Any, *inputs: Any) -> KernelStep:
             args, geometry = (result, *inputs, rows, cols), blocks(rows, THREADS)
+            if version == "registers":
+                geometry, _ = _registers(rows, cols, dtype)
             return launch("logsumexp.cu", f"{kernel}_{SUFFIX[dtype]}", geometry, args, inputs, (result,))
 
         steps: Sequence[KernelStep]
         if fused:
-            steps = (step("logsumexp_fused", out, source),)
+            steps = (step(f"logsumexp_{version}", out, source),)
         else:
             top, exps = arrays.empty(rows, dtype), arrays.empty((rows, cols), dtype)
             steps = (
@@ -104,7 +175,7 @@ def _logsumexp(*, fused: bool) -> Operation:
 
     # As many rows fused or not: then what they take can be compared, and no cache keeps the unfused one's exponentials.
     shapes = shapes_by("rows", lambda dtype: traffic.logsumexp(1, COLS, dtype, fused=True).bytes_moved, cols=COLS)
-    return Operation("logsumexp", "fused" if fused else "unfused", FLOATS, prepare, shapes, SMALL)
+    return Operation("logsumexp", version, FLOATS, prepare, shapes, SMALL_OF.get(version, SMALL))
 
 
 def _read_again(moved: Traffic, rows: int, cols: int, dtype: str, times: int) -> Traffic:
@@ -113,9 +184,14 @@ def _read_again(moved: Traffic, rows: int, cols: int, dtype: str, times: int) ->
     return replace(moved, requested_read=(moved.requested_read or 0) + again)
 
 
+# Of each the version to copy comes first.
 OPERATIONS: tuple[Operation, ...] = (
-    *(_softmax(version) for version in ("naive", "online", "staged")),
-    *(_layer_norm(version) for version in ("naive", "staged")),
-    _logsumexp(fused=True),
-    _logsumexp(fused=False),
+    *with_bfloat16(_softmax("registers")),
+    *(_softmax(version) for version in ("staged", "online", "naive")),
+    *with_bfloat16(_layer_norm("registers")),
+    *(_layer_norm(version) for version in ("staged", "naive")),
+    *with_bfloat16(_rms_norm_residual()),
+    *with_bfloat16(_logsumexp("registers")),
+    *(_logsumexp(version) for version in ("fused", "unfused")),
+    *with_bfloat16(_rope()),
 )

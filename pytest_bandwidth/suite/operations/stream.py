@@ -36,6 +36,7 @@ from pytest_bandwidth.suite.operations.model import (
     scalar,
     sizes_of,
     vector_shapes,
+    with_bfloat16,
 )
 
 SCALAR = 3.0
@@ -140,9 +141,10 @@ BIAS, PROBABILITY, SEED = 0.125, 0.25, 0x5EED
 
 
 def _chain(
-    name: str, stages: tuple[tuple[str, tuple[Any, ...]], ...], reference: Callable[..., Any], fused: bool
+    name: str, stages: tuple[tuple[str, tuple[Any, ...]], ...], reference: Callable[..., Any], version: str
 ) -> Operation:
     """Return a chain of pointwise operations, one launch each or one for all. `stages`: kernel and scalars of each."""
+    fused = version != "unfused"
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n = sizes["n"]
@@ -150,9 +152,9 @@ def _chain(
         every_scalar = tuple(value for _, scalars in stages for value in scalars)
         steps = []
         for kernel, scalars in [(name, every_scalar)] if fused else stages:
-            after, full_name = arrays.empty(n, dtype), f"{kernel}_{SUFFIX[dtype]}"
+            after, (full_name, threads) = arrays.empty(n, dtype), _kernel_and_threads(kernel, version, dtype, n)
             args = (after, before, *scalars, n)
-            steps.append(launch("pointwise.cu", full_name, line(n), args, (before,), (after,)))
+            steps.append(launch("pointwise.cu", full_name, line(threads), args, (before,), (after,)))
             before = after
         # The hardware's cosine is good to 2^-20.9; a half that is stored between two stages costs a rounding of 1.
         between = 0.0 if fused else ROUNDING[dtype]
@@ -164,7 +166,7 @@ def _chain(
     # The same n fused or not: then what they take can be compared, and each of the unfused chain's intermediate results
     # is half of what the fused one moves, which no cache keeps.
     shapes = vector_shapes(lambda dtype: traffic.pointwise_chain(1, len(stages), dtype, fused=True).bytes_moved)
-    return Operation(name, "fused" if fused else "unfused", FLOATS, prepare, shapes, SMALL)
+    return Operation(name, version, FLOATS, prepare, shapes, SMALL)
 
 
 _THREE = (
@@ -174,6 +176,25 @@ _THREE = (
 )
 _TWO: tuple[tuple[str, tuple[Any, ...]], ...] = (("cos", ()), ("cos", ()))
 _of_three = partial(references.bias_relu_dropout, bias=BIAS, probability=PROBABILITY, seed=SEED)
+_of_three_wide = partial(_of_three, numbers=references.uniform_of_four)
+# Gates in [−8, 8): where silu bends, and where it is nearly nothing and nearly the gate.
+GATE_SPREAD = 16
+
+
+def _swiglu() -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        n, results = sizes["n"], {"out": arrays.empty(sizes["n"], dtype)}
+        given = centred(arrays, n, dtype, GATE_SPREAD), centred(arrays, n, dtype)
+        name, threads = _kernel_and_threads("swiglu", "wide", dtype, n, inputs=2)
+        # exp of a float at −8 has a relative error of 16 roundings; the approximate division has two, the product one.
+        tolerance = rounding(dtype, absolute=2.0**-24, roundings=24 if dtype == "float32" else 2)
+        moved = traffic.swiglu(n, dtype)
+        geometry, reference = line(threads), references.swiglu
+        return one_launch("pointwise.cu", name, geometry, results, given, (n,), moved, reference, tolerance)
+
+    shapes = vector_shapes(lambda dtype: traffic.swiglu(1, dtype).bytes_moved)
+    return Operation("swiglu", "wide", FLOATS, prepare, shapes, SMALL)
+
 
 # ---- intensity sweep -------------------------------------------------------------------------------------------------
 
@@ -181,19 +202,24 @@ FACTOR, ADDEND = 0.9375, 0.0625
 SWEEP = (1, 4, 16, 64, 256, 1024)
 
 
-def _sweep(kernel: str, *, fma: bool) -> Operation:
+def _sweep(kernel: str, version: str) -> Operation:
+    fma = version != "add"
+
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n, repeats = sizes["n"], sizes["repeats"]
         source, results = centred(arrays, n, dtype), {"out": arrays.empty(n, dtype)}
         coefficients = (scalar(FACTOR, dtype), scalar(ADDEND, dtype)) if fma else (scalar(ADDEND, dtype),)
-        geometry = line(ceil_div(n, 2) if dtype == "float16" else n)
+        geometry, name = line(ceil_div(n, 2) if dtype == "float16" else n), f"{kernel}_{SUFFIX[dtype]}"
+        if version == "wide":
+            name, threads = _kernel_and_threads(kernel, version, dtype, n)
+            geometry = line(threads)
 
         def reference(host: Any) -> Any:
             return references.fma_chain(host, FACTOR if fma else 1.0, ADDEND, repeats)
 
         # The reference rounds as the kernel does, but twice (to double first), which now and then goes another way.
         tolerance = Tolerance(4 * ROUNDING[dtype], 4 * ROUNDING[dtype])
-        moved, name = traffic.intensity_sweep(n, repeats, dtype, fma=fma), f"{kernel}_{SUFFIX[dtype]}"
+        moved = traffic.intensity_sweep(n, repeats, dtype, fma=fma)
         given = (results, (source,), (*coefficients, np.int32(repeats), n))
         return one_launch("intensity.cu", name, geometry, *given, moved, reference, tolerance)
 
@@ -202,13 +228,16 @@ def _sweep(kernel: str, *, fma: bool) -> Operation:
         return tuple({**size, "repeats": repeats} for repeats in SWEEP)
 
     small = sizes_of("n repeats", (0, 1), (1, 3), (255, 0), (257, 16), (1001, 37))
-    return Operation(kernel, "fma" if fma else "add", ALL, prepare, shapes, small, computes={"float16": "fp16"})
+    dtypes = FLOATS if version == "wide" else ALL
+    return Operation(kernel, version, dtypes, prepare, shapes, small, computes={"float16": "fp16"})
 
 
+# Of each the version to copy comes first.
 OPERATIONS: tuple[Operation, ...] = (
-    *(_read(version) for version in ("plain", "wide")),
+    *with_bfloat16(_read("wide")),
+    _read("plain"),
     *(
-        _map(kernel, version, inputs, model, reference, scalars)
+        operation
         for kernel, inputs, model, reference, scalars in (
             ("write", 0, traffic.write, lambda value: value, (SCALAR,)),
             ("copy", 1, traffic.copy, lambda a: a, ()),
@@ -216,12 +245,20 @@ OPERATIONS: tuple[Operation, ...] = (
             ("add", 2, traffic.add, references.add, ()),
             ("triad", 2, traffic.triad, references.triad, (SCALAR,)),
         )
-        for version in ("plain", "wide")
+        for operation in (
+            *with_bfloat16(_map(kernel, "wide", inputs, model, reference, scalars)),
+            _map(kernel, "plain", inputs, model, reference, scalars),
+        )
+        # To a copy bfloat16 are as good as halves.
+        if (kernel, operation.dtypes) != ("copy", ("bfloat16",))
     ),
     *(_reduction("sum", version, 1, traffic.reduce_sum) for version in ("plain", "wide")),
     *(_reduction("dot", version, 2, traffic.dot) for version in ("plain", "wide")),
-    *(_chain("bias_relu_dropout", _THREE, _of_three, fused) for fused in (False, True)),
-    *(_chain("cos_cos", _TWO, references.cos_cos, fused) for fused in (False, True)),
-    _sweep("intensity_fma", fma=True),
-    _sweep("intensity_add", fma=False),
+    *with_bfloat16(_chain("bias_relu_dropout", _THREE, _of_three_wide, "wide")),
+    *(_chain("bias_relu_dropout", _THREE, _of_three, version) for version in ("fused", "unfused")),
+    *with_bfloat16(_chain("cos_cos", _TWO, references.cos_cos, "wide")),
+    *(_chain("cos_cos", _TWO, references.cos_cos, version) for version in ("fused", "unfused")),
+    *with_bfloat16(_swiglu()),
+    *(_sweep("intensity_fma", version) for version in ("wide", "fma")),
+    _sweep("intensity_add", "add"),
 )

@@ -55,6 +55,7 @@ def _sum_of_products(text: str, names: Mapping[str, int]) -> float:
 _ATTENTION_FLOP = "4·batch·heads·n²·d"
 _DECODE = Formula("2·batch·tokens·kv_heads·d·s + 2·batch·query_heads·d·s", "4·batch·tokens·query_heads·d")
 _PARTIALS = "partial results"
+_FUSED = Formula("k·n·18/32 + m·k·s + m·n·s", "2·m·n·k")
 _SEPARATE = Formula("k·n·18/32 + 2·k·n·s + m·k·s + m·n·s", "2·m·n·k")
 
 # By name, or by title where the versions of a name differ.
@@ -67,9 +68,10 @@ FORMULAS: dict[str, Formula] = {
     "sum": Formula("n·s", "n", _PARTIALS),
     "dot": Formula("2·n·s", "2·n", _PARTIALS),
     "bias_relu_dropout-unfused": Formula("6·n·s", "3·n"),
-    "bias_relu_dropout-fused": Formula("2·n·s", "3·n"),
+    **dict.fromkeys(("bias_relu_dropout-fused", "bias_relu_dropout-wide"), Formula("2·n·s", "3·n")),
     "cos_cos-unfused": Formula("4·n·s", "2·n"),
-    "cos_cos-fused": Formula("2·n·s", "2·n"),
+    **dict.fromkeys(("cos_cos-fused", "cos_cos-wide"), Formula("2·n·s", "2·n")),
+    "swiglu": Formula("3·n·s", "5·n"),
     "intensity_fma": Formula("2·n·s", "2·repeats·n"),
     "intensity_add": Formula("2·n·s", "repeats·n"),
     "broadcast": Formula("n·s + s", "0"),
@@ -77,16 +79,18 @@ FORMULAS: dict[str, Formula] = {
     "transpose": Formula("2·rows·cols·s", "0"),
     "softmax": Formula("2·rows·cols·s", "5·rows·cols"),
     "layer_norm": Formula("2·rows·cols·s + 2·cols·s", "10·rows·cols"),
-    "logsumexp-fused": Formula("rows·cols·s + rows·s", "3·rows·cols"),
+    "rms_norm_residual": Formula("4·rows·cols·s + cols·s", "5·rows·cols"),
+    **dict.fromkeys(("logsumexp-fused", "logsumexp-registers"), Formula("rows·cols·s + rows·s", "3·rows·cols")),
     "logsumexp-unfused": Formula("4·rows·cols·s + 4·rows·s", "3·rows·cols"),
+    "rope": Formula("2·tokens·heads·d·s + 4·tokens·d", "3·tokens·heads·d"),
     "gemm": Formula("m·k·s + k·n·s + m·n·s", "2·m·n·k"),
     "attention-standard": Formula("4·batch·heads·n·d·s + 4·batch·heads·n²·s", _ATTENTION_FLOP),
-    "attention-flash": Formula("4·batch·heads·n·d·s", _ATTENTION_FLOP),
+    **dict.fromkeys(("attention-flash", "attention-flash2"), Formula("4·batch·heads·n·d·s", _ATTENTION_FLOP)),
     "kv_append": Formula("4·batch·tokens·kv_heads·d·s", "0"),
     "kv_decode-plain": _DECODE,
-    "kv_decode-split": Formula(_DECODE.bytes_moved, _DECODE.flop, _PARTIALS),
+    **dict.fromkeys(("kv_decode-split", "kv_decode-grouped"), Formula(_DECODE.bytes_moved, _DECODE.flop, _PARTIALS)),
     "q4_0_dequantize": Formula("n·18/32 + n·s", "n"),
-    **dict.fromkeys(("q4_0_gemv-fused", "q4_0_gemm-fused"), Formula("k·n·18/32 + m·k·s + m·n·s", "2·m·n·k")),
+    **dict.fromkeys(("q4_0_gemv-planar", "q4_0_gemv-fused", "q4_0_gemm-fused"), _FUSED),
     **dict.fromkeys(("q4_0_gemv-separate", "q4_0_gemm-separate"), _SEPARATE),
 }
 

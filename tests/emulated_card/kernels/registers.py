@@ -12,7 +12,7 @@ from emulated_card.kernels.module import variable_at
 from pytest_bandwidth.features.traffic.ptx.lanes import SPECIALS
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
 from pytest_bandwidth.features.traffic.ptx.opcodes.table import TABLE
-from pytest_bandwidth.features.traffic.ptx.program import Atomic, Compute, Kernel, Load, Read, Step, Write
+from pytest_bandwidth.features.traffic.ptx.program import Atomic, Compute, Kernel, Load, Read, Step, WarpStep, Write
 
 _AXES = {"x": 0, "y": 1, "z": 2}
 
@@ -30,7 +30,7 @@ def not_translated(kernel: Kernel, step: Step) -> NotSupported:
 
 def is_copy(match: Match, step: Compute) -> bool:
     """Tell whether a step only moves bits: mov, and the parameters of the entry and of inlined calls."""
-    return match.form.base in ("ld", "st") or (
+    return match.form.base in ("ld", "st", "cp") or (
         match.form.base == "mov" and len(step.sources) == 1 and len(step.targets) == 1
     )
 
@@ -39,6 +39,8 @@ def results_of(kernel: Kernel, step: Step) -> list[tuple[Write | None, np.dtype[
     """Pair each target with the type of what it gets."""
     if isinstance(step, Load | Atomic):
         return [(target, step.dtype) for target in step.targets]
+    if isinstance(step, WarpStep) and step.name in ("ldmatrix", "mma"):
+        return [(target, np.dtype("f4" if step.name == "mma" else "u4")) for target in step.targets]
     match = match_of(kernel, step)
     if isinstance(step, Compute) and is_copy(match, step):
         return [(step.targets[0], step.sources[0].dtype)]

@@ -16,6 +16,7 @@ C_TYPES: Mapping[str, str] = {
     **{f"{letter}{bits}": f"uint{bits}_t" for letter in "ub" for bits in (8, 16, 32, 64)},
     **{f"s{bits}": f"int{bits}_t" for bits in (8, 16, 32, 64)},
     "f16": "uint16_t",
+    "bf16": "uint16_t",
     "f16x2": "uint32_t",
     "f32": "float",
     "f64": "double",
@@ -159,7 +160,8 @@ def _setp(test: Callable[[Choice, str, str], str]) -> Rule:
 # Conversions
 
 _INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
-_FLOATS = ("f16", "f32", "f64")
+_HALVES = ("bf16", "f16")
+_FLOATS = ("bf16", "f16", "f32", "f64")
 
 
 def _convert(choice: Choice, x: list[str]) -> str | None:
@@ -168,7 +170,7 @@ def _convert(choice: Choice, x: list[str]) -> str | None:
     if not known or ("sat" in choice and to not in ("f32", "f64")):
         return None
     if of in _FLOATS:
-        a = f"flush_f32({a})" if "ftz" in choice and of == "f32" else f"f32_of_f16({a})" if of == "f16" else a
+        a = f"flush_f32({a})" if "ftz" in choice and of == "f32" else f"f32_of_{of}({a})" if of in _HALVES else a
         if to not in _FLOATS:
             sign_on_nan = int(of == "f64" or to.endswith("64"))
             return f"{to}_of_f64({_INTEGRAL[choice.get('irnd', 'rzi')]}((double){a}), {sign_on_nan})"
@@ -176,11 +178,18 @@ def _convert(choice: Choice, x: list[str]) -> str | None:
             a = f"{_INTEGRAL[choice['irnd']]}{'' if of == 'f64' else 'f'}({a})"
     elif to not in _FLOATS:
         return f"({C_TYPES[to]}){a}"
-    if to == "f16":
-        return f"f16_of_f32({a})" if of in ("f16", "f32") else f"f16_of_f64((double){a})"
+    if to in _HALVES:
+        return f"{to}_of_f32({a})" if of in (*_HALVES, "f32") else f"{to}_of_f64((double){a})"
     a = f"({C_TYPES[to]}){a}"
     a = f"sat_{to}({a})" if "sat" in choice else a
     return f"flush_f32({a})" if "ftz" in choice and to == "f32" else a
+
+
+def _convert_pair(choice: Choice, x: list[str]) -> str | None:
+    kind = choice["packed"].removesuffix("x2")
+    if choice["nearzero"] != "rn" or "relu" in choice or kind not in ("f16", "bf16"):
+        return None
+    return f"((uint32_t){kind}_of_f32({x[1]}) | (uint32_t){kind}_of_f32({x[0]}) << 16)"
 
 
 _ADD, _SUB, _MUL = _arithmetic("{0} + {1}"), _arithmetic("{0} - {1}"), _arithmetic("{0} * {1}")
@@ -243,4 +252,5 @@ RULES: Mapping[str, Rule] = {
     "setp.fcmp.bool[.ftz].float": _setp(_of_floats),
     "selp.xtype": lambda _, x: f"({x[2]} ? {x[0]} : {x[1]})",
     "cvt[.irnd][.rnd][.ftz][.sat].dst.src": _convert,
+    "cvt.nearzero[.relu].packed.f32": _convert_pair,
 }

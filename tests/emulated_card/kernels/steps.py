@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from emulated_card.kernels.module import SPECIALS, special_at
 from emulated_card.kernels.registers import not_translated
 from pytest_bandwidth.features.traffic.ptx.program import (
     Atomic,
-    CopyStore,
+    CopyGroup,
     GroupProduct,
     Load,
     Memory,
@@ -28,12 +29,18 @@ def write_call(writer: BlockWriter, step: Step) -> None:
     """Write a step that ends the loop over lanes, and begin the next with what it gave."""
     if isinstance(step, Load) and not isinstance(step, GroupProduct):
         _load(writer, step)
-    elif isinstance(step, Store) and not isinstance(step, CopyStore):
+    elif isinstance(step, Store):  # that of an asynchronous copy, too: it is done at once
         _store(writer, step)
+    elif isinstance(step, CopyGroup):
+        writer.close_loop()
     elif isinstance(step, Atomic) and step.type[0] in "bsu":
         _atomic(writer, step)
     elif isinstance(step, WarpStep) and step.name == "shuffle":
         _shuffle(writer, step)
+    elif isinstance(step, WarpStep) and step.name == "ldmatrix":
+        _matrices(writer, step)
+    elif isinstance(step, WarpStep) and step.name == "mma":
+        _product(writer, step)
     else:
         raise not_translated(writer.kernel, step)
 
@@ -157,3 +164,33 @@ def _shuffle(writer: BlockWriter, step: WarpStep) -> None:
     writer.lines.append(f"uint32_t {result}[32], {inside}[32];")
     writer.lines.append(f"shuffle(SHUFFLE_{step.mode.upper()}, {', '.join(names)}, {result}, {inside});")
     writer.results(step, [f"{result}[l]", f"{inside}[l]"])
+
+
+def _matrices(writer: BlockWriter, step: WarpStep) -> None:
+    """Write what ldmatrix does once each lane has read a row."""
+    count, transposed = _of_function(step)
+    words = [writer.array("uint32_t", writer.value(read)) for read in step.sources]
+    result = writer.new_name()
+    writer.close_loop()
+    writer.lines.append(f"uint32_t {result}[{count}][32];")
+    given = f"(const uint32_t *[]){{{', '.join(words)}}}"
+    writer.lines.append(f"distribute({count}, {int(transposed)}, {given}, {result});")
+    writer.results(step, [f"{result}[{n}][l]" for n in range(count)])
+
+
+def _product(writer: BlockWriter, step: WarpStep) -> None:
+    depth, left, right, result_type = _of_function(step)
+    if left != right or left not in ("f16", "bf16") or result_type != "f32":
+        raise not_translated(writer.kernel, step)
+    halves = [writer.array("uint32_t", writer.value(read)) for read in step.sources[:-4]]
+    added = [writer.array("float", writer.value(read)) for read in step.sources[-4:]]
+    result = writer.new_name()
+    writer.close_loop()
+    given = f"(const uint32_t *[]){{{', '.join(halves)}}}, (const float *[]){{{', '.join(added)}}}"
+    writer.lines += [f"float {result}[4][32];", f"multiply_{left}({depth}, {given}, {result});"]
+    writer.results(step, [f"{result}[{n}][l]" for n in range(4)])
+
+
+def _of_function(step: WarpStep) -> tuple[Any, ...]:
+    assert isinstance(step.function, partial)
+    return step.function.args

@@ -25,7 +25,8 @@ pytestmark = needs_compiler
 
 ARCH = "sm_90"
 SMALL_BYTES = 1 << 14
-# One of each kind: plain, strided, tiled, a tree of shuffles, halves, indices, packed weights, products.
+# One of each kind: plain, strided, tiled, a tree of shuffles, halves, rows in registers, indices, packed
+# weights, products, tensor cores.
 KINDS = {
     ("triad-plain", "float32"),
     ("copy-wide", "float16"),
@@ -33,10 +34,17 @@ KINDS = {
     ("transpose-tiled", "float32"),
     ("sum-wide", "float32"),
     ("softmax-naive", "float16"),
+    ("softmax-registers", "float32"),
+    ("rms_norm_residual-registers", "float16"),
+    ("logsumexp-registers", "float32"),
+    ("bias_relu_dropout-wide", "float32"),
+    ("rope-wide", "float16"),
+    ("scale-wide", "bfloat16"),
     ("layer_norm-staged", "float32"),
     ("gemm-tiled", "float32"),
     ("gather-int32", "float32"),
     ("q4_0_gemv-fused", "float32"),
+    ("gemm-pipelined", "float16"),
 }
 # exp2 is an approximation: NumPy's and the C library's differ by a place or two, and what is computed of it with them.
 APPROXIMATE = 1e-5

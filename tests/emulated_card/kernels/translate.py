@@ -242,7 +242,7 @@ def _cost(kernel: Kernel, step: Compute) -> list[tuple[str, int]]:
     base, kinds = match.form.base, set(match.choice.values())
     halves = kinds & {"f16", "f16x2", "bf16", "bf16x2"}
     floats = halves or kinds & {"f32", "f64"}
-    if base in ("mov", "ld", "st", "cvta", "isspacep"):
+    if base in ("mov", "ld", "st", "cp", "cvta", "isspacep"):
         return []
     if base in _SPECIAL_FUNCTIONS and floats:
         return [("special", 1)]

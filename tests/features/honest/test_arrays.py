@@ -48,13 +48,15 @@ def test_one_changed_bit_shows_in_the_hash_of_a_large_array(device, place):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", ["any", "largest", "smallest"])
+@pytest.mark.parametrize("kind", ["all", "any", "largest", "one", "smallest"])
 def test_a_changed_region_holds_the_arrays_own_values_and_is_given_back(device, kind, layout):
     array = LAYOUTS[layout](RNG.random((500, 300)).astype("f4"))
     before = array.copy()
     region = changed_region(view_of(device, "x", array), RNG, kind)
     changed = array != before
     assert changed.any()
+    assert kind != "one" or np.count_nonzero(changed.any(axis=1)) == 1
+    assert kind != "all" or changed.mean() > 0.99
     assert np.isin(array, before).all()
     extreme = {"largest": before.argmax(), "smallest": before.argmin()}.get(kind)
     assert extreme is None or changed.reshape(-1)[extreme]
@@ -72,6 +74,18 @@ def test_what_has_one_value_alone_cannot_be_changed(device, array):
 def test_ordered_numbers_may_be_offsets(device):
     assert is_ordered(view_of(device, "x", np.array([0, 3, 3, 9])))
     assert not is_ordered(view_of(device, "x", np.array([3, 0, 9])))
+    assert not is_ordered(view_of(device, "x", np.append(np.arange(5000), 0)))
+
+
+@pytest.mark.parametrize("kind", ["all", "any", "largest", "one", "smallest"])
+@pytest.mark.parametrize("size", [2, 5, 1000])
+def test_numbers_in_order_stay_in_order(device, kind, size):
+    array = np.arange(size, dtype="f4")
+    region = changed_region(view_of(device, "x", array), RNG, kind)
+    assert (np.diff(array) >= 0).all()
+    assert (array != np.arange(size)).any()
+    region.restore()
+    np.testing.assert_array_equal(array, np.arange(size))
 
 
 def test_views_of_one_memory_overlap_and_others_do_not():

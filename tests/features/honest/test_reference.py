@@ -67,9 +67,24 @@ def test_a_difference_beyond_the_first_part_is_found_at_its_place(device):
     )
 
 
+def test_numbers_that_a_narrower_type_holds_are_called_so(device):
+    """Their errors may be as small as the tolerance."""
+    rounded = "all numbers of out are rounded to float32, and the reference's are not"
+    assert found(device, X.astype("f4").astype("f8"), X) == rounded
+    assert found(device, X.astype("f4").astype("f8"), X, rtol=1e-7) is None
+    whole = np.arange(100.0)
+    assert found(device, whole, whole) is None
+
+
+def test_a_narrower_type_than_inputs_and_reference_is_no_reason_for_larger_errors(device):
+    result = [view_of(device, "result", X.astype("f2"))]
+    for input_bytes, expected, is_right in ((4, "f4", False), (2, "f4", True), (4, "f2", True), (0, "f4", True)):
+        wrong = compared(Reference(None), result, [X.astype(expected)], device, input_bytes)
+        assert (wrong is None) is is_right
+
+
 def test_shapes_and_numbers_of_arrays_must_agree(device):
-    with pytest.raises(UsageError, match=r"the reference gave the shape \(4,\), and out has \(5,\)"):
-        found(device, np.zeros(5), np.zeros(4))
+    assert found(device, np.zeros(5), np.zeros(4)) == "out has the shape (5,), and the reference's (4,)"
     with pytest.raises(UsageError, match="the reference gave 2 arrays, and the work has 1"):
         compared(Reference(None), [view_of(device, "out", X)], [X, X], device)
 

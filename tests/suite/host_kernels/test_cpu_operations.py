@@ -30,7 +30,7 @@ EVERY = [
         marks=[] if dtype == "float32" or operation.name in QUICK_TYPES else [pytest.mark.slow],
     )
     for operation in OPERATIONS
-    if "traffic" in operation.devices
+    if {"traffic", "cpu"} <= operation.devices
     for dtype in operation.dtypes
 ]
 

@@ -6,6 +6,7 @@
 #include "exchange.h"
 #include "global_memory.h"
 #include "integers.h"
+#include "matrices.h"
 #include "own_memory.h"
 #include "run.h"
 

@@ -1,0 +1,251 @@
+"""Callables that launch on a GPU by CuPy: cheats by streams, events, graphs and kept arrays, and right ones."""
+
+import cupy
+import kernels
+import numpy as np
+from kernels import BLOCK, N, source
+from table import REFUSED, WITH, Task, cheat, right
+
+LATER, STALE, MOVED, TAMPERED, UNWRITTEN = "deferred-work", "stale-result", "moved-inputs", "tampered", "unwritten"
+_KERNEL = cupy.RawKernel(source("if (i < n) y[i] = 3 * x[i];"), "work")
+
+
+def _threefold(x, y=None):
+    return x * np.float32(3)
+
+
+THREEFOLD = Task(lambda b: (b.random(N), b.empty(N)), _threefold, writes=(1,))
+RETURNED = Task(lambda b: (b.random(N),), _threefold)
+
+
+def launch(x, y):
+    """Launch the kernel on CuPy's current stream."""
+    _KERNEL((N // BLOCK,), (BLOCK,), (x, y, np.int32(N)))
+
+
+def launched(x):
+    """Return what the kernel makes."""
+    y = cupy.empty_like(x)
+    launch(x, y)
+    return y
+
+
+@cheat("stream", THREEFOLD, LATER, REFUSED)
+def side_stream(given):
+    side = cupy.cuda.Stream(non_blocking=True)
+
+    def run(x, y):
+        with side:
+            launch(x, y)
+
+    return run
+
+
+@cheat("stream", THREEFOLD, LATER, REFUSED)
+def side_stream_after_some_calls(given):
+    side, calls = cupy.cuda.Stream(non_blocking=True), []
+
+    def run(x, y):
+        calls.append(None)
+        if len(calls) < 20:
+            launch(x, y)
+        else:
+            with side:
+                launch(x, y)
+
+    return run
+
+
+@cheat("stream", THREEFOLD, LATER, REFUSED)
+def second_half_on_a_side_stream(given):
+    side = cupy.cuda.Stream(non_blocking=True)
+
+    def run(x, y):
+        _KERNEL((N // BLOCK // 2,), (BLOCK,), (x, y, np.int32(N // 2)))
+        with side:
+            _KERNEL((N // BLOCK // 2,), (BLOCK,), (x[N // 2 :], y[N // 2 :], np.int32(N // 2)))
+
+    return run
+
+
+@cheat("stale", RETURNED, STALE, REFUSED)
+def by_address(given):
+    kept = {}
+
+    def run(x):
+        if x.data.ptr not in kept:
+            kept[x.data.ptr] = launched(x)
+        return kept[x.data.ptr]
+
+    return run
+
+
+@cheat("stale", THREEFOLD, STALE)
+def copy_of_the_first_result(given):
+    kept = []
+
+    def run(x, y):
+        if not kept:
+            kept.append(launched(x))
+        y[...] = kept[0]
+
+    return run
+
+
+@cheat("stale", THREEFOLD, UNWRITTEN, STALE, REFUSED)
+def nothing_after_some_calls(given):
+    calls = []
+
+    def run(x, y):
+        calls.append(None)
+        if len(calls) < 20:
+            launch(x, y)
+
+    return run
+
+
+@cheat("graph", THREEFOLD, MOVED)
+def graph_of_the_first_arrays(given):
+    x, y = given.args
+    stream = cupy.cuda.Stream(non_blocking=True)
+    launch(x, y)
+    with stream:
+        stream.begin_capture()
+        launch(x, y)
+        graph = stream.end_capture()
+    return lambda x, y: graph.launch(cupy.cuda.get_current_stream())
+
+
+@cheat("graph", RETURNED, MOVED)
+def graph_into_one_result(given):
+    (x,) = given.args
+    y, stream = cupy.empty_like(x), cupy.cuda.Stream(non_blocking=True)
+    launch(x, y)
+    with stream:
+        stream.begin_capture()
+        launch(x, y)
+        graph = stream.end_capture()
+
+    def run(x):
+        graph.launch(cupy.cuda.get_current_stream())
+        return y
+
+    return run
+
+
+@cheat("device-memory", kernels.THREEFOLD, MOVED, UNWRITTEN)
+def first_pointers(given):
+    return source(
+        "if (!from[i]) { from[i] = x; to[i] = y; } to[i][i] = 3 * from[i][i];",
+        before=f"__device__ const float* from[{N}]; __device__ float* to[{N}];",
+    )
+
+
+@cheat("events", THREEFOLD, TAMPERED)
+def elapsed_time(given):
+    real = cupy.cuda.get_elapsed_time
+    given.patch.setattr(cupy.cuda, "get_elapsed_time", lambda a, b: real(a, b) / 8)
+    return launch
+
+
+@cheat("events", THREEFOLD, TAMPERED)
+def elapsed_time_in_its_module(given):
+    real = cupy.cuda.stream.get_elapsed_time
+    given.patch.setattr(cupy.cuda.stream, "get_elapsed_time", lambda a, b: real(a, b) / 8)
+    given.patch.setattr(cupy.cuda, "get_elapsed_time", lambda a, b: real(a, b) / 8)
+    return launch
+
+
+@cheat("events", THREEFOLD, TAMPERED)
+def recorded_elsewhere(given):
+    real, side = cupy.cuda.Event.record, cupy.cuda.Stream(non_blocking=True)
+    given.patch.setattr(cupy.cuda.Event, "record", lambda self, stream=None: real(self, side))
+    return launch
+
+
+@cheat("overwritten", THREEFOLD, "input-modified")
+def input_overwritten(x, y):
+    x *= 3
+    y[...] = x
+
+
+@cheat("aliased", Task(lambda b: (b.random(N),), lambda x: x.copy()), "aliased-result", REFUSED)
+def input_returned(x):
+    return x[...]
+
+
+@cheat("reference", THREEFOLD, "reference-called", ways=[WITH])
+def reference_called(given):
+    def run(x, y):
+        y[...] = given.reference(x, y)
+
+    return run
+
+
+@right("callables", THREEFOLD)
+def raw_kernel(x, y):
+    launch(x, y)
+
+
+@right("callables", RETURNED)
+def raw_kernel_returning(x):
+    return launched(x)
+
+
+@right("callables", THREEFOLD)
+def cupys_own(x, y):
+    cupy.multiply(x, np.float32(3), out=y)
+
+
+@right("callables", RETURNED)
+def cupys_own_returning(x):
+    return x * np.float32(3)
+
+
+@right("callables", THREEFOLD)
+def in_two_steps(given):
+    between = cupy.empty_like(given.args[0])
+
+    def run(x, y):
+        cupy.add(x, x, out=between)
+        cupy.add(between, x, out=y)
+
+    return run
+
+
+@right("callables", RETURNED)
+def one_buffer_for_each_result(given):
+    y = cupy.empty_like(given.args[0])
+
+    def run(x):
+        launch(x, y)
+        return y
+
+    return run
+
+
+@right("callables", Task(lambda b: (b.random(N),), lambda x: x + 1, writes=(0,), reads=(0,)))
+def in_place(x):
+    x += 1
+
+
+@right("callables", THREEFOLD, graph=True)
+def in_a_graph(x, y):
+    launch(x, y)
+
+
+@right("callables", THREEFOLD)
+def joined_side_stream(given):
+    """Run on another stream, for which the timed one waits."""
+    side, before, after = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Event(), cupy.cuda.Event()
+
+    def run(x, y):
+        current = cupy.cuda.get_current_stream()
+        before.record(current)
+        side.wait_event(before)
+        with side:
+            launch(x, y)
+            after.record(side)
+        current.wait_event(after)
+
+    return run

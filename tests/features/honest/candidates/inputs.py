@@ -1,0 +1,132 @@
+"""Cheats that change their inputs, return them, or work on the first ones for ever."""
+
+import numpy as np
+from table import cheat
+from tasks import COPY, COPY_INTO, FLIP, ROOT, ROOT_INTO, SUM, work
+
+MODIFIED, ALIASED, MOVED = "input-modified", "aliased-result", "moved-inputs"
+
+
+@cheat("overwritten", ROOT, MODIFIED, ALIASED)
+def in_place_and_returned(x):
+    np.sqrt(x, out=x)
+    x *= 3
+    return x
+
+
+@cheat("overwritten", ROOT_INTO, MODIFIED)
+def input_as_scratch(x, y):
+    np.sqrt(x, out=x)
+    np.multiply(x, 3, out=y)
+
+
+@cheat("overwritten", ROOT_INTO, MODIFIED)
+def one_element_of_the_input(x, y):
+    y[:] = work(x)
+    x[777] = 0
+
+
+@cheat("overwritten", ROOT_INTO, MODIFIED)
+def last_bit_of_the_input(x, y):
+    y[:] = work(x)
+    x.view("uint32")[-1] ^= 1
+
+
+@cheat("overwritten", ROOT_INTO, MODIFIED)
+def through_another_view(x, y):
+    y[:] = work(x)
+    np.lib.stride_tricks.as_strided(x.view("uint8"), (1,), (1,))[0] ^= 0x10
+
+
+@cheat("overwritten", SUM, MODIFIED)
+def sum_in_place(x):
+    half = x.size // 2
+    x[:half] += x[half:]
+    return x[:half].sum(dtype="float64").astype("float32")
+
+
+@cheat("overwritten", ROOT_INTO, MODIFIED)
+def restored_by_the_next_call(given):
+    kept = []
+
+    def run(x, y):
+        if kept:
+            x[:8] = kept[0]
+        kept[:] = [x[:8].copy()]
+        y[:] = work(x)
+        x[:8] = 0
+
+    return run
+
+
+@cheat("overwritten", ROOT_INTO, MODIFIED)
+def every_third_call(given):
+    calls = []
+
+    def run(x, y):
+        calls.append(None)
+        y[:] = work(x)
+        if len(calls) % 3 == 0:
+            x[5] = 0
+
+    return run
+
+
+@cheat("aliased", COPY, ALIASED)
+def the_input_itself(x):
+    return x
+
+
+@cheat("aliased", COPY, ALIASED)
+def a_view(x):
+    return x[:]
+
+
+@cheat("aliased", FLIP, ALIASED)
+def backwards_view(x):
+    return x[::-1]
+
+
+@cheat("aliased", COPY, ALIASED)
+def through_a_memory_view(x):
+    return np.frombuffer(memoryview(x), x.dtype)
+
+
+@cheat("aliased", COPY, ALIASED)
+def by_address(x):
+    import ctypes
+
+    return np.ctypeslib.as_array((ctypes.c_float * x.size).from_address(x.ctypes.data))
+
+
+@cheat("first-arrays", ROOT, MOVED)
+def first_input(given):
+    (first,) = given.args
+    return lambda x: work(first)
+
+
+@cheat("first-arrays", ROOT_INTO, MOVED, "unwritten")
+def first_input_and_output(given):
+    first, out = given.args
+
+    def run(x, y):
+        out[:] = work(first)
+
+    return run
+
+
+@cheat("first-arrays", ROOT_INTO, MOVED, "unwritten")
+def arrays_of_the_first_call(given):
+    bound = []
+
+    def run(x, y):
+        bound[:] = bound or [x, y]
+        bound[1][:] = work(bound[0])
+
+    return run
+
+
+@cheat("first-arrays", COPY_INTO, MOVED)
+def first_input_copied(given):
+    first = given.args[0]
+    return lambda x, y: np.copyto(y, first)

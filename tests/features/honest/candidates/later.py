@@ -1,0 +1,217 @@
+"""Cheats whose result is complete only after the clock stopped, or before it started."""
+
+import sys
+import threading
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+from table import REFUSED, cheat
+from tasks import ROOT, ROOT_INTO, N, work
+
+LATER = "deferred-work"
+
+
+@cheat("thread", ROOT_INTO, LATER)
+def thread_that_sleeps(given):
+    def later(x, y):
+        time.sleep(0.003)
+        y[:] = work(x)
+
+    return lambda x, y: threading.Thread(target=later, args=(x, y), daemon=True).start()
+
+
+@cheat("thread", ROOT_INTO, LATER)
+def thread_at_once(given):
+    def later(x, y):
+        y[:] = work(x)
+
+    return lambda x, y: threading.Thread(target=later, args=(x, y)).start()
+
+
+@cheat("thread", ROOT, LATER)
+def pool_that_nobody_waits_for(given):
+    pool = ThreadPoolExecutor(1)
+
+    def later(x, result):
+        time.sleep(0.002)
+        result[:] = work(x)
+
+    def run(x):
+        result = np.empty_like(x)
+        pool.submit(later, x, result)
+        return result
+
+    return run
+
+
+@cheat("thread", ROOT_INTO, LATER)
+def last_part_in_a_thread(given):
+    def later(x, y):
+        time.sleep(0.002)
+        y[-100:] = work(x[-100:])
+
+    def run(x, y):
+        y[:-100] = work(x[:-100])
+        threading.Thread(target=later, args=(x, y)).start()
+
+    return run
+
+
+@cheat("thread", ROOT_INTO, LATER)
+def timer(given):
+    def run(x, y):
+        threading.Timer(0.002, lambda: np.copyto(y, work(x))).start()
+
+    return run
+
+
+class Lazy:
+    """Compute when somebody asks for the array."""
+
+    def __init__(self, compute):
+        self.compute = compute
+
+    def __array__(self, dtype=None, copy=None):
+        return self.compute()
+
+
+class LazyInterface:
+    """Compute when somebody asks where the array lies."""
+
+    def __init__(self, compute):
+        self.compute = compute
+
+    @property
+    def __array_interface__(self):
+        self.array = self.compute()
+        return self.array.__array_interface__
+
+
+class LazySubclass(np.ndarray):
+    """Be an array whose content is computed when NumPy first works with it."""
+
+    compute = None
+
+    def _made(self):
+        if self.compute is not None:
+            compute, self.compute = self.compute, None
+            self.view(np.ndarray)[:] = compute()
+        return self.view(np.ndarray)
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **more):
+        inputs = [one._made() if isinstance(one, LazySubclass) else one for one in inputs]
+        return getattr(ufunc, method)(*inputs, **more)
+
+    def __getitem__(self, key):
+        return self._made()[key]
+
+    def tobytes(self, order="C"):
+        return self._made().tobytes(order)
+
+
+@cheat("lazy", ROOT, LATER, writes=4 * N)
+def lazy_array(x):
+    return Lazy(lambda: work(x))
+
+
+@cheat("lazy", ROOT, LATER, writes=4 * N)
+def lazy_interface(x):
+    return LazyInterface(lambda: work(x))
+
+
+@cheat("lazy", ROOT, LATER)
+def lazy_subclass(x):
+    result = np.empty_like(x).view(LazySubclass)
+    result.compute = partial(work, x)
+    return result
+
+
+@cheat("lazy", ROOT, LATER, REFUSED, writes=4 * N)
+def function_to_call(x):
+    return lambda: work(x)
+
+
+@cheat("lazy", ROOT, LATER, REFUSED, writes=4 * N)
+def generator_of_parts(x):
+    return (work(part) for part in np.split(x, 4))
+
+
+@cheat("lazy", ROOT, LATER, REFUSED, writes=4 * N)
+def future(given):
+    pool = ThreadPoolExecutor(1)
+    return lambda x: pool.submit(work, x)
+
+
+@cheat("untimed", ROOT, LATER, "tampered", "stale-result")
+def profiler_computes_before_the_clock_starts(given):
+    """Be called at each function of the plugin's, of which the last are those that start the clock."""
+    (x,), result = given.args, [None]
+
+    def profile(frame, event, argument):
+        if event == "call" and frame.f_code.co_name == "time":
+            sys.setprofile(None)
+            result[0] = work(x)
+            sys.setprofile(profile)
+
+    sys.setprofile(profile)
+    given.at_end.callback(sys.setprofile, None)
+    return lambda x: result[0] if result[0] is not None else work(x)
+
+
+@cheat("untimed", ROOT, LATER, "tampered", "stale-result")
+def computed_when_the_last_result_is_dropped(given):
+    (x,) = given.args
+    kept = [work(x)]
+
+    class Result(np.ndarray):
+        def __del__(self):
+            kept[0] = work(x)
+
+    return lambda x: kept[0].view(Result)
+
+
+@cheat("untimed", ROOT, "stale-result", "nondeterministic")
+def computed_when_the_last_result_is_gone(given):
+    (x,) = given.args
+    kept = [work(x)]
+
+    def compute():
+        kept[0] = work(x)
+
+    def run(x):
+        result = kept[0].copy()
+        weakref.finalize(result, compute).atexit = False
+        return result
+
+    return run
+
+
+@cheat("untimed", ROOT, LATER, "tampered", "stale-result", "nondeterministic", "wrong-result")
+def thread_that_computes_all_the_time(given):
+    (x,) = given.args
+    kept, ended = [work(x)], threading.Event()
+
+    def always():
+        while not ended.wait(0.02):
+            kept[0] = work(x)
+
+    threading.Thread(target=always).start()
+    given.at_end.callback(ended.set)
+    return lambda x: kept[0]
+
+
+@cheat("untimed", ROOT, LATER, "tampered", "stale-result")
+def set_up_in_the_sampler(given):
+    """Hook the garbage collector, which the plugin turns on and off around samples."""
+    (x,), kept = given.args, []
+    real = sys.modules["gc"].disable
+
+    def disable():
+        kept[:] = [work(x)]
+        real()
+
+    given.patch.setattr("gc.disable", disable)
+    return lambda x: kept[0] if kept else work(x)

@@ -1,0 +1,175 @@
+"""Cheats that do a part of the work, or with fewer digits."""
+
+import numpy as np
+from table import WITH, Task, cheat
+from tasks import COPY_INTO, DOUBLES, MEAN_OF_ROWS, PRODUCT, ROOT, ROOT_INTO, SOFTMAX_INTO, SUM, work
+
+WRONG, UNWRITTEN = "wrong-result", "unwritten"
+
+
+@cheat("tail", ROOT_INTO, UNWRITTEN)
+def last_three_elements(x, y):
+    y[:-3] = work(x[:-3])
+
+
+@cheat("tail", ROOT_INTO, UNWRITTEN)
+def last_element(x, y):
+    y[:-1] = work(x[:-1])
+
+
+@cheat("tail", ROOT, WRONG, ways=[WITH])
+def tail_of_zeros(x):
+    result = np.zeros_like(x)
+    result[:-64] = work(x[:-64])
+    return result
+
+
+@cheat("tail", ROOT, WRONG, "stale-result", "nondeterministic", ways=[WITH])
+def tail_of_whatever_was_there(x):
+    result = np.empty_like(x)
+    result[:-64] = work(x[:-64])
+    return result
+
+
+@cheat("tail", SUM, WRONG, ways=[WITH])
+def sum_without_its_tail(x):
+    return x[:-512].sum(dtype="float64").astype("float32")
+
+
+@cheat("tail", ROOT_INTO, UNWRITTEN)
+def nothing_at_all(x, y):
+    pass
+
+
+@cheat("middle", SOFTMAX_INTO, UNWRITTEN)
+def one_row(x, y):
+    for rows in (slice(0, 60), slice(61, None)):
+        exp = np.exp(x[rows])
+        y[rows] = exp / exp.sum(axis=1, keepdims=True)
+
+
+@cheat("middle", ROOT_INTO, UNWRITTEN)
+def one_element(x, y):
+    kept = y[1234]
+    y[:] = work(x)
+    y[1234] = kept
+
+
+@cheat("middle", ROOT_INTO, UNWRITTEN)
+def even_mantissas(x, y):
+    np.copyto(y, work(x), where=(x.view("uint32") & 1).astype(bool))
+
+
+@cheat("middle", ROOT_INTO, WRONG, ways=[WITH])
+def zero_for_one_element_that_is_rare(x, y):
+    y[:] = work(x)
+    y[x > 1.9999] = 0
+
+
+@cheat("middle", ROOT_INTO, WRONG, "stale-result", ways=[WITH])
+def one_block_is_never_new(given):
+    kept = work(given.args[0][4096:5120])
+
+    def run(x, y):
+        y[:4096], y[5120:] = work(x[:4096]), work(x[5120:])
+        y[4096:5120] = kept
+
+    return run
+
+
+@cheat("middle", MEAN_OF_ROWS, WRONG, ways=[WITH])
+def mean_of_a_quarter(x):
+    return x[:, ::4].mean(axis=1)
+
+
+@cheat("middle", COPY_INTO, UNWRITTEN)
+def half_of_a_copy(x, y):
+    y[::2] = x[::2]
+
+
+@cheat("precision", ROOT, WRONG, ways=[WITH])
+def float16_inside(x):
+    return work(x.astype("float16")).astype("float32")
+
+
+@cheat("precision", ROOT_INTO, WRONG, ways=[WITH])
+def float16_inside_into(x, y):
+    y[:] = work(x.astype("float16"))
+
+
+@cheat("precision", ROOT, WRONG, ways=[WITH])
+def rounded_to_bfloat16(x):
+    return (work(x).view("uint32") + 0x8000 & 0xFFFF_0000).view("float32")
+
+
+@cheat("precision", DOUBLES, WRONG, ways=[WITH])
+def float32_for_float64(x):
+    return work(x.astype("float32")).astype("float64")
+
+
+@cheat("precision", PRODUCT, WRONG, ways=[WITH])
+def product_of_halves(a, b):
+    return a.astype("float16").astype("float32") @ b.astype("float16").astype("float32")
+
+
+@cheat("precision", SUM, WRONG, ways=[WITH])
+def sum_in_halves(x):
+    return np.float32(x.reshape(-1, 64).astype("float16").sum(axis=1, dtype="float16").sum(dtype="float32"))
+
+
+@cheat("precision", ROOT, WRONG, ways=[WITH])
+def returned_as_halves(x):
+    return work(x).astype("float16")
+
+
+@cheat("precision", SOFTMAX_INTO, WRONG, ways=[WITH])
+def two_terms_of_a_series(x, y):
+    exp = 1 + x + x * x / 2
+    y[:] = exp / exp.sum(axis=1, keepdims=True)
+
+
+def _signed(bandwidth):
+    return bandwidth.random(1 << 15, distribution="signed"), bandwidth.empty(1 << 15)
+
+
+@cheat("assumption", Task(_signed, lambda x, y: np.abs(x), writes=(1,)), WRONG, ways=[WITH])
+def no_absolute_value(x, y):
+    y[:] = x
+
+
+@cheat("assumption", Task(_signed, lambda x, y: np.maximum(x, 0), writes=(1,)), WRONG, ways=[WITH])
+def copy_for_a_ramp(x, y):
+    np.maximum(x, 0, out=y)
+    y[:100] = x[:100]
+
+
+@cheat("assumption", ROOT, WRONG, ways=[WITH])
+def wrong_shape(x):
+    return work(x)[:-1]
+
+
+@cheat("assumption", ROOT, WRONG, ways=[WITH])
+def transposed_result(x):
+    return np.ascontiguousarray(work(x).reshape(128, 256).T).reshape(-1)
+
+
+@cheat("noise", ROOT, "nondeterministic", WRONG)
+def random_noise(given):
+    generator = np.random.default_rng(1)
+    return lambda x: work(x) + generator.random(x.size, "float32") * np.float32(1e-3)
+
+
+@cheat("noise", ROOT_INTO, "nondeterministic", UNWRITTEN, WRONG)
+def adds_to_what_is_there(x, y):
+    y += work(x)
+
+
+@cheat("noise", ROOT, "nondeterministic", "stale-result", WRONG)
+def mean_with_the_last_result(given):
+    last = [work(given.args[0])]
+
+    def run(x):
+        last[0] = (last[0] + work(x)) / 2
+        return last[0]
+
+    return run

@@ -1,0 +1,117 @@
+"""Right work that Numba or JAX compiles."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from right import vector, vectors
+from table import Task, right
+from tasks import ROOT, ROOT_INTO, SUM, N
+
+from pytest_bandwidth import Reference
+
+numba = pytest.importorskip("numba")
+
+
+@numba.njit
+def _root(x):
+    return np.sqrt(x) * np.float32(3)
+
+
+@numba.njit(parallel=True)
+def _root_into(x, y):
+    for i in numba.prange(x.size):
+        y[i] = np.sqrt(x[i]) * np.float32(3)
+
+
+@numba.njit(parallel=True, fastmath=True)
+def _sum(x):
+    total = np.float32(0)
+    for i in numba.prange(x.size):
+        total += x[i]
+    return total
+
+
+@numba.njit
+def _histogram(x, counts):
+    for value in x:
+        counts[value] += 1
+
+
+@numba.vectorize(["float32(float32, float32)"])
+def _far(x, y):
+    return np.sqrt(x * x + y * y)
+
+
+@right("numba", ROOT)
+def compiled(given):
+    return _root
+
+
+@right("numba", ROOT_INTO)
+def on_all_threads(given):
+    return _root_into
+
+
+@right("numba", Task(SUM.make, SUM.reference, nbytes=4, check=lambda f: Reference(f, rtol=1e-3)))
+def fast_sum_on_all_threads(given):
+    return _sum
+
+
+def _counted(bandwidth):
+    counts = bandwidth.empty(256, "int64")
+    counts[:] = 0
+    return bandwidth.random(N, "uint8"), counts
+
+
+@right("numba", Task(_counted, lambda x, c: c + np.bincount(x, minlength=256), writes=(1,), reads=(0, 1)))
+def counts_added_up(given):
+    return _histogram
+
+
+@right("numba", Task(vectors("float32", "float32"), lambda x, y: np.sqrt(x * x + y * y)))
+def vectorized(given):
+    return _far
+
+
+@right("numba", Task(vector("float32"), lambda x: np.sqrt(x) * 3))
+def compiled_at_its_first_call(given):
+    @numba.njit
+    def root(x):
+        return np.sqrt(x) * np.float32(3)
+
+    return root
+
+
+@dataclass(frozen=True)
+class Shipped(Task):
+    """Work that is a kernel of the package's."""
+
+    def measure(self, bandwidth, work, args, **more):
+        bandwidth.launch(work, N // 256, 256, args, reads=args[1:3], writes=args[0], **more)
+
+
+def _triad(bandwidth):
+    return bandwidth.empty(N), bandwidth.random(N), bandwidth.random(N), np.float32(3), np.int64(N)
+
+
+@right("numba", Shipped(_triad, lambda a, b, c, scale, n: b + scale * c))
+def shipped_kernel(given):
+    return given.bandwidth.kernel("stream.cu", "triad_f32")
+
+
+def _on_the_host(bandwidth):
+    jax = pytest.importorskip("jax")
+    return (jax.numpy.asarray(bandwidth.random(N)),)
+
+
+@right("jax", Task(_on_the_host, lambda x: np.sqrt(np.asarray(x)) * 3))
+def jitted(given):
+    jax = pytest.importorskip("jax")
+    return jax.jit(lambda x: jax.numpy.sqrt(x) * 3)
+
+
+@right("jax", Task(_on_the_host, lambda x: np.asarray(x).sum()))
+def jitted_sum(given):
+    jax = pytest.importorskip("jax")
+    return jax.jit(lambda x: x.sum())
