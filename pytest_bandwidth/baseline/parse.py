@@ -28,10 +28,13 @@ _LONE_NEWLINE = re.compile(r"(?<!\r)\n")
 
 
 class Problems:
-    """Collect what is wrong with one file; bounded, so that a hostile file cannot fill memory."""
+    """Collect what is wrong with one file; bounded, so that a hostile file cannot fill memory.
 
-    def __init__(self, file: str) -> None:
-        self.file = file
+    expected: what the file is to hold.
+    """
+
+    def __init__(self, file: str, expected: str = "a baseline") -> None:
+        self.file, self.expected = file, expected
         self.found: list[Problem] = []
 
     def add(self, line: int, message: str) -> None:
@@ -162,7 +165,7 @@ def parse(text: str, problems: Problems) -> Node | None:
             mark = problem.problem_mark or problem.context_mark
             line = 1 if mark is None else mark.line + 1
             about = ", ".join(part for part in (problem.context, problem.problem) if part)
-        raise problems.last(line, f"found text that is no YAML ({about}), expected a baseline") from None
+        raise problems.last(line, f"found text that is no YAML ({about}), expected {problems.expected}") from None
     return builder.root
 
 
@@ -198,8 +201,7 @@ class _Builder:
             line = event.start_mark.line + 1
             self._refuse_properties(event, line)
             if len(self.stack) >= MAX_DEPTH:
-                message = f"found values nested deeper than {MAX_DEPTH}, expected tests → test → bytes → read"
-                raise self.problems.last(line, message)
+                raise self.problems.last(line, f"found values nested deeper than {MAX_DEPTH}, expected fewer levels")
             node = Mapping(line, bool(event.flow_style)) if kind is yaml.MappingStartEvent else Sequence(line)
             self._add(node)
             self.stack.append(node)

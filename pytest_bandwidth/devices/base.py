@@ -299,6 +299,14 @@ class Device(ABC):
         array[...] = 0
         return array
 
+    def lay_zones(self, array: Any) -> None:
+        """Have writes beyond the ends of an array that it made found, in this test, where it can."""
+        del array
+
+    def written_out_of_bounds(self) -> str | None:
+        """Say what was written beyond the ends of such arrays in this test; None where that is nothing."""
+        return None
+
     @abstractmethod
     def nbytes(self, array: Any) -> int:
         """Return the bytes of an array that this device can reach. Raises UsageError for any other."""

@@ -69,6 +69,7 @@ class Rule:
     NOT_THERE = "not-there"
     NOT_WRITTEN = "not-written"
     NOTHING_VALID = "nothing-valid"
+    OUT_OF_BOUNDS = "out-of-bounds"
 
 
 @dataclass(frozen=True, slots=True)

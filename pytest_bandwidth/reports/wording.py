@@ -67,6 +67,7 @@ _DETAILS = {
     Rule.NOT_WRITTEN: "not saved",
     Rule.NOTHING_VALID: "disturbed",
     Rule.LEFT_OUT: "left out",
+    Rule.OUT_OF_BOUNDS: "out of bounds",
     ABOVE_PROBE: "above the probe",
 }
 

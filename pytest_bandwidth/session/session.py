@@ -10,7 +10,7 @@ import shlex
 import sysconfig
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -170,7 +170,10 @@ class BandwidthSession:
         """Judge all that the test measured; fail the test (pytest.fail) where one verdict does."""
         if self._settings.disable:
             return
+        outside = self._refuted(fixture)
         if not fixture.measurements:
+            if outside is not None:
+                self._fail(item, outside, Rule.OUT_OF_BOUNDS)
             if self._strict and item.get_closest_marker("bandwidth") is not None:
                 self._fail(item, "marked bandwidth, and measured nothing: there is nothing to judge")
             if self._strict and fixture.called:
@@ -185,6 +188,14 @@ class BandwidthSession:
         if len(expected) == len(messages):
             pytest.xfail(printable_sentence(f"{expected[0]} (baseline): {next(iter(messages.values()))}"))
         pytest.fail("\n".join(messages.values()), pytrace=False)
+
+    def _refuted(self, fixture: Bandwidth) -> str | None:
+        """Refute all that the test measured where it wrote beyond the ends of its arrays; return what was written."""
+        outside = None if self._judge is None else self._measurer.device.written_out_of_bounds()
+        if outside is not None:
+            found = Finding(Rule.OUT_OF_BOUNDS, outside)
+            fixture.measurements = {label: one.refuted(found) for label, one in fixture.measurements.items()}
+        return outside
 
     def judge_without_fixture(self, item: pytest.Item) -> None:
         """With strict, fail a test that is marked itself and took no fixture: its floors would hold nothing.
@@ -204,7 +215,14 @@ class BandwidthSession:
         What was timed is not judged: its confirmation would run a test that is known to fail. Of its findings only
         those on arguments are shown. A test that skips since its kernel is not executed is judged like others.
         """
-        if not fixture.measurements or self._settings.disable:
+        if self._settings.disable:
+            return
+        outside = None
+        with suppress(BandwidthError):  # the test fails already, by its own
+            outside = self._refuted(fixture)
+        if outside is not None:
+            item.add_report_section("call", "bandwidth findings", printable_lines(outside))
+        if not fixture.measurements:
             return
         counted = self._measurer.device.identity.counts_only
         found = [finding for measured in fixture.measurements.values() for finding in measured.findings]
@@ -232,9 +250,9 @@ class BandwidthSession:
         if self._problem is None and not self._settings.disable:
             self._failing.setdefault(item.nodeid, said)
 
-    def _fail(self, item: pytest.Item, said: str) -> None:
+    def _fail(self, item: pytest.Item, said: str, code: str = "not-measured") -> None:
         self.note_failed(item, said)
-        pytest.fail(f"{said}\n{wording.help_line('not-measured')}", pytrace=False)
+        pytest.fail(f"{said}\n{wording.help_line(code)}", pytrace=False)
 
     def attach(self, item: pytest.Item, report: pytest.TestReport, *, subtest_failed: bool = False) -> None:
         """Put the test's rows on its report, as text that xdist can carry, and the figures into JUnit's XML.

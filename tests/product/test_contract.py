@@ -35,6 +35,7 @@ COMMANDS = [
     "selftest",
     "export",
     "fleet",
+    "arena",
 ]
 
 TESTS = """

@@ -200,6 +200,7 @@ SAID = [
         of("UNDECIDED", "others", text="others kept 0.9 processors busy"),
         " (disturbed): others kept 0.9 processors busy",
     ),
+    (of("MISMATCH", Rule.OUT_OF_BOUNDS, text="a write out of bounds: …"), ": a write out of bounds: …"),
     (of("MISMATCH", "faster-than-light", text="5200 GB/s is more than the peak"), ": 5200 GB/s is more than the peak"),
 ]
 DECISIONS = [(decision, f"{decision.status}{rest}") for decision, rest in SAID]

@@ -199,9 +199,16 @@ class Event:
 
 
 class Array:
-    """Model a cupy.ndarray as far as it is needed; not a NumPy array, as the real one is none."""
+    """Model a cupy.ndarray as far as it is needed; not a NumPy array, as the real one is none.
 
-    def __init__(self, content: Any, device: int = 0) -> None:
+    content: what it holds; or, as CuPy has it, a shape, with the dtype in the place of `device`, and memory.
+    """
+
+    def __init__(self, content: Any, device: Any = 0, memory: Any = None) -> None:
+        if not isinstance(content, np.ndarray):
+            made = np.empty(content, device)
+            content = made if memory is None else memory[: made.nbytes].view(device).reshape(content)
+            device = 0
         self.content = content
         self.device = SimpleNamespace(id=device)
         self.data = SimpleNamespace(ptr=content.ctypes.data)
@@ -358,6 +365,8 @@ def model_cupy(gpu: Gpu) -> Any:
         get_current_stream=lambda: gpu.current,
         Event=lambda: Event(gpu),
         get_elapsed_time=lambda start, end: (end.op.start - start.op.start) * 1e3,
+        MemoryPointer=lambda memory, offset: memory[offset:],
+        UnownedMemory=lambda _address, _size, owner, _device: owner.raw.content,
         PinnedMemory=pinned,
         PinnedMemoryPointer=lambda memory, _: memory,
         memory=SimpleNamespace(OutOfMemoryError=ModelOutOfMemory),

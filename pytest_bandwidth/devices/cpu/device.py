@@ -38,6 +38,7 @@ from pytest_bandwidth.devices.cpu.probes import (
 from pytest_bandwidth.devices.host import ActivityWatch, identify, read_caches
 from pytest_bandwidth.devices.host_timing import CacheEviction, RunDelay, from_a_drawn_place
 from pytest_bandwidth.devices.numpy_arrays import Allocate, RandomSource, empty_array, host_nbytes
+from pytest_bandwidth.devices.red_zones import RedZones
 from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
@@ -68,8 +69,9 @@ class CpuDevice(TimedDevice):
         self._threads = None if numba is None else numba[0]
         self._identity = identify(self._threads, None if numba is None else numba[1])
         operations = NumpyOperations() if numba is None else NumbaOperations(numba[0])
-        self._random = RandomSource()
-        self._empty = empty_array
+        self._zones = RedZones()
+        self._random = RandomSource(allocate=self._zones.allocate)
+        self._empty = partial(empty_array, allocate=self._zones.allocate)
         self._probes = HostProbes(operations)
         self._eviction = CacheEviction(lambda size: buffer_reader(operations, size), read_caches().last_level)
         nothing = np.empty(0, ELEMENT)
@@ -102,6 +104,15 @@ class CpuDevice(TimedDevice):
 
     def begin_test(self) -> None:
         self._random.begin_test()
+
+    def end_test(self) -> None:
+        self._zones.end_test()
+
+    def lay_zones(self, array: Any) -> None:
+        self._zones.lay(array, array.ctypes.data)
+
+    def written_out_of_bounds(self) -> str | None:
+        return self._zones.written()
 
     def nbytes(self, array: Any) -> int:
         """Return bytes of an array in host memory, NumPy's or any other's. Raises UsageError for what is elsewhere."""
@@ -155,7 +166,8 @@ class CpuDevice(TimedDevice):
         data_bytes = workload.data_bytes(host_nbytes)
         self._eviction.prepare(data_bytes, cold=workload.cold, others_have_them=budget.turns is not None)
         self._watch.restart()
-        measurement = measure_timed(self, workload, budget, progress)
+        with self._zones.pause():
+            measurement = measure_timed(self, workload, budget, progress)
         findings = [*measurement.findings]
         if (evicted := self._eviction.finding(data_bytes)) is not None:
             findings.append(evicted)

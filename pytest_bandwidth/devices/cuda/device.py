@@ -69,11 +69,13 @@ from pytest_bandwidth.devices.cuda.runtime import mute_lost_context
 from pytest_bandwidth.devices.cuda.timing import Timer, calibrate, launch_blocking, load, needs_flush, settle
 from pytest_bandwidth.devices.numpy_arrays import (
     WHOLE_KINDS,
+    WORD_BYTES,
     checked_array_shape,
     masks_for,
     resolve_dtype,
     words_needed,
 )
+from pytest_bandwidth.devices.red_zones import ZONE_BYTES, RedZones
 from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, Version
@@ -131,6 +133,7 @@ class CudaDevice(TimedDevice):
             self._guard,
             self._cupy.zeros(1, np.uint32),
         )
+        self._zones = RedZones(self._zone, lambda zone, pattern: zone.set(pattern))
         self._kernels: dict[KernelSource, Any] = {}
         self._variables: dict[int, Variables] = {}  # by the module that they are of
         self._codes = RawKernelCodes(self._cupy, known.driver_version)
@@ -162,7 +165,7 @@ class CudaDevice(TimedDevice):
         sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
         masks, words = masks_for(kind), words_needed(sizes, kind)
         with self._current(), self._guard.allocation(f"random data of {sizes} {kind.name}"):
-            out = self._cupy.empty(words, np.uint64)
+            out = self._cupy.ndarray(words, np.uint64, self._memory(words * WORD_BYTES))
             if words:
                 self._fill(out, words, masks.keep, masks.set, repeats=kind.kind in WHOLE_KINDS)
             size = int(np.prod(sizes, dtype=np.int64)) * kind.itemsize
@@ -172,8 +175,35 @@ class CudaDevice(TimedDevice):
         """Return an array whose content is undefined; whole numbers are 0. Raises UsageError, OutOfMemory."""
         sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
         with self._current(), self._guard.allocation(f"an array of {sizes} {kind.name}"):
+            array = self._cupy.ndarray(sizes, kind, self._memory(int(np.prod(sizes, dtype=np.int64)) * kind.itemsize))
             # What whole numbers hold identifies a launch, where the test does not declare that it only writes them.
-            return (self._cupy.zeros if kind.kind in WHOLE_KINDS else self._cupy.empty)(sizes, kind)
+            if kind.kind in WHOLE_KINDS and array.nbytes:
+                array.data.memset_async(0, array.nbytes)
+            return array
+
+    def _memory(self, size: int) -> Any:
+        """Return memory for an array of so many bytes, with zones around it; None to let CuPy allocate it."""
+        if self._zones.is_paused:
+            return None
+        raw, cuda = self._cupy.empty(size + 2 * ZONE_BYTES, np.uint8), self._cupy.cuda
+        block = self._zones.block(raw, raw.data.ptr, ZONE_BYTES, size)
+        return cuda.MemoryPointer(cuda.UnownedMemory(raw.data.ptr, raw.nbytes, block, self._index), ZONE_BYTES)
+
+    def _zone(self, zone: Any) -> Any:
+        """Return what bytes of the GPU's memory hold, once all work is done."""
+        with self._current():
+            self._runtime.wait_device()
+            return zone.get()
+
+    def lay_zones(self, array: Any) -> None:
+        with self._current():
+            self._zones.lay(array, array.data.ptr)
+
+    def written_out_of_bounds(self) -> str | None:
+        if not self._zones.has_arrays:  # then nothing need be said of a context that was lost before the test
+            return None
+        with self._current():
+            return self._zones.written()
 
     def nbytes(self, array: Any) -> int:
         """Return the bytes of an array on this GPU, of CuPy, PyTorch, Numba or JAX. Raises UsageError for any other."""
@@ -253,6 +283,9 @@ class CudaDevice(TimedDevice):
                 self._runtime.wait_device()
                 for variables in self._variables.values():
                     variables.restore()
+
+    def end_test(self) -> None:
+        self._zones.end_test()
 
     def code(self, launch: Launch) -> MeasuredCode:
         """Identify the launch's kernel where it is a raw kernel, and NVRTC made it of source text."""
@@ -372,7 +405,7 @@ class CudaDevice(TimedDevice):
         With `graph`, a sample is one replay of a graph: of several launches, the time of each its share of that, or of
         one run of a callable.
         """
-        with self._current():
+        with self._current(), self._zones.pause():
             if workload.graph:
                 workload = self._as_replay(workload)
             cold = workload.cold and self._is_small((self._in_graph or 1) * workload.data_bytes(self.nbytes))

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_bandwidth.domain.clock import Clock
-from pytest_bandwidth.hooks import hookimpl
+from pytest_bandwidth.hooks import Command, hookimpl
 from pytest_bandwidth.options.settings import Options, switch
 
 if TYPE_CHECKING:
@@ -65,3 +65,10 @@ def pytest_bandwidth_watch(config: pytest.Config, watched: Watched) -> Watch | N
     from pytest_bandwidth.features.honest.watch import WorkWatch
 
     return WorkWatch(watched, honest=honest)
+
+
+@hookimpl
+def pytest_bandwidth_commands() -> list[Command]:
+    """Add `pytest-bandwidth arena`."""
+    module = "pytest_bandwidth.features.honest.arena"
+    return [Command("arena", "compare candidates with a reference, each in a process of its own", module)]

@@ -1,0 +1,177 @@
+"""Find writes beyond the ends of arrays: memory on both sides of an array holds a pattern that nobody may change.
+
+It is written when a test is given the array, and looked at when the array ends or the test's body does. What is timed
+stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from pytest_bandwidth.devices.numpy_arrays import ALIGNMENT_BYTES
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.units import counted
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+# Shows a write 4 KiB away, of an element of up to 4 KiB. Whole pages, so that an array begins at the same place of a
+# page, and of CUDA's 512 bytes, as without zones.
+ZONE_BYTES = 8192
+# A kernel that goes too far often computes what it writes into one array's zone from what another's holds. A copy
+# shows: between two arrays all bytes differ, but for a third of the last ones of numbers. A sum shows: by its last byte
+# a float is negative, neither infinite nor NaN, and all are of like size.
+_FIRST, _PERIOD, _LAST = 0x81, 121, (0xBD, 0xBE, 0xBF)
+_LARGEST_NUMBER_BYTES = 8
+_MOST_TOLD = 3
+
+
+@dataclass(slots=True)
+class _Array:
+    """Hold what is told of an array, and where it ends in its block. number: among the test's arrays, from 1."""
+
+    zones: RedZones
+    number: int
+    shape: tuple[int, ...]
+    dtype: str
+    itemsize: int
+    end: int
+
+
+class Block:
+    """Hold the memory of one array with its zones, as long as anybody views the array.
+
+    raw: the memory, as bytes. The array begins at byte `begin` of it. NumPy takes `size` bytes there for an array;
+    CuPy has this object as its memory's owner.
+    """
+
+    def __init__(self, raw: Any, address: int, begin: int, size: int) -> None:
+        self.raw, self.begin = raw, begin
+        self.array: _Array | None = None
+        data = (address + begin, False)
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": data}
+
+    def __del__(self) -> None:
+        if self.array is not None:
+            self.array.zones.look_at_ending(self)
+
+
+class RedZones:
+    """Hold the zones of a device's arrays, and what was written into them in this test.
+
+    read, write: get bytes of a block, and set them.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Any], Bytes] = np.asarray,
+        write: Callable[[Any, Bytes], None] = np.copyto,
+    ) -> None:
+        self._read, self._write = read, write
+        # By the address of the array.
+        self._blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
+        self._count = 0
+        self._found: list[tuple[int, str]] = []
+        self.is_paused = False
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Neither make zones nor look at any meanwhile: a sample may make arrays, or end some."""
+        self.is_paused = True
+        try:
+            yield
+        finally:
+            self.is_paused = False
+
+    def allocate(self, size: int) -> Bytes | None:
+        """Return so many bytes of the host, on a boundary of 64, with room for zones; None while paused."""
+        if self.is_paused:
+            return None
+        raw = np.empty(size + 2 * ZONE_BYTES + ALIGNMENT_BYTES, np.uint8)
+        address = raw.ctypes.data
+        return np.asarray(self.block(raw, address, ZONE_BYTES + -address % ALIGNMENT_BYTES, size))
+
+    def block(self, raw: Any, address: int, begin: int, size: int) -> Block:
+        """Return the memory at an address as what an array and its zones lie in. begin, size: the array's place."""
+        block = self._blocks[address + begin] = Block(raw, address, begin, size)
+        return block
+
+    def lay(self, array: Any, address: int) -> None:
+        """Write the pattern around an array that lies in such a block."""
+        if self.is_paused:
+            return
+        self._count += 1
+        block = self._blocks.get(address)
+        if block is None:
+            return
+        end, itemsize = block.begin + array.nbytes, array.dtype.itemsize
+        block.array = _Array(self, self._count, array.shape, array.dtype.name, itemsize, end)
+        pattern = _pattern(self._count, itemsize)
+        for zone in (block.raw[block.begin - ZONE_BYTES : block.begin], block.raw[end : end + ZONE_BYTES]):
+            self._write(zone, pattern)
+
+    @property
+    def has_arrays(self) -> bool:
+        """Return whether this test was given any."""
+        return self._count > 0
+
+    def end_test(self) -> None:
+        """Forget the test's arrays, and what was found there."""
+        for block in self._blocks.values():
+            block.array = None
+        self._count = 0
+        self._found.clear()
+
+    def written(self) -> str | None:
+        """Say what this test wrote beyond the ends of its arrays so far; None where that is nothing."""
+        for block in list(self._blocks.values()):
+            if block.array is not None:
+                self._look(block, block.array)
+                block.array = None
+        if not self._found:
+            return None
+        told = [text for _, text in sorted(self._found)]
+        more = [f"and {len(told) - _MOST_TOLD} more places"] if len(told) > _MOST_TOLD else []
+        return f"a write out of bounds: {'; '.join((*told[:_MOST_TOLD], *more))}"
+
+    def look_at_ending(self, block: Block) -> None:
+        """Look at the zones of an array that ends, outside of measurements."""
+        if block.array is not None and not self.is_paused:
+            with suppress(BandwidthError, RuntimeError):  # of a GPU's lost context, which `written` reports
+                self._look(block, block.array)
+
+    def _look(self, block: Block, array: _Array) -> None:
+        pattern, itemsize = _pattern(array.number, array.itemsize), max(array.itemsize, 1)
+        whose = f"array {array.number} of the test, {array.shape} {array.dtype}"
+        sides = (("before", "beginning", block.begin - ZONE_BYTES), ("after", "end", array.end))
+        for side, bound, start in sides:
+            changed = np.flatnonzero(self._read(block.raw[start : start + ZONE_BYTES]) != pattern)
+            if not changed.size:
+                continue
+            nearest = int(changed[0]) if side == "after" else ZONE_BYTES - 1 - int(changed[-1])
+            elements = nearest // itemsize
+            away = f"{elements * itemsize} bytes ({counted(elements, 'element')}) from its {bound}"
+            self._found.append((array.number, f"{counted(changed.size, 'byte')} changed {side} {whose}, {away}"))
+
+
+def _pattern(number: int, itemsize: int) -> Bytes:
+    """Return what the zones of an array hold. number: among the test's arrays."""
+    size = math.gcd(itemsize, _LARGEST_NUMBER_BYTES)
+    start = number % _PERIOD * size
+    return _rising(size, _LAST[number % len(_LAST)])[start : start + ZONE_BYTES]
+
+
+@cache
+def _rising(size: int, last: int) -> Bytes:
+    """Return bytes that rise and begin again, but for the last one of each number of so many bytes."""
+    rising = (_FIRST + np.arange(ZONE_BYTES + _PERIOD * size) % _PERIOD).astype(np.uint8)
+    if size > 1:
+        rising[size - 1 :: size] = last
+    return rising

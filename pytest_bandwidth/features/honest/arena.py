@@ -1,0 +1,124 @@
+"""Compare candidates with a reference: does each compute the same, do its work each time, and how fast is it?
+
+REFERENCE and CANDIDATE are FILE.py (its function `run`), FILE.py::FUNCTION, or
+a kernel: FILE.cu::KERNEL or FILE.ptx. A function gets the arrays and numbers of
+a case, in order. It returns arrays, or writes into those that it gets.
+
+The file of the reference yields the cases, each a name and the arguments:
+
+    def inputs(bandwidth):
+        for n in (1000, 2**24):
+            yield f"n={n}", (bandwidth.random(n), bandwidth.random(n))
+
+    def run(x, y):
+        return 2 * x + y
+
+or --inputs names a file of cases, as kernels need it for grid and block:
+
+    - name: small
+      args:
+        y: {shape: 1024, role: out}
+        x: {shape: [1024], dtype: float32, distribution: signed}
+        n: {value: 1024, dtype: int64}
+      grid: 4
+      block: 256
+
+role is in, out or inout; distribution is one of `bandwidth.random`; shared_mem
+is in bytes. Each candidate runs in a process of its own. That is no sandbox:
+put code that you do not trust into a container without network.
+
+Exit status 0: every candidate is correct and honest; 1: some candidate is not;
+2: unusable input, or the reference fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pytest_bandwidth.devices.open import known_names
+from pytest_bandwidth.domain.errors import UsageError
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("reference", metavar="REFERENCE", help="what every candidate has to compute")
+    parser.add_argument("candidates", metavar="CANDIDATE", nargs="+", help="what is compared with it")
+    parser.add_argument("--inputs", type=Path, metavar="FILE", help="YAML: a list of cases (default: the reference's)")
+    parser.add_argument("--device", default="auto", metavar="NAME", help=f"{known_names()} (default: auto)")
+    parser.add_argument("--rtol", metavar="X", help="largest relative error (default: by dtype)")
+    parser.add_argument("--atol", metavar="X", help="largest absolute error (default: by dtype)")
+    parser.add_argument("--max-time", metavar="S", help="stop a measurement after S seconds (default: 1)")
+    parser.add_argument(
+        "--busy-processors",
+        metavar="N",
+        help="processors that others may use of a host before its figures are invalid, as bandwidth_busy_processors",
+    )
+    parser.add_argument("--timeout", metavar="S", default="120", help="end a case after S seconds (default: 120)")
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help="memory that a process may take, such as 8GiB; no limit on a GPU, whose driver reserves more "
+        "(default: what is free)",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write JSON; - prints it alone")
+
+
+def run(options: argparse.Namespace) -> int:
+    from pytest_bandwidth.cli.output import print_json, write_output
+    from pytest_bandwidth.domain import values
+    from pytest_bandwidth.domain.units import parse_bytes
+    from pytest_bandwidth.evidence.processes.start_and_end import signals_as_interrupts
+    from pytest_bandwidth.features.honest.arena_inputs import read_cases
+    from pytest_bandwidth.features.honest.arena_report import FORM, document_of, lines_of, text_of
+    from pytest_bandwidth.features.honest.arena_rounds import Arena, side_of
+    from pytest_bandwidth.storage.atomic import refuse_foreign
+
+    if len(set(options.candidates)) < len(options.candidates):
+        raise UsageError("found a candidate twice, expected each once")
+    arena = Arena(
+        side_of(options.reference),
+        {name: side_of(name) for name in options.candidates},
+        None if options.inputs is None else read_cases(options.inputs),
+        options.device,
+        seconds=_parsed("--timeout", options.timeout, values.seconds),
+        memory=_parsed("--memory", options.memory, parse_bytes),
+        options={
+            "max_time": _parsed("--max-time", options.max_time, values.seconds),
+            "busy_processors": _parsed("--busy-processors", options.busy_processors, values.processors),
+        },
+        rtol=_parsed("--rtol", options.rtol, _error),
+        atol=_parsed("--atol", options.atol, _error),
+    )
+    file = None if options.json in (None, "-") else Path(options.json)
+    if file is not None:
+        refuse_foreign("--json", file, FORM)
+    with signals_as_interrupts():
+        rows = arena.rows()
+    document = document_of(options.reference, arena.device, rows)
+    if options.json == "-":
+        print_json(document)
+    else:
+        print("\n".join(lines_of(options.reference, arena.device, rows)))
+    if file is not None:
+        write_output(file, text_of(document), FORM)
+    return int(not all(row.is_fine for row in rows))
+
+
+def _error(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"found {text[:40]!r}, expected a number of at least 0")
+    return value
+
+
+def _parsed(option: str, text: str | None, parse: Callable[[str], Any]) -> Any:
+    try:
+        return None if text is None else parse(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None

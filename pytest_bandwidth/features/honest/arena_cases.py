@@ -1,0 +1,277 @@
+"""The tests that an arena runs in processes of its own (`arena_child`): the reference's results, then a candidate's."""
+
+from __future__ import annotations
+
+import importlib.util
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_bandwidth import Reference
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.features.honest.arena_child import HERE, Child
+from pytest_bandwidth.features.honest.arena_inputs import MOST_CASES, Case, Parameter, Role
+from pytest_bandwidth.features.honest.arena_rounds import ALONE, CANDIDATE, REFERENCE
+from pytest_bandwidth.fixture.bandwidth import Bandwidth
+
+FUNCTION, INPUTS = "run", "inputs"
+# No result has these bytes by accident.
+_POISON = 0xA5
+
+
+@pytest.fixture
+def child(request: pytest.FixtureRequest) -> Child:
+    return request.config.stash[HERE]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "number" in metafunc.fixturenames:
+        metafunc.parametrize("number", range(len(metafunc.config.stash[HERE].cases)))
+
+
+@pytest.mark.bandwidth(honest=True)
+def test_reference(bandwidth: Bandwidth, child: Child) -> None:
+    """Report each case with the reference's results, and time the reference alone."""
+    side = _Side(child.asked["reference"])
+    timed = not bandwidth.identity.counts_only
+    for number, given in enumerate(_given(bandwidth, child, side)):
+        case = given.case if child.asked["cases"] is not None else _with_roles(bandwidth, side, given)
+        args = _arguments(bandwidth, case, given.inputs)
+        before = [_on_host(array) for array in _of_roles(case, args, "in")]
+        returned, written = side.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout")
+        expected = [_on_host(one) for one in _results(returned, written)]
+        if not expected:
+            raise UsageError(f"{case.name}: {side.name} returns no array and writes none, expected one at least")
+        for parameter, old in zip(_parameters(case, "in"), before, strict=True):
+            if not _same(_on_host(args[case.parameters.index(parameter)]), old):
+                raise UsageError(f"{case.name}: {side.name} writes {parameter.name}, expected role out or inout for it")
+        child.tell(
+            case=case.to_plain(),
+            inputs=[None if array is None else child.keep(array) for array in given.inputs],
+            expected=[child.keep(array) for array in expected],
+        )
+        if timed:
+            args = _arguments(bandwidth, case, given.inputs)
+            check = Reference(tuple(map(bandwidth.xp.asarray, expected)), child.asked["rtol"], child.asked["atol"])
+            declared = _declared(case, args, expected, returns=bool(_results(returned, [])))
+            # As a candidate's process does it: what runs in between has its part in a short time.
+            work = side.work(bandwidth, case, args)
+            bandwidth.compare({str(number): work, f"{number} again": work}, **declared, check=check)
+        child.report()
+    child.tell(is_last=True)
+
+
+@pytest.mark.bandwidth(honest=True)
+def test_candidate(bandwidth: Bandwidth, child: Child, number: int) -> None:
+    """Check and measure one case of a candidate; then time it and the reference in the same rounds."""
+    case, asked = child.cases[number], child.asked["cases"][number]
+    expected = tuple(child.kept(one) for one in asked["expected"])
+    inputs = [None if one is None else child.kept(one) for one in asked["inputs"]]
+    reference = _Side(child.asked["reference"])  # before any code of the candidate's runs
+    candidate = _Side(child.asked["candidate"])
+    args = _arguments(bandwidth, case, inputs)
+    returns = bool(_results(candidate.work(bandwidth, case, args)(), []))
+    args = _arguments(bandwidth, case, inputs)
+    known = [bandwidth.xp.asarray(one) for one in expected]
+
+    def computed(*given: Any) -> list[Any]:
+        """Return what comes of these inputs: of the case's own, what the reference's process computed."""
+        pairs = zip(case.parameters, given, inputs, strict=True)
+        if all(_same(_on_host(arg), host) for one, arg, host in pairs if one.role in ("in", "inout")):
+            return known
+        return _results(reference.work(bandwidth, case, given)(), _of_roles(case, given, "out", "inout"))
+
+    tolerance = child.asked["rtol"], child.asked["atol"]
+    declared = _declared(case, args, expected, returns=returns)
+    candidate.measure(bandwidth, case, args, **declared, label=ALONE, check=Reference(computed, *tolerance))
+    if bandwidth.identity.counts_only:
+        return
+    args = _arguments(bandwidth, case, inputs)  # what works in place has changed them
+    declared = _declared(case, args, expected, returns=returns)
+    both = {REFERENCE: reference.work(bandwidth, case, args), CANDIDATE: candidate.work(bandwidth, case, args)}
+    compared = bandwidth.compare(both, **declared, check=Reference(tuple(known), *tolerance))
+    samples = [*compared[REFERENCE].samples, *compared[CANDIDATE].samples]
+    if samples and min(samples) > 0:  # else the verdict says why not
+        ratio = compared.ratio(CANDIDATE, over=REFERENCE)
+        child.tell(speed_up=ratio.value, low=ratio.low, high=ratio.high, rounds=ratio.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """Hold a case with its inputs on the host: None for an argument that is no array, or is only written."""
+
+    case: Case
+    inputs: Sequence[Any]
+
+
+class _Side:
+    """Be a function of a Python file, or a kernel of another file, as `FILE::NAME` names it."""
+
+    def __init__(self, spec: Mapping[str, str]) -> None:
+        self.file, self.function = Path(spec["file"]), spec["name"]
+        self.name = f"{self.file.name}::{self.function or FUNCTION}"
+        self.is_kernel = self.file.suffix != ".py"
+        self.module = None if self.is_kernel else _module(self.file)
+        self._kernel: Any = None
+
+    def work(self, bandwidth: Bandwidth, case: Case, args: Sequence[Any]) -> Callable[[], Any]:
+        """Return the work on these arguments as a callable without any."""
+        if self.is_kernel:
+            return bandwidth.bind(*self._launch(bandwidth, case, args), shared_mem=case.shared_bytes)
+        return partial(self._callable(), *args)
+
+    def measure(self, bandwidth: Bandwidth, case: Case, args: Sequence[Any], **keywords: Any) -> None:
+        if self.is_kernel:
+            bandwidth.launch(*self._launch(bandwidth, case, args), shared_mem=case.shared_bytes, **keywords)
+        else:
+            bandwidth(self._callable(), *args, **keywords)
+
+    def _launch(self, bandwidth: Bandwidth, case: Case, args: Sequence[Any]) -> tuple[Any, Any, Any, tuple[Any, ...]]:
+        if case.grid is None or case.block is None:
+            raise UsageError(f"{case.name}: found neither grid nor block, expected both for the kernel {self.name}")
+        if self._kernel is None:
+            self._kernel = bandwidth.kernel(self.file, self.function or None)
+        return self._kernel, case.grid, case.block, tuple(args)
+
+    def _callable(self) -> Callable[..., Any]:
+        found: Callable[..., Any] | None = getattr(self.module, self.function or FUNCTION, None)
+        if found is None or not callable(found):
+            raise UsageError(f"{self.file}: found no function {self.function or FUNCTION}, expected FILE::NAME of one")
+        return found
+
+
+def _module(file: Path) -> ModuleType:
+    """Load a file as a module that no other can import by its name."""
+    spec = importlib.util.spec_from_file_location(f"{file.stem}_{secrets.token_hex(4)}", file)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{file}: found no Python file, expected one")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses of the file look it up
+    sys.path.append(str(file.parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _given(bandwidth: Bandwidth, child: Child, side: _Side) -> Iterator[_Given]:
+    """Yield the cases of `--inputs`, else those that the reference's file yields."""
+    if child.asked["cases"] is not None:
+        for case in child.cases:
+            yield _Given(case, [_made(bandwidth, one) for one in case.parameters])
+        return
+    inputs = getattr(side.module, INPUTS, None)
+    if not callable(inputs):
+        raise UsageError(f"{side.file}: found no function {INPUTS}(bandwidth), expected it, or --inputs FILE")
+    names: set[str] = set()
+    for one in inputs(bandwidth):
+        name, args = one if isinstance(one, tuple) and len(one) == 2 else (None, None)
+        if (
+            not isinstance(name, str)
+            or name in names
+            or not isinstance(args, (tuple, list))
+            or len(names) >= MOST_CASES
+        ):
+            wanted = f"expected up to {MOST_CASES} pairs: a name of its own, and a tuple of arguments"
+            raise UsageError(f"{side.file}: {INPUTS} yields {shown(one)}, {wanted}")
+        names.add(name)
+        parameters = tuple(_described(bandwidth, f"args[{place}]", arg) for place, arg in enumerate(args))
+        yield _Given(
+            Case(name, parameters),
+            [None if p.role == "scalar" else _on_host(arg) for p, arg in zip(parameters, args, strict=True)],
+        )
+
+
+def _made(bandwidth: Bandwidth, parameter: Parameter) -> Any:
+    if parameter.role in ("scalar", "out"):
+        return None
+    return _on_host(bandwidth.random(parameter.shape, parameter.dtype, distribution=parameter.distribution))
+
+
+def _described(bandwidth: Bandwidth, name: str, arg: Any) -> Parameter:
+    if isinstance(arg, bandwidth.xp.ndarray):
+        return Parameter(name, "in", arg.dtype.name, tuple(arg.shape))
+    if isinstance(arg, np.generic) and arg.dtype.kind in "biuf":
+        return Parameter(name, "scalar", arg.dtype.name, value=arg.item())
+    if arg is None or isinstance(arg, (bool, int, float, str)):
+        return Parameter(name, "scalar", None, value=arg)
+    raise UsageError(f"{INPUTS}: found a {type(arg).__name__} as {name}, expected an array of bandwidth.xp or a number")
+
+
+def _with_roles(bandwidth: Bandwidth, side: _Side, given: _Given) -> Case:
+    """Return the case with the roles of its arrays, which nobody said: what the function writes is found out.
+
+    Where the same comes out of poisoned arrays, those are outputs, else the function reads them as well.
+    """
+    case, inputs = given.case, given.inputs
+
+    def after(hosts: Sequence[Any]) -> list[Any]:
+        args = _arguments(bandwidth, case, hosts)
+        side.work(bandwidth, case, args)()
+        return [None if host is None else _on_host(arg) for host, arg in zip(hosts, args, strict=True)]
+
+    first = after(inputs)
+    written = [host is not None and not _same(new, host) for host, new in zip(inputs, first, strict=True)]
+    again = after([_poisoned(host) if w else host for host, w in zip(inputs, written, strict=True)])
+    only_written = all(_same(one, other) for one, other, w in zip(first, again, written, strict=True) if w)
+    role: Role = "out" if only_written else "inout"
+    parameters = tuple(replace(p, role=role) if w else p for p, w in zip(case.parameters, written, strict=True))
+    return replace(case, parameters=parameters)
+
+
+def _poisoned(host: Any) -> Any:
+    return np.full(host.nbytes, _POISON, np.uint8).view(host.dtype).reshape(host.shape)
+
+
+def _arguments(bandwidth: Bandwidth, case: Case, inputs: Sequence[Any]) -> list[Any]:
+    """Return a function's arguments, arrays of the device's own."""
+    return [
+        one.scalar() if one.role == "scalar" else _array(bandwidth, one, host)
+        for one, host in zip(case.parameters, inputs, strict=True)
+    ]
+
+
+def _array(bandwidth: Bandwidth, parameter: Parameter, host: Any) -> Any:
+    array = bandwidth.empty(parameter.shape, parameter.dtype)
+    if host is not None:
+        array[...] = bandwidth.xp.asarray(host)
+    return array
+
+
+def _declared(case: Case, args: Sequence[Any], expected: Sequence[Any], *, returns: bool) -> dict[str, Any]:
+    """Return reads= and writes=: arrays; of a function that returns its results their bytes."""
+    written = _of_roles(case, args, "out", "inout")
+    writes = written if written and not returns else [sum(one.nbytes for one in expected)]
+    return {"reads": tuple(_of_roles(case, args, "in", "inout")) or None, "writes": tuple(writes)}
+
+
+def _parameters(case: Case, *roles: str) -> list[Parameter]:
+    return [one for one in case.parameters if one.role in roles]
+
+
+def _of_roles(case: Case, args: Sequence[Any], *roles: str) -> list[Any]:
+    return [arg for one, arg in zip(case.parameters, args, strict=True) if one.role in roles]
+
+
+def _results(returned: Any, written: Sequence[Any]) -> list[Any]:
+    """Return a run's results: the arrays that it returned, else those that it wrote."""
+    several = returned if isinstance(returned, (tuple, list)) else [returned]
+    return [one for one in several if hasattr(one, "shape") and hasattr(one, "dtype")] or list(written)
+
+
+def _on_host(array: Any) -> Any:
+    """Copy an array into a NumPy array of its own."""
+    if hasattr(array, "cpu"):  # PyTorch's
+        array = array.cpu()
+    return np.array(array.get() if hasattr(array, "get") else array, order="C")
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(np.array_equal(one.reshape(-1).view(np.uint8), other.reshape(-1).view(np.uint8)))

@@ -1,0 +1,228 @@
+"""Run an arena's sides, each in a process of its own, and judge what they report."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pytest_bandwidth.devices.base import Device
+from pytest_bandwidth.devices.open import open_device
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measured.measurement import NOTE, OF_WORK, WRONG, Finding
+from pytest_bandwidth.domain.measured.validity import OF_OWN_SAMPLES
+from pytest_bandwidth.domain.units import format_seconds
+from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.features.honest.arena_inputs import Case
+from pytest_bandwidth.features.honest.arena_process import Ended, Report, run_process
+from pytest_bandwidth.measuring.device_lock import DeviceLock
+from pytest_bandwidth.measuring.progress import ConsoleProgress
+
+LOCK_SECONDS = 600.0
+# Labels of measurements: the candidate by itself, then both in the same rounds.
+ALONE, REFERENCE, CANDIDATE = "alone", "reference", "candidate"
+FAILED, SKIPPED, SLOWED = "failed", "not-run", "reference-slowed"
+# Of those that say that something is wrong, these say that a result is.
+OF_RESULTS = ("wrong-result", "unwritten")
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+# Past this factor, even in its fastest sample, something holds the reference up: the candidate, or a busy machine. Its
+# time cannot say which, so that nobody is accused; the speed-up would be false either way.
+SLOWED_FACTOR = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Hold what is known of a candidate in a case. correct, honest: None where that was not found out.
+
+    speed_up: how many times as fast as the reference, with its interval. None where the candidate is not fine, or the
+    reference was slowed.
+    sol: the share of the least possible time, or of the peak bandwidth.
+    """
+
+    candidate: str
+    case: str
+    correct: bool | None
+    honest: bool | None
+    findings: tuple[Finding, ...] = ()
+    speed_up: float | None = None
+    low: float | None = None
+    high: float | None = None
+    rounds: int | None = None
+    seconds: float | None = None
+    reference_seconds: float | None = None
+    gbps: float | None = None
+    sol: float | None = None
+
+    @property
+    def is_fine(self) -> bool:
+        return self.correct is True and self.honest is True
+
+
+def side_of(spec: str) -> dict[str, str]:
+    """Return file and name of ``FILE::NAME``. Raises UsageError where there is no such file."""
+    file, _, name = spec.partition("::")
+    if not Path(file).is_file():
+        raise UsageError(f"found no file {file}, expected FILE.py, FILE.py::FUNCTION or FILE.cu::KERNEL")
+    return {"file": str(Path(file).resolve()), "name": name}
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Hold what is compared, and by which limits.
+
+    cases: None where the reference's file yields them. options: of the runs, by name; None where not given.
+    """
+
+    reference: Mapping[str, str]
+    candidates: Mapping[str, Mapping[str, str]]
+    cases: Sequence[Case] | None
+    device_name: str
+    seconds: float
+    memory: int | None
+    options: Mapping[str, object]
+    rtol: float | None
+    atol: float | None
+    progress: ConsoleProgress = field(default_factory=lambda: ConsoleProgress(command="arena"))
+
+    @cached_property
+    def _opened(self) -> Device:
+        device = open_device(self.device_name)
+        if device.xp.__name__ not in ("numpy", "cupy"):
+            wanted = "expected one with arrays of NumPy or CuPy"
+            raise UsageError(f"--device {self.device_name}: found arrays of {device.xp.__name__}, {wanted}")
+        return device
+
+    @property
+    def device(self) -> DeviceIdentity:
+        return self._opened.identity
+
+    def rows(self) -> list[Row]:
+        """Run everything. Raises UsageError where the reference fails."""
+        # Sealed, so that no candidate changes what the next one has to compute.
+        with open(os.memfd_create("arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "r+b") as data:
+            try:
+                known = self._reference(data)
+                fcntl.fcntl(data, fcntl.F_ADD_SEALS, _SEALS)
+                return [row for name in self.candidates for row in self._candidate(name, known, data)]
+            finally:
+                self.progress.clear()
+
+    def _reference(self, data: BinaryIO) -> list[Report]:
+        cases = None if self.cases is None else [{"case": case.to_plain()} for case in self.cases]
+        ended = self._run("test_reference", None, cases, data)
+        *known, last = ended.reports or [{}]
+        rows = {row["label"]: row for row in last.get("rows", ())}
+        alone = [(one, rows.get(str(number))) for number, one in enumerate(known)]  # labelled so by the test
+        dishonest = (
+            f"{one['case']['name']}: {row['reason']}"
+            for one, row in alone
+            if row is not None and row["reason_code"].startswith(OF_WORK)
+        )
+        failure = next(dishonest, None) if "is_last" in last else last.get("failure") or ended.text
+        if failure is None and not known:
+            failure = "found no case, expected one at least"
+        if failure is not None:
+            raise UsageError(f"the reference {Path(self.reference['file']).name}: {failure}")
+        return [{**one, "alone": row} for one, row in alone]
+
+    def _candidate(self, name: str, known: Sequence[Report], data: BinaryIO) -> Iterator[Row]:
+        """Yield a row for each case. After a process that ended too early another one goes on with the next case."""
+        left = list(known)
+        while left:
+            ended = self._run("test_candidate", name, left, data)
+            for case, report in zip(left, ended.reports, strict=False):
+                yield judged(name, case, report)
+            left = left[len(ended.reports) :]
+            if left and ended.code is not None:
+                finding = Finding(ended.code, ended.text or "", WRONG)
+                yield Row(name, left.pop(0)["case"]["name"], None, None, (finding,))
+
+    def _run(self, test: str, candidate: str | None, cases: Sequence[Report] | None, data: BinaryIO) -> Ended:
+        options = {"device": self.device.option, **self.options}
+        lock = DeviceLock(self.device, LOCK_SECONDS, advice="wait for it or end it")
+        asked = {
+            "test": test,
+            "reference": self.reference,
+            "candidate": None if candidate is None else self.candidates[candidate],
+            "cases": None if cases is None else [{**case, "alone": None} for case in cases],
+            "options": [f"-obandwidth_{name}={value}" for name, value in options.items() if value is not None],
+            "limits_memory": not self.device.on_gpu,
+            "memory": self.memory,
+            "rtol": self.rtol,
+            "atol": self.atol,
+        }
+
+        def is_over(reports: Sequence[Report]) -> bool:
+            if candidate is None or cases is None:
+                return any("is_last" in report or "failure" in report for report in reports)
+            return len(reports) >= len(cases)
+
+        with lock.held(self.progress.show, self.progress.log):
+            self.progress.show("runs the reference" if candidate is None else f"runs {candidate}")
+            return run_process(asked, data, self.seconds, is_over)
+
+
+def judged(name: str, known: Report, report: Report) -> Row:
+    """Return a candidate's row of a case. known: what the reference's process reported of the case."""
+    case = known["case"]["name"]
+    rows = {row["label"]: row for row in report.get("rows", ())}
+    reference, own = rows.get(REFERENCE), [rows[label] for label in (ALONE, CANDIDATE) if label in rows]
+    findings: dict[str, Finding] = {}
+    for row in own:
+        code = row["reason_code"].removeprefix(OF_WORK)
+        if row["status"] == Status.MISMATCH:
+            # Of so little work, or such a declaration, the reference cannot be told by its time, either.
+            is_size = code in OF_OWN_SAMPLES and reference is not None and reference["reason_code"] == code
+            findings.setdefault(code, Finding(code, row["reason"], NOTE if is_size else WRONG))
+        elif not row["is_valid"]:
+            findings.setdefault(code, Finding(code, row["reason"], NOTE))
+        for one in row["findings"]:  # besides what its verdict says
+            if one["code"].startswith(OF_WORK):
+                code = one["code"].removeprefix(OF_WORK)
+                findings.setdefault(code, Finding(code, one["text"], WRONG))
+    if ALONE not in rows and "failure" not in report:
+        findings[FAILED] = Finding(FAILED, "it measured nothing", WRONG)
+    if "failure" in report and not any(row["status"] == Status.MISMATCH for row in rows.values()):
+        code = SKIPPED if report.get("skipped") else FAILED
+        findings[code] = Finding(code, report["failure"], WRONG)
+    if reference is not None and reference["status"] == Status.MISMATCH:
+        code = f"reference-{reference['reason_code'].removeprefix(OF_WORK)}"
+        findings[code] = Finding(code, reference["reason"], NOTE)
+    slowed = None if reference is None else _slowed(reference, known["alone"])
+    if slowed is not None:
+        findings[SLOWED] = slowed
+    wrong = {code for code, finding in findings.items() if finding.level == WRONG}
+    found_out = wrong.isdisjoint((FAILED, SKIPPED))
+    correct = wrong.isdisjoint(OF_RESULTS) if found_out else None
+    honest = wrong <= set(OF_RESULTS) if found_out else None
+    last = own[-1] if own else {}
+    is_believed = correct and honest and slowed is None
+    figures = {name: report.get(name) if is_believed else None for name in ("speed_up", "low", "high", "rounds")}
+    return Row(
+        name,
+        case,
+        correct,
+        honest,
+        tuple(findings.values()),
+        **figures,
+        seconds=last.get("seconds"),
+        reference_seconds=None if reference is None else reference["seconds"],
+        gbps=last.get("gbps"),
+        sol=last.get("sol", last.get("utilization") if last.get("utilization_of") == "peak" else None),
+    )
+
+
+def _slowed(beside: Mapping[str, Any], alone: Mapping[str, Any] | None) -> Finding | None:
+    """Return that the reference is much slower beside the candidate than alone; None where it is not."""
+    if alone is None or alone["seconds"] is None or not beside["samples"]:
+        return None
+    fastest = min(beside["samples"])
+    if fastest <= SLOWED_FACTOR * alone["seconds"]:
+        return None
+    times = f"{format_seconds(fastest)} at least, and alone {format_seconds(alone['seconds'])}"
+    return Finding(SLOWED, f"in its process the reference takes {times}: no speed-up is shown", NOTE)

@@ -1,0 +1,51 @@
+"""`pytest-bandwidth arena` on a GPU: kernels and functions of CuPy's arrays, checked and timed."""
+
+import json
+
+import pytest
+from card_processes import SMALL
+
+SHAPES = """
+- name: whole
+  args: {y: {shape: 4096, role: out}, x: {shape: 4096, distribution: signed}, n: {value: 4096, dtype: int64}}
+  grid: 16
+  block: 256
+"""
+KERNELS = """
+extern "C" __global__ void twice(float* y, const float* x, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2 * x[i];
+}
+extern "C" __global__ void skips_tail(float* y, const float* x, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n - 3) y[i] = 2 * x[i];
+}
+"""
+
+
+def test_kernels_are_compared_with_a_function(tmp_path, card):
+    (tmp_path / "ref.py").write_text("def run(y, x, n):\n    y[...] = 2 * x\n")
+    (tmp_path / "k.cu").write_text(KERNELS)
+    (tmp_path / "shapes.yaml").write_text(SHAPES)
+    command = ["-m", "pytest_bandwidth.cli", "arena", "ref.py", "k.cu::twice", "k.cu::skips_tail"]
+    given = ["--inputs=shapes.yaml", "--device=cuda", "--max-time=0.05", "--json=-"]
+    done = card.run([*command, *given], SMALL, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    right, wrong = json.loads(done.stdout)["rows"]
+    assert (right["correct"], right["honest"]) == (True, True), right
+    assert right["speed_up"] > 0
+    assert wrong["correct"] is False
+    assert wrong["speed_up"] is None
+
+
+@pytest.mark.smoke
+def test_a_crash_on_the_card_is_a_row(tmp_path, card):
+    (tmp_path / "ref.py").write_text(
+        "def inputs(bandwidth):\n    yield 'a', (bandwidth.random(4096),)\ndef run(x):\n    return 2 * x\n"
+    )
+    (tmp_path / "aborts.py").write_text("import os\ndef run(x):\n    os.abort()\n")
+    command = ["-m", "pytest_bandwidth.cli", "arena", "ref.py", "aborts.py", "--device=cuda", "--json=-"]
+    done = card.run(command, SMALL, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    (row,) = json.loads(done.stdout)["rows"]
+    assert [one["code"] for one in row["findings"]] == ["crashed"]
