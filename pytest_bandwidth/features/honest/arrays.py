@@ -18,6 +18,8 @@ FOLD_WORDS = 1 << 13
 # A region that is changed between samples has this share of the array: few elements that a cheat looks at lie in it
 # seldom, and the rows that a sparse access reads often.
 REGION_SHARE = 16
+# So often a place is drawn to take other values from: few places are too near, or hold the same.
+MOST_DRAWN = 32
 # Halves change places by so many elements at a time.
 _AT_A_TIME = 1 << 20
 # By the bytes of an element: as a number tiny, and no whole number of note.
@@ -178,8 +180,8 @@ def changed_region(view: View, generator: np.random.Generator, kind: str) -> Reg
 
     Values stay among those that the array has: what computes an index of them finds it in bounds. Where they never
     fall, they do not afterwards.
-    kind: "largest" and "smallest" change the region round that element, since some results tell only those; "any" one
-    that is drawn; "one" a single element, and "all" every one.
+    kind: "any" changes a region that is drawn, "one" a single element, "all" every one; "largest" and "smallest" those
+    elements, since some results tell only them.
     """
     parts = view.parts()
     count = len(parts)
@@ -190,14 +192,16 @@ def changed_region(view: View, generator: np.random.Generator, kind: str) -> Reg
         halves = Halves(parts)
         return halves if halves.swap() else None
     row = max(1, parts.size // count)
-    size = 1 if kind == "one" and not ordered else max(count // REGION_SHARE, 1 + ordered)
+    size = max(count // REGION_SHARE, 1 + ordered) if kind in ("all", "any") or ordered else 1
     start = int(generator.integers(0, count - size + 1))
     if kind in ("largest", "smallest") and view.array.dtype.kind in "biuf":
         flat = int(getattr(parts, "argmax" if kind == "largest" else "argmin")())
         start = min(max(flat // row - size // 2, 0), count - size)
     held = parts[start : start + size].copy()
-    for _ in range(8):
+    for _ in range(MOST_DRAWN):
         other = int(generator.integers(0, count - size + 1))
+        if abs(other - start) < size and not ordered:
+            continue  # it may bring the largest one back
         taken = held[:1] if ordered else parts[other : other + size].copy()
         if bool((_raw(taken) != _raw(held)).any()):
             parts[start : start + size] = taken

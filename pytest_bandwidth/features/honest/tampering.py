@@ -7,7 +7,7 @@ import os
 import sys
 import sysconfig
 import time
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -23,6 +23,8 @@ from pytest_bandwidth.features.honest import (
 _PACKAGE = "pytest_bandwidth"
 # What modules and classes of the package held when they were looked at, by `id`.
 _SEEN: dict[str, list[int]] = {}
+# Where these have their function.
+_INSIDE = {staticmethod: "__func__", classmethod: "__func__", property: "fget", cached_property: "func"}
 
 
 def replaced(device: object) -> str | None:
@@ -82,7 +84,11 @@ def _replaced_in_package() -> str | None:
 
 def _inner(value: Any) -> Any:
     """Return the function in a static method, a class method or a property."""
-    return getattr(value, "__func__", None) or getattr(value, "fget", None) or getattr(value, "func", value)
+    kind = type(value)
+    if kind is FunctionType:  # most are, and all are looked at
+        return value
+    name = _INSIDE.get(kind)
+    return value if name is None else getattr(value, name)
 
 
 def is_foreign(value: object) -> bool:

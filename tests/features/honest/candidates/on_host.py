@@ -4,7 +4,7 @@ import inputs  # noqa: F401
 import later  # noqa: F401
 import partial_work  # noqa: F401
 import right  # noqa: F401
-import right_compiled  # noqa: F401  # last: JAX, once loaded, is asked before each call
+import right_compiled  # noqa: F401
 import stale  # noqa: F401
 import tampering  # noqa: F401
 from table import test_of_each

@@ -4,9 +4,11 @@ A candidate is a function, or makes one from what it is given (`Given`), so that
 """
 
 import inspect
+import json
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,7 +123,9 @@ def right(
 
 
 def test_of_each() -> Callable[..., None]:
-    """Return a test of each candidate so far, in each way in which it can be noticed."""
+    """Return a test of each candidate so far, in each way in which it can be noticed; write down how each is to end."""
+    ends = {one.key(way): (sorted(codes), one.is_right) for one in TABLE for way, codes in one.codes.items()}
+    Path("table.json").write_text(json.dumps(ends))
 
     def measured(bandwidth: Bandwidth, candidate: Candidate, way: str) -> None:
         candidate.measure(bandwidth, way)

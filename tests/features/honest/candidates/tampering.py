@@ -10,7 +10,7 @@ from importlib import import_module
 from types import FunctionType
 
 import numpy as np
-from table import WITH, cheat
+from table import WITH, WITHOUT, cheat
 from tasks import ROOT, ROOT_INTO, work
 
 from pytest_bandwidth.devices import host_timing, sampling
@@ -28,31 +28,31 @@ def slow(real, factor=8):
     return lambda: start + (real() - start) // factor
 
 
-@cheat("clock", ROOT, TAMPERED)
+@cheat("clock", ROOT, TAMPERED, ways=[WITHOUT])
 def perf_counter(given):
     given.patch.setattr(time, "perf_counter", slow(time.perf_counter))
     return work
 
 
-@cheat("clock", ROOT, TAMPERED)
+@cheat("clock", ROOT, TAMPERED, ways=[WITHOUT])
 def perf_counter_ns(given):
     given.patch.setattr(time, "perf_counter_ns", slow(time.perf_counter_ns))
     return work
 
 
-@cheat("clock", ROOT, TAMPERED)
+@cheat("clock", ROOT, TAMPERED, ways=[WITHOUT])
 def the_plugins_class(given):
     given.patch.setattr(Clock, "perf_counter_ns", staticmethod(slow(Clock.perf_counter_ns)))
     return work
 
 
-@cheat("clock", ROOT, TAMPERED)
+@cheat("clock", ROOT, TAMPERED, ways=[WITHOUT])
 def the_plugins_object(given):
     given.patch.setattr(clock, "perf_counter_ns", slow(clock.perf_counter_ns), raising=False)
     return work
 
 
-@cheat("clock", ROOT, TAMPERED)
+@cheat("clock", ROOT, TAMPERED, ways=[WITHOUT])
 def name_in_the_timing_module(given):
     class Slow:
         monotonic, perf_counter = clock.monotonic, clock.perf_counter
@@ -62,7 +62,7 @@ def name_in_the_timing_module(given):
     return work
 
 
-@cheat("clock", ROOT, TAMPERED)
+@cheat("clock", ROOT, TAMPERED, ways=[WITHOUT])
 def while_it_runs_and_back_again(given):
     """Replace the clock during the call; the replacement takes itself away when the plugin reads it."""
     real = Clock.perf_counter_ns
@@ -83,21 +83,21 @@ def while_it_runs_and_back_again(given):
     return run
 
 
-@cheat("plugin", ROOT, TAMPERED)
+@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
 def measure_timed(given):
     real = sampling.measure_timed
     given.patch.setattr(cpu_device, "measure_timed", lambda *args: real(*args))
     return work
 
 
-@cheat("plugin", ROOT, TAMPERED)
+@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
 def time_of_the_device(given):
     real = cpu_device.CpuDevice.time
     given.patch.setattr(cpu_device.CpuDevice, "time", lambda self, call, stream: real(self, call, stream))
     return work
 
 
-@cheat("plugin", ROOT, TAMPERED)
+@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
 def time_of_the_devices_object(given):
     device = given.bandwidth._device
     real = device.time
@@ -105,14 +105,14 @@ def time_of_the_devices_object(given):
     return work
 
 
-@cheat("plugin", ROOT, TAMPERED)
+@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
 def time_of_a_sample(given):
     real = host_timing.RunDelay.time
     given.patch.setattr(host_timing.RunDelay, "time", lambda self, call: real(self, call))
     return work
 
 
-@cheat("plugin", ROOT, TAMPERED)
+@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
 def code_of_a_function(given):
     """Leave each function where it is, and give it another's code."""
     function = host_timing.RunDelay.seconds
@@ -125,20 +125,20 @@ def code_of_a_function(given):
     return work
 
 
-@cheat("plugin", ROOT, TAMPERED)
+@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
 def a_constant(given):
     given.patch.setattr(host_timing, "LARGEST_WAITED_SHARE", 100.0)
     return work
 
 
-@cheat("plugin", ROOT, TAMPERED)
+@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
 def validity_of_the_measurement(given):
     given.patch.setattr(validity, "why_invalid", lambda measurement: None)
     given.patch.setattr(sampling, "why_invalid", lambda measurement: None)
     return work
 
 
-@cheat("plugin", ROOT, TAMPERED)
+@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
 def what_takes_measurements(given):
     real = Measurer.measure
     given.patch.setattr(Measurer, "measure", lambda self, *args: real(self, *args))
@@ -151,7 +151,7 @@ def _of_the_feature():
     return [package, *(import_module(f"{package.__name__}.{name}") for name in names)]
 
 
-@cheat("plugin", ROOT, TAMPERED)
+@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
 def each_function_that_watches(given):
     """Put a function around each of the feature's."""
     for module in _of_the_feature():
@@ -161,7 +161,7 @@ def each_function_that_watches(given):
     return work
 
 
-@cheat("plugin", ROOT, TAMPERED)
+@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
 def each_method_that_watches(given):
     """Put a function around each method of the feature's classes."""
     for module in _of_the_feature():
@@ -174,7 +174,7 @@ def each_method_that_watches(given):
     return work
 
 
-@cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result")
+@cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result", ways=[WITHOUT])
 def whoever_watches_is_found_by_frames(given):
     """Walk up the stack from the first call, and take away what watches each workload."""
 
@@ -189,7 +189,7 @@ def whoever_watches_is_found_by_frames(given):
     return run
 
 
-@cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result")
+@cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result", ways=[WITHOUT])
 def right_while_the_feature_is_on_the_stack(given):
     def run(x, y):
         frame = sys._getframe(1)
@@ -201,7 +201,7 @@ def right_while_the_feature_is_on_the_stack(given):
     return run
 
 
-@cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result")
+@cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result", ways=[WITHOUT])
 def right_without_the_sampler_on_the_stack(given):
     """Work wherever no clock is read around the call."""
 
@@ -216,7 +216,7 @@ def right_without_the_sampler_on_the_stack(given):
     return run
 
 
-@cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result")
+@cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result", ways=[WITHOUT])
 def right_while_garbage_is_collected(given):
     """Samples are taken without garbage collection."""
 

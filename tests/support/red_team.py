@@ -1,0 +1,35 @@
+"""Run the candidates of tests/features/honest/candidates, and list those that do not end as their table says."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+CANDIDATES = Path(__file__).parents[1] / "features" / "honest" / "candidates"
+# Each measurement is short: how fast a candidate is decides nothing.
+SHORT = ("--bandwidth-max-time=0.015", "--bandwidth-min-samples=5", "-q", "-rf", "--bandwidth-json=out.json")
+INI = "[pytest]\naddopts = -p no:randomly -p no:benchmark\nbandwidth_busy_processors = 1000\nfilterwarnings = error\n"
+
+
+def lay_out(folder: Path, module: str) -> str:
+    """Write a project whose tests are those of `on_host`, `on_card` or `on_traffic`; return its PYTHONPATH."""
+    (folder / "pytest.ini").write_text(INI)
+    (folder / "test_it.py").write_text(f"from {module} import test_candidate\n")
+    return os.pathsep.join(filter(None, (str(CANDIDATES), os.environ.get("PYTHONPATH", ""))))
+
+
+def unexpected(folder: Path, printed: str) -> dict[str, str]:
+    """Return what became of each candidate that ended otherwise than it is to, by its key."""
+    rows = json.loads((folder / "out.json").read_text())["results"]
+    ended = dict.fromkeys(re.findall(r"^FAILED test_it\.py::test_candidate\[(\S+)\]", printed, re.MULTILINE), "refused")
+    for row in rows:
+        found = row["reason_code"].removeprefix("work:") if row["status"] == "MISMATCH" else row["status"]
+        ended[row["nodeid"].partition("[")[2][:-1]] = found
+    table = json.loads((folder / "table.json").read_text())
+    passes = {"OK", "UNDECIDED"}
+    wrong = {}
+    for key, (codes, is_right) in table.items():
+        found = ended.get(key, "not run")
+        if found not in codes and not (is_right and found in passes):
+            wrong[key] = f"{found}, expected {' or '.join(sorted(codes)) or 'no accusation'}"
+    return wrong
