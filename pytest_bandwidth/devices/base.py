@@ -106,6 +106,7 @@ class Workload:
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
     spoilt: asked after each sample, why it does not count; None = it does. observer: looks on at each sample.
     graph: time it from a CUDA graph, of several launches or of one run of a callable, where the device has such.
+    cold: whether caches are to hold none of its data before a sample; else they are left as they are.
     nothing: calls an empty function through the frames by which `call` calls the user's; either has more of them the
     first time. A host compares both times. A device that counts what Python runs takes away what this counts: the
     frames differ between versions of the plugin. None for a launch, and on a GPU.
@@ -126,6 +127,7 @@ class Workload:
     blocks: int | None = None
     flop_declared: bool = True
     graph: bool = False
+    cold: bool = True
     spoilt: Callable[[], Finding | None] | None = None
     nothing: Call | None = None
     observer: Observer | None = None
@@ -467,7 +469,7 @@ class TimedDevice(Device):
 
     @abstractmethod
     def time(self, call: Call, stream: Any) -> Sample:
-        """Make caches cold, run `call` once and time it on its stream."""
+        """Make caches cold, unless the workload is `cold=False`; run `call` once and time it on its stream."""
 
     @abstractmethod
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:

@@ -145,12 +145,13 @@ class CacheEviction:
     def eviction_bytes(self) -> int:
         return min(EVICTION_FACTOR * self.cache_bytes, LARGEST_EVICTION_BYTES)
 
-    def prepare(self, data_bytes: int, *, others_have_them: bool = False) -> None:
+    def prepare(self, data_bytes: int, *, cold: bool = True, others_have_them: bool = False) -> None:
         """Prepare for a workload that touches so many bytes. Raises OutOfMemory.
 
+        cold: whether it wants cold caches.
         others_have_them: whether another process works on the same bytes just before, so that none of them may stay.
         """
-        self.is_needed = others_have_them or data_bytes < COLD_BY_ITSELF * self.cache_bytes
+        self.is_needed = cold and (others_have_them or data_bytes < COLD_BY_ITSELF * self.cache_bytes)
         self._seconds = []
         if self.is_needed and self._read is None:
             read = self._reader(self.eviction_bytes)

@@ -12,7 +12,7 @@ from statistics import median
 from pytest_bandwidth.devices.base import Budget, Progress, Sample, TimedDevice, Turn, Workload
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
-from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
+from pytest_bandwidth.domain.measured.measurement import NOTE, WARM, Finding, Measurement
 from pytest_bandwidth.domain.measured.rounds import (
     FEWEST_ROUNDS,
     HELD_UP,
@@ -37,6 +37,9 @@ MOST_ROUNDS = 10_000
 MOST_DROPPED = 1_000
 PROGRESS_SECONDS = 0.5
 SOMETHING_ELSE = Finding(HELD_UP, "something else had the GPU meanwhile, as the probe tells by its time")
+NOT_COLD = Finding(
+    "warm", "cold=False: caches are not flushed before its samples, so its GB/s may be those of a cache", NOTE
+)
 Sampler = Callable[[], Sample]
 
 
@@ -136,7 +139,7 @@ def measure_timed(device: TimedDevice, workload: Workload, budget: Budget, progr
         label=workload.label,
         traffic=workload.traffic,
         device=device.identity,
-        method=device.method,
+        method=device.method + ("" if workload.cold else WARM),
         rounds=rounds,
         peak=device.peak,
         precision=workload.precision,
@@ -145,6 +148,7 @@ def measure_timed(device: TimedDevice, workload: Workload, budget: Budget, progr
         resources=resources,
         conditions_before=before,
         conditions_after=after,
+        findings=() if workload.cold else (NOT_COLD,),
         flop_declared=workload.flop_declared,
         value=value,
     )

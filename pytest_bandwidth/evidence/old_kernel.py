@@ -36,7 +36,6 @@ from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost, KernelError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import metrics_of_row
-from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
 from pytest_bandwidth.domain.units import counted, format_seconds
 from pytest_bandwidth.domain.verdict import Rule as Rules
@@ -46,7 +45,7 @@ from pytest_bandwidth.evidence.processes.requests import ChildRequest, OldKernel
 from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.evidence import Ask, Evidence, OldCodeComparison
 from pytest_bandwidth.judging.judge import ROUNDS_SHARE, FreshRow, Judged, Rule
-from pytest_bandwidth.judging.pairs import Looks
+from pytest_bandwidth.judging.pairs import Looks, floor_of_both
 from pytest_bandwidth.registry import hooks
 
 # So many processes more than the last look needs are started at most: those whose figures are invalid do not count.
@@ -99,8 +98,9 @@ class OldKernels:
         """Return what the processes have seen so far of the measurement of that label."""
         seen = self._seen[label]
         drops, new = tuple(seen.drops), tuple(row.figures.gbps for row in seen.rows)
-        old = tuple(gbps * math.exp(drop) for gbps, drop in zip(new, drops, strict=True))
-        return OldCodeComparison(Rules.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended)
+        old = tuple(gbps * ratio for gbps, ratio in zip(new, seen.ratios, strict=True))
+        floor = max(seen.floors, default=(0.0, 0.0))
+        return OldCodeComparison(Rules.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended, floor=floor)
 
     def with_processes(self, judged: Judged) -> Judged:
         """Return a judged measurement with what its processes saw, before what further ones did."""
@@ -231,6 +231,8 @@ class OldKernels:
             elif why_no_evidence(row, self._test.peak) is None:
                 seen.rows.append(FreshRow(metrics_of_row(row, self._test.peak), seconds))
                 seen.drops.append(said[DROP])
+                seen.ratios.append(said[RATIO])
+                seen.floors.append((said[FLOOR], said[FLOOR_SHARE]))
                 seen.resources = said[RESOURCES]
         return trouble
 
@@ -239,12 +241,15 @@ class OldKernels:
 class _Seen:
     """Hold what new processes saw of a kernel that ran alternately with its old code.
 
-    drops: of each, the median over the rounds of ln(its seconds ÷ the old code's). refused: why the machine code that
-    was kept did not run.
+    drops: of each, the median over the rounds of ln(its work's seconds ÷ the old code's); ratios: likewise of the whole
+    seconds, as they are; floors: what those hold beside the work, in seconds and as a share. refused: why the machine
+    code that was kept did not run.
     """
 
     rows: list[FreshRow] = field(default_factory=list)
     drops: list[float] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)
+    floors: list[tuple[float, float]] = field(default_factory=list)
     resources: Mapping[str, int] | None = None
     sectors: Mapping[str, int] | None = None
     refused: str | None = None
@@ -303,7 +308,8 @@ def why_not_loadable(
 HANGS_SECONDS = 10.0
 HANGS_FACTOR = 100.0
 # In what is told of it in a row's `detail`.
-DROP, RESOURCES, SECTORS, TROUBLE, REFUSED = "drop", "resources", "sectors", "trouble", "refused"
+DROP, RATIO, FLOOR, FLOOR_SHARE = "drop", "ratio", "floor", "floor_share"
+RESOURCES, SECTORS, TROUBLE, REFUSED = "resources", "sectors", "trouble", "refused"
 
 Report = Callable[[Sequence[Mapping[str, Any]]], None]
 
@@ -348,7 +354,7 @@ def measure_with_old_code(
     try:
         measured = measure(replace(workload, interleaved=old.calls, setup_for_all=True))
         old.restore()
-        seen = {**_seen_beside(device, old, measured.rounds, asked, workload), REFUSED: refused}
+        seen = {**_seen_beside(device, old, measured, asked, workload), REFUSED: refused}
         device.run(replace(workload, interleaved=()))
     except DeviceLost as error:
         _give_up(asked, report, f"where old and new take turns one of them faults: {_first_line(error)}")
@@ -373,8 +379,11 @@ def load_old(device: Device, asked: OldKernel, workload: Workload) -> tuple[OldC
     return device.old_code(workload, asked.old, asked.new, asked.shape), refused
 
 
-def _seen_beside(device: Device, old: OldCode, rounds: Rounds, asked: OldKernel, workload: Workload) -> dict[str, Any]:
+def _seen_beside(
+    device: Device, old: OldCode, measured: Measurement, asked: OldKernel, workload: Workload
+) -> dict[str, Any]:
     """Return the drop, what the compiler gave the old code, and the sectors that both ask for."""
+    rounds = measured.rounds
     sectors: Mapping[str, int] | None = None
     if asked.counts and workload.launch is not None and asked.shape is None:  # else a block is another piece of work
         if workload.setup is not None:
@@ -390,8 +399,10 @@ def _seen_beside(device: Device, old: OldCode, rounds: Rounds, asked: OldKernel,
     if not before or min(*before, *now) <= 0:
         return {TROUBLE: "no round counted in which both ran", SECTORS: sectors}
     resources = recorded_resources(asdict(old.resources)) if old.resources is not None else {}
-    drop = median(math.log(n / b) for n, b in zip(now, before, strict=True))
-    return {DROP: drop, RESOURCES: resources, SECTORS: sectors}
+    floor, both = floor_of_both(measured.floor_seconds, (*now, *before)), list(zip(now, before, strict=True))
+    drop, ratio = median(math.log((n - floor) / (b - floor)) for n, b in both), median(n / b for n, b in both)
+    share = floor / min(*now, *before)
+    return {DROP: drop, RATIO: ratio, FLOOR: floor, FLOOR_SHARE: share, RESOURCES: resources, SECTORS: sectors}
 
 
 @contextmanager

@@ -281,6 +281,8 @@ def decide_comparison(compared: OldCodeComparison, tolerance: float, looks: Look
         return Ask.OLD_CODE
     rule = compared.rule if decided is not Status.UNDECIDED else Rule.TOO_NOISY
     facts = {name: getattr(compared, name) for name in ("other", "alternate", "uneven")}
+    if compared.floor[0]:
+        facts["floor_seconds"], facts["floor_share"] = compared.floor
     numbers = Numbers(
         figure=compared.figure,
         observed=median(compared.new),

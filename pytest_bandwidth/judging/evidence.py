@@ -49,7 +49,8 @@ class OldCodeComparison:
     drops: ln(new seconds ÷ old seconds) of each; new, old: the figure of each. other: what messages call the old code.
     ended: whether no more can be had. alike: whether both had the same memory and addresses each time; alternate:
     whether both sampled alternately. uneven: pairs that do not count, since the machine changed between their
-    processes. lost_share: whether only the old code shows a believable share of its probe.
+    processes. lost_share: whether only the old code shows a believable share of its probe. floor: what drops leave out
+    of the time of both, which is not the work's, in seconds and as a share of that time; the figures hold it.
     """
 
     rule: str
@@ -63,6 +64,7 @@ class OldCodeComparison:
     alternate: bool = True
     uneven: int = 0
     lost_share: bool = False
+    floor: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ def comparison_of_pairs(
         all(pair.alternate is not None for pair in even),
         len(pairs) - len(even),
         lost_share,
+        max(((pair.floor_seconds, pair.floor_seconds / min(pair.seconds)) for pair in even), default=(0.0, 0.0)),
     )
 
 

@@ -58,6 +58,7 @@ class MarkerOptions:
     max_spill_bytes: int | None = argument(
         values.count(0), "local memory a thread at most (spills and stack), in bytes, on cuda and traffic."
     )
+    cold: bool | None = argument(values.switch, "False: measure with caches as they are, for kernels that live in one.")
     honest: bool | None = argument(
         values.switch, "poison outputs and change inputs between samples, and check that the work is done each time."
     )

@@ -117,18 +117,34 @@ def interval_of_spread(spread: float, count: int) -> Interval:
     return Interval(0.0, spread, spread / math.sqrt(count), count - 1, count)
 
 
+# Past this share of floor in some seconds, what is left of them is not taken for the work's: it would hold more of the
+# floor's own error than of a drop.
+MOST_FLOOR_SHARE = 0.5
+
+
+def floor_of_both(floor_seconds: float | None, seconds: Sequence[float]) -> float:
+    """Return what to leave out of all these seconds, so that what is left is the work's; 0 where that is not known.
+
+    floor_seconds: what a launch that does nothing takes.
+    """
+    return floor_seconds if floor_seconds and floor_seconds < MOST_FLOOR_SHARE * min(seconds) else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
     """Hold one measurement's figures in two new processes: this code's, the other revision's.
 
     alternate: where they sampled alternately, the median over the rounds of ln(this code's seconds ÷ the other's); None
     where one ran after the other. alike: whether both had the same addresses, and all arrays in the same memory.
+    floor_seconds: of each process's `seconds`, what is not the work's (see `floor_of_both`).
     """
 
     head: Metrics
     base: Metrics
     alternate: float | None = None
     alike: bool = False
+    floor_seconds: float = 0.0
+    seconds: tuple[float, float] = (math.inf, math.inf)
 
     @property
     def even(self) -> bool:
@@ -139,11 +155,12 @@ class Pair:
         return not head or not base or abs(math.log(head / base)) <= EVEN_PROBES
 
     def drop(self, figure: Metric) -> float | None:
-        """Return ln(base ÷ head) of a figure: positive where this code is slower."""
+        """Return ln(base ÷ head) of a figure, as the work alone would have it: positive where this code is slower."""
         if self.alternate is not None:
             return self.alternate
         head, base = self.head.of(figure), self.base.of(figure)
-        return math.log(base / head) if head and base else None
+        here, there = (1 - self.floor_seconds / seconds for seconds in self.seconds)
+        return math.log(base / head * here / there) if head and base else None
 
 
 def figure_of_pairs(pairs: Sequence[Pair], asked: Metric | None, regime: str | None) -> Metric:

@@ -113,6 +113,7 @@ class Measurer:
         """
         if self.runs_once or self.task.untimed:
             return self.run_once(workload, progress)
+        workload = replace(workload, cold=workload.cold and marker.cold is not False)
         with self._alone(), self.locked(progress):
             return self.task.measure(self.device, workload, lambda one: self._measure_valid(one, marker, progress))
 

@@ -10,7 +10,7 @@ from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import COMPILER_SETTING, COMPILERS
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.measured.measurement import OF_WORK, UNTOUCHED, Measurement
+from pytest_bandwidth.domain.measured.measurement import OF_WORK, UNTOUCHED, Measurement, is_warm
 from pytest_bandwidth.domain.measured.rounds import is_share_told
 from pytest_bandwidth.domain.measured.validity import ABOVE_PROBE, OF_OTHERS
 from pytest_bandwidth.domain.text import listed
@@ -40,6 +40,8 @@ _SHARE_OF_FLOOR = {
 # A failure's message has no more lines; what is cut stands in the documents.
 MOST_LINES = 12
 COUNTS_SHOWN = 3
+# From this share of a sample on, what a launch takes beside its work is worth a phrase.
+FLOOR_SHOWN = 0.05
 OTHERS_SHOWN = 10
 BY_COMPILER = tuple(f"setting:{name}" for name in COMPILERS)
 _OTHER_DATA = "the code is the baseline's, so the test's data are others"
@@ -114,6 +116,7 @@ def reason_of(decision: Decision) -> str:
 def observation(measurement: Measurement) -> str:
     """Write what was seen: ``moved 805 MB in 2.91 ms: 277 GB/s (62 % of peak)``.
 
+    Of a short launch: ``moved 8 kB in 8 µs, of which 3 µs floor: …``.
     Of what is counted: ``declared 524 kB read, 2.05 kB written; touched 262 kB read, 2.05 kB written``.
     """
     if measurement.device.counts_only:
@@ -124,7 +127,12 @@ def observation(measurement: Measurement) -> str:
     moved = f"moved {format_bytes(measurement.bytes_moved)}"
     if measurement.seconds is None or measurement.gbps is None:
         return moved
-    seen = f"{moved} in {format_seconds(measurement.seconds)}: {format_gbps(measurement.gbps)}"
+    took, floor = format_seconds(measurement.seconds), measurement.floor_seconds or 0.0
+    if floor > FLOOR_SHOWN * measurement.seconds:
+        took += f", of which {format_seconds(floor)} floor"
+    if is_warm(measurement.method):
+        took += ", warm"
+    seen = f"{moved} in {took}: {format_gbps(measurement.gbps)}"
     shares = []
     if measurement.peak is not None and measurement.utilization is not None:
         shares.append(f"{format_percent(measurement.utilization)} of peak")
@@ -348,6 +356,8 @@ def sentence_of(decision: Decision) -> str:
 
 def _by_old_code(decision: Decision) -> str:
     numbers, other = decision.numbers, "the old code"
+    if decision.facts.get("floor_share", 0.0) > FLOOR_SHOWN:
+        other += f", not counting the floor of {format_seconds(decision.facts['floor_seconds'])}"
     drop, tolerance = numbers.drop or 0.0, format_percent(numbers.tolerance or 0.0, 1)
     if decision.status is Status.OK:
         return f"costs at most {format_percent(max(numbers.high or 0.0, 0.0), 1)}: {_moved(drop, other)}"

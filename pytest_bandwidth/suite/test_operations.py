@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.measured.roofline import BOTTLENECK_FOUND, access_sentence
 from pytest_bandwidth.domain.traffic import bytes_per_element
@@ -33,6 +34,8 @@ from pytest_bandwidth.suite.traffic_models import warp_sectors
 PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 # A GPU moves so much in a few microseconds, which is what a launch takes; larger work never waits for its launch.
 DOUBLED_BYTES = 8 * 2**20
+# What a GPU's peaks do in less time is timed from a graph: of one launch much would be its start, and the events.
+SHORT_SECONDS = 50e-6
 # By which size the whole work doubles, whichever comes first: a product's rows would share its weights.
 _BATCHES = ("batch", "rows", "n", "tokens")
 # What comes besides (a shared vector, partial results) need not double.
@@ -70,22 +73,38 @@ def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.Fixtu
     )
     twice = doubled_case(bandwidth, operation, dtype, sizes, case)
     doubled = None if twice is None else _as_one(calls_of(bandwidth, twice))
-    precision = operation.precision(dtype)
+    precision, device = operation.precision(dtype), bandwidth._measurer.device
+    graph = is_short(case, device.identity, bandwidth._measurer.peak, device.peak_flops(precision))
     # One launch is measured as a launch; several as one callable, or each by itself where launches are looked into.
     if len(case.steps) == 1 and isinstance(case.steps[0], KernelStep):
-        _launch(bandwidth, case.steps[0], case.traffic, precision, doubled=doubled)
+        beside = {"graph": True} if graph else {"doubled": doubled}  # a graph of launches has no place for the double
+        _launch(bandwidth, case.steps[0], case.traffic, precision, **beside)
     elif bandwidth.device == "traffic":
         for i, step in enumerate(case.steps, start=1):
             if isinstance(step, KernelStep):
                 _launch(bandwidth, step, None, precision, label=f"step {i}")
     else:
-        bandwidth(_as_one(calls_of(bandwidth, case)), reads=case.traffic, precision=precision, doubled=doubled)
+        call = _as_one(calls_of(bandwidth, case))
+        bandwidth(call, reads=case.traffic, precision=precision, doubled=doubled, graph=graph)
     # What the suite knows of the operation's order of accesses.
     found = bottleneck_finding(operation.name, operation.version, dtype, sizes, bandwidth.device)
     found = found or wave_finding(operation.name, operation.version, sizes, bandwidth.identity)
     if found is not None:
         for label, measurement in bandwidth.measurements.items():
             bandwidth.measurements[label] = measurement.with_finding(found)
+
+
+def is_short(case: Case, identity: DeviceIdentity, peak: Peak | None, flops: float | None) -> bool:
+    """Return whether to time a case from a graph: it is short at the peaks, and all launches, on NVIDIA's GPUs.
+
+    flops: what the device computes a second at most; where that is unknown, bytes alone count.
+    Calls of an array library may be such that CUDA does not capture them. CuPy captures nothing under HIP.
+    """
+    if not identity.on_gpu or "gfx" in identity.facts or peak is None:
+        return False
+    launches_alone = all(isinstance(step, KernelStep) for step in case.steps)
+    by_bytes, by_flop = case.traffic.bytes_moved / peak.bytes_per_second, case.traffic.flop / (flops or math.inf)
+    return launches_alone and max(by_bytes, by_flop) < SHORT_SECONDS
 
 
 def doubled_case(bandwidth: Bandwidth, operation: Operation, dtype: str, sizes: Sizes, case: Case) -> Case | None:

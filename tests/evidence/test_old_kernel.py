@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import threading
 from dataclasses import asdict, replace
 from functools import partial
@@ -15,12 +16,22 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, text_of_cubin
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError
-from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.evidence import old_kernel
-from pytest_bandwidth.evidence.old_kernel import DROP, RESOURCES, SECTORS, TROUBLE, OldKernels, measure_with_old_code
+from pytest_bandwidth.evidence.old_kernel import (
+    DROP,
+    FLOOR,
+    FLOOR_SHARE,
+    RATIO,
+    RESOURCES,
+    SECTORS,
+    TROUBLE,
+    OldKernels,
+    measure_with_old_code,
+)
 from pytest_bandwidth.evidence.processes.child import Room
 from pytest_bandwidth.evidence.processes.requests import OldKernel, read_old_kernel
 from pytest_bandwidth.judging.decide import decide
@@ -30,11 +41,13 @@ from pytest_bandwidth.judging.pairs import Looks
 
 FIGURES = {"status": "UNDECIDED", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
 # What a process sees of a label, by the number of the process.
-SURE = itertools.repeat({DROP: 0.0, RESOURCES: {}})
+SURE = itertools.repeat({DROP: 0.0, RATIO: 1.0, FLOOR: 0.0, FLOOR_SHARE: 0.0, RESOURCES: {}})
 
 
 def noisy():
-    return ({DROP: drop, RESOURCES: {}} for drop in itertools.cycle((0.4, -0.4)))
+    return (
+        {DROP: drop, RATIO: 1.0, FLOOR: 0.0, FLOOR_SHARE: 0.0, RESOURCES: {}} for drop in itertools.cycle((0.4, -0.4))
+    )
 
 
 def faults():
@@ -176,6 +189,25 @@ def test_the_drop_is_told_and_the_new_code_runs_last(told):
     assert measured.rounds.interleaved == ()
     assert not told
     json.dumps(measured.detail)
+
+
+@pytest.mark.parametrize(("floor", "drop"), [(None, math.log(2)), (0.4e-3, math.log(1.6 / 0.6)), (0.5e-3, math.log(2))])
+def test_the_drop_is_of_the_work_where_more_than_half_is_work(told, floor, drop):
+    """The work takes 2 ms, its old code 1 ms; the figure of the old code stays that of the whole time."""
+
+    class Short(Device):
+        def measure(self, *args):
+            return super().measure(*args).with_detail(FLOOR_SECONDS, floor)
+
+        def time(self, call, stream):
+            taken = super().time(call, stream)
+            return replace(taken, seconds=1e-3 if call is old else 2e-3)
+
+    def old():
+        pass
+
+    said = beside(Short(lambda _: OldCode((old,), None, lambda: None)), told).detail["old-kernel"]
+    assert (said["drop"], said["ratio"]) == (pytest.approx(drop), pytest.approx(2))
 
 
 CUBIN = replace(ASKED, cubin=text_of_cubin(b"machine code"))

@@ -30,8 +30,8 @@ def test_an_ordinary_callable_is_held(device: CudaDevice) -> None:
     found = measured(device, copy_task(device, large(device)))
     assert found.method == BLOCKED
     assert "not-held" not in {f.code for f in found.findings}
-    # What every sample contains: a few microseconds, or events do not stand where they should.
-    assert 0 < found.detail["empty_seconds"] < 2e-5
+    # What every sample contains: a few microseconds, or events do not stand where they should. An empty launch as well.
+    assert 0 < found.detail["empty_seconds"] < found.detail["floor_seconds"] < 2e-5
 
 
 def test_an_interrupted_sample_leaves_nothing_held(device: CudaDevice) -> None:

@@ -20,6 +20,7 @@ from pytest_bandwidth.judging.pairs import (
     Looks,
     Pair,
     figure_of_pairs,
+    floor_of_both,
     interval_of,
     interval_of_spread,
 )
@@ -142,6 +143,21 @@ def test_a_drop_is_of_the_figure_or_of_alternate_samples(figure):
     assert pair.drop(figure) == pytest.approx(0.1)
     assert Pair(Metrics(80.0), Metrics(80.0)).drop("relative") is None
     assert alternate(0.05)[0].drop(figure) == 0.05
+
+
+@pytest.mark.parametrize("figure", ["relative", "gbps"])
+def test_a_drop_leaves_out_the_floor_of_both(figure):
+    """Work of 5 and of 5.5 µs beside 3 µs: the share of a probe of 8 µs falls as GB/s do."""
+    here, there = (Metrics(40 / seconds, 8 / seconds, 5.0) for seconds in (8.5, 8.0))
+    pair = Pair(here, there, floor_seconds=3.0, seconds=(8.5, 8.0))
+    assert pair.drop(figure) == pytest.approx(math.log(1.1))
+    assert Pair(here, there).drop(figure) == pytest.approx(math.log(8.5 / 8.0))
+    assert comparison_of_pairs([pair] * 2, figure, None, "old", ended=True).floor == (3.0, 3 / 8)
+
+
+@pytest.mark.parametrize(("floor", "left_out"), [(None, 0.0), (3e-6, 3e-6), (4e-6, 0.0), (5e-6, 0.0)])
+def test_a_floor_is_left_out_where_more_than_half_of_all_seconds_is_work(floor, left_out):
+    assert floor_of_both(floor, (9e-6, 8e-6)) == left_out
 
 
 def test_evenness_at_its_boundary_and_without_a_probe():

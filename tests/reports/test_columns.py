@@ -9,7 +9,7 @@ import run_documents
 from user_project import COPY
 
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.features.html.details import detail_of
@@ -116,3 +116,10 @@ def test_what_a_failure_says_leaves_out_such_a_share():
     rounds = Rounds(kernel_seconds=(1e-3,) * 5, probe_seconds=(13.37e-3,) * 5, probe_bytes=1 << 20, probe_name="copy")
     measured = Measurement(None, Traffic(1 << 20, 0), DeviceIdentity("cpu", "a host", None, "h"), "clock", rounds)
     assert observation(measured) == "moved 1.05 MB in 1 ms: 1.05 GB/s"
+
+
+@pytest.mark.parametrize(("floor", "took"), [(None, "8 µs"), (0.3e-6, "8 µs"), (3.4e-6, "8 µs, of which 3.4 µs floor")])
+def test_an_observation_tells_what_is_no_work_where_it_is_much(floor, took):
+    rounds = Rounds(kernel_seconds=(8e-6,) * 5)
+    measured = Measurement(None, Traffic(8000, 0), DeviceIdentity("cuda", "a card", None, "h"), "events+block", rounds)
+    assert observation(measured.with_detail(FLOOR_SECONDS, floor)) == f"moved 8 kB in {took}: 1.00 GB/s"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_operations_table import HostArrays
 
-from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.suite.operations import OPERATIONS
 from pytest_bandwidth.suite.operations.model import on_host, poison
@@ -15,6 +15,7 @@ from pytest_bandwidth.suite.test_operations import (
     DOUBLED_BYTES,
     bottleneck_finding,
     doubled_case,
+    is_short,
     wave_finding,
     wrong_at_full_size,
     wrong_at_small_sizes,
@@ -55,6 +56,29 @@ def zero_last(array):
 
 def nan_last(array):
     array[-1:] = np.nan
+
+
+GPU = DeviceIdentity("cuda", "a card", None, "0", timed_on="gpu")
+TRIAD = next(o for o in OPERATIONS if o.title == "triad-plain")
+
+
+@pytest.mark.parametrize(
+    ("operation", "identity", "peak", "flops", "short"),
+    [
+        (TRIAD, GPU, 300.0, None, True),
+        (TRIAD, GPU, 200.0, None, False),
+        (TRIAD, GPU, None, None, False),
+        (TRIAD, GPU, 300.0, 50e9, True),
+        (TRIAD, GPU, 300.0, 30e9, False),
+        (TRIAD, replace(GPU, facts={"gfx": "gfx942"}), 300.0, None, False),
+        (TRIAD, replace(GPU, timed_on="host"), 300.0, None, False),
+        (COPY, GPU, 300.0, None, False),
+    ],
+    ids=["short", "long", "no peak", "little to compute", "much to compute", "HIP", "host", "library"],
+)
+def test_what_takes_less_than_50_us_at_the_peaks_is_timed_from_a_graph(operation, identity, peak, flops, short):
+    case = operation.prepare(Host(), "float32", {"n": 1 << 20})  # a triad moves 12.6 MB, of 2.1 MFLOP
+    assert is_short(case, identity, None if peak is None else Peak(peak * 1e9, "as scripted"), flops) is short
 
 
 def test_a_right_operation_passes_at_small_sizes():

@@ -164,7 +164,7 @@ class CpuDevice(TimedDevice):
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Sample the workload beside its probe. Raises OutOfMemory, and whatever the workload raises."""
         data_bytes = workload.data_bytes(host_nbytes)
-        self._eviction.prepare(data_bytes, others_have_them=budget.turns is not None)
+        self._eviction.prepare(data_bytes, cold=workload.cold, others_have_them=budget.turns is not None)
         self._watch.restart()
         with self._zones.pause():
             measurement = measure_timed(self, workload, budget, progress)

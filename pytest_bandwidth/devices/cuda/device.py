@@ -18,6 +18,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.arguments import ArrayWorld, device_nbytes, is_foreign_array, misread_arrays, on_host
 from pytest_bandwidth.devices.base import (
+    BoundLaunch,
     Budget,
     Call,
     KernelSource,
@@ -80,7 +81,8 @@ from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, Version
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.roofline import SM_CLOCK_MHZ
 from pytest_bandwidth.domain.traffic import Traffic
 
 RANDOM_THREADS = 256
@@ -358,8 +360,6 @@ class CudaDevice(TimedDevice):
         launch = workload.launch
         if launch is None:
             raise KernelError("it is no launch of a kernel")
-        if workload.graph:
-            raise KernelError("it is launched from a graph")
         if self._variables_set(launch.kernel):
             raise KernelError("the test sets variables of the new kernel")
         with self._current():
@@ -371,10 +371,10 @@ class CudaDevice(TimedDevice):
                 else kernel_of_cubin(self._cupy, cubin, old, launch.kernel)
             )
             before = replace(reshaped(launch, shape), kernel=kernel)
-            calls = [self.launcher(before, workload.stream)]
+            launches = [before]
             if cubin is None and self._codes.loads_machine_code:
-                now = replace(launch, kernel=kernel_of_ptx(self._cupy, new, launch.kernel))
-                calls.append(self.launcher(now, workload.stream))
+                launches.append(replace(launch, kernel=kernel_of_ptx(self._cupy, new, launch.kernel)))
+            calls = [BoundLaunch(one, workload.stream, self.launcher(one, workload.stream)) for one in launches]
             _, args = prepared_call(self._cupy, launch, self._world)
             self._runtime.wait_device()
             with self._guard.allocation("a copy of the arrays, kept from the old code,"):
@@ -408,7 +408,7 @@ class CudaDevice(TimedDevice):
         with self._current(), self._zones.pause():
             if workload.graph:
                 workload = self._as_replay(workload)
-            cold = self._is_small((self._in_graph or 1) * workload.data_bytes(self.nbytes))
+            cold = workload.cold and self._is_small((self._in_graph or 1) * workload.data_bytes(self.nbytes))
             self._timer.begin(cold, workload.written_share(self.nbytes))
             if self._blocking is not None:
                 self._timer.findings.append(self._blocking)
@@ -420,7 +420,7 @@ class CudaDevice(TimedDevice):
                 return replace(
                     measurement,
                     findings=(*measurement.findings, *self._findings(before, measurement)),
-                    detail={**measurement.detail, **self._detail()},
+                    detail={**measurement.detail, **self._detail(workload.stream)},
                 )
             finally:
                 self._measured, self._in_graph = None, None
@@ -430,9 +430,10 @@ class CudaDevice(TimedDevice):
         """Return the workload as a replay of a graph. Raises UsageError where it cannot be captured so, OutOfMemory."""
         if workload.launch is None:
             return self._run_replayed(workload)
-        if workload.interleaved:
-            raise UsageError("graph=True: expected one kernel launch, without others beside it")
-        return self._launches_replayed(workload, workload.launch)
+        beside = [other.launch for other in workload.interleaved if isinstance(other, BoundLaunch)]
+        if len(beside) < len(workload.interleaved):
+            raise UsageError("graph=True: expected one kernel launch, without callables beside it")
+        return self._launches_replayed(workload, (workload.launch, *beside))
 
     def _run_replayed(self, workload: Workload) -> Workload:
         """Return the workload, and what is sampled beside it, as replays of a graph of one run each."""
@@ -450,24 +451,33 @@ class CudaDevice(TimedDevice):
         self._in_graph = 1
         return replace(workload, call=call, interleaved=tuple(others))
 
-    def _launches_replayed(self, workload: Workload, launch: Launch) -> Workload:
-        """Return the workload as a replay of several launches, on arrays that each has to itself."""
+    def _launches_replayed(self, workload: Workload, launches: Sequence[Launch]) -> Workload:
+        """Return the workload as a replay of several launches, on arrays that each has to itself where it is cold.
+
+        launches: the workload's, then those beside it, such as old code: each replayed so, on the same arrays.
+        """
         count = launches_in_graph(workload.data_bytes(self.nbytes), self._facts.cache_bytes)
-        _, args = prepared_call(self._cupy, launch, self._world)
+        _, args = prepared_call(self._cupy, launches[0], self._world)
         self._runtime.wait_device()
         free = self._cupy.cuda.runtime.memGetInfo()[0] + self._cupy.get_default_memory_pool().free_bytes()
         with self._guard.allocation("copies of the arrays, for graph=True,"):
-            sets = rotated_arguments(self._cupy, args, self._is_array, count, free)
+            sets = rotated_arguments(self._cupy, args, self._is_array, count, free) if workload.cold else [args] * count
         workload.call()  # loads the kernel
         self._runtime.wait_device()
-        calls = [self.launcher(replace(launch, args=one), None) for one in sets]
-        graph, stream = captured_launches(self._cupy, calls), self._runtime.stream(workload.stream)
+        stream = self._runtime.stream(workload.stream)
+
+        def replayed(launch: Launch) -> Call:
+            calls = [self.launcher(replace(launch, args=one), None) for one in sets]
+            graph = captured_launches(self._cupy, calls)
+
+            def replay(_kept: object = sets) -> None:
+                graph.launch(stream)
+
+            return replay
+
+        call, *others = map(replayed, launches)
         self._in_graph = count
-
-        def replay(_kept: object = sets) -> None:
-            graph.launch(stream)
-
-        return replace(workload, call=replay)
+        return replace(workload, call=call, interleaved=tuple(others))
 
     def now(self) -> float:
         return self._runtime.now()
@@ -570,12 +580,23 @@ class CudaDevice(TimedDevice):
         )
         return (*self._timer.findings, *(finding for finding in seen if finding is not None))
 
-    def _detail(self) -> dict[str, Any]:
+    def _nothing_launched(self, stream: Any) -> Call:
+        """Return a launch that does nothing, as the samples of this measurement launch their work."""
+        nothing = self._runtime.launch_nothing
+        if self._in_graph is None:
+            return nothing
+        graph, target = captured_launches(self._cupy, [nothing] * self._in_graph), self._runtime.stream(stream)
+        return lambda: graph.launch(target)
+
+    def _detail(self, stream: Any) -> dict[str, Any]:
+        floor = self._timer.floor_seconds(self._in_graph, partial(self._nothing_launched, stream), stream)
         return {
             "cache_flushed": self._timer.cold,
             **({} if self._in_graph is None else {"graph_launches": self._in_graph}),
             "empty_seconds": self._timer.known_empty_seconds,
-            "sm_clock_counted_mhz": self._timer.clock_mhz,
+            FLOOR_SECONDS: floor,
+            "event_step_seconds": self._timer.event_step_seconds,
+            SM_CLOCK_MHZ: self._timer.clock_mhz,
             "sm_clock_nominal_mhz": self._nominal_clock_mhz,
             "sm_clock_reported_mhz": self._health.reading.sm_clock_mhz,
             "uncorrected_ecc_errors": self._health.reading.uncorrected_ecc_errors,

@@ -256,6 +256,11 @@ class CupyRuntime:
         before, after = self._stamps.get()
         return clock_from_stamps(before, after, self._shortest_ns)
 
+    def launch_nothing(self) -> None:
+        """Launch one block on the current stream that touches no memory."""
+        nothing = (np.uint32(NEVER), np.uint32(0), np.uint32(0), np.int64(0))
+        self._fill_cache((1,), (FLUSH_THREADS,), (self._sink, self._sink, *nothing))
+
     def release_memory(self) -> None:
         """Give back the flush's buffer."""
         self._scratch = None
@@ -304,8 +309,7 @@ class CupyRuntime:
         stream = self._cupy.cuda.get_current_stream()
         self._launch_blocking(stream, ticket=0, seconds=0.0)
         self.stamp(stream, 0)
-        nothing = (np.uint32(NEVER), np.uint32(0), np.uint32(0), np.int64(0))
-        self._launch(self._fill_cache, stream, (1, FLUSH_THREADS), (self._sink, self._sink, *nothing))
+        self.launch_nothing()
         self.wait_device()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -29,6 +30,10 @@ BLOCKED, PLAIN = "events+block", "events"
 # Any other value than these makes CUDA, or HIP, wait at every launch.
 BLOCKING_VARIABLES = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
 EMPTY_TRIES = 5
+# Of a launch that does nothing: soon done, and so many that some intervals differ by the step of event times.
+FLOOR_TRIES = 15
+# Event times come as float32 milliseconds, whose rounding is far less than this.
+SAME_SECONDS = 1e-9
 
 NOT_BLOCKED = Finding(
     NOT_HELD,
@@ -62,6 +67,8 @@ class Timer:
     blocked: whether the stream is blocked while work is queued; may end up False (see `NOT_BLOCKED`).
     cold: whether the cache is flushed before each sample. written_share: of what the work touches; so the flush leaves
     it. known_empty_seconds: what `empty_seconds` found, for all measurements; None before it was asked.
+    known_floors: likewise what `floor_seconds` found, by the launches in a graph. event_step_seconds: the least by
+    which two intervals of those differed; None where none did.
     """
 
     runtime: CupyRuntime
@@ -74,6 +81,8 @@ class Timer:
     clocks_mhz: list[float] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     known_empty_seconds: float | None = None
+    known_floors: dict[int | None, float] = field(default_factory=dict)
+    event_step_seconds: float | None = None
     _timed_out: set[int] = field(default_factory=set)  # callables, by id, whose last sample's blocking kernel timed out
     _events: tuple[Any, Any] | None = None
 
@@ -142,13 +151,34 @@ class Timer:
     def empty_seconds(self, stream: Any) -> float:
         """Return the seconds between two events with nothing in between: the least that can be seen."""
         if self.known_empty_seconds is None:
-            was_cold, self.cold = self.cold, False
-            try:
-                samples = [self.time(_nothing, stream, own=True).seconds for _ in range(EMPTY_TRIES)]
-            finally:
-                self.cold = was_cold
-            self.known_empty_seconds = median(samples)
+            self.known_empty_seconds = median(self._own_seconds(_nothing, stream, EMPTY_TRIES))
         return self.known_empty_seconds
+
+    def floor_seconds(self, launches: int | None, nothing: Callable[[], Call], stream: Any) -> float | None:
+        """Return the seconds of a launch that does nothing: they stand in every sample, whatever the work is.
+
+        None where the stream is not blocked: then the host's time stands in it as well.
+        launches: in a graph that a sample replays, which share them; None = no graph. nothing: makes the call.
+        The probe at two sizes would give an intercept, which also holds how memory starts and drains. That is the
+        work's: a better kernel has less of it. An empty kernel is what no kernel can do without.
+        """
+        if not self.blocked:
+            return None
+        if launches not in self.known_floors:
+            seconds = sorted(self._own_seconds(nothing(), stream, FLOOR_TRIES))
+            self.known_floors[launches] = median(seconds) / (launches or 1)
+            steps = [later - earlier for earlier, later in pairwise(seconds) if later - earlier >= SAME_SECONDS]
+            known = () if self.event_step_seconds is None else (self.event_step_seconds,)
+            self.event_step_seconds = min((*steps, *known), default=None)
+        return self.known_floors[launches]
+
+    def _own_seconds(self, call: Call, stream: Any, tries: int) -> list[float]:
+        """Return intervals around a call of ours that touches no memory, so that caches stay as they are."""
+        was_cold, self.cold = self.cold, False
+        try:
+            return [self.time(call, stream, own=True).seconds for _ in range(tries)]
+        finally:
+            self.cold = was_cold
 
     def stop_blocking(self) -> None:
         """Time without a blocking kernel from now on, and say so once."""
@@ -194,7 +224,7 @@ LONG_SECONDS = 0.05
 # Waiting for the whole device may take so much longer than for the stream, and so large a share, without suspicion.
 OVERHANG_SECONDS = 50e-6
 OVERHANG_SHARE = 0.2
-# An interval so close to that of nothing at all holds no kernel: the shortest takes about 2 µs, events are good to 0.5.
+# An interval so close to that of nothing at all holds no kernel: the shortest takes about 2 µs.
 EMPTY_SLACK_SECONDS = 0.5e-6
 EMPTY_SLACK_SHARE = 0.2
 # A stream is blocked for at least so long, and so many times as long as the host was seen to need.

@@ -40,8 +40,17 @@ OF_WORK = "work:"
 UNTOUCHED = "untouched-array"
 # The method where a workload only told its code: nothing was timed or counted.
 UNMEASURED = "unmeasured"
+# What a method ends with where caches were not flushed before a sample.
+WARM = "+warm"
 # In `detail`: a hash of what decides counts beside code and launch.
 INPUTS = "inputs"
+# In `detail`: what a launch that does nothing takes, in seconds, which stands in every sample; None where not known.
+FLOOR_SECONDS = "floor_seconds"
+
+
+def is_warm(method: str) -> bool:
+    """Return whether caches were not flushed before a sample, so that GB/s may exceed the memory's peak."""
+    return method.endswith(WARM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +90,8 @@ class Finding:
 class Measurement:
     """Hold all that was seen of one workload on one device. Bytes and seconds inside, GB/s at the edges.
 
-    method: how time was taken (``events+block``, ``events``, either with ``+graph``, ``clock``), or ``ptx`` where
-    traffic was counted instead.
+    method: how time was taken (``events+block``, ``events``, either with ``+graph``, ``clock``; ``+warm`` where caches
+    were not flushed), or ``ptx`` where traffic was counted instead.
     peak: None where the device's peak is unknown; utilization is then a share of the probe's bandwidth.
     tensor_flops: FLOP/s of tensor cores, where only the arrays' type tells the precision; None where it was said.
     counted: what one run reads and writes, each byte once, by an execution of its kernel on the CPU; what it wrote and
@@ -151,6 +160,11 @@ class Measurement:
         return self.rounds.host_seconds
 
     @property
+    def floor_seconds(self) -> float | None:
+        """Return how long a launch that does nothing takes, which is part of each sample; None where not known."""
+        return self.detail.get(FLOOR_SECONDS)
+
+    @property
     def bytes_moved(self) -> int:
         return self.traffic.bytes_moved
 
@@ -190,8 +204,8 @@ class Measurement:
 
     @property
     def least_by_bytes(self) -> Least | None:
-        """Return what one run needs by its bytes; None where the peak bandwidth is unknown."""
-        if self.peak is None:
+        """Return what one run needs by its bytes; None where the peak bandwidth is unknown, or a warm cache's."""
+        if self.peak is None or is_warm(self.method):
             return None
         explained = self.detail.get(EXPLAINED, {}).get("least_bytes")
         return least_of_bytes(self.traffic, self.counted, explained, self.peak.bytes_per_second)

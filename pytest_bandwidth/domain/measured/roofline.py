@@ -29,6 +29,10 @@ OVERHEAD_FOUND = "overhead-bound"
 GROWTH_FOUND = "doubled-batch"
 # Where a device without a queue tells what calling a kernel costs: a measurement's `detail`, in seconds.
 DISPATCH_SECONDS = "dispatch_seconds"
+# Where a GPU tells the SM clock that it counted: a measurement's `detail`, in MHz.
+SM_CLOCK_MHZ = "sm_clock_counted_mhz"
+# A finding of this code, and what it counts in `detail`: what a compute-bound run takes, whatever the clock.
+CYCLES = "cycles"
 # A finding of this code on a measurement is its bottleneck: what a suite's own model of an access pattern says.
 BOTTLENECK_FOUND = "bottleneck"
 # Less than this factor over what is needed is not worth a sentence.
@@ -93,9 +97,16 @@ def ridge_of(measurement: Measurement) -> Ridge | None:
 
 
 def with_regime(measurement: Measurement) -> Measurement:
-    """Add the regime, where the evidence tells one."""
-    found = regime_of(measurement)
-    return measurement if found is None else replace(measurement, regime=found.regime)
+    """Add the regime, where the evidence tells one, and a compute-bound run's cycles, where a clock was counted."""
+    found, clock_mhz, seconds = regime_of(measurement), measurement.detail.get(SM_CLOCK_MHZ), measurement.seconds
+    if found is None:
+        return measurement
+    told = replace(measurement, regime=found.regime)
+    if found.regime != "compute-bound" or not clock_mhz or not seconds:
+        return told
+    cycles = round(seconds * clock_mhz * 1e6)
+    said = Finding(CYCLES, f"one run takes {cycles:,} cycles of the SM clock, which was {clock_mhz:.0f} MHz")
+    return told.with_detail(CYCLES, cycles).with_finding(said)
 
 
 def with_doubled_batch(measurement: Measurement) -> Measurement:

@@ -16,7 +16,7 @@ from pytest_bandwidth.devices.host import limit_bytes
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric, Run
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.domain.verdict import Rule as Rules
@@ -47,7 +47,7 @@ from pytest_bandwidth.judging.evidence import (
 )
 from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Judged, Rule
 from pytest_bandwidth.judging.limits import Limits
-from pytest_bandwidth.judging.pairs import Looks, Pair
+from pytest_bandwidth.judging.pairs import Looks, Pair, floor_of_both
 from pytest_bandwidth.outcomes.outcome import Outcome
 
 # Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.
@@ -143,11 +143,12 @@ class PairsTaken:
 
     def of(self, label: str | None) -> list[Pair]:
         """Return the pairs in which both processes measured something valid."""
-        found = ((_figures(pair.head.get(label)), _figures(pair.base.get(label)), pair) for pair in self.pairs)
+        found = ((pair.head.get(label), pair.base.get(label), pair) for pair in self.pairs)
         return [
-            Pair(head, base, pair.drops.get(label), label in pair.alike and label in pair.drops)
+            Pair(here, there, pair.drops.get(label), label in pair.alike and label in pair.drops, *_floor(head, base))
             for head, base, pair in found
-            if head is not None and base is not None
+            if head is not None and (here := _figures(head)) is not None
+            if base is not None and (there := _figures(base)) is not None
         ]
 
     def is_same_code(self, label: str | None) -> bool:
@@ -380,7 +381,12 @@ def entry_of(key: str, rows: Sequence[Outcome], revision: Revision) -> Entry:
     )
 
 
-def _figures(row: Outcome | None) -> Metrics | None:
-    if row is None or not row.is_valid or not row.gbps:
-        return None
-    return Metrics(row.gbps, row.relative, row.probe_gbps)
+def _figures(row: Outcome) -> Metrics | None:
+    return Metrics(row.gbps, row.relative, row.probe_gbps) if row.is_valid and row.gbps else None
+
+
+def _floor(head: Outcome, base: Outcome) -> tuple[float, tuple[float, float]]:
+    """Return what no work takes of both processes' seconds, and those: one floor for both, so its error cancels."""
+    seconds = (head.seconds or math.inf, base.seconds or math.inf)
+    floors = [row.detail.get(FLOOR_SECONDS) or 0.0 for row in (head, base)]
+    return floor_of_both(min(floors), seconds), seconds

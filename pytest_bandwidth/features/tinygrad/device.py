@@ -125,7 +125,7 @@ class TinygradDevice(TimedDevice):
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Sample the workload beside its probe. Raises OutOfMemory, and whatever the workload raises."""
         data_bytes = workload.data_bytes(self.nbytes)
-        self._eviction.prepare(data_bytes)
+        self._eviction.prepare(data_bytes, cold=workload.cold)
         dispatch_seconds = self._dispatch_seconds
         self._watch.restart()
         noted = replace(workload, call=self._counts.around(workload.call))

@@ -82,6 +82,15 @@ def test_a_callable_of_any_kind_keeps_its_value_and_small_data_is_cold(device):
     assert "8 kB of data" in next(f.text for f in measurement.findings if f.code == "cache-evicted")
 
 
+def test_small_data_stay_in_the_cache_where_that_is_asked_for(device):
+    x = device.random((50, 40), "float32")
+    workload = Workload(lambda: x.sum(), Traffic(1 << 26, 0), reads=(x,))
+    warm, cold = (device.measure(replace(workload, cold=cold), SHORT, silent) for cold in (False, True))
+    assert (warm.method, cold.method) == ("clock+warm", "clock")
+    assert {"warm", "cache-evicted"} & {f.code for f in warm.findings} == {"warm"}
+    assert {"warm", "cache-evicted"} & {f.code for f in cold.findings} == {"cache-evicted"}
+
+
 def does_nothing():
     pass
 

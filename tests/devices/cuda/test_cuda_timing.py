@@ -286,6 +286,33 @@ def test_an_overhang_counts_where_it_is_large_and_every_run_has_it(runs: list[Pl
         refuse_overhang(runs)
 
 
+def test_the_floor_is_that_of_a_launch_that_does_nothing_found_once_for_each_graph(gpu: Gpu, timer: Timer) -> None:
+    asked = []
+
+    def nothing() -> Call:
+        asked.append(len(asked))
+        return plain(gpu, 3e-6)
+
+    assert timer.floor_seconds(None, nothing, None) == pytest.approx(3e-6 + EVENT_SECONDS)
+    assert timer.floor_seconds(4, nothing, None) == pytest.approx((3e-6 + EVENT_SECONDS) / 4)
+    timer.begin(cold=True)
+    assert timer.floor_seconds(None, nothing, None) == pytest.approx(3e-6 + EVENT_SECONDS)
+    assert asked == [0, 1]
+    assert gpu.filled == []
+    assert timer.event_step_seconds is None, "all intervals were the same"
+
+
+def test_there_is_no_floor_where_host_time_is_part_of_a_sample(gpu: Gpu, timer: Timer) -> None:
+    timer.stop_blocking()
+    assert timer.floor_seconds(None, lambda: plain(gpu), None) is None
+
+
+def test_the_step_of_event_times_is_the_least_difference(gpu: Gpu, timer: Timer) -> None:
+    seconds = iter([3e-6, 3.064e-6, 3.064e-6, 3.032e-6] * 4)
+    timer.floor_seconds(None, lambda: lambda: gpu.launch(next(seconds)), None)
+    assert timer.event_step_seconds == pytest.approx(32e-9)
+
+
 def test_an_empty_interval_is_told_from_a_short_one() -> None:
     refuse_empty(2.6e-6, 2.0e-6)
     with pytest.raises(UsageError):

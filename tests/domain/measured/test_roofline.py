@@ -8,9 +8,11 @@ from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.measured.roofline import (
     BOTTLENECK_FOUND,
+    CYCLES,
     DISPATCH_SECONDS,
     GROWTH_FOUND,
     OVERHEAD_FOUND,
+    SM_CLOCK_MHZ,
     bottleneck_of,
     interface_bytes_per_second,
     regime_of,
@@ -56,6 +58,17 @@ def test_a_share_that_tells_nothing_has_no_class_and_is_no_evidence_of_memory_bo
         row = measured(seconds, Traffic(10**6, 0), probe_gbps=1, flop_declared=False)
         assert outcome_of("t.py::t", "t.py::t", row, decision, "").utilization_class == share
         assert (regime_of(row) is None) is (share is None)
+
+
+@pytest.mark.parametrize(
+    ("flop", "clock_mhz", "cycles"), [(10**10, 1410.0, 1_410_000), (10**10, None, None), (10**6, 1410.0, None)]
+)
+def test_a_compute_bound_run_says_its_cycles(flop, clock_mhz, cycles):
+    row = measured(1e-3, Traffic(10**6, 0, flop), peak=Peak(1e12, ""), peak_flops=1e13)
+    told = with_regime(row.with_detail(SM_CLOCK_MHZ, clock_mhz))
+    said = [finding.text for finding in told.findings if finding.code == CYCLES]
+    assert told.detail.get(CYCLES) == cycles
+    assert said == ([] if cycles is None else ["one run takes 1,410,000 cycles of the SM clock, which was 1410 MHz"])
 
 
 def test_a_memory_interface_carries_its_lines_times_their_rate():

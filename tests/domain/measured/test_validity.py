@@ -15,6 +15,7 @@ from pytest_bandwidth.domain.measured.validity import (
     interleaved_measurement,
     validated,
     why_invalid,
+    why_no_evidence,
 )
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -63,6 +64,16 @@ def test_a_write_above_the_peak_that_a_cache_may_have_kept_is_told_to_write_more
     assert (
         "; up to 96 MB of the 1 GB that it writes may stay in the cache at its end: write 1.54 GB" in text
     ) == advised
+
+
+@pytest.mark.parametrize(("method", "code"), [("events", "faster-than-light"), ("events+warm", None)])
+def test_a_warm_cache_may_give_more_than_the_memorys_peak(method, code):
+    device = DeviceIdentity("cuda", "A GPU", None, "g", timed_on="gpu")
+    peak, rounds = Peak(9e11, "sheet"), Rounds(kernel_seconds=(1e-3,))
+    invalid = why_invalid(Measurement(None, Traffic(10**9, 0), device, method, rounds, peak))
+    assert (invalid and invalid.code) == code
+    why = why_no_evidence({"gbps": 1000.0, "method": method}, peak)
+    assert (why is None) == (code is None)
 
 
 @pytest.mark.parametrize(("users", "code"), [(2000.0, None), (900.0, "faster-than-light")])

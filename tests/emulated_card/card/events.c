@@ -1,6 +1,8 @@
 #include "devices.h"
+#include "settings.h"
 #include "streams.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { STOPPED = -1, NOT_READY = 600, INVALID_HANDLE = 400, CAPTURED_EVENT = 907, EVENT_NS = 500, DISABLE_TIMING = 2 };
@@ -12,7 +14,7 @@ typedef struct record {
     card_stream *stream;
     uint64_t number;
     const card_graph *capture; /* that it is part of, if any: then it is done at no time */
-    double ns;
+    double ns, told_ns; /* as it was, and as the card's clock steps */
     bool done;
 } record;
 
@@ -25,6 +27,8 @@ static int run_record(card_work *work, card_stream *stream, double start_ns, dou
     record *noted = (record *)work;
     (void)stream;
     *end_ns = noted->ns = start_ns + EVENT_NS;
+    const double step = card_settings_now()->event_step_ns;
+    noted->told_ns = step > 0 ? step * floor(noted->ns / step) : noted->ns;
     noted->done = true;
     return 0;
 }
@@ -116,6 +120,6 @@ int card_event_elapsed(card_event *start, card_event *end, float *milliseconds) 
     if (!start->last || !end->last || (start->flags | end->flags) & DISABLE_TIMING) return INVALID_HANDLE;
     if (start->last->capture || end->last->capture) return CAPTURED_EVENT;
     if (!start->last->done || !end->last->done) return NOT_READY;
-    *milliseconds = (float)((end->last->ns - start->last->ns) * 1e-6);
+    *milliseconds = (float)((end->last->told_ns - start->last->told_ns) * 1e-6);
     return 0;
 }

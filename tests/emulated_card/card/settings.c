@@ -63,6 +63,8 @@ static card_settings read_settings(void) {
     s.timer_step_ns = (int)card_setting_number("TIMER_STEP_NS", 32);
     s.pace.memory = card_setting_number("MEMORY_PACE", 1);
     s.pace.clock = card_setting_number("CLOCK_PACE", 1);
+    s.pace.launch_ns = card_setting_number("LAUNCH_NS", 0);
+    s.event_step_ns = card_setting_number("EVENT_STEP_NS", 0);
     s.clock_in_use_mhz = s.model.sm_clock_mhz * s.pace.clock;
     s.jitter = card_setting_number("JITTER", 0.003);
     s.process_jitter = card_setting_number("PROCESS_JITTER", 0.002);

@@ -12,6 +12,7 @@ typedef struct card_settings {
     const char *driver_version;
     card_pace pace;
     double clock_in_use_mhz;
+    double event_step_ns; /* by which events' times step; 0: they do not */
     double jitter, process_jitter; /* standard deviations: of a kernel's times, of a kernel's mean between processes */
     uint64_t seed;
 } card_settings;

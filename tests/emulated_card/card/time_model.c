@@ -66,7 +66,7 @@ double card_kernel_ns(const card_model *model, const card_pace *pace, const card
                                    account->shared_atomics.passes);
     const uint64_t bus = account->bus_bytes_read > account->bus_bytes_written ? account->bus_bytes_read
                                                                               : account->bus_bytes_written;
-    double ns = CARD_LAUNCH_NS;
+    double ns = pace->launch_ns > 0 ? 0 : CARD_LAUNCH_NS;
     at_least(&ns, dram_ns(model, pace, &account->dram));
     at_least(&ns, (double)account->l2_sectors * CARD_SECTOR_BYTES / (model->l2_gb_s * l2_share));
     at_least(&ns, (double)bus / model->bus_gb_s); /* both ways at once */
@@ -78,7 +78,7 @@ double card_kernel_ns(const card_model *model, const card_pace *pace, const card
     at_least(&ns, (double)account->integer / (sms * model->integer * ghz));
     at_least(&ns, (double)account->special / (sms * model->special * ghz));
     at_least(&ns, (double)account->longest_warp_cycles / ghz + (double)account->waited_ns);
-    return ns;
+    return pace->launch_ns + ns;
 }
 
 double card_copy_ns(

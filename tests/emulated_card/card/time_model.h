@@ -22,6 +22,7 @@ typedef struct card_model {
 typedef struct card_pace {
     double memory; /* of the memory's bandwidth */
     double clock;  /* of the maximum SM clock: what throttling lowers */
+    double launch_ns; /* start and drain, added to a kernel's work; 0: no kernel takes less than CARD_LAUNCH_NS */
 } card_pace;
 
 /* The model of that name, or NULL. card_models: all, ended by one without a name. */
