@@ -33,6 +33,7 @@ from pytest_bandwidth.features.honest.reference import compared, copied, expecte
 from pytest_bandwidth.features.honest.tampering import is_foreign, replaced
 from pytest_bandwidth.fixture.watched import Reference, Watch, Watched
 from pytest_bandwidth.frameworks.arrays import arrays_in
+from pytest_bandwidth.options.errors import UserHookFailed, WorkloadFailed, named_failures
 
 # Every fourth sample, as drawn, has the first one's inputs, and poisoned outputs; the others have changed inputs.
 PLAIN_SHARE = 0.25
@@ -131,6 +132,8 @@ class WorkWatch(Watch):
         # By the reference, of this sample's inputs; None where the result is not compared.
         self._wanted: list[Any] | None = None
         self._changed: _Input | None = None
+        # Whether the work raised on other values of its inputs: then they stay as they are.
+        self._raises = False
         self._is_plain = self._is_watched = self._has_begun = False
         if self._device.identity.counts_only and self._why_not is None:  # no sample tells when
             if honest and work.setup is not None:
@@ -198,9 +201,16 @@ class WorkWatch(Watch):
             if not self._has_function or (changes >= 2 and state.compared >= FEWEST_COMPARED):
                 return
             state.compared += 1
-        self._wanted = expected_arrays(self._reference, self._watched.args, self._watched.keywords, self._written)
+        watched = self._watched
+        try:
+            with named_failures("check="):
+                self._wanted = expected_arrays(self._reference, watched.args, watched.keywords, self._written)
+        except UserHookFailed:
+            if not self.recovers():
+                raise
+            self._is_plain, self._changed, self._wanted = True, None, state.wanted
         if self._changed is None:
-            state.wanted = self._wanted
+            state.wanted = self._wanted or []
 
     def _begin(self) -> None:
         """Keep what arrays hold before the first run."""
@@ -225,7 +235,9 @@ class WorkWatch(Watch):
         self._held, self._undeclared = written, []
 
     def _changeable(self) -> list[_Input]:
-        """Return the inputs that are floating-point, or of whole numbers where none is."""
+        """Return the inputs that are floating-point, or of whole numbers where none is; none where the work raised."""
+        if self._raises:
+            return []
         given = [*self._inputs, *(_Input(view) for view, _ in self._held if view in self._in_place)]
         changeable = [one for one in given if one.view.is_writable]
         floating = [one for one in changeable if one.view.is_floating]
@@ -269,6 +281,14 @@ class WorkWatch(Watch):
                 self._judge_changed(state, found)
         if self._honest and state.samples == LOOK_AT_CLOCK:
             self._look_at_clock(state)
+
+    def recovers(self) -> bool:
+        """Give a changed input its contents back, and change none from now on."""
+        if self._region is None:
+            return False
+        self._region.restore()
+        self._region, self._raises = None, True
+        return True
 
     def _results(self, state: _Place) -> list[View]:
         return [*self._outputs, *self._in_place, *state.returned]
@@ -487,7 +507,13 @@ class WorkWatch(Watch):
             self._is_watched = True
             self._before(self._places[place], plain=plain)
 
-        value = self._watched.run(replace(workload, setup=prepare))
+        prepared = replace(workload, setup=prepare)
+        try:
+            value = self._watched.run(prepared)
+        except WorkloadFailed:
+            if not self.recovers():
+                raise
+            value = self._watched.run(prepared)
         self.after(place, value)
 
     def _calls_reference(self, place: int, workload: Workload) -> bool:
@@ -518,7 +544,7 @@ class WorkWatch(Watch):
         watched, run_with = self._watched, self._watched.run_with
         floating = (one for one in self._inputs if one.view.is_floating and one.view.is_writable)
         one = next((one for one in floating if not self._overlaps_others(one)), None)
-        if one is None or self._held or state.finding is not None or workload.setup is not None:
+        if one is None or self._raises or self._held or state.finding is not None or workload.setup is not None:
             return
         try:
             kept, memo = one.view.copy(), dict[int, Any]()
@@ -528,26 +554,28 @@ class WorkWatch(Watch):
             return
         there = [view_of(self._device, view.name, memo.get(id(view.own))) for view in (one.view, *self._outputs)]
         moved = [view for view in there if view is not None]
-        # What is declared may not be among the arguments.
         results = None
-        if run_with is not None and len(moved) == len(there):
-            changed_region(moved[0], self._generator, "all")
-            for view in moved[1:]:
-                view.poison()
-            value = self._run_unchanging(state, moved[0], one.view.name, lambda: run_with(args, keywords))
-            results = [*moved[1:], *self._returned(_Place(), value)]
-            # The next run may return the same memory.
-            results = [replace(view, array=view.copy()) for view in results]
-            one.view.write(moved[0].array)
-        else:
-            changed_region(one.view, self._generator, "all")
         try:
+            # What is declared may not be among the arguments.
+            if run_with is not None and len(moved) == len(there):
+                changed_region(moved[0], self._generator, "all")
+                for view in moved[1:]:
+                    view.poison()
+                value = self._run_unchanging(state, moved[0], one.view.name, lambda: run_with(args, keywords))
+                results = [*moved[1:], *self._returned(_Place(), value)]
+                # The next run may return the same memory.
+                results = [replace(view, array=view.copy()) for view in results]
+                one.view.write(moved[0].array)
+            else:
+                changed_region(one.view, self._generator, "all")
             value = self._run_unchanging(state, one.view, one.view.name, lambda: watched.run(workload))
             expected = [view.array for view in (*self._outputs, *self._returned(_Place(), value))]
             comparable = results if results is not None and len(results) == len(expected) else None
             if comparable is not None and compared(_CLOSE, comparable, expected, self._device) is not None:
                 told = "on arrays at other addresses it gives another result: it works on those of an earlier call"
                 state.refute("moved-inputs", told)
+        except WorkloadFailed:
+            return  # it takes no such values
         finally:
             one.view.write(kept)
 
