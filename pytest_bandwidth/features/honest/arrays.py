@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,15 +12,19 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import Device
 from pytest_bandwidth.devices.contents import sums_of
+from pytest_bandwidth.devices.host import usable_processors
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.frameworks.arrays import framework_of
 from pytest_bandwidth.frameworks.base import span_of
 
-# A host folds larger arrays to so many words before it mixes them: at the speed of its memory, and a difference shows.
-FOLD_WORDS = 1 << 13
+# A host folds larger arrays to so many words before it mixes them, at the speed of its memory. Values that change
+# places by a multiple of that would not show: it is odd, and drawn for each process.
+FOLD_WORDS = 6145 + 2 * secrets.randbelow(1024)
 # A region that is changed between samples has this share of the array: few elements that a cheat looks at lie in it
 # seldom, and the rows that a sparse access reads often.
 REGION_SHARE = 16
+# Fewer bytes are not worth a thread.
+PART_BYTES = 1 << 22
 # So often a place is drawn to take other values from: few places are too near, or hold the same.
 MOST_DRAWN = 32
 # Halves change places by so many elements at a time.
@@ -64,7 +71,8 @@ class View:
         if folded < 2:
             return sums_of(data)
         words = data[: data.size - rest].view("u8").reshape(folded, FOLD_WORDS)
-        return sums_of(np.add.reduce(words, axis=0)), sums_of(data[data.size - rest :])
+        sums = _on_all_processors(lambda part: np.add.reduce(part, axis=0), words)
+        return sums_of(np.add.reduce(sums, axis=0)), sums_of(data[data.size - rest :])
 
     def copy(self) -> Any:
         """Return a copy of the contents. Raises OutOfMemory."""
@@ -83,7 +91,10 @@ class View:
             self.xp.logical_not(self.array, out=self.array)
             return
         bits = self.bits()
-        self.xp.invert(bits, out=bits)
+        if self.xp is np:
+            _on_all_processors(lambda part: np.invert(part, out=part), bits)
+        else:
+            self.xp.invert(bits, out=bits)
         if not (self.array.flags.c_contiguous or self.array.flags.f_contiguous):
             self.array[...] = bits.view(self.array.dtype).reshape(self.array.shape)
 
@@ -105,6 +116,22 @@ class View:
         if array.flags.c_contiguous:
             return array.reshape(-1)
         return array.T.reshape(-1) if array.flags.f_contiguous else array
+
+
+def _on_all_processors(function: Callable[[Any], Any], array: Any) -> list[Any]:
+    """Return what a function returns for each part of a host's array; for small ones in this thread."""
+    count = min(len(usable_processors()), array.nbytes // PART_BYTES)
+    if count < 2:
+        return [function(array)]
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(function, np.array_split(array, count)))
+
+
+def extreme_of(view: View, kind: str) -> int | None:
+    """Return the place of the "largest" or "smallest" element of `View.parts`; None for what has none."""
+    if view.array.dtype.kind not in "biuf" or not view.array.size:
+        return None
+    return int(getattr(view.parts(), "argmax" if kind == "largest" else "argmin")())
 
 
 @dataclass(slots=True)
@@ -175,13 +202,15 @@ class Halves:
         self.swap()
 
 
-def changed_region(view: View, generator: np.random.Generator, kind: str) -> Region | Halves | None:
+def changed_region(
+    view: View, generator: np.random.Generator, kind: str, extreme: int | None = None
+) -> Region | Halves | None:
     """Overwrite a region of an array with values from elsewhere in it; None where all values are the same.
 
     Values stay among those that the array has: what computes an index of them finds it in bounds. Where they never
     fall, they do not afterwards.
     kind: "any" changes a region that is drawn, "one" a single element, "all" every one; "largest" and "smallest" those
-    elements, since some results tell only them.
+    elements, since some results tell only them. extreme: where that one is.
     """
     parts = view.parts()
     count = len(parts)
@@ -194,9 +223,8 @@ def changed_region(view: View, generator: np.random.Generator, kind: str) -> Reg
     row = max(1, parts.size // count)
     size = max(count // REGION_SHARE, 1 + ordered) if kind in ("all", "any") or ordered else 1
     start = int(generator.integers(0, count - size + 1))
-    if kind in ("largest", "smallest") and view.array.dtype.kind in "biuf":
-        flat = int(getattr(parts, "argmax" if kind == "largest" else "argmin")())
-        start = min(max(flat // row - size // 2, 0), count - size)
+    if extreme is not None:
+        start = min(max(extreme // row - size // 2, 0), count - size)
     held = parts[start : start + size].copy()
     for _ in range(MOST_DRAWN):
         other = int(generator.integers(0, count - size + 1))

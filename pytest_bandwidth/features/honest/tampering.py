@@ -68,10 +68,11 @@ def _replaced_in_package() -> str | None:
         own = (one for one in list(vars(module).values()) if isinstance(one, type) and one.__module__ == module_name)
         spaces += [(f"{module_name}.{one.__qualname__}", dict(vars(one))) for one in own if one is not Clock]
         for space, members in spaces:
-            values = list(map(_inner, members.values()))
-            seen = [id(getattr(value, "__code__", value)) for value in values]
+            found = members.values()
+            seen = [id(value.__code__) if type(value) is FunctionType else id(value) for value in found]
             if _SEEN.get(space) == seen:
                 continue  # nothing there is another one than when it was looked at
+            values = list(map(_inner, found))
             for name, value in zip(list(members), values, strict=True):
                 if name == "__loader__":  # of whoever hooks imports, as coverage tools do; nothing is measured by it
                     continue

@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from pytest_bandwidth.features.honest.arrays import (
     Region,
     View,
     changed_region,
+    extreme_of,
     is_ordered,
     overlap,
     place_in,
@@ -48,16 +50,20 @@ KINDS_COMPARED = ("one", "all", *KINDS)
 FEWEST_COMPARED = 4
 # Then so many runs show what is kept from the call before: with changed inputs, the first ones, and either as drawn.
 MIXED_TRIALS = 8
+# To look at samples takes this share of the measurement's time at most, after the first ones.
+LOOKING_SHARE, ALWAYS_LOOKED_AT = 0.12, 6
+# So many numbers are not the same twice by chance, where other values of an input are changed.
+LARGE_RESULT = 64
 # What is wrong after a sample and right so much later was done by a thread, or on a stream, that nobody waited for.
-LATER_SECONDS, FIRST_SECONDS = 0.3, 0.03
+LATER_SECONDS, FIRST_SECONDS = 0.3, 0.02
 # At this sample the clock is looked at, and at the end.
 LOOK_AT_CLOCK = 9
 # What two runs on the same values must agree to, wherever their arrays lie: sums may be added up in another order.
 _CLOSE = Reference(None, rtol=1e-3, atol=1e-5)
 DISABLED = "disabled"
 NO_ARRAY = "found no array that the work writes or returns"
-# Trials after the samples end after so long, once there is one of each kind.
-TRIAL_SECONDS = 0.5
+# Trials after the samples take so long, or this share of the time of the rounds, with one of each kind at least.
+TRIAL_SECONDS, TRIAL_SHARE = 0.06, 0.03
 
 
 @dataclass(slots=True)
@@ -79,6 +85,7 @@ class _Place:
     # By the reference, of the first inputs.
     wanted: list[Any] = field(default_factory=list)
     others: set[object] = field(default_factory=set)
+    last: object = None
     value: object = None
     returned: list[View] = field(default_factory=list)
     # In how many samples each input was changed, and how many of these changes showed in the result; by its name.
@@ -129,9 +136,13 @@ class WorkWatch(Watch):
         self._undeclared = [one for one in known if not any(overlap(one.own, other.own) for other in declared)]
         self._held: list[tuple[View, Any]] = []
         self._region: Region | Halves | None = None
+        # Where inputs have their largest and smallest elements.
+        self._extremes: dict[tuple[str, str], int | None] = {}
         # By the reference, of this sample's inputs; None where the result is not compared.
         self._wanted: list[Any] | None = None
         self._changed: _Input | None = None
+        # Samples, those looked at, and what that took.
+        self._taken, self._looked_at, self._looking_seconds, self._started = 0, 0, 0.0, time.monotonic()
         # Whether the work raised on other values of its inputs: then they stay as they are.
         self._raises = False
         self._is_plain = self._is_watched = self._has_begun = False
@@ -152,8 +163,19 @@ class WorkWatch(Watch):
     def before(self, place: int) -> None:
         """Poison outputs or change an input before a sample, and give arrays that the work changes their contents."""
         self._is_watched = place < len(self._places) and self._sees_samples
+        if not self._is_watched:
+            return
+        # As many samples are looked at as a share of the time allows, drawn so that no work can know which.
+        now, self._taken = time.monotonic(), self._taken + 1
+        seconds_each = (now - self._started) / self._taken
+        self._is_watched = (
+            self._looked_at < ALWAYS_LOOKED_AT
+            or self._generator.random() * self._looking_seconds <= LOOKING_SHARE * seconds_each * self._looked_at
+        )
         if self._is_watched:
             self._before(self._places[place])
+            self._looked_at += 1
+            self._looking_seconds += time.monotonic() - now
 
     def _before(self, state: _Place, *, plain: bool | None = None) -> None:
         state.samples += 1
@@ -251,7 +273,12 @@ class WorkWatch(Watch):
         one = min(among, key=lambda one: state.changes[one.view.name])
         kinds = KINDS_COMPARED if self._has_function else KINDS
         kind = kinds[state.changes[one.view.name] % len(kinds)]
-        self._region = changed_region(one.view, self._generator, kind)
+        extreme = None
+        if kind in ("largest", "smallest"):
+            if (one.view.name, kind) not in self._extremes:
+                self._extremes[one.view.name, kind] = extreme_of(one.view, kind)
+            extreme = self._extremes[one.view.name, kind]
+        self._region = changed_region(one.view, self._generator, kind, extreme)
         self._changed = None if self._region is None else one
         return self._region is not None
 
@@ -259,13 +286,14 @@ class WorkWatch(Watch):
         """Look at what a sample left, and give a changed input its contents back."""
         if not self._is_watched:
             return
-        state = self._places[place]
+        state, now = self._places[place], time.monotonic()
         try:
             self._after(state, value)
         finally:
             if self._region is not None:
                 self._region.restore()
                 self._region = None
+            self._looking_seconds += time.monotonic() - now
 
     def _after(self, state: _Place, value: object) -> None:
         if state.finding is not None or self._why_not is not None:
@@ -279,6 +307,7 @@ class WorkWatch(Watch):
                 self._judge_other(state)
             elif not self._is_plain:
                 self._judge_changed(state, found)
+            state.last = found
         if self._honest and state.samples == LOOK_AT_CLOCK:
             self._look_at_clock(state)
 
@@ -418,6 +447,9 @@ class WorkWatch(Watch):
             state.changes[name] += 1
             state.shown[name] += shows
             state.others.add(found)
+            is_large = sum(view.array.size for view in self._results(state)) >= LARGE_RESULT
+            if shows and is_large and found == state.last:
+                state.refute("stale-result", "the result is that of the call before, which had other inputs")
         self._compare(state, "wrong-result" if shows else "stale-result")
 
     def _compare(self, state: _Place, what: str = "wrong-result") -> None:
@@ -461,7 +493,7 @@ class WorkWatch(Watch):
             else:
                 self._trial(place, workload)
         if state.finding is None and self._honest:
-            self._try(place, state, workload)
+            self._try(place, state, workload, max(TRIAL_SECONDS, TRIAL_SHARE * measurement.rounds.wall_seconds))
         if state.finding is None and not self._device.identity.counts_only:
             called = self._calls_reference(place, workload)  # its last run is of the test's own inputs
             if not self._honest:
@@ -471,9 +503,12 @@ class WorkWatch(Watch):
             measurement = replace(measurement, value=state.value)
         return measurement if state.finding is None else measurement.refuted(state.finding)
 
-    def _try(self, place: int, state: _Place, workload: Workload) -> None:
-        """Change inputs until each showed, or did not show often enough; then judge which did."""
-        counts_only, until = self._device.identity.counts_only, time.monotonic() + TRIAL_SECONDS
+    def _try(self, place: int, state: _Place, workload: Workload, seconds: float) -> None:
+        """Change inputs until each showed, or did not show often enough; then judge which did.
+
+        seconds: where the device times, trials end after so long, once there is one of each kind.
+        """
+        counts_only, until = self._device.identity.counts_only, time.monotonic() + seconds
         fewest = len(KINDS_COMPARED) if self._has_function else len(KINDS) if counts_only else FEWEST_CHANGES
         among = self._changeable()
         if counts_only:
@@ -482,7 +517,8 @@ class WorkWatch(Watch):
             if state.finding is not None or all(state.changes[one.view.name] >= fewest for one in among):
                 break
             self._trial(place, workload, plain=False)
-            if self._changed is None or (time.monotonic() > until and not counts_only):
+            each_kind = all(state.changes[one.view.name] >= len(KINDS) for one in among)
+            if self._changed is None or (time.monotonic() > until and each_kind and not counts_only):
                 break
         for one in () if self._has_function else among:  # a reference tells what has to show
             changes, shown = state.changes[one.view.name], state.shown[one.view.name]
@@ -537,56 +573,64 @@ class WorkWatch(Watch):
         return called
 
     def _move(self, state: _Place, workload: Workload) -> None:
-        """Run the work on other values: on copies at other addresses, then where its arrays are.
-
-        Both must come to the same result, and leave the inputs as they are.
-        """
+        """Run the work on other values of an input, and on a copy of it at another address: the result is the same."""
         watched, run_with = self._watched, self._watched.run_with
         floating = (one for one in self._inputs if one.view.is_floating and one.view.is_writable)
         one = next((one for one in floating if not self._overlaps_others(one)), None)
         if one is None or self._raises or self._held or state.finding is not None or workload.setup is not None:
             return
-        try:
-            kept, memo = one.view.copy(), dict[int, Any]()
-            args = [copied(given, memo) for given in watched.args]
-            keywords = {name: copied(given, memo) for name, given in watched.keywords.items()}
-        except (MemoryError, OutOfMemory):
+        if is_ordered(one.view):  # it may have to stay so
             return
-        there = [view_of(self._device, view.name, memo.get(id(view.own))) for view in (one.view, *self._outputs)]
-        moved = [view for view in there if view is not None]
-        results = None
         try:
-            # What is declared may not be among the arguments.
-            if run_with is not None and len(moved) == len(there):
-                changed_region(moved[0], self._generator, "all")
-                for view in moved[1:]:
-                    view.poison()
-                value = self._run_unchanging(state, moved[0], one.view.name, lambda: run_with(args, keywords))
-                results = [*moved[1:], *self._returned(_Place(), value)]
-                # The next run may return the same memory.
-                results = [replace(view, array=view.copy()) for view in results]
-                one.view.write(moved[0].array)
-            else:
-                changed_region(one.view, self._generator, "all")
-            value = self._run_unchanging(state, one.view, one.view.name, lambda: watched.run(workload))
-            expected = [view.array for view in (*self._outputs, *self._returned(_Place(), value))]
-            comparable = results if results is not None and len(results) == len(expected) else None
-            if comparable is not None and compared(_CLOSE, comparable, expected, self._device) is not None:
-                told = "on arrays at other addresses it gives another result: it works on those of an earlier call"
-                state.refute("moved-inputs", told)
-        except WorkloadFailed:
-            return  # it takes no such values
-        finally:
-            one.view.write(kept)
+            with _halves_swapped(one.view):
+                here = self._run_unchanging(state, one.view, lambda: watched.run(workload))
+                digest, memo = self._digest_of(here), dict[int, Any]()
+                args = [copied(given, memo, id(one.view.own)) for given in watched.args]
+                keywords = {name: copied(given, memo, id(one.view.own)) for name, given in watched.keywords.items()}
+            if run_with is None or not memo:
+                return  # what is declared is not among the arguments
+            for view in self._outputs:
+                view.poison()
+            there = run_with(args, keywords)
+            if self._digest_of(there) == digest:
+                return
+            # Sums may be added up in another order.
+            results = [replace(view, array=view.copy()) for view in self._results_of(there)]
+            with _halves_swapped(one.view):
+                expected = [view.array for view in self._results_of(watched.run(workload))]
+                if len(results) != len(expected) or compared(_CLOSE, results, expected, self._device) is None:
+                    return
+            told = "on arrays at other addresses it gives another result: it works on those of an earlier call"
+            state.refute("moved-inputs", told)
+        except (WorkloadFailed, MemoryError, OutOfMemory):
+            return  # it takes no such values, or there is no room for a copy
+
+    def _results_of(self, value: object) -> list[View]:
+        return [*self._outputs, *self._returned(_Place(), value)]
+
+    def _digest_of(self, value: object) -> object:
+        return tuple(view.digest() for view in self._results_of(value))
 
     def _overlaps_others(self, one: _Input) -> bool:
         """Return whether an input shares memory with another one: copies of both would not."""
         return any(other is not one and overlap(one.view.own, other.view.own) for other in self._inputs)
 
-    def _run_unchanging(self, state: _Place, view: View, name: str, run: Callable[[], object]) -> object:
-        """Run the work, which must leave an input as it is; name: what a message calls it."""
+    def _run_unchanging(self, state: _Place, view: View, run: Callable[[], object]) -> object:
+        """Run the work, which must leave an input as it is."""
         before = view.digest()
         value = run()
         if view.digest() != before:
-            state.refute("input-modified", f"{name} was changed by the work, which does not declare it as written")
+            told = f"{view.name} was changed by the work, which does not declare it as written"
+            state.refute("input-modified", told)
         return value
+
+
+@contextmanager
+def _halves_swapped(view: View) -> Iterator[None]:
+    """Let an input hold its values in other places meanwhile."""
+    halves = Halves(view.parts())
+    halves.swap()
+    try:
+        yield
+    finally:
+        halves.restore()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.open import open_device
-from pytest_bandwidth.features.honest.arrays import changed_region, is_ordered, overlap, view_of
+from pytest_bandwidth.features.honest.arrays import Halves, changed_region, extreme_of, is_ordered, overlap, view_of
 
 RNG = np.random.default_rng(5)
 DTYPES = ("u1", "i2", "f2", "f4", "f8", "c8", "c16", "?")
@@ -47,12 +47,23 @@ def test_one_changed_bit_shows_in_the_hash_of_a_large_array(device, place):
     assert view.digest() != digest
 
 
+@pytest.mark.parametrize("size", [1 << 16, 1 << 18, 3 << 17])
+def test_halves_that_change_places_show_in_the_hash(device, size):
+    view = view_of(device, "x", filled(size, "f4"))
+    digest, halves = view.digest(), Halves(view.parts())
+    assert halves.swap()
+    assert view.digest() != digest
+    halves.restore()
+    assert view.digest() == digest
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", ["all", "any", "largest", "one", "smallest"])
 def test_a_changed_region_holds_the_arrays_own_values_and_is_given_back(device, kind, layout):
     array = LAYOUTS[layout](RNG.random((500, 300)).astype("f4"))
     before = array.copy()
-    region = changed_region(view_of(device, "x", array), RNG, kind)
+    view = view_of(device, "x", array)
+    region = changed_region(view, RNG, kind, extreme_of(view, kind) if kind in ("largest", "smallest") else None)
     changed = array != before
     assert changed.any()
     assert kind in ("all", "any") or np.count_nonzero(changed.any(axis=1)) == 1
