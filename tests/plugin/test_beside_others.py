@@ -11,11 +11,12 @@ from user_project import COPY
 
 # Fails and is measured again, in new processes.
 SLOW = COPY.replace("def test", "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test")
-FEATURES = ("counters", "explain", "exports", "fleet", "history", "html", "tinygrad", "traffic")
+FEATURES = ("counters", "explain", "exports", "fleet", "history", "honest", "html", "tinygrad", "traffic")
 # Every run of pytest waits for these, and for no other module that pytest has not loaded anyway.
 AT_START = {
     "pytest_bandwidth",
-    *(f"pytest_bandwidth.{name}" for name in ("domain", "domain.values", "features", "hooks", "plugin", "registry")),
+    *(f"pytest_bandwidth.{name}" for name in ("domain", "domain.clock", "domain.values", "features", "hooks")),
+    *(f"pytest_bandwidth.{name}" for name in ("plugin", "registry")),
     *(f"pytest_bandwidth.{name}" for name in ("options", "options.options", "options.settings", "suite")),
     *(f"pytest_bandwidth.features.{name}" for name in FEATURES),
 }

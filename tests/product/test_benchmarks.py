@@ -22,6 +22,7 @@ SMALLEST = {
         r"\| streams \| pytest-benchmark, min:5% \| \d of 1 ",
     ),
     "history.py": (("--runs=60", "--tests=8", "--repeat=1", "--skip-change-points"), r"SQL"),
+    "honest.py": (("--pairs=1", "--mib=3"), r"ratio +\d(?s:.*)plain_again"),
     "kernel_facts.py": (("--operation=copy",), r"\| copy-wide \| copy_f32x4 \| \d+ \| 0 \| 64 \| 100% \| 16.0 \|"),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
     "pairs_simulation.py": (("--trials=20",), r"two speeds"),
@@ -47,7 +48,7 @@ ELSEWHERE = {"arena.py", "card_judging.py", "card_mutations.py", "demo.py", "gpu
 ELSEWHERE |= {"gpu_session.py", "pictures.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
-    **dict.fromkeys(("ceiling.py", "gate.py", "in_turn.py", "overhead.py"), MEASURES),
+    **dict.fromkeys(("ceiling.py", "gate.py", "honest.py", "in_turn.py", "overhead.py"), MEASURES),
     "history.py": ("duckdb", "history"),
     "report.py": ("vl_convert", "report"),
     **dict.fromkeys(("code_identity.py", "kernel_facts.py", "traffic.py"), ("cuda.bindings", "traffic")),
