@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,15 @@ from pytest_bandwidth.devices.cuda.kernels import (
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.runtime import mute_lost_context
-from pytest_bandwidth.devices.cuda.timing import Timer, calibrate, launch_blocking, load, needs_flush, settle
+from pytest_bandwidth.devices.cuda.timing import (
+    Timer,
+    calibrate,
+    launch_blocking,
+    load,
+    needs_flush,
+    refuse_empty,
+    settle,
+)
 from pytest_bandwidth.devices.numpy_arrays import (
     WHOLE_KINDS,
     WORD_BYTES,
@@ -417,6 +426,9 @@ class CudaDevice(TimedDevice):
             try:
                 calibrate(self._timer, workload)
                 measurement = measure_timed(self, workload, budget, progress)
+                empty = self._timer.known_empty_seconds
+                if self._timer.blocked and self._in_graph is None and empty is not None and measurement.samples:
+                    refuse_empty(median(measurement.samples), empty)  # it may have moved away since calibration
                 return replace(
                     measurement,
                     findings=(*measurement.findings, *self._findings(before, measurement)),

@@ -41,6 +41,21 @@ def side_stream(given):
     return run
 
 
+@cheat("stream", THREEFOLD, LATER, REFUSED)
+def side_stream_after_some_calls(given):
+    side, calls = cupy.cuda.Stream(non_blocking=True), []
+
+    def run(x, y):
+        calls.append(None)
+        if len(calls) < 20:
+            launch(x, y)
+        else:
+            with side:
+                launch(x, y)
+
+    return run
+
+
 @cheat("stale", RETURNED, STALE, REFUSED)
 def by_address(given):
     kept = {}
