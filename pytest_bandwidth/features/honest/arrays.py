@@ -160,6 +160,8 @@ def view_of(device: Device, name: str, array: Any) -> View | None:
                 return None  # of a type that CuPy has not
     if found is None or found.dtype.hasobject or found.dtype.kind in "OSUMm":
         return None
+    if found.dtype.names is not None or found.dtype.char in "gG":
+        return None  # between their numbers are bytes that nothing has to write
     return View(name, array, found, device)
 
 
