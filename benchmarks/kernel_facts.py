@@ -33,7 +33,7 @@ from pytest_bandwidth.suite.operations.model import KernelStep, Operation
 
 HEADER = ("operation", "kernel", "registers", "local", "under way", "by 16 bytes", "sectors a request")
 MOVED_BYTES = 2**18
-# Both notations of an instruction: opcode, then operands, of which the first is the destination.
+# PTX and SASS write an instruction alike: the opcode, then the operands. The first operand is the destination.
 _INSTRUCTION = re.compile(r"^\s*(?:@!?\S+\s+)?([A-Za-z][\w.:]*)\s*(.*)$")
 _REGISTER = re.compile(r"(?:%[a-z]+|\bR)\d+\b")
 _SASS_BYTES = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}

@@ -151,7 +151,7 @@ class Workload:
 
 
 class Observer(Protocol):
-    """Look on at samples, untimed. place: 0 for the workload, then each of those beside it."""
+    """Look at the samples of a measurement, untimed. place: 0 is the workload, 1 its first interleaved callable."""
 
     def before(self, place: int) -> None:
         """Prepare for a sample, when `setup` has run."""

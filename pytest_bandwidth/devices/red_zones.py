@@ -1,7 +1,7 @@
-"""Find writes beyond the ends of arrays: memory on both sides of an array holds a pattern that nobody may change.
+"""Find writes beyond the ends of an array by a pattern in the memory before and after it.
 
-It is written when a test is given the array, and looked at when the array ends or the test's body does. What is timed
-stays as it is.
+The pattern is written when the test gets the array. It is checked when the array is freed or the test's body ends.
+Timed work stays as it is.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_TOLD = 3
 
 @dataclass(slots=True)
 class _Array:
-    """Hold what is told of an array, and where it ends in its block. number: among the test's arrays, from 1."""
+    """Hold an array's name for messages, and where it ends in its block. number: the test's first array is 1."""
 
     zones: RedZones
     number: int

@@ -301,7 +301,7 @@ def _sampler(device: TimedDevice, workload: Workload, place: int, last: list[obj
     def keeping() -> None:
         last[0] = work()
 
-    # Of those beside the work nobody wants the values, but who looks on: they may be large.
+    # The results of interleaved callables may be large: only an observer needs them.
     call = work if place and observer is None else keeping
 
     def sample() -> Sample:

@@ -444,7 +444,7 @@ class CudaDevice(TimedDevice):
             return self._run_replayed(workload)
         beside = [other.launch for other in workload.interleaved if isinstance(other, BoundLaunch)]
         if len(beside) < len(workload.interleaved):
-            raise UsageError("graph=True: expected one kernel launch, without callables beside it")
+            raise UsageError("graph=True: expected one kernel launch, and no doubled=")
         return self._launches_replayed(workload, (workload.launch, *beside))
 
     def _run_replayed(self, workload: Workload) -> Workload:

@@ -44,7 +44,7 @@ UNMEASURED = "unmeasured"
 WARM = "+warm"
 # In `detail`: a hash of what decides counts beside code and launch.
 INPUTS = "inputs"
-# In `detail`: what a launch that does nothing takes, in seconds, which stands in every sample; None where not known.
+# In `detail`: the seconds of an empty kernel's launch. Every sample contains them. None if they are not known.
 FLOOR_SECONDS = "floor_seconds"
 
 

@@ -93,7 +93,7 @@ def faster_than_light(measurement: Measurement) -> Finding | None:
             f"take {format_seconds(by_bytes.seconds)} at the peak of {format_gbps(peak.gbps)} ({peak.source}): check "
             "whether a cache holds its arrays, and what is declared"
         )
-    # A host's FLOP/s are no limit: they were measured, once, and perhaps beside others.
+    # A host's FLOP/s are measured once, perhaps on a busy machine: faster work is possible.
     elif by_flop is not None and measurement.device.on_gpu and by_flop.seconds > LARGEST_FLOP_SHARE * seconds:
         reached, most = (digits(flops / 1e12) for flops in (by_flop.amount / seconds, by_flop.rate))
         by = "tensor cores" if by_flop.rate == measurement.tensor_flops else measurement.precision

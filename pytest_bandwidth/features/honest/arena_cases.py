@@ -206,7 +206,7 @@ def _described(bandwidth: Bandwidth, name: str, arg: Any) -> Parameter:
 
 
 def _with_roles(bandwidth: Bandwidth, side: _Side, given: _Given) -> Case:
-    """Return the case with the roles of its arrays, which nobody said: what the function writes is found out.
+    """Return the case with the roles of its arrays. A run of the function shows which of them it writes.
 
     Where the same comes out of poisoned arrays, those are outputs, else the function reads them as well.
     """

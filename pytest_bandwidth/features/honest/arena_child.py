@@ -62,6 +62,7 @@ class Child:
         kind, shape = resolve_dtype(place["dtype"]), tuple(place["shape"])
         data = np.empty(prod(shape) * kind.itemsize, np.uint8)
         self._data.seek(place["at"])
+        # Files opened as binary have it; typing's BinaryIO does not.
         self._data.readinto(data.data)  # type: ignore[attr-defined]
         return data.view(kind).reshape(shape)
 

@@ -25,7 +25,7 @@ from pytest_bandwidth.fixture.data import Distribution
 MOST_FILE_BYTES = 2**20
 MOST_CASES, MOST_PARAMETERS, MOST_DIMENSIONS = 256, 64, 8
 LONGEST_NAME = 80
-# Of one array, and of what a launch asks for: past what any device has.
+# The most for one array, and for a launch's shared memory: more than any device has.
 MOST_ARRAY_BYTES, MOST_SHARED_BYTES = 2**40, 2**20
 _WANTED = "a list of cases"
 _NAME = re.compile(r"[\w.,=×+ -]+")
@@ -142,6 +142,7 @@ class _Reader:
         if distribution not in ("uniform", "sparse") and kind.kind in "iub":
             wanted = "expected uniform or sparse for whole numbers"
             raise self._wrong(node.line, f"{name}.distribution: found {distribution}, {wanted}")
+        # `_one_of` refused all other texts, which its type cannot say.
         return Parameter(name, role, kind.name, shape, distribution)  # type: ignore[arg-type]
 
     def _fields(

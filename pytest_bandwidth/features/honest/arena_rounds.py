@@ -30,14 +30,14 @@ FAILED, SKIPPED, SLOWED = "failed", "not-run", "reference-slowed"
 # Of those that say that something is wrong, these say that a result is.
 OF_RESULTS = ("wrong-result", "unwritten")
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-# Past this factor, even in its fastest sample, something holds the reference up: the candidate, or a busy machine. Its
-# time cannot say which, so that nobody is accused; the speed-up would be false either way.
+# If even the reference's fastest sample is slower than this, the candidate or a busy machine slows it. The time cannot
+# show which: there is no accusation, and no speed-up, which would be wrong.
 SLOWED_FACTOR = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold what is known of a candidate in a case. correct, honest: None where that was not found out.
+    """Hold the result of one candidate in one case. correct, honest: None if the run could not show it.
 
     speed_up: how many times as fast as the reference, with its interval. None where the candidate is not fine, or the
     reference was slowed.

@@ -156,8 +156,8 @@ def view_of(device: Device, name: str, array: Any) -> View | None:
         if found is None and hasattr(type(array), "__cuda_array_interface__"):
             try:
                 found = device.xp.asarray(array)
-            except (TypeError, ValueError, RuntimeError, AttributeError, NotImplementedError):
-                return None  # of a type that CuPy has not
+            except (TypeError, ValueError, RuntimeError, AttributeError):
+                return None  # CuPy raises any of these for a type that it does not have
     if found is None or found.dtype.hasobject or found.dtype.kind in "OSUMm":
         return None
     if found.dtype.names is not None or found.dtype.char in "gG":

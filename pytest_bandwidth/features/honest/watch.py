@@ -401,7 +401,7 @@ class WorkWatch(Watch):
         """Return whether the result changes by itself after the call."""
         until, found = time.monotonic() + seconds, self._digest(state)
         while time.monotonic() < until:
-            time.sleep(0.01)
+            time.sleep(0.01)  # a thread that nobody knows of sends no signal when it has written
             if self._digest(state) != found:
                 told = "the result was not there at the end of the call, and came later: wait for threads and streams"
                 state.refute("deferred-work", told)
