@@ -178,7 +178,7 @@ def main(plan_file: str, arguments: list[str]) -> int:
     try:
         import pytest
 
-        return pytest.console_main()
+        return pytest.main()
     finally:
         _write_loaded_files(plan, laid_out=laid_out)
 

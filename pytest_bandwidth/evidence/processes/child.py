@@ -36,7 +36,7 @@ from pytest_bandwidth.storage.own_folders import temporary_folder
 OUTPUT_LINES_KEPT = 12
 OUTPUT_COLUMNS = 1000
 # Like `pytest` itself, which does not put the current folder on sys.path as `python -m pytest` does.
-_LIKE_CONSOLE_SCRIPT = f"{WITHOUT_CURRENT_FOLDER}from pytest import console_main\nsys.exit(console_main())"
+_LIKE_CONSOLE_SCRIPT = f"{WITHOUT_CURRENT_FOLDER}import pytest\nsys.exit(pytest.main())"
 
 
 class FreshProcessFailed(BandwidthError):

@@ -73,7 +73,7 @@ def test_the_package_of_a_child_is_its_parents(tmp_path):
 
 def test_where_python_leaves_the_current_folder_out_itself_nothing_else_goes(tmp_path):
     """-P and PYTHONSAFEPATH, from Python 3.11 on: the first entry is one of PYTHONPATH then."""
-    (tmp_path / "pytest.py").write_text("def console_main():\n    print('found by PYTHONPATH')\n")
+    (tmp_path / "pytest.py").write_text("def main():\n    print('found by PYTHONPATH')\n")
     command = Invocation((), tmp_path, as_module=False).command()
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
     done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=True)
