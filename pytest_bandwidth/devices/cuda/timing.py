@@ -219,9 +219,7 @@ class Timer:
     def _why_dropped(self, ticket: int | None, call: Call, ran: bool) -> Finding | None:
         """Say why a sample does not count. ran: whether the work was seen. Raises UsageError where it runs nowhere."""
         if not ran and ticket is None:
-            raise UsageError(
-                f"CUPTI recorded nothing on this GPU: {THE_WORK} ran elsewhere, or once and its result is kept"
-            )
+            raise UsageError(f"CUPTI recorded nothing: {THE_WORK} ran elsewhere, or once and its result is kept")
         # What did not wait for the blocking kernel is on another stream, which no event could time.
         if ticket is not None and (not ran or self.runtime.timed_out(ticket)):
             if id(call) in self._timed_out:
