@@ -57,7 +57,7 @@ def measured(call):
         "probe": found.rounds.probe_seconds[0],
         "floor": found.floor_seconds,
         "findings": [finding.code for finding in found.findings],
-        "dropped": sorted({f"{dropped.code}: {dropped.text}" for dropped in found.rounds.dropped}),
+        "dropped": sorted({f"{dropped.code}: {dropped.reason}" for dropped in found.rounds.dropped}),
     }
 
 
