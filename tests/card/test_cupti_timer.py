@@ -87,14 +87,13 @@ REAL: dict[str, object] = {"MEMORY_PACE": 1, "LAUNCH_NS": LAUNCH_NS}
 NO_OLD_CODE = "-obandwidth_settle=never"
 
 
-@pytest.fixture
-def user(card: Card, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def user(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of tests with a baseline by CUPTI's records, whose kernels have changed since."""
-    folder = tmp_path / "user"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("user")
     (folder / "test_copies.py").write_text(TESTS)
     (folder / "copies.cu").write_text("".join(SOURCE.format(i=i, more=0) for i in range(len(CHANGES))))
-    status, shown, _ = card.judged(folder, CUPTI, "--bandwidth-update", "-obandwidth_runs=2", **REAL)
+    status, shown, _ = shared_card.judged(folder, CUPTI, "--bandwidth-update", "-obandwidth_runs=2", **REAL)
     assert status == 0, shown
     edited = (SOURCE.format(i=i, more=more) for i, more in enumerate(CHANGES.values()))
     (folder / "copies.cu").write_text("".join(edited))
@@ -102,17 +101,17 @@ def user(card: Card, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("compared", ["with the old code", "with the baseline"])
-def test_a_tenth_more_work_of_8_microseconds_is_a_tenth(card: Card, user: Path, compared: str) -> None:
+def test_a_tenth_more_work_of_8_microseconds_is_a_tenth(shared_card: Card, user: Path, compared: str) -> None:
     args = ("--bandwidth-strict", NO_OLD_CODE) if compared == "with the baseline" else ("--bandwidth-strict",)
-    _, shown, rows = card.judged(user, CUPTI, *args, **REAL)
+    _, shown, rows = shared_card.judged(user, CUPTI, *args, **REAL)
     found = dict(zip(CHANGES, rows, strict=True))
     assert {change: row["status"] for change, row in found.items()} == {"same": "OK", "a tenth": "REGRESSED"}, shown
     assert found["same"]["seconds"] == pytest.approx(8e-6, rel=0.05)
     assert found["a tenth"]["verdict"]["drop"] == pytest.approx(1 - 1 / 1.1, abs=0.01)
 
 
-def test_figures_of_events_are_not_compared_with_those_of_records(card: Card, user: Path) -> None:
-    _, shown, rows = card.judged(user, NO_OLD_CODE, **REAL)
+def test_figures_of_events_are_not_compared_with_those_of_records(shared_card: Card, user: Path) -> None:
+    _, shown, rows = shared_card.judged(user, NO_OLD_CODE, **REAL)
     assert {row["status"] for row in rows} == {"MISMATCH"}, shown
     assert "method is events+block, was cupti+block" in shown
 

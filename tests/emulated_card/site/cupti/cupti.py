@@ -19,7 +19,7 @@ class ActivityKind(IntEnum):
     MEMCPY2 = 22
 
 
-class cuptiError(Exception):  # noqa: N801, N818  # as the real one is named
+class cuptiError(Exception):  # noqa: N801  # as the real one is named
     def __init__(self, status: int) -> None:
         self.status = status
         named = {INVALID_OPERATION: "INVALID_OPERATION", MULTIPLE_SUBSCRIBERS: "MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"}
