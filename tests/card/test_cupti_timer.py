@@ -1,11 +1,12 @@
 """Kernels timed by CUPTI's records, which a stand-in for cupti-python makes of the card's own: no launch is in them."""
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from card_processes import Card
+from card_processes import TESTS, Card
 
 # Each kernel starts and drains in 3 µs, and an event is noted half a microsecond later.
 LAUNCH_NS, EVENT_NS = 3000, 500
@@ -71,7 +72,7 @@ extern "C" __global__ void copy_{i}(const float* x, float* y, int n) {{
     if (i < {more}) y[n + i] = x[n + i];
 }}
 """
-TESTS = f"""
+BODY = f"""
 import numpy as np
 import pytest
 
@@ -91,7 +92,7 @@ NO_OLD_CODE = "-obandwidth_settle=never"
 def user(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of tests with a baseline by CUPTI's records, whose kernels have changed since."""
     folder = tmp_path_factory.mktemp("user")
-    (folder / "test_copies.py").write_text(TESTS)
+    (folder / "test_copies.py").write_text(BODY)
     (folder / "copies.cu").write_text("".join(SOURCE.format(i=i, more=0) for i in range(len(CHANGES))))
     status, shown, _ = shared_card.judged(folder, CUPTI, "--bandwidth-update", "-obandwidth_runs=2", **REAL)
     assert status == 0, shown
@@ -131,3 +132,21 @@ def test_what_is_wrong_with_cupti_is_said(card: Card, tmp_path: Path, cupti: str
     status, shown, _ = card.tested(tmp_path, CUPTI, CUPTI=cupti)
     assert status == (4 if cupti == "absent" else 1), shown
     assert re.search(said, shown.replace("\n", " ")), shown
+
+
+def test_the_stand_in_is_named_as_cupti_python_is() -> None:
+    real = pytest.importorskip("cupti.cupti", reason="needs no GPU, but NVIDIA's package")
+    source = ast.parse((TESTS / "emulated_card" / "site" / "cupti" / "cupti.py").read_text())
+    public = [one for one in source.body if isinstance(one, (ast.ClassDef, ast.FunctionDef)) and one.name[0] != "_"]
+    assert {one.name for one in public if not hasattr(real, one.name)} == set()
+    kinds = next(one for one in public if one.name == "ActivityKind").body
+    pairs = [(one.targets[0].id, one.value.value) for one in kinds if isinstance(one, ast.Assign)]  # type: ignore[attr-defined]
+    assert pairs == [(name, int(real.ActivityKind[name])) for name, _ in pairs]
+    records = [
+        getattr(real, name) for name in dir(real) if re.fullmatch(r"Activity(Kernel|Memcpy|Memset|MemcpyPtoP)\d+", name)
+    ]
+    for record in records:
+        assert all(
+            isinstance(getattr(record(), name), int) for name in ("kind", "start", "end", "device_id", "stream_id")
+        )
+        assert hasattr(record, "name") == record.__name__.startswith("ActivityKernel")

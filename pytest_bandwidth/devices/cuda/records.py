@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -77,12 +78,13 @@ class Records:
 
     def _keep(self, activities: Iterable[Any]) -> None:
         # CUPTI takes the buffer back when this returns. Copies and fills have no name.
-        self._records += [Record(a.start, a.end, a.device_id, getattr(a, "name", None)) for a in activities]
+        self._records.extend(Record(a.start, a.end, a.device_id, getattr(a, "name", None)) for a in activities)
 
     def _stop(self) -> None:
-        for kind in KINDS:
-            self._cupti.activity_disable(getattr(self._cupti.ActivityKind, kind))
-        self._cupti.activity_flush_all(FORCED)
+        with suppress(self._cupti.cuptiError):  # of a lost context
+            for kind in KINDS:
+                self._cupti.activity_disable(getattr(self._cupti.ActivityKind, kind))
+            self._cupti.activity_flush_all(FORCED)
 
 
 @cache
