@@ -1,12 +1,17 @@
 """Print what is known of the shipped kernels without a GPU, the versions of an operation side by side.
 
-    python benchmarks/kernel_facts.py [--operation softmax] [--dtype float32] [--arch sm_90]
+    python benchmarks/kernel_facts.py [--operation softmax] [--dtype float32] [--arch sm_80 --arch sm_90]
 
 Of each kernel: registers and bytes of local memory a thread (its stack and what is spilled), as ptxas tells them; the
-bytes of global loads that a thread has under way before it waits for the first, at the most; and, from an execution by
-the traffic device, the share of the bytes that it loads 16 at a time, and sectors a request. Loads under way are taken
-from the machine code where nvdisasm is there (a wheel: pip install nvidia-cuda-nvdisasm), else from PTX, in which the
-assembler has yet to move them. How fast a kernel is, a GPU has to say. Needs NVRTC. Prints Markdown.
+place of the first global load among the instructions; what it uses (integer division, tensor cores, asynchronous
+copies); the global loads that a thread has under way before it waits for the first, at the most, and what that makes on
+a multiprocessor full of such threads; sectors a request, from an execution by the traffic device. A result that is not
+NumPy's is an error. How fast a kernel is, a GPU has to say. Prints Markdown; figures of several architectures, where
+they differ, one after the other. Needs NVRTC.
+
+Instructions are the machine's where nvdisasm is there (a wheel: pip install nvidia-cuda-nvdisasm), else PTX's, which
+the assembler has yet to move: it may wait for some of the loads that PTX has under way together.
+docs/tables/kernel_facts.md is the output with nvdisasm.
 """
 
 from __future__ import annotations
@@ -20,23 +25,44 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pytest_bandwidth.devices.kernel_source import shipped_folder
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array
 from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, compile_ptx, execute
-from pytest_bandwidth.features.traffic.ptx.counts import Execution
-from pytest_bandwidth.suite.operations import OPERATIONS
-from pytest_bandwidth.suite.operations.model import KernelStep, Operation
+from pytest_bandwidth.features.traffic.ptx.nvrtc import CubinModule
+from pytest_bandwidth.features.traffic.ptx.occupancy import occupancy_of
+from pytest_bandwidth.suite.operations.model import KernelStep, poison, wrong_results
+from pytest_bandwidth.suite.selection import SIZING_DTYPE, TRAFFIC_BYTES, Selected, selected
 
-HEADER = ("operation", "kernel", "registers", "local", "under way", "by 16 bytes", "sectors a request")
-MOVED_BYTES = 2**18
+HEADER = (
+    "operation",
+    "kernel",
+    "registers",
+    "local bytes",
+    "first load",
+    "uses",
+    "loads under way",
+    "KiB in flight an SM",
+    "sectors a request",
+)
+ARCHITECTURES, DTYPES = ("sm_80", "sm_90", "sm_120"), ("float32", "float16", "bfloat16")
+WARP, KIB = 32, 1024
 # PTX and SASS write an instruction alike: the opcode, then the operands. The first operand is the destination.
 _INSTRUCTION = re.compile(r"^\s*(?:@!?\S+\s+)?([A-Za-z][\w.:]*)\s*(.*)$")
 _REGISTER = re.compile(r"(?:%[a-z]+|\bR)\d+\b")
 _SASS_BYTES = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
+COPIES = "cp.async"
+# By what it is called in PTX: opcodes of PTX and of SASS, which divides integers by way of a reciprocal.
+_USES = {
+    "division": re.compile(r"(div|rem)\.[su]\d|U?I2F\b.*\.RP"),
+    "mma": re.compile(r"mma\.sync|HMMA"),
+    "ldmatrix": re.compile(r"ldmatrix|LDSM"),
+    COPIES: re.compile(r"cp\.async\.c|LDGSTS"),
+    "dp4a": re.compile(r"dp4a|IDP"),
+}
 
 
 class OwnArrays:
@@ -52,41 +78,88 @@ class OwnArrays:
         return np.array(empty_array(shape, dtype))
 
 
-def bytes_under_way(code: Iterable[str]) -> int:
-    """Return the most bytes of global loads between two instructions that wait for one.
+class Instruction(NamedTuple):
+    opcode: str
+    operands: str
+    has_predicate: bool
 
-    code: instructions of one kernel, as PTX or as nvdisasm writes them, and labels, which end with a colon. A copy of a
-    register waits for nothing; a store may not be overtaken, and a branch back, or for certain, ends what is in a row.
-    """
-    most = bytes_now = 0
-    pending: set[str] = set()
-    labels: set[str] = set()
+
+class UnderWay(NamedTuple):
+    """Hold the loads that nothing has waited for: how many, of how many bytes, into which registers."""
+
+    number: int = 0
+    size: int = 0
+    pending: frozenset[str] = frozenset()
+
+
+def read_code(code: Iterable[str]) -> Iterator[Instruction | str]:
+    """Yield instructions, and labels as their names, of one kernel, as PTX or as nvdisasm writes them."""
     for line in code:
         text = line.strip()
         if text.endswith(":"):
-            labels.add(text.rstrip(":").lstrip("."))
+            yield text.rstrip(":").lstrip(".")
+        elif match := _INSTRUCTION.match(text.strip("{} \t;")):
+            yield Instruction(match[1], match[2], text.startswith("@"))
+
+
+def loads_under_way(code: Iterable[str]) -> tuple[int, int]:
+    """Return the most global loads, as their number and bytes, between two instructions that wait for one.
+
+    Of two ways to a label the one with more counts. A copy of a register waits for nothing; a store may not be
+    overtaken, and a branch back ends what is in a row.
+    """
+    now = most = UnderWay()
+    at_label: dict[str, UnderWay] = {}
+    passed: set[str] = set()
+    for one in read_code(code):
+        if isinstance(one, str):
+            passed.add(one)
+            now = max(now, at_label.get(one, UnderWay()), key=lambda way: way.size)
             continue
-        match = _INSTRUCTION.match(text.strip("{} \t;"))
-        if match is None:
-            continue
-        opcode, operands = match.groups()
+        opcode, operands, has_predicate = one
         target, _, rest = operands.partition("}," if operands.startswith("{") else ",")
-        is_load = opcode.startswith(("ld.global", "LDG"))
         copies = opcode.startswith("mov.")
         read = set(_registers(operands if opcode.startswith(("st.", "ST")) else rest))
-        jumps = opcode.split(".")[0] in ("bra", "BRA", "EXIT", "ret", "RET")
-        ends = jumps and (not text.startswith("@") or any(label in labels for label in re.findall(r"[$\w]+", operands)))
-        if (read & pending and not copies) or ends or opcode.startswith(("st.global", "STG", "bar", "BAR")):
-            pending, bytes_now = set(), 0
-        if is_load:
-            bytes_now += _loaded_bytes(opcode)
+        waits = read & now.pending and not copies
+        if waits or opcode.startswith(("st.global", "STG", "bar", "BAR")):
+            now = UnderWay()
+        if opcode.split(".")[0] in ("bra", "BRA", "EXIT", "ret", "RET"):
+            labels = re.findall(r"[$\w]+", operands)
+            for label in labels:
+                at_label[label] = max(now, at_label.get(label, UnderWay()), key=lambda way: way.size)
+            # SASS has further conditions in front of the label.
+            goes_on = has_predicate or (opcode.startswith("BRA") and not operands.startswith("`"))
+            if not goes_on or passed.intersection(labels):
+                now = UnderWay()
+        elif _is_load(opcode):
+            loaded = _loaded_bytes(opcode)
             first = next(iter(_registers(target)), "")
-            wide = range(_loaded_bytes(opcode) // 4) if opcode.startswith("LDG") else ()
-            pending |= {*_registers(target), *(f"R{int(first[1:]) + k}" for k in wide)}
-            most = max(most, bytes_now)
-        elif copies and read & pending:
-            pending |= set(_registers(target))
-    return most
+            wide = range(loaded // 4) if opcode.startswith("LDG") else ()
+            into = {*_registers(target), *(f"R{int(first[1:]) + k}" for k in wide)}
+            now = UnderWay(now.number + 1, now.size + loaded, now.pending | into)
+            most = max(now, most, key=lambda way: way.size)
+        elif copies and read & now.pending:
+            now = now._replace(pending=now.pending.union(_registers(target)))
+    return most.number, most.size
+
+
+def first_load(code: Iterable[str]) -> str:
+    """Return the place of the first global load, or asynchronous copy, among the instructions: ``17 of 23``."""
+    opcodes = [one.opcode for one in read_code(code) if not isinstance(one, str)]
+    while opcodes and opcodes[-1] in ("NOP", "BRA"):  # what fills the kernel's last cache line
+        opcodes.pop()
+    places = (n for n, opcode in enumerate(opcodes, 1) if _is_load(opcode) or _USES[COPIES].match(opcode))
+    return f"{next(places, '-')} of {len(opcodes)}"
+
+
+def uses(code: Iterable[str]) -> list[str]:
+    """Return which of the instructions that one looks for a kernel has."""
+    opcodes = {one.opcode for one in read_code(code) if not isinstance(one, str)}
+    return [name for name, pattern in _USES.items() if any(map(pattern.match, opcodes))]
+
+
+def _is_load(opcode: str) -> bool:
+    return opcode.startswith("ld.global") or opcode.split(".")[0] == "LDG"
 
 
 def _registers(operands: str) -> Iterator[str]:
@@ -104,6 +177,7 @@ def _loaded_bytes(opcode: str) -> int:
     return vector * int(re.sub(r"\D", "", words[-1])) // 8
 
 
+@functools.cache
 def nvdisasm() -> str | None:
     """Return the disassembler: of the path, else of its wheel."""
     found = shutil.which("nvdisasm")
@@ -111,21 +185,6 @@ def nvdisasm() -> str | None:
     for folder in (spec.submodule_search_locations or ()) if spec and not found else ():
         found = next((str(path) for path in Path(folder).glob("*/bin/nvdisasm")), found)
     return found
-
-
-@functools.cache
-def machine_code(file: str, arch: str, disassembler: str) -> dict[str, list[str]]:
-    """Return the instructions of each kernel of a shipped file."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
-        cubin.write(compile_cubin(source(file), arch=arch, filename=file).data)
-        cubin.flush()
-        text = subprocess.run([disassembler, "-c", cubin.name], capture_output=True, text=True, check=True).stdout
-    kernels: dict[str, list[str]] = {}
-    for section in re.split(r"^\.text\.", text, flags=re.MULTILINE)[1:]:
-        name, _, body = section.partition(":")
-        lines = (re.sub(r"/\*.*?\*/", "", line).strip() for line in body.splitlines())
-        kernels[name] = [line for line in lines if line.endswith((";", ":"))]
-    return kernels
 
 
 def source(file: str) -> str:
@@ -138,57 +197,97 @@ def program(file: str, arch: str) -> Program:
 
 
 @functools.cache
-def resources(file: str, arch: str) -> dict[str, tuple[int, int]]:
-    made = compile_cubin(source(file), arch=arch, filename=file).resources
-    return {name: (kernel.registers, kernel.local_bytes) for name, kernel in made.items()}
+def cubin(file: str, arch: str) -> CubinModule:
+    return compile_cubin(source(file), arch=arch, filename=file)
+
+
+@functools.cache
+def machine_code(file: str, arch: str, disassembler: str) -> dict[str, list[str]]:
+    """Return the instructions of each kernel of a shipped file."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as written:
+        written.write(cubin(file, arch).data)
+        written.flush()
+        text = subprocess.run([disassembler, "-c", written.name], capture_output=True, text=True, check=True).stdout
+    kernels: dict[str, list[str]] = {}
+    for section in re.split(r"^\.text\.", text, flags=re.MULTILINE)[1:]:
+        name, _, body = section.partition(":")
+        lines = (re.sub(r"/\*.*?\*/", "", line).strip() for line in body.splitlines())
+        kernels[name] = [line for line in lines if line.endswith((";", ":"))]
+    return kernels
 
 
 def kernel_ptx(text: str, kernel: str) -> list[str]:
     return text.split(f".entry {kernel}(")[1].split("\n}")[0].splitlines()
 
 
-def share_by_16_bytes(execution: Execution) -> float:
-    """Return the share of the loaded bytes that lines ask for 16 at a time."""
-    loads = [line.counts.loads for line in execution.lines if line.counts.loads.accesses]
-    wide = sum(one.bytes_requested for one in loads if one.bytes_requested == 16 * one.accesses)
-    return wide / max(sum(one.bytes_requested for one in loads), 1)
+def code_of(file: str, kernel: str, arch: str) -> list[str]:
+    """Return a kernel's instructions: the machine's, or PTX where there is no disassembler."""
+    disassembler = nvdisasm()
+    if disassembler is None:
+        return kernel_ptx(program(file, arch).compiled.ptx, kernel)
+    return machine_code(file, arch, disassembler)[kernel]
 
 
-def rows(operation: Operation, dtype: str, arch: str, disassembler: str | None) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each kernel that the operation launches."""
-    case = operation.prepare(OwnArrays(), dtype, operation.shapes(MOVED_BYTES, dtype)[0])
+def compiled_facts(step: KernelStep, arch: str) -> tuple[str, ...]:
+    """Return the cells of a row that the compiler decides."""
+    code, resources = code_of(step.file, step.kernel, arch), cubin(step.file, arch).resources[step.kernel]
+    used = uses(code)
+    number, size = loads_under_way(code)
+    threads = int(np.prod(step.block))
+    occupancy = occupancy_of(arch, resources, threads, 0)
+    # Loops of asynchronous copies fill tiles: what is under way is no property of a line of code.
+    is_known = COPIES not in used and number > 0 and occupancy is not None
+    under_way = COPIES if COPIES in used else f"{number}: {size} B" if number else "-"
+    flight = f"{size * occupancy.warps * WARP / KIB:.3g}" if is_known and occupancy else "-"
+    counted = (str(resources.registers), str(resources.local_bytes))
+    return (*counted, first_load(code), ", ".join(used) or "-", under_way, flight)
+
+
+def rows(chosen: Selected, architectures: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each kernel that the operation launches. Raises ValueError for a result that is not NumPy's."""
+    operation, dtype = chosen.operation, chosen.dtype
+    sizes = chosen.sizes or operation.shapes(TRAFFIC_BYTES, SIZING_DTYPE)[chosen.shape]
+    case = operation.prepare(OwnArrays(), dtype, sizes)
+    poison(case)
+    seen = set()
     for step in case.steps:
-        if not isinstance(step, KernelStep):
-            continue
-        compiled = program(step.file, arch)
-        if disassembler is None:
-            code = kernel_ptx(compiled.compiled.ptx, step.kernel)
-        else:
-            code = machine_code(step.file, arch, disassembler)[step.kernel]
-        execution = execute(compiled, step.kernel, step.grid, step.block, step.args)
-        registers, local = resources(step.file, arch)[step.kernel]
-        loads = execution.counts.loads
-        sectors = f"{loads.sectors_per_request:.1f}" if loads.requests else "-"
-        share = f"{share_by_16_bytes(execution):.0%}" if loads.requests else "-"
-        figures = (registers, local, bytes_under_way(code), share, sectors)
-        yield (operation.title, step.kernel, *map(str, figures))
+        assert isinstance(step, KernelStep)
+        compiled = program(step.file, architectures[0])
+        loads = execute(compiled, step.kernel, step.grid, step.block, step.args).counts.loads
+        if step.kernel not in seen:
+            by_architecture = zip(*(compiled_facts(step, arch) for arch in architectures), strict=True)
+            cells = (found[0] if len(set(found)) == 1 else " / ".join(found) for found in by_architecture)
+            sectors = f"{loads.sectors_per_request:.1f}" if loads.requests else "-"
+            yield (operation.title, step.kernel, *cells, sectors)
+        seen.add(step.kernel)
+    if wrong := wrong_results(case):
+        raise ValueError(f"{operation.title}, {dtype}: {'; '.join(wrong)}")
+
+
+def wanted(name: str, dtypes: Sequence[str]) -> Iterator[Selected]:
+    """Yield each operation in each dtype once: at its first shape, or the largest of its own shapes."""
+    found: dict[tuple[str, str], Selected] = {}
+    for one in selected("full", "traffic"):
+        key = (one.operation.title, one.dtype)
+        if key not in found or found[key].sizes is not None:
+            found[key] = one
+    for dtype in dtypes:
+        yield from (one for one in found.values() if one.dtype == dtype and one.operation.name.startswith(name))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--operation", help="only those whose name begins so")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--operation", default="", help="only those whose name begins so")
+    parser.add_argument("--dtype", action="append", help=f"default: {', '.join(DTYPES)}")
+    parser.add_argument("--arch", action="append", help=f"default: {', '.join(ARCHITECTURES)}")
     options = parser.parse_args()
-    disassembler = nvdisasm()
-    where = "PTX: no nvdisasm was found" if disassembler is None else "machine code"
-    print(f"{options.arch}, {options.dtype}. Loads under way, in bytes a thread: from {where}.\n")
+    architectures = options.arch or ARCHITECTURES
+    where = "PTX: no nvdisasm was found" if nvdisasm() is None else "machine code"
+    print(f"Compiled for {' / '.join(architectures)}. Instructions: {where}.\n")
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
-    for operation in OPERATIONS:
-        wanted = operation.name.startswith(options.operation or "") and options.dtype in operation.dtypes
-        if wanted and "traffic" in operation.devices:
-            for row in rows(operation, options.dtype, options.arch, disassembler):
-                print(f"| {' | '.join(row)} |", flush=True)
+    for one in wanted(options.operation, options.dtype or DTYPES):
+        for row in rows(one, architectures):
+            print(f"| {' | '.join(row)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -28,23 +28,29 @@
 __device__ __forceinline__ long long thread_index() { return blockIdx.x * (long long)blockDim.x + threadIdx.x; }
 __device__ __forceinline__ long long thread_count() { return gridDim.x * (long long)blockDim.x; }
 
+// `unroll 1`: unrolled, each thread would divide 64-bit numbers first, which is not what is measured: see stream.cu.
+
 template <typename T>
 __device__ __forceinline__ void strided_read(T* out, const T* in, long long stride, long long n) {
+#pragma unroll 1
     for (long long i = thread_index(); i < n; i += thread_count()) out[i] = in[i * stride];
 }
 
 template <typename T>
 __device__ __forceinline__ void strided_write(T* out, const T* in, long long stride, long long n) {
+#pragma unroll 1
     for (long long i = thread_index(); i < n; i += thread_count()) out[i * stride] = in[i];
 }
 
 template <typename T>
 __device__ __forceinline__ void misaligned(T* out, const T* in, long long offset, long long n) {
+#pragma unroll 1
     for (long long i = thread_index(); i < n; i += thread_count()) out[i] = in[i + offset];
 }
 
 template <typename T, typename Index>
 __device__ __forceinline__ void gather(T* out, const T* in, const Index* index, long long length, long long n) {
+#pragma unroll 1
     for (long long i = thread_index(); i < n; i += thread_count()) {
         long long source = index[i];
         out[i] = 0 <= source && source < length ? in[source] : T(0);

@@ -32,6 +32,8 @@
 __device__ __forceinline__ long long thread_index() { return blockIdx.x * (long long)blockDim.x + threadIdx.x; }
 __device__ __forceinline__ long long thread_count() { return gridDim.x * (long long)blockDim.x; }
 
+// `unroll 1` of the loops over elements: unrolled, each thread would divide 64-bit numbers first, see stream.cu.
+
 __device__ __forceinline__ float multiply_add(float x, float y, float z) { return fmaf(x, y, z); }
 __device__ __forceinline__ double multiply_add(double x, double y, double z) { return fma(x, y, z); }
 __device__ __forceinline__ __half multiply_add(__half x, __half y, __half z) { return __hfma(x, y, z); }
@@ -101,40 +103,49 @@ __device__ __forceinline__ long long fma_wide(T* out, const T* in, V factor, V a
 
 extern "C" __global__ void intensity_fma_f32(float* __restrict__ out, const float* __restrict__ in, float factor,
                                              float addend, int repeats, long long n) {
+#pragma unroll 1
     for (long long i = thread_index(); i < n; i += thread_count()) out[i] = fma_chain(in[i], factor, addend, repeats);
 }
 extern "C" __global__ void intensity_fma_f64(double* __restrict__ out, const double* __restrict__ in, double factor,
                                              double addend, int repeats, long long n) {
+#pragma unroll 1
     for (long long i = thread_index(); i < n; i += thread_count()) out[i] = fma_chain(in[i], factor, addend, repeats);
 }
 extern "C" __global__ void intensity_fma_f16(__half* __restrict__ out, const __half* __restrict__ in, float factor,
                                              float addend, int repeats, long long n) {
     __half f = __float2half(factor), a = __float2half(addend);
     long long pairs = pairs_in(n, out, in);
+#pragma unroll 1
     for (long long i = thread_index(); i < pairs; i += thread_count())
         reinterpret_cast<__half2*>(out)[i] =
             fma_chain(reinterpret_cast<const __half2*>(in)[i], __half2half2(f), __half2half2(a), repeats);
+#pragma unroll 1
     for (long long i = 2 * pairs + thread_index(); i < n; i += thread_count()) out[i] = fma_chain(in[i], f, a, repeats);
 }
 extern "C" __global__ void intensity_add_f32(float* __restrict__ out, const float* __restrict__ in, float addend,
                                              int repeats, long long n) {
+#pragma unroll 1
     for (long long i = thread_index(); i < n; i += thread_count()) out[i] = add_chain(in[i], addend, repeats);
 }
 extern "C" __global__ void intensity_add_f64(double* __restrict__ out, const double* __restrict__ in, double addend,
                                              int repeats, long long n) {
+#pragma unroll 1
     for (long long i = thread_index(); i < n; i += thread_count()) out[i] = add_chain(in[i], addend, repeats);
 }
 extern "C" __global__ void intensity_add_f16(__half* __restrict__ out, const __half* __restrict__ in, float addend,
                                              int repeats, long long n) {
     __half a = __float2half(addend);
     long long pairs = pairs_in(n, out, in);
+#pragma unroll 1
     for (long long i = thread_index(); i < pairs; i += thread_count())
         reinterpret_cast<__half2*>(out)[i] =
             add_chain(reinterpret_cast<const __half2*>(in)[i], __half2half2(a), repeats);
+#pragma unroll 1
     for (long long i = 2 * pairs + thread_index(); i < n; i += thread_count()) out[i] = add_chain(in[i], a, repeats);
 }
 extern "C" __global__ void intensity_fma_f32x4(float* __restrict__ out, const float* __restrict__ in, float factor,
                                                float addend, int repeats, long long n) {
+#pragma unroll 1
     for (long long i = fma_wide(out, in, factor, addend, repeats, n) + thread_index(); i < n; i += thread_count())
         out[i] = fma_chain(in[i], factor, addend, repeats);
 }
@@ -142,5 +153,6 @@ extern "C" __global__ void intensity_fma_f16x8(__half* __restrict__ out, const _
                                                float addend, int repeats, long long n) {
     __half f = __float2half(factor), a = __float2half(addend);
     long long done = fma_wide(out, in, __half2half2(f), __half2half2(a), repeats, n);
+#pragma unroll 1
     for (long long i = done + thread_index(); i < n; i += thread_count()) out[i] = fma_chain(in[i], f, a, repeats);
 }

@@ -60,6 +60,7 @@ __device__ __forceinline__ long long thread_count() { return gridDim.x * (long l
 template <typename T>
 __device__ __forceinline__ void append(T* k_cache, T* v_cache, const T* k_new, const T* v_new, long long position,
                                        long long matrices, long long tokens, long long d, long long capacity) {
+#pragma unroll 1  // unrolled, each thread would divide once more, for the trip count
     for (long long i = thread_index(); i < matrices * tokens * d; i += thread_count()) {
         long long matrix = i / (tokens * d), token = i / d % tokens, column = i % d;
         if (position + token >= capacity) continue;
@@ -83,7 +84,7 @@ __device__ __forceinline__ void append_by_head(V* k_cache, V* v_cache, const V* 
          matrix += gridDim.y * (long long)blockDim.y) {
         const V *keys = k_new + matrix * from_pitch, *values = v_new + matrix * from_pitch;
         const long long to = matrix * to_pitch + offset;
-#pragma unroll 1  // unrolled, each thread would divide 64-bit numbers for the trip count
+#pragma unroll 1
         for (long long i = thread_index(); i < count; i += thread_count()) {
             const V key = keys[i], value = values[i];
             k_cache[to + i] = key;

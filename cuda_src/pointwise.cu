@@ -12,7 +12,9 @@
 //
 // What bounds them: the memory, if enough is asked for before a thread waits. The plain versions (_f32, _f16) ask for 4
 // or 2 bytes a thread, and have an index of 64 bits and a hash for each element. So fused is no faster by the byte than
-// one of its stages. The wide ones (_f32x4, _f16x8, _bf16x8), those to copy, ask for 64 bytes a thread.
+// one of its stages. The wide ones (_f32x4, _f16x8, _bf16x8), those to copy, ask for 64 bytes a thread. For halves, and
+// for dropout on sm_80, the assembler puts off one or two of the four loads, so that more threads have registers: 32 to
+// 64 bytes a thread are under way, and never less than 48 KiB on a multiprocessor.
 //
 // Dropout draws from a counter-based generator: element i is kept or dropped by a hash of (seed, i), so that the fused
 // and the unfused chain drop the same elements, in any launch geometry, without a mask in memory. The wide version has

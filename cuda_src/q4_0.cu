@@ -47,7 +47,7 @@ __device__ __forceinline__ long long thread_index() { return blockIdx.x * (long 
 __device__ __forceinline__ long long thread_count() { return gridDim.x * (long long)blockDim.x; }
 
 // A block begins on an even address only, so the scale is the widest thing that can be loaded from it.
-__device__ __forceinline__ float scale_of(const unsigned char* block) {
+__device__ __forceinline__ float scale_of(const void* block) {
     return __half2float(*reinterpret_cast<const __half*>(block));
 }
 __device__ __forceinline__ float low_nibble(unsigned int byte) { return static_cast<int>(byte & 15) - 8; }
@@ -57,6 +57,7 @@ __device__ __forceinline__ float high_nibble(unsigned int byte) { return static_
 template <typename T>
 __device__ __forceinline__ void dequantize(T* out, const unsigned char* blocks, long long n) {
     long long bytes = (n + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS * (BLOCK_ELEMENTS / 2);
+#pragma unroll 1  // unrolled, each thread would divide 64-bit numbers first: see stream.cu
     for (long long i = thread_index(); i < bytes; i += thread_count()) {
         const unsigned char* block = blocks + i / (BLOCK_ELEMENTS / 2) * BLOCK_BYTES;
         int j = i % (BLOCK_ELEMENTS / 2);
@@ -227,12 +228,13 @@ __device__ __forceinline__ void planar_product(T* y, const T* x, const unsigned 
                 __syncthreads();
                 for (int b = lane; b < count; b += 32) {
                     uint4 packed[COLS];
-                    float scale[COLS];
+                    unsigned short scale[COLS];  // a half would be converted, and so waited for, where it is loaded
 #pragma unroll
                     for (int c = 0; c < COLS; ++c) {  // all loads before the first use
                         const long long at = (col + c) * blocks_per_row + first + b;
                         packed[c] = col + c < n ? nibbles_at(nibbles + at * 16, is_aligned) : uint4{};
-                        scale[c] = col + c < n ? scale_of(scales + at * SCALE_BYTES) : 0.0f;
+                        scale[c] = 0;
+                        if (col + c < n) scale[c] = *reinterpret_cast<const unsigned short*>(scales + at * SCALE_BYTES);
                     }
                     float products[COLS] = {}, of_x = 0.0f;
 #pragma unroll
@@ -258,7 +260,7 @@ __device__ __forceinline__ void planar_product(T* y, const T* x, const unsigned 
                     }
 #pragma unroll
                     for (int c = 0; c < COLS; ++c)
-                        sum[c] += scale[c] * (products[c] - 24.0f * of_x);  // each is 16 + 8 too large
+                        sum[c] += scale_of(&scale[c]) * (products[c] - 24.0f * of_x);  // each is 16 + 8 too large
                 }
             }
 #pragma unroll

@@ -4,7 +4,8 @@
 //   sum      of in     n*s          4 (or 8) a block      n
 //   dot      of a*b    2n*s         4 (or 8) a block      2n
 //
-// Versions: _f32, _f16, _f64 access one element at a time; _f32x4 and _f16x8 access 16 bytes at a time.
+// What bounds them: memory. Versions: _f32, _f16 and _f64 load one element at a time, and wait for each of halves. Copy
+// _f32x4 and _f16x8: 16 bytes a load, and 64 under way in each thread.
 //
 // Two launches give one number: the first leaves one partial sum per block in `partials`, the second (sum_f32, or
 // sum_f64 for doubles, with a single block) adds those up. No atomics, so the same input gives the same bits each time.
@@ -89,14 +90,43 @@ __device__ __forceinline__ long long packs_in(long long n, const T* a, const T* 
 }
 
 template <typename T>
-__device__ __forceinline__ void sum_wide(float* partials, const T* in, long long n) {
-    float total = 0;
-    long long packs = packs_in(n, in);
-    for (long long i = thread_index(); i < packs; i += thread_count()) {
-        Pack<T> x = reinterpret_cast<const Pack<T>*>(in)[i];
+__device__ __forceinline__ Pack<T> load(const T* in, long long pack) {
+    return reinterpret_cast<const Pack<T>*>(in)[pack];
+}
+
+template <typename T>
+__device__ __forceinline__ float added(float total, const Pack<T>& x) {
 #pragma unroll
-        for (int j = 0; j < x.WIDTH; ++j) total += static_cast<float>(x.lane[j]);
+    for (int j = 0; j < x.WIDTH; ++j) total += static_cast<float>(x.lane[j]);
+    return total;
+}
+
+template <typename T>
+__device__ __forceinline__ float added(float total, const Pack<T>& x, const Pack<T>& y) {
+#pragma unroll
+    for (int j = 0; j < x.WIDTH; ++j) total += static_cast<float>(x.lane[j]) * static_cast<float>(y.lane[j]);
+    return total;
+}
+
+// Trick: a thread loads 64 bytes, of one array or of two, before it adds the first of them. Blocks take turns at whole
+// tiles of COUNT packs a thread: if each load had a condition, the assembler would part them. `unroll 1`: as stream.cu.
+template <typename T>
+__device__ __forceinline__ void sum_wide(float* partials, const T* in, long long n) {
+    constexpr int COUNT = 4;
+    const long long packs = packs_in(n, in), tile = COUNT * (long long)blockDim.x;
+    float total = 0;
+    long long first = blockIdx.x * tile;
+#pragma unroll 1
+    for (; first + tile <= packs; first += gridDim.x * tile) {
+        Pack<T> x[COUNT];
+#pragma unroll
+        for (int k = 0; k < COUNT; ++k) x[k] = load(in, first + threadIdx.x + k * blockDim.x);
+#pragma unroll
+        for (int k = 0; k < COUNT; ++k) total = added(total, x[k]);
     }
+#pragma unroll 1  // one block's tile may not be whole
+    for (long long i = first + threadIdx.x; i < packs; i += blockDim.x) total = added(total, load(in, i));
+#pragma unroll 1
     for (long long i = packs * Pack<T>::WIDTH + thread_index(); i < n; i += thread_count())
         total += static_cast<float>(in[i]);
     total = block_sum(total);
@@ -105,13 +135,24 @@ __device__ __forceinline__ void sum_wide(float* partials, const T* in, long long
 
 template <typename T>
 __device__ __forceinline__ void dot_wide(float* partials, const T* a, const T* b, long long n) {
+    constexpr int COUNT = 2;
+    const long long packs = packs_in(n, a, b), tile = COUNT * (long long)blockDim.x;
     float total = 0;
-    long long packs = packs_in(n, a, b);
-    for (long long i = thread_index(); i < packs; i += thread_count()) {
-        Pack<T> x = reinterpret_cast<const Pack<T>*>(a)[i], y = reinterpret_cast<const Pack<T>*>(b)[i];
+    long long first = blockIdx.x * tile;
+#pragma unroll 1
+    for (; first + tile <= packs; first += gridDim.x * tile) {
+        Pack<T> x[COUNT], y[COUNT];
 #pragma unroll
-        for (int j = 0; j < x.WIDTH; ++j) total += static_cast<float>(x.lane[j]) * static_cast<float>(y.lane[j]);
+        for (int k = 0; k < COUNT; ++k) {
+            x[k] = load(a, first + threadIdx.x + k * blockDim.x);
+            y[k] = load(b, first + threadIdx.x + k * blockDim.x);
+        }
+#pragma unroll
+        for (int k = 0; k < COUNT; ++k) total = added(total, x[k], y[k]);
     }
+#pragma unroll 1
+    for (long long i = first + threadIdx.x; i < packs; i += blockDim.x) total = added(total, load(a, i), load(b, i));
+#pragma unroll 1
     for (long long i = packs * Pack<T>::WIDTH + thread_index(); i < n; i += thread_count())
         total += static_cast<float>(a[i]) * static_cast<float>(b[i]);
     total = block_sum(total);

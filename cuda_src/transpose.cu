@@ -32,6 +32,7 @@ template <typename T>
 __device__ __forceinline__ void transpose_naive(T* out, const T* in, long long rows, long long cols) {
     long long row_step = gridDim.y * (long long)BLOCK_ROWS, col_step = gridDim.x * (long long)TILE;
     for (long long row = blockIdx.y * (long long)BLOCK_ROWS + threadIdx.y; row < rows; row += row_step)
+#pragma unroll 1  // unrolled, each thread would divide 64-bit numbers first: see stream.cu
         for (long long col = blockIdx.x * (long long)TILE + threadIdx.x; col < cols; col += col_step)
             out[col * rows + row] = in[row * cols + col];
 }

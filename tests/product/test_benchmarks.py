@@ -23,7 +23,10 @@ SMALLEST = {
     ),
     "history.py": (("--runs=60", "--tests=8", "--repeat=1", "--skip-change-points"), r"SQL"),
     "honest.py": (("--pairs=1", "--mib=3"), r"ratio +\d(?s:.*)plain_again"),
-    "kernel_facts.py": (("--operation=copy",), r"\| copy-wide \| copy_f32x4 \| \d+ \| 0 \| 64 \| 100% \| 16.0 \|"),
+    "kernel_facts.py": (
+        ("--operation=copy", "--arch=sm_90"),
+        r"\| copy_f32x4 \| \d+ \| 0 \| \d+ of \d+ \| - \| 4: 64 B \| \d+ \| 16.0 \|",
+    ),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
     "pairs_simulation.py": (("--trials=20",), r"two speeds"),
     "in_turn.py": (
