@@ -6,6 +6,7 @@ call shows. After each sample the result is hashed: it must be the same for the 
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
 from collections import Counter
@@ -59,7 +60,7 @@ LATER_SECONDS, FIRST_SECONDS = 0.3, 0.02
 # At this sample the clock is looked at, and at the end.
 LOOK_AT_CLOCK = 9
 DISABLED = "disabled"
-NO_ARRAY = "found no array that the work writes or returns"
+NO_ARRAY = "found no array of numbers that the work writes or returns"
 # Trials after the samples take so long, or this share of the time of the rounds, with one of each kind at least.
 TRIAL_SECONDS, TRIAL_SHARE = 0.06, 0.03
 
@@ -366,7 +367,8 @@ class WorkWatch(Watch):
             state.expected = [view.copy() for view in results]
             self._look_at_inputs(state)
         elif self._watched.marker.honest or self._reference is not None:
-            raise UsageError(f"honest=True: {NO_ARRAY}, expected some in writes=, among its arguments, or returned")
+            asked = "honest=True" if self._reference is None else "check"
+            raise UsageError(f"{asked}: {NO_ARRAY}, expected some in writes=, among its arguments, or returned")
         else:  # the option asks it of all tests
             self._why_not = NO_ARRAY
         self._compare(state)
@@ -560,12 +562,14 @@ class WorkWatch(Watch):
     def _calls_reference(self, place: int, workload: Workload) -> bool:
         """Run the work once more, and return whether it calls the function that the reference is."""
         profiled = sys.getprofile() is not None  # by a profiler, whose own function cannot be put back
-        code = None if profiled else getattr(getattr(self._reference, "expected", None), "__code__", None)
+        reference = None if profiled else self._reference
+        code = None if reference is None else getattr(inspect.unwrap(reference.expected), "__code__", None)
         called = False
 
         def look(frame: Any, event: str, _: object) -> None:
             nonlocal called
-            called |= event == "call" and frame.f_code is code
+            # Equal, too, where the work loaded the file once more.
+            called |= event == "call" and frame.f_code == code and frame.f_code.co_filename == code.co_filename
 
         def call() -> object:
             sys.setprofile(look)

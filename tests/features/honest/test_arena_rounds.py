@@ -24,7 +24,8 @@ def wrong(code, text="a sentence"):
 
 
 def judge(*rows, alone=None, **report):
-    known = {"case": {"name": "n=8"}, "alone": row("n=8") if alone is None else alone}
+    parameters = [{"name": name, "role": role} for name, role in (("y", "out"), ("n", "scalar"), ("x", "in"))]
+    known = {"case": {"name": "n=8", "parameters": parameters}, "alone": row("n=8") if alone is None else alone}
     return judged("c.py", known, {"rows": list(rows), **RATIO, **report})
 
 
@@ -49,7 +50,8 @@ def test_the_share_of_the_least_time_goes_before_that_of_the_peak():
         ("work:wrong-result", False, True),
         ("work:unwritten", False, True),
         ("work:stale-result", True, False),
-        ("out-of-bounds", True, False),
+        ("work:tampered", None, False),
+        ("out-of-bounds", False, True),
         ("above-peak", True, False),
     ],
 )
@@ -71,7 +73,7 @@ def test_what_is_found_besides_the_verdict_counts():
 
 def test_work_that_is_too_little_for_the_reference_too_is_noted():
     tiny = wrong("no-work")
-    found = judge(row("alone", **tiny), row("reference", **tiny), row("candidate", **tiny))
+    found = judge(row("alone", **tiny), row("reference", **wrong("no-work", "its own")), row("candidate", **tiny))
     assert found.is_fine
     assert codes(found, NOTE) == {"no-work", "reference-no-work"}
     stale = wrong("work:stale-result")
@@ -82,6 +84,15 @@ def test_a_reference_that_is_wrong_beside_the_candidate_is_noted():
     found = judge(row("alone"), row("reference", **wrong("work:nondeterministic")), row("candidate"), failure="it")
     assert found.is_fine
     assert codes(found, NOTE) == {"reference-nondeterministic"}
+
+
+def test_what_is_found_of_the_whole_process_is_said_once_and_by_names():
+    """Its measurements all say it: the reference did nothing wrong."""
+    places = "; ".join(f"8 bytes changed after array {number} of the test, 0 from its end" for number in (2, 4, 6))
+    outside = wrong("out-of-bounds", f"a write out of bounds: {places}; writes[0] as well")
+    found = judge(*(row(name, **outside) for name in ("alone", "reference", "candidate")))
+    (only,) = found.findings
+    assert only.text == "a write out of bounds: 8 bytes changed after x, 0 from its end; y as well"
 
 
 def test_a_disturbed_measurement_is_noted():
