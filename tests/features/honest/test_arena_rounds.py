@@ -159,7 +159,7 @@ def test_the_table_shows_what_is_known():
         "findings",
     ]
     assert lines[2].split() == ["c.py", "n=8", "yes", "yes", "2×", "1.9", "to", "2.1", "25", "%"]
-    assert lines[3].split() == ["c.py", "n=8", "–", "–", "failed"]
+    assert lines[3].split() == ["c.py", "n=8", "–", "–", "–", "–", "failed"]
     assert lines[4].startswith("c.py n=8: failed (wrong): bad")
     assert lines[5] == "c.py: not correct and honest"
     assert all(line.isprintable() for line in lines)
