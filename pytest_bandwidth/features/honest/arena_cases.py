@@ -91,10 +91,12 @@ def test_candidate(bandwidth: Bandwidth, child: Child, number: int) -> None:
     candidate = _Side(child.asked["candidate"])
     args = _arguments(bandwidth, case, inputs)
     value, written = candidate.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout")
-    if len(_results(value, written)) != len(expected) and not isinstance(value, (int, float, complex)):
-        given = f"it returned {shown(value)}, and was given {counted(len(written), 'array')} to write"
-        raise UsageError(f"{given}: expected {len(expected)}, as {reference.name} gives")
-    returns = bool(_results(value, []))
+    returned = _results(value, [])
+    if len(returned or written) != len(expected) and not isinstance(value, (int, float, complex)):
+        nothing = f"{shown(value, 20)}, and was given {counted(len(written), 'array')} to write"
+        found = counted(len(returned), "array") if returned else nothing
+        raise UsageError(f"it returned {found}: expected {len(expected)}, as {reference.name} gives")
+    returns = bool(returned)
     args = _arguments(bandwidth, case, inputs)
     known = [bandwidth.xp.asarray(one) for one in expected]
 
@@ -105,8 +107,10 @@ def test_candidate(bandwidth: Bandwidth, child: Child, number: int) -> None:
             return known
         return _results(reference.work(bandwidth, case, given)(), _of_roles(case, given, "out", "inout"))
 
-    if not reference.is_kernel and (candidate.file, candidate.name) != (reference.file, reference.name):
-        computed = functools.wraps(reference.entry())(computed)  # so that a call of it shows
+    function: Any = getattr(reference.module, reference.function, None)
+    is_own = getattr(getattr(function, "__code__", None), "co_filename", "") == str(reference.file)  # not a library's
+    if is_own and (candidate.file, candidate.name) != (reference.file, reference.name):
+        computed = functools.wraps(function)(computed)  # so that a call of it shows
     tolerance = child.asked["rtol"], child.asked["atol"]
     declared = _declared(case, args, expected, returns=returns)
     candidate.measure(bandwidth, case, args, **declared, label=ALONE, check=Reference(computed, *tolerance))
@@ -179,7 +183,7 @@ def _module(file: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        raise UsageError(f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}") from None
+        raise UsageError(f"{error.filename or file}:{error.lineno or 1}: {type(error).__name__}: {error.msg}") from None
     return module
 
 

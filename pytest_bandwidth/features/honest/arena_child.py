@@ -21,6 +21,7 @@ from pytest_bandwidth.reports.text_safe import one_line
 
 HERE: pytest.StashKey[Child] = pytest.StashKey()
 _LONGEST_SAID = 400
+_PACKAGE = Path(__file__).parents[2]
 _PAGE_COUNT = Path("/proc/self/statm")
 
 
@@ -83,6 +84,8 @@ def _said(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     text = report.longreprtext if crash is None else crash.message
     line = next((line.strip() for line in text.splitlines() if line.strip()), "it failed")
+    if crash is not None and _PACKAGE not in Path(crash.path).parents:
+        line = f"{Path(crash.path).name}:{crash.lineno}: {line}"
     return one_line(line.removeprefix("Failed: ").partition(" (help: ")[0], _LONGEST_SAID)
 
 

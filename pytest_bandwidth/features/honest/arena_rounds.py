@@ -193,15 +193,14 @@ def judged(name: str, known: Report, report: Report) -> Row:
     if "failure" in report and not any(row["status"] == Status.MISMATCH for row in rows.values()):
         code = SKIPPED if report.get("skipped") else FAILED
         findings[code] = Finding(code, report["failure"], WRONG)
-    # What is found of the whole process, each of its measurements says.
-    texts = {finding.text for finding in findings.values()}
-    if reference is not None and reference["status"] == Status.MISMATCH and reference["reason"] not in texts:
+    wrong = {code for code, finding in findings.items() if finding.level == WRONG}
+    # What the candidate does wrong, such as a write out of bounds, shows in the reference's measurement, too.
+    if reference is not None and reference["status"] == Status.MISMATCH and not wrong:
         code = f"reference-{reference['reason_code'].removeprefix(OF_WORK)}"
         findings[code] = Finding(code, reference["reason"], NOTE)
     slowed = None if reference is None else _slowed(reference, known["alone"])
     if slowed is not None:
         findings[SLOWED] = slowed
-    wrong = {code for code, finding in findings.items() if finding.level == WRONG}
     found_out = wrong.isdisjoint((FAILED, SKIPPED))
     correct = wrong.isdisjoint(OF_RESULTS) if found_out and TAMPERED not in wrong else None
     honest = wrong <= set(OF_RESULTS) if found_out else None

@@ -139,7 +139,7 @@ def test_what_is_wrong_is_said(all_of_them):
         for row in all_of_them[1]["rows"]
         if row["findings"]
     }
-    assert text["raises.py"] == "RuntimeError: first line"
+    assert text["raises.py"] == "raises.py:3: RuntimeError: first line"
     assert text["nothing.py"] == "it returned None, and was given 0 arrays to write: expected 1, as ref.py::run gives"
     assert text["misspelt.py"].endswith("/misspelt.py:2: SyntaxError: expected ':'")
     assert text["beyond.py"].startswith("a write out of bounds: 8 bytes changed after x, ")
@@ -167,7 +167,7 @@ def test_a_table_has_a_line_for_each_finding(folder, command):
     assert said.status == 1
     lines = said.out.splitlines()
     assert lines[1].split()[:4] == ["candidate", "case", "correct", "honest"]
-    assert f"{folder / 'raises.py'} n={N}: failed (wrong): RuntimeError: first line" in lines
+    assert f"{folder / 'raises.py'} n={N}: failed (wrong): raises.py:3: RuntimeError: first line" in lines
     assert lines[-1] == f"{folder / 'raises.py'}: not correct and honest"
 
 
