@@ -22,7 +22,7 @@ from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.features.honest.arena_child import HERE, Child
 from pytest_bandwidth.features.honest.arena_inputs import MOST_CASES, Case, Parameter, Role
 from pytest_bandwidth.features.honest.arena_rounds import ALONE, CANDIDATE, REFERENCE
-from pytest_bandwidth.features.honest.arrays import View
+from pytest_bandwidth.features.honest.arrays import View, overlap
 from pytest_bandwidth.features.honest.reference import compared
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.fixture.call_arrays import CallArrays
@@ -52,6 +52,7 @@ def test_reference(bandwidth: Bandwidth, child: Child) -> None:
         args = _arguments(bandwidth, case, given.inputs)
         before = [_on_host(array) for array in _of_roles(case, args, "in")]
         returned, written = side.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout")
+        returns = bool(_returned(returned, written))
         expected = [_on_host(one) for one in _results(returned, written)]
         if not expected:
             raise UsageError(f"{case.name}: {side.name} returns no array and writes none, expected one at least")
@@ -69,11 +70,12 @@ def test_reference(bandwidth: Bandwidth, child: Child) -> None:
             case=case.to_plain(),
             inputs=[None if array is None else child.keep(array) for array in given.inputs],
             expected=[child.keep(array) for array in expected],
+            returns=returns,
         )
         if timed:
             args = _arguments(bandwidth, case, given.inputs)
             check = Reference(tuple(map(bandwidth.xp.asarray, expected)), *tolerance)
-            declared = _declared(case, args, expected, returns=bool(_results(returned, [])))
+            declared = _declared(case, args, expected, returns=returns)
             # As a candidate's process does it: what runs in between has its part in a short time.
             work = side.work(bandwidth, case, args)
             bandwidth.compare({str(number): work, f"{number} again": work}, **declared, check=check)
@@ -91,7 +93,10 @@ def test_candidate(bandwidth: Bandwidth, child: Child, number: int) -> None:
     candidate = _Side(child.asked["candidate"])
     args = _arguments(bandwidth, case, inputs)
     value, written = candidate.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout")
-    returned = _results(value, [])
+    returned = _returned(value, written)
+    if returned and not asked["returns"]:
+        names = ", ".join(one.name for one in _parameters(case, "out", "inout"))
+        raise UsageError(f"it returned what {reference.name} writes: expected it in {names}")
     if len(returned or written) != len(expected) and not isinstance(value, (int, float, complex)):
         nothing = f"{shown(value, 20)}, and was given {counted(len(written), 'array')} to write"
         found = counted(len(returned), "array") if returned else nothing
@@ -159,7 +164,7 @@ class _Side:
 
     def _launch(self, bandwidth: Bandwidth, case: Case, args: Sequence[Any]) -> tuple[Any, Any, Any, tuple[Any, ...]]:
         if case.grid is None or case.block is None:
-            raise UsageError(f"{case.name}: found neither grid nor block, expected both for the kernel {self.name}")
+            raise UsageError(f"{case.name}: found no grid and block for {self.name}, expected --inputs with both")
         if self._kernel is None:
             self._kernel = bandwidth.kernel(self.file, self.function or None)
         return self._kernel, case.grid, case.block, tuple(args)
@@ -285,10 +290,16 @@ def _of_roles(case: Case, args: Sequence[Any], *roles: str) -> list[Any]:
     return [arg for one, arg in zip(case.parameters, args, strict=True) if one.role in roles]
 
 
-def _results(returned: Any, written: Sequence[Any]) -> list[Any]:
+def _returned(value: Any, written: Sequence[Any]) -> list[Any]:
+    """Return the arrays that a run returned; none where these are those that it wrote."""
+    several = value if isinstance(value, (tuple, list)) else [value]
+    found = [one for one in several if hasattr(one, "shape") and hasattr(one, "dtype")]
+    return [] if all(any(overlap(one, other) for other in written) for one in found) else found
+
+
+def _results(value: Any, written: Sequence[Any]) -> list[Any]:
     """Return a run's results: the arrays that it returned, else those that it wrote."""
-    several = returned if isinstance(returned, (tuple, list)) else [returned]
-    return [one for one in several if hasattr(one, "shape") and hasattr(one, "dtype")] or list(written)
+    return _returned(value, written) or list(written)
 
 
 def _on_host(array: Any) -> Any:

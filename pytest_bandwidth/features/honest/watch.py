@@ -85,7 +85,7 @@ class _Place:
     wanted: list[Any] = field(default_factory=list)
     others: set[object] = field(default_factory=set)
     last: object = None
-    last_place: tuple[str, int | None] | None = None
+    last_place: int | None = None
     value: object = None
     returned: list[View] = field(default_factory=list)
     # In how many samples each input was changed, and how many of these changes showed in the result; by its name.
@@ -450,8 +450,8 @@ class WorkWatch(Watch):
             state.shown[name] += shows
             state.others.add(found)
             is_large = sum(view.array.size for view in self._results(state)) >= LARGE_RESULT
-            # The same element may be given the same value twice, where an array has few.
-            place, before = (name, getattr(self._region, "start", None)), state.last_place
+            # The same element, of one input or two, may be given the same value twice, where there are few.
+            place, before = getattr(self._region, "start", None), state.last_place
             state.last_place = place
             if shows and is_large and found == state.last and place != before:
                 state.refute("stale-result", "the result is that of the call before, which had other inputs")

@@ -290,6 +290,18 @@ def test_an_array_that_is_read_must_not_be_written(tmp_path, monkeypatch, comman
     assert "a: ref.py::run writes x, expected role out or inout for it" in said.err
 
 
+def test_what_the_reference_writes_has_to_be_written(tmp_path, monkeypatch):
+    """To return it besides is fine."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ref.py").write_text("def run(y, x):\n    y[...] = 2 * x\n")
+    (tmp_path / "both.py").write_text("def run(y, x):\n    y[...] = 2 * x\n    return y\n")
+    (tmp_path / "returns.py").write_text("def run(y, x):\n    return 2 * x\n")
+    (tmp_path / "c.yaml").write_text(f"- {{name: a, args: {{y: {{shape: {N}, role: out}}, x: {{shape: {N}}}}}}}\n")
+    both, returns = arena(tmp_path, "ref.py", "both.py", "returns.py", "--inputs=c.yaml")[1]["rows"]
+    assert (both["correct"], both["honest"]) == (True, True)
+    assert returns["findings"][0]["text"] == "it returned what ref.py::run writes: expected it in y"
+
+
 KERNELS = """
 extern "C" __global__ void twice(float* y, const float* x, long long n) {
     long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
