@@ -293,7 +293,12 @@ def _of_roles(case: Case, args: Sequence[Any], *roles: str) -> list[Any]:
 def _returned(value: Any, written: Sequence[Any]) -> list[Any]:
     """Return the arrays that a run returned; none where these are those that it wrote."""
     several = value if isinstance(value, (tuple, list)) else [value]
-    found = [one for one in several if hasattr(one, "shape") and hasattr(one, "dtype")]
+    # A number of NumPy's is an array without dimensions, else one in a list were an array of one.
+    found = [
+        np.asarray(one) if isinstance(one, np.generic) else one
+        for one in several
+        if hasattr(one, "shape") and hasattr(one, "dtype")
+    ]
     return [] if all(any(overlap(one, other) for other in written) for one in found) else found
 
 

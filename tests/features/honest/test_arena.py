@@ -302,6 +302,17 @@ def test_what_the_reference_writes_has_to_be_written(tmp_path, monkeypatch):
     assert returns["findings"][0]["text"] == "it returned what ref.py::run writes: expected it in y"
 
 
+def test_a_number_is_a_result(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    case = f"def inputs(bandwidth):\n    yield 'a', (bandwidth.random({N}),)\n"
+    (tmp_path / "ref.py").write_text(f"{case}def run(x):\n    return x.mean()\n")
+    (tmp_path / "sums.py").write_text("def run(x):\n    return x.sum() / x.size\n")
+    (tmp_path / "part.py").write_text("def run(x):\n    return float(x[:-9999].mean())\n")
+    sums, part = arena(tmp_path, "ref.py", "sums.py", "part.py", "--rtol=1e-5")[1]["rows"]
+    assert (sums["correct"], sums["honest"]) == (True, True), sums
+    assert part["correct"] is False
+
+
 KERNELS = """
 extern "C" __global__ void twice(float* y, const float* x, long long n) {
     long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
