@@ -255,11 +255,13 @@ class Device(ABC):
     Abstract is what every device has; what is not overridden holds for one that compiles no CUDA kernels and counts,
     rather than times, what callables move. One that times them is a `TimedDevice`.
 
-    launches_old_code: whether `old_code` is there. check_array: raises UsageError for an array (its path, itself, the
-    name of its framework) that callables may not be given here; None = any that is timed by the host or by CUDA.
+    launches_old_code: whether `old_code` is there. times_any_stream: whether work may be on a stream that it does not
+    know. check_array: raises UsageError for an array (its path, itself, the name of its framework) that callables may
+    not be given here; None = any that is timed by the host or by CUDA.
     """
 
     launches_old_code = False
+    times_any_stream = False
     check_array: Callable[[str, Any, str], None] | None = None
 
     @property
@@ -382,6 +384,10 @@ class Device(ABC):
     def end_test(self) -> None:
         """Undo what this device changed in the process for the test."""
         return
+
+    def time_by(self, timer: str) -> None:
+        """Take the time by that timer, where it has several. Raises UsageError where that one cannot be had."""
+        del timer
 
     def bound(self, seconds: float) -> None:
         """Stop what takes longer than that, with an error of one line, on a device that runs it itself."""

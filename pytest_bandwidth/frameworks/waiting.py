@@ -39,19 +39,20 @@ def awaited(
     *,
     on_gpu: bool,
     graph: bool = False,
+    any_stream: bool = False,
     own_check: Check | None = None,
 ) -> tuple[Call, Any]:
     """Return a callable that ends when its work is done or queued on the stream, and that stream.
 
     given: the call's arguments by name. stream: the user's, or None for that of the framework whose arrays are given.
-    graph: whether a GPU is to capture the call. own_check: the device's, which raises UsageError
-    for arrays that are not its own.
+    graph: whether a GPU is to capture the call. any_stream: whether a GPU's work is timed on whichever stream it runs.
+    own_check: the device's, which raises UsageError for arrays that are not its own.
     The callable raises UsageError, as this does, where the time of its work could not be told, or nothing would run.
     """
 
     def check(path: str, array: Any, framework: Framework) -> None:
         if own_check is None:
-            _check(path, array, framework, on_gpu=on_gpu, graph=graph)
+            _check(path, array, framework, on_gpu=on_gpu, graph=graph, any_stream=any_stream)
         else:
             own_check(path, array, framework.name)
 
@@ -136,7 +137,7 @@ def _of_process() -> tuple[list[Framework], bool]:
     return counting, any(framework.computes_later for framework in frameworks)
 
 
-def _check(path: str, array: Any, framework: Framework, *, on_gpu: bool, graph: bool) -> None:
+def _check(path: str, array: Any, framework: Framework, *, on_gpu: bool, graph: bool, any_stream: bool) -> None:
     if framework.own_device is not None and (on_gpu or not framework.is_on_host(array)):
         raise UsageError(
             f"{path} is {framework.name}'s on {array.device}, whose work goes on after the call and on streams of its "
@@ -147,10 +148,10 @@ def _check(path: str, array: Any, framework: Framework, *, on_gpu: bool, graph: 
             f"{path} is {framework.name}'s and not in host memory, where this run measures: its work would go on after "
             "the call; expected an array in host memory, or --bandwidth-device=cuda"
         )
-    if on_gpu and framework.computes_later:
+    if on_gpu and framework.computes_later and (graph or not any_stream):
         raise UsageError(
-            f"{path} is {framework.name}'s, whose work runs on streams of its own: no event can be recorded there, so "
-            "its time on a GPU cannot be told"
+            f"{path} is {framework.name}'s, whose work runs on streams of its own: no event can be recorded there, and "
+            "no graph captured; expected --bandwidth-timer=cupti, without graph=True"
         )
     if on_gpu and graph and framework.own_graphs is not None:
         raise UsageError(

@@ -67,9 +67,10 @@ class Measurer:
 
     @cached_property
     def device(self) -> Device:
-        """Return the device. Raises DeviceUnavailable, at every use, where the asked-for device cannot be had."""
+        """Return the device. Raises DeviceUnavailable, UsageError, at every use, where the asked-for cannot be had."""
         device = open_device(self.task.device or self.settings.device)
         device.bound(self.settings.traffic_timeout)
+        device.time_by(self.settings.timer)
         return device
 
     @property

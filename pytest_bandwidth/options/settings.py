@@ -143,6 +143,12 @@ class Settings(Options):
     precision: float = option(
         "P", "stop when the median is as precise as this (default: 0.5%)", values.positive_fraction, 0.005
     )
+    timer: str = option(
+        "NAME",
+        "time work on an NVIDIA GPU by events, or by cupti: its kernels alone (default: events)",
+        values.one_of("events", "cupti"),
+        "events",
+    )
     traffic_timeout: float = option(
         "S",
         "stop a launch, or NVRTC, on the traffic device after S seconds (default: 60)",

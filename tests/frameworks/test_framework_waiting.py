@@ -60,6 +60,14 @@ def test_bad_arrays_of_jax(jax):
         waited(lambda: x, on_gpu=True, x=x)
 
 
+def test_a_gpu_that_times_any_stream_waits_for_jax(jax):
+    x = jax.numpy.asarray(X)
+    call, stream = awaited(lambda: x + 1, {"x": x}, None, on_gpu=True, any_stream=True)
+    assert (call().is_ready(), stream) == (True, None)
+    with pytest.raises(UsageError, match="no graph captured; expected --bandwidth-timer=cupti, without graph=True"):
+        awaited(lambda: x + 1, {"x": x}, None, on_gpu=True, any_stream=True, graph=True)
+
+
 def test_views_and_bad_tensors_of_torch(torch):
     x = torch.ones(8, 4)
     views = [located("x", x), located("t", x.T), located("v", x[:, ::2]), located("b", x[0].expand(100, 4))]

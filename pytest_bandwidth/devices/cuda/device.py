@@ -66,6 +66,7 @@ from pytest_bandwidth.devices.cuda.kernels import (
 )
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
+from pytest_bandwidth.devices.cuda.records import open_records
 from pytest_bandwidth.devices.cuda.runtime import mute_lost_context
 from pytest_bandwidth.devices.cuda.timing import (
     Timer,
@@ -166,8 +167,16 @@ class CudaDevice(TimedDevice):
 
     @property
     def method(self) -> str:
-        """Return ``events+block``, or ``events`` where the stream could not be blocked; ``+graph`` where one ran."""
+        """Return ``events`` or ``cupti``; ``+block`` where the stream could be blocked; ``+graph`` where one ran."""
         return self._timer.method + ("" if self._in_graph is None else "+graph")
+
+    def time_by(self, timer: str) -> None:
+        """Time by events, or by CUPTI's records. Raises UsageError where these cannot be had."""
+        if timer == "events":
+            return
+        if self._cupy.cuda.runtime.is_hip:
+            raise UsageError("--bandwidth-timer=cupti: CUPTI is for NVIDIA's GPUs alone, use events")
+        self._timer.records, self.times_any_stream = open_records(), True
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return values in [1, 2) with random mantissas (integers: all bits random). Raises UsageError, OutOfMemory."""

@@ -24,6 +24,8 @@ FLUSH_THREADS = 256
 # So many caches' worth replaces all that was there, whatever the cache prefers to keep.
 FLUSH_CACHES = 3
 NEVER = 0x5EED5EED
+# The kernel that runs around a sample's work.
+STAMP = "stamp_clocks"
 MAPPED = 2  # cudaHostAllocMapped, hipHostMallocMapped
 # Errors after which every call in the process fails until it ends: "the process must be terminated and relaunched"
 # (CUDA Runtime API, cudaError). HIP uses the same numbers for those it has.
@@ -149,7 +151,7 @@ class CupyRuntime:
         self._sm_count = sm_count
         self._hip = bool(self._runtime.is_hip)
         self._blocking_kernel = module.get_function("blocking_kernel")
-        self._stamp = module.get_function("stamp_clocks")
+        self._stamp = module.get_function(STAMP)
         self._step = module.get_function("clock_step")
         self._fill_cache = module.get_function("fill_cache")
         # Pinned host memory has one address for host and device (CUDA C++ Programming Guide, "Unified Virtual

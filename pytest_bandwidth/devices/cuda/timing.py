@@ -2,7 +2,8 @@
 
 The order, after NVBench's: wait for the device → flush the cache → block the stream → stamp the clocks → event → the
 work → event → stamp → unblock → wait. What is queued behind the blocking kernel runs back to back, so the interval
-between the events holds the device's work and no time in which the host was still launching.
+between the events holds the device's work and no time in which the host was still launching. With CUPTI's records the
+time is that from the first start to the last end between the stamps.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any
 
 from pytest_bandwidth.devices.base import Call, Sample, Workload
 from pytest_bandwidth.devices.cuda.health import RECOVERY_SECONDS, throttled
+from pytest_bandwidth.devices.cuda.records import Records
 from pytest_bandwidth.devices.cuda.runtime import CupyRuntime
 from pytest_bandwidth.domain.device import LAUNCH_BLOCKING, NOT_HELD
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.measured.rounds import HELD_UP
 from pytest_bandwidth.domain.units import format_seconds
 
 # From so much data on nothing of the run before is still there, and what is (the probe's mix, or what `setup=` wrote)
@@ -26,7 +29,6 @@ from pytest_bandwidth.domain.units import format_seconds
 CACHES_TO_BE_COLD = 16
 # How long a stream is blocked at most where nothing is known of the work yet.
 BLOCK_SECONDS = 0.5
-BLOCKED, PLAIN = "events+block", "events"
 # Any other value than these makes CUDA, or HIP, wait at every launch.
 BLOCKING_VARIABLES = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
 EMPTY_TRIES = 5
@@ -40,6 +42,9 @@ NOT_BLOCKED = Finding(
     "the callable waits for the GPU, or queues more than the driver holds: its launches could not be kept out of the "
     "timed interval, so host time between them is part of it",
 )
+BEYOND = Finding(HELD_UP, "CUPTI recorded work of this process on another stream, beyond the sample's events")
+# What clocks of events and records may differ by: both are the GPU's, and the latter are told in the host's time.
+CLOCKS_SHARE, CLOCKS_SECONDS = 0.01, 1e-6
 
 
 def launch_blocking(environ: Mapping[str, str]) -> Finding | None:
@@ -68,7 +73,7 @@ class Timer:
     cold: whether the cache is flushed before each sample. written_share: of what the work touches; so the flush leaves
     it. known_empty_seconds: what `empty_seconds` found, for all measurements; None before it was asked.
     known_floors: likewise what `floor_seconds` found, by the launches in a graph. event_step_seconds: the least by
-    which two intervals of those differed; None where none did.
+    which two intervals of those differed; None where none did. records: CUPTI's, where they tell the time.
     """
 
     runtime: CupyRuntime
@@ -83,6 +88,7 @@ class Timer:
     known_empty_seconds: float | None = None
     known_floors: dict[int | None, float] = field(default_factory=dict)
     event_step_seconds: float | None = None
+    records: Records | None = None
     _timed_out: set[int] = field(default_factory=set)  # callables, by id, whose last sample's blocking kernel timed out
     _events: tuple[Any, Any] | None = None
 
@@ -96,7 +102,7 @@ class Timer:
     @property
     def method(self) -> str:
         """Name how time is taken, as baselines have it."""
-        return BLOCKED if self.blocked else PLAIN
+        return ("events" if self.records is None else "cupti") + ("+block" if self.blocked else "")
 
     @property
     def clock_mhz(self) -> float | None:
@@ -121,6 +127,8 @@ class Timer:
         runtime = self.runtime
         target = runtime.stream(stream)
         start, end = self.events
+        if self.records is not None:
+            self.records.start()
         runtime.wait_device()
         if self.cold:
             runtime.flush(target, self.written_share if written_share is None else written_share)
@@ -131,9 +139,11 @@ class Timer:
                 # Behind the blocking kernel: while that spins, idle multiprocessors may clock as they like.
                 runtime.stamp(target, 0)
                 start.record(target)
+                self._part_streams(ticket)
                 called = runtime.now()
                 call()
                 returned = runtime.now()
+                self._part_streams(ticket)
                 end.record(target)
                 runtime.stamp(target, 1)
         finally:
@@ -144,9 +154,15 @@ class Timer:
         end.synchronize()
         ended = runtime.now()
         runtime.wait_device()
-        seconds = runtime.seconds_between(start, end)
+        between = runtime.seconds_between(start, end)
+        seconds = between if self.records is None else self.records.span_seconds()
         host = self._host_seconds(own, returned - called, ended - (called if ticket is None else released), ticket)
-        return Sample(seconds, host, self._why_dropped(ticket, call))
+        drop = self._why_dropped(ticket, call, ran=seconds is not None)
+        if seconds is None:
+            return Sample(0.0, host, drop)
+        if drop is None and seconds > between * (1 + CLOCKS_SHARE) + CLOCKS_SECONDS:
+            drop = BEYOND
+        return Sample(seconds, host, drop)
 
     def empty_seconds(self, stream: Any) -> float:
         """Return the seconds between two events with nothing in between: the least that can be seen."""
@@ -169,7 +185,8 @@ class Timer:
             self.known_floors[launches] = median(seconds) / (launches or 1)
             steps = [later - earlier for earlier, later in pairwise(seconds) if later - earlier >= SAME_SECONDS]
             known = () if self.event_step_seconds is None else (self.event_step_seconds,)
-            self.event_step_seconds = min((*steps, *known), default=None)
+            if self.records is None:
+                self.event_step_seconds = min((*steps, *known), default=None)
         return self.known_floors[launches]
 
     def _own_seconds(self, call: Call, stream: Any, tries: int) -> list[float]:
@@ -186,6 +203,11 @@ class Timer:
         if NOT_BLOCKED not in self.findings:
             self.findings.append(NOT_BLOCKED)
 
+    def _part_streams(self, ticket: int | None) -> None:
+        """Keep work of all streams between the stamps, where these are recorded and no stream is blocked."""
+        if self.records is not None and ticket is None:
+            self.runtime.wait_device()
+
     def _host_seconds(self, own: bool, in_call: float, waiting: float, ticket: int | None) -> float:
         if ticket is None:
             return waiting  # from the call to the end: it was free to run
@@ -194,8 +216,12 @@ class Timer:
         # Launched first, run afterwards: right for a single launch, too much for many short ones.
         return in_call + waiting
 
-    def _why_dropped(self, ticket: int | None, call: Call) -> Finding | None:
-        if ticket is not None and self.runtime.timed_out(ticket):
+    def _why_dropped(self, ticket: int | None, call: Call, ran: bool) -> Finding | None:
+        """Say why a sample does not count. ran: whether the work was seen. Raises UsageError where it runs nowhere."""
+        if not ran and ticket is None:
+            raise UsageError(f"CUPTI recorded nothing: {THE_WORK} ran elsewhere, or once and its result is kept")
+        # What did not wait for the blocking kernel is on another stream, which no event could time.
+        if ticket is not None and (not ran or self.runtime.timed_out(ticket)):
             if id(call) in self._timed_out:
                 self.stop_blocking()
             self._timed_out.add(id(call))
@@ -268,7 +294,7 @@ def calibrate(timer: Timer, workload: Workload) -> None:
     for (work, part), runs in zip(parts.items(), plain, strict=True):
         if timer.blocked:
             seconds = _blocked_runs(timer, part, 1 if _is_long(runs[0]) else BLOCKED_RUNS)
-            if seconds and part.traffic.bytes_moved:
+            if seconds and part.traffic.bytes_moved and timer.records is None:
                 refuse_empty(min(seconds), timer.empty_seconds(part.stream), work)
 
 

@@ -135,7 +135,7 @@ def regime_of(measurement: Measurement) -> RegimeFinding | None:
     # A doubled batch, the host's time around the device's, or the cost of calling any kernel.
     overhead = next((finding.text for finding in measurement.findings if finding.code == OVERHEAD_FOUND), None)
     dispatch = measurement.detail.get(DISPATCH_SECONDS)
-    if overhead is None and host and host > 2 * seconds and measurement.method.startswith("events"):
+    if overhead is None and host and host > 2 * seconds and measurement.method.startswith(("events", "cupti")):
         overhead = f"the host needs {format_seconds(host)} for {format_seconds(seconds)} of device work"
     elif overhead is None and isinstance(dispatch, float) and 2 * dispatch > seconds:
         this = format_seconds(seconds)

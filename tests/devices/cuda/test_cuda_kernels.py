@@ -95,13 +95,15 @@ def test_a_kernel_of_another_kind_has_no_resources() -> None:
     assert kernel_resources(model_cupy(Gpu()), launch(lambda *_: None), threads_per_sm=2048) is None
 
 
-def test_hip_runs_no_code_for_nvidias_gpus_and_sets_no_variables() -> None:
+def test_hip_has_no_code_for_nvidias_gpus_no_variables_to_set_and_no_cupti() -> None:
     device = CudaDevice(opened_model(Gpu(hip=True)))
     compiled = KernelSource("", "k", Path("libk.so"), compiled=(CompiledCode(b"", 90, is_ptx=True),))
     with pytest.raises(NotOnThisDevice, match=r"^libk\.so holds k for NVIDIA's GPUs, and this is AMD's$"):
         device.kernel(compiled)
     with pytest.raises(NotOnThisDevice, match=r"^kernel\.set: the sizes of variables are known for NVIDIA's GPUs"):
         device.kernel(KernelSource(TEXT, "copy")).set("c", np.zeros(1))
+    with pytest.raises(UsageError, match=r"--bandwidth-timer=cupti: CUPTI is for NVIDIA's GPUs alone, use events"):
+        device.time_by("cupti")
 
 
 MIB = 2**20

@@ -1,3 +1,4 @@
+#include "activity.h"
 #include "devices.h"
 #include "kernels.h"
 #include "memory.h"
@@ -62,6 +63,8 @@ static int run_launch(card_work *work, card_stream *stream, double start_ns, dou
         if (account.polls == 1 && card_host_ns() - start_ns > ns) ns = card_host_ns() - start_ns;
     }
     *end_ns = start_ns + ns;
+    /* Start and drain of a launch are no part of a record. */
+    card_activity_note(CARD_KERNEL, function->name, stream, start_ns + settings->pace.launch_ns, *end_ns);
     if (card_setting("LOG", NULL))
         fprintf(stderr, "emulated card: %s %u×%u %.0f ns, DRAM %llu + %llu sectors\n", function->name, this->grid[0],
                 this->block[0], ns, (unsigned long long)account.dram.sectors_read,
