@@ -42,6 +42,14 @@ WRONG_CALLS = [
     ("(len, [a, (i for i in a)], reads='args')", r"6: obj\[1\] is a generator, whose arrays"),
     ("(lambda: None, reads=-4)", r"test_wrong\.py:6: reads=-4, expected .* not negative"),
     ("(len, a, read=a)", r"test_wrong\.py:6: found read=, expected reads="),
+    (
+        "(len, a, reads=a, honest=True)",
+        r"py:6: found honest=, expected @pytest\.mark\.bandwidth\(honest=…\)",
+    ),
+    (
+        "(np.add, np.array([0], 'M8[s]'), 1, reads=8, check=np.add)",
+        r"test_wrong\.py:6: check: found no array of numbers that the work writes or returns",
+    ),
     ("(len, a, reads=a, write=a)", r"test_wrong\.py:6: found write=, expected writes="),
     (".launch(None, 1, 1, (), shared=8)", r"6: launch: found shared=, expected shared_mem="),
     (".launch(None, 1, 1, (), read=a)", r"test_wrong\.py:6: launch: found read=, expected reads="),

@@ -25,7 +25,7 @@ _OF_HIPRTC = (
 
 INSUFFICIENT_DRIVER = 35
 NO_DEVICE = 100
-INSTEAD = "use --bandwidth-device=cpu or traffic"
+INSTEAD = "use the device cpu or traffic"
 EXTRAS = "pip install 'pytest-bandwidth[cuda13]' (cuda12 for a driver older than 580, rocm for an AMD GPU)"
 
 

@@ -2,7 +2,8 @@
 
 REFERENCE and CANDIDATE are FILE.py (its function `run`), FILE.py::FUNCTION, or
 a kernel: FILE.cu::KERNEL or FILE.ptx. A function gets the arrays and numbers of
-a case, in order. It returns arrays, or writes into those that it gets.
+a case, in order. It returns arrays, or writes into those that it gets, as the
+reference does.
 
 The file of the reference yields the cases, each a name and the arguments:
 

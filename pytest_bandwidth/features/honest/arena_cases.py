@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,10 +18,14 @@ import pytest
 from pytest_bandwidth import Reference
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.features.honest.arena_child import HERE, Child
 from pytest_bandwidth.features.honest.arena_inputs import MOST_CASES, Case, Parameter, Role
 from pytest_bandwidth.features.honest.arena_rounds import ALONE, CANDIDATE, REFERENCE
+from pytest_bandwidth.features.honest.arrays import View, overlap
+from pytest_bandwidth.features.honest.reference import compared
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
+from pytest_bandwidth.fixture.call_arrays import CallArrays
 
 FUNCTION, INPUTS = "run", "inputs"
 # No result has these bytes by accident.
@@ -48,21 +52,30 @@ def test_reference(bandwidth: Bandwidth, child: Child) -> None:
         args = _arguments(bandwidth, case, given.inputs)
         before = [_on_host(array) for array in _of_roles(case, args, "in")]
         returned, written = side.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout")
+        returns = bool(_returned(returned, written))
         expected = [_on_host(one) for one in _results(returned, written)]
         if not expected:
             raise UsageError(f"{case.name}: {side.name} returns no array and writes none, expected one at least")
         for parameter, old in zip(_parameters(case, "in"), before, strict=True):
             if not _same(_on_host(args[case.parameters.index(parameter)]), old):
                 raise UsageError(f"{case.name}: {side.name} writes {parameter.name}, expected role out or inout for it")
+        args = _arguments(bandwidth, case, given.inputs)
+        again = _results(side.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout"))
+        views = [View("", one, _on_host(one), None) for one in again]
+        tolerance = child.asked["rtol"], child.asked["atol"]
+        if compared(Reference(None, *tolerance), views, expected, None) is not None:
+            remedy = "give it a seed, or --rtol and --atol that allow for it"
+            raise UsageError(f"{case.name}: {side.name} gives another result the second time: {remedy}")
         child.tell(
             case=case.to_plain(),
             inputs=[None if array is None else child.keep(array) for array in given.inputs],
             expected=[child.keep(array) for array in expected],
+            returns=returns,
         )
         if timed:
             args = _arguments(bandwidth, case, given.inputs)
-            check = Reference(tuple(map(bandwidth.xp.asarray, expected)), child.asked["rtol"], child.asked["atol"])
-            declared = _declared(case, args, expected, returns=bool(_results(returned, [])))
+            check = Reference(tuple(map(bandwidth.xp.asarray, expected)), *tolerance)
+            declared = _declared(case, args, expected, returns=returns)
             # As a candidate's process does it: what runs in between has its part in a short time.
             work = side.work(bandwidth, case, args)
             bandwidth.compare({str(number): work, f"{number} again": work}, **declared, check=check)
@@ -79,7 +92,16 @@ def test_candidate(bandwidth: Bandwidth, child: Child, number: int) -> None:
     reference = _Side(child.asked["reference"])  # before any code of the candidate's runs
     candidate = _Side(child.asked["candidate"])
     args = _arguments(bandwidth, case, inputs)
-    returns = bool(_results(candidate.work(bandwidth, case, args)(), []))
+    value, written = candidate.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout")
+    returned = _returned(value, written)
+    if returned and not asked["returns"]:
+        names = ", ".join(one.name for one in _parameters(case, "out", "inout"))
+        raise UsageError(f"it returned what {reference.name} writes: expected it in {names}")
+    if len(returned or written) != len(expected) and not isinstance(value, (int, float, complex)):
+        nothing = f"{shown(value, 20)}, and was given {counted(len(written), 'array')} to write"
+        found = counted(len(returned), "array") if returned else nothing
+        raise UsageError(f"it returned {found}: expected {len(expected)}, as {reference.name} gives")
+    returns = bool(returned)
     args = _arguments(bandwidth, case, inputs)
     known = [bandwidth.xp.asarray(one) for one in expected]
 
@@ -90,6 +112,10 @@ def test_candidate(bandwidth: Bandwidth, child: Child, number: int) -> None:
             return known
         return _results(reference.work(bandwidth, case, given)(), _of_roles(case, given, "out", "inout"))
 
+    function: Any = getattr(reference.module, reference.function, None)
+    is_own = getattr(getattr(function, "__code__", None), "co_filename", "") == str(reference.file)  # not a library's
+    if is_own and (candidate.file, candidate.name) != (reference.file, reference.name):
+        computed = functools.wraps(function)(computed)  # so that a call of it shows
     tolerance = child.asked["rtol"], child.asked["atol"]
     declared = _declared(case, args, expected, returns=returns)
     candidate.measure(bandwidth, case, args, **declared, label=ALONE, check=Reference(computed, *tolerance))
@@ -98,10 +124,10 @@ def test_candidate(bandwidth: Bandwidth, child: Child, number: int) -> None:
     args = _arguments(bandwidth, case, inputs)  # what works in place has changed them
     declared = _declared(case, args, expected, returns=returns)
     both = {REFERENCE: reference.work(bandwidth, case, args), CANDIDATE: candidate.work(bandwidth, case, args)}
-    compared = bandwidth.compare(both, **declared, check=Reference(tuple(known), *tolerance))
-    samples = [*compared[REFERENCE].samples, *compared[CANDIDATE].samples]
+    taken = bandwidth.compare(both, **declared, check=Reference(tuple(known), *tolerance))
+    samples = [*taken[REFERENCE].samples, *taken[CANDIDATE].samples]
     if samples and min(samples) > 0:  # else the verdict says why not
-        ratio = compared.ratio(CANDIDATE, over=REFERENCE)
+        ratio = taken.ratio(CANDIDATE, over=REFERENCE)
         child.tell(speed_up=ratio.value, low=ratio.low, high=ratio.high, rounds=ratio.rounds)
 
 
@@ -117,9 +143,10 @@ class _Side:
     """Be a function of a Python file, or a kernel of another file, as `FILE::NAME` names it."""
 
     def __init__(self, spec: Mapping[str, str]) -> None:
-        self.file, self.function = Path(spec["file"]), spec["name"]
-        self.name = f"{self.file.name}::{self.function or FUNCTION}"
+        self.file = Path(spec["file"])
         self.is_kernel = self.file.suffix != ".py"
+        self.function = spec["name"] or ("" if self.is_kernel else FUNCTION)
+        self.name = f"{self.file.name}::{self.function}".removesuffix("::")
         self.module = None if self.is_kernel else _module(self.file)
         self._kernel: Any = None
 
@@ -127,25 +154,26 @@ class _Side:
         """Return the work on these arguments as a callable without any."""
         if self.is_kernel:
             return bandwidth.bind(*self._launch(bandwidth, case, args), shared_mem=case.shared_bytes)
-        return partial(self._callable(), *args)
+        return functools.partial(self.entry(), *args)
 
     def measure(self, bandwidth: Bandwidth, case: Case, args: Sequence[Any], **keywords: Any) -> None:
         if self.is_kernel:
             bandwidth.launch(*self._launch(bandwidth, case, args), shared_mem=case.shared_bytes, **keywords)
         else:
-            bandwidth(self._callable(), *args, **keywords)
+            bandwidth(self.entry(), *args, **keywords)
 
     def _launch(self, bandwidth: Bandwidth, case: Case, args: Sequence[Any]) -> tuple[Any, Any, Any, tuple[Any, ...]]:
         if case.grid is None or case.block is None:
-            raise UsageError(f"{case.name}: found neither grid nor block, expected both for the kernel {self.name}")
+            raise UsageError(f"{case.name}: found no grid and block for {self.name}, expected --inputs with both")
         if self._kernel is None:
             self._kernel = bandwidth.kernel(self.file, self.function or None)
         return self._kernel, case.grid, case.block, tuple(args)
 
-    def _callable(self) -> Callable[..., Any]:
-        found: Callable[..., Any] | None = getattr(self.module, self.function or FUNCTION, None)
-        if found is None or not callable(found):
-            raise UsageError(f"{self.file}: found no function {self.function or FUNCTION}, expected FILE::NAME of one")
+    def entry(self) -> Callable[..., Any]:
+        """Return the function of a Python file. Raises UsageError where there is none of that name."""
+        found: Callable[..., Any] | None = getattr(self.module, self.function, None)
+        if not callable(found):
+            raise UsageError(f"{self.file}: found no function {self.function}, expected FILE::NAME of one")
         return found
 
 
@@ -157,7 +185,10 @@ def _module(file: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses of the file look it up
     sys.path.append(str(file.parent))
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise UsageError(f"{error.filename or file}:{error.lineno or 1}: {type(error).__name__}: {error.msg}") from None
     return module
 
 
@@ -173,16 +204,15 @@ def _given(bandwidth: Bandwidth, child: Child, side: _Side) -> Iterator[_Given]:
     names: set[str] = set()
     for one in inputs(bandwidth):
         name, args = one if isinstance(one, tuple) and len(one) == 2 else (None, None)
-        if (
-            not isinstance(name, str)
-            or name in names
-            or not isinstance(args, (tuple, list))
-            or len(names) >= MOST_CASES
-        ):
-            wanted = f"expected up to {MOST_CASES} pairs: a name of its own, and a tuple of arguments"
+        if not isinstance(name, str) or not isinstance(args, (tuple, list)) or len(names) >= MOST_CASES:
+            wanted = f"expected up to {MOST_CASES} pairs: a name, and a tuple of arguments"
             raise UsageError(f"{side.file}: {INPUTS} yields {shown(one)}, {wanted}")
+        if name in names:
+            raise UsageError(f"{side.file}: {INPUTS} yields the name {shown(name)} again, expected one of its own")
         names.add(name)
-        parameters = tuple(_described(bandwidth, f"args[{place}]", arg) for place, arg in enumerate(args))
+        called = list(CallArrays(side.entry(), args, {}, len).arguments)
+        known = called if len(called) >= len(args) else [f"args[{place}]" for place in range(len(args))]
+        parameters = tuple(_described(bandwidth, *pair) for pair in zip(known, args, strict=False))
         yield _Given(
             Case(name, parameters),
             [None if p.role == "scalar" else _on_host(arg) for p, arg in zip(parameters, args, strict=True)],
@@ -260,10 +290,21 @@ def _of_roles(case: Case, args: Sequence[Any], *roles: str) -> list[Any]:
     return [arg for one, arg in zip(case.parameters, args, strict=True) if one.role in roles]
 
 
-def _results(returned: Any, written: Sequence[Any]) -> list[Any]:
+def _returned(value: Any, written: Sequence[Any]) -> list[Any]:
+    """Return the arrays that a run returned; none where these are those that it wrote."""
+    several = value if isinstance(value, (tuple, list)) else [value]
+    # A number of NumPy's is an array without dimensions, else one in a list were an array of one.
+    found = [
+        np.asarray(one) if isinstance(one, np.generic) else one
+        for one in several
+        if hasattr(one, "shape") and hasattr(one, "dtype")
+    ]
+    return [] if all(any(overlap(one, other) for other in written) for one in found) else found
+
+
+def _results(value: Any, written: Sequence[Any]) -> list[Any]:
     """Return a run's results: the arrays that it returned, else those that it wrote."""
-    several = returned if isinstance(returned, (tuple, list)) else [returned]
-    return [one for one in several if hasattr(one, "shape") and hasattr(one, "dtype")] or list(written)
+    return _returned(value, written) or list(written)
 
 
 def _on_host(array: Any) -> Any:

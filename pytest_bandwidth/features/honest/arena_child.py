@@ -21,6 +21,7 @@ from pytest_bandwidth.reports.text_safe import one_line
 
 HERE: pytest.StashKey[Child] = pytest.StashKey()
 _LONGEST_SAID = 400
+_PACKAGE = Path(__file__).parents[2]
 _PAGE_COUNT = Path("/proc/self/statm")
 
 
@@ -82,7 +83,10 @@ def _said(report: pytest.TestReport) -> str:
         return one_line(str(report.longrepr[2]).removeprefix("Skipped: "), _LONGEST_SAID)
     crash = getattr(report.longrepr, "reprcrash", None)
     text = report.longreprtext if crash is None else crash.message
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "it failed")
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["it failed"]
+    line = " ".join(lines[: 1 + lines[0].endswith(":")])  # a compiler's log begins below
+    if crash is not None and _PACKAGE not in Path(crash.path).parents:
+        line = f"{Path(crash.path).name}:{crash.lineno}: {line}"
     return one_line(line.removeprefix("Failed: ").partition(" (help: ")[0], _LONGEST_SAID)
 
 

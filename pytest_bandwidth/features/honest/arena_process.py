@@ -89,7 +89,9 @@ def run_process(
                 if is_over(found):
                     break
                 if ended:
-                    code, text = CRASHED, f"{_end_of(finish(process, 0.0, 0.0))}{_last_line(output)}"
+                    text = f"{_end_of(finish(process, 0.0, 0.0))}{_last_line(output)}"
+                    given = "" if asked["memory"] is None else f", with {format_bytes(asked['memory'])} (--memory)"
+                    code, text = CRASHED, f"{text}{given}"
                 elif os.fstat(output.fileno()).st_size > MOST_OUTPUT_BYTES:
                     code, text = FLOODED, f"it printed more than {format_bytes(MOST_OUTPUT_BYTES)}"
                 elif os.fstat(answer.fileno()).st_size > MOST_REPORT_BYTES:

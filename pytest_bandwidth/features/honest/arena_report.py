@@ -18,7 +18,8 @@ from pytest_bandwidth.reports.text_safe import printable_sentence
 from pytest_bandwidth.storage.atomic import FileForm
 
 FORM = FileForm((".json",), r'\{\s*"schema": \d+,\s*"reference":')
-_WORDS = {True: "yes", False: "no", None: "–"}
+_UNKNOWN = "–"
+_WORDS = {True: "yes", False: "no", None: _UNKNOWN}
 
 
 def document_of(reference: str, device: DeviceIdentity, rows: Sequence[Row]) -> dict[str, Any]:
@@ -58,8 +59,8 @@ def lines_of(reference: str, device: DeviceIdentity, rows: Sequence[Row]) -> lis
             row.case,
             _WORDS[row.correct],
             _WORDS[row.honest],
-            "" if row.speed_up is None else f"{row.speed_up:.3g}×",
-            "" if row.low is None or row.high is None else f"{row.low:.3g} to {row.high:.3g}",
+            _UNKNOWN if row.speed_up is None else f"{row.speed_up:.3g}×",
+            _UNKNOWN if row.low is None or row.high is None else f"{row.low:.3g} to {row.high:.3g}",
             "" if row.sol is None else format_percent(row.sol),
             ", ".join(finding.code for finding in row.findings),
         ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,8 +28,10 @@ LOCK_SECONDS = 600.0
 # Labels of measurements: the candidate by itself, then both in the same rounds.
 ALONE, REFERENCE, CANDIDATE = "alone", "reference", "candidate"
 FAILED, SKIPPED, SLOWED = "failed", "not-run", "reference-slowed"
-# Of those that say that something is wrong, these say that a result is.
-OF_RESULTS = ("wrong-result", "unwritten")
+# Of those that say that something is wrong, these say that a result is; of the last no result can be believed.
+OF_RESULTS, TAMPERED = ("wrong-result", "unwritten", "out-of-bounds"), "tampered"
+# The roles of the parameters whose arrays messages of a test call so.
+_ROLES_OF = {"reads": ("in", "inout"), "writes": ("out", "inout"), "array": ("in", "out", "inout")}
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 # If even the reference's fastest sample is slower than this, the candidate or a busy machine slows it. The time cannot
 # show which: there is no accusation, and no speed-up, which would be wrong.
@@ -119,9 +122,9 @@ class Arena:
         rows = {row["label"]: row for row in last.get("rows", ())}
         alone = [(one, rows.get(str(number))) for number, one in enumerate(known)]  # labelled so by the test
         dishonest = (
-            f"{one['case']['name']}: {row['reason']}"
+            f"{one['case']['name']}: {_named(row['reason'], one['case'], 'reads', 'writes')}"
             for one, row in alone
-            if row is not None and row["reason_code"].startswith(OF_WORK)
+            if row is not None and row["status"] == Status.MISMATCH and row["reason_code"] not in OF_OWN_SAMPLES
         )
         failure = next(dishonest, None) if "is_last" in last else last.get("failure") or ended.text
         if failure is None and not known:
@@ -190,15 +193,16 @@ def judged(name: str, known: Report, report: Report) -> Row:
     if "failure" in report and not any(row["status"] == Status.MISMATCH for row in rows.values()):
         code = SKIPPED if report.get("skipped") else FAILED
         findings[code] = Finding(code, report["failure"], WRONG)
-    if reference is not None and reference["status"] == Status.MISMATCH:
+    wrong = {code for code, finding in findings.items() if finding.level == WRONG}
+    # What the candidate does wrong, such as a write out of bounds, shows in the reference's measurement, too.
+    if reference is not None and reference["status"] == Status.MISMATCH and not wrong:
         code = f"reference-{reference['reason_code'].removeprefix(OF_WORK)}"
         findings[code] = Finding(code, reference["reason"], NOTE)
     slowed = None if reference is None else _slowed(reference, known["alone"])
     if slowed is not None:
         findings[SLOWED] = slowed
-    wrong = {code for code, finding in findings.items() if finding.level == WRONG}
     found_out = wrong.isdisjoint((FAILED, SKIPPED))
-    correct = wrong.isdisjoint(OF_RESULTS) if found_out else None
+    correct = wrong.isdisjoint(OF_RESULTS) if found_out and TAMPERED not in wrong else None
     honest = wrong <= set(OF_RESULTS) if found_out else None
     last = own[-1] if own else {}
     is_believed = correct and honest and slowed is None
@@ -208,13 +212,28 @@ def judged(name: str, known: Report, report: Report) -> Row:
         case,
         correct,
         honest,
-        tuple(findings.values()),
+        tuple(
+            one if one.code in (FAILED, SKIPPED) else replace(one, text=_named(one.text, known["case"], *_ROLES_OF))
+            for one in findings.values()
+        ),
         **figures,
         seconds=last.get("seconds"),
         reference_seconds=None if reference is None else reference["seconds"],
         gbps=last.get("gbps"),
         sol=last.get("sol", last.get("utilization") if last.get("utilization_of") == "peak" else None),
     )
+
+
+def _named(text: str, case: Mapping[str, Any], *kinds: str) -> str:
+    """Return the text with names of the case's parameters, in place of what a test would call arrays of these kinds."""
+
+    def name(found: re.Match[str]) -> str:
+        names = [one["name"] for one in case["parameters"] if one["role"] in _ROLES_OF[found[1]]]
+        # For each run the arrays are made anew, and counted from 1.
+        return str(names[(int(found[2]) - (found[1] == "array")) % len(names)]) if names else found[0]
+
+    head, colon, said = re.sub(rf"({'|'.join(kinds)})[ \[](\d+)(?:\]| of the test)", name, text).partition(": ")
+    return f"{head}{colon}{'; '.join(dict.fromkeys(said.split('; ')))}"  # what several runs did is said once
 
 
 def _slowed(beside: Mapping[str, Any], alone: Mapping[str, Any] | None) -> Finding | None:

@@ -37,12 +37,15 @@ _A_FEW = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Hold an array as NumPy or CuPy sees it. name: how a message calls it. own: the array as the test has it."""
+    """Hold an array as NumPy or CuPy sees it. name: how a message calls it. own: the array as the test has it.
+
+    device: the `Device` that it is on; None will do for an array of NumPy's.
+    """
 
     name: str
     own: Any
     array: Any
-    device: Device
+    device: Any
 
     @property
     def xp(self) -> Any:

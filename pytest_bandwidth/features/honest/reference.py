@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.features.honest.arrays import View, view_of
 from pytest_bandwidth.fixture.watched import Reference
 from pytest_bandwidth.frameworks.arrays import arrays_in, framework_of
@@ -80,6 +81,8 @@ def expected_arrays(
     found = [array for _, array in arrays_in(value, "check", passing_over=True)]
     if not found and value is not None:
         found = [np.asarray(value)]
+        if found[0].dtype.kind not in "biufc":
+            raise UsageError(f"check: the reference returned a {type(value).__name__}, expected arrays or a number")
     if found:
         return found
     pairs = [*zip(args, given, strict=True), *((keywords[name], one) for name, one in named.items())]
@@ -97,8 +100,8 @@ def compared(
     """
     if len(results) != len(expected):
         raise UsageError(
-            f"check: the reference gave {len(expected)} arrays, and the work has {len(results)}: expected one for each "
-            "array that it returns, or else for each of writes="
+            f"check: the reference gave {counted(len(expected), 'array')}, and the work has {len(results)}: expected "
+            "one for each array that it returns, or else for each of writes="
         )
     for view, array in zip(results, expected, strict=True):
         other = view_of(device, "check", array)

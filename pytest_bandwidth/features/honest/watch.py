@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ LATER_SECONDS, FIRST_SECONDS = 0.3, 0.01
 # At this sample the clock is looked at, and at the end.
 LOOK_AT_CLOCK = 9
 DISABLED = "disabled"
-NO_ARRAY = "found no array that the work writes or returns"
+NO_ARRAY = "found no array of numbers that the work writes or returns"
 # Trials after the samples take so long, or this share of the time of the rounds, with one of each kind at least.
 TRIAL_SECONDS, TRIAL_SHARE = 0.04, 0.02
 
@@ -84,7 +85,7 @@ class _Place:
     wanted: list[Any] = field(default_factory=list)
     others: set[object] = field(default_factory=set)
     last: object = None
-    last_place: tuple[str, int | None] | None = None
+    last_place: int | None = None
     value: object = None
     returned: list[View] = field(default_factory=list)
     # In how many samples each input was changed, and how many of these changes showed in the result; by its name.
@@ -366,7 +367,8 @@ class WorkWatch(Watch):
             state.expected = [view.copy() for view in results]
             self._look_at_inputs(state)
         elif self._watched.marker.honest or self._reference is not None:
-            raise UsageError(f"honest=True: {NO_ARRAY}, expected some in writes=, among its arguments, or returned")
+            asked = "honest=True" if self._reference is None else "check"
+            raise UsageError(f"{asked}: {NO_ARRAY}, expected some in writes=, among its arguments, or returned")
         else:  # the option asks it of all tests
             self._why_not = NO_ARRAY
         self._compare(state)
@@ -448,8 +450,8 @@ class WorkWatch(Watch):
             state.shown[name] += shows
             state.others.add(found)
             is_large = sum(view.array.size for view in self._results(state)) >= LARGE_RESULT
-            # The same element may be given the same value twice, where an array has few.
-            place, before = (name, getattr(self._region, "start", None)), state.last_place
+            # The same element, of one input or two, may be given the same value twice, where there are few.
+            place, before = getattr(self._region, "start", None), state.last_place
             state.last_place = place
             if shows and is_large and found == state.last and place != before:
                 state.refute("stale-result", "the result is that of the call before, which had other inputs")
@@ -560,12 +562,16 @@ class WorkWatch(Watch):
     def _calls_reference(self, place: int, workload: Workload) -> bool:
         """Run the work once more, and return whether it calls the function that the reference is."""
         profiled = sys.getprofile() is not None  # by a profiler, whose own function cannot be put back
-        code = None if profiled else getattr(getattr(self._reference, "expected", None), "__code__", None)
+        function = getattr(self._reference, "expected", None)
+        if isinstance(function, FunctionType):  # of NumPy's functions everybody may call what they wrap
+            function = getattr(function, "__wrapped__", function)
+        code = None if profiled else getattr(function, "__code__", None)
         called = False
 
         def look(frame: Any, event: str, _: object) -> None:
             nonlocal called
-            called |= event == "call" and frame.f_code is code
+            # Equal, too, where the work loaded the file once more.
+            called |= event == "call" and frame.f_code == code and frame.f_code.co_filename == code.co_filename
 
         def call() -> object:
             sys.setprofile(look)

@@ -37,6 +37,14 @@ CANDIDATES = {
         (True, False, {"stale-result"}),
     ),
     "raises": ("def run(x, y):\n    raise RuntimeError('first line\\nsecond')\n", (None, None, {"failed"})),
+    "nothing": ("def run(x, y):\n    np.add(x, y)\n", (None, None, {"failed"})),
+    "misspelt": ("def run(x, y)\n    return x\n", (None, None, {"failed"})),
+    "imports": ("import ref\ndef run(x, y):\n    return ref.run(x, y)\n", (True, False, {"reference-called"})),
+    "copied": (textwrap.dedent(REFERENCE), FINE),
+    "beyond": (
+        f"import ctypes\ndef run(x, y):\n    ctypes.memset(x.ctypes.data + x.nbytes, 7, 8)\n{WORK}",
+        (False, True, {"out-of-bounds"}),
+    ),
     "skips": ("import pytest\ndef run(x, y):\n    pytest.skip('not today')\n", (None, None, {"not-run"})),
     "aborts": ("import os\ndef run(x, y):\n    os.abort()\n", (None, None, {"crashed"})),
     "exits": ("import os\ndef run(x, y):\n    os._exit(0)\n", (None, None, {"crashed"})),
@@ -131,7 +139,10 @@ def test_what_is_wrong_is_said(all_of_them):
         for row in all_of_them[1]["rows"]
         if row["findings"]
     }
-    assert text["raises.py"] == "RuntimeError: first line"
+    assert text["raises.py"] == "raises.py:3: RuntimeError: first line"
+    assert text["nothing.py"] == "it returned None, and was given 0 arrays to write: expected 1, as ref.py::run gives"
+    assert text["misspelt.py"].endswith("/misspelt.py:2: SyntaxError: expected ':'")
+    assert text["beyond.py"].startswith("a write out of bounds: 8 bytes changed after x, ")
     assert text["skips.py"] == "not today"
     assert "SIGABRT" in text["aborts.py"]
     assert "exit status 0" in text["exits.py"]
@@ -156,7 +167,7 @@ def test_a_table_has_a_line_for_each_finding(folder, command):
     assert said.status == 1
     lines = said.out.splitlines()
     assert lines[1].split()[:4] == ["candidate", "case", "correct", "honest"]
-    assert f"{folder / 'raises.py'} n={N}: failed (wrong): RuntimeError: first line" in lines
+    assert f"{folder / 'raises.py'} n={N}: failed (wrong): raises.py:3: RuntimeError: first line" in lines
     assert lines[-1] == f"{folder / 'raises.py'}: not correct and honest"
 
 
@@ -214,13 +225,27 @@ def test_memory_is_limited(folder):
     assert all("allocate" in row["findings"][0]["text"] for row in document["rows"])
 
 
+ONE_CASE = "import random\ndef inputs(b):\n    yield 'a', (b.random(8),)\n"
+
+
 @pytest.mark.parametrize(
     ("reference", "arguments", "said"),
     [
         ("def run(x):\n    return x\n", (), "found no function inputs(bandwidth), expected it, or --inputs FILE"),
         ("def inputs(b):\n    yield 5\n", (), "inputs yields 5, expected up to 256 pairs"),
         ("def inputs(b):\n    return ()\n", (), "found no case, expected one at least"),
-        ("def inputs(b):\n    yield 'a', ([1],)\n", (), "found a list as args[0], expected an array"),
+        ("def inputs(b):\n    yield 'a', ([1],)\ndef run(x):\n    1\n", (), "found a list as x, expected an array"),
+        (
+            f"{ONE_CASE}def run(x):\n    return x + random.random()\n",
+            (),
+            "ref.py::run gives another result the second",
+        ),
+        (
+            f"{ONE_CASE}    yield 'a', ()\ndef run(x):\n    return x\n",
+            (),
+            "inputs yields the name 'a' again, expected",
+        ),
+        (f"{ONE_CASE}def run(x):\n    return x\n", ("--memory=1MiB",), ", with 1.05 MB (--memory)"),
         ("def inputs(b):\n    yield 'a', (b.random(8),)\n", (), "found no function run, expected FILE::NAME of one"),
         (
             "def inputs(b):\n    yield 'a', (b.random(8),)\ndef run(x):\n    1 / 0\n",
@@ -235,7 +260,7 @@ def test_memory_is_limited(folder):
         (
             "def inputs(b):\n    yield 'a', (b.random(65536), b.random(65536))\ndef run(x, y):\n    return x + 1\n",
             (),
-            "a: reads[1] changed before",
+            "a: y changed before",
         ),
         ("raise SystemExit(3)\n", (), "the reference ref.py: "),
         ("def run(x):\n    return x\n", ("--timeout=0",), "--timeout: found '0', expected seconds"),
@@ -263,6 +288,29 @@ def test_an_array_that_is_read_must_not_be_written(tmp_path, monkeypatch, comman
     (tmp_path / "shapes.yaml").write_text("- {name: a, args: {x: {shape: 64}, y: {shape: 64}}}\n")
     said = command("arena", "ref.py", "ref.py::run", "--inputs=shapes.yaml", "--device=cpu")
     assert "a: ref.py::run writes x, expected role out or inout for it" in said.err
+
+
+def test_what_the_reference_writes_has_to_be_written(tmp_path, monkeypatch):
+    """To return it besides is fine."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ref.py").write_text("def run(y, x):\n    y[...] = 2 * x\n")
+    (tmp_path / "both.py").write_text("def run(y, x):\n    y[...] = 2 * x\n    return y\n")
+    (tmp_path / "returns.py").write_text("def run(y, x):\n    return 2 * x\n")
+    (tmp_path / "c.yaml").write_text(f"- {{name: a, args: {{y: {{shape: {N}, role: out}}, x: {{shape: {N}}}}}}}\n")
+    both, returns = arena(tmp_path, "ref.py", "both.py", "returns.py", "--inputs=c.yaml")[1]["rows"]
+    assert (both["correct"], both["honest"]) == (True, True)
+    assert returns["findings"][0]["text"] == "it returned what ref.py::run writes: expected it in y"
+
+
+def test_a_number_is_a_result(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    case = f"def inputs(bandwidth):\n    yield 'a', (bandwidth.random({N}),)\n"
+    (tmp_path / "ref.py").write_text(f"{case}def run(x):\n    return x.mean()\n")
+    (tmp_path / "sums.py").write_text("def run(x):\n    return x.sum() / x.size\n")
+    (tmp_path / "part.py").write_text("def run(x):\n    return float(x[:-9999].mean())\n")
+    sums, part = arena(tmp_path, "ref.py", "sums.py", "part.py", "--rtol=1e-5")[1]["rows"]
+    assert (sums["correct"], sums["honest"]) == (True, True), sums
+    assert part["correct"] is False
 
 
 KERNELS = """

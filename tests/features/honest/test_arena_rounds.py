@@ -24,7 +24,8 @@ def wrong(code, text="a sentence"):
 
 
 def judge(*rows, alone=None, **report):
-    known = {"case": {"name": "n=8"}, "alone": row("n=8") if alone is None else alone}
+    parameters = [{"name": name, "role": role} for name, role in (("y", "out"), ("n", "scalar"), ("x", "in"))]
+    known = {"case": {"name": "n=8", "parameters": parameters}, "alone": row("n=8") if alone is None else alone}
     return judged("c.py", known, {"rows": list(rows), **RATIO, **report})
 
 
@@ -49,7 +50,8 @@ def test_the_share_of_the_least_time_goes_before_that_of_the_peak():
         ("work:wrong-result", False, True),
         ("work:unwritten", False, True),
         ("work:stale-result", True, False),
-        ("out-of-bounds", True, False),
+        ("work:tampered", None, False),
+        ("out-of-bounds", False, True),
         ("above-peak", True, False),
     ],
 )
@@ -82,6 +84,15 @@ def test_a_reference_that_is_wrong_beside_the_candidate_is_noted():
     found = judge(row("alone"), row("reference", **wrong("work:nondeterministic")), row("candidate"), failure="it")
     assert found.is_fine
     assert codes(found, NOTE) == {"reference-nondeterministic"}
+
+
+def test_what_is_found_of_the_whole_process_is_said_once_and_by_names():
+    """Its measurements all say it: the reference did nothing wrong."""
+    places = "; ".join(f"8 bytes changed after array {number} of the test, 0 from its end" for number in (2, 4, 6))
+    outside = wrong("out-of-bounds", f"a write out of bounds: {places}; writes[0] as well")
+    found = judge(*(row(name, **outside) for name in ("alone", "reference", "candidate")))
+    (only,) = found.findings
+    assert only.text == "a write out of bounds: 8 bytes changed after x, 0 from its end; y as well"
 
 
 def test_a_disturbed_measurement_is_noted():
@@ -148,7 +159,7 @@ def test_the_table_shows_what_is_known():
         "findings",
     ]
     assert lines[2].split() == ["c.py", "n=8", "yes", "yes", "2×", "1.9", "to", "2.1", "25", "%"]
-    assert lines[3].split() == ["c.py", "n=8", "–", "–", "failed"]
+    assert lines[3].split() == ["c.py", "n=8", "–", "–", "–", "–", "failed"]
     assert lines[4].startswith("c.py n=8: failed (wrong): bad")
     assert lines[5] == "c.py: not correct and honest"
     assert all(line.isprintable() for line in lines)

@@ -117,6 +117,8 @@ def test_a_reference_gets_copies_and_returns_or_writes_what_is_expected():
     np.testing.assert_array_equal(returned, 2 * X)
     (named,) = expected_arrays(Reference(writes), (x,), {"out": out}, [out])
     assert (named == 1).all()
+    with pytest.raises(UsageError, match="the reference returned a generator, expected arrays or a number"):
+        expected_arrays(Reference(lambda x: (one for one in x)), (x,), {}, [])
     (number,) = expected_arrays(Reference(lambda x: float(x[0])), (x,), {}, [])
     assert number == X[0]
 

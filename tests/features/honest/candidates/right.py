@@ -284,6 +284,19 @@ def sum_of_whole_numbers(a, b):
     return np.add(a, b)
 
 
+def flags(bandwidth):
+    """Two arrays whose smallest elements are at one place: to change either gives the same result."""
+    found = bandwidth.random(N, "bool"), bandwidth.random(N, "bool")
+    for one in found:
+        one[0] = False
+    return found
+
+
+@right("integers", Task(flags, lambda a, b: a | b))
+def flags_joined(a, b):
+    return np.logical_or(a, b)
+
+
 @right("integers", Task(vector("uint8"), lambda x: x // 2))
 def bytes_halved(x):
     return x >> 1
