@@ -158,7 +158,7 @@ static void add_window(uint64_t first, uint64_t end, int64_t shift, uint32_t kin
         if (end > last->end) last->end = end;
         return;
     }
-    windows[window_count++] = (card_window){first, end, shift, kind, 0};
+    windows[window_count++] = (card_window){first, end, shift, kind};
 }
 
 const card_window *card_windows_of(int device, uint32_t *found) {
