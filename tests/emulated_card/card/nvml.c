@@ -47,23 +47,6 @@ int nvmlSystemGetDriverVersion(char *version, unsigned length) {
     return nvml_text(version, length, "595.45.04");
 }
 
-int nvmlSystemGetCudaDriverVersion_v2(int *version) {
-    BEGIN;
-    *version = card_settings_now()->cuda_version;
-    return 0;
-}
-
-int nvmlDeviceGetCount_v2(unsigned *count) {
-    BEGIN;
-    *count = (unsigned)card_settings_now()->devices;
-    return 0;
-}
-
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device **device) {
-    BEGIN;
-    return give(device, (int)index, 0);
-}
-
 int nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvml_device **device) {
     BEGIN;
     return give(device, card_by_pci_bus_id(text), 0);

@@ -51,7 +51,6 @@ static card_settings read_settings(void) {
         exit(2);
     }
     s.model = *model;
-    s.model.name = card_setting("NAME", model->name);
     s.model.memory_bytes = (uint64_t)card_setting_number("MEMORY_BYTES", (double)model->memory_bytes);
     s.model.l2_bytes = (uint64_t)card_setting_number("L2_BYTES", (double)model->l2_bytes);
     s.model.sm_count = (uint32_t)card_setting_number("SM_COUNT", model->sm_count);
